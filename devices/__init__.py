@@ -1,0 +1,1 @@
+"""Built-in device specs: one JSON file each."""

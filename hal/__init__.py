@@ -1,0 +1,1 @@
+"""Hardware abstraction: device specs and runtimes."""

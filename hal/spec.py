@@ -1,0 +1,129 @@
+"""What a device is: frozen data, the same type for a GPU, a CPU and a bulk-synchronous machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLayer:
+    """One level of the hierarchy.
+
+    ``scope``: who shares one instance (thread | unit | device).  ``managed``: filled by the
+    program (capacity is a limit) rather than a cache (capacity is a threshold).
+    ``bytes_per_clock`` is what one unit reads from this layer in one clock;
+    ``write_bytes_per_clock`` where writing is slower; ``bandwidth_gb_s`` is for the whole chip,
+    achieved, where the layer is shared by all units.
+    """
+
+    name: str
+    scope: str
+    managed: bool
+    capacity_bytes: int
+    transaction_bytes: int
+    bytes_per_clock: float = 0.0
+    write_bytes_per_clock: float = 0.0
+    bandwidth_gb_s: float = 0.0
+    bandwidth_nominal_gb_s: float = 0.0
+    latency_clocks: float = 0.0
+    banks: int = 0
+    bank_bytes: int = 0
+    sets: int = 0
+    ways: int = 0
+    reserved_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """An arithmetic instruction: an ``m x n x k`` multiply-add (1 x lanes x 1 for a vector FMA).
+
+    ``per_clock``: how many one unit starts in one clock (of ``lanes`` lanes each).
+    ``latency_clocks``: until a dependent one may start.
+    """
+
+    name: str
+    dtype: str
+    accumulator_dtype: str
+    m: int
+    n: int
+    k: int
+    lanes: int
+    per_clock: float
+    latency_clocks: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one block and one unit may hold.  Registers are 32-bit (on a CPU: vector registers)."""
+
+    threads_per_block: int
+    threads_per_unit: int
+    blocks_per_unit: int
+    registers_per_thread: int
+    registers_per_unit: int
+    register_allocation: int
+    block_memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tlb:
+    """Translation reach: ``entries`` pages of ``page_bytes``; ``miss_clocks`` beyond."""
+
+    entries: int
+    page_bytes: int
+    miss_clocks: float
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """How source for the device is written: ``language`` (opencl | cuda | bsp), ``arch`` (sm_70,
+    gfx906, ""), and the compiler's ``dialect``: attributes of every kernel, build options, ...
+    as sorted (key, value) text pairs."""
+
+    language: str
+    arch: str = ""
+    dialect: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A complete device.  ``layers`` run from registers outward; the last one is the backing store.
+
+    ``costs`` are the model's constants for this device (documented in schema.json), each a field
+    so that none lives in code.  ``provenance`` maps a JSON path to (kind, source).
+    """
+
+    name: str
+    title: str
+    units: int
+    execution_width: int
+    schedulers: int
+    clock_mhz: float
+    layers: tuple[MemoryLayer, ...]
+    instructions: tuple[Instruction, ...]
+    limits: Limits
+    launch_us: float
+    targets: tuple[Target, ...]
+    costs: tuple[tuple[str, float], ...] = ()
+    tlbs: tuple[Tlb, ...] = ()
+    provenance: tuple[tuple[str, tuple[str, str]], ...] = ()
+
+    def layer(self, name: str) -> MemoryLayer:
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        raise KeyError(f"{self.name} has no memory layer {name!r}; it has {[x.name for x in self.layers]}")
+
+    def instruction(self, name: str) -> Instruction:
+        for instruction in self.instructions:
+            if instruction.name == name:
+                return instruction
+        raise KeyError(f"{self.name} has no instruction {name!r}; it has {[x.name for x in self.instructions]}")
+
+    def cost(self, name: str) -> float:
+        """The named cost constant; KeyError where the spec has none."""
+        return dict(self.costs)[name]
+
+    @property
+    def backing(self) -> MemoryLayer:
+        return self.layers[-1]

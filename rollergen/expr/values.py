@@ -1,0 +1,228 @@
+"""Value nodes: what one element of a tensor is, as frozen data.
+
+Values are never simplified algebraically (``v * 0`` keeps its NaN, sums keep their order).
+Indices inside `Load` are `Index` records.  Each node knows its dtype; the rules that give a
+dtype to an operation live in `dtypes.py`, the public spelling in `language.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rollergen.expr.index import Index, Within
+
+UNARY = ("neg", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "floor", "not")
+BINARY = ("add", "sub", "mul", "div", "max", "min", "pow", "lt", "le", "gt", "ge", "eq", "ne", "and", "or")
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A tensor in memory: row-major, dense.  ``kind`` is input, output or temporary."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    kind: str = "input"
+    constant: bool = False
+
+    @property
+    def elements(self) -> int:
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+
+class Value:
+    """Base of all value nodes; every one has a ``dtype``."""
+
+    __slots__ = ()
+    dtype: str
+
+    def children(self) -> tuple[Value, ...]:
+        return ()
+
+    def with_children(self, children: tuple[Value, ...]) -> Value:
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Const(Value):
+    """A literal."""
+
+    value: float | int | bool
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Load(Value):
+    """``buffer[indices]`` where every bound of ``guard`` holds, else ``fill`` (nothing is read).
+
+    ``source`` is the computed tensor behind the buffer, if any, until stages are cut.
+    """
+
+    buffer: Buffer
+    indices: tuple[Index, ...]
+    guard: tuple[Within, ...] = ()
+    fill: float | int = 0
+    source: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        return self.buffer.dtype
+
+    def axes(self) -> frozenset[str]:
+        """Axes that decide which element is read or whether it is."""
+        names: frozenset[str] = frozenset()
+        for index in self.indices:
+            names |= index.axes()
+        for bound in self.guard:
+            names |= bound.index.axes()
+        return names
+
+
+@dataclass(frozen=True, slots=True)
+class IndexValue(Value):
+    """An index used as a number."""
+
+    index: Index
+    dtype: str = "int32"
+
+
+@dataclass(frozen=True, slots=True)
+class Unary(Value):
+    """One of `UNARY` applied to ``x``."""
+
+    op: str
+    x: Value
+    dtype: str
+
+    def children(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+    def with_children(self, children: tuple[Value, ...]) -> Value:
+        return replace(self, x=children[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Binary(Value):
+    """One of `BINARY`; comparisons and logic have dtype bool.  ``max``/``min`` propagate NaN."""
+
+    op: str
+    a: Value
+    b: Value
+    dtype: str
+
+    def children(self) -> tuple[Value, ...]:
+        return (self.a, self.b)
+
+    def with_children(self, children: tuple[Value, ...]) -> Value:
+        return replace(self, a=children[0], b=children[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Value):
+    """``a`` where ``cond`` (dtype bool), else ``b``; only the chosen side is read."""
+
+    cond: Value
+    a: Value
+    b: Value
+    dtype: str
+
+    def children(self) -> tuple[Value, ...]:
+        return (self.cond, self.a, self.b)
+
+    def with_children(self, children: tuple[Value, ...]) -> Value:
+        return replace(self, cond=children[0], a=children[1], b=children[2])
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Value):
+    """``x`` converted to ``dtype``."""
+
+    x: Value
+    dtype: str
+
+    def children(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+    def with_children(self, children: tuple[Value, ...]) -> Value:
+        return replace(self, x=children[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Var(Value):
+    """A named value: a combiner's operand (``lhs0``, ``rhs0``, ...) or a resident row value."""
+
+    name: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Partial(Value):
+    """Component ``component`` of the finished reduction ``name`` of the same stage."""
+
+    name: str
+    dtype: str
+    component: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Combiner:
+    """An associative operation on tuples of values.
+
+    ``combine[c]`` is a value over ``Var("lhs0") ... Var("rhs0") ...``: what component c of two
+    combined tuples is.  ``identity[c]`` leaves the other operand unchanged.  ``name`` is sum,
+    max, min, prod or the user's own.
+    """
+
+    name: str
+    identity: tuple[Const, ...]
+    combine: tuple[Value, ...]
+
+
+def transform(value: Value, change: Callable[[Value], Value | None]) -> Value:
+    """`value` rebuilt bottom-up; ``change`` returns a replacement for a node, or None to keep it."""
+    children = value.children()
+    if children:
+        new = tuple(transform(child, change) for child in children)
+        if any(a is not b for a, b in zip(new, children, strict=True)):
+            value = value.with_children(new)
+    replaced = change(value)
+    return value if replaced is None else replaced
+
+
+def walk(value: Value) -> Iterator[Value]:
+    """Every node below and including `value`, children first."""
+    for child in value.children():
+        yield from walk(child)
+    yield value
+
+
+def loads(*values: Value) -> tuple[Load, ...]:
+    """The distinct loads in `values`, in order of first appearance."""
+    seen: dict[Load, None] = {}
+    for value in values:
+        for node in walk(value):
+            if isinstance(node, Load):
+                seen.setdefault(node)
+    return tuple(seen)
+
+
+def substitute_axes(value: Value, mapping: Mapping[str, Index]) -> Value:
+    """`value` with every named axis replaced, in loads, guards and index values."""
+
+    def change(node: Value) -> Value | None:
+        if isinstance(node, Load):
+            return replace(
+                node,
+                indices=tuple(index.substitute(mapping) for index in node.indices),
+                guard=tuple(bound.substitute(mapping) for bound in node.guard),
+            )
+        if isinstance(node, IndexValue):
+            return replace(node, index=node.index.substitute(mapping))
+        return None
+
+    return transform(value, change)

@@ -1,0 +1,227 @@
+"""The rProgram: every decision about a kernel, as one immutable value (ROLLER, section 3.3).
+
+Three readers consume it and none decides anything: the model (`program/model.py`), the
+interpreter (`program/interpreter.py`) and the lowering (`lower/`).  `program/check.py` holds the
+invariants that each instance meets.
+
+Axes and loops
+    ``axis = sum(loop variable * loop stride)`` over the loops of that axis.  Sorted by falling
+    stride, each loop's stride is the product of the extents after it: the loops are the digits of
+    a mixed-radix number.  Their product may exceed the axis' extent (the tail, see `Stage.guards`).
+    An axis without loops has extent 1.
+
+Nest
+    ``loops`` run from outermost to innermost: first all ``grid`` loops, then ``group`` and
+    ``thread`` loops, then ``serial``, ``unroll`` and ``lane`` loops in any order, a lane loop last.
+    Group loops are thread loops whose one iteration is a whole number of execution widths.  The
+    linear work-group number runs over the grid loops, the linear local number over group and
+    thread loops: in both the last loop is the fastest (but see `BlockOrder`).
+    Depth d means: inside ``loops[:d]``, before ``loops[d]``.
+
+Tails
+    A serial loop stops where its axis ends, given the loops around it: trip count
+    ``min(extent, ceil((axis extent - base) / stride))``.  What still overhangs is the guard's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from rollergen.expr.definition import Definition
+from rollergen.expr.values import Buffer, Load, Value
+
+GRID, GROUP, THREAD, SERIAL, UNROLL, LANE = "grid", "group", "thread", "serial", "unroll", "lane"
+PARALLEL = (GROUP, THREAD)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One digit of an axis: ``extent`` iterations, ``stride`` axis elements apart."""
+
+    axis: str
+    extent: int
+    stride: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One load's tile brought into ``to_layer`` once per visit of depth ``at_loop``.
+
+    The buffer is indexed by the axes in ``order`` (outer to inner; exactly the axes of the load
+    that vary inside).  Along each axis it holds one element for each combination of the *inner*
+    loops of that axis: those at depth ``at_loop`` or deeper and, where ``to_layer`` is shared by a
+    block, all its group and thread loops.  Position along the axis is the mixed-radix number of
+    these loops' variables by falling stride (the plain local coordinate, if they are adjacent).
+
+    Row-major, the last axis padded by ``padding`` elements; with ``swizzle`` s > 1 (a power of 2),
+    column c of row r (r numbers the rows of the tile) lies at ``c ^ (r % s) * vector``.
+    A masked-out or guarded element holds the load's fill.
+
+    Into a block's layer, all threads fill together: groups of ``vector`` elements adjacent along
+    ``along`` are numbered with ``along`` fastest and the other axes in ``order`` behind it (last
+    fastest); thread t of T moves groups t, t + T, ...  If ``along`` is ``order[-1]`` the groups are
+    stored as vectors, else element by element.  A barrier precedes (if the buffer was in use) and
+    follows.  Into registers, each thread fills its own, ``vector`` elements at a time.
+
+    ``depth`` 1: copy, then compute.  2: the next tile is fetched into registers while this one is
+    used, two buffers.  3 and more: that many buffers, asynchronous copies.
+    """
+
+    load: int
+    from_layer: str
+    to_layer: str
+    at_loop: int
+    order: tuple[str, ...]
+    along: str
+    vector: int = 1
+    padding: int = 0
+    swizzle: int = 0
+    depth: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """``instruction``: an entry of the device's instructions, ``lanes`` wide along the lane loop."""
+
+    instruction: str
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """Registers of every reduction: one for each iteration of the spatial loops deeper than
+    ``at_loop`` (thread loops: each thread has its own).
+
+    They start at the identity at depth ``at_loop`` and are stored when its loops are through.  Where
+    reduce loops run outside (`carry` true), the partial result waits in the output between visits:
+    the first visit starts from the identity, later ones from the output, the last one applies
+    ``result``; then accumulator and output dtype must be equal.
+
+    Lane, group and thread loops of reduce or row axes, and the unroll loops (positions) in
+    ``separate``, have accumulators of their own, combined at the end: across lanes and ``separate``
+    in rising order, across threads as ``combine`` says (none | shuffle | tree).
+    """
+
+    at_loop: int
+    dtype: str
+    carry: bool = False
+    separate: tuple[int, ...] = ()
+    combine: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A row value kept for later phases: computed while reduction ``phase`` runs (or before it,
+    if that reduction does not use it), at every point of the row loops, kept in ``layer``
+    (registers: each thread its own points; else a private array), and read as ``Var(name)``
+    wherever an equal value occurs in that phase, in later reductions or in the result."""
+
+    name: str
+    value: Value
+    layer: str
+    phase: int
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """How results are written: ``vector`` adjacent elements at once (a lane loop makes its own
+    vectors); ``streaming`` bypasses the caches (non-temporal)."""
+
+    vector: int = 1
+    streaming: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOrder:
+    """``width`` 0: linear.  Else, for the last two grid loops (p of P, q of Q), blocks run through
+    bands of ``width`` rows: ``band, rest = divmod(id, width * Q); rows = min(width, P - band * width);
+    p = band * width + rest % rows; q = rest // rows`` (keeps a wave's footprint square)."""
+
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One launch.
+
+    ``guards`` names the axes whose tail overhangs (after serial loops have stopped): ``mask``
+    tests each access; ``peel`` (spatial axes only) tests the whole register tile once at the
+    accumulator's depth and holds the body twice, without tests and with.  Masked spatial points
+    store nothing; masked reduce points contribute the combiner's identity.  ``once``: depends on
+    constant tensors only and runs at build.
+    """
+
+    name: str
+    definition: Definition
+    loops: tuple[Loop, ...]
+    compute: Compute
+    accumulator: Accumulator
+    copies: tuple[Copy, ...] = ()
+    residents: tuple[Resident, ...] = ()
+    store: Store = Store()
+    guards: tuple[tuple[str, str], ...] = ()
+    block_order: BlockOrder = BlockOrder()
+    once: bool = False
+
+    def guard(self, axis: str) -> str:
+        return dict(self.guards).get(axis, "none")
+
+    def of_axis(self, axis: str) -> tuple[tuple[int, Loop], ...]:
+        """(position, loop) of the axis' loops by falling stride."""
+        own = [(p, loop) for p, loop in enumerate(self.loops) if loop.axis == axis]
+        return tuple(sorted(own, key=lambda item: -item[1].stride))
+
+    def of_kind(self, *kinds: str) -> tuple[tuple[int, Loop], ...]:
+        return tuple((p, loop) for p, loop in enumerate(self.loops) if loop.kind in kinds)
+
+    @property
+    def blocks(self) -> int:
+        return prod(loop.extent for _, loop in self.of_kind(GRID))
+
+    @property
+    def threads(self) -> int:
+        """Work-items of one work-group."""
+        return prod(loop.extent for _, loop in self.of_kind(*PARALLEL))
+
+    def load(self, copy: Copy) -> Load:
+        return self.definition.loads()[copy.load]
+
+    def inner_loops(self, axis: str, depth: int, *, block: bool) -> tuple[tuple[int, Loop], ...]:
+        """The loops of `axis` inside `depth`, by falling stride: what a buffer made there spans.
+
+        ``block``: for a layer shared by a block, which includes all group and thread loops.
+        """
+        return tuple(
+            (p, loop)
+            for p, loop in self.of_axis(axis)
+            if loop.kind != GRID and ((p >= depth and loop.kind not in PARALLEL) or (block and loop.kind in PARALLEL))
+        )
+
+    def buffer_shape(self, copy: Copy, *, block: bool) -> tuple[int, ...]:
+        """Elements along each axis of ``copy.order``, without padding."""
+        return tuple(
+            prod(loop.extent for _, loop in self.inner_loops(axis, copy.at_loop, block=block))
+            for axis in copy.order
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RProgram:
+    """Stages in launch order, with the buffers between them.  ``device`` is the spec's name.
+
+    ``inputs`` are in the order of the call; ``outputs`` are what the call returns.
+    """
+
+    device: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    stages: tuple[Stage, ...]
+    temporaries: tuple[Buffer, ...] = ()
+
+    def buffers(self) -> Iterator[Buffer]:
+        yield from self.inputs
+        yield from self.temporaries
+        yield from self.outputs
