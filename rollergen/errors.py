@@ -1,0 +1,43 @@
+"""One exception class per kind of bad input; each message names the thing, its value, what would be accepted."""
+
+from __future__ import annotations
+
+
+class RollergenError(Exception):
+    """Base of everything that rollergen raises on purpose."""
+
+
+class ExpressionError(RollergenError, TypeError):
+    """An expression that means nothing: swapped arguments, truth of a condition, unknown name."""
+
+
+class ShapeError(RollergenError, ValueError):
+    """Shapes that do not go together."""
+
+
+class DtypeError(RollergenError, TypeError):
+    """A dtype that is unknown or not accepted here."""
+
+
+class NonAffineIndexError(RollergenError, ValueError):
+    """An index that is not quasi-affine, or depends on data."""
+
+
+class ArgumentError(RollergenError, ValueError):
+    """A call of a kernel or of the public API with arguments it cannot take."""
+
+
+class DeviceError(RollergenError, RuntimeError):
+    """A device that is unknown, absent, or lacks what is asked of it."""
+
+
+class DoesNotFitError(RollergenError, ValueError):
+    """Data that exceed a device without a backing store; the message gives the shortfall in bytes."""
+
+
+class ProgramError(RollergenError, ValueError):
+    """An rProgram that breaks one of its invariants."""
+
+
+class CheckFailedError(RollergenError, RuntimeError):
+    """No candidate passed the check against the oracle."""
