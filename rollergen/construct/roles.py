@@ -1,0 +1,50 @@
+"""Which kind of stage a definition is, and what each of its axes does in a contraction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rollergen.expr.definition import Definition
+from rollergen.expr.values import Load
+from rollergen.program.plan import Roles
+from rollergen.tile.rules import contiguous_axis
+
+ROW, ELEMENTWISE, CONTRACTION, REDUCTION = "row", "elementwise", "contraction", "reduction"
+
+
+def kind_of(definition: Definition) -> str:
+    """row: a resident row; elementwise: nothing is reduced; contraction: a load is reused along a
+    spatial axis, or neighbours in the output are neighbours in memory; reduction: neither."""
+    if definition.of_role("row"):
+        return ROW
+    if not definition.reductions:
+        return ELEMENTWISE
+    return CONTRACTION if any(contraction_roles(definition)) else REDUCTION
+
+
+def reused_along(definition: Definition, axis: str) -> bool:
+    """Whether some load of the reduction is the same for all points along `axis`."""
+    return any(axis not in load.axes() for load in definition.body_loads())
+
+
+def contraction_roles(definition: Definition) -> Iterator[Roles]:
+    """Sensible roles of the axes, best first; none where no spatial axis helps.
+
+    n is the output's contiguous axis where it has reuse or is contiguous in a load; m the longest
+    other axis with reuse.  k is the outermost reduce axis (taps of a window stay inside it).
+    """
+    spatial = [a for a in definition.of_role("spatial")]
+    store = Load(definition.output, definition.target)
+    n = contiguous_axis(store)
+    names = {a.name for a in spatial}
+    if n not in names or not (reused_along(definition, n) or _contiguous_somewhere(definition, n)):
+        return
+    others = [a for a in spatial if a.name != n and reused_along(definition, a.name)]
+    m = max(others, key=lambda a: a.extent).name if others else None
+    reduced = sorted(definition.of_role("reduce"), key=lambda a: [x.name for x in definition.axes].index(a.name))
+    batch = tuple(a.name for a in spatial if a.name not in (n, m))
+    yield Roles(n, m, batch, reduced[0].name, tuple(a.name for a in reduced[1:]))
+
+
+def _contiguous_somewhere(definition: Definition, axis: str) -> bool:
+    return any(contiguous_axis(load) == axis for load in definition.body_loads())

@@ -1,0 +1,218 @@
+"""Plan -> Stage: tiles and decisions spelled out as loops and copies, for any device.
+
+One nest serves all contractions: ``grid | threads | k blocks | [staged copies] | panels |
+k steps | taps | register tile | lanes``; a GPU has no panels, a CPU no threads and no staging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rollergen.expr.definition import Definition
+from rollergen.expr.values import Load
+from rollergen.hal.spec import Device
+from rollergen.program.nest import ceil_div, copy_vector, digits, is_batch, overhanging, useful
+from rollergen.program.plan import ContractionPlan, Roles, Size
+from rollergen.program.rprogram import (
+    GRID,
+    GROUP,
+    LANE,
+    PARALLEL,
+    SERIAL,
+    THREAD,
+    UNROLL,
+    Accumulator,
+    BlockOrder,
+    Compute,
+    Copy,
+    Loop,
+    Stage,
+    Store,
+)
+from rollergen.tile.rules import AlignmentRules, bank_padding, block_layer, contiguous_axis, main_instruction
+
+
+def accumulator_dtype(definition: Definition) -> str:
+    if definition.reductions:
+        return definition.reductions[0].bodies[0].dtype
+    return definition.output.dtype
+
+
+def contraction_stage(
+    definition: Definition,
+    roles: Roles,
+    plan: ContractionPlan,
+    device: Device,
+    rules: AlignmentRules = AlignmentRules(),
+    name: str = "contraction",
+) -> Stage:
+    """The contraction's nest for one plan (or a batch of plans of one structure)."""
+    loops = _contraction_loops(definition, roles, plan)
+    panels = any(loop.kind == SERIAL and loop.axis in (roles.m, roles.n) for loop in loops)
+    k_block = _position(loops, roles.k, SERIAL, outermost=True) if _has_k_blocks(plan, definition, roles) else None
+    first_inner = next(p for p, loop in enumerate(loops) if loop.kind not in (GRID, *PARALLEL))
+    if panels:
+        last_panel = max(p for p, loop in enumerate(loops) if loop.kind == SERIAL and loop.axis in (roles.m, roles.n))
+        at_loop = last_panel + 1
+    else:
+        at_loop = first_inner
+    carry = panels and k_block is not None
+    copies = _contraction_copies(definition, roles, plan, device, rules, loops, k_block, first_inner)
+    over = overhanging(definition, loops)
+    guard = "mask" if block_layer(device) else "peel"
+    spatial = {a.name for a in definition.of_role("spatial")}
+    return Stage(
+        name=name,
+        definition=definition,
+        loops=tuple(loops),
+        compute=Compute(main_instruction(device, accumulator_dtype(definition)).name, plan.lanes),
+        accumulator=Accumulator(at_loop, accumulator_dtype(definition), carry=carry),
+        copies=copies,
+        store=Store(vector=_store_vector(definition, roles, plan)),
+        guards=tuple((axis, guard if axis in spatial else "mask") for axis in over),
+        block_order=BlockOrder(plan.width if not is_batch(plan.width) else 0),
+    )
+
+
+def _has_k_blocks(plan: ContractionPlan, definition: Definition, roles: Roles) -> bool:
+    return is_batch(plan.kc) or plan.kc < definition.axis(roles.k).extent
+
+
+def _position(loops: Sequence[Loop], axis: str, kind: str, *, outermost: bool) -> int:
+    own = [(loop.stride, p) for p, loop in enumerate(loops) if loop.axis == axis and loop.kind == kind]
+    return max(own, key=lambda item: item[0] if not is_batch(item[0]) else -item[1])[1]
+
+
+def _tile_digits(axis: str, extent: int, r: Size, v: int, t: Size, g: Size, p: Size, lanes: int) -> list[Loop]:
+    """Digits of a spatial axis: grid, panel, far register tile, group, thread, near vector, lane."""
+    tile = r * t * p * lanes
+    return digits(
+        axis,
+        (GRID, ceil_div(extent, tile)),
+        (SERIAL, p),
+        (UNROLL, r // v),
+        (GROUP, g),
+        (THREAD, t // g),
+        (UNROLL, v),
+        (LANE, lanes),
+    )
+
+
+def _contraction_loops(definition: Definition, roles: Roles, plan: ContractionPlan) -> list[Loop]:
+    m = _axis_loops(definition, roles.m, plan.rm, plan.vm, plan.tm, plan.gm, plan.pm, 1)
+    n = _axis_loops(definition, roles.n, plan.rn, plan.vn, plan.tn, plan.gn, plan.pn, plan.lanes)
+    batch = [Loop(axis, definition.axis(axis).extent, 1, GRID) for axis in roles.batch]
+    k_extent = definition.axis(roles.k).extent
+    k = digits(
+        roles.k,
+        (SERIAL, ceil_div(k_extent, plan.kc)),
+        (SERIAL, plan.kc // plan.unroll),
+        (UNROLL, plan.unroll),
+    )
+    taps = [
+        Loop(axis, definition.axis(axis).extent, 1, UNROLL if position == len(roles.taps) - 1 else SERIAL)
+        for position, axis in enumerate(roles.taps)
+    ]
+    pick = lambda loops, kind: [loop for loop in loops if loop.kind == kind]
+    panels = (pick(n, SERIAL), pick(m, SERIAL)) if plan.order == "ji" else (pick(m, SERIAL), pick(n, SERIAL))
+    nest = [
+        *batch,
+        *pick(m, GRID),
+        *pick(n, GRID),
+        *pick(m, GROUP),
+        *pick(n, GROUP),
+        *pick(m, THREAD),
+        *pick(n, THREAD),
+        k[0],
+        *panels[0],
+        *panels[1],
+        *k[1:],
+        *taps,
+        *pick(m, UNROLL),
+        *pick(n, UNROLL),
+        *pick(n, LANE),
+    ]
+    return useful(nest)
+
+
+def _axis_loops(
+    definition: Definition, axis: str | None, r: Size, v: int, t: Size, g: Size, p: Size, lanes: int
+) -> list[Loop]:
+    if axis is None:
+        return []
+    return _tile_digits(axis, definition.axis(axis).extent, r, v, t, g, p, lanes)
+
+
+def _contraction_copies(
+    definition: Definition,
+    roles: Roles,
+    plan: ContractionPlan,
+    device: Device,
+    rules: AlignmentRules,
+    loops: list[Loop],
+    k_block: int | None,
+    first_inner: int,
+) -> tuple[Copy, ...]:
+    layer = block_layer(device)
+    if layer is None:
+        return ()
+    stage_depth = first_inner if k_block is None else k_block + 1
+    inner = next(
+        (p for p, loop in enumerate(loops) if loop.axis in (roles.m, roles.n) and loop.kind in (UNROLL, LANE)),
+        len(loops),
+    )
+    copies = []
+    for number, load in enumerate(definition.body_loads()):
+        staged = number in plan.staged
+        if staged:
+            order = _buffer_order(definition, roles, load, loops, stage_depth)
+            along = contiguous_axis(load)
+            along = along if along in order else order[-1]
+            granule = _granule(loops, along, stage_depth)
+            vector = copy_vector(definition, load, along, granule) if not is_batch(granule) else 4
+            row = _extent_inside(loops, order[-1], stage_depth)
+            pad_vector = 4 if load.dtype == "float32" else 1
+            padding = 0
+            if not is_batch(row) and along != order[-1]:
+                padding = bank_padding(device, row, load.dtype, pad_vector, rules)
+            copies.append(
+                Copy(number, device.backing.name, layer, stage_depth, order, along, vector, padding, depth=plan.depth)
+            )
+        axis, width = (roles.m, plan.vm) if roles.m in load.axes() else (roles.n, plan.vn)
+        near = [loop for loop in loops[inner:] if loop.axis == axis and loop.axis in load.axes()]
+        if staged and near:
+            copies.append(Copy(number, layer, "registers", inner, (axis,), axis, width))
+    return tuple(copies)
+
+
+def _extent_inside(loops: Sequence[Loop], axis: str, depth: int) -> Size:
+    extent: Size = 1
+    for p, loop in enumerate(loops):
+        if loop.axis == axis and loop.kind != GRID and (p >= depth or loop.kind in PARALLEL):
+            extent = extent * loop.extent
+    return extent
+
+
+def _buffer_order(
+    definition: Definition, roles: Roles, load: Load, loops: Sequence[Loop], depth: int
+) -> tuple[str, ...]:
+    """Reduce axes outside, the tiled spatial axis inside: fragments are then vectors."""
+    varies = lambda axis: is_batch(_extent_inside(loops, axis, depth)) or _extent_inside(loops, axis, depth) > 1
+    used = [a.name for a in definition.axes if a.name in load.axes() and varies(a.name)]
+    spatial = [a for a in used if a in (roles.m, roles.n)]
+    return tuple([a for a in used if a not in spatial] + spatial)
+
+
+def _granule(loops: Sequence[Loop], axis: str, depth: int) -> Size:
+    """The multiple of the axis at which its staged tiles start."""
+    return _extent_inside(loops, axis, depth)
+
+
+def _store_vector(definition: Definition, roles: Roles, plan: ContractionPlan) -> int:
+    if roles.n is None or plan.lanes > 1 or is_batch(plan.rn):
+        return 1
+    store = Load(definition.output, definition.target)
+    width = copy_vector(definition, store, roles.n, plan.vn * plan.tn if plan.vn > 1 else 1)
+    beside = [load for load in definition.result_loads() if roles.n in load.axes()]
+    widths = [copy_vector(definition, load, roles.n, plan.vn) for load in beside]
+    return min([plan.vn, width, *widths]) if not definition.where else 1

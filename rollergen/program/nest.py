@@ -1,0 +1,85 @@
+"""Building blocks of assembly: digits of an axis, dropped unit loops, guards, vector widths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd
+from typing import Any
+
+import numpy as np
+
+from rollergen.expr.definition import Definition
+from rollergen.expr.index import linear
+from rollergen.expr.values import Load
+from rollergen.program.rprogram import GRID, SERIAL, Loop
+from rollergen.tile.rules import ITEMSIZE, contiguous_axis
+
+Digit = tuple[str, Any]
+"""(kind, extent): one digit of an axis, without its stride."""
+
+
+def ceil_div(a: Any, b: Any) -> Any:
+    return -(-a // b)
+
+
+def is_batch(*sizes: Any) -> bool:
+    """Whether any size is an array: then nothing may be decided by its value."""
+    return any(isinstance(size, np.ndarray) for size in sizes)
+
+
+def digits(axis: str, *kinds_and_extents: Digit) -> list[Loop]:
+    """Loops of one axis from its digits, listed by falling stride."""
+    loops, stride = [], 1
+    for kind, extent in reversed(kinds_and_extents):
+        loops.append(Loop(axis, extent, stride, kind))
+        stride = stride * extent
+    return loops[::-1]
+
+
+def useful(loops: Sequence[Loop]) -> list[Loop]:
+    """The loops without those of a plain extent 1."""
+    return [loop for loop in loops if is_batch(loop.extent) or loop.extent != 1]
+
+
+def overhanging(definition: Definition, loops: Sequence[Loop]) -> list[str]:
+    """Axes with points beyond their extent once serial loops have stopped: these need a guard.
+
+    A grid or serial loop never starts beyond the end; any other loop does unless its span
+    divides the extent.
+    """
+    found = []
+    for axis in definition.axes:
+        own = [x for x in loops if x.axis == axis.name and x.kind not in (GRID, SERIAL)]
+        if any(not is_batch(x.extent, x.stride) and axis.extent % (x.extent * x.stride) for x in own):
+            found.append(axis.name)
+    return found
+
+
+def copy_vector(definition: Definition, load: Load, along: str, granule: int, device_bytes: int = 16) -> int:
+    """Widest power of two of elements adjacent along `along` that one access may move.
+
+    It divides everything that decides an address or a tail: the other coefficients, the constant,
+    the axis' extent, and `granule` (the multiple of the axis at which tiles start); a guard that
+    depends on the axis allows single elements only.
+    """
+    if contiguous_axis(load) != along or any(along in bound.index.axes() for bound in load.guard):
+        return 1
+    offset = linear(load.indices, load.buffer.shape)
+    if offset.coefficient(along) != 1:
+        return 1
+    common = gcd(granule, definition.axis(along).extent, offset.const)
+    for atom, coefficient in offset.terms:
+        if atom != along:
+            common = gcd(common, coefficient)
+    limit = max(1, device_bytes // ITEMSIZE[load.dtype])
+    return gcd(common, limit) if common else limit
+
+
+def lane_stride(load: Load, axis: str) -> int | None:
+    """Elements between neighbours along `axis`; 0 if it does not matter, None if not constant."""
+    if axis not in load.axes():
+        return 0
+    offset = linear(load.indices, load.buffer.shape)
+    if any(not isinstance(atom, str) and axis in atom.index.axes() for atom, _ in offset.terms):
+        return None
+    return offset.coefficient(axis)

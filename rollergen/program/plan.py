@@ -1,0 +1,105 @@
+"""Plans: the rTiles of every layer and the few decisions beside them, before they become loops.
+
+A plan's sizes may be ints (one program) or equally long NumPy arrays (a batch with one structure).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Size = Any
+"""An int, or an int array of a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """What each axis of a contraction does.
+
+    ``n`` is contiguous in the output (lanes, neighbouring threads); ``m`` is the other tiled axis
+    (None: there is none); ``batch`` axes get a block for each element; ``k`` is the reduce axis cut into
+    steps; ``taps`` are the other reduce axes, walked inside.
+    """
+
+    n: str | None
+    m: str | None
+    batch: tuple[str, ...]
+    k: str
+    taps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ContractionPlan:
+    """Tiles of a contraction along (m, n): register tile, threads, panels (register tiles that a
+    thread does in turn), and the reduction step.
+
+    ``rm`` rows x ``rn`` vectors of ``lanes``; vectors of ``vm``, ``vn`` adjacent elements are fetched
+    at once and ``tm``, ``tn`` threads interleave by these.  ``gm`` x ``gn`` groups split the threads into
+    execution widths of their own shape (1: plain).  ``order`` of the panels: ``ji`` (n outside) or
+    ``ij``.  ``staged``: loads that go through the block's layer.  ``unroll`` steps of k are unrolled.
+    """
+
+    rm: Size = 1
+    rn: Size = 1
+    lanes: int = 1
+    tm: Size = 1
+    tn: Size = 1
+    gm: Size = 1
+    gn: Size = 1
+    pm: Size = 1
+    pn: Size = 1
+    kc: Size = 1
+    vm: int = 1
+    vn: int = 1
+    unroll: int = 1
+    order: str = "ji"
+    staged: tuple[int, ...] = ()
+    depth: int = 1
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionPlan:
+    """Tiles of a reduction without reuse: ``rows`` rows a block, ``row_threads`` of them side by side,
+    each row (or ``segment``) reduced by ``threads`` threads x ``vector`` adjacent elements (x lanes),
+    ``chains`` independent accumulators."""
+
+    rows: int = 1
+    row_threads: int = 1
+    threads: int = 1
+    vector: int = 1
+    lanes: int = 1
+    chains: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """A row stage: ``rows`` rows a block in turn, ``row_threads`` side by side, each by ``threads``
+    threads x ``vector`` adjacent elements (x lanes); ``chains`` steps unrolled with accumulators of their
+    own.  ``resident``: layer of kept row values ("" = recompute)."""
+
+    rows: int = 1
+    row_threads: int = 1
+    threads: int = 1
+    vector: int = 1
+    lanes: int = 1
+    chains: int = 1
+    resident: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ElementwisePlan:
+    """An elementwise stage along (m, n): threads, vectors, and serial steps.
+
+    ``staged``: the load that is transposed through a tile in ``layer``."""
+
+    tm: int = 1
+    tn: int = 1
+    pm: int = 1
+    pn: int = 1
+    un: int = 1
+    vector: int = 1
+    lanes: int = 1
+    staged: int = -1
+    layer: str = ""
+    streaming: bool = False

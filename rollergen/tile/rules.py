@@ -1,0 +1,118 @@
+"""The four alignment rules (ROLLER, section 3.2), each a small function that can be switched off.
+
+A rule says which tile sizes fit one fact about the hardware or the tensor: the execution unit
+(warp, wavefront, vector lanes), the memory transaction, the memory banks, the tensor's own shape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import lcm
+from typing import Any
+
+import numpy as np
+
+from rollergen.expr.definition import Definition
+from rollergen.expr.index import linear
+from rollergen.expr.values import Load
+from rollergen.hal.spec import Device, Instruction
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentRules:
+    """Which rules hold; all do unless an ablation switches one off."""
+
+    execution_unit: bool = True
+    transaction: bool = True
+    bank: bool = True
+    tensor_shape: bool = True
+
+
+ITEMSIZE = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "bool": 1}
+
+
+def padding_waste(extent: Any, tile: Any) -> Any:
+    """Padded share of an axis (ROLLER, section 3.2; sign mended: an exact fit wastes nothing)."""
+    return (-extent % tile) / extent
+
+
+def block_layer(device: Device) -> str | None:
+    """The managed layer that the threads of one block share; None where a block is one thread."""
+    for layer in device.layers:
+        if layer.managed and layer.scope == "unit" and layer.name != device.layers[0].name:
+            return layer.name
+    return None
+
+
+def main_instruction(device: Device, dtype: str) -> Instruction:
+    """The device's multiply-add for accumulators of `dtype`, widest plain (1 x lanes x 1) first.
+
+    A device without one for the dtype (integers on a CPU) uses the float32 entry's lanes.
+    """
+    plain = [i for i in device.instructions if i.m == 1 and i.k == 1]
+    same = [i for i in plain if i.accumulator_dtype == dtype and i.dtype == dtype]
+    wide = same or [i for i in plain if i.accumulator_dtype == "float32" and i.dtype == "float32"]
+    return max(wide, key=lambda i: i.lanes)
+
+
+def vector_lanes(device: Device, dtype: str) -> int:
+    """Lanes of a vector program on the device for accumulators of `dtype` (1: scalar threads)."""
+    instruction = main_instruction(device, dtype)
+    if instruction.lanes == 1:
+        return 1
+    return max(1, instruction.lanes * ITEMSIZE[instruction.accumulator_dtype] // ITEMSIZE[dtype])
+
+
+def thread_multiple(device: Device, rules: AlignmentRules) -> int:
+    """Rule 1: threads of a block come in whole execution widths."""
+    return device.execution_width if rules.execution_unit else 1
+
+
+def transaction_elements(device: Device, dtype: str, rules: AlignmentRules) -> int:
+    """Rule 2: elements of one transaction of the backing store; 1 when switched off."""
+    if not rules.transaction:
+        return 1
+    return max(1, device.backing.transaction_bytes // ITEMSIZE[dtype])
+
+
+def contiguous_axis(load: Load) -> str | None:
+    """The axis along which the load's addresses are adjacent, if any."""
+    offset = linear(load.indices, load.buffer.shape)
+    for atom, coefficient in offset.terms:
+        if coefficient == 1:
+            return atom if isinstance(atom, str) else min(atom.index.axes(), default=None)
+    return None
+
+
+def aligned_multiple(definition: Definition, axis: str, device: Device, rules: AlignmentRules) -> int:
+    """Rule 2 for one axis: the multiple that keeps every operand's contiguous rows whole transactions."""
+    multiple = 1
+    for load in definition.loads():
+        if contiguous_axis(load) == axis:
+            multiple = lcm(multiple, transaction_elements(device, load.dtype, rules))
+    return multiple
+
+
+def fits_tensor(extent: int, tile: Any, epsilon: float, rules: AlignmentRules) -> Any:
+    """Rule 4: at most `epsilon` of the axis is padding (an axis smaller than the tile: its own waste)."""
+    if not rules.tensor_shape:
+        return np.ones(np.shape(tile), dtype=bool) if np.ndim(tile) else True
+    return padding_waste(extent, tile) <= epsilon
+
+
+EPSILONS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1e9)
+"""Waste limits tried in turn, raised until enough programs exist (ROLLER, section 3.2: greedy)."""
+
+
+def bank_padding(device: Device, row_elements: int, dtype: str, vector: int, rules: AlignmentRules) -> int:
+    """Rule 3: elements added to a staged row so that column accesses spread over the banks.
+
+    Whole vectors only (a pad of one element would break wide loads); none is needed where the row
+    already shifts successive rows by a bank vector.
+    """
+    name = block_layer(device)
+    if not rules.bank or name is None or not device.layer(name).banks:
+        return 0
+    layer = device.layer(name)
+    period = layer.banks * layer.bank_bytes // ITEMSIZE[dtype]
+    return vector if row_elements % period == 0 else 0
