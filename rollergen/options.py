@@ -1,0 +1,45 @@
+"""What a caller may permit, forbid or limit in a build: one frozen type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from rollergen.errors import ArgumentError
+from rollergen.tile.rules import AlignmentRules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildOptions:
+    """Options of `rollergen.build`; the defaults are what nearly everybody wants.
+
+    alignment
+        Which of the four alignment rules construction obeys (ROLLER, section 3.2); switching one
+        off is an ablation, the programs stay correct.
+    epsilon
+        Largest padded share of an axis that a tile may cause, 0.1 meaning 10 %.  None: starts at 0
+        and is raised until enough programs exist.
+    max_units
+        Use at most so many of the device's execution units (streaming multiprocessors, cores).
+        None: all of them.
+    time_budget_s
+        Seconds of wall time after which profiling starts no further candidate; the first one is
+        always compiled, checked and timed.
+
+    Raises `ArgumentError` for a value out of range.
+    """
+
+    alignment: AlignmentRules = AlignmentRules()
+    epsilon: float | None = None
+    max_units: int | None = None
+    time_budget_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.alignment, AlignmentRules):
+            names = ", ".join(f.name for f in fields(AlignmentRules))
+            raise ArgumentError(f"alignment is {self.alignment!r}; expected AlignmentRules({names})")
+        if self.epsilon is not None and not self.epsilon >= 0:
+            raise ArgumentError(f"epsilon is {self.epsilon!r}; expected None or a share of at least 0, such as 0.1")
+        if self.max_units is not None and not (isinstance(self.max_units, int) and self.max_units >= 1):
+            raise ArgumentError(f"max_units is {self.max_units!r}; expected None or an integer of at least 1")
+        if not self.time_budget_s > 0:
+            raise ArgumentError(f"time_budget_s is {self.time_budget_s!r}; expected a number of seconds above 0")
