@@ -1,0 +1,3 @@
+from rollergen.construct.choose import Ranked, construct
+
+__all__ = ["Ranked", "construct"]

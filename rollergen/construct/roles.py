@@ -33,7 +33,7 @@ def contraction_roles(definition: Definition) -> Iterator[Roles]:
     n is the output's contiguous axis where it has reuse or is contiguous in a load; m the longest
     other axis with reuse.  k is the outermost reduce axis (taps of a window stay inside it).
     """
-    spatial = [a for a in definition.of_role("spatial")]
+    spatial = list(definition.of_role("spatial"))
     store = Load(definition.output, definition.target)
     n = contiguous_axis(store)
     names = {a.name for a in spatial}

@@ -168,7 +168,9 @@ def _candidates(bodies: tuple[Value, ...], layer: str, row_axes: set[str]) -> li
     return found
 
 
-def elementwise_stage(definition: Definition, plan: ElementwisePlan, device: Device, name: str = "elementwise") -> Stage:
+def elementwise_stage(
+    definition: Definition, plan: ElementwisePlan, device: Device, name: str = "elementwise"
+) -> Stage:
     """Every element once: (m, n) are the axes of `elementwise_axes`, the others get blocks."""
     m, n, batch = elementwise_axes(definition)
     loops: list[Loop] = [Loop(axis, definition.axis(axis).extent, 1, GRID) for axis in batch]

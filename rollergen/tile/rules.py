@@ -17,15 +17,26 @@ from rollergen.expr.index import linear
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device, Instruction
 
+EPSILONS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1e9)
+
 
 @dataclass(frozen=True, slots=True)
 class AlignmentRules:
-    """Which rules hold; all do unless an ablation switches one off."""
+    """Which rules hold; all do unless an ablation switches one off.
+
+    ``epsilon`` is the largest padded share of an axis; None: starts at 0 and is raised until enough
+    programs exist.
+    """
 
     execution_unit: bool = True
     transaction: bool = True
     bank: bool = True
     tensor_shape: bool = True
+    epsilon: float | None = None
+
+    def waste_limits(self) -> tuple[float, ...]:
+        """The limits of padding waste to try in turn (ROLLER, section 3.2: raised greedily)."""
+        return EPSILONS if self.epsilon is None else (self.epsilon,)
 
 
 ITEMSIZE = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "bool": 1}
@@ -98,10 +109,6 @@ def fits_tensor(extent: int, tile: Any, epsilon: float, rules: AlignmentRules) -
     if not rules.tensor_shape:
         return np.ones(np.shape(tile), dtype=bool) if np.ndim(tile) else True
     return padding_waste(extent, tile) <= epsilon
-
-
-EPSILONS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1e9)
-"""Waste limits tried in turn, raised until enough programs exist (ROLLER, section 3.2: greedy)."""
 
 
 def bank_padding(device: Device, row_elements: int, dtype: str, vector: int, rules: AlignmentRules) -> int:

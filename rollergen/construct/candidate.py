@@ -1,0 +1,83 @@
+"""Candidates: one way to compute a definition, with its price under the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rollergen.expr.values import Buffer
+from rollergen.hal.spec import Device
+from rollergen.program.model import predict_stage
+from rollergen.program.rprogram import GRID, Stage
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Stages that compute one definition, in launch order.
+
+    ``form`` names the rewrite (direct, packed n, padded, implicit GEMM, split 4, ...); ``key`` is
+    (form, block tile, split, depth): at most two candidates of one key are kept.
+    """
+
+    form: str
+    stages: tuple[Stage, ...]
+    temporaries: tuple[Buffer, ...]
+    seconds: float
+    key: Key = field(default=())
+
+
+def price(stages: Iterable[Stage], device: Device) -> float:
+    """Predicted seconds of the stages, rounded to 6 significant digits so that no platform's last bit
+    decides a rank; stages that run once at build cost nothing."""
+    total = sum(float(predict_stage(stage, device).seconds) for stage in stages if not stage.once)
+    return float(f"{total:.6g}")
+
+
+def candidate(
+    form: str, stages: tuple[Stage, ...], temporaries: tuple[Buffer, ...], device: Device, split: int = 1
+) -> Candidate:
+    main = stages[-1] if split == 1 else stages[-2]
+    depth = max((copy.depth for copy in main.copies), default=1)
+    return Candidate(form, stages, temporaries, price(stages, device), (form, block_tile(main), split, depth))
+
+
+def block_tile(stage: Stage) -> tuple[tuple[str, int], ...]:
+    """Extent along each axis that one block covers, outer loops of the reduction aside."""
+    covered: dict[str, int] = {}
+    for loop in stage.loops:
+        if loop.kind != GRID:
+            covered[loop.axis] = max(covered.get(loop.axis, 1), loop.extent * loop.stride)
+    return tuple(sorted(covered.items()))
+
+
+def order_key(candidate: Candidate) -> tuple[Any, ...]:
+    """Total order: predicted time, then the program's own text, so that ties fall the same everywhere."""
+    return (candidate.seconds, len(candidate.stages), candidate.form, repr([stage.loops for stage in candidate.stages]))
+
+
+def best(candidates: Iterable[Candidate], count: int, per_key: int = 2) -> list[Candidate]:
+    """The `count` best, at most `per_key` of one key and none twice."""
+    kept: list[Candidate] = []
+    seen: dict[Key, int] = {}
+    texts: set[str] = set()
+    for one in sorted(candidates, key=order_key):
+        text = repr(one.stages)
+        if text in texts or seen.get(one.key, 0) >= per_key:
+            continue
+        texts.add(text)
+        seen[one.key] = seen.get(one.key, 0) + 1
+        kept.append(one)
+        if len(kept) == count:
+            break
+    return kept
+
+
+def lowest(scores: np.ndarray, count: int) -> np.ndarray:
+    """Positions of the `count` lowest finite scores, ties by position."""
+    order = np.argsort(np.round(scores, 12), kind="stable")
+    return order[np.isfinite(scores[order])][:count]

@@ -1,0 +1,139 @@
+"""The few best programs of a graph: every definition's candidates, priced, ranked, diversified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from rollergen.construct.candidate import Candidate, best
+from rollergen.construct.fit import require_fit
+from rollergen.construct.forms import forms
+from rollergen.construct.rename import rename_buffers
+from rollergen.construct.roles import CONTRACTION, ELEMENTWISE, REDUCTION, ROW, kind_of
+from rollergen.construct.serial_space import serial_candidates
+from rollergen.construct.simple import elementwise_candidates, reduction_candidates, row_candidates
+from rollergen.construct.thread_space import thread_candidates
+from rollergen.expr.definition import Definition
+from rollergen.expr.stages import Graph
+from rollergen.expr.values import Buffer
+from rollergen.hal.spec import Device
+from rollergen.options import BuildOptions
+from rollergen.program.check import check
+from rollergen.program.rprogram import RProgram, Stage
+from rollergen.tile.rules import AlignmentRules, block_layer, contiguous_axis
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """One constructed program: the form of each definition and the predicted seconds."""
+
+    program: RProgram
+    forms: tuple[str, ...]
+    seconds: float
+
+
+def construct(
+    graph: Graph, device: Device, options: BuildOptions = BuildOptions(), top_k: int = 10
+) -> tuple[Ranked, ...]:
+    """Up to `top_k` programs for `graph` on `device`, best predicted first.
+
+    Deterministic: prices are rounded and ties fall by the program's text.  Raises `DoesNotFitError`
+    where the device has no backing store and the data exceed its memory.
+    """
+    device = _limited(device, options)
+    rules = replace(options.alignment, epsilon=options.epsilon)
+    require_fit(graph, device)
+    choices = [definition_candidates(d, device, rules, top_k) for d in graph.definitions]
+    ranked = [program_of(graph, device, pick) for pick in _picks(choices, top_k)]
+    for one in ranked:
+        check(one.program, device)
+    return tuple(ranked)
+
+
+def _limited(device: Device, options: BuildOptions) -> Device:
+    if options.max_units is None:
+        return device
+    return replace(device, units=min(device.units, options.max_units))
+
+
+@lru_cache(maxsize=64)
+def definition_candidates(
+    definition: Definition, device: Device, rules: AlignmentRules, count: int
+) -> tuple[Candidate, ...]:
+    """The `count` best candidates of one definition, at most two of a kind."""
+    return tuple(best(_all_candidates(definition, device, rules, count), count))
+
+
+def _all_candidates(definition: Definition, device: Device, rules: AlignmentRules, count: int) -> Iterator[Candidate]:
+    kind = kind_of(definition)
+    if kind == ROW:
+        yield from row_candidates(definition, device, rules)
+    elif kind == ELEMENTWISE:
+        yield from elementwise_candidates(definition, device, rules)
+    if kind == REDUCTION or (kind == CONTRACTION and _dot_shaped(definition)):
+        yield from reduction_candidates(definition, device, rules)
+    if kind == CONTRACTION:
+        space = serial_candidates if block_layer(device) is None else thread_candidates
+        for form in forms(definition, device):
+            yield from space(form, device, rules, count)
+
+
+def _dot_shaped(definition: Definition) -> bool:
+    """Whether every operand that varies along the last reduce axis is contiguous along it."""
+    k = definition.of_role("reduce")[-1].name
+    return all(contiguous_axis(load) == k for load in definition.body_loads() if k in load.axes())
+
+
+def _picks(choices: Sequence[Sequence[Candidate]], count: int) -> list[tuple[Candidate, ...]]:
+    """Combinations, best first: all definitions at their best, then each alternative of one of them."""
+    first = tuple(options[0] for options in choices)
+    total = sum(one.seconds for one in first)
+    picks = [(total, 0, 0, first)]
+    for at, options in enumerate(choices):
+        for rank, other in enumerate(options[1:], start=1):
+            pick = (*first[:at], other, *first[at + 1 :])
+            picks.append((total - first[at].seconds + other.seconds, at, rank, pick))
+    picks.sort(key=lambda item: item[:3])
+    return [pick for *_, pick in picks[:count]]
+
+
+def program_of(graph: Graph, device: Device, pick: Sequence[Candidate]) -> Ranked:
+    """One candidate for each definition, joined into a program."""
+    stages: list[Stage] = []
+    temporaries: list[Buffer] = list(graph.temporaries)
+    for one in pick:
+        mapping = _renamed(one.temporaries, {b.name for b in (*temporaries, *graph.inputs, *graph.outputs)})
+        stages.extend(_with_names(stage, mapping) for stage in one.stages)
+        temporaries.extend(mapping.get(b.name, b) for b in one.temporaries)
+    program = RProgram(device.name, graph.inputs, graph.outputs, _numbered(stages), tuple(temporaries))
+    return Ranked(program, tuple(one.form for one in pick), sum(one.seconds for one in pick))
+
+
+def _numbered(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """Stages with distinct names, in launch order."""
+    used: dict[str, int] = {}
+    named = []
+    for stage in stages:
+        used[stage.name] = used.get(stage.name, 0) + 1
+        named.append(stage if used[stage.name] == 1 else replace(stage, name=f"{stage.name}_{used[stage.name]}"))
+    return tuple(named)
+
+
+def _renamed(buffers: Sequence[Buffer], taken: set[str]) -> dict[str, Buffer]:
+    """New names for temporaries that clash with buffers of the graph."""
+    mapping = {}
+    for buffer in buffers:
+        name = buffer.name
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        if name != buffer.name:
+            mapping[buffer.name] = replace(buffer, name=name)
+    return mapping
+
+
+def _with_names(stage: Stage, mapping: dict[str, Buffer]) -> Stage:
+    if not mapping:
+        return stage
+    return replace(stage, definition=rename_buffers(stage.definition, {old: b.name for old, b in mapping.items()}))

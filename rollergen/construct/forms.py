@@ -1,0 +1,72 @@
+"""The forms of a contraction: the same result from differently laid out operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rollergen.construct.roles import contraction_roles
+from rollergen.expr.canonical import implicit_gemm
+from rollergen.expr.definition import Definition
+from rollergen.expr.packing import pad_view
+from rollergen.expr.values import Load
+from rollergen.hal.spec import Device
+from rollergen.program.nest import lane_stride
+from rollergen.program.plan import Roles
+from rollergen.tile.rules import block_layer
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """``copies`` (elementwise definitions) run first; ``definition`` is the contraction left."""
+
+    name: str
+    copies: tuple[Definition, ...]
+    definition: Definition
+    roles: Roles
+
+
+def forms(definition: Definition, device: Device) -> Iterator[Form]:
+    """Direct, padded (sliding windows walked flat) and implicit-GEMM forms, where they exist.
+
+    Devices with a block layer gather while they stage, so they take the implicit GEMM; others want
+    addresses that are constant shifts, so they take the padded form.
+    """
+    if block_layer(device) is None:
+        yield from _shifted_forms(definition)
+    else:
+        gemm = implicit_gemm(definition)
+        yield from _form("implicit GEMM" if gemm else "direct", (), gemm or definition)
+
+
+def _form(name: str, copies: tuple[Definition, ...], definition: Definition) -> Iterator[Form]:
+    for roles in contraction_roles(definition):
+        yield Form(name, copies, definition, roles)
+
+
+def _shifted_forms(definition: Definition) -> Iterator[Form]:
+    padded = False
+    for load in definition.body_loads():
+        pair = pad_view(definition, load)
+        if pair is not None:
+            padded = True
+            yield from _form("padded", (pair[0],), pair[1])
+    if not padded:
+        yield from _form("direct", (), definition)
+    gemm = implicit_gemm(definition) if padded or _windowed(definition) else None
+    if gemm is not None:
+        yield from _form("implicit GEMM", (), gemm)
+
+
+def _windowed(definition: Definition) -> bool:
+    return len(definition.of_role("reduce")) > 1
+
+
+def operands(definition: Definition, axis: str | None) -> list[Load]:
+    """Loads of the reduction that vary along `axis`."""
+    return [load for load in definition.body_loads() if axis is not None and axis in load.axes()]
+
+
+def needs_packing(definition: Definition, roles: Roles) -> list[Load]:
+    """Operands whose neighbours along n are not neighbours in memory: lanes cannot load them."""
+    return [load for load in operands(definition, roles.n) if lane_stride(load, roles.n or "") not in (0, 1)]

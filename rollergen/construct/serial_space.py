@@ -1,0 +1,157 @@
+"""Contractions on devices whose blocks are one thread (CPUs): register tiles of vectors, panels,
+k blocks and packed operands.  The aligned space is priced whole, in a few batches of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from rollergen.construct.candidate import Candidate, candidate, lowest, price
+from rollergen.construct.forms import Form, needs_packing, operands
+from rollergen.construct.simple import cheapest, elementwise_plans
+from rollergen.expr.definition import Definition
+from rollergen.expr.packing import pack_operand
+from rollergen.expr.values import Buffer, Load
+from rollergen.hal.spec import Device
+from rollergen.program.assemble import accumulator_dtype, contraction_stage
+from rollergen.program.assemble_simple import elementwise_stage
+from rollergen.program.model import predict_stage
+from rollergen.program.nest import ceil_div
+from rollergen.program.plan import ContractionPlan
+from rollergen.program.rprogram import Stage
+from rollergen.tile.rules import AlignmentRules, fits_tensor, vector_lanes
+
+_ROWS = tuple(range(1, 15))
+_VECTORS = (1, 2, 3, 4, 6, 8, 12, 16)
+_STEPS = (32, 64, 128, 256, 384, 512, 1024)
+_PANELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+def serial_candidates(form: Form, device: Device, rules: AlignmentRules, count: int) -> Iterator[Candidate]:
+    """The best candidates of one form: all structures in batches, the best of each built exactly."""
+    drafts: list[tuple[float, Structure, ContractionPlan]] = []
+    for structure in structures(form, device, rules):
+        drafts.extend(_draft(structure, device, rules, count))
+    drafts.sort(key=lambda item: (item[0], repr(item[2])))
+    for _, structure, plan in drafts[: 3 * count]:
+        yield exact(structure, plan, device, rules)
+
+
+class Structure:
+    """One choice of form, vectors per register tile and packed operands: one loop structure."""
+
+    def __init__(self, form: Form, lanes: int, vectors: int, packed: tuple[Load, ...], order: str, device: Device):
+        self.form, self.lanes, self.vectors, self.packed, self.order = form, lanes, vectors, packed, order
+        copies, definition = [], form.definition
+        for load in packed:
+            copy, definition = pack_operand(definition, load, form.roles.n or "", vectors * lanes)
+            copies.append(copy)
+        self.definition = definition
+        self.copies = (*form.copies, *copies)
+        self.copy_stages = tuple(copy_stage(copy, device) for copy in self.copies)
+        self.copy_seconds = price(self.copy_stages, device)
+
+    @property
+    def name(self) -> str:
+        return self.form.name + (
+            ", packed " + ", ".join(load.buffer.name for load in self.packed) if self.packed else ""
+        )
+
+
+@lru_cache(maxsize=256)
+def copy_stage(definition: Definition, device: Device) -> Stage:
+    """The cheapest elementwise stage for a packing or padding copy; once, if its source is constant."""
+    once = all(load.buffer.constant for load in definition.loads())
+    name = "copy_" + definition.output.name
+    plans = elementwise_plans(definition, device, AlignmentRules())
+    stage = cheapest([elementwise_stage(definition, plan, device, name) for plan in plans], device)
+    return replace(stage, once=once)
+
+
+def structures(form: Form, device: Device, rules: AlignmentRules) -> Iterator[Structure]:
+    roles = form.roles
+    assert roles.n is not None
+    n_extent = form.definition.axis(roles.n).extent
+    lanes = vector_lanes(device, accumulator_dtype(form.definition))
+    while lanes > 1 and n_extent < lanes // 2:
+        lanes //= 2
+    must = tuple(needs_packing(form.definition, roles))
+    may = tuple(operands(form.definition, roles.n))
+    choices = {must, may} if roles.m is not None or must else {must}
+    for packed in sorted(choices, key=len):
+        for vectors in _VECTORS:
+            if vectors > 4 and (roles.m is not None or packed):
+                continue
+            if vectors * lanes < 2 * n_extent or vectors == 1:
+                for order in ("ji", "ij"):
+                    yield Structure(form, lanes, vectors, packed, order, device)
+
+
+def _draft(
+    structure: Structure, device: Device, rules: AlignmentRules, count: int
+) -> list[tuple[float, Structure, ContractionPlan]]:
+    definition, roles = structure.definition, structure.form.roles
+    points = grid(structure, device, rules)
+    if points is None:
+        return []
+    rows, step, pm, pn = points
+    plan = ContractionPlan(
+        rm=rows, rn=structure.vectors, lanes=structure.lanes, pm=pm, pn=pn, kc=step, vn=1, order=structure.order
+    )
+    seconds = np.asarray(predict_stage(contraction_stage(definition, roles, plan, device, rules), device).seconds)
+    seconds = seconds + structure.copy_seconds
+    picked = []
+    for at in lowest(seconds, count):
+        one = replace(plan, rm=int(rows[at]), kc=int(step[at]), pm=int(pm[at]), pn=int(pn[at]))
+        picked.append((float(f"{seconds[at]:.6g}"), structure, one))
+    return picked
+
+
+def grid(
+    structure: Structure, device: Device, rules: AlignmentRules
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
+    """Arrays (rows, step, panels of m, panels of n) of all points that the rules allow."""
+    definition, roles = structure.definition, structure.form.roles
+    m_extent = definition.axis(roles.m).extent if roles.m else 1
+    n_extent = definition.axis(roles.n or "").extent
+    k_extent = definition.axis(roles.k).extent
+    registers = device.limits.registers_per_thread
+    width = structure.vectors * structure.lanes
+    rows = [r for r in _ROWS if r <= m_extent and r * structure.vectors + structure.vectors + 2 <= registers + 2]
+    rows = _within_waste(m_extent, rows or [1], rules)
+    steps = sorted({s for s in _STEPS if s < k_extent} | {k_extent})
+    n_panels = ceil_div(n_extent, width)
+    points = [
+        (r, s, p, q)
+        for r in rows
+        for s in steps
+        for p in _panel_counts(ceil_div(m_extent, r), device.units)
+        for q in _panel_counts(n_panels, device.units)
+    ]
+    if not points:
+        return None
+    columns = np.array(points, dtype=np.int64).T
+    return columns[0], columns[1], columns[2], columns[3]
+
+
+def _within_waste(extent: int, tiles: Sequence[int], rules: AlignmentRules) -> list[int]:
+    """Tiles within the smallest waste limit that leaves at least four of them (or all there are)."""
+    for epsilon in rules.waste_limits():
+        kept = [tile for tile in tiles if fits_tensor(extent, tile, epsilon, rules)]
+        if len(kept) >= min(4, len(tiles)):
+            return kept
+    return list(tiles)
+
+
+def _panel_counts(panels: int, units: int) -> list[int]:
+    even = ceil_div(panels, units)
+    return sorted({p for p in _PANELS if p < panels} | {panels, even})
+
+
+def exact(structure: Structure, plan: ContractionPlan, device: Device, rules: AlignmentRules) -> Candidate:
+    stage = contraction_stage(structure.definition, structure.form.roles, plan, device, rules)
+    temporaries: tuple[Buffer, ...] = tuple(copy.output for copy in structure.copies)
+    return candidate(structure.name, (*structure.copy_stages, stage), temporaries, device)

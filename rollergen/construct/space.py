@@ -1,0 +1,71 @@
+"""The aligned space of an expression's heaviest definition: how large it is, and samples of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from rollergen.construct.candidate import Candidate
+from rollergen.construct.choose import definition_candidates, program_of
+from rollergen.construct.forms import forms
+from rollergen.construct.roles import CONTRACTION, kind_of
+from rollergen.construct.serial_space import Structure, exact, grid, structures
+from rollergen.expr.definition import Definition
+from rollergen.expr.stages import Graph
+from rollergen.hal.spec import Device
+from rollergen.options import BuildOptions
+from rollergen.program.plan import ContractionPlan
+from rollergen.program.rprogram import RProgram
+from rollergen.tile.rules import AlignmentRules, block_layer
+
+
+@dataclass(frozen=True)
+class Space:
+    """All aligned programs of one definition (the others stay at their best).
+
+    ``points`` counts them; ``sample(count, seed)`` draws distinct ones uniformly.
+    """
+
+    points: int
+    _at: Callable[[int], RProgram]
+
+    def sample(self, count: int, seed: int = 0) -> list[RProgram]:
+        numbers = random.Random(seed).sample(range(self.points), min(count, self.points))
+        return [self._at(number) for number in numbers]
+
+
+def space(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) -> Space:
+    """The aligned space of the definition that the model finds slowest."""
+    rules = replace(options.alignment, epsilon=options.epsilon)
+    firsts = [definition_candidates(d, device, rules, 10)[0] for d in graph.definitions]
+    at = max(range(len(firsts)), key=lambda i: firsts[i].seconds)
+    definition = graph.definitions[at]
+    make = lambda one: program_of(graph, device, (*firsts[:at], one, *firsts[at + 1 :])).program
+    if kind_of(definition) == CONTRACTION and block_layer(device) is None:
+        blocks = list(_serial_blocks(definition, device, rules))
+        total = sum(len(columns[0]) for _, columns in blocks)
+        return Space(total, lambda number: make(_serial_point(blocks, number, device, rules)))
+    candidates = definition_candidates(definition, device, rules, 10_000)
+    return Space(len(candidates), lambda number: make(candidates[number]))
+
+
+def _serial_blocks(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[tuple[Structure, tuple]]:
+    for form in forms(definition, device):
+        for structure in structures(form, device, rules):
+            columns = grid(structure, device, rules)
+            if columns is not None:
+                yield structure, columns
+
+
+def _serial_point(blocks: list, number: int, device: Device, rules: AlignmentRules) -> Candidate:
+    for structure, columns in blocks:
+        size = len(columns[0])
+        if number < size:
+            rows, step, pm, pn = (int(column[number]) for column in columns)
+            plan = ContractionPlan(
+                rm=rows, rn=structure.vectors, lanes=structure.lanes, pm=pm, pn=pn, kc=step, order=structure.order
+            )
+            return exact(structure, plan, device, rules)
+        number -= size
+    raise IndexError(number)

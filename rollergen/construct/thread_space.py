@@ -1,0 +1,216 @@
+"""Contractions on devices whose threads share a managed layer (GPUs, IPU tiles): register tiles,
+threads, staged steps, split reductions.  The aligned space is priced in batches; the best shapes are
+then built with every step, depth and block order that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from rollergen.construct.candidate import Candidate, candidate, lowest
+from rollergen.construct.forms import Form
+from rollergen.construct.simple import combine_stage
+from rollergen.expr.definition import Definition
+from rollergen.expr.splitting import split_reduction
+from rollergen.expr.values import Load
+from rollergen.hal.spec import Device
+from rollergen.program.assemble import accumulator_dtype, contraction_stage
+from rollergen.program.model import predict_stage
+from rollergen.program.nest import ceil_div
+from rollergen.program.plan import ContractionPlan, Roles
+from rollergen.program.rprogram import Stage
+from rollergen.tile.rules import (
+    ITEMSIZE,
+    AlignmentRules,
+    aligned_multiple,
+    block_layer,
+    fits_tensor,
+    thread_multiple,
+    vector_lanes,
+)
+
+_TILES = (1, 2, 4, 8, 16)
+_THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_STEPS = (4, 8, 16, 32)
+_PANELS = (1, 2, 4, 8, 16, 32, 64)
+
+
+def thread_candidates(form: Form, device: Device, rules: AlignmentRules, count: int) -> Iterator[Candidate]:
+    """The best candidates of one form, split reductions included."""
+    yield from _shaped(form.definition, form.roles, form.name, device, rules, count)
+    blocks = prod(a.extent for a in form.definition.of_role("spatial")) // 1024
+    parts = 2
+    while blocks * parts <= 8 * device.units and form.definition.axis(form.roles.k).extent >= 64 * parts:
+        yield from _split(form, parts, device, rules, max(2, count // 4))
+        parts *= 2
+
+
+def _split(form: Form, parts: int, device: Device, rules: AlignmentRules, count: int) -> Iterator[Candidate]:
+    pair = split_reduction(form.definition, form.roles.k, parts)
+    if pair is None:
+        return
+    combine = combine_stage(pair[1], device, rules)
+    first = replace(form.roles, batch=(pair[0].axes[0].name, *form.roles.batch))
+    for shaped in _shaped(pair[0], first, form.name, device, rules, count):
+        stages = (*shaped.stages, combine)
+        yield candidate(f"{form.name}, split {parts}", stages, (pair[0].output,), device, split=parts)
+
+
+def _shaped(
+    definition: Definition, roles: Roles, name: str, device: Device, rules: AlignmentRules, count: int
+) -> Iterator[Candidate]:
+    drafts: list[tuple[float, ContractionPlan]] = []
+    for plan in _structures(definition, roles, device, rules):
+        drafts.extend(_draft(definition, roles, plan, device, rules, count))
+    drafts.sort(key=lambda item: (item[0], repr(item[1])))
+    for _, plan in drafts[:count]:
+        for variant in _variants(definition, roles, plan, device, rules):
+            stage = contraction_stage(definition, roles, variant, device, rules)
+            if block_bytes(stage, device) <= device.limits.block_memory_bytes:
+                yield candidate(name, (stage,), (), device)
+
+
+def staged_loads(definition: Definition, roles: Roles) -> tuple[int, ...]:
+    """Operands shared by several threads: those that do not vary along both tiled axes."""
+    tiled = {axis for axis in (roles.m, roles.n) if axis}
+    return tuple(
+        number
+        for number, load in enumerate(definition.body_loads())
+        if len(tiled) == 2 and not tiled <= load.axes() and load.axes() & tiled and roles.k in load.axes()
+    )
+
+
+def _structures(
+    definition: Definition, roles: Roles, device: Device, rules: AlignmentRules
+) -> Iterator[ContractionPlan]:
+    """Plans with array sizes, one for each pair of fragment widths (and panel order)."""
+    lanes = vector_lanes(device, accumulator_dtype(definition))
+    staged = staged_loads(definition, roles)
+    m_extent = definition.axis(roles.m).extent if roles.m else 1
+    n_extent = definition.axis(roles.n or "").extent
+    lanes = lanes if n_extent >= lanes else 1
+    for vm in (1, 2, 4) if roles.m else (1,):
+        for vn in (1, 2, 4) if lanes == 1 else (1,):
+            points = _points(m_extent, n_extent, vm, vn, lanes, device, rules, definition, roles)
+            if len(points):
+                rm, rn, tm, tn, pm, pn = points.T
+                step = _first_step(definition, roles, device)
+                yield (
+                    ContractionPlan(rm, rn, lanes, tm, tn, 1, 1, pm, pn, step, vm, vn, unroll=1, staged=staged, depth=1)
+                    if device.execution_width == 1
+                    else ContractionPlan(
+                        rm, rn, lanes, tm, tn, 1, 1, 1, 1, step, vm, vn, unroll=step, staged=staged, depth=1
+                    )
+                )
+
+
+def _first_step(definition: Definition, roles: Roles, device: Device) -> int:
+    extent = definition.axis(roles.k).extent
+    return min(8 if device.execution_width > 1 else 128, extent)
+
+
+def _points(
+    m_extent: int,
+    n_extent: int,
+    vm: int,
+    vn: int,
+    lanes: int,
+    device: Device,
+    rules: AlignmentRules,
+    definition: Definition,
+    roles: Roles,
+) -> np.ndarray:
+    """Rows (rm, rn, tm, tn, pm, pn) that the rules and limits allow; waste raised until some are left."""
+    tiles_m = [t for t in _TILES if t % vm == 0 and (t == vm or vm == 4)] if roles.m else [1]
+    tiles_n = [t for t in _TILES if t % vn == 0 and (t == vn or vn == 4)]
+    single = device.execution_width == 1
+    most = device.limits.threads_per_block
+    threads_m = ([1, most] if single else _THREADS) if roles.m else [1]
+    threads_n = [1] if single else list(_THREADS)
+    panels = _PANELS if single else (1,)
+    grids = np.meshgrid(tiles_m, tiles_n, threads_m, threads_n, panels if roles.m else [1], panels, indexing="ij")
+    rm, rn, tm, tn, pm, pn = (g.reshape(-1).astype(np.int64) for g in grids)
+    threads = tm * tn
+    ok = (threads <= most) & (threads % thread_multiple(device, rules) == 0 if not single else threads >= 1)
+    ok &= rm * rn * lanes <= 128 if not single else rm * rn * lanes <= 2 * device.limits.registers_per_thread
+    block_m, block_n = rm * tm * pm, rn * tn * pn * lanes
+    ok &= (block_m < 2 * m_extent) | (rm * tm * pm == vm)
+    ok &= (block_n < 2 * n_extent) | (rn * tn * pn == vn)
+    unit = aligned_multiple(definition, roles.n or "", device, rules)
+    aligned = (block_n % unit == 0) | (n_extent < unit)
+    if (ok & aligned).any():
+        ok &= aligned
+    for epsilon in rules.waste_limits():
+        fit = ok & fits_tensor(m_extent, block_m, epsilon, rules) & fits_tensor(n_extent, block_n, epsilon, rules)
+        if fit.sum() >= min(24, ok.sum()):
+            break
+    return np.stack([rm, rn, tm, tn, pm, pn], axis=1)[fit]
+
+
+def _draft(
+    definition: Definition, roles: Roles, plan: ContractionPlan, device: Device, rules: AlignmentRules, count: int
+) -> list[tuple[float, ContractionPlan]]:
+    stage = contraction_stage(definition, roles, plan, device, rules)
+    seconds = np.broadcast_to(np.asarray(predict_stage(stage, device).seconds, dtype=float), plan.rm.shape)
+    fits = np.asarray(block_bytes(stage, device)) <= device.limits.block_memory_bytes
+    seconds = np.where(fits, seconds, np.inf)
+    picked = []
+    for at in lowest(seconds, count):
+        size = lambda value, at=at: int(value[at]) if isinstance(value, np.ndarray) else value
+        one = replace(
+            plan,
+            rm=size(plan.rm),
+            rn=size(plan.rn),
+            tm=size(plan.tm),
+            tn=size(plan.tn),
+            pm=size(plan.pm),
+            pn=size(plan.pn),
+        )
+        picked.append((float(f"{seconds[at]:.6g}"), one))
+    return picked
+
+
+def block_bytes(stage: Stage, device: Device):  # type: ignore[no-untyped-def]
+    """Bytes of the block's managed layer that the stage's staged copies take (arrays for a batch)."""
+    layer = block_layer(device)
+    total = 0
+    loads: tuple[Load, ...] = stage.definition.loads()
+    for copy in stage.copies:
+        if copy.to_layer == layer:
+            shape = stage.buffer_shape(copy, block=True)
+            row = shape[-1] + copy.padding
+            total = total + prod(shape[:-1]) * row * max(1, copy.depth) * ITEMSIZE[loads[copy.load].dtype]
+    return total
+
+
+def _variants(
+    definition: Definition, roles: Roles, plan: ContractionPlan, device: Device, rules: AlignmentRules
+) -> Iterator[ContractionPlan]:
+    """Steps, pipelining depths, warp shapes and block orders of one tile shape."""
+    k_extent = definition.axis(roles.k).extent
+    single = device.execution_width == 1
+    steps = [s for s in _STEPS if s <= k_extent] or [k_extent]
+    if single:
+        steps = sorted({s for s in (16, 32, 64, 128, 256, 512, 1024) if s < k_extent} | {k_extent})
+    depths = (1, 2) if plan.staged and not single else (1,)
+    gm, gn = _groups(plan, device)
+    rows = ceil_div(definition.axis(roles.m).extent, plan.rm * plan.tm * plan.pm) if roles.m else 1
+    width = 8 if rows > 8 and not single else 0
+    for step in steps:
+        for depth in depths:
+            yield replace(plan, kc=step, unroll=1 if single else step, depth=depth, gm=gm, gn=gn, width=width)
+
+
+def _groups(plan: ContractionPlan, device: Device) -> tuple[int, int]:
+    """Groups that make each execution width a near-square patch of threads."""
+    unit = device.execution_width
+    if unit == 1 or plan.tm * plan.tn <= unit:
+        return 1, 1
+    for wide in (8, 16, 4, 32, 2):
+        tall = unit // wide
+        if plan.tn % wide == 0 and plan.tm % tall == 0:
+            return plan.tm // tall, plan.tn // wide
+    return 1, 1
