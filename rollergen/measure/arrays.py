@@ -1,0 +1,119 @@
+"""Host arrays for checked runs: aligned, poisoned, and with guard zones around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.values import Buffer
+
+ALIGNMENT_BYTES = 64
+"""A cache line, and the widest vector of today's CPUs."""
+
+GUARD_BYTES = 64 * 8
+"""At least 64 elements of the widest dtype."""
+
+_GUARD_PATTERN = 0xA5
+_POISON_BITS = {
+    "float16": (0x7E5A, 0xFE5A),
+    "bfloat16": (0x7FDA, 0xFFDA),
+    "float32": (0x7FC05A5A, 0xFFC05A5A),
+    "float64": (0x7FF85A5A5A5A5A5A, 0xFFF85A5A5A5A5A5A),
+    "int8": (0x7F, 0x80),
+    "int32": (0x7FFFFFFF, 0x80000000),
+    "int64": (0x7FFFFFFFFFFFFFFF, 0x8000000000000000),
+    "bool": (0x00, 0x01),
+}
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    return array.view(f"u{array.dtype.itemsize}")
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """A C-contiguous array, contents undefined, whose first element lies at a multiple of `ALIGNMENT_BYTES`."""
+    kind = numpy_dtype(dtype)
+    size = prod(shape) * kind.itemsize
+    whole = np.empty(size + ALIGNMENT_BYTES, np.uint8)
+    start = -whole.ctypes.data % ALIGNMENT_BYTES
+    return whole[start : start + size].view(kind).reshape(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """``array`` with a zone of `GUARD_BYTES` before and one after it, filled with a pattern."""
+
+    array: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+
+    @staticmethod
+    def empty(shape: tuple[int, ...], dtype: str) -> Guarded:
+        size = prod(shape) * numpy_dtype(dtype).itemsize
+        whole = aligned_empty((2 * GUARD_BYTES + size,), "int8").view(np.uint8)
+        whole[:GUARD_BYTES] = whole[GUARD_BYTES + size :] = _GUARD_PATTERN
+        inside = whole[GUARD_BYTES : GUARD_BYTES + size].view(numpy_dtype(dtype)).reshape(shape)
+        return Guarded(inside, whole[:GUARD_BYTES], whole[GUARD_BYTES + size :])
+
+    def restore(self, contents: np.ndarray) -> None:
+        """The array's contents as given, both zones as they were made."""
+        self.array[...] = contents
+        self.before[...] = self.after[...] = _GUARD_PATTERN
+
+    def damage(self) -> str | None:
+        """Where the zones were written to, or None if they are as they were made."""
+        for zone, where in ((self.before[::-1], "before the first"), (self.after, "after the last")):
+            touched = np.flatnonzero(zone != _GUARD_PATTERN)
+            if touched.size:
+                return f"{touched.size} bytes written {where} element, the nearest {touched[0]} bytes away"
+        return None
+
+
+def guarded(buffers: Iterable[Buffer]) -> dict[str, Guarded]:
+    """One guarded array for each buffer, contents undefined."""
+    return {buffer.name: Guarded.empty(buffer.shape, buffer.dtype) for buffer in buffers}
+
+
+def poison(array: np.ndarray, dtype: str, variant: int) -> None:
+    """Fills with a value no kernel is likely to compute: a NaN with a payload, an extreme integer.
+
+    The two variants differ, so an element that holds its poison after both of two runs was not written.
+    """
+    _bits(array)[...] = _POISON_BITS[dtype][variant]
+
+
+def poisoned(array: np.ndarray, dtype: str, variant: int) -> np.ndarray:
+    """Where the array still holds exactly its poison (bool, same shape)."""
+    return _bits(array) == _POISON_BITS[dtype][variant]
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two contiguous arrays of one dtype hold the same bytes (NaN payloads included)."""
+    return np.array_equal(_bits(a), _bits(b))
+
+
+def random_array(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> np.ndarray:
+    """Uniform in [-1, 1) (floats), in -8 ... 7 (integers), or true and false."""
+    kind = numpy_dtype(dtype)
+    if kind == np.bool_:
+        return rng.integers(0, 2, shape).astype(kind)
+    if kind.kind == "i":
+        return rng.integers(-8, 8, shape).astype(kind)
+    if kind == np.float64:
+        return rng.random(shape) * 2 - 1
+    values = rng.random(shape, dtype=np.float32)
+    values *= 2
+    values -= 1
+    return values.astype(kind, copy=False)
+
+
+def integer_array(shape: tuple[int, ...], dtype: str, magnitude: int, rng: np.random.Generator) -> np.ndarray:
+    """Whole numbers from ``-magnitude`` to ``magnitude``; true and false where the dtype is bool."""
+    kind = numpy_dtype(dtype)
+    if kind == np.bool_:
+        return rng.integers(0, 2, shape).astype(kind)
+    return rng.integers(-magnitude, magnitude, shape, dtype=np.int8, endpoint=True).astype(kind)

@@ -1,0 +1,86 @@
+"""Which elements of an output are compared with the oracle: every edge class of the program's tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+
+import numpy as np
+
+from rollergen.expr.definition import Axis, Definition
+from rollergen.program.rprogram import RProgram, Stage
+
+SAMPLES = 192
+"""Points of each kind (edges, anywhere) compared for one output."""
+
+CORNERS = 1024
+"""Up to so many combinations of first and last positions are all taken."""
+
+
+def edge_positions(axis: Axis, stages: tuple[Stage, ...]) -> tuple[int, ...]:
+    """Positions beside every boundary that a loop of an equal axis makes: the ends of the axis, of its
+    first block, register tile and vector, of its last full one, and of the tail behind it."""
+    last = axis.extent - 1
+    found = {0, last, max(0, last - 1)}
+    for stage in stages:
+        if any(own.name == axis.name and own.extent == axis.extent for own in stage.definition.axes):
+            for _, loop in stage.of_axis(axis.name):
+                for size in {loop.stride, loop.stride * loop.extent}:
+                    whole = axis.extent // size * size
+                    found |= {size - 1, size, whole - 1, whole}
+    return tuple(sorted(p for p in found if 0 <= p <= last))
+
+
+def sample_axes(
+    definition: Definition, stages: tuple[Stage, ...], rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Values of every stored axis at the points to compare, equally long int64 arrays.
+
+    All corners (each axis at its first element, its last one and the first of its last block), then
+    edge positions combined at random, each at least once, then points anywhere.
+    """
+    axes = definition.of_role("spatial", "row")
+    if not axes:
+        return {}
+    edges = [edge_positions(axis, stages) for axis in axes]
+    corners = _corners(axes, stages)
+    count = max(SAMPLES, *(len(e) for e in edges))
+    columns = {}
+    for number, (axis, positions) in enumerate(zip(axes, edges, strict=True)):
+        each_once = rng.permutation(np.resize(np.asarray(positions), count))
+        anywhere = rng.integers(0, axis.extent, SAMPLES)
+        columns[axis.name] = np.concatenate([corners[:, number], each_once, anywhere]).astype(np.int64)
+    return columns
+
+
+def _corners(axes: tuple[Axis, ...], stages: tuple[Stage, ...]) -> np.ndarray:
+    choices = []
+    for axis in axes:
+        strides = [loop.stride for stage in stages for _, loop in stage.of_axis(axis.name) if loop.stride < axis.extent]
+        start_of_last = (axis.extent - 1) // max(strides, default=1) * max(strides, default=1)
+        choices.append(sorted({0, start_of_last, axis.extent - 1}))
+    if np.prod([len(c) for c in choices]) > CORNERS:
+        choices = [sorted({c[0], c[-1]}) for c in choices]
+    return np.array(list(product(*choices)), dtype=np.int64)[:CORNERS]
+
+
+def output_points(definition: Definition, columns: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+    """The output's coordinates where the definition stores the given axis values; masked ones are dropped."""
+    length = len(next(iter(columns.values()))) if columns else 1
+    kept = np.ones(length, dtype=bool)
+    for bound in definition.where:
+        kept &= np.broadcast_to(bound.evaluate(columns), kept.shape)
+    return tuple(np.broadcast_to(index.evaluate(columns), kept.shape)[kept] for index in definition.target)
+
+
+def sample_points(program: RProgram, rng: np.random.Generator) -> dict[str, tuple[np.ndarray, ...]]:
+    """For every output its coordinates to compare, one array for each dimension."""
+    points: dict[str, list[tuple[np.ndarray, ...]]] = {}
+    names = {buffer.name for buffer in program.outputs}
+    for stage in program.stages:
+        if stage.definition.output.name in names:
+            columns = sample_axes(stage.definition, program.stages, rng)
+            points.setdefault(stage.definition.output.name, []).append(output_points(stage.definition, columns))
+    return {
+        name: tuple(np.concatenate(parts) for parts in zip(*several, strict=True)) for name, several in points.items()
+    }

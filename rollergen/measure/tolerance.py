@@ -1,0 +1,197 @@
+"""How far a right result may lie from the oracle: derived from dtypes and lengths, not chosen.
+
+Every operation in a dtype of unit roundoff u adds a relative error of at most u (its allowance of
+units, `ULPS`, for functions).  Roundings of different operations are nearly independent, so their
+errors add in quadrature (Higham and Mary, "A New Approach to Probabilistic Rounding Error
+Analysis", SIAM J. Sci. Comput. 41(5), 2019): a sum of n terms has a standard error of at most
+sqrt(n) u times the scale of the result, whatever the order of summation.  An element `want` passes if
+
+    |got - want| <= CONFIDENCE * sqrt(variance) * max(|want|, rms of all wants) + u_out * |want| + tiny
+
+where ``variance`` sums (units * u)^2 over the operations behind one element and u_out, tiny are
+those of the output's dtype.  Operations that round nothing (loads, max, min, select, casts to a
+wider dtype) contribute nothing, so copies must match exactly.
+
+Where every intermediate value is a whole number that its dtype holds exactly, the tolerance is 0:
+`exact_magnitude` finds the largest inputs for which that is so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from rollergen.expr.definition import Definition, Reduction
+from rollergen.expr.index import Bounds
+from rollergen.expr.values import Binary, Buffer, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
+
+CONFIDENCE = 8.0
+"""Standard errors allowed: beyond 6 even of 10^9 elements none is expected to lie."""
+
+ULPS = {"exp": 4, "log": 4, "sqrt": 3, "rsqrt": 4, "tanh": 6, "erf": 16, "div": 3, "pow": 16}
+"""Units in the last place that OpenCL C allows these (specification, section 7.4, full profile; rsqrt and
+exp rounded up to also admit our own polynomials)."""
+
+_EXACT_OPS = ("neg", "abs", "floor", "not")
+_PREDICATES = ("lt", "le", "gt", "ge", "eq", "ne", "and", "or")
+_MANTISSA_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+_INTEGER_BITS = {"int8": 7, "int32": 31, "int64": 63, "bool": 1}
+
+
+def unit_roundoff(dtype: str) -> float:
+    """2^-p for p significant bits; 0 for integers, which do not round."""
+    return 2.0 ** -_MANTISSA_BITS[dtype] if dtype in _MANTISSA_BITS else 0.0
+
+
+def largest_exact(dtype: str) -> float:
+    """Whole numbers up to this magnitude are exact in the dtype, and so are their sums below it."""
+    return 2.0 ** _MANTISSA_BITS[dtype] if dtype in _MANTISSA_BITS else 2.0 ** _INTEGER_BITS[dtype] - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """``variance``: squared relative error behind one value; ``magnitude``: the largest absolute
+    value if it is certainly a whole number held exactly, else infinity."""
+
+    variance: float
+    magnitude: float
+
+    def held_in(self, dtype: str) -> Accuracy:
+        return self if self.magnitude <= largest_exact(dtype) else Accuracy(self.variance, math.inf)
+
+    def rounded(self, dtype: str, units: float = 1.0) -> Accuracy:
+        return Accuracy(self.variance + (units * unit_roundoff(dtype)) ** 2, self.magnitude).held_in(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    buffers: Mapping[str, Accuracy]
+    ranges: Mapping[str, Bounds]
+    partials: dict[tuple[str, int], Accuracy]
+
+    def of(self, value: Value) -> Accuracy:
+        match value:
+            case Const(number):
+                whole = float(number).is_integer()
+                held = whole or math.isinf(number)
+                return Accuracy(0.0 if held else unit_roundoff(value.dtype) ** 2, abs(number) if whole else math.inf)
+            case Load(buffer):
+                return self.buffers[buffer.name]
+            case IndexValue(index):
+                return Accuracy(0.0, max(map(abs, index.bounds(self.ranges)))).held_in(value.dtype)
+            case Partial(name, _, component):
+                return self.partials[name, component]
+            case Var():
+                return Accuracy(0.0, 0.0)
+            case Cast(x):
+                inner = self.of(x)
+                narrower = unit_roundoff(value.dtype) > unit_roundoff(x.dtype)
+                return inner.rounded(value.dtype) if narrower else inner.held_in(value.dtype)
+            case Select(condition, a, b):
+                return _widest((self.of(a), self.of(b)), self.of(condition).variance)
+            case Unary(op, x):
+                inner = self.of(x)
+                return inner if op in _EXACT_OPS else _inexact(inner.variance).rounded(value.dtype, ULPS[op])
+            case Binary(op, a, b):
+                return _binary(op, self.of(a), self.of(b), value.dtype)
+        raise TypeError(f"no accuracy rule for {type(value).__name__}")
+
+
+def _inexact(variance: float) -> Accuracy:
+    return Accuracy(variance, math.inf)
+
+
+def _widest(parts: Iterable[Accuracy], variance: float = 0.0) -> Accuracy:
+    parts = tuple(parts)
+    return Accuracy(variance + max(p.variance for p in parts), max(p.magnitude for p in parts))
+
+
+def _binary(op: str, a: Accuracy, b: Accuracy, dtype: str) -> Accuracy:
+    both = a.variance + b.variance
+    if op in ("max", "min"):
+        return _widest((a, b))
+    if op in _PREDICATES:
+        return Accuracy(both, 1.0)
+    if op in ("add", "sub"):
+        return Accuracy(both, a.magnitude + b.magnitude).rounded(dtype)
+    if op == "mul":
+        product = 0.0 if 0.0 in (a.magnitude, b.magnitude) else a.magnitude * b.magnitude
+        return Accuracy(both, product).rounded(dtype)
+    return _inexact(both).rounded(dtype, ULPS[op])
+
+
+def _reduce(reduction: Reduction, length: int, scope: _Scope) -> tuple[Accuracy, ...]:
+    bodies = tuple(scope.of(body) for body in reduction.bodies)
+    name = reduction.combiner.name
+    if name in ("max", "min"):
+        return bodies
+    if name == "sum":
+        dtype = reduction.bodies[0].dtype
+        added = length * unit_roundoff(dtype) ** 2
+        return (Accuracy(bodies[0].variance + added, length * bodies[0].magnitude).held_in(dtype),)
+    step = tuple(scope.of(value) for value in reduction.combiner.combine)
+    if all(part.variance == 0 for part in step):
+        return tuple(_widest(bodies) for _ in step)
+    worst = _widest(bodies).variance + max(part.variance for part in step)
+    return tuple(_inexact(length * worst) for _ in step)
+
+
+def _define(definition: Definition, buffers: Mapping[str, Accuracy]) -> Accuracy:
+    scope = _Scope(buffers, definition.ranges(), {})
+    for reduction in definition.reductions:
+        length = math.prod(definition.axis(name).extent for name in reduction.axes)
+        for component, accuracy in enumerate(_reduce(reduction, length, scope)):
+            scope.partials[reduction.name, component] = accuracy
+    result, dtype = definition.result, definition.output.dtype
+    if isinstance(result, Cast) and result.dtype == dtype:  # the output's own rounding: u_out, not variance
+        return scope.of(result.x).held_in(dtype)
+    return scope.of(result)
+
+
+def accuracies(
+    definitions: Iterable[Definition], inputs: Iterable[Buffer], magnitude: float = math.inf
+) -> dict[str, Accuracy]:
+    """Accuracy of every buffer, for exact inputs that are whole numbers up to `magnitude`."""
+    known = {buffer.name: Accuracy(0.0, 1.0 if buffer.dtype == "bool" else magnitude) for buffer in inputs}
+    for definition in definitions:
+        made = _define(definition, known)
+        name = definition.output.name
+        known[name] = _widest((made, known[name])) if name in known else made
+    return known
+
+
+def exact_magnitude(definitions: tuple[Definition, ...], inputs: tuple[Buffer, ...]) -> int | None:
+    """The largest of 4, 2, 1 for which inputs of that magnitude keep every value exact; None if none does."""
+    for magnitude in (4, 2, 1):
+        made = accuracies(definitions, inputs, magnitude)
+        if all(math.isfinite(accuracy.magnitude) for accuracy in made.values()):
+            return magnitude
+    return None
+
+
+def allowed_error(want: np.ndarray, variance: float, dtype: str) -> np.ndarray:
+    """The formula at the head of this module, for the wants (float64) of one output of `dtype`."""
+    unit = unit_roundoff(dtype)
+    size = np.abs(np.where(np.isfinite(want), want, 0.0))
+    scale = np.maximum(size, math.sqrt(float(np.mean(size**2)))) if want.size else size
+    tiny = float(ml_dtypes.finfo(dtype).tiny) if unit and (variance or dtype != "float64") else 0.0
+    margin = CONFIDENCE * math.sqrt(variance) * scale
+    return margin + unit * size + tiny if variance else margin
+
+
+def differences(got: np.ndarray, want: np.ndarray, variance: float, dtype: str, exact: bool) -> np.ndarray:
+    """Where `got` (any dtype) is not an acceptable value of `want` (float64); bool, same shape.
+
+    ``exact``: `got` must be `want` rounded once to `dtype`.  NaN matches NaN, an infinity itself.
+    """
+    actual = got.astype(np.float64)
+    if exact or variance == 0.0:
+        rounded = want.astype(got.dtype).astype(np.float64)
+        return ~((actual == rounded) | (np.isnan(actual) & np.isnan(rounded)))
+    with np.errstate(invalid="ignore"):
+        near = np.abs(actual - want) <= allowed_error(want, variance, dtype)
+    return ~(near | (actual == want) | (np.isnan(actual) & np.isnan(want)))

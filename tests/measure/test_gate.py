@@ -1,0 +1,141 @@
+"""The gate lets right results through and names what is wrong with the others."""
+
+import numpy as np
+import pytest
+
+from rollergen.measure.gate import Gate
+from tests import programs
+
+M, N, K = 70, 100, 37
+PROGRAM = programs.gpu_matmul(M, N, K)
+
+
+def oracle(arrays, output, points):
+    rows, columns = points
+    a, b = arrays["A"].astype(np.float64), arrays["B"].astype(np.float64)
+    return np.einsum("pk,kp->p", a[rows], b[:, columns])
+
+
+def matmul(arrays):
+    np.matmul(arrays["A"], arrays["B"], out=arrays["C"])
+
+
+def verdict(damage):
+    def run(arrays):
+        matmul(arrays)
+        damage(arrays)
+
+    return Gate(PROGRAM, oracle).check(PROGRAM, run)
+
+
+def beyond(array, offset):
+    """The element `offset` past the end of an array (its guard zone)."""
+    return np.lib.stride_tricks.as_strided(array.reshape(-1)[-1:], (offset + 1,), (array.itemsize,))
+
+
+def before(array, offset):
+    return np.lib.stride_tricks.as_strided(array.reshape(-1)[:1], (offset + 1,), (-array.itemsize,))
+
+
+def test_a_right_result_passes_and_says_how_much_was_compared():
+    result = verdict(lambda arrays: None)
+    assert result.passed, result.problems
+    assert result.compared == 2 * (192 + 192 + 3 * 3)  # two trials; edges, anywhere, corners
+
+
+def write(name, make, offset, value):
+    def damage(arrays):
+        make(arrays[name], offset)[offset] = value
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        (write("C", beyond, 1, 3.0), "C: 4 bytes written after the last element, the nearest 0 bytes away"),
+        (write("C", before, 64, 3.0), "C: 4 bytes written before the first element, the nearest 252 bytes away"),
+        (write("A", beyond, 2, 0.0), "A: 4 bytes written after the last element, the nearest 4 bytes away"),
+        (lambda arrays: arrays["B"].__setitem__((3, 4), 7.5), "input B was changed"),
+    ],
+)
+def test_writing_outside_the_outputs_is_found(damage, text):
+    assert any(text in problem for problem in verdict(damage).problems)
+
+
+@pytest.mark.parametrize("at", [(0, 0), (69, 99), (63, 99), (64, 64), (0, 99), (69, 0), (69, 63)])
+def test_a_wrong_element_at_an_edge_of_the_tiles_is_found(at):
+    def damage(arrays):
+        arrays["C"][at] += 1.0
+
+    text = "; ".join(verdict(damage).problems)
+    assert f"C[{at[0]}, {at[1]}]" in text and "expected" in text
+
+
+def test_an_element_that_keeps_its_poison_is_reported_as_unwritten():
+    def run(arrays):
+        kept = arrays["C"][33, 44]
+        matmul(arrays)
+        arrays["C"][33, 44] = kept
+
+    problems = Gate(PROGRAM, oracle).check(PROGRAM, run).problems
+    assert "1 of 7000 elements of C were never written, such as C[33, 44]" in problems
+
+
+def test_an_error_of_one_unit_in_the_last_place_fails_only_on_whole_numbers():
+    def damage(arrays):
+        arrays["C"][...] = np.nextafter(arrays["C"], np.float32(np.inf))
+
+    problems = verdict(damage).problems
+    assert problems and all(problem.startswith("whole-number inputs") for problem in problems)
+
+
+def test_a_dropped_term_fails_on_random_inputs():
+    def damage(arrays):
+        arrays["C"] -= np.outer(arrays["A"][:, -1], arrays["B"][-1])
+
+    assert any(problem.startswith("random inputs") for problem in verdict(damage).problems)
+
+
+def test_an_element_no_sample_meets_is_found_by_disagreeing_with_an_accepted_result():
+    gate = Gate(PROGRAM, oracle)
+    assert gate.check(PROGRAM, matmul).passed
+    missed = 0
+    for at in [(20, 30), (21, 31), (22, 57), (41, 77)]:
+
+        def run(arrays, at=at):
+            matmul(arrays)
+            arrays["C"][at] += 1.0
+
+        text = "; ".join(gate.check(PROGRAM, run).problems)
+        missed += f"C[{at[0]}, {at[1]}]" not in text
+    assert missed == 0
+
+
+def test_inputs_damaged_by_one_candidate_are_whole_again_for_the_next():
+    gate = Gate(PROGRAM, oracle)
+
+    def spoil(arrays):
+        matmul(arrays)
+        arrays["A"][...] = 0
+        beyond(arrays["B"], 1)[1] = 0
+
+    assert not gate.check(PROGRAM, spoil).passed
+    assert gate.check(PROGRAM, matmul).passed
+
+
+def test_the_same_seed_gives_the_same_inputs():
+    first, second = Gate(PROGRAM, oracle, seed=3).inputs, Gate(PROGRAM, oracle, seed=3).inputs
+    assert np.array_equal(first["A"], second["A"]) and np.array_equal(first["B"], second["B"])
+
+
+@pytest.mark.parametrize("name", list(programs.ALL))
+def test_every_point_compared_lies_inside_the_output_and_covers_its_ends(name):
+    from rollergen.measure.points import sample_points
+
+    program = programs.ALL[name]
+    for buffer in program.outputs:
+        points = sample_points(program, np.random.default_rng(0))[buffer.name]
+        assert len(points) == len(buffer.shape)
+        for axis, extent in zip(points, buffer.shape, strict=True):
+            assert axis.min() == 0 and axis.max() == extent - 1

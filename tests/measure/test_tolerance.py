@@ -1,0 +1,127 @@
+"""Tolerances follow from dtypes and lengths: right results pass, a missing term does not."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rollergen.expr.combiners import named_combiner
+from rollergen.expr.definition import Axis, Definition, Reduction
+from rollergen.expr.index import Index
+from rollergen.expr.values import Binary, Buffer, Cast, Const, Load, Partial, Select, Unary
+from rollergen.measure.tolerance import accuracies, differences, exact_magnitude, unit_roundoff
+from tests import programs
+
+F32 = "float32"
+
+
+def dot(length, dtype=F32, accumulator=F32):
+    """S[i] = sum_k X[i, k] Y[i, k], accumulated as told."""
+    operands = (Load(Buffer(name, (64, length), dtype), (Index.axis("i"), Index.axis("k"))) for name in "XY")
+    x, y = (Cast(o, accumulator) if dtype != accumulator else o for o in operands)
+    total = Reduction("r", named_combiner("sum", accumulator), ("k",), (Binary("mul", x, y, accumulator),))
+    result = Partial("r", accumulator)
+    return Definition(
+        Buffer("S", (64,), dtype, "output"), (Axis("i", 64), Axis("k", length, "reduce")), (Index.axis("i"),),
+        result if dtype == accumulator else Cast(result, dtype), (total,),
+    )  # fmt: skip
+
+
+def inputs_of(definition):
+    return tuple(load.buffer for load in definition.loads())
+
+
+def variance(definition):
+    return accuracies((definition,), inputs_of(definition))["S"].variance
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(2, 5000), st.integers(0, 2**32 - 1), st.sampled_from(["sequential", "pairwise", "lanes"]))
+def test_any_order_of_summation_in_float32_passes(length, seed, order):
+    rng = np.random.default_rng(seed)
+    x, y = (rng.random((64, length), dtype=np.float32) * 2 - 1 for _ in range(2))
+    terms = x * y
+    if order == "sequential":
+        got = np.add.accumulate(terms, axis=1)[:, -1]
+    elif order == "pairwise":
+        got = terms.sum(axis=1)
+    else:
+        got = np.add.accumulate(np.pad(terms, ((0, 0), (0, -length % 16))).reshape(64, -1, 16), axis=1)[:, -1].sum(1)
+    want = np.einsum("ik,ik->i", x.astype(np.float64), y.astype(np.float64))
+    assert not differences(got, want, variance(dot(length)), F32, exact=False).any()
+
+
+@pytest.mark.parametrize("length", [1, 10, 1000, 20000])
+def test_a_sum_that_lacks_one_term_fails_nearly_everywhere(length):
+    rng = np.random.default_rng(length)
+    x, y = (rng.random((64, length)) * 2 - 1 for _ in range(2))
+    want, short = (x * y).sum(axis=1), (x[:, 1:] * y[:, 1:]).sum(axis=1)
+    assert differences(short.astype(np.float32), want, variance(dot(length)), F32, exact=False).mean() > 0.9
+
+
+def test_narrow_operands_accumulated_widely_have_the_wide_variance():
+    assert variance(dot(100, "float16", F32)) == variance(dot(100)) == 101 * unit_roundoff(F32) ** 2
+
+
+def test_accumulation_in_a_narrow_dtype_is_allowed_that_dtypes_roundings():
+    assert variance(dot(100, "float16", "float16")) == 101 * unit_roundoff("float16") ** 2
+
+
+def test_a_narrow_output_may_be_off_by_half_a_unit_and_little_more():
+    want = np.array([1.0, 1.0])
+    got = np.array([1.0, 1.0 + 2**-9], np.float16)  # two units in the last place
+    assert differences(got, want, variance(dot(10, "float16", F32)), "float16", exact=False).tolist() == [False, True]
+
+
+def test_a_copy_must_match_bit_for_bit():
+    definition = programs.ALL["transpose"].stages[0].definition
+    made = accuracies((definition,), inputs_of(definition))["Y"]
+    assert made.variance == 0
+    want = np.array([0.1, 0.2])
+    got = np.array([0.1, np.nextafter(np.float32(0.2), np.float32(1))], np.float32)
+    assert differences(got, want.astype(np.float32).astype(np.float64), 0.0, F32, exact=False).tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("length", "magnitude"),
+    [
+        (2**20, 4),  # 2^20 terms of at most 16: 2^24
+        (2**20 + 1, 2),
+        (2**22 + 1, 1),
+        (2**24 + 1, None),
+    ],
+)
+def test_whole_numbers_are_exact_exactly_as_far_as_float32_holds_every_partial_sum(length, magnitude):
+    assert exact_magnitude((dot(length),), inputs_of(dot(length))) == magnitude
+
+
+def test_a_narrow_output_limits_whole_numbers_too():
+    assert exact_magnitude((dot(128, "float16", F32),), inputs_of(dot(128, "float16"))) == 4  # 128 * 16 = 2^11
+    assert exact_magnitude((dot(129, "float16", F32),), inputs_of(dot(129, "float16"))) == 2
+
+
+def test_functions_and_divisions_are_never_exact():
+    assert exact_magnitude((programs.ALL["cpu_softmax"].stages[0].definition,), (Buffer("X", (10, 100)),)) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "exact"),
+    [
+        (lambda x: Binary("mul", x, Const(0.5, F32), F32), False),
+        (lambda x: Binary("mul", x, Const(3.0, F32), F32), True),
+        (lambda x: Binary("max", x, Const(float("-inf"), F32), F32), False),
+        (lambda x: Select(Binary("lt", x, Const(0, F32), "bool"), Unary("neg", x, F32), x, F32), True),
+        (lambda x: Unary("sqrt", x, F32), False),
+    ],
+)
+def test_exactness_of_elementwise_values(value, exact):
+    x = Load(Buffer("X", (8,)), (Index.axis("i"),))
+    definition = Definition(Buffer("S", (8,)), (Axis("i", 8),), (Index.axis("i"),), value(x))
+    assert (exact_magnitude((definition,), (x.buffer,)) is not None) == exact
+
+
+def test_not_a_number_and_infinities_match_only_themselves():
+    want = np.array([np.nan, np.inf, -np.inf, np.nan, np.inf])
+    got = np.array([np.nan, np.inf, np.inf, 0.0, np.nan], np.float32)
+    for exact in (False, True):
+        assert differences(got, want, 1e-14, F32, exact).tolist() == [False, False, True, True, True]
