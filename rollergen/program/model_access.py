@@ -1,0 +1,321 @@
+"""Every memory access of a stage: how many, how wide, and what the lanes' addresses cost.
+
+Copies into a block's layer are filled by all threads together; copies into registers by each thread;
+what no copy brings is read where it is used, each distinct element of the unrolled loops once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from rollergen.expr.index import Index
+from rollergen.hal.spec import Device, MemoryLayer
+from rollergen.program.model_facts import Operand, alignment_of
+from rollergen.program.model_nest import Nest
+from rollergen.program.model_numeric import Number, ceil_div, choose, gcd, most, per_distinct
+from rollergen.program.model_wavefronts import WIDEST_ACCESS_BYTES, digits, transactions, wavefronts
+from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """One kind of access of a thread.
+
+    ``role``: read | fill_read | fill_write | write; ``layer``: where the address lies (the backing store's name
+    for what goes through caches); ``count``: of one thread in one block; ``width_bytes`` of each;
+    ``service``: wavefronts, or transactions where the layer has no banks, of one access by a warp;
+    ``uses``: arithmetic instructions that each value feeds (1 folds into a memory operand);
+    ``split``: lines that one vector touches on average; ``gathered``: lanes accessed one by one.
+    """
+
+    load: int
+    role: str
+    layer: str
+    count: Number
+    width_bytes: int
+    service: Number = 1
+    split: Number = 1
+    uses: Number = 0
+    gathered: bool = False
+    reduces: bool = True
+
+
+def path_layer(device: Device) -> MemoryLayer | None:
+    """The layer through which a unit reads the backing store: its innermost cache."""
+    return next((x for x in device.layers if not x.managed and x.scope == "unit"), None)
+
+
+def block_copy(nest: Nest, load: int) -> Copy | None:
+    """The copy of a load into the layer that a block shares, if it is staged."""
+    found = [c for c in nest.stage.copies if c.load == load and not into_registers(c)]
+    return found[0] if found else None
+
+
+def register_copy(nest: Nest, load: int) -> Copy | None:
+    found = [c for c in nest.stage.copies if c.load == load and into_registers(c)]
+    return found[-1] if found else None
+
+
+def into_registers(copy: Copy) -> bool:
+    return copy.to_layer == "registers"
+
+
+def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
+    """The load and the store by which a block fills its tile, `vector` elements a thread at a time."""
+    operand = nest.facts.loads[copy.load]
+    shape = tile_shape(nest, copy, block=True)
+    along = copy.order.index(copy.along)
+    groups = ceil_div(shape[along], copy.vector)
+    for d, extent in enumerate(shape):
+        if d != along:
+            groups = groups * extent
+    rounds = nest.visits(copy.at_loop) * ceil_div(groups, nest.threads)
+    width = copy.vector * operand.itemsize
+    contiguous = copy.along == copy.order[-1]
+    read = Access(copy.load, "fill_read", copy.from_layer, rounds * pieces(width), min(width, WIDEST_ACCESS_BYTES),
+                  _fill_service(nest, device, copy, operand, shape, shared=False))  # fmt: skip
+    stores = pieces(width) if contiguous else copy.vector
+    stored = min(width, WIDEST_ACCESS_BYTES) if contiguous else operand.itemsize
+    write = Access(copy.load, "fill_write", copy.to_layer, rounds * stores, stored,
+                   _fill_service(nest, device, copy, operand, shape, shared=True))  # fmt: skip
+    return read, write
+
+
+def pieces(width_bytes: int) -> int:
+    """Instructions of one vector: none is wider than 16 bytes on a machine of scalar threads."""
+    return ceil_div(width_bytes, WIDEST_ACCESS_BYTES)
+
+
+def tile_shape(nest: Nest, copy: Copy, *, block: bool) -> tuple[Number, ...]:
+    """`Stage.buffer_shape` for a batch as well."""
+    return tuple(nest.extent(nest.inside(axis, copy.at_loop, block=block)) for axis in copy.order)
+
+
+def tile_bytes(nest: Nest, copy: Copy) -> Number:
+    """Bytes of a staged tile with its padding and all its buffers."""
+    shape = tile_shape(nest, copy, block=True)
+    elements = shape[-1] + copy.padding
+    for extent in shape[:-1]:
+        elements = elements * extent
+    return elements * nest.facts.loads[copy.load].itemsize * copy.depth
+
+
+def _fill_service(
+    nest: Nest, device: Device, copy: Copy, operand: Operand, shape: tuple[Number, ...], *, shared: bool
+) -> Number:
+    """Service of one access of the cooperative fill, for the addresses in the tile or in the tensor."""
+    along = copy.order.index(copy.along)
+    others = [d for d in range(len(shape)) if d != along]
+    walk = [*others, along]
+    target = device.layer(copy.to_layer) if shared else path_layer(device)
+    if target is None or (shared and not target.banks):
+        return 1
+    units = [_unit(nest, copy, axis) for axis in copy.order]
+    columns = [shape[d] if d != along else ceil_div(shape[d], copy.vector) for d in walk]
+    columns += [nest.threads] if shared else [nest.threads, *(units[d] for d in walk)]
+    columns += list(shape) if shared else []
+    count = len(walk)
+    vector = copy.vector if not shared or along == len(shape) - 1 else 1
+
+    def service(*row: int) -> float:
+        number = digits(row[:count], min(nest.lockstep, row[count]))
+        at = {d: number[n] * (copy.vector if d == along else 1) for n, d in enumerate(walk)}
+        if shared:
+            places = [at[d] for d in range(count)]
+            addresses = _place(places, row[count + 1 :], copy) * operand.itemsize
+            return _serve(addresses, vector * operand.itemsize, target, merge=False)
+        coordinates = {copy.order[d]: at[d] * row[count + 1 + n] for n, d in enumerate(walk)}
+        addresses = _evaluate(operand.offset, coordinates, len(number[0])) * operand.itemsize
+        return _serve(addresses, vector * operand.itemsize, target, merge=False)
+
+    return per_distinct(_remembered(nest, ("fill", shared, copy, target.name, nest.lockstep), service), columns)
+
+
+def _unit(nest: Nest, copy: Copy, axis: str) -> Number:
+    """Axis elements between neighbouring positions of the tile."""
+    inside = nest.inside(axis, copy.at_loop, block=True)
+    return nest.loops[inside[-1]].stride if inside else 1
+
+
+def _remembered(nest: Nest, key: tuple, function):
+    """`function` with its results kept beside the definition's facts."""
+    table = nest.facts.tables.setdefault(key, {})
+
+    def look_up(*row: int) -> float:
+        found = table.get(row)
+        if found is None:
+            found = table[row] = function(*row)
+        return found
+
+    return look_up
+
+
+def _place(positions: list[np.ndarray], shape: tuple[int, ...], copy: Copy) -> np.ndarray:
+    """Element offset in a staged tile: row-major, padded, swizzled as `Copy` says."""
+    row: np.ndarray | int = 0
+    for position, extent in zip(positions[:-1], shape[:-1], strict=True):
+        row = row * extent + position
+    column = positions[-1]
+    if copy.swizzle > 1:
+        column = column ^ (row % copy.swizzle) * copy.vector
+    return row * (shape[-1] + copy.padding) + column
+
+
+def _evaluate(index: Index, coordinates: dict[str, np.ndarray], lanes: int) -> np.ndarray:
+    values = {axis: coordinates.get(axis, 0) for axis in index.axes()}
+    return np.broadcast_to(np.asarray(index.evaluate(values), dtype=np.int64), (lanes,))
+
+
+def _serve(addresses: np.ndarray, width_bytes: int, layer: MemoryLayer, *, merge: bool) -> float:
+    """Service of one access instruction; a vector wider than 16 bytes is several instructions."""
+    parts = pieces(width_bytes)
+    if layer.banks:
+        return wavefronts(addresses, width_bytes, layer, merge_pairs=merge) / parts
+    return transactions(addresses, width_bytes, layer.transaction_bytes) / parts
+
+
+def thread_service(nest: Nest, device: Device, operand: Operand, width_bytes: int) -> Number:
+    """Service of an access to the tensor itself at each thread's own coordinates."""
+    layer = path_layer(device)
+    if layer is None or nest.lockstep == 1:
+        return 1
+    parallel = nest.positions(*PARALLEL)
+    axes = [nest.loops[p].axis for p in parallel]
+    columns = [nest.loops[p].extent for p in parallel] + [nest.loops[p].stride for p in parallel]
+
+    def service(*row: int) -> float:
+        numbers = digits(row[: len(axes)], nest.lockstep)
+        coordinates: dict[str, np.ndarray] = {}
+        for axis, number, stride in zip(axes, numbers, row[len(axes) :], strict=True):
+            coordinates[axis] = coordinates.get(axis, 0) + number * stride
+        lanes = min(nest.lockstep, prod(row[: len(axes)]))
+        return _serve(_evaluate(operand.offset, coordinates, lanes) * operand.itemsize, width_bytes, layer, merge=False)
+
+    key = ("thread", id(operand), layer.name, nest.lockstep, tuple(axes), width_bytes)
+    return per_distinct(_remembered(nest, key, service), columns)
+
+
+def tile_service(nest: Nest, device: Device, copy: Copy, width_bytes: int) -> Number:
+    """Service of a read from a staged tile at each thread's own coordinates."""
+    layer = device.layer(copy.to_layer)
+    if not layer.banks:
+        return 1
+    parallel = nest.positions(*PARALLEL)
+    shape = tile_shape(nest, copy, block=True)
+    columns: list[Number] = [nest.loops[p].extent for p in parallel]
+    dims = []
+    for p in parallel:
+        axis = nest.loops[p].axis
+        if axis in copy.order:
+            inside = nest.inside(axis, copy.at_loop, block=True)
+            dims.append(copy.order.index(axis))
+            columns.append(nest.extent(inside[inside.index(p) + 1 :]))
+        else:
+            dims.append(-1)
+            columns.append(0)
+    columns += list(shape)
+    itemsize = nest.facts.loads[copy.load].itemsize
+
+    def service(*row: int) -> float:
+        count = len(dims)
+        numbers = digits(row[:count], nest.lockstep)
+        lanes = min(nest.lockstep, prod(row[:count]))
+        places = [np.zeros(lanes, dtype=np.int64) for _ in shape]
+        for dim, number, step in zip(dims, numbers, row[count : 2 * count], strict=True):
+            if dim >= 0:
+                places[dim] = places[dim] + number * step
+        return _serve(_place(places, row[2 * count :], copy) * itemsize, width_bytes, layer, merge=True)
+
+    key = ("tile", copy, layer.name, nest.lockstep, tuple(dims), width_bytes)
+    return per_distinct(_remembered(nest, key, service), columns)
+
+
+def register_accesses(nest: Nest, device: Device, copy: Copy, source: Copy | None, phase_reduces: bool) -> Access:
+    """The reads that fill a register copy, `vector` elements at a time."""
+    operand = nest.facts.loads[copy.load]
+    elements: Number = 1
+    for extent in tile_shape(nest, copy, block=False):
+        elements = elements * extent
+    contiguous = source is None or copy.along == source.order[-1]
+    vector = copy.vector if contiguous else 1
+    width = vector * operand.itemsize
+    count = nest.visits(copy.at_loop) * ceil_div(elements, vector) * pieces(width)
+    service = (
+        tile_service(nest, device, source, width) if source else thread_service(nest, device, operand, width)
+    )
+    return Access(copy.load, "read", copy.from_layer, count, min(width, WIDEST_ACCESS_BYTES), service, reduces=phase_reduces)
+
+
+def direct_access(
+    nest: Nest, device: Device, operand: Operand, load: int, loops: tuple[int, ...], source: Copy | None, *,
+    role: str = "read", vector: int = 1, reduces: bool = True,
+) -> Access:  # fmt: skip
+    """An access at the point of use, in the given loops of a thread: each distinct element of the unrolled loops
+    once; loops that it does not depend on are left where they are innermost (the value stays in a register)."""
+    used = operand.axes
+    last = max((p for p in loops if nest.loops[p].kind == SERIAL and nest.loops[p].axis in used), default=-1)
+    count: Number = 1
+    uses: Number = 1
+    lane = next((p for p in loops if nest.loops[p].kind == LANE), None)
+    for p in loops:
+        if p == lane:
+            continue
+        loop = nest.loops[p]
+        if p < last or loop.axis in used:
+            count = count * nest.trips[p]
+        elif loop.kind == UNROLL:
+            uses = uses * loop.extent
+    width, gathered = operand.itemsize, False
+    if lane is not None and nest.loops[lane].axis in used:
+        if lanes_adjacent(nest, operand, lane):
+            width = width * nest.lanes
+        else:
+            count, gathered = count * nest.lanes, True
+    elif vector > 1:
+        count, width = ceil_div(count, vector), width * vector
+    layer = source.to_layer if source else device.backing.name
+    if source:
+        service = tile_service(nest, device, source, width)
+    else:
+        service = thread_service(nest, device, operand, width)
+    parts = pieces(width) if lane is None else 1
+    split = line_split(nest, device, operand, width) if lane is not None and not gathered else 1
+    return Access(load, role, layer, count * parts, width // parts, service, split, uses, gathered, reduces)
+
+
+def lanes_adjacent(nest: Nest, operand: Operand, lane: int) -> bool:
+    """Whether neighbouring lanes hold neighbouring elements."""
+    loop = nest.loops[lane]
+    key = ("adjacent", id(operand), loop.axis, nest.lanes)
+    found = nest.facts.tables.get(key)
+    if found is None:
+        coordinates = {axis: np.zeros(nest.lanes, dtype=np.int64) for axis in operand.offset.axes()}
+        coordinates[loop.axis] = np.arange(nest.lanes)
+        places = _evaluate(operand.offset, coordinates, nest.lanes)
+        found = nest.facts.tables[key] = bool(np.all(np.diff(places) == 1))
+    return found
+
+
+def line_split(nest: Nest, device: Device, operand: Operand, width_bytes: int) -> Number:
+    """Lines that a vector touches on average: 1 where all start on a boundary of their own width."""
+    layer = path_layer(device)
+    if layer is None or width_bytes > layer.transaction_bytes:
+        return 1
+    steps: dict[str, Number] = {}
+    for loop in nest.loops:
+        if loop.axis in operand.axes and loop.kind != LANE:
+            moved = choose(loop.extent > 1, loop.stride, 0)
+            steps[loop.axis] = gcd(steps.get(loop.axis, 0), moved)
+    step = _offset_alignment(operand, steps) * operand.itemsize
+    start = gcd(step, layer.transaction_bytes)
+    return 1 + most(width_bytes - start, 0) / layer.transaction_bytes
+
+
+def _offset_alignment(operand: Operand, steps: dict[str, Number]) -> Number:
+    found = alignment_of(operand.offset, steps)
+    constant = operand.offset.const
+    return gcd(found, constant) if constant else found
+

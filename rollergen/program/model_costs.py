@@ -1,0 +1,87 @@
+"""The model's constants: every name that a device's ``costs`` may hold, with unit and meaning.
+
+A cost that a spec does not name is 0: the mechanism does not exist there (a GPU has no reorder window, a
+CPU no load/store lanes).  None of them has a value in code, except the two neutral ones below.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from rollergen.hal.spec import Device
+
+MEANINGS: dict[str, str] = {
+    "norm_exponent": "exponent that combines overlapping limiters (2: root of the sum of squares)",
+    "issue_per_clock": "instructions that one unit issues in one clock (default: one for each scheduler)",
+    "loop_instructions": "instructions of one iteration of a rolled loop beside its body",
+    "staging_instructions": "instructions of one staged element group: load, store and their addresses",
+    "memory_operands": "1: a value that is loaded for one use folds into the arithmetic instruction",
+    "fragment_registers": "registers held for each element of a register copy (2: two unrolled steps are live)",
+    "reserved_registers": "registers of addresses, counters and a broadcast, for each thread",
+    "spill_margin": "registers spilled beyond the excess, once there is one",
+    "spill_unrolled": "registers spilled beyond the excess where reduction steps are unrolled",
+    "spill_accesses": "memory accesses of one wavefront (and issue slots) for each spilled register and step",
+    "spill_clocks": "clocks added to the arithmetic for each spilled full-width register and step",
+    "spill_narrow_clocks": "the same for a register that fills at most half of the vector width",
+    "reorder_window": "instructions in flight: how far a short reduction overlaps the next one",
+    "load_store_lanes": "lanes that the load/store unit serves in one clock (in order)",
+    "load_ports": "loads that start in one clock, of any width",
+    "store_ports": "stores that start in one clock",
+    "exposed_staging_clocks": "latency of one staged step that its own block cannot hide: load, barrier, store, barrier",
+    "exposed_prefetched_clocks": "the same where the next tile is fetched while this one is used",
+    "exposed_direct_clocks": "latency exposed by one iteration of the innermost rolled loop that reads through caches",
+    "exposed_managed_clocks": "latency exposed by one iteration of the innermost rolled loop that reads a managed layer",
+    "exposed_stream_clocks": "latency exposed by one round of independent loads of data that nobody has cached",
+    "keep_below": "fill of a set (lines over ways) up to which its lines survive",
+    "keep_above": "fill of a set from which on none survives; linear between",
+    "write_allocate": "1: a store reads its line first, unless it streams",
+    "warm_cache": "1: data that fit the outermost cache are there when the kernel starts",
+    "walk_clocks": "exposed clocks of one line in a long column walk that no prefetcher follows",
+    "walk_far_clocks": "the same where the walked tensor exceeds half of the outermost cache",
+    "walk_rows": "rows up to which a column walk is harmless",
+    "walk_sets": "sets of the innermost cache: a stride that reaches more of them is harmless",
+    "miss_buffers": "line fills in flight",
+    "miss_window": "instructions within which misses overlap",
+    "tile_clocks": "clocks of entering and leaving one register tile",
+    "block_clocks": "clocks of starting one block on a unit",
+    "edge_clocks": "clocks for each element of a tile that overhangs its tensor",
+    "gather_clocks": "clocks for each element that a lane loop loads or stores by itself",
+    "combine_clocks": "exposed clocks of one step of a tree over the threads of a block",
+    "exchange_clocks": "clocks of one copy phase from the other units' memories: synchronisation and set-up",
+    **{
+        f"op_{name}": f"multiply-add slots of one {name}"
+        for name in ("exp", "log", "sqrt", "rsqrt", "tanh", "erf", "pow", "div", "floor", "index")
+    },
+}
+
+_NEUTRAL = {"norm_exponent": 2.0, "keep_above": 1.0, "keep_below": 1.0}
+
+
+class Costs:
+    """The constants of one device as attributes; see `MEANINGS`."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: dict[str, float]) -> None:
+        self._values = values
+
+    def __getattr__(self, name: str) -> float:
+        try:
+            return self._values[name]
+        except KeyError:
+            if name in MEANINGS:
+                return _NEUTRAL.get(name, 0.0)
+            raise AttributeError(f"{name} is no cost of the model; expected one of {sorted(MEANINGS)}") from None
+
+    def operation(self, name: str) -> float:
+        """Multiply-add slots of one operation; 1 where the spec names no other."""
+        return self._values.get("op_" + name, 1.0)
+
+
+@lru_cache(maxsize=64)
+def _costs(pairs: tuple[tuple[str, float], ...]) -> Costs:
+    return Costs(dict(pairs))
+
+
+def costs_of(device: Device) -> Costs:
+    return _costs(device.costs)

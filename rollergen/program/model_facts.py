@@ -1,0 +1,220 @@
+"""What the model needs to know of a definition, found once for each definition and kept.
+
+Nothing here depends on a tile size.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rollergen.expr.definition import Definition
+from rollergen.expr.index import FloorDiv, Index, Mod, linear
+from rollergen.expr.values import Binary, Buffer, Const, IndexValue, Load, Partial, Select, Unary, Value, Var, walk
+from rollergen.program.model_numeric import Number, ceil_div, gcd, least
+from rollergen.program.rprogram import Resident
+
+ITEMSIZE = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "bool": 1}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operand:
+    """A load or the store: where its elements lie.
+
+    ``strides``: bytes between neighbours of each tensor dimension.  ``offset``: linear element index.
+    """
+
+    buffer: Buffer
+    indices: tuple[Index, ...]
+    offset: Index
+    axes: frozenset[str]
+    itemsize: int
+    strides: tuple[int, ...]
+
+    @staticmethod
+    def of(buffer: Buffer, indices: tuple[Index, ...], axes: frozenset[str]) -> Operand:
+        itemsize = ITEMSIZE[buffer.dtype]
+        strides, step = [], itemsize
+        for extent in reversed(buffer.shape):
+            strides.append(step)
+            step *= extent
+        return Operand(buffer, indices, linear(indices, buffer.shape), axes, itemsize, tuple(reversed(strides)))
+
+    @property
+    def bytes(self) -> int:
+        return self.buffer.elements * self.itemsize
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Phase:
+    """One walk over the loops: a reduction (``reduces``) or the result.
+
+    ``operations``: (name, count) of the arithmetic of one point, multiply-adds fused;
+    ``loads``: positions in the definition's loads; ``kept``: names of residents written here, ``reused``: read.
+    """
+
+    reduces: bool
+    components: int
+    operations: tuple[tuple[str, int], ...]
+    loads: tuple[int, ...]
+    kept: tuple[str, ...] = ()
+    reused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Facts:
+    definition: Definition
+    residents: tuple[Resident, ...]
+    loads: tuple[Operand, ...]
+    store: Operand
+    phases: tuple[Phase, ...]
+    roles: Mapping[str, str]
+    extents: Mapping[str, int]
+    tables: dict[Hashable, Any]
+
+    @property
+    def by_row(self) -> bool:
+        return "row" in self.roles.values()
+
+    def passes(self, load: int) -> int:
+        """In how many phases the load is read."""
+        return sum(load in phase.loads for phase in self.phases)
+
+
+_KEPT: OrderedDict[tuple[int, int], Facts] = OrderedDict()
+_KEPT_AT_MOST = 512
+
+
+def facts_of(definition: Definition, residents: tuple[Resident, ...] = ()) -> Facts:
+    """The facts of a definition; found by identity, for hashing a definition costs more than all the rest."""
+    key = (id(definition), id(residents) if residents else 0)
+    found = _KEPT.get(key)
+    if found is not None:
+        return found
+    found = _find(definition, residents)
+    _KEPT[key] = found
+    if len(_KEPT) > _KEPT_AT_MOST:
+        _KEPT.popitem(last=False)
+    return found
+
+
+def _find(definition: Definition, residents: tuple[Resident, ...]) -> Facts:
+    operands = tuple(Operand.of(load.buffer, load.indices, load.axes()) for load in definition.loads())
+    target_axes = frozenset().union(*(index.axes() for index in definition.target))
+    return Facts(
+        definition,
+        residents,
+        operands,
+        Operand.of(definition.output, definition.target, target_axes),
+        _phases(definition, residents),
+        {axis.name: axis.role for axis in definition.axes},
+        {axis.name: axis.extent for axis in definition.axes},
+        {},
+    )
+
+
+def _phases(definition: Definition, residents: tuple[Resident, ...]) -> tuple[Phase, ...]:
+    position = {load: i for i, load in enumerate(definition.loads())}
+    phases = []
+    for number, reduction in enumerate(definition.reductions):
+        combine = tuple(reduction.combiner.combine)
+        phases.append(_phase(number, reduction.bodies, combine, residents, position))
+    phases.append(_phase(len(definition.reductions), (definition.result,), (), residents, position))
+    return tuple(phases)
+
+
+def _phase(
+    number: int,
+    values: tuple[Value, ...],
+    combine: tuple[Value, ...],
+    residents: tuple[Resident, ...],
+    position: Mapping[Load, int],
+) -> Phase:
+    known = {r.value: r.name for r in residents if r.phase <= number}
+    kept = tuple(r.name for r in residents if r.phase == number)
+    roots = [*values, *(r.value for r in residents if r.phase == number)]
+    reused: dict[str, None] = {}
+    nodes: dict[Value, None] = {}
+    own = {r.value for r in residents if r.phase == number}
+    for root in roots:
+        _visit(root, known, own, reused, nodes)
+    read = tuple(position[node] for node in nodes if isinstance(node, Load))
+    counts = _count_operations(tuple(nodes), combine)
+    return Phase(bool(combine), len(values), counts, read, kept, tuple(reused))
+
+
+def _visit(value: Value, known: Mapping[Value, str], own: set[Value], reused: dict[str, None], nodes: dict[Value, None]) -> None:
+    if value in known and value not in own:
+        reused[known[value]] = None
+        return
+    if value in nodes:
+        return
+    for child in value.children():
+        _visit(child, known, own, reused, nodes)
+    nodes[value] = None
+
+
+def _count_operations(nodes: tuple[Value, ...], combine: tuple[Value, ...]) -> tuple[tuple[str, int], ...]:
+    counts: dict[str, int] = {}
+    for node in (*nodes, *dict.fromkeys(n for value in combine for n in walk(value))):
+        name = _operation(node)
+        if name:
+            counts[name] = counts.get(name, 0) + 1
+    fused = min(counts.get("mul", 0), counts.get("add", 0) + counts.get("sub", 0))
+    if fused:
+        counts["mul"] -= fused
+    return tuple((name, count) for name, count in counts.items() if count)
+
+
+def _operation(node: Value) -> str:
+    if isinstance(node, (Unary, Binary)):
+        return node.op
+    if isinstance(node, (Const, Load, Var, Partial)):
+        return ""
+    if isinstance(node, IndexValue):
+        return "index"
+    return "select" if isinstance(node, Select) else "cast"
+
+
+def range_of(index: Index, spans: Mapping[str, Number]) -> Number:
+    """Distance from the least to the largest value, plus 1, when each axis runs over its span from a tile's start."""
+    total: Number = 1
+    for atom, coefficient in index.terms:
+        if isinstance(atom, str):
+            inner = spans.get(atom, 1)
+        elif isinstance(atom, FloorDiv):
+            inner = ceil_div(range_of(atom.index, spans), atom.divisor)
+        else:
+            inner = least(range_of(atom.index, spans), atom.divisor)
+        total = total + abs(coefficient) * (inner - 1)
+    return total
+
+
+def count_of(index: Index, spans: Mapping[str, Number]) -> Number:
+    """Distinct values of the index over a tile: at most its range, at most the product of its atoms' counts."""
+    product: Number = 1
+    for atom, _ in index.terms:
+        if isinstance(atom, str):
+            product = product * spans.get(atom, 1)
+        elif isinstance(atom, FloorDiv):
+            product = product * ceil_div(range_of(atom.index, spans), atom.divisor)
+        else:
+            product = product * least(count_of(atom.index, spans), atom.divisor)
+    return least(product, range_of(index, spans))
+
+
+def alignment_of(index: Index, steps: Mapping[str, Number]) -> Number:
+    """A number that divides every value of the index (without its constant) when axes move in multiples of `steps`."""
+    found: Number = 0
+    for atom, coefficient in index.terms:
+        if isinstance(atom, str):
+            step = steps.get(atom, 0)
+        elif isinstance(atom, Mod):
+            step = gcd(alignment_of(atom.index, steps), atom.divisor)
+        else:
+            step = 1
+        found = gcd(found, abs(coefficient) * step)
+    return found
+

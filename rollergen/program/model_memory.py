@@ -1,0 +1,239 @@
+"""Caches by set occupancy: how many lines of each operand cross each cache, from the loop nest and real strides.
+
+From the innermost loops outward, an operand's line fetches multiply by a loop's iterations where it
+brings new lines, and by the share that did not survive the iteration where it brings old ones.  What
+survives follows from how full the sets are with the lines that one iteration of all operands touches.
+Caches without sets in the spec count as one set of all their lines; the translation buffers are the
+same thing with pages for lines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rollergen.hal.spec import MemoryLayer, Tlb
+from rollergen.program.model_costs import Costs
+from rollergen.program.model_facts import Operand, count_of, range_of
+from rollergen.program.model_nest import Nest, Waves
+from rollergen.program.model_numeric import Number, choose, clip, gcd, least, most
+from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stream:
+    """One operand as the caches see it: touched by the loops at ``depth`` and deeper as a tile, again at
+    each visit of that depth; ``passes``: walks over the row; ``load``: its number, -1 the store."""
+
+    operand: Operand
+    load: int
+    depth: int
+    passes: int = 1
+
+
+class Footprint(NamedTuple):
+    """Lines that a tile touches: ``rows`` segments of ``segment`` bytes; ``sets``: how many cache sets they reach
+    (0 where not asked); ``stride``: bytes from row to row."""
+
+    lines: Number
+    rows: Number
+    segment: Number
+    stride: Number
+
+
+def footprint(operand: Operand, spans: dict[str, Number], line: int) -> Footprint:
+    """What a tile with the given axis spans covers, rows that touch being merged."""
+    strides, itemsize = operand.strides, operand.itemsize
+    if not operand.indices:
+        return Footprint(1, 1, itemsize, line)
+    last = operand.indices[-1]
+    shape = operand.buffer.shape
+    segment = least(range_of(last, spans), shape[-1]) * itemsize
+    elements = least(count_of(last, spans), shape[-1])
+    rows: Number = 1
+    stride: Number = 0
+    for dim in range(len(strides) - 2, -1, -1):
+        index = operand.indices[dim]
+        if not index.terms:
+            continue
+        count = least(count_of(index, spans), shape[dim])
+        step = strides[dim]
+        joined = ((segment >= step) | (step <= line)) & (rows == 1)
+        stride = choose((rows == 1) & (count > 1) & _negate(joined), step, stride)
+        rows, segment, elements = (
+            choose(joined, rows, rows * count),
+            choose(joined, (count - 1) * step + least(segment, step), segment),
+            elements * count,
+        )
+    start = gcd(segment, _row_alignment(operand, line))
+    per_row = (segment + line - least(start, line)) / line
+    return Footprint(least(rows * per_row, elements), rows, segment, stride)
+
+
+def _negate(condition: Number) -> Number:
+    return condition == False  # noqa: E712  (bool or array of bool)
+
+
+def _row_alignment(operand: Operand, line: int) -> int:
+    """Largest power-of-two-like divisor that the starts of rows share with a line."""
+    found = line
+    for index, stride in zip(operand.indices[:-1], operand.strides[:-1], strict=True):
+        if index.terms:
+            found = gcd(found, stride)
+    return found
+
+
+def sets_reached(tile: Footprint, sets: int, line: int) -> Number:
+    """Distinct sets that the tile's lines map to: rows a power of two apart fall on few."""
+    if sets <= 1:
+        return 1
+    way = sets * line
+    per_row = most(tile.segment / line, 1)
+    common = gcd(tile.stride, way)
+    common = choose(common == 0, way, common)
+    period = way // common
+    spacing = most(common / line, 1)
+    inside = choose(tile.rows >= period, least(per_row, spacing), per_row)
+    return clip(least(tile.rows, period) * inside, 1, sets)
+
+
+class Cache(NamedTuple):
+    """What a cache, or a translation buffer, is to this module."""
+
+    line: int
+    sets: int
+    ways: Number
+    shared: bool
+
+
+def cache_of(layer: MemoryLayer, resident: Number) -> Cache:
+    """A layer's lines; blocks resident on one unit share its capacity."""
+    shared = layer.scope == "device"
+    ways = layer.ways if layer.ways else layer.capacity_bytes // layer.transaction_bytes // max(layer.sets, 1)
+    return Cache(layer.transaction_bytes, max(layer.sets, 1), ways if shared else ways / resident, shared)
+
+
+def tlb_cache(tlb: Tlb) -> Cache:
+    return Cache(tlb.page_bytes, 1, tlb.entries, False)
+
+
+class Level(NamedTuple):
+    """One loop of the walk outward: ``axis`` None for the walks over a resident row; ``grow`` what the span of the
+    axis multiplies by."""
+
+    position: int
+    axis: str | None
+    trips: Number
+    grow: Number
+
+
+class Walk:
+    """The nest seen from the inside out, with the footprints of every stream at every level (found once)."""
+
+    def __init__(self, nest: Nest, waves: Waves, streams: tuple[Stream, ...], line: int) -> None:
+        self.nest, self.waves, self.streams, self.line = nest, waves, streams, line
+        self.levels = _levels(nest, waves)
+        self.tiles: list[list[Footprint]] = []
+        spans = self._region()
+        self.tiles.append([footprint(s.operand, spans, line) for s in streams])
+        for level in self.levels:
+            if level.axis is not None:
+                spans[level.axis] = spans.get(level.axis, 1) * level.grow
+                old = self.tiles[-1]
+                self.tiles.append(
+                    [
+                        footprint(s.operand, spans, line) if level.axis in s.operand.axes else tile
+                        for s, tile in zip(streams, old, strict=True)
+                    ]
+                )
+            else:
+                self.tiles.append(self.tiles[-1])
+
+    def _region(self) -> dict[str, Number]:
+        spans: dict[str, Number] = {}
+        inner = {level.position for level in self.levels if level.axis is not None}
+        for p, loop in enumerate(self.nest.loops):
+            if loop.kind != GRID and p not in inner:
+                spans[loop.axis] = spans.get(loop.axis, 1) * loop.extent
+        return spans
+
+    def start_level(self, stream: Stream) -> int:
+        """How many levels lie inside the stream's own depth."""
+        return sum(1 for level in self.levels if level.position >= stream.depth)
+
+    def fetched(self, cache: Cache | None, costs: Costs) -> list[Number]:
+        """Lines of each stream that one unit's share of one block's work fetches from beyond the cache (None: no
+        cache at all), counted over all rounds of blocks: the mean of one block."""
+        starts = [self.start_level(s) for s in self.streams]
+        shares = [self._together(s, cache) for s in self.streams]
+        totals: list[Number] = [self.tiles[n][i].lines * shares[i] for i, n in enumerate(starts)]
+        for number, level in enumerate(self.levels):
+            tiles, after = self.tiles[number], self.tiles[number + 1]
+            active = [i for i, start in enumerate(starts) if number >= start]
+            keeps = self._keeps(cache, tiles, shares, active, costs)
+            for i in active:
+                trips = level.trips
+                if level.axis is None:
+                    trips = self.streams[i].passes
+                unique = after[i].lines if level.axis in self.streams[i].operand.axes else tiles[i].lines
+                again = most(trips * tiles[i].lines - unique, 0)
+                totals[i] = totals[i] * (least(unique, trips * tiles[i].lines) + again * (1 - keeps[i])) / tiles[i].lines
+        return [total / self._blocks(cache) for total in totals]
+
+    def _blocks(self, cache: Cache | None) -> Number:
+        rounds = self.waves.all_rounds
+        return rounds * self.waves.wave_blocks if cache is not None and cache.shared else rounds
+
+    def _together(self, stream: Stream, cache: Cache | None) -> Number:
+        """A cache shared by all units sees the tiles of all blocks of a wave."""
+        if cache is None or not cache.shared:
+            return 1
+        return self.waves.concurrent(self.nest, stream.operand.axes)
+
+    def _keeps(
+        self, cache: Cache | None, tiles: list[Footprint], shares: list[Number], active: list[int], costs: Costs
+    ) -> dict[int, Number]:
+        if cache is None:
+            return dict.fromkeys(active, 0.0)
+        lines = {i: tiles[i].lines * shares[i] for i in active}
+        everything: Number = 0
+        for amount in lines.values():
+            everything = everything + amount
+        keeps = {}
+        for i in active:
+            if cache.sets == 1:
+                fill = everything / cache.ways
+            else:
+                own = lines[i] / sets_reached(tiles[i], cache.sets, cache.line)
+                fill = (own + (everything - lines[i]) / cache.sets) / cache.ways
+            keeps[i] = survival(fill, costs)
+        return keeps
+
+
+def survival(fill: Number, costs: Costs) -> Number:
+    """Share of a set's lines that are still there one iteration later."""
+    low, high = costs.keep_below, costs.keep_above
+    if high <= low:
+        return choose(fill <= low, 1.0, 0.0)
+    return clip((high - fill) / (high - low), 0.0, 1.0)
+
+
+def _levels(nest: Nest, waves: Waves) -> list[Level]:
+    """Serial loops and the unrolled ones outside them, innermost first; the walks over a row; rounds of blocks."""
+    own = nest.positions(SERIAL, UNROLL, LANE)
+    outermost_of_region = max((p for p in own if nest.loops[p].kind == SERIAL), default=-1)
+    levels = [
+        Level(p, nest.loops[p].axis, nest.trips[p], nest.loops[p].extent)
+        for p in reversed(own)
+        if p <= outermost_of_region
+    ]
+    if nest.facts.by_row:
+        rows = [n for n, level in enumerate(levels) if nest.facts.roles[level.axis or ""] == "row"]
+        at = max(rows) + 1 if rows else 0
+        depth = levels[at - 1].position if at else len(nest.loops)
+        levels.insert(at, Level(depth, None, 1, 1))
+    for p in reversed(nest.positions(GRID)):
+        rounds = waves.rounds[p]
+        levels.append(Level(-1, nest.loops[p].axis, rounds, rounds))
+    return levels
+

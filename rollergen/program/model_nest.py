@@ -1,0 +1,171 @@
+"""The loop nest of a stage in numbers: trips, spans, threads, and how blocks spread over units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rollergen.hal.spec import Device
+from rollergen.program.model_facts import Facts
+from rollergen.program.model_numeric import Number, ceil_div, choose, least, size_key
+from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Loop, Stage
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nest:
+    """Trip counts of one stage on one device.
+
+    ``trips[p]``: mean iterations of ``loops[p]`` (a serial loop stops where its axis ends);
+    ``threads``, ``warps``: of one block, a warp being the threads that run in lockstep (``lockstep``).
+    """
+
+    stage: Stage
+    facts: Facts
+    trips: tuple[Number, ...]
+    blocks: Number
+    threads: Number
+    lockstep: int
+    warps: Number
+    by_stride: dict[str, tuple[int, ...]]
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        return self.stage.loops
+
+    @property
+    def lanes(self) -> int:
+        return self.stage.compute.lanes
+
+    def positions(self, *kinds: str) -> tuple[int, ...]:
+        return tuple(p for p, loop in enumerate(self.loops) if loop.kind in kinds)
+
+    def in_thread(self) -> tuple[int, ...]:
+        """Positions of the loops that one thread runs itself."""
+        return self.positions(SERIAL, UNROLL, LANE)
+
+    def product(self, keep: Callable[[int, Loop], bool]) -> Number:
+        """Product of the mean trips of the loops that are kept."""
+        total: Number = 1
+        for p, loop in enumerate(self.loops):
+            if keep(p, loop):
+                total = total * self.trips[p]
+        return total
+
+    def visits(self, depth: int) -> Number:
+        """How often one thread of one block comes to `depth`."""
+        return self.product(lambda p, loop: p < depth and loop.kind in (SERIAL, UNROLL, LANE))
+
+    def spatial(self, axis: str) -> bool:
+        return self.facts.roles[axis] == "spatial"
+
+    def inside(self, axis: str, depth: int, *, block: bool) -> tuple[int, ...]:
+        """Positions of what `Stage.inner_loops` names, by falling stride."""
+        kept = []
+        for p in self.by_stride.get(axis, ()):
+            kind = self.loops[p].kind
+            parallel = kind in (GROUP, THREAD)
+            if kind != GRID and ((p >= depth and not parallel) or (block and parallel)):
+                kept.append(p)
+        return tuple(kept)
+
+    def extent(self, positions: tuple[int, ...]) -> Number:
+        total: Number = 1
+        for p in positions:
+            total = total * self.loops[p].extent
+        return total
+
+
+def nest_of(stage: Stage, facts: Facts, device: Device) -> Nest:
+    by_stride: dict[str, tuple[int, ...]] = {}
+    for p, loop in enumerate(stage.loops):
+        by_stride[loop.axis] = (*by_stride.get(loop.axis, ()), p)
+    for axis, positions in by_stride.items():
+        if len(positions) > 1:
+            by_stride[axis] = tuple(sorted(positions, key=lambda p: -size_key(stage.loops[p].stride)))
+    blocks, threads = 1, 1
+    for loop in stage.loops:
+        if loop.kind == GRID:
+            blocks = blocks * loop.extent
+        elif loop.kind in (GROUP, THREAD):
+            threads = threads * loop.extent
+    lockstep = lockstep_threads(device)
+    trips = _trips(stage, facts, by_stride)
+    return Nest(stage, facts, trips, blocks, threads, lockstep, ceil_div(threads, lockstep), by_stride)
+
+
+def lockstep_threads(device: Device) -> int:
+    """Threads that share one instruction: 1 where instructions have lanes of their own (the lane loop fills them)."""
+    vector = any(i.lanes > 1 and i.m == 1 and i.k == 1 for i in device.instructions)
+    return 1 if vector else max(1, device.execution_width)
+
+
+def _trips(stage: Stage, facts: Facts, by_stride: dict[str, tuple[int, ...]]) -> tuple[Number, ...]:
+    trips: list[Number] = [loop.extent for loop in stage.loops]
+    for axis, positions in by_stride.items():
+        serial = [p for p in positions if stage.loops[p].kind == SERIAL]
+        if not serial:
+            continue
+        full: Number = 1
+        for p in positions:
+            full = full * stage.loops[p].extent
+        step = stage.loops[serial[-1]].stride
+        executed = least(full, ceil_div(facts.extents[axis], step) * step)
+        share = executed / full
+        trips[serial[0]] = choose(share < 1, trips[serial[0]] * share, trips[serial[0]])
+    return tuple(trips)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Waves:
+    """How the blocks of a stage run: ``resident`` blocks on a unit at once; ``per_unit``: blocks that the busiest
+    unit runs; ``together[p]`` / ``rounds[p]``: of grid loop p, blocks that run at once and how many such sets."""
+
+    resident: Number
+    per_unit: Number
+    together: dict[int, Number]
+    rounds: dict[int, Number]
+    waves: Number
+
+    def concurrent(self, nest: Nest, axes: frozenset[str]) -> Number:
+        """Distinct blocks of one wave as far as `axes` tell them apart."""
+        total: Number = 1
+        for p, extent in self.together.items():
+            if nest.loops[p].axis in axes:
+                total = total * extent
+        return total
+
+    @property
+    def wave_blocks(self) -> Number:
+        total: Number = 1
+        for extent in self.together.values():
+            total = total * extent
+        return total
+
+    @property
+    def all_rounds(self) -> Number:
+        total: Number = 1
+        for extent in self.rounds.values():
+            total = total * extent
+        return total
+
+
+def waves_of(nest: Nest, device: Device, resident: Number) -> Waves:
+    """Wave quantisation: whole blocks on whole units."""
+    at_once = device.units * resident
+    per_unit = ceil_div(nest.blocks, device.units)
+    left = least(nest.blocks, at_once)
+    together: dict[int, Number] = {}
+    grid = nest.positions(GRID)
+    band = nest.stage.block_order.width
+    for number, p in enumerate(reversed(grid)):
+        extent = nest.loops[p].extent
+        if number == 0 and len(grid) > 1:
+            rows = least(nest.loops[grid[-2]].extent, band)
+            share = choose(rows > 0, ceil_div(left, choose(rows > 0, rows, 1)), left)
+            together[p] = least(extent, share)
+        else:
+            together[p] = least(extent, left)
+        left = ceil_div(left, together[p])
+    rounds = {p: ceil_div(nest.loops[p].extent, together[p]) for p in together}
+    resident_now = least(resident, per_unit)
+    return Waves(resident_now, per_unit, together, rounds, ceil_div(nest.blocks, device.units * resident_now))

@@ -1,0 +1,91 @@
+"""Arithmetic that takes Python numbers (one program) and NumPy arrays (a batch) alike.
+
+Plain numbers take the plain path: a NumPy call on two ints costs more than the rest of a term.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Number = Any
+"""An int or float, or an array of them (one entry for each program of a batch)."""
+
+
+def _is_array(*values: Number) -> bool:
+    return any(isinstance(value, np.ndarray) for value in values)
+
+
+def least(a: Number, b: Number) -> Number:
+    return np.minimum(a, b) if _is_array(a, b) else min(a, b)
+
+
+def most(a: Number, b: Number) -> Number:
+    return np.maximum(a, b) if _is_array(a, b) else max(a, b)
+
+
+def ceil_div(a: Number, b: Number) -> Number:
+    return -(-a // b)
+
+
+def choose(condition: Number, a: Number, b: Number) -> Number:
+    """``a`` where `condition` holds, else ``b``; both are evaluated."""
+    if _is_array(condition):
+        return np.where(condition, a, b)
+    return a if condition else b
+
+
+def gcd(a: Number, b: Number) -> Number:
+    return np.gcd(a, b) if _is_array(a, b) else math.gcd(a, b)
+
+
+def whole(value: Number) -> Number:
+    """`value` as an int (array): floors."""
+    return value.astype(np.int64) if isinstance(value, np.ndarray) else int(value)
+
+
+def clip(value: Number, low: float, high: float) -> Number:
+    return least(most(value, low), high)
+
+
+def ratio(a: Number, b: Number) -> Number:
+    """``a / b``, and 0 where b is 0 (a rate that the device does not have costs nothing)."""
+    if _is_array(b):
+        return np.divide(a, b, out=np.zeros(np.broadcast_shapes(np.shape(a), np.shape(b))), where=b != 0)
+    return a / b if b else a * 0
+
+
+def whole_log2(value: Number) -> Number:
+    """Steps of a tree over `value` items."""
+    if _is_array(value):
+        return np.ceil(np.log2(np.maximum(value, 1)))
+    return (value - 1).bit_length() if value > 1 else 0
+
+
+def size_key(value: Number) -> float:
+    """What orders loops of one axis by stride: a sum orders a batch as it does each program."""
+    return float(value.sum()) if isinstance(value, np.ndarray) else float(value)
+
+
+def per_distinct(function: Callable[..., float], columns: list[Number]) -> Number:
+    """``function(*row)`` for each program, called once for every distinct row of integer `columns`."""
+    arrays = [c for c in columns if _is_array(c)]
+    if not arrays:
+        return function(*(int(c) for c in columns))
+    key = np.zeros(len(arrays[0]), dtype=np.int64)
+    span = 1
+    for column in arrays:
+        low, high = int(column.min()), int(column.max())
+        if low == high:
+            continue
+        width = high - low + 1
+        if span * width >= 2**62:
+            key = np.unique(key, return_inverse=True)[1].astype(np.int64)
+            span = int(key.max()) + 1
+        key, span = key * width + (column - low), span * width
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    rows = [[int(c[i]) if _is_array(c) else int(c) for c in columns] for i in first]
+    return np.array([function(*row) for row in rows], dtype=float)[inverse]

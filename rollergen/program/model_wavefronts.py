@@ -1,0 +1,75 @@
+"""Wavefronts: how often a banked memory must be read to serve one access of all lanes.
+
+The rule was found on measured matmul programs of NVIDIA GPUs; shared memory and the L1 cache are
+the same SRAM and obey the same rule, but for the merging of lane pairs.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from rollergen.hal.spec import MemoryLayer
+
+WIDEST_ACCESS_BYTES = 16
+
+
+def wavefronts(addresses: np.ndarray, width_bytes: int, layer: MemoryLayer, *, merge_pairs: bool) -> int:
+    """Wavefronts of one access of ``width_bytes`` at each lane's byte address (int array [lanes]).
+
+    The lanes are split into phases of one bank row each (32 banks of 4 bytes: 32 lanes of 32 bits, 16
+    of 64, 8 of 128); a phase costs the largest number of distinct words in one bank; phases add up.
+    With ``merge_pairs`` (reads of shared memory) two neighbouring phases are served together where
+    every lane i has the address of lane i^1, or every lane that of lane i^2.  Wider accesses are split.
+    """
+    if width_bytes > WIDEST_ACCESS_BYTES:
+        pieces = -(-width_bytes // WIDEST_ACCESS_BYTES)
+        starts = [piece * WIDEST_ACCESS_BYTES for piece in range(pieces)]
+        return sum(
+            wavefronts(addresses + at, min(WIDEST_ACCESS_BYTES, width_bytes - at), layer, merge_pairs=merge_pairs)
+            for at in starts
+        )
+    row_bytes = layer.banks * layer.bank_bytes
+    lanes_per_phase = min(row_bytes // width_bytes, layer.banks)
+    if merge_pairs and width_bytes > layer.bank_bytes and _lane_pairs_share(addresses):
+        lanes_per_phase *= 2
+    words_per_lane = -(-width_bytes // layer.bank_bytes)
+    words = addresses[:, None] // layer.bank_bytes + np.arange(words_per_lane)
+    return sum(
+        _most_words_in_a_bank(words[start : start + lanes_per_phase], layer.banks)
+        for start in range(0, len(addresses), lanes_per_phase)
+    )
+
+
+def _lane_pairs_share(addresses: np.ndarray) -> bool:
+    lanes = np.arange(len(addresses))
+    return any(
+        np.array_equal(addresses, addresses[np.minimum(lanes ^ distance, len(lanes) - 1)]) for distance in (1, 2)
+    )
+
+
+def _most_words_in_a_bank(words: np.ndarray, banks: int) -> int:
+    return int(np.bincount(np.unique(words) % banks).max())
+
+
+def transactions(addresses: np.ndarray, width_bytes: int, transaction_bytes: int) -> int:
+    """Distinct transactions that the lanes touch together: coalescing without banks."""
+    first, last = addresses // transaction_bytes, (addresses + width_bytes - 1) // transaction_bytes
+    steps = np.arange(int((last - first).max()) + 1)
+    touched = np.minimum(first[:, None] + steps, last[:, None])
+    return len(np.unique(touched))
+
+
+@lru_cache(maxsize=4096)
+def digits(extents: tuple[int, ...], lanes: int) -> tuple[np.ndarray, ...]:
+    """Digit of each loop for the first `lanes` linear thread numbers (the last loop is the fastest)."""
+    threads = 1
+    for extent in extents:
+        threads *= extent
+    number = np.arange(min(lanes, max(threads, 1)))
+    found = []
+    for extent in reversed(extents):
+        found.append(number % extent)
+        number = number // extent
+    return tuple(reversed(found))

@@ -1,0 +1,309 @@
+"""What a block does: arithmetic, instructions, accesses, registers, staged bytes, from the nest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rollergen.hal.spec import Device
+from rollergen.program.model_access import (
+    Access,
+    block_copy,
+    direct_access,
+    fill_accesses,
+    register_accesses,
+    register_copy,
+    tile_bytes,
+    tile_shape,
+)
+from rollergen.program.model_costs import Costs
+from rollergen.program.model_facts import ITEMSIZE, Phase
+from rollergen.program.model_memory import Stream
+from rollergen.program.model_nest import Nest
+from rollergen.program.model_numeric import Number, ceil_div, choose, least, most, whole_log2
+from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """Counts for one thread of one block, unless said otherwise.
+
+    ``slots``: multiply-add instructions; ``iterations``: of the innermost rolled loops; ``steps``: reduction
+    steps; ``registers`` wanted, ``spilled`` of them; ``entries``: visits of the accumulator's depth;
+    ``tile_elements``: outputs of one such visit; ``chain``: dependent accumulations.
+    """
+
+    slots: Number
+    iterations: Number
+    steps: Number
+    chain: Number
+    entries: Number
+    tile_elements: Number
+    accesses: tuple[Access, ...]
+    streams: tuple[Stream, ...]
+    registers: Number
+    spilled: Number
+    shared_bytes: Number
+    stagings: tuple[tuple[Number, int], ...]
+    reads_direct: bool
+    reads_managed: bool
+    reads_stream: bool
+    combine_steps: Number
+    reduces: bool
+
+
+def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
+    slots: Number = 0
+    iterations: Number = 0
+    accesses: list[Access] = []
+    for phase in nest.facts.phases:
+        loops = phase_loops(nest, phase)
+        slots = slots + points(nest, loops) * _phase_slots(phase, costs)
+        if _has_work(phase):
+            iterations = iterations + rolled(nest, loops)
+        accesses += _phase_reads(nest, device, phase, loops)
+    for copy in nest.stage.copies:
+        if copy.to_layer != device.layers[0].name:
+            accesses += fill_accesses(nest, device, copy)
+    accesses += _stores(nest, device)
+    reduces = nest.facts.definition.reductions
+    every = nest.in_thread()
+    steps = _steps(nest, every) if reduces else 0
+    registers = _registers(nest, device, costs, tuple(accesses))
+    reads = [a for a in accesses if a.role == "read"]
+    return Work(
+        slots, iterations, steps, _chain(nest, steps), _entries(nest) if reduces else 0, _tile_elements(nest),
+        tuple(accesses), _streams(nest), registers, _spilled(nest, device, costs, registers), _shared_bytes(nest, device),
+        _stagings(nest, device),
+        any(a.layer == device.backing.name and _reused(nest, a) for a in reads),
+        any(a.layer != device.backing.name for a in reads),
+        any(a.layer == device.backing.name and not _reused(nest, a) for a in reads),
+        _combine_steps(nest), bool(reduces),
+    )  # fmt: skip
+
+
+def phase_loops(nest: Nest, phase: Phase) -> tuple[int, ...]:
+    """The loops of a thread that a phase walks: the result of a plain reduction runs over the spatial ones."""
+    every = nest.in_thread()
+    if phase.reduces or nest.facts.by_row or not nest.facts.definition.reductions:
+        return every
+    return tuple(p for p in every if nest.spatial(nest.loops[p].axis))
+
+
+def points(nest: Nest, loops: tuple[int, ...]) -> Number:
+    """Vectors (scalars without a lane loop) that the loops visit."""
+    total: Number = 1
+    for p in loops:
+        if nest.loops[p].kind != LANE:
+            total = total * nest.trips[p]
+    return total
+
+
+def rolled(nest: Nest, loops: tuple[int, ...]) -> Number:
+    """Iterations of the innermost rolled loop."""
+    last = max((p for p in loops if nest.loops[p].kind == SERIAL), default=-1)
+    total: Number = 1 if last >= 0 else 0
+    for p in loops:
+        if p <= last:
+            total = total * nest.trips[p]
+    return total
+
+
+def _phase_slots(phase: Phase, costs: Costs) -> float:
+    return sum(count * costs.operation(name) for name, count in phase.operations)
+
+
+def _has_work(phase: Phase) -> bool:
+    return bool(phase.operations or phase.loads or phase.reused)
+
+
+def _phase_reads(nest: Nest, device: Device, phase: Phase, loops: tuple[int, ...]) -> list[Access]:
+    found = []
+    for load in phase.loads:
+        source, fragment = block_copy(nest, load), register_copy(nest, load)
+        if fragment is not None:
+            found.append(register_accesses(nest, device, fragment, source, phase.reduces))
+        else:
+            operand = nest.facts.loads[load]
+            found.append(direct_access(nest, device, operand, load, loops, source, reduces=phase.reduces))
+    layers = {r.name: r for r in nest.facts.residents}
+    for name in (*phase.kept, *phase.reused):
+        kept = layers[name]
+        if kept.layer != device.layers[0].name:
+            role = "read" if name in phase.reused else "write"
+            width = ITEMSIZE[kept.value.dtype] * nest.lanes
+            found.append(Access(-2, role, kept.layer, points(nest, loops), width, reduces=phase.reduces))
+    return found
+
+
+def _stores(nest: Nest, device: Device) -> list[Access]:
+    """The store of the results and, where partial results wait in the output, their reading back."""
+    loops = _store_loops(nest)
+    vector = nest.stage.store.vector
+    store = direct_access(nest, device, nest.facts.store, -1, loops, None, role="write", vector=vector, reduces=False)
+    if not nest.stage.accumulator.carry:
+        return [store]
+    back = direct_access(nest, device, nest.facts.store, -1, loops, None, role="read_back", vector=vector, reduces=False)
+    return [store, back]
+
+
+def _store_loops(nest: Nest) -> tuple[int, ...]:
+    if nest.facts.by_row or not nest.facts.definition.reductions:
+        return nest.in_thread()
+    depth = nest.stage.accumulator.at_loop
+    return tuple(p for p in nest.in_thread() if p < depth or nest.spatial(nest.loops[p].axis))
+
+
+def _steps(nest: Nest, every: tuple[int, ...]) -> Number:
+    """Steps of the reductions: the points, with the unrolled spatial loops counted once."""
+    total: Number = 1
+    for p in every:
+        loop = nest.loops[p]
+        if loop.kind == SERIAL or (loop.kind == UNROLL and not nest.spatial(loop.axis)):
+            total = total * nest.trips[p]
+    return total
+
+
+def _chain(nest: Nest, steps: Number) -> Number:
+    separate: Number = 1
+    for p in nest.stage.accumulator.separate:
+        separate = separate * nest.loops[p].extent
+    return steps / separate
+
+
+def _entries(nest: Nest) -> Number:
+    depth = nest.stage.accumulator.at_loop
+    return nest.product(lambda p, loop: p < depth and loop.kind in (SERIAL, UNROLL))
+
+
+def _tile_elements(nest: Nest) -> Number:
+    depth = nest.stage.accumulator.at_loop
+    return nest.product(
+        lambda p, loop: p >= depth and loop.kind in (SERIAL, UNROLL, LANE) and nest.spatial(loop.axis)
+    )
+
+
+def _registers(nest: Nest, device: Device, costs: Costs, accesses: tuple[Access, ...]) -> Number:
+    """Registers that a thread wants: accumulators, fragments of operands, kept row values, and the rest."""
+    depth = nest.stage.accumulator.at_loop
+    total: Number = costs.reserved_registers
+    components = max((phase.components for phase in nest.facts.phases if phase.reduces), default=0)
+    if components:
+        tile = nest.product(
+            lambda p, loop: p >= depth and loop.kind in (SERIAL, UNROLL) and nest.spatial(loop.axis)
+        )
+        for p in nest.stage.accumulator.separate:
+            tile = tile * nest.loops[p].extent
+        total = total + tile * components * _words(nest, device, ITEMSIZE[nest.stage.accumulator.dtype])
+    for resident in nest.facts.residents:
+        if resident.layer == device.layers[0].name:
+            held = nest.product(lambda p, loop: loop.kind in (SERIAL, UNROLL) and not nest.spatial(loop.axis))
+            total = total + held * _words(nest, device, ITEMSIZE[resident.value.dtype])
+    copied = set()
+    for copy in nest.stage.copies:
+        if copy.to_layer == device.layers[0].name:
+            copied.add(copy.load)
+            elements: Number = costs.fragment_registers
+            for extent in tile_shape(nest, copy, block=False):
+                elements = elements * extent
+            total = total + elements * _words(nest, device, nest.facts.loads[copy.load].itemsize)
+    for access in accesses:
+        if access.role == "read" and access.load >= 0 and access.load not in copied and access.reduces:
+            total = total + _held(nest, access)
+    return total
+
+
+def _words(nest: Nest, device: Device, itemsize: int) -> float:
+    """Registers of one value: 32-bit words of a scalar thread, vector registers of a lane loop."""
+    if nest.lanes == 1:
+        return max(1, itemsize // 4) if nest.lockstep == 1 else itemsize / 4
+    wide = device.instruction(nest.stage.compute.instruction)
+    return ceil_div(nest.lanes * itemsize, wide.lanes * ITEMSIZE[wide.accumulator_dtype])
+
+
+def _held(nest: Nest, access: Access) -> Number:
+    """Vectors of an operand that stay live because an unrolled loop around them uses them again.
+
+    Broadcast scalars fold into the instruction that uses them."""
+    used = nest.facts.loads[access.load].axes
+    lane = next((loop for loop in nest.loops if loop.kind == LANE), None)
+    if lane is not None and lane.axis not in used:
+        return 0
+    inside: Number = 1
+    held: Number = 0
+    for p in reversed(nest.in_thread()):
+        loop = nest.loops[p]
+        if loop.kind == SERIAL:
+            break
+        if loop.kind == UNROLL and loop.axis in used:
+            inside = inside * loop.extent
+        elif loop.kind == UNROLL:
+            held = choose(loop.extent > 1, inside, held)
+    return held
+
+
+def register_cap(nest: Nest, device: Device) -> Number:
+    """Registers that one thread can have when its block is resident."""
+    limits = device.limits
+    if nest.lockstep == 1:
+        return limits.registers_per_thread
+    return least(limits.registers_per_thread, limits.registers_per_unit // (nest.warps * nest.lockstep))
+
+
+def _spilled(nest: Nest, device: Device, costs: Costs, registers: Number) -> Number:
+    excess = registers - register_cap(nest, device)
+    more: Number = costs.spill_margin
+    for loop in nest.loops:
+        if loop.kind == UNROLL and not nest.spatial(loop.axis):
+            more = choose(loop.extent > 1, costs.spill_margin + costs.spill_unrolled, more)
+    return choose(excess > 0, excess + more, 0)
+
+
+def _shared_bytes(nest: Nest, device: Device) -> Number:
+    total: Number = 0
+    for copy in nest.stage.copies:
+        if copy.to_layer != device.layers[0].name:
+            total = total + tile_bytes(nest, copy)
+    return total
+
+
+def _stagings(nest: Nest, device: Device) -> tuple[tuple[Number, int], ...]:
+    """(visits, depth of the pipeline) of each place where tiles are staged."""
+    places: dict[int, int] = {}
+    for copy in nest.stage.copies:
+        if copy.to_layer != device.layers[0].name:
+            places[copy.at_loop] = max(copy.depth, places.get(copy.at_loop, 1))
+    return tuple((nest.visits(at), depth) for at, depth in places.items())
+
+
+def _reused(nest: Nest, access: Access) -> bool:
+    """Whether more than one point of the definition reads the same element."""
+    used = nest.facts.loads[access.load].axes if access.load >= 0 else frozenset(nest.facts.roles)
+    return any(axis not in used and extent > 1 for axis, extent in nest.facts.extents.items())
+
+
+def _combine_steps(nest: Nest) -> Number:
+    """Steps of the trees that combine accumulators across threads, for each block."""
+    if nest.stage.accumulator.combine == "none":
+        return 0
+    across: Number = 1
+    for p in nest.positions(*PARALLEL):
+        if not nest.spatial(nest.loops[p].axis):
+            across = across * nest.loops[p].extent
+    return whole_log2(across) * most(_entries(nest), 1) * len(nest.facts.definition.reductions)
+
+
+def _streams(nest: Nest) -> tuple[Stream, ...]:
+    """The operands as the caches see them: a staged one is touched by its copy alone."""
+    streams = []
+    for load, operand in enumerate(nest.facts.loads):
+        copy = block_copy(nest, load)
+        fragment = register_copy(nest, load)
+        depth = len(nest.loops)
+        if copy is not None:
+            depth = copy.at_loop
+        elif fragment is not None:
+            depth = fragment.at_loop
+        streams.append(Stream(operand, load, depth, max(1, nest.facts.passes(load))))
+    depth = nest.stage.accumulator.at_loop if nest.facts.definition.reductions and not nest.facts.by_row else len(nest.loops)
+    streams.append(Stream(nest.facts.store, -1, depth))
+    return tuple(streams)
