@@ -1,0 +1,23 @@
+"""The command line: ``rollergen build | explain | devices | ops``."""
+
+from __future__ import annotations
+
+import click
+
+from rollergen.cli.errors import OneLineErrors
+from rollergen.cli.ops import ops
+
+
+@click.group(cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="rollergen")
+def main() -> None:
+    """Construct, explain, check and run tensor kernels.
+
+    A first one, on this machine: rollergen build matmul m=1024 n=1024 k=1024
+    """
+
+
+main.add_command(ops)
+
+if __name__ == "__main__":
+    main()
