@@ -1,0 +1,33 @@
+"""Construction-first kernel generator: the public names, each loaded at its first use."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_LANGUAGE = "rollergen.expr.language"
+_NAMES = {
+    **dict.fromkeys(
+        ("tensor", "reduce_axis", "compute", "sum", "max", "min", "prod", "reduce", "maximum", "minimum", "select",
+         "cast", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "pow", "Tensor"),
+        _LANGUAGE,
+    ),
+    "einsum": "rollergen.expr.einsum",
+}  # fmt: skip
+_MODULES = {"ops": "rollergen.expr.operators", "errors": "rollergen.errors"}
+__all__ = sorted([*_NAMES, *_MODULES])
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        value: Any = importlib.import_module(_MODULES[name])
+    elif name in _NAMES:
+        value = getattr(importlib.import_module(_NAMES[name]), name)
+    else:
+        raise AttributeError(f"rollergen has no attribute {name!r}; it has {', '.join(__all__)}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

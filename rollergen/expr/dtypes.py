@@ -1,0 +1,124 @@
+"""Element types and the rules between them.
+
+float16 and bfloat16 accumulate in float32, int8 in int32; a reduction's result has the dtype of
+its operands (int8: int32) unless told otherwise.  Python scalars are weak: they take the dtype of
+what they meet.  Nothing else is promoted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rollergen.errors import DtypeError
+
+ITEMSIZE = {
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "int8": 1,
+    "int32": 4,
+    "int64": 8,
+    "bool": 1,
+}
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+INTEGERS = ("int8", "int32", "int64")
+_ACCUMULATOR = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}
+_BITS = {"int8": 8, "int32": 32, "int64": 64}
+
+
+def dtype_name(dtype: Any, where: str = "dtype") -> str:
+    """The name of `dtype`: one of `ITEMSIZE`, or anything NumPy reads as one of these.
+
+    >>> dtype_name("float32"), dtype_name(float)
+    ('float32', 'float64')
+
+    Raises DtypeError, beginning with `where`, for any other.
+    """
+    if isinstance(dtype, str) and dtype in ITEMSIZE:
+        return dtype
+    name = None
+    if dtype is not None:
+        import numpy
+
+        try:
+            name = numpy.dtype(dtype).name
+        except TypeError:
+            name = None
+    if name not in ITEMSIZE:
+        raise DtypeError(f"{where} is {dtype!r}; expected one of {', '.join(ITEMSIZE)}")
+    return name
+
+
+def numpy_dtype(dtype: str) -> Any:
+    """The NumPy dtype (bfloat16 from ml_dtypes)."""
+    import numpy
+
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        return numpy.dtype(ml_dtypes.bfloat16)
+    return numpy.dtype(dtype)
+
+
+def is_float(dtype: str) -> bool:
+    return dtype in FLOATS
+
+
+def is_integer(dtype: str) -> bool:
+    return dtype in INTEGERS
+
+
+def accumulator_dtype(dtype: str) -> str:
+    """What a reduction over values of `dtype` accumulates in."""
+    if dtype == "bool":
+        raise DtypeError('a reduction over bool values; cast them first, e.g. rg.cast(x, "int32")')
+    return _ACCUMULATOR.get(dtype, dtype)
+
+
+def reduced_dtype(dtype: str) -> str:
+    """Dtype of a reduction's result over values of `dtype`."""
+    return "int32" if dtype == "int8" else dtype
+
+
+def common_dtype(a: str, b: str, operation: str) -> str:
+    """The dtype that both operands have; DtypeError if they differ."""
+    if a != b:
+        raise DtypeError(
+            f"{operation} of {a} and {b}; dtypes are not promoted: cast one operand, e.g. rg.cast(x, {_wider(a, b)!r})"
+        )
+    return a
+
+
+def scalar_dtype(scalar: float | int | bool) -> str:
+    """Dtype of a Python scalar that meets nothing else."""
+    if isinstance(scalar, bool):
+        return "bool"
+    return "int32" if isinstance(scalar, int) else "float32"
+
+
+def check_scalar(scalar: float | int | bool, dtype: str, operation: str) -> float | int | bool:
+    """The weak `scalar` as a literal of `dtype`; DtypeError where it does not fit."""
+    if dtype == "bool" or isinstance(scalar, bool):
+        if dtype == "bool" and isinstance(scalar, bool):
+            return scalar
+        raise DtypeError(f"{operation} of a {dtype} value and {scalar!r}; expected {_expected(dtype)}")
+    if is_float(dtype):
+        return float(scalar)
+    if isinstance(scalar, float):
+        raise DtypeError(f"{operation} of a {dtype} value and {scalar!r}; expected {_expected(dtype)}, or a cast first")
+    half = 1 << (_BITS[dtype] - 1)
+    if not -half <= scalar < half:
+        raise DtypeError(f"{operation}: {scalar} does not fit {dtype}; expected {-half} to {half - 1}")
+    return scalar
+
+
+def _expected(dtype: str) -> str:
+    if dtype == "bool":
+        return "True or False"
+    return "a Python number" if is_float(dtype) else "a Python integer"
+
+
+def _wider(a: str, b: str) -> str:
+    """The dtype that advice names: floating before integer, then the larger."""
+    return max(a, b, key=lambda d: (is_float(d), ITEMSIZE[d], d == "float32"))

@@ -1,0 +1,294 @@
+"""The public language: tensors, axes, `compute`, and the scalar functions used inside it.
+
+>>> import rollergen as rg
+>>> A, B = rg.tensor("A", (2, 3)), rg.tensor("B", (3, 4))
+>>> k = rg.reduce_axis("k", 3)
+>>> C = rg.compute((2, 4), lambda i, j: rg.sum(A[i, k] * B[k, j], axis=k), name="C")
+>>> C.shape, C.dtype
+((2, 4), 'float32')
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from rollergen.errors import ExpressionError, ShapeError
+from rollergen.expr.dtypes import dtype_name
+from rollergen.expr.reads import check_reads
+from rollergen.expr.reductions import Reduce, max, min, prod, reduce, sum
+from rollergen.expr.scalars import (
+    Expr,
+    absolute,
+    as_expr,
+    cast,
+    erf,
+    exp,
+    log,
+    maximum,
+    merge_axes,
+    minimum,
+    power,
+    rsqrt,
+    select,
+    sqrt,
+    tanh,
+)
+from rollergen.expr.slots import IndexExpr, ReduceAxis, axis, index_of
+from rollergen.expr.values import Buffer, IndexValue, Load, Value, walk
+
+abs = absolute
+pow = power
+
+__all__ = [
+    "Expr",
+    "Producer",
+    "Reduce",
+    "ReduceAxis",
+    "Tensor",
+    "abs",
+    "cast",
+    "compute",
+    "erf",
+    "exp",
+    "log",
+    "max",
+    "maximum",
+    "min",
+    "minimum",
+    "pow",
+    "prod",
+    "reduce",
+    "reduce_axis",
+    "rsqrt",
+    "select",
+    "sqrt",
+    "sum",
+    "tanh",
+    "tensor",
+]
+
+_serial = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """How a computed tensor comes about: `body` over its named axes (one for each dimension)."""
+
+    axes: tuple[tuple[str, int], ...]
+    body: Value
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tensor:
+    """A tensor, given (``producer`` None) or computed; ``A[i, k]`` is one element.
+
+    ``constant`` marks weights: what depends on these only is prepared once, at build.  Tensors
+    compare by identity.  ``buffer`` is what `Load` nodes name.
+    """
+
+    name: str | None
+    shape: tuple[int, ...]
+    dtype: str
+    constant: bool
+    producer: Producer | None
+    buffer: Buffer
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def label(self) -> str:
+        """Its name in messages."""
+        return self.name or "the unnamed tensor"
+
+    def __getitem__(self, indices: Any) -> Expr:
+        slots = indices if isinstance(indices, tuple) else (indices,)
+        if len(slots) != len(self.shape):
+            raise ShapeError(
+                f"{self.label} has {len(self.shape)} dimensions {self.shape}; got {len(slots)} indices: {indices}"
+            )
+        pairs = [index_of(slot, self.label, position) for position, slot in enumerate(slots)]
+        axes = merge_axes({}, *(axes for _, axes in pairs))
+        return Expr(Load(self.buffer, tuple(index for index, _ in pairs), source=self), axes)
+
+    def __iter__(self) -> NoReturn:
+        raise ExpressionError(f"{self.label} is not iterable; index it with axes inside rg.compute")
+
+    def __bool__(self) -> NoReturn:
+        raise ExpressionError(f"the truth of the tensor {self.label} is not known while an expression is built")
+
+    def evaluate(self, *arrays: Any, **named: Any) -> Any:
+        """The tensor's values for `arrays` by the definition, in float64 (integers in int64).
+
+        Arrays go in the order in which input tensors first appear in the expression, or by name.
+        Returns an array of ``shape``: float64, int64 or bool.  Raises ArgumentError for a wrong
+        number, name or kind of array, ShapeError for a wrong shape.
+
+        >>> import rollergen as rg
+        >>> A = rg.tensor("A", (3,))
+        >>> rg.compute((3,), lambda i: rg.maximum(A[i], 0.0)).evaluate([-1.0, 2.0, 3.0])
+        array([0., 2., 3.])
+        """
+        from rollergen.expr.reference import evaluate
+
+        return evaluate(self, *arrays, **named)
+
+
+def tensor(name: str, shape: Iterable[int], dtype: Any = "float32", constant: bool = False) -> Tensor:
+    """A given tensor: an input of the kernel.
+
+    ``constant`` marks weights, which are packed once at build.
+
+    >>> tensor("A", (4, 8), dtype="float16").dtype
+    'float16'
+
+    Raises ExpressionError for a name that is not an identifier or for swapped arguments,
+    ShapeError for an extent below 1, DtypeError for an unknown dtype.
+    """
+    if not isinstance(name, str):
+        hint = f": the arguments look swapped: rg.tensor({shape!r}, {name!r})" if isinstance(shape, str) else ""
+        raise ExpressionError(f"rg.tensor(name, shape): name is {name!r}; expected a string{hint}")
+    if isinstance(shape, str):
+        hint = f": shape and dtype look swapped: rg.tensor({name!r}, {dtype!r}, {shape!r})"
+        raise ExpressionError(f"rg.tensor(name, shape, dtype): shape is {shape!r}; expected a tuple of integers{hint}")
+    if not isinstance(constant, bool):
+        raise ExpressionError(f"rg.tensor({name!r}): constant is {constant!r}; expected True or False")
+    check_name(name, "rg.tensor's name")
+    extents, dtype = check_shape(shape, f"rg.tensor({name!r})"), dtype_name(dtype, f"{name}'s dtype")
+    return Tensor(name, extents, dtype, constant, None, Buffer(name, extents, dtype, "input", constant))
+
+
+def reduce_axis(name: str, extent: int) -> ReduceAxis:
+    """An axis of `extent` for ``axis=`` of a reduction and for index slots.
+
+    >>> reduce_axis("k", 64)
+    reduce_axis('k', 64)
+    """
+    if not isinstance(name, str):
+        hint = f": the arguments look swapped: rg.reduce_axis({extent!r}, {name!r})" if isinstance(extent, str) else ""
+        raise ExpressionError(f"rg.reduce_axis(name, extent): name is {name!r}; expected a string{hint}")
+    check_name(name, "rg.reduce_axis's name")
+    return ReduceAxis(name, check_extent(extent, f"rg.reduce_axis({name!r})"))
+
+
+def compute(shape: Iterable[int], fn: Callable[..., Any], name: str | None = None) -> Tensor:
+    """A tensor of `shape` whose element at ``(i, j, ...)`` is ``fn(i, j, ...)``.
+
+    The names of `fn`'s parameters become the names of the axes (``*indices`` is accepted too).
+    The dtype is that of the returned expression.
+
+    >>> import rollergen as rg
+    >>> A = rg.tensor("A", (2, 3))
+    >>> rg.compute((3, 2), lambda j, i: A[i, j] * 2.0).shape
+    (3, 2)
+
+    Raises ShapeError where `fn` takes another number of indices than `shape` has, or reads out of
+    range; NonAffineIndexError and ExpressionError for what no kernel could be.
+    """
+    if callable(shape) or not callable(fn):
+        swapped = callable(shape) and not callable(fn)
+        hint = ": the arguments look swapped: rg.compute(shape, fn)" if swapped else ""
+        raise ExpressionError(f"rg.compute(shape, fn): shape is {shape!r} and fn is {fn!r}{hint}")
+    if name is not None:
+        check_name(name, "rg.compute's name")
+    where = f"rg.compute of {name}" if name else "rg.compute"
+    extents = check_shape(shape, where)
+    names = _parameter_names(fn, len(extents), where)
+    return compute_named(tuple(zip(names, extents, strict=True)), fn, name)
+
+
+def compute_named(axes: tuple[tuple[str, int], ...], fn: Callable[..., Any], name: str | None = None) -> Tensor:
+    """As `compute`, the axes given as (name, extent)."""
+    where = f"rg.compute of {name}" if name else "rg.compute"
+    try:
+        result = fn(*(axis(*one) for one in axes))
+    except TypeError as error:
+        if "truth value of Relational" not in str(error):
+            raise
+        raise ExpressionError(
+            f"{where}: {error}; write rg.select(condition, a, b) instead of if, "
+            "(a <= i) & (i < b) instead of a <= i < b"
+        ) from None
+    if isinstance(result, tuple):
+        raise ExpressionError(f"{where}: fn returned {len(result)} values; expected one, e.g. rg.reduce(...)[0]")
+    expr = as_expr(result, f"{where}: the result")
+    _check_axes(expr, dict(axes), where)
+    check_reads(expr.value, {n: (0, extent - 1) for n, extent in axes}, where)
+    return computed(name, axes, expr.value)
+
+
+def computed(name: str | None, axes: tuple[tuple[str, int], ...], body: Value) -> Tensor:
+    """The tensor of `body` over `axes`, unchecked; its buffer has an identity of its own, since names may repeat."""
+    shape = tuple(extent for _, extent in axes)
+    buffer = Buffer(f"{name or 't'}#{next(_serial)}", shape, body.dtype, "temporary")
+    return Tensor(name, shape, body.dtype, False, Producer(axes, body), buffer)
+
+
+def _check_axes(expr: Expr, axes: dict[str, int], where: str) -> None:
+    merge_axes(axes, expr.axes)
+    for node in walk(expr.value):
+        for name in node.bound if isinstance(node, Reduce) else ():
+            if name in axes:
+                raise ExpressionError(f"{where}: {name!r} is an axis of the result and one of a reduction; rename one")
+    for name in sorted(free_axes(expr.value) - axes.keys()):
+        raise ExpressionError(
+            f"{where}: the axis {name!r} is neither an axis of the result ({', '.join(axes) or 'none'}) "
+            f"nor reduced over; expected a reduction with axis={name}"
+        )
+
+
+def free_axes(value: Value) -> frozenset[str]:
+    """Names of the axes that occur in `value` and that no reduction within it binds."""
+    if isinstance(value, Load):
+        return value.axes()
+    if isinstance(value, IndexValue):
+        return value.index.axes()
+    names: frozenset[str] = frozenset().union(*(free_axes(child) for child in value.children()))
+    return names - set(value.bound) if isinstance(value, Reduce) else names
+
+
+def _parameter_names(fn: Callable[..., Any], count: int, where: str) -> tuple[str, ...]:
+    parameters = inspect.signature(fn).parameters.values()
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    starred = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+    required = [p.name for p in parameters if p.default is p.empty and p.name in positional]
+    if not len(required) <= count or (starred is None and count > len(positional)):
+        raise ShapeError(
+            f"{where}: fn takes {len(positional)} indices ({', '.join(positional)}); shape has {count} dimensions"
+        )
+    names = positional[:count]
+    return (*names, *(f"{starred}{n}" for n in range(count - len(names))))
+
+
+def check_shape(shape: Any, where: str) -> tuple[int, ...]:
+    """`shape` as a tuple of extents of at least 1; ShapeError otherwise."""
+    if isinstance(shape, int) or hasattr(shape, "__index__"):
+        raise ShapeError(f"{where}: shape is {shape!r}; expected a tuple of integers, e.g. ({shape},)")
+    try:
+        extents = tuple(shape)
+    except TypeError:
+        raise ShapeError(f"{where}: shape is {shape!r}; expected a tuple of integers") from None
+    return tuple(check_extent(extent, f"{where}: shape {extents}") for extent in extents)
+
+
+def check_extent(extent: Any, where: str) -> int:
+    try:
+        number = -1 if isinstance(extent, (bool, IndexExpr)) else operator.index(extent)
+    except TypeError:
+        number = -1
+    if number < 1:
+        raise ShapeError(f"{where}: an extent is {extent!r}; expected an integer of at least 1")
+    return number
+
+
+def check_name(name: Any, where: str) -> str:
+    if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
+        raise ExpressionError(f"{where} is {name!r}; expected an identifier of ASCII letters, digits and underscores")
+    return name
+

@@ -1,0 +1,81 @@
+"""Every read of an expression lies within its tensor, or is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import rollergen.expr.guards as guards
+from rollergen.errors import ShapeError
+from rollergen.expr.index import Bounds, Index, Within
+from rollergen.expr.reductions import Reduce
+from rollergen.expr.values import Load, Select, Value
+
+_ENUMERABLE = 1 << 20
+
+
+def check_reads(body: Value, ranges: Mapping[str, Bounds], where: str) -> None:
+    """Raise ShapeError, naming tensor, dimension and index, for a read that may fall outside.
+
+    Reads under `Select` count only where the conditions on indices hold.
+    """
+    _check(body, ranges, (), where)
+
+
+def _check(value: Value, ranges: Mapping[str, Bounds], bounds: tuple[Within, ...], where: str) -> None:
+    match value:
+        case Load():
+            for position, (index, extent) in enumerate(zip(value.indices, value.buffer.shape, strict=True)):
+                if not guards.within_extent(index, extent, ranges, bounds):
+                    _refuse_if_outside(value, position, index, extent, ranges, bounds, where)
+        case Select():
+            _check(value.cond, ranges, bounds, where)
+            _check(value.a, ranges, guards.merged(bounds + guards.implied_bounds(value.cond)), where)
+            _check(value.b, ranges, guards.merged(bounds + guards.implied_bounds(value.cond, False)), where)
+        case Reduce():
+            inner = {**ranges, **{name: (0, extent - 1) for name, extent in value.axes}}
+            for body in value.bodies:
+                _check(body, inner, bounds, where)
+        case _:
+            for child in value.children():
+                _check(child, ranges, bounds, where)
+
+
+def _refuse_if_outside(
+    load: Load, position: int, index: Index, extent: int, ranges: Mapping[str, Bounds],
+    bounds: tuple[Within, ...], where: str,
+) -> None:  # fmt: skip
+    low, high = guards.guarded_bounds(index, guards.guarded_ranges(ranges, bounds), bounds)
+    exact = _enumerated(index, ranges, bounds)
+    if exact is not None:
+        low, high = exact
+    if (low >= 0 and high < extent) or low > high:
+        return
+    name = load.buffer.name.partition("#")[0]
+    raise ShapeError(
+        f"{where}: {name}[{', '.join(map(str, load.indices))}] reads index {position} ({index}) from {low} to {high}; "
+        f"{name} has shape {load.buffer.shape}, so 0 to {extent - 1} is accepted: guard it, "
+        f"e.g. rg.select(({index} >= 0) & ({index} < {extent}), {name}[...], 0)"
+    )
+
+
+def _enumerated(index: Index, ranges: Mapping[str, Bounds], bounds: tuple[Within, ...]) -> Bounds | None:
+    """Exact bounds by trying every point, where these are few; what intervals cannot prove."""
+    import numpy
+
+    names = index.axes()
+    related = [bound for bound in bounds if bound.index.axes() & names]
+    names = names.union(*(bound.index.axes() for bound in related))
+    points = 1
+    for name in names:
+        points *= ranges[name][1] - ranges[name][0] + 1
+    if points > _ENUMERABLE:
+        return None
+    order = sorted(names)
+    mesh = numpy.meshgrid(*(numpy.arange(ranges[n][0], ranges[n][1] + 1) for n in order), indexing="ij", sparse=True)
+    at = dict(zip(order, mesh, strict=True))
+    shape = numpy.broadcast_shapes(*(m.shape for m in mesh)) if mesh else ()
+    reached = numpy.ones(shape, dtype=bool)
+    for bound in related:
+        reached = reached & bound.evaluate(at)
+    values = numpy.broadcast_to(index.evaluate(at), shape)[reached]
+    return (int(values.min()), int(values.max())) if values.size else (0, -1)

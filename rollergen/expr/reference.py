@@ -1,0 +1,316 @@
+"""The definition, executed: float64 (integers: int64) in NumPy.  The oracle of every check.
+
+Works on the language's own values, before anything is canonicalised.  Axes are integer arrays
+that broadcast against each other, so that a whole output, a block of it and scattered points are
+one computation.  Floating casts do not round: everything is float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rollergen.errors import ArgumentError, DtypeError, ShapeError
+from rollergen.expr.dtypes import is_float, numpy_dtype
+from rollergen.expr.language import Tensor, free_axes
+from rollergen.expr.reductions import Reduce
+from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Select, Unary, Value, Var, walk
+
+CHUNK_ELEMENTS = 1 << 22  # of one intermediate array: 32 MB
+
+Array = Any
+Axes = Mapping[str, Array]
+
+
+def _error_function(x: Array) -> Array:
+    return np.asarray(np.frompyfunc(math.erf, 1, 1)(x), np.float64)
+
+
+_UNARY: dict[str, Callable[[Array], Array]] = {
+    "neg": np.negative, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x),
+    "tanh": np.tanh, "erf": _error_function, "abs": np.abs, "floor": np.floor, "not": np.logical_not,
+}  # fmt: skip
+_BINARY: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "max": np.maximum,
+    "min": np.minimum, "pow": np.power, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "and": np.logical_and, "or": np.logical_or,
+}  # fmt: skip
+_FOLD: dict[str, Any] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
+
+
+def input_tensors(*outputs: Tensor) -> tuple[Tensor, ...]:
+    """The given tensors that `outputs` read, in order of first appearance."""
+    found: dict[str, Tensor] = {}
+    seen: set[int] = set()
+
+    def enter(tensor: Tensor) -> None:
+        if tensor.producer is None:
+            found.setdefault(tensor.buffer.name, tensor)
+        elif id(tensor) not in seen:
+            seen.add(id(tensor))
+            for node in walk(tensor.producer.body):
+                if isinstance(node, Load):
+                    enter(node.source)
+
+    for output in outputs:
+        enter(output)
+    return tuple(found.values())
+
+
+def evaluate(tensor: Tensor, *arrays: Any, **named: Any) -> Array:
+    """All of `tensor`; see `Tensor.evaluate`."""
+    mesh = np.ogrid[tuple(slice(0, extent) for extent in tensor.shape)]
+    return evaluate_at(tensor, bound_arrays(tensor, arrays, named), mesh)
+
+
+def evaluate_at(tensor: Tensor, arrays: Sequence[Any] | Mapping[str, Any], points: Sequence[Any]) -> Array:
+    """The elements of `tensor` at `points`: one integer array for each dimension, broadcast together.
+
+    ``np.ix_(rows, columns)`` takes a block, equal-length vectors take scattered points; the result
+    has the broadcast shape.  Whole reductions are evaluated for these points only, in chunks, so
+    that blocks of full-size operators cost what the blocks cost.  `arrays` are in the order of
+    `input_tensors`, or by name.
+
+    Raises ArgumentError, ShapeError and DtypeError as `Tensor.evaluate`.
+
+    >>> import rollergen as rg
+    >>> C = rg.ops.transpose(rg.tensor("A", (2, 3)))
+    >>> evaluate_at(C, [[[1, 2, 3], [4, 5, 6]]], ([0, 2], [1, 0]))
+    array([4., 3.])
+    """
+    by_name = isinstance(arrays, Mapping)
+    known = bound_arrays(tensor, () if by_name else tuple(arrays), dict(arrays) if by_name else {})
+    indices = tuple(np.asarray(point) for point in points)
+    if len(indices) != tensor.ndim:
+        raise ArgumentError(f"evaluate_at: {len(indices)} index arrays; {tensor.label} has shape {tensor.shape}")
+    for axis, (index, extent) in enumerate(zip(indices, tensor.shape, strict=True)):
+        if index.dtype.kind not in "iu" or (index.size and not 0 <= index.min() <= index.max() < extent):
+            raise ArgumentError(
+                f"evaluate_at: index array {axis} has dtype {index.dtype} and values from {index.min()} to "
+                f"{index.max()}; expected integers from 0 to {extent - 1}"
+            )
+    with np.errstate(all="ignore"):
+        return _Evaluation(known).tensor(tensor, indices)
+
+
+def bound_arrays(tensor: Tensor, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Array]:
+    """float64, int64 or bool arrays by tensor name, checked against `tensor`'s inputs."""
+    inputs = input_tensors(tensor)
+    names = [t.buffer.name for t in inputs]
+    if len(arrays) + len(named) != len(inputs) or not set(named) <= set(names[len(arrays) :]):
+        got = f"{len(arrays)} arrays" + (f" and {', '.join(named)} by name" if named else "")
+        raise ArgumentError(f"got {got}; expected {len(inputs)}: {', '.join(f'{t.label} {t.shape}' for t in inputs)}")
+    given = dict(zip(names, arrays, strict=False)) | dict(named)
+    return {t.buffer.name: _as_array(given[t.buffer.name], t) for t in inputs}
+
+
+def _as_array(array: Any, tensor: Tensor) -> Array:
+    data = np.asarray(array)
+    if data.shape != tensor.shape:
+        raise ShapeError(f"the array for {tensor.label} has shape {data.shape}; expected {tensor.shape}")
+    wide = _wide(tensor.dtype)
+    floating = data.dtype.kind == "f" or data.dtype == numpy_dtype("bfloat16")
+    if (data.dtype.kind not in "fiub" and not floating) or (floating and not is_float(tensor.dtype)):
+        raise DtypeError(f"the array for {tensor.label} has dtype {data.dtype}; expected {tensor.dtype}")
+    return data.astype(wide)
+
+
+def _wide(dtype: str) -> Any:
+    return np.float64 if is_float(dtype) else (np.bool_ if dtype == "bool" else np.int64)
+
+
+class _Evaluation:
+    """One evaluation: the given arrays, and computed tensors that were needed whole."""
+
+    def __init__(self, arrays: dict[str, Array]) -> None:
+        self.arrays = arrays
+
+    def tensor(self, tensor: Tensor, indices: tuple[Array, ...]) -> Array:
+        """Elements at `indices`, in blocks of points that keep intermediates small."""
+        shape = np.broadcast_shapes(*(i.shape for i in indices))
+        if tensor.producer is None:
+            return np.broadcast_to(self.arrays[tensor.buffer.name][indices], shape)
+        out = np.empty(shape, _wide(tensor.dtype))
+        names = [name for name, _ in tensor.producer.axes]
+        for block in _blocks(shape):
+            part = tuple(_take(index, block, len(shape)) for index in indices)
+            out[block] = self.value(tensor.producer.body, dict(zip(names, part, strict=True)), len(shape))
+        return out
+
+    def value(self, value: Value, axes: Axes, rank: int) -> Array:
+        """`value` where the axes have the given numbers (arrays of `rank` dimensions)."""
+        match value:
+            case Const():
+                return np.asarray(value.value, _wide(value.dtype))
+            case IndexValue():
+                return np.asarray(value.index.evaluate(axes))
+            case Load():
+                return self.load(value, axes)
+            case Unary():
+                return _UNARY[value.op](self.value(value.x, axes, rank))
+            case Binary():
+                return _BINARY[value.op](self.value(value.a, axes, rank), self.value(value.b, axes, rank))
+            case Select():
+                condition = self.value(value.cond, axes, rank)
+                return np.where(condition, self.value(value.a, axes, rank), self.value(value.b, axes, rank))
+            case Cast():
+                return _converted(self.value(value.x, axes, rank), value.dtype)
+            case Reduce():
+                return self.reduce(value, axes, rank)
+        raise NotImplementedError(type(value).__name__)
+
+    def load(self, load: Load, axes: Axes) -> Array:
+        """Elements read; what lies outside is not chosen (the language has checked it), so anything does."""
+        indices = tuple(
+            np.clip(index.evaluate(axes), 0, extent - 1)
+            for index, extent in zip(load.indices, load.buffer.shape, strict=True)
+        )
+        source = load.source
+        if load.buffer.name in self.arrays:
+            return self.arrays[load.buffer.name][indices]
+        if math.prod(np.broadcast_shapes(*(i.shape for i in indices))) * 2 < load.buffer.elements:
+            return self.tensor(source, indices)
+        mesh = np.ogrid[tuple(slice(0, extent) for extent in source.shape)]
+        self.arrays[source.buffer.name] = self.tensor(source, tuple(mesh))
+        return self.arrays[source.buffer.name][indices]
+
+    def reduce(self, node: Reduce, axes: Axes, rank: int) -> Array:
+        """The reduction at all points: its axes become trailing dimensions, walked in slabs."""
+        added = len(node.axes)
+        outer = {name: _extended(array, added) for name, array in axes.items()}
+        state: tuple[Array, ...] | None = None
+        for slab in _slabs([extent for _, extent in node.axes], max(1, CHUNK_ELEMENTS // _points(node, axes))):
+            inner = dict(outer)
+            for position, ((name, _), (start, stop)) in enumerate(zip(node.axes, slab, strict=True)):
+                shape = [1] * (rank + added)
+                shape[rank + position] = stop - start
+                inner[name] = np.arange(start, stop).reshape(shape)
+            part = self.slab(node, inner, rank, added, math.prod(stop - start for start, stop in slab))
+            state = part if state is None else self.combine(node, state, part)
+        assert state is not None
+        return state[node.component]
+
+    def slab(self, node: Reduce, axes: Axes, rank: int, added: int, count: int) -> tuple[Array, ...]:
+        if _is_contraction(node):
+            return (self.contraction(node.bodies[0], axes, rank, added, count),)
+        sizes = tuple(axes[name].shape[rank + d] for d, (name, _) in enumerate(node.axes))
+        bodies = []
+        for body in node.bodies:
+            value = _extended_to(self.value(body, axes, rank + added), rank + added)
+            bodies.append(np.broadcast_to(value, (*value.shape[:rank], *sizes)))
+        fold = _FOLD.get(node.combiner.name)
+        if fold is not None and len(bodies) == 1:
+            return (fold(bodies[0], axis=tuple(range(rank, rank + added))),)
+        return self.tree(node, tuple(body.reshape(*body.shape[:rank], count) for body in bodies))
+
+    def tree(self, node: Reduce, parts: tuple[Array, ...]) -> tuple[Array, ...]:
+        """A user's combiner over the last axis, neighbours first: log2 steps, order kept."""
+        shape = np.broadcast_shapes(*(part.shape for part in parts))
+        parts = tuple(np.broadcast_to(part, shape) for part in parts)
+        while parts[0].shape[-1] > 1:
+            even = parts[0].shape[-1] // 2 * 2
+            joined = self.combine(node, tuple(p[..., 0:even:2] for p in parts), tuple(p[..., 1:even:2] for p in parts))
+            parts = tuple(np.concatenate([j, p[..., even:]], axis=-1) for j, p in zip(joined, parts, strict=True))
+        return tuple(part[..., 0] for part in parts)
+
+    def combine(self, node: Reduce, lhs: tuple[Array, ...], rhs: tuple[Array, ...]) -> tuple[Array, ...]:
+        operands = {f"lhs{c}": value for c, value in enumerate(lhs)} | {f"rhs{c}": value for c, value in enumerate(rhs)}
+        return tuple(_combined(value, operands) for value in node.combiner.combine)
+
+    def contraction(self, body: Value, axes: Axes, rank: int, added: int, count: int) -> Array:
+        """A sum of products of factors: each factor on its own axes only, then one `einsum`."""
+        factors = [_extended_to(self.value(f, axes, rank + added), rank + added) for f in _factors(body)]
+        letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[: rank + added]
+        live = [[d for d in range(rank + added) if factor.shape[d] > 1] for factor in factors]
+        summed = {d for dims in live for d in dims if d >= rank}
+        kept = sorted({d for dims in live for d in dims if d < rank})
+        names = ",".join("".join(letters[d] for d in dims) for dims in live)
+        squeezed = [f.reshape([f.shape[d] for d in dims]) for f, dims in zip(factors, live, strict=True)]
+        total = np.einsum(f"{names}->{''.join(letters[d] for d in kept)}", *squeezed, optimize=len(factors) > 1)
+        sizes = dict(zip(kept, np.shape(total), strict=True))
+        repeats = count // math.prod(next(f.shape[d] for f in factors if f.shape[d] > 1) for d in summed)
+        return np.asarray(total * repeats if repeats > 1 else total).reshape([sizes.get(d, 1) for d in range(rank)])
+
+
+def _is_contraction(node: Reduce) -> bool:
+    return node.combiner.name == "sum" and len(node.bodies) == 1
+
+
+def _points(node: Reduce, axes: Axes) -> int:
+    """Points for which the widest array is formed at one step of the reduction's axes."""
+    parts = list(_factors(node.bodies[0])) if _is_contraction(node) else [node]
+    used = [[np.shape(axes[name]) for name in free_axes(part) & axes.keys()] for part in parts]
+    return max(math.prod(np.broadcast_shapes(*shapes)) for shapes in used)
+
+
+def _factors(body: Value) -> Iterator[Value]:
+    if isinstance(body, Binary) and body.op == "mul":
+        yield from _factors(body.a)
+        yield from _factors(body.b)
+    else:
+        yield body
+
+
+def _combined(value: Value, operands: Mapping[str, Array]) -> Array:
+    match value:
+        case Var():
+            return operands[value.name]
+        case Const():
+            return np.asarray(value.value, _wide(value.dtype))
+        case Cast():
+            return _converted(_combined(value.x, operands), value.dtype)
+        case Select():
+            return np.where(*(_combined(part, operands) for part in value.children()))
+        case Unary():
+            return _UNARY[value.op](_combined(value.x, operands))
+        case Binary():
+            return _BINARY[value.op](_combined(value.a, operands), _combined(value.b, operands))
+    raise NotImplementedError(type(value).__name__)
+
+
+def _converted(x: Array, dtype: str) -> Array:
+    """`x` as `dtype`: floats do not round, floats to integers lose their fraction, integers wrap around."""
+    if is_float(dtype):
+        return np.asarray(x, np.float64)
+    if dtype == "bool":
+        return np.asarray(x) != 0
+    return np.trunc(x).astype(np.int64).astype(numpy_dtype(dtype)).astype(np.int64)
+
+
+def _extended(array: Array, added: int) -> Array:
+    return np.asarray(array).reshape(np.shape(array) + (1,) * added)
+
+
+def _extended_to(array: Array, rank: int) -> Array:
+    """A factor that lost leading dimensions (a literal) with all of them again."""
+    return np.asarray(array).reshape((1,) * (rank - np.ndim(array)) + np.shape(array))
+
+
+def _take(index: Array, block: tuple[slice, ...], rank: int) -> Array:
+    """The part of `index`, broadcast to `rank` dimensions, that lies in `block`; broadcast dimensions stay 1."""
+    full = index.reshape((1,) * (rank - index.ndim) + index.shape)
+    return full[tuple(slice(None) if size == 1 else part for size, part in zip(full.shape, block, strict=True))]
+
+
+def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Slices that cover `shape` in blocks of at most a quarter of a chunk, outer dimensions first."""
+    for ranges in _slabs(shape, CHUNK_ELEMENTS // 4):
+        yield tuple(slice(start, stop) for start, stop in ranges)
+
+
+def _slabs(extents: Sequence[int], limit: int) -> Iterator[list[tuple[int, int]]]:
+    """Boxes (start, stop per dimension) of at most `limit` points (but one) that cover `extents` in order."""
+    if not extents:
+        yield []
+        return
+    inner = math.prod(extents[1:])
+    step = max(1, min(extents[0], limit // max(1, inner)))
+    for start in range(0, extents[0], step):
+        stop = min(start + step, extents[0])
+        if inner <= limit:
+            yield [(start, stop), *((0, extent) for extent in extents[1:])]
+        else:
+            yield from ([(start, stop), *rest] for rest in _slabs(extents[1:], limit))

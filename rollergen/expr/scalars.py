@@ -1,0 +1,319 @@
+"""Scalar expressions: what stands inside `rg.compute`, with Python's operators.
+
+An `Expr` wraps one value node together with the extents of the axes that occur free in it.  The
+nodes themselves compare by structure; an `Expr` compares like a number, into a condition.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from rollergen.errors import DtypeError, ExpressionError
+from rollergen.expr.dtypes import (
+    check_scalar,
+    common_dtype,
+    dtype_name,
+    is_float,
+    scalar_dtype,
+)
+from rollergen.expr.show import show
+from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value
+
+_SYMBOL = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "max": "maximum", "min": "minimum",
+           "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "and": "&", "or": "|"}  # fmt: skip
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+_TRUTH = (
+    "the truth of ({}) is not known while an expression is built; write (a <= i) & (i < b) instead of a <= i < b, "
+    "& | ~ instead of and, or, not, and rg.select(condition, a, b) instead of if"
+)
+
+
+class Expr:
+    """One scalar of a tensor expression; supports ``+ - * / **``, comparisons, ``& | ~`` on conditions.
+
+    ``value`` is the frozen node, ``axes`` gives the extent of each axis that occurs free in it.
+    """
+
+    __slots__ = ("axes", "value")
+    __array_ufunc__ = None  # numpy_scalar * Expr is ours to answer
+    __iter__ = None
+
+    def __init__(self, value: Value, axes: Mapping[str, int]) -> None:
+        self.value = value
+        self.axes = axes
+
+    @property
+    def dtype(self) -> str:
+        return self.value.dtype
+
+    def __bool__(self) -> NoReturn:
+        raise ExpressionError(_TRUTH.format(show(self.value)))
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __repr__(self) -> str:
+        return f"<{self.dtype} expression {show(self.value)}>"
+
+    def __add__(self, other: Any) -> Expr:
+        return binary("add", self, other)
+
+    def __radd__(self, other: Any) -> Expr:
+        return binary("add", other, self)
+
+    def __sub__(self, other: Any) -> Expr:
+        return binary("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Expr:
+        return binary("sub", other, self)
+
+    def __mul__(self, other: Any) -> Expr:
+        return binary("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Expr:
+        return binary("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Expr:
+        return binary("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Expr:
+        return binary("div", other, self)
+
+    def __pow__(self, other: Any) -> Expr:
+        return power(self, other)
+
+    def __rpow__(self, other: Any) -> Expr:
+        return power(other, self)
+
+    def __floordiv__(self, other: Any) -> NoReturn:
+        raise ExpressionError(f"// of ({show(self.value)}); floor division is for indices only")
+
+    __rfloordiv__ = __floordiv__
+
+    def __mod__(self, other: Any) -> NoReturn:
+        raise ExpressionError(f"% of ({show(self.value)}); the remainder is for indices only")
+
+    __rmod__ = __mod__
+
+    def __neg__(self) -> Expr:
+        _require_number(self, "negation")
+        return Expr(Unary("neg", self.value, self.dtype), self.axes)
+
+    def __abs__(self) -> Expr:
+        _require_number(self, "abs")
+        return Expr(Unary("abs", self.value, self.dtype), self.axes)
+
+    def __lt__(self, other: Any) -> Expr:
+        return binary("lt", self, other)
+
+    def __le__(self, other: Any) -> Expr:
+        return binary("le", self, other)
+
+    def __gt__(self, other: Any) -> Expr:
+        return binary("gt", self, other)
+
+    def __ge__(self, other: Any) -> Expr:
+        return binary("ge", self, other)
+
+    def __eq__(self, other: object) -> Expr:  # type: ignore[override]
+        return binary("eq", self, other)
+
+    def __ne__(self, other: object) -> Expr:  # type: ignore[override]
+        return binary("ne", self, other)
+
+    def __and__(self, other: Any) -> Expr:
+        return binary("and", self, other)
+
+    def __rand__(self, other: Any) -> Expr:
+        return binary("and", other, self)
+
+    def __or__(self, other: Any) -> Expr:
+        return binary("or", self, other)
+
+    def __ror__(self, other: Any) -> Expr:
+        return binary("or", other, self)
+
+    def __invert__(self) -> Expr:
+        _require_bool(self, "~")
+        return Expr(Unary("not", self.value, "bool"), self.axes)
+
+
+def merge_axes(*operands: Mapping[str, int]) -> Mapping[str, int]:
+    """All axes of the operands; ExpressionError if two of one name differ in extent."""
+    merged = operands[0]
+    for axes in operands[1:]:
+        if axes is merged or not axes:
+            continue
+        for name, extent in axes.items():
+            if merged.get(name, extent) != extent:
+                raise ExpressionError(f"two axes are named {name!r}, with extents {merged[name]} and {extent}")
+        merged = {**merged, **axes}
+    return merged
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether `value` is a Python or NumPy number or bool."""
+    return isinstance(value, (bool, int, float)) or (getattr(value, "ndim", None) == 0 and hasattr(value, "item"))
+
+
+def python_scalar(value: Any) -> float | int | bool:
+    return value if isinstance(value, (bool, int, float)) else value.item()
+
+
+def is_sympy(value: Any) -> bool:
+    """Whether `value` comes from SymPy, without importing it."""
+    sympy = sys.modules.get("sympy")
+    return sympy is not None and isinstance(value, sympy.Basic)
+
+
+def as_operand(value: Any, where: str) -> Expr | float | int | bool:
+    """`value` as an `Expr` or a weak Python scalar; ExpressionError for anything else."""
+    if isinstance(value, Expr):
+        return value
+    if is_scalar(value):
+        return python_scalar(value)
+    if is_sympy(value):
+        from rollergen.expr.sympy_forms import operand_of
+
+        return operand_of(value)
+    if hasattr(value, "producer"):
+        raise ExpressionError(
+            f"{where} of the whole tensor {value.name}; index it inside rg.compute, e.g. {value.name}"
+            f"[{', '.join('ijklmnpq'[: len(value.shape)])}], or use rg.ops for whole tensors"
+        )
+    raise ExpressionError(f"{where} of {value!r} ({type(value).__name__}); expected a scalar expression or a number")
+
+
+def as_expr(value: Any, where: str) -> Expr:
+    """`value` as an `Expr`, a number becoming a literal of its own dtype."""
+    operand = as_operand(value, where)
+    return operand if isinstance(operand, Expr) else literal(operand, scalar_dtype(operand), where)
+
+
+def literal(scalar: float | int | bool, dtype: str, where: str) -> Expr:
+    return Expr(Const(check_scalar(scalar, dtype, where), dtype), {})
+
+
+def alike(where: str, *values: Any) -> tuple[Expr, ...]:
+    """All `values` as expressions of one dtype: weak scalars take that of the others."""
+    operands = [as_operand(value, where) for value in values]
+    strong = [o for o in operands if isinstance(o, Expr)]
+    if strong:
+        dtype = strong[0].dtype
+        for other in strong[1:]:
+            common_dtype(dtype, other.dtype, where)
+    else:
+        dtype = "float32" if any(isinstance(o, float) for o in operands) else scalar_dtype(operands[0])  # type: ignore[arg-type]
+    return tuple(o if isinstance(o, Expr) else literal(o, dtype, where) for o in operands)
+
+
+def binary(op: str, a: Any, b: Any) -> Expr:
+    """One of `values.BINARY` on two operands, dtypes checked."""
+    where = _SYMBOL[op]
+    x, y = alike(where, a, b)
+    if op in ("and", "or"):
+        _require_bool(x, where)
+        dtype = "bool"
+    elif op in _COMPARISONS:
+        if op not in ("eq", "ne"):
+            _require_number(x, where)
+        dtype = "bool"
+    else:
+        dtype = x.dtype
+        _require_number(x, where)
+        if op in ("div", "pow") and not is_float(dtype):
+            raise DtypeError(f"{where} of {dtype} values; expected a floating dtype: cast the operands first")
+    return Expr(Binary(op, x.value, y.value, dtype), merge_axes(x.axes, y.axes))
+
+
+def power(a: Any, b: Any) -> Expr:
+    """``a ** b`` for floating values; squares and cubes are products."""
+    if isinstance(a, Expr) and is_scalar(b) and b in (2, 3):
+        square = a * a
+        return square if b == 2 else square * a
+    return binary("pow", a, b)
+
+
+def unary(op: str, x: Any) -> Expr:
+    """One of the floating functions of `values.UNARY`."""
+    e = as_expr(x, op)
+    if not is_float(e.dtype):
+        raise DtypeError(f'{op} of a {e.dtype} value; expected a floating dtype, e.g. rg.cast(x, "float32")')
+    return Expr(Unary(op, e.value, e.dtype), e.axes)
+
+
+def select(condition: Any, a: Any, b: Any) -> Expr:
+    """``a`` where `condition` holds, else ``b``; only the chosen side is read.
+
+    >>> import rollergen as rg
+    >>> A = rg.tensor("A", (4,))
+    >>> rg.compute((4,), lambda i: rg.select(i >= 1, A[i - 1], 0.0)).evaluate([1., 2., 3., 4.])
+    array([0., 1., 2., 3.])
+    """
+    if isinstance(condition, bool):
+        raise ExpressionError(
+            f"rg.select's condition is the Python bool {condition}: it was decided while the expression was built; "
+            "expected a condition on indices or values, e.g. i >= 1"
+        )
+    cond = as_expr(condition, "rg.select(condition, a, b)'s condition")
+    if cond.dtype != "bool":
+        raise ExpressionError(
+            f"rg.select(condition, a, b): the condition is the {cond.dtype} value ({show(cond.value)}); "
+            "expected a condition, e.g. i >= 1, as first argument"
+        )
+    x, y = alike("rg.select", a, b)
+    return Expr(Select(cond.value, x.value, y.value, x.dtype), merge_axes(cond.axes, x.axes, y.axes))
+
+
+def cast(x: Any, dtype: Any) -> Expr:
+    """`x` converted to `dtype` (towards zero from floating to integer).  Accepts indices."""
+    if isinstance(x, str) and isinstance(dtype, Expr):
+        raise ExpressionError(f"rg.cast(x, dtype): the arguments look swapped: rg.cast(x, {x!r})")
+    e = as_expr(x, "rg.cast")
+    name = dtype_name(dtype, "rg.cast's dtype")
+    return e if e.dtype == name else Expr(Cast(e.value, name), e.axes)
+
+
+def maximum(a: Any, b: Any) -> Expr:
+    """The larger of two values of one dtype; NaN if either is NaN."""
+    return binary("max", a, b)
+
+
+def minimum(a: Any, b: Any) -> Expr:
+    """The smaller of two values of one dtype; NaN if either is NaN."""
+    return binary("min", a, b)
+
+
+def absolute(x: Any) -> Expr:
+    """``|x|`` of a number of any dtype."""
+    return abs(as_expr(x, "abs"))
+
+
+def _floating(op: str, meaning: str) -> Callable[[Any], Expr]:
+    def function(x: Any) -> Expr:
+        return unary(op, x)
+
+    function.__name__ = function.__qualname__ = op
+    function.__doc__ = f"{meaning} of a floating value, elementwise."
+    return function
+
+
+exp = _floating("exp", "e to the power")
+log = _floating("log", "Natural logarithm")
+sqrt = _floating("sqrt", "Square root")
+rsqrt = _floating("rsqrt", "Reciprocal square root")
+tanh = _floating("tanh", "Hyperbolic tangent")
+erf = _floating("erf", "Error function")
+
+
+def _require_number(x: Expr, where: str) -> None:
+    if x.dtype == "bool":
+        raise DtypeError(f"{where} of a condition; expected numbers (rg.cast or rg.select make one)")
+
+
+def _require_bool(x: Expr, where: str) -> None:
+    if x.dtype != "bool":
+        raise DtypeError(f"{where} of a {x.dtype} value; expected conditions, e.g. (i >= 1) & (i < n)")
+

@@ -1,0 +1,53 @@
+"""Values as text, for messages and explanations; never parsed back."""
+
+from __future__ import annotations
+
+from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
+
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+          "eq": "==", "ne": "!=", "and": "&", "or": "|"}  # fmt: skip
+
+
+def show(value: Value) -> str:
+    """`value` in the public language's spelling.
+
+    >>> from rollergen.expr.values import Binary, Const, Unary
+    >>> show(Binary("mul", Unary("exp", Const(1.0, "float32"), "float32"), Const(2.0, "float32"), "float32"))
+    'exp(1.0)*2.0'
+    """
+    match value:
+        case Const():
+            return str(value.value)
+        case Load():
+            text = f"{value.buffer.name.partition('#')[0]}[{', '.join(map(str, value.indices))}]"
+            bounds = " and ".join(map(str, value.guard))
+            return f"({text} if {bounds} else {value.fill})" if bounds else text
+        case IndexValue():
+            return str(value.index)
+        case Binary():
+            if value.op in _INFIX:
+                return f"{_operand(value.a)}{_spaced(value.op)}{_operand(value.b)}"
+            return f"{value.op}imum({show(value.a)}, {show(value.b)})"
+        case Unary():
+            if value.op in ("neg", "not"):
+                return ("-" if value.op == "neg" else "~") + _operand(value.x)
+            return f"{value.op}({show(value.x)})"
+        case Select():
+            return f"select({show(value.cond)}, {show(value.a)}, {show(value.b)})"
+        case Cast():
+            return f"{value.dtype}({show(value.x)})"
+        case Var():
+            return value.name
+        case Partial():
+            return value.name + (f".{value.component}" if value.component else "")
+    return f"{value}"
+
+
+def _operand(value: Value) -> str:
+    text = show(value)
+    compound = (isinstance(value, Binary) and value.op in _INFIX) or (isinstance(value, IndexValue) and " " in text)
+    return f"({text})" if compound else text
+
+
+def _spaced(op: str) -> str:
+    return _INFIX[op] if op in ("mul", "div", "pow") else f" {_INFIX[op]} "

@@ -1,0 +1,187 @@
+"""What may stand in an index slot: axes, quasi-affine arithmetic on them, SymPy's forms of the same.
+
+An axis answers ``+ - * // %`` with constants at once as an `Index` record (microseconds; no
+import of SymPy).  It is a SymPy integer symbol to SymPy (``sympy.floor(i / 2)``, ``sympy.Mod(i, 3)``),
+and whatever SymPy makes of it is turned back into a record by `sympy_forms`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+from rollergen.errors import ExpressionError, NonAffineIndexError
+from rollergen.expr.index import Index
+from rollergen.expr.scalars import Expr, is_sympy, merge_axes
+from rollergen.expr.values import IndexValue
+
+_DATA_ADVICE = (
+    "it depends on data, so its address is not known while the program is built; "
+    "expected axes combined by +, -, * // % with constants (a gather has to be done before, on the host)"
+)
+
+
+class IndexExpr(Expr):
+    """A quasi-affine integer of the axes; in arithmetic with values, an int32 number."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: Index, axes: Mapping[str, int]) -> None:
+        super().__init__(IndexValue(index), axes)
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"<index {self.index}>"
+
+    def __add__(self, other: Any) -> Any:
+        return self._linear(other, Index.__add__, operator.add)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._linear(other, lambda a, b: b + a, lambda a, b: b + a)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._linear(other, Index.__sub__, operator.sub)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._linear(other, lambda a, b: b - a, lambda a, b: b - a)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._scaled(other, Index.__mul__, operator.mul)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._scaled(other, Index.__mul__, lambda a, b: b * a)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._divided(other, Index.__floordiv__, operator.floordiv)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _sympy(other) // self._sympy_()
+
+    def __mod__(self, other: Any) -> Any:
+        return self._divided(other, Index.__mod__, operator.mod)
+
+    def __rmod__(self, other: Any) -> Any:
+        return _sympy(other) % self._sympy_()
+
+    def __truediv__(self, other: Any) -> Any:
+        return super().__truediv__(other) if _is_value(other) else self._sympy_() / _sympy(other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return super().__rtruediv__(other) if _is_value(other) else _sympy(other) / self._sympy_()
+
+    def __pow__(self, other: Any) -> Any:
+        return super().__pow__(other) if _is_value(other) else self._sympy_() ** _sympy(other)
+
+    def __neg__(self) -> IndexExpr:
+        return IndexExpr(-self.index, self.axes)
+
+    def _sympy_(self) -> Any:
+        from rollergen.expr.sympy_forms import to_sympy
+
+        return to_sympy(self.index)
+
+    def _linear(self, other: Any, exact: Any, general: Any) -> Any:
+        """Sum or difference with a number or an index; a value or SymPy form goes its own way."""
+        if isinstance(other, IndexExpr):
+            return IndexExpr(exact(self.index, other.index), merge_axes(self.axes, other.axes))
+        constant = _constant(other)
+        if constant is not None:
+            return IndexExpr(exact(self.index, Index.of(constant)), self.axes)
+        return self._other(other, general)
+
+    def _scaled(self, other: Any, exact: Any, general: Any) -> Any:
+        constant = _constant(other)
+        if constant is not None:
+            return IndexExpr(exact(self.index, constant), self.axes)
+        return self._other(other, general)
+
+    def _divided(self, other: Any, exact: Any, general: Any) -> Any:
+        constant = _constant(other)
+        if constant is not None and constant >= 1:
+            return IndexExpr(exact(self.index, constant), self.axes)
+        if constant == 0:
+            raise ExpressionError(f"division of the index {self.index} by 0")
+        return self._other(other, general)
+
+    def _other(self, other: Any, general: Any) -> Any:
+        if _is_value(other):
+            return general(Expr(self.value, self.axes), other)
+        return general(self._sympy_(), _sympy(other))
+
+
+class ReduceAxis(IndexExpr):
+    """An axis to be summed away: made by `rg.reduce_axis`, named in ``axis=`` of a reduction."""
+
+    __slots__ = ("extent", "name")
+
+    def __init__(self, name: str, extent: int) -> None:
+        super().__init__(Index.axis(name), {name: extent})
+        self.name = name
+        self.extent = extent
+
+    def __repr__(self) -> str:
+        return f"reduce_axis({self.name!r}, {self.extent})"
+
+
+def axis(name: str, extent: int) -> IndexExpr:
+    """A spatial axis: what `rg.compute` hands to its function."""
+    return IndexExpr(Index.axis(name), {name: extent})
+
+
+def index_of(slot: Any, tensor: str, position: int) -> tuple[Index, Mapping[str, int]]:
+    """The record of what stands in slot `position` of `tensor`, and the extents of its axes.
+
+    Raises NonAffineIndexError, naming tensor, index and reason, for what is not quasi-affine.
+    """
+    if isinstance(slot, IndexExpr):
+        return slot.index, slot.axes
+    constant = _constant(slot)
+    if constant is not None:
+        return Index((), constant), {}
+    where = f"index {position} of {tensor}"
+    if isinstance(slot, Expr):
+        raise NonAffineIndexError(f"{where} is a value ({slot!r}): {_DATA_ADVICE}")
+    if is_sympy(slot):
+        from rollergen.expr.sympy_forms import index_form
+
+        try:
+            return index_form(slot), {}
+        except NonAffineIndexError as error:
+            raise NonAffineIndexError(f"{where} is {slot}, which is not quasi-affine: {error}") from None
+    if isinstance(slot, slice) or slot is Ellipsis or slot is None:
+        raise ExpressionError(f"{where} is {slot!r}; expected one index for one element, e.g. an axis")
+    if hasattr(slot, "producer"):
+        raise NonAffineIndexError(f"{where} is the tensor {slot.name}: {_DATA_ADVICE}")
+    raise NonAffineIndexError(
+        f"{where} is {slot!r} ({type(slot).__name__}); expected axes combined by +, -, * // % with integer constants"
+    )
+
+
+def _constant(value: Any) -> int | None:
+    """`value` as an int if it is an integer (not a bool), Python's, NumPy's or SymPy's; else None."""
+    if type(value) is int:
+        return value
+    if isinstance(value, (bool, Expr)):
+        return None
+    if is_sympy(value):
+        return int(value) if value.is_Integer else None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def _is_value(other: Any) -> bool:
+    return isinstance(other, Expr) and not isinstance(other, IndexExpr)
+
+
+def _sympy(value: Any) -> Any:
+    import sympy
+
+    try:
+        return sympy.sympify(value, strict=True)
+    except sympy.SympifyError:
+        raise ExpressionError(
+            f"an index combined with {value!r} ({type(value).__name__}); expected axes and integer constants"
+        ) from None

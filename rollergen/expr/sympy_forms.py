@@ -1,0 +1,155 @@
+"""SymPy's forms of indices and conditions, turned into our records and values, and back.
+
+Imported at first use only: SymPy costs most of a second to import.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import sympy
+
+from rollergen.errors import ExpressionError, NonAffineIndexError
+from rollergen.expr.index import FloorDiv, Index
+from rollergen.expr.scalars import Expr, binary, literal
+from rollergen.expr.slots import IndexExpr
+
+_RELATIONS: dict[type, str] = {
+    sympy.StrictLessThan: "lt",
+    sympy.LessThan: "le",
+    sympy.StrictGreaterThan: "gt",
+    sympy.GreaterThan: "ge",
+    sympy.Equality: "eq",
+    sympy.Unequality: "ne",
+}
+
+
+@functools.lru_cache(maxsize=1024)
+def symbol(name: str) -> sympy.Symbol:
+    return sympy.Symbol(name, integer=True, nonnegative=True)
+
+
+def to_sympy(index: Index) -> sympy.Expr:
+    """`index` as a SymPy expression over nonnegative integer symbols."""
+    total: Any = sympy.Integer(index.const)
+    for atom, coefficient in index.terms:
+        if isinstance(atom, str):
+            term = symbol(atom)
+        elif isinstance(atom, FloorDiv):
+            term = sympy.floor(to_sympy(atom.index) / atom.divisor)
+        else:
+            term = sympy.Mod(to_sympy(atom.index), atom.divisor)
+        total += coefficient * term
+    return total
+
+
+def index_form(form: sympy.Expr) -> Index:
+    """The integer record of a SymPy expression; NonAffineIndexError with the reason if it has none."""
+    if form.is_Integer:
+        return Index((), int(form))
+    if form.is_Symbol:
+        return Index.axis(form.name)
+    if form.is_Add:
+        total = Index()
+        for term in form.args:
+            total = total + index_form(term)
+        return total
+    if form.is_Mul:
+        return _product(form)
+    if isinstance(form, (sympy.floor, sympy.ceiling)):
+        return _floor(form)
+    if isinstance(form, sympy.Mod):
+        divisor = form.args[1]
+        if not (divisor.is_Integer and divisor > 0):
+            raise NonAffineIndexError(f"% by {divisor}; expected a positive integer constant")
+        return index_form(form.args[0]) % int(divisor)
+    raise NonAffineIndexError(_reason(form))
+
+
+def _product(form: sympy.Expr) -> Index:
+    coefficient, rest = form.as_coeff_Mul()
+    if not coefficient.is_Integer:
+        raise NonAffineIndexError(f"{form} is not an integer for every value of its axes; use // for floor division")
+    divisors = [f"({factor.base})" for factor in rest.args if factor.is_Pow and factor.exp.is_negative]
+    if divisors:
+        raise NonAffineIndexError(f"division by {' and '.join(divisors)}, which is not a constant")
+    if rest.is_Mul or coefficient == 1:
+        raise NonAffineIndexError(f"{rest} is a product of axes; expected an axis times a constant")
+    return index_form(rest) * int(coefficient)
+
+
+def _floor(form: sympy.Expr) -> Index:
+    """``floor(p / d)`` with p integral is ``p // d``; ``ceiling(x)`` is ``-floor(-x)``."""
+    inner = sympy.expand(form.args[0])
+    sign = 1
+    if isinstance(form, sympy.ceiling):
+        inner, sign = sympy.expand(-inner), -1
+    whole, divisor = _integral(inner)
+    return (whole // divisor) * sign
+
+
+def _integral(form: sympy.Expr) -> tuple[Index, int]:
+    """``(index, d)`` with ``form == index / d``, for an expanded form with rational coefficients."""
+    divisor = sympy.ilcm(1, *(_denominator(term) for term in sympy.Add.make_args(form)))
+    return index_form(sympy.expand(form * divisor)), int(divisor)
+
+
+def _denominator(term: sympy.Expr) -> int:
+    coefficient = term.as_coeff_Mul()[0]
+    if not coefficient.is_Rational:
+        raise NonAffineIndexError(f"{term} has the coefficient {coefficient}; expected a rational constant")
+    return int(coefficient.q)
+
+
+def _reason(form: sympy.Expr) -> str:
+    if form.is_Pow:
+        if form.exp.is_negative:
+            return f"division by {form.base}, which is not a constant"
+        return f"{form} is a power of an axis"
+    if form.is_Rational or form.is_Float:
+        return f"{form} is not an integer"
+    if isinstance(form, (sympy.Max, sympy.Min, sympy.Piecewise, sympy.Abs)):
+        return f"{form} chooses between indices; choose between values with rg.select instead"
+    return f"{type(form).__name__} is not accepted; expected axes combined by +, -, * // % with constants"
+
+
+def operand_of(form: sympy.Basic) -> Expr | int | float:
+    """A SymPy number as a weak scalar, an integer expression as an index, a relation or its logic as a condition."""
+    if form.is_number:
+        return int(form) if form.is_Integer else float(form)
+    return _index(form) if isinstance(form, sympy.Expr) else _condition(form)
+
+
+def _index(form: sympy.Expr) -> IndexExpr:
+    try:
+        return IndexExpr(index_form(form), {})
+    except NonAffineIndexError as error:
+        raise NonAffineIndexError(f"the index {form} used as a number is not quasi-affine: {error}") from None
+
+
+def _condition(form: sympy.Basic) -> Expr:
+    operation = _RELATIONS.get(type(form))
+    if operation is not None:
+        return _relation(operation, form.args[0] - form.args[1])
+    if isinstance(form, (sympy.And, sympy.Or)):
+        return _chain("and" if isinstance(form, sympy.And) else "or", form.args)
+    if isinstance(form, sympy.Not):
+        return ~_condition(form.args[0])
+    if form in (sympy.true, sympy.false):
+        return literal(bool(form), "bool", "condition")
+    raise ExpressionError(f"{form} ({type(form).__name__}); expected an index or a condition on indices")
+
+
+def _relation(operation: str, difference: sympy.Expr) -> Expr:
+    """``difference`` compared with 0; SymPy makes i/2 >= 1 of floor(i/2) >= 1, hence the scaling."""
+    try:
+        index, _ = _integral(sympy.expand(difference))
+    except NonAffineIndexError as error:
+        raise NonAffineIndexError(f"a condition on {difference} is not quasi-affine: {error}") from None
+    return binary(operation, IndexExpr(index, {}), 0)
+
+
+def _chain(op: str, parts: tuple[sympy.Basic, ...]) -> Expr:
+    ordered = sorted(parts, key=sympy.default_sort_key)  # SymPy keeps a set: its order varies between processes
+    return functools.reduce(lambda a, b: binary(op, a, b), map(_condition, ordered))
