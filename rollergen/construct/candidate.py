@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -61,13 +62,13 @@ def order_key(candidate: Candidate) -> tuple[Any, ...]:
 
 
 def best(candidates: Iterable[Candidate], count: int, per_key: int = 2) -> list[Candidate]:
-    """The `count` best, at most `per_key` of one key and none twice."""
+    """The `count` best that fit the device, at most `per_key` of one key and none twice."""
     kept: list[Candidate] = []
     seen: dict[Key, int] = {}
     texts: set[str] = set()
     for one in sorted(candidates, key=order_key):
         text = repr(one.stages)
-        if text in texts or seen.get(one.key, 0) >= per_key:
+        if not isfinite(one.seconds) or text in texts or seen.get(one.key, 0) >= per_key:
             continue
         texts.add(text)
         seen[one.key] = seen.get(one.key, 0) + 1

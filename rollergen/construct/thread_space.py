@@ -15,18 +15,14 @@ from rollergen.construct.forms import Form
 from rollergen.construct.simple import combine_stage
 from rollergen.expr.definition import Definition
 from rollergen.expr.splitting import split_reduction
-from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.assemble import accumulator_dtype, contraction_stage
 from rollergen.program.model import predict_stage
 from rollergen.program.nest import ceil_div
 from rollergen.program.plan import ContractionPlan, Roles
-from rollergen.program.rprogram import Stage
 from rollergen.tile.rules import (
-    ITEMSIZE,
     AlignmentRules,
     aligned_multiple,
-    block_layer,
     fits_tensor,
     thread_multiple,
     vector_lanes,
@@ -68,9 +64,7 @@ def _shaped(
     drafts.sort(key=lambda item: (item[0], repr(item[1])))
     for _, plan in drafts[:count]:
         for variant in _variants(definition, roles, plan, device, rules):
-            stage = contraction_stage(definition, roles, variant, device, rules)
-            if block_bytes(stage, device) <= device.limits.block_memory_bytes:
-                yield candidate(name, (stage,), (), device)
+            yield candidate(name, (contraction_stage(definition, roles, variant, device, rules),), (), device)
 
 
 def staged_loads(definition: Definition, roles: Roles) -> tuple[int, ...]:
@@ -155,8 +149,6 @@ def _draft(
 ) -> list[tuple[float, ContractionPlan]]:
     stage = contraction_stage(definition, roles, plan, device, rules)
     seconds = np.broadcast_to(np.asarray(predict_stage(stage, device).seconds, dtype=float), plan.rm.shape)
-    fits = np.asarray(block_bytes(stage, device)) <= device.limits.block_memory_bytes
-    seconds = np.where(fits, seconds, np.inf)
     picked = []
     for at in lowest(seconds, count):
         size = lambda value, at=at: int(value[at]) if isinstance(value, np.ndarray) else value
@@ -171,19 +163,6 @@ def _draft(
         )
         picked.append((float(f"{seconds[at]:.6g}"), one))
     return picked
-
-
-def block_bytes(stage: Stage, device: Device):  # type: ignore[no-untyped-def]
-    """Bytes of the block's managed layer that the stage's staged copies take (arrays for a batch)."""
-    layer = block_layer(device)
-    total = 0
-    loads: tuple[Load, ...] = stage.definition.loads()
-    for copy in stage.copies:
-        if copy.to_layer == layer:
-            shape = stage.buffer_shape(copy, block=True)
-            row = shape[-1] + copy.padding
-            total = total + prod(shape[:-1]) * row * max(1, copy.depth) * ITEMSIZE[loads[copy.load].dtype]
-    return total
 
 
 def _variants(

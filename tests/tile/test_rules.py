@@ -1,0 +1,55 @@
+"""The alignment rules say what the paper says, and each can be switched off."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollergen.expr.definition import Axis, Definition
+from rollergen.expr.index import Index
+from rollergen.expr.values import Buffer, Load
+from rollergen.tile.rules import AlignmentRules, contiguous_axis, fits_tensor, padding_waste
+
+sizes = st.integers(1, 5000)
+
+
+@given(sizes, sizes)
+def test_padding_waste_is_the_padded_share_of_the_axis(extent, tile):
+    padded = -(-extent // tile) * tile
+    assert padding_waste(extent, tile) == (padded - extent) / extent
+
+
+@given(sizes, st.integers(1, 50))
+def test_an_exact_fit_wastes_nothing(tile, count):
+    assert padding_waste(tile * count, tile) == 0
+
+
+@given(sizes, sizes)
+def test_the_tensor_rule_switched_off_accepts_every_tile(extent, tile):
+    assert fits_tensor(extent, tile, 0.0, AlignmentRules(tensor_shape=False))
+
+
+@given(sizes, sizes, st.floats(0, 2))
+def test_the_tensor_rule_accepts_exactly_the_tiles_within_the_limit(extent, tile, epsilon):
+    assert fits_tensor(extent, tile, epsilon, AlignmentRules()) == (padding_waste(extent, tile) <= epsilon)
+
+
+def test_a_given_waste_limit_is_the_only_one_tried():
+    assert AlignmentRules(epsilon=0.25).waste_limits() == (0.25,)
+
+
+def test_the_greedy_waste_limits_rise_from_zero_to_everything():
+    limits = AlignmentRules().waste_limits()
+    assert limits[0] == 0 and list(limits) == sorted(limits) and limits[-1] > 1000
+
+
+def test_the_contiguous_axis_of_a_load_is_the_one_with_neighbouring_addresses():
+    i, j = Index.axis("i"), Index.axis("j")
+    matrix = Buffer("A", (8, 16))
+    assert contiguous_axis(Load(matrix, (i, j))) == "j"
+    assert contiguous_axis(Load(matrix, (j, i))) == "i"
+    assert contiguous_axis(Load(matrix, (i, j * 2))) is None
+    assert contiguous_axis(Load(matrix, (i, j % 4))) == "j"
+
+
+def test_axes_of_a_definition_are_found_by_role():
+    d = Definition(Buffer("C", (8,)), (Axis("i", 8), Axis("k", 4, "reduce")), (Index.axis("i"),), Load(Buffer("A", (8,)), (Index.axis("i"),)))
+    assert [a.name for a in d.of_role("reduce")] == ["k"]
