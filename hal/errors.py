@@ -1,0 +1,15 @@
+"""What the hardware abstraction raises."""
+
+from __future__ import annotations
+
+
+class SpecError(ValueError):
+    """A device spec that breaks the schema or contradicts itself; the message starts with file and JSON path."""
+
+
+class RuntimeUnavailableError(RuntimeError):
+    """A runtime that cannot be had here; the message says what is missing and how to get it."""
+
+
+class BuildError(RuntimeError):
+    """Source that the device's compiler refused; the message carries the compiler's log."""

@@ -1,0 +1,81 @@
+"""A CPU name that PoCL's clang accepts, where its LLVM does not know the host.
+
+PoCL asks LLVM for the host's name and passes it to clang as target CPU.  LLVM calls a CPU that is newer
+than itself "generic", which clang for x86 refuses (``unknown target CPU 'generic'``, pocl issue 1049), so
+on such a machine no kernel builds at all.  No build option and no environment variable overrides the name: PoCL
+sets it after it has read both.  The name is a heap string that the device structure points to, so this
+module finds that pointer and writes a name in its place that clang knows and whose features the host has.
+The string is read through /proc/self/mem, which fails instead of faulting on a wrong address, and it
+is changed only if it reads exactly "generic".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import struct
+from pathlib import Path
+
+_STRUCT_BYTES = 2048
+_ROOM = 24
+"""Bytes that malloc hands out at least, whatever was asked for (glibc, 64 bit)."""
+
+NAMES: tuple[tuple[str, frozenset[str]], ...] = (
+    ("skylake-avx512", frozenset("avx512f avx512bw avx512cd avx512dq avx512vl avx2 fma bmi1 bmi2 adx f16c".split())),
+    ("haswell", frozenset("avx2 fma bmi1 bmi2 movbe f16c".split())),
+    ("x86-64", frozenset({"sse2"})),
+)
+"""Names newest first, with the flags of /proc/cpuinfo that each takes for granted."""
+
+
+def host_flags() -> frozenset[str]:
+    """Feature flags of the first processor in /proc/cpuinfo; empty where there is none."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return frozenset()
+    for line in text.splitlines():
+        if line.startswith("flags"):
+            return frozenset(line.split(":", 1)[1].split())
+    return frozenset()
+
+
+def best_name(flags: frozenset[str]) -> str | None:
+    """The newest name of `NAMES` whose features are all in `flags`."""
+    return next((name for name, needed in NAMES if needed <= flags), None)
+
+
+def mend_cpu_name(structure: int) -> str | None:
+    """Replace the name "generic" in PoCL's device structure at address `structure`.
+
+    Returns the new name; None where nothing needed mending (another name, another platform).
+    """
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return None
+    name = best_name(host_flags())
+    address = _find_generic(structure)
+    if name is None or address is None or len(name) >= _ROOM:
+        return None
+    ctypes.memmove(address, name.encode() + b"\0", len(name) + 1)
+    return name
+
+
+def _find_generic(structure: int) -> int | None:
+    memory = os.open("/proc/self/mem", os.O_RDONLY)
+    try:
+        block = _read(memory, structure, _STRUCT_BYTES)
+        for offset in range(0, len(block) - 7, 8):
+            (pointer,) = struct.unpack_from("<Q", block, offset)
+            if 4096 < pointer < 1 << 47 and _read(memory, pointer, 8) == b"generic\0":
+                return int(pointer)
+    finally:
+        os.close(memory)
+    return None
+
+
+def _read(memory: int, address: int, count: int) -> bytes:
+    try:
+        return os.pread(memory, count, address)
+    except (OSError, OverflowError):
+        return b""
