@@ -20,7 +20,7 @@ from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model_access import Access, path_layer
 from rollergen.program.model_costs import Costs, costs_of
 from rollergen.program.model_facts import ITEMSIZE, facts_of
-from rollergen.program.model_memory import Cache, Stream, Walk, cache_of, sets_reached, tlb_cache
+from rollergen.program.model_memory import Stream, Walks, cache_of, sets_reached, tlb_cache
 from rollergen.program.model_nest import Nest, Waves, nest_of, waves_of
 from rollergen.program.model_numeric import Number, ceil_div, choose, least, most, ratio, whole
 from rollergen.program.model_work import Work, register_cap, work_of
@@ -185,9 +185,10 @@ def _limiters(
         found.append((name, blocks * clocks, OVERLAPS))
     latency = latency_clocks(nest, device, costs, work, instructions)
     found.append(("latency", latency * ceil_div(blocks, waves.resident), OVERLAPS))
-    supply, traffic, misses = _supply(nest, device, costs, work, waves)
+    walks = Walks(nest, waves, work.streams)
+    supply, traffic, misses = _supply(nest, device, costs, work, waves, walks)
     found += supply
-    found += _exposed(nest, device, costs, work, waves, instructions, misses)
+    found += _exposed(nest, device, costs, work, waves, walks, instructions, misses)
     found.append(("tiles", blocks * tile_clocks(nest, costs, work), ADDS))
     found.append(("blocks", blocks * costs.block_clocks, ADDS))
     return [(n, c, how) for n, c, how in found if np.ndim(c) or c > 0], traffic
@@ -344,21 +345,18 @@ def _caches(device: Device) -> list[MemoryLayer]:
 
 
 def _supply(
-    nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves
+    nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves, walks: Walks
 ) -> tuple[list[tuple[str, Number, str]], tuple[tuple[str, Number], ...], dict[str, list[Number]]]:
     """Clocks of each layer that feeds the caches (or the staged tiles), and the bytes that leave it."""
     caches = _caches(device)
     limiters: list[tuple[str, Number, str]] = []
     traffic: list[tuple[str, Number]] = []
     misses: dict[str, list[Number]] = {}
-    walks: dict[int, Walk] = {}
     for number, layer in enumerate([*caches[1:], device.backing]):
         inner = caches[number] if caches else None
         line = inner.transaction_bytes if inner is not None else layer.transaction_bytes
-        if line not in walks:
-            walks[line] = Walk(nest, waves, work.streams, line)
         cache = cache_of(inner, waves.resident) if inner is not None else None
-        lines = walks[line].fetched(cache, costs)
+        lines = walks.of_line(line).fetched(cache, costs)
         misses[layer.name] = lines
         last = layer is device.backing
         reads, writes = _directions(nest, costs, work.streams, lines, last)
@@ -425,38 +423,33 @@ def _layer_clocks(
 
 
 def _exposed(
-    nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves, instructions: Number, misses: dict[str, list[Number]]
+    nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves, walks: Walks, instructions: Number,
+    misses: dict[str, list[Number]],
 ) -> list[tuple[str, Number, str]]:
     """What no overlap hides: long column walks past the prefetchers, and translation misses."""
     found: list[tuple[str, Number, str]] = []
     per_step = instructions / most(work.steps, 1) + 2 * work.spilled if work.reduces else 2 * work.spilled + 4
     if costs.walk_clocks:
-        found.append(("column walks", waves.per_unit * _walks(nest, device, costs, work, waves, per_step, misses), ADDS))
+        found.append(("column walks", waves.per_unit * _column_walks(device, costs, work, walks, per_step, misses), ADDS))
     for number, tlb in enumerate(device.tlbs):
-        walk = Walk(nest, waves, work.streams, tlb.page_bytes)
-        pages: Number = 0
-        for lines, tiles in zip(walk.fetched(tlb_cache(tlb), costs), _zero_if_fits(walk, tlb_cache(tlb)), strict=True):
-            pages = pages + lines * tiles
-        clocks = pages * tlb.miss_clocks
+        clocks: Number = 0
+        for pages in walks.of_line(tlb.page_bytes).fetched(tlb_cache(tlb), costs):
+            clocks = clocks + pages * tlb.miss_clocks
         if number and costs.miss_buffers:
             clocks = clocks * costs.miss_buffers / least(costs.miss_buffers, costs.miss_window / per_step)
         found.append((f"tlb {number + 1}", waves.per_unit * clocks, ADDS))
     return found
 
 
-def _zero_if_fits(walk: Walk, cache: Cache) -> list[Number]:
-    return [1 for _ in walk.streams]
-
-
-def _walks(
-    nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves, per_step: Number, misses: dict[str, list[Number]]
+def _column_walks(
+    device: Device, costs: Costs, work: Work, walks: Walks, per_step: Number, misses: dict[str, list[Number]]
 ) -> Number:
     """Exposed clocks of one block: operands walked down a column whose stride reaches few sets of the first cache."""
     caches = _caches(device)
     first = caches[0]
     outer = [x for x in caches if x.scope == "device"]
     beyond = misses[(outer[0] if outer else device.backing).name]
-    walk = Walk(nest, waves, work.streams, first.transaction_bytes)
+    walk = walks.of_line(first.transaction_bytes)
     total: Number = 0
     for i, stream in enumerate(work.streams):
         rate = costs.walk_clocks

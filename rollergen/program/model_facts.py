@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from math import gcd as gcd_of
 from typing import Any
 
 from rollergen.expr.definition import Definition
@@ -32,6 +33,7 @@ class Operand:
     axes: frozenset[str]
     itemsize: int
     strides: tuple[int, ...]
+    alignments: dict[int, int]
 
     @staticmethod
     def of(buffer: Buffer, indices: tuple[Index, ...], axes: frozenset[str]) -> Operand:
@@ -40,11 +42,19 @@ class Operand:
         for extent in reversed(buffer.shape):
             strides.append(step)
             step *= extent
-        return Operand(buffer, indices, linear(indices, buffer.shape), axes, itemsize, tuple(reversed(strides)))
+        return Operand(buffer, indices, linear(indices, buffer.shape), axes, itemsize, tuple(reversed(strides)), {})
 
     @property
     def bytes(self) -> int:
         return self.buffer.elements * self.itemsize
+
+    def row_alignment(self, line: int) -> int:
+        """Bytes that divide a line and the distance between any two row starts."""
+        found = self.alignments.get(line)
+        if found is None:
+            moving = (s for index, s in zip(self.indices[:-1], self.strides[:-1], strict=True) if index.terms)
+            found = self.alignments[line] = gcd_of(line, *moving)
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from rollergen.hal.spec import MemoryLayer, Tlb
 from rollergen.program.model_costs import Costs
 from rollergen.program.model_facts import Operand, count_of, range_of
@@ -58,29 +60,21 @@ def footprint(operand: Operand, spans: dict[str, Number], line: int) -> Footprin
             continue
         count = least(count_of(index, spans), shape[dim])
         step = strides[dim]
-        joined = ((segment >= step) | (step <= line)) & (rows == 1)
-        stride = choose((rows == 1) & (count > 1) & _negate(joined), step, stride)
+        single = rows == 1
+        joined = ((segment >= step) | (step <= line)) & single
+        stride = choose(single & (count > 1) & _negate(joined), step, stride)
         rows, segment, elements = (
             choose(joined, rows, rows * count),
             choose(joined, (count - 1) * step + least(segment, step), segment),
             elements * count,
         )
-    start = gcd(segment, _row_alignment(operand, line))
+    start = gcd(segment, operand.row_alignment(line))
     per_row = (segment + line - least(start, line)) / line
     return Footprint(least(rows * per_row, elements), rows, segment, stride)
 
 
 def _negate(condition: Number) -> Number:
     return condition == False  # noqa: E712  (bool or array of bool)
-
-
-def _row_alignment(operand: Operand, line: int) -> int:
-    """Largest power-of-two-like divisor that the starts of rows share with a line."""
-    found = line
-    for index, stride in zip(operand.indices[:-1], operand.strides[:-1], strict=True):
-        if index.terms:
-            found = gcd(found, stride)
-    return found
 
 
 def sets_reached(tile: Footprint, sets: int, line: int) -> Number:
@@ -127,6 +121,20 @@ class Level(NamedTuple):
     grow: Number
 
 
+class Walks:
+    """The walk outward for each line size, found once."""
+
+    def __init__(self, nest: Nest, waves: Waves, streams: tuple[Stream, ...]) -> None:
+        self._arguments = nest, waves, streams
+        self._found: dict[int, Walk] = {}
+
+    def of_line(self, line: int) -> Walk:
+        found = self._found.get(line)
+        if found is None:
+            found = self._found[line] = Walk(*self._arguments, line)
+        return found
+
+
 class Walk:
     """The nest seen from the inside out, with the footprints of every stream at every level (found once)."""
 
@@ -170,14 +178,16 @@ class Walk:
         for number, level in enumerate(self.levels):
             tiles, after = self.tiles[number], self.tiles[number + 1]
             active = [i for i, start in enumerate(starts) if number >= start]
-            keeps = self._keeps(cache, tiles, shares, active, costs)
+            touched = _Touched(cache, tiles, shares, active, costs)
             for i in active:
-                trips = level.trips
-                if level.axis is None:
-                    trips = self.streams[i].passes
-                unique = after[i].lines if level.axis in self.streams[i].operand.axes else tiles[i].lines
-                again = most(trips * tiles[i].lines - unique, 0)
-                totals[i] = totals[i] * (least(unique, trips * tiles[i].lines) + again * (1 - keeps[i])) / tiles[i].lines
+                trips = self.streams[i].passes if level.axis is None else level.trips
+                once = tiles[i].lines
+                visited = trips * once
+                unique = least(after[i].lines if level.axis in self.streams[i].operand.axes else once, visited)
+                again = visited - unique
+                if type(again) is np.ndarray or again > 0:
+                    unique = unique + again * (1 - touched.survive(i))
+                totals[i] = totals[i] * (unique / once)
         return [total / self._blocks(cache) for total in totals]
 
     def _blocks(self, cache: Cache | None) -> Number:
@@ -190,24 +200,30 @@ class Walk:
             return 1
         return self.waves.concurrent(self.nest, stream.operand.axes)
 
-    def _keeps(
+
+class _Touched:
+    """The lines that one iteration of a loop touches, and how many of them are there at the next."""
+
+    def __init__(
         self, cache: Cache | None, tiles: list[Footprint], shares: list[Number], active: list[int], costs: Costs
-    ) -> dict[int, Number]:
+    ) -> None:
+        self.cache, self.tiles, self.shares, self.active, self.costs = cache, tiles, shares, active, costs
+        self.all_lines: Number | None = None
+
+    def survive(self, i: int) -> Number:
+        """Share of the lines of stream `i` that the cache still holds."""
+        cache = self.cache
         if cache is None:
-            return dict.fromkeys(active, 0.0)
-        lines = {i: tiles[i].lines * shares[i] for i in active}
-        everything: Number = 0
-        for amount in lines.values():
-            everything = everything + amount
-        keeps = {}
-        for i in active:
-            if cache.sets == 1:
-                fill = everything / cache.ways
-            else:
-                own = lines[i] / sets_reached(tiles[i], cache.sets, cache.line)
-                fill = (own + (everything - lines[i]) / cache.sets) / cache.ways
-            keeps[i] = survival(fill, costs)
-        return keeps
+            return 0.0
+        if self.all_lines is None:
+            self.all_lines = 0
+            for other in self.active:
+                self.all_lines = self.all_lines + self.tiles[other].lines * self.shares[other]
+        if cache.sets == 1:
+            return survival(self.all_lines / cache.ways, self.costs)
+        own = self.tiles[i].lines * self.shares[i]
+        in_its_sets = own / sets_reached(self.tiles[i], cache.sets, cache.line)
+        return survival((in_its_sets + (self.all_lines - own) / cache.sets) / cache.ways, self.costs)
 
 
 def survival(fill: Number, costs: Costs) -> Number:
@@ -215,6 +231,8 @@ def survival(fill: Number, costs: Costs) -> Number:
     low, high = costs.keep_below, costs.keep_above
     if high <= low:
         return choose(fill <= low, 1.0, 0.0)
+    if type(fill) is not np.ndarray:
+        return 1.0 if fill <= low else 0.0 if fill >= high else (high - fill) / (high - low)
     return clip((high - fill) / (high - low), 0.0, 1.0)
 
 

@@ -15,16 +15,16 @@ Number = Any
 """An int or float, or an array of them (one entry for each program of a batch)."""
 
 
-def _is_array(*values: Number) -> bool:
-    return any(isinstance(value, np.ndarray) for value in values)
-
-
 def least(a: Number, b: Number) -> Number:
-    return np.minimum(a, b) if _is_array(a, b) else min(a, b)
+    if type(a) is np.ndarray or type(b) is np.ndarray:
+        return np.minimum(a, b)
+    return a if a < b else b
 
 
 def most(a: Number, b: Number) -> Number:
-    return np.maximum(a, b) if _is_array(a, b) else max(a, b)
+    if type(a) is np.ndarray or type(b) is np.ndarray:
+        return np.maximum(a, b)
+    return a if a > b else b
 
 
 def ceil_div(a: Number, b: Number) -> Number:
@@ -33,18 +33,18 @@ def ceil_div(a: Number, b: Number) -> Number:
 
 def choose(condition: Number, a: Number, b: Number) -> Number:
     """``a`` where `condition` holds, else ``b``; both are evaluated."""
-    if _is_array(condition):
+    if type(condition) is np.ndarray:
         return np.where(condition, a, b)
     return a if condition else b
 
 
 def gcd(a: Number, b: Number) -> Number:
-    return np.gcd(a, b) if _is_array(a, b) else math.gcd(a, b)
+    return np.gcd(a, b) if type(a) is np.ndarray or type(b) is np.ndarray else math.gcd(a, b)
 
 
 def whole(value: Number) -> Number:
     """`value` as an int (array): floors."""
-    return value.astype(np.int64) if isinstance(value, np.ndarray) else int(value)
+    return value.astype(np.int64) if type(value) is np.ndarray else int(value)
 
 
 def clip(value: Number, low: float, high: float) -> Number:
@@ -53,26 +53,26 @@ def clip(value: Number, low: float, high: float) -> Number:
 
 def ratio(a: Number, b: Number) -> Number:
     """``a / b``, and 0 where b is 0 (a rate that the device does not have costs nothing)."""
-    if _is_array(b):
+    if type(b) is np.ndarray:
         return np.divide(a, b, out=np.zeros(np.broadcast_shapes(np.shape(a), np.shape(b))), where=b != 0)
     return a / b if b else a * 0
 
 
 def whole_log2(value: Number) -> Number:
     """Steps of a tree over `value` items."""
-    if _is_array(value):
+    if type(value) is np.ndarray:
         return np.ceil(np.log2(np.maximum(value, 1)))
     return (value - 1).bit_length() if value > 1 else 0
 
 
 def size_key(value: Number) -> float:
     """What orders loops of one axis by stride: a sum orders a batch as it does each program."""
-    return float(value.sum()) if isinstance(value, np.ndarray) else float(value)
+    return float(value.sum()) if type(value) is np.ndarray else float(value)
 
 
 def per_distinct(function: Callable[..., float], columns: list[Number]) -> Number:
     """``function(*row)`` for each program, called once for every distinct row of integer `columns`."""
-    arrays = [c for c in columns if _is_array(c)]
+    arrays = [c for c in columns if type(c) is np.ndarray]
     if not arrays:
         return function(*(int(c) for c in columns))
     key = np.zeros(len(arrays[0]), dtype=np.int64)
@@ -87,5 +87,5 @@ def per_distinct(function: Callable[..., float], columns: list[Number]) -> Numbe
             span = int(key.max()) + 1
         key, span = key * width + (column - low), span * width
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    rows = [[int(c[i]) if _is_array(c) else int(c) for c in columns] for i in first]
+    rows = [[int(c[i]) if type(c) is np.ndarray else int(c) for c in columns] for i in first]
     return np.array([function(*row) for row in rows], dtype=float)[inverse]
