@@ -21,9 +21,11 @@ _STRUCT_BYTES = 2048
 _ROOM = 24
 """Bytes that malloc hands out at least, whatever was asked for (glibc, 64 bit)."""
 
+_HASWELL = frozenset({"avx2", "fma", "bmi1", "bmi2", "movbe", "f16c"})
+
 NAMES: tuple[tuple[str, frozenset[str]], ...] = (
-    ("skylake-avx512", frozenset("avx512f avx512bw avx512cd avx512dq avx512vl avx2 fma bmi1 bmi2 adx f16c".split())),
-    ("haswell", frozenset("avx2 fma bmi1 bmi2 movbe f16c".split())),
+    ("skylake-avx512", _HASWELL | {"adx", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
+    ("haswell", _HASWELL),
     ("x86-64", frozenset({"sse2"})),
 )
 """Names newest first, with the flags of /proc/cpuinfo that each takes for granted."""
