@@ -68,10 +68,10 @@ def batch_matmul(
     n = _match_k("batch_matmul", a, b, k, transpose_a, transpose_b)
     r = rg.reduce_axis("k", k)
 
-    def element(*indices: Any) -> Any:
-        *batch, i, j = indices
-        x = a[(*batch, r, i)] if transpose_a else a[(*batch, i, r)]
-        y = b[(*batch, j, r)] if transpose_b else b[(*batch, r, j)]
+    def element(*i: Any) -> Any:
+        *batch, row, column = i
+        x = a[(*batch, r, row)] if transpose_a else a[(*batch, row, r)]
+        y = b[(*batch, column, r)] if transpose_b else b[(*batch, r, column)]
         return rg.sum(x * y, axis=r, acc=acc, dtype=dtype)
 
     return rg.compute((*a.shape[:-2], m, n), element, name)

@@ -15,9 +15,10 @@ import numpy as np
 
 from rollergen.errors import ArgumentError, DtypeError, ShapeError
 from rollergen.expr.dtypes import is_float, numpy_dtype
+from rollergen.expr.inputs import given_tensors
 from rollergen.expr.language import Tensor, free_axes
 from rollergen.expr.reductions import Reduce
-from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Select, Unary, Value, Var, walk
+from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Select, Unary, Value, Var
 
 CHUNK_ELEMENTS = 1 << 22  # of one intermediate array: 32 MB
 
@@ -41,25 +42,6 @@ _BINARY: dict[str, Callable[[Array, Array], Array]] = {
 _FOLD: dict[str, Any] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
 
 
-def input_tensors(*outputs: Tensor) -> tuple[Tensor, ...]:
-    """The given tensors that `outputs` read, in order of first appearance."""
-    found: dict[str, Tensor] = {}
-    seen: set[int] = set()
-
-    def enter(tensor: Tensor) -> None:
-        if tensor.producer is None:
-            found.setdefault(tensor.buffer.name, tensor)
-        elif id(tensor) not in seen:
-            seen.add(id(tensor))
-            for node in walk(tensor.producer.body):
-                if isinstance(node, Load):
-                    enter(node.source)
-
-    for output in outputs:
-        enter(output)
-    return tuple(found.values())
-
-
 def evaluate(tensor: Tensor, *arrays: Any, **named: Any) -> Array:
     """All of `tensor`; see `Tensor.evaluate`."""
     mesh = np.ogrid[tuple(slice(0, extent) for extent in tensor.shape)]
@@ -72,7 +54,7 @@ def evaluate_at(tensor: Tensor, arrays: Sequence[Any] | Mapping[str, Any], point
     ``np.ix_(rows, columns)`` takes a block, equal-length vectors take scattered points; the result
     has the broadcast shape.  Whole reductions are evaluated for these points only, in chunks, so
     that blocks of full-size operators cost what the blocks cost.  `arrays` are in the order of
-    `input_tensors`, or by name.
+    `inputs.given_tensors`, or by name.
 
     Raises ArgumentError, ShapeError and DtypeError as `Tensor.evaluate`.
 
@@ -98,7 +80,7 @@ def evaluate_at(tensor: Tensor, arrays: Sequence[Any] | Mapping[str, Any], point
 
 def bound_arrays(tensor: Tensor, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Array]:
     """float64, int64 or bool arrays by tensor name, checked against `tensor`'s inputs."""
-    inputs = input_tensors(tensor)
+    inputs = given_tensors((tensor,))
     names = [t.buffer.name for t in inputs]
     if len(arrays) + len(named) != len(inputs) or not set(named) <= set(names[len(arrays) :]):
         got = f"{len(arrays)} arrays" + (f" and {', '.join(named)} by name" if named else "")

@@ -1,0 +1,35 @@
+"""The canonical form: stages whose axes are as few as the accesses allow.
+
+>>> import rollergen as rg
+>>> graph = canonicalize(rg.ops.relu(rg.tensor("x", (64, 128, 128))))
+>>> [(axis.name, axis.extent) for axis in graph.definitions[0].axes]
+[('i0', 1048576)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rollergen.expr.definition import Definition
+from rollergen.expr.fusion import drop_trivial, fuse, simplify, split_axes
+from rollergen.expr.implicit_gemm import implicit_gemm
+from rollergen.expr.language import Tensor
+from rollergen.expr.stages import ROW_LIMIT_ELEMENTS, Graph, cut
+
+__all__ = ["canonical_definition", "canonicalize", "implicit_gemm"]
+
+
+def canonicalize(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Sequence[Tensor] | None = None,
+    row_limit_elements: int = ROW_LIMIT_ELEMENTS,
+) -> Graph:
+    """`outputs` as stages in canonical form; arguments and errors as `stages.cut`."""
+    graph = cut(outputs, inputs, row_limit_elements)
+    return replace(graph, definitions=tuple(canonical_definition(one) for one in graph.definitions))
+
+
+def canonical_definition(definition: Definition) -> Definition:
+    """`definition` simplified, trivial axes dropped, divided axes split, adjacent axes merged."""
+    return fuse(split_axes(drop_trivial(simplify(definition))))

@@ -1,0 +1,131 @@
+"""Whether an expansion is one stage: elementwise, one reduction with its epilogue, or a resident row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from rollergen.expr.index import Index, linear
+from rollergen.expr.inlining import Expansion, Read, Separator, reductions_of, substitute
+from rollergen.expr.language import free_axes
+from rollergen.expr.recombine import reduced
+from rollergen.expr.reductions import Reduce
+from rollergen.expr.values import Value
+
+LARGEST_BODY = 4000  # nodes; beyond it a stage is cut rather than grown
+_REUSED = "its elements are used several times each"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One stage: the body with bound axes unified; ``row`` and ``reduce`` axes (name, extent)."""
+
+    body: Value
+    row: tuple[str, ...] = ()
+    reduce: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why an expansion is not one stage."""
+
+    reason: str
+
+
+def form_of(expansion: Expansion, separator: Separator, row_limit_elements: int) -> Form | Misfit:
+    """The form of `expansion`, or why it has none.
+
+    A row needs its reductions to run over the last axes of the result, for every row of it, and at
+    most `row_limit_elements` elements.
+    """
+    if expansion.size > LARGEST_BODY:
+        return Misfit(f"its {expansion.size} operations are too many for one stage")
+    nodes = list(reductions_of(expansion.body))
+    if not nodes:
+        return Form(expansion.body)
+    axes = [name for name, extent in _axes(expansion) if extent > 1]
+    single = _single(expansion, nodes, axes)
+    if single is not None:
+        return single if _each_once(expansion, separator, axes) else Misfit(_REUSED)
+    row = _row_axes(expansion, nodes)
+    if row is None:
+        return Misfit(_several(nodes))
+    elements = prod(expansion.extents[name] for name in row)
+    if elements > row_limit_elements:
+        return Misfit(f"rows of {elements} elements exceed the limit of {row_limit_elements} for residence")
+    outer = [name for name in axes if name not in row]
+    if not _each_once(expansion, separator, outer):
+        return Misfit(_REUSED)
+    return Form(_unified(expansion.body, nodes, row), row)
+
+
+def _axes(expansion: Expansion) -> tuple[tuple[str, int], ...]:
+    assert expansion.root.producer is not None
+    return expansion.root.producer.axes
+
+
+def _single(expansion: Expansion, nodes: list[Reduce], axes: list[str]) -> Form | None:
+    """The form with one reduction over all points; equal reductions under other names are one."""
+    first = nodes[0]
+    if any(len(node.axes) != len(first.axes) for node in nodes) or not set(axes) <= free_axes(first):
+        return None
+    body = _unified(expansion.body, nodes, first.bound)
+    unified = list(reductions_of(body))
+    nested = any(any(reductions_of(part)) for node in unified for part in node.bodies)
+    if nested or len({node.key for node in unified}) != 1:
+        return None
+    return Form(body, (), first.axes)
+
+
+def _row_axes(expansion: Expansion, nodes: list[Reduce]) -> tuple[str, ...] | None:
+    """The result's last axes, if every reduction runs over as many of the same extents, in every row."""
+    extents = tuple(extent for _, extent in nodes[0].axes)
+    if any(tuple(extent for _, extent in node.axes) != extents for node in nodes):
+        return None
+    axes = _axes(expansion)
+    for own in (axes, tuple(axis for axis in axes if axis[1] > 1)):
+        last = own[max(0, len(own) - len(extents)) :]
+        if tuple(extent for _, extent in last) != extents:
+            continue
+        row = tuple(name for name, _ in last)
+        others = {name for name, _ in axes if name not in row}
+        long = {name for name in others if expansion.extents[name] > 1}
+        if all(long <= free_axes(node) <= others for node in nodes):
+            return row
+    return None
+
+
+def _unified(body: Value, nodes: Iterable[Reduce], names: tuple[str, ...]) -> Value:
+    """`body` with the axes of every reduction called `names`."""
+    mapping = {bound: Index.axis(name) for node in nodes for bound, name in zip(node.bound, names, strict=True)}
+    return substitute(body, {old: new for old, new in mapping.items() if str(new) != old})
+
+
+def _each_once(expansion: Expansion, separator: Separator, axes: list[str]) -> bool:
+    """Whether every inlined reduction is computed once for each of its points that is needed."""
+    return all(
+        injective(read, expansion.extents, axes) for read in expansion.reads if separator.has_reduction(read.tensor)
+    )
+
+
+def injective(read: Read, extents: Mapping[str, int], axes: Iterable[str]) -> bool:
+    """Whether different values of `axes` read different elements (proven through the linear offset)."""
+    plain = {str(index.terms[0][0]) for index in read.indices if len(index.terms) == 1 and index.is_affine}
+    if plain >= set(axes):
+        return True
+    ranges = {name: (0, extent - 1) for name, extent in extents.items()}
+    offset = reduced(linear(read.indices, read.tensor.shape), ranges)
+    if not offset.is_affine or not offset.axes() >= set(axes):
+        return False
+    reach = 0
+    for atom, coefficient in sorted(offset.terms, key=lambda term: abs(term[1])):
+        if abs(coefficient) <= reach:
+            return False
+        reach += abs(coefficient) * (extents[str(atom)] - 1)
+    return True
+
+
+def _several(nodes: list[Reduce]) -> str:
+    nested = any(any(reductions_of(body)) for node in nodes for body in node.bodies)
+    return "a reduction reads it" if nested else "a stage holds one reduction, unless all are over the same row"

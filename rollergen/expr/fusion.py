@@ -1,0 +1,140 @@
+"""Axes of a definition: dropped where trivial, split at divisions, merged where adjacent (ROLLER, section 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rollergen.expr.definition import Axis, Definition
+from rollergen.expr.index import Index
+from rollergen.expr.recombine import reduced
+from rollergen.expr.rewrite import Indices, accesses, lone_indices, rewrite
+from rollergen.expr.views import Shape, merged, merged_index, simplified, unflattened
+
+
+def simplify(definition: Definition) -> Definition:
+    """`definition` with its indices simplified for the ranges of its axes, guards that always hold dropped."""
+    ranges = definition.ranges()
+    return rewrite(
+        definition,
+        definition.axes,
+        lambda index: reduced(index, ranges),
+        lambda shape, indices: simplified(shape, indices, ranges),
+    )
+
+
+def drop_trivial(definition: Definition) -> Definition:
+    """`definition` without axes of extent 1, but for one where a reduction would have none.
+
+    `simplify` has replaced these axes by 0 already.
+    """
+    axes = [axis for axis in definition.axes if axis.extent > 1]
+    if definition.reductions and all(axis.role == "spatial" for axis in axes):
+        axes += [axis for axis in definition.axes if axis.role != "spatial"][:1]
+    folded = tuple(axis.name for axis in axes if axis.role != "spatial")
+    reductions = tuple(replace(reduction, axes=folded) for reduction in definition.reductions)
+    return replace(definition, axes=tuple(axes), reductions=reductions)
+
+
+def split_axes(definition: Definition) -> Definition:
+    """A reducing `definition` with every axis that occurs as ``f // d`` or ``f % d`` split in two, where d divides it.
+
+    Elementwise definitions keep their long axes: lanes walk along these, and nothing is reused.
+
+    Before (a grouped convolution): ``X[n, (f // 16) * 8 + c] * W[f, c]``.  After, with f of f * 16 + f_1:
+    ``X[n, f, c] * W[f, f_1, c]``, buffers viewed with the dimension in two.
+    """
+    divided = False
+    while definition.reductions:
+        found = max(_divisions(definition), key=lambda one: one[1], default=None)
+        if found is None:
+            break
+        definition, divided = _split(definition, *found), True
+    if not divided:
+        return definition
+    extents = {axis.name: axis.extent for axis in definition.axes}
+    return rewrite(
+        definition, definition.axes, lambda index: index, lambda shape, ix: unflattened(shape, ix, extents)
+    )
+
+
+def _divisions(definition: Definition) -> Iterator[tuple[str, int]]:
+    """(axis, divisor) of the divisions and remainders of a lone axis by a divisor of its extent."""
+    extents = {axis.name: axis.extent for axis in definition.axes}
+    pending = [index for _, indices in accesses(definition) for index in indices if not index.is_affine]
+    pending += [index for index in lone_indices(definition) if not index.is_affine]
+    while pending:
+        for atom, _ in pending.pop().terms:
+            if isinstance(atom, str):
+                continue
+            pending.append(atom.index)
+            inner = atom.index.terms
+            if len(inner) == 1 and inner[0][1] == 1 and not atom.index.const and isinstance(inner[0][0], str):
+                name = inner[0][0]
+                if extents[name] % atom.divisor == 0 and extents[name] > atom.divisor:
+                    yield name, atom.divisor
+
+
+def _split(definition: Definition, name: str, divisor: int) -> Definition:
+    names = {axis.name for axis in definition.axes}
+    fresh = next(candidate for n in range(1, len(names) + 2) if (candidate := f"{name}_{n}") not in names)
+    axes: list[Axis] = []
+    for axis in definition.axes:
+        if axis.name != name:
+            axes.append(axis)
+            continue
+        axes += [replace(axis, extent=axis.extent // divisor), replace(axis, name=fresh, extent=divisor)]
+    ranges = {axis.name: (0, axis.extent - 1) for axis in axes}
+    mapping = {name: Index.axis(name) * divisor + Index.axis(fresh)}
+
+    def index(old: Index) -> Index:
+        return reduced(old.substitute(mapping), ranges)
+
+    return rewrite(definition, tuple(axes), index, lambda shape, ix: (shape, tuple(map(index, ix))))
+
+
+def fuse(definition: Definition) -> Definition:
+    """Axes that are adjacent or absent together in every access, merged; the first one's name stays."""
+    while True:
+        for outer, inner in _pairs(definition):
+            fused = merge(definition, outer, inner)
+            if fused is not None:
+                definition = fused
+                break
+        else:
+            return definition
+
+
+def _pairs(definition: Definition) -> Iterator[tuple[Axis, Axis]]:
+    for inner in definition.axes:
+        for outer in definition.axes:
+            if outer is not inner and outer.role == inner.role:
+                yield outer, inner
+
+
+def merge(definition: Definition, outer: Axis, inner: Axis) -> Definition | None:
+    """`definition` with the two axes as one; None where some access or guard does not allow it."""
+    a, b, extent = outer.name, inner.name, inner.extent
+    if any(merged(shape, indices, a, b, extent) is None for shape, indices in accesses(definition)):
+        return None
+    if any(merged_index(index, a, b, extent) is None for index in lone_indices(definition)):
+        return None
+    axes = merged_axes(definition, outer, inner)
+
+    def index(old: Index) -> Index:
+        new = merged_index(old, a, b, extent)
+        assert new is not None  # tried above
+        return new
+
+    def access(shape: Shape, indices: Indices) -> tuple[Shape, Indices]:
+        new = merged(shape, indices, a, b, extent)
+        assert new is not None  # tried above
+        return new
+
+    return rewrite(definition, axes, index, access)
+
+
+def merged_axes(definition: Definition, outer: Axis, inner: Axis) -> tuple[Axis, ...]:
+    """The axes with `inner` gone and `outer` grown by it."""
+    grown = replace(outer, extent=outer.extent * inner.extent)
+    return tuple(grown if axis is outer else axis for axis in definition.axes if axis is not inner)

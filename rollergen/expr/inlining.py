@@ -1,0 +1,192 @@
+"""Producers written into their consumers.
+
+`Inliner` expands the body of one tensor (the root) until only given and materialised tensors are
+read.  Reductions are left in place as `Reduce` nodes; each read of a computed tensor is recorded,
+so that `forms` can judge whether what was inlined may stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from rollergen.expr.index import Index
+from rollergen.expr.language import Tensor, computed, free_axes
+from rollergen.expr.reductions import Reduce
+from rollergen.expr.values import IndexValue, Load, Value, transform, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A computed tensor read at `indices` (over the root's axes and those in `scope`, reduced over outside)."""
+
+    tensor: Tensor
+    indices: tuple[Index, ...]
+    scope: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """The root's body with producers inlined, and the reads that were inlined.
+
+    ``extents`` gives that of every axis, the root's and the bound ones; ``size`` counts nodes.
+    """
+
+    root: Tensor
+    body: Value
+    reads: tuple[Read, ...]
+    extents: dict[str, int]
+    size: int
+
+
+def reductions_of(value: Value) -> Iterator[Reduce]:
+    """Every `Reduce` node, inner ones first."""
+    return (node for node in walk(value) if isinstance(node, Reduce))
+
+
+class Separator:
+    """Tensors in normal form: a body holds one reduction at most, over all of the tensor's points.
+
+    Others (nested ones, a second one, one that broadcasts) become tensors of their own.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Tensor, Value]] = {}
+        self._made: dict[Value, Tensor] = {}
+
+    def body(self, tensor: Tensor) -> Value:
+        found = self._known.get(id(tensor))
+        if found is None:
+            found = self._known[id(tensor)] = (tensor, self._separated(tensor))
+        return found[1]
+
+    def has_reduction(self, tensor: Tensor) -> bool:
+        """Whether its own body reduces, after separation."""
+        return tensor.producer is not None and any(reductions_of(self.body(tensor)))
+
+    def _separated(self, tensor: Tensor) -> Value:
+        assert tensor.producer is not None
+        body = tensor.producer.body
+        nodes = list(reductions_of(body))
+        if not nodes or self._is_normal(tensor, nodes):
+            return body
+        extents = dict(tensor.producer.axes) | {name: extent for node in nodes for name, extent in node.axes}
+
+        def change(node: Value) -> Value | None:
+            return self._extracted(tensor, node, extents) if isinstance(node, Reduce) else None
+
+        return transform(body, change)
+
+    def _is_normal(self, tensor: Tensor, nodes: list[Reduce]) -> bool:
+        assert tensor.producer is not None
+        own = {name for name, extent in tensor.producer.axes if extent > 1}
+        nested = any(any(reductions_of(body)) for node in nodes for body in node.bodies)
+        return not nested and len({node.key for node in nodes}) == 1 and own <= free_axes(nodes[0])
+
+    def _extracted(self, tensor: Tensor, node: Reduce, extents: dict[str, int]) -> Value:
+        free = free_axes(node)
+        axes = tuple((name, extent) for name, extent in extents.items() if name in free)
+        made = self._made.get(node)
+        if made is None:
+            name = f"{tensor.name}_{node.combiner.name}" if tensor.name else None
+            made = self._made[node] = computed(name, axes, node)
+        return Load(made.buffer, tuple(Index.axis(name) for name, _ in axes), source=made)
+
+
+class Inliner:
+    """Expands roots; reads of tensors in `materialised` (by id) stay."""
+
+    def __init__(self, separator: Separator, materialised: Collection[int]) -> None:
+        self.separator = separator
+        self._materialised = materialised
+
+    def expand(self, root: Tensor) -> Expansion:
+        """The root's body, everything inlined that is not materialised."""
+        assert root.producer is not None
+        body = self.separator.body(root)
+        self._names = {name for name, _ in root.producer.axes}
+        self._extents = dict(root.producer.axes)
+        self._bound: dict[tuple[int, str], str] = {}
+        self._memo: dict[tuple[int, tuple[Index, ...]], Value] = {}
+        self._sizes: dict[int, int] = {}
+        self._kept: list[Value] = []
+        self._reads: dict[Read, None] = {}
+        value = self._resolve(self._renamed(root, body, {}), ())
+        return Expansion(root, value, tuple(self._reads), self._extents, self._size(value))
+
+    def reduces(self, tensor: Tensor) -> bool:
+        """Whether `tensor`, or anything that would be inlined into it, reduces."""
+        if self.separator.has_reduction(tensor):
+            return True
+        loads = (node for node in walk(self.separator.body(tensor)) if isinstance(node, Load))
+        return any(self.is_inlined(load) and self.reduces(load.source) for load in loads)
+
+    def is_inlined(self, load: Load) -> bool:
+        return load.source.producer is not None and id(load.source) not in self._materialised
+
+    def _resolve(self, value: Value, scope: tuple[str, ...]) -> Value:
+        if isinstance(value, Load):
+            return self._inlined(value.source, value.indices, scope) if self.is_inlined(value) else value
+        children = value.children()
+        if not children:
+            return value
+        inner = scope + value.bound if isinstance(value, Reduce) else scope
+        new = tuple(self._resolve(child, inner) for child in children)
+        return value if all(a is b for a, b in zip(new, children, strict=True)) else value.with_children(new)
+
+    def _inlined(self, source: Tensor, indices: tuple[Index, ...], scope: tuple[str, ...]) -> Value:
+        self._reads.setdefault(Read(source, indices, scope))
+        key = (id(source), indices)
+        known = self._memo.get(key)
+        if known is None:
+            assert source.producer is not None
+            at = {name: index for (name, _), index in zip(source.producer.axes, indices, strict=True)}
+            known = self._memo[key] = self._resolve(self._renamed(source, self.separator.body(source), at), scope)
+        return known
+
+    def _renamed(self, tensor: Tensor, body: Value, at: dict[str, Index]) -> Value:
+        """`body` with the tensor's axes replaced as `at` says, its bound axes under names free in the root."""
+        mapping = dict(at)
+        for node in reductions_of(body):
+            for name, extent in node.axes:
+                mapping[name] = Index.axis(self._fresh(tensor, name, extent))
+        return substitute(body, mapping) if mapping else body
+
+    def _fresh(self, tensor: Tensor, name: str, extent: int) -> str:
+        key = (id(tensor), name)
+        if key not in self._bound:
+            fresh, number = name, 1
+            while fresh in self._names:
+                fresh, number = f"{name}_{number}", number + 1
+            self._names.add(fresh)
+            self._extents[fresh] = extent
+            self._bound[key] = fresh
+        return self._bound[key]
+
+    def _size(self, value: Value) -> int:
+        """Nodes of the tree; shared parts are counted once each time they occur, but visited once."""
+        known = self._sizes.get(id(value))
+        if known is None:
+            known = self._sizes[id(value)] = 1 + sum(self._size(child) for child in value.children())
+            self._kept.append(value)
+        return known
+
+
+def substitute(value: Value, mapping: dict[str, Index]) -> Value:
+    """As `values.substitute_axes`, renaming the axes that reductions bind too."""
+
+    def change(node: Value) -> Value | None:
+        if isinstance(node, Load):
+            return replace(node, indices=tuple(index.substitute(mapping) for index in node.indices))
+        if isinstance(node, IndexValue):
+            return replace(node, index=node.index.substitute(mapping))
+        if isinstance(node, Reduce):
+            return replace(node, axes=tuple((_name(mapping, name), extent) for name, extent in node.axes))
+        return None
+
+    return transform(value, change)
+
+
+def _name(mapping: dict[str, Index], name: str) -> str:
+    index = mapping.get(name)
+    return name if index is None else str(index.terms[0][0])

@@ -1,0 +1,69 @@
+"""What an expression is called with: its outputs, and its inputs in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rollergen.errors import ExpressionError
+from rollergen.expr.language import Tensor
+from rollergen.expr.values import Load, walk
+
+
+def checked_outputs(outputs: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """`outputs` as a tuple; ExpressionError for what is not computed, or given twice."""
+    wanted = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+    if not wanted:
+        raise ExpressionError("no outputs; expected a computed tensor or a sequence of them")
+    for position, tensor in enumerate(wanted):
+        if not isinstance(tensor, Tensor):
+            raise ExpressionError(f"output {position} is {tensor!r}; expected a computed tensor (rg.compute, rg.ops)")
+        if tensor.producer is None:
+            raise ExpressionError(f"output {position} is the given tensor {tensor.label}: there is nothing to compute")
+        if any(tensor is other for other in wanted[:position]):
+            raise ExpressionError(f"{tensor.label} is given twice as an output")
+    return wanted
+
+
+def given_tensors(outputs: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    """The given tensors that `outputs` read, in order of first appearance; ExpressionError if two share a name."""
+    found: dict[int, Tensor] = {}
+    seen: set[int] = set()
+
+    def visit(tensor: Tensor) -> None:
+        if id(tensor) in seen:
+            return
+        seen.add(id(tensor))
+        if tensor.producer is None:
+            found[id(tensor)] = tensor
+            return
+        for node in walk(tensor.producer.body):
+            if isinstance(node, Load):
+                visit(node.source)
+
+    for output in outputs:
+        visit(output)
+    names: dict[str, Tensor] = {}
+    for tensor in found.values():
+        other = names.setdefault(tensor.buffer.name, tensor)
+        if other is not tensor:
+            raise ExpressionError(
+                f"two tensors are named {tensor.name!r}, of shapes {other.shape} and {tensor.shape}; names must differ"
+            )
+    return tuple(found.values())
+
+
+def ordered_inputs(outputs: tuple[Tensor, ...], inputs: Sequence[Tensor] | None) -> tuple[Tensor, ...]:
+    """The given tensors in the order of `inputs`, or (None) in which they first appear."""
+    found = given_tensors(outputs)
+    if inputs is None:
+        return found
+    order = tuple(inputs)
+    for tensor in order:
+        if not any(tensor is one for one in found):
+            name, names = getattr(tensor, "label", repr(tensor)), ", ".join(t.label for t in found)
+            raise ExpressionError(f"inputs= names {name}, which the expression does not read; it reads {names}")
+    missing = [t.label for t in found if not any(t is one for one in order)]
+    if missing or len(order) != len(found):
+        what = f"lacks {', '.join(missing)}" if missing else "names a tensor twice"
+        raise ExpressionError(f"inputs= {what}; expected each of {', '.join(t.label for t in found)} once")
+    return order

@@ -1,0 +1,134 @@
+"""Stages and their canonical form compute what the expression says."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rollergen as rg
+from rollergen.expr.canonical import canonicalize, implicit_gemm
+from rollergen.expr.stages import cut
+from tests.expr.graphs import run
+
+quick = settings(max_examples=40, deadline=None)
+
+
+def small_integers(shape, seed=0):
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(float)
+
+
+def agree(expression, *arrays, **arguments):
+    """The cut, canonical and implicit-GEMM stages of `expression` give its definition's values."""
+    expected = expression.evaluate(*arrays)
+    cut_graph, graph = cut(expression, **arguments), canonicalize(expression, **arguments)
+    gemms = tuple(implicit_gemm(d) or d for d in graph.definitions)
+    for one in (cut_graph, graph, type(graph)(graph.inputs, graph.outputs, graph.temporaries, gemms)):
+        (found,) = run(one, arrays).values()
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    return graph
+
+
+def axes(graph, position=0):
+    return [(a.name, a.extent, a.role) for a in graph.definitions[position].axes]
+
+
+pads = st.one_of(st.sampled_from(["same", "valid"]), st.tuples(st.integers(0, 3), st.integers(0, 3)))
+
+
+@quick
+@given(
+    n=st.integers(1, 3), groups=st.integers(1, 3), per=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    size=st.tuples(st.integers(5, 9), st.integers(5, 9)), kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 3)), dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    padding=pads,
+)  # fmt: skip
+def test_convolutions_of_any_geometry_equal_their_definition(n, groups, per, size, kernel, stride, dilation, padding):
+    x = rg.tensor("x", (n, groups * per[0], *size))
+    w = rg.tensor("w", (groups * per[1], per[0], *kernel))
+    y = rg.ops.conv2d(x, w, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    agree(y, small_integers(x.shape), small_integers(w.shape, 1))
+
+
+@st.composite
+def chains(draw):
+    """(expression, inputs): a random chain of views, elementwise steps, reductions and contractions."""
+    count = iter(range(100))
+    shapes = []
+
+    def given_tensor(shape):
+        shapes.append(shape)
+        return rg.tensor(f"T{next(count)}", shape)
+
+    t = given_tensor(tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))))
+    for _ in range(draw(st.integers(1, 5))):
+        t = STEPS[draw(st.sampled_from(sorted(STEPS)))](draw, t, given_tensor)
+    return t, shapes
+
+
+def _pad(draw, t, _):
+    d, before, after = draw(st.integers(0, t.ndim - 1)), draw(st.integers(0, 2)), draw(st.integers(0, 2))
+    shape = (*t.shape[:d], t.shape[d] + before + after, *t.shape[d + 1 :])
+    fill = draw(st.sampled_from([0.0, 1.0]))
+
+    def element(*i):
+        inside = (i[d] >= before) & (i[d] < before + t.shape[d])
+        return rg.select(inside, t[(*i[:d], i[d] - before, *i[d + 1 :])], fill)
+
+    return rg.compute(shape, element)
+
+
+def _flatten(draw, t, _):
+    total = int(np.prod(t.shape))
+    inner = draw(st.sampled_from([d for d in range(1, total + 1) if total % d == 0]))
+
+    def element(i, j):
+        rest, at = i * inner + j, []
+        for extent in reversed(t.shape):
+            at.append(rest % extent)
+            rest = rest // extent
+        return t[tuple(reversed(at))]
+
+    return rg.compute((total // inner, inner), element)
+
+
+def _upsample(draw, t, _):
+    d, by = draw(st.integers(0, t.ndim - 1)), draw(st.integers(2, 3))
+    shape = (*t.shape[:d], t.shape[d] * by, *t.shape[d + 1 :])
+    return rg.compute(shape, lambda *i: t[(*i[:d], i[d] // by, *i[d + 1 :])])
+
+
+def _contract(draw, t, given_tensor):
+    letters = "abcdef"[: t.ndim]
+    k = draw(st.sampled_from(letters))
+    other = given_tensor((t.shape[letters.index(k)], draw(st.integers(1, 4))))
+    return rg.einsum(f"{letters},{k}z->{letters.replace(k, '')}z", t, other)
+
+
+def _softmax(draw, t, _):
+    return rg.ops.softmax(t, axis=draw(st.integers(0, t.ndim - 1)))
+
+
+def _reduce(draw, t, _):
+    chosen = sorted(draw(st.sets(st.integers(0, t.ndim - 1), min_size=1)))
+    operation = draw(st.sampled_from([rg.ops.sum, rg.ops.max, rg.ops.mean]))
+    return operation(t, axis=tuple(chosen), keepdims=len(chosen) == t.ndim or draw(st.booleans()))
+
+
+STEPS = {
+    "transpose": lambda draw, t, _: rg.ops.transpose(t, draw(st.permutations(range(t.ndim)))),
+    "relu": lambda draw, t, _: rg.ops.relu(t),
+    "add": lambda draw, t, given_tensor: rg.ops.add(t, given_tensor(t.shape[draw(st.integers(0, t.ndim - 1)) :])),
+    "with itself": lambda draw, t, _: rg.ops.mul(t, rg.ops.relu(t)),
+    "pad": _pad,
+    "flatten": _flatten,
+    "upsample": _upsample,
+    "contract": _contract,
+    "reduce": _reduce,
+    "softmax": _softmax,
+}
+
+
+@settings(max_examples=200, deadline=None)
+@given(chains(), st.sampled_from([3, 65536]))
+def test_random_chains_of_operators_equal_their_definition(chain, limit):
+    expression, shapes = chain
+    agree(expression, *(small_integers(s, n) for n, s in enumerate(shapes)), row_limit_elements=limit)
