@@ -174,7 +174,7 @@ class Index:
             fixed = [(a, c) for a, c in self.terms if ranges[a][0] == ranges[a][1]]  # type: ignore[index]
             if not fixed:
                 return self
-            const = self.const + sum(c * ranges[a][0] for a, c in fixed)  # type: ignore[index]
+            const = self.const + sum(c * ranges[a][0] for a, c in fixed)  # type: ignore[index, misc]
             return Index(tuple(t for t in self.terms if t not in fixed), const)
         result = Index((), self.const)
         for atom, coefficient in self.terms:
@@ -204,7 +204,7 @@ class Index:
             return str(self.const)
         text = ""
         for atom, c in self.terms:
-            name = str(atom) if isinstance(atom, str) or len(self.terms) == 1 and abs(c) == 1 else f"({atom})"
+            name = str(atom) if isinstance(atom, str) or (len(self.terms) == 1 and abs(c) == 1) else f"({atom})"
             sign = (" - " if c < 0 else " + ") if text else ("-" if c < 0 else "")
             text += sign + (name if abs(c) == 1 else f"{abs(c)}*{name}")
         if self.const:
