@@ -68,5 +68,11 @@ def operands(definition: Definition, axis: str | None) -> list[Load]:
 
 
 def needs_packing(definition: Definition, roles: Roles) -> list[Load]:
-    """Operands whose neighbours along n are not neighbours in memory: lanes cannot load them."""
-    return [load for load in operands(definition, roles.n) if lane_stride(load, roles.n or "") not in (0, 1)]
+    """Operands whose neighbours along n are not neighbours in memory, or are guarded one by one:
+    lanes cannot load them."""
+    n = roles.n or ""
+    return [
+        load
+        for load in operands(definition, roles.n)
+        if lane_stride(load, n) not in (0, 1) or any(n in bound.index.axes() for bound in load.guard)
+    ]

@@ -52,11 +52,13 @@ def reduction_plans(definition: Definition, device: Device, rules: AlignmentRule
     k = definition.of_role("reduce")[-1]
     rows = definition.of_role("spatial")[-1].extent if definition.of_role("spatial") else 1
     lanes = min(lanes_of(device, accumulator_dtype(definition)), _power_below(k.extent))
-    for threads in thread_counts(device, rules):
+    counts = thread_counts(device, rules)
+    for threads in counts:
         for vector in (1,) if lanes > 1 else (1, 2, 4):
             for chains in (1, 2, 4, 8) if lanes > 1 else (1, 2, 4):
+                least = threads == counts[0] and vector * chains == 1
                 for count in item_counts(device, rows)[:8] if threads == 1 else (1,):
-                    if threads * vector * lanes * chains <= 2 * k.extent or threads * vector * chains == 1:
+                    if threads * vector * lanes * chains <= 2 * k.extent or least:
                         yield ReductionPlan(count, 1, threads, vector, lanes, chains)
         for row_threads in (2, 4, 8, 16, 32):
             per_row = threads // row_threads
@@ -121,11 +123,13 @@ def row_plans(definition: Definition, device: Device, rules: AlignmentRules) -> 
     size = ITEMSIZE[accumulator_dtype(definition)]
     inner = device.layers[1].name
     single = block_layer(device) is None
-    for threads in thread_counts(device, rules):
+    counts = thread_counts(device, rules)
+    for threads in counts:
         for vector in (1,) if lanes > 1 else (1, 2, 4):
             for chains in (1, 2, 4) if single else (1,):
                 share = ceil_div(extent, threads * vector * lanes) * vector
-                if threads * vector * lanes * chains > 2 * extent and threads * vector * chains > 1:
+                least = threads == counts[0] and vector * chains == 1
+                if threads * vector * lanes * chains > 2 * extent and not least:
                     continue
                 kept = ["", inner] if single and extent * size <= _private_limit(device) else [""]
                 if not single and share <= 32:
@@ -208,14 +212,15 @@ def _thread_plans(
         for rows in (4, 8, 16):
             if device.execution_width > 1:
                 yield ElementwisePlan(tm=rows, tn=tile, pm=tile // rows, staged=staged)
-    for threads in thread_counts(device, rules):
+    counts = thread_counts(device, rules)
+    for threads in counts:
         for tn in {threads, min(threads, max(1, _power_below(n_extent))), min(threads, device.execution_width)}:
             tm = threads // tn
             if tm > 1 and (m is None or tm > 2 * m_extent):
                 continue
             for vector in (1,) if lanes > 1 else (1, 2, 4):
                 for un in (1, 2, 4):
-                    if tn * vector * un * lanes <= 2 * n_extent or tn * vector * un == 1:
+                    if tn * vector * un * lanes <= 2 * n_extent or (threads == counts[0] and vector * un == 1):
                         yield ElementwisePlan(tm=tm, tn=tn, un=un, vector=vector, lanes=lanes)
     if device.execution_width == 1:
         most = device.limits.threads_per_block
