@@ -30,7 +30,7 @@ from rollergen.tile.rules import (
 
 _TILES = (1, 2, 4, 8, 16)
 _THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-_STEPS = (4, 8, 16, 32)
+_STEPS = (8, 16, 32)
 _PANELS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -62,7 +62,7 @@ def _shaped(
     for plan in _structures(definition, roles, device, rules):
         drafts.extend(_draft(definition, roles, plan, device, rules, count))
     drafts.sort(key=lambda item: (item[0], repr(item[1])))
-    for _, plan in drafts[:count]:
+    for _, plan in drafts[: max(4, count // 2)]:
         for variant in _variants(definition, roles, plan, device, rules):
             yield candidate(name, (contraction_stage(definition, roles, variant, device, rules),), (), device)
 
@@ -86,8 +86,8 @@ def _structures(
     m_extent = definition.axis(roles.m).extent if roles.m else 1
     n_extent = definition.axis(roles.n or "").extent
     lanes = lanes if n_extent >= lanes else 1
-    for vm in (1, 2, 4) if roles.m else (1,):
-        for vn in (1, 2, 4) if lanes == 1 else (1,):
+    for vm in _vectors(m_extent) if roles.m else (1,):
+        for vn in _vectors(n_extent) if lanes == 1 else (1,):
             points = _points(m_extent, n_extent, vm, vn, lanes, device, rules, definition, roles)
             if len(points):
                 rm, rn, tm, tn, pm, pn = points.T
@@ -99,6 +99,11 @@ def _structures(
                         rm, rn, lanes, tm, tn, 1, 1, 1, 1, step, vm, vn, unroll=step, staged=staged, depth=1
                     )
                 )
+
+
+def _vectors(extent: int) -> tuple[int, ...]:
+    """Fragment widths worth trying: single elements and full vectors; pairs where the axis is short."""
+    return (1, 2, 4) if extent < 32 else (1, 4)
 
 
 def _first_step(definition: Definition, roles: Roles, device: Device) -> int:

@@ -1,0 +1,84 @@
+"""Reads JSON that nobody vouched for: bounded in size and depth, finite numbers, no key twice."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from rollergen.hal.errors import SpecError
+
+MOST_BYTES = 1_000_000
+DEEPEST = 8
+
+_TEXT_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]', re.DOTALL)
+_OPENS, _CLOSES = frozenset("[{"), frozenset("]}")
+
+
+def read_json(content: bytes, where: str) -> Any:
+    """The value of a JSON document; SpecError, which starts with `where`, for one that is not fit to be looked at."""
+    if len(content) > MOST_BYTES:
+        raise SpecError(f"{where}: the file has {len(content)} bytes; expected at most {MOST_BYTES}")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{where}: byte {error.start} is no UTF-8; expected a JSON text in UTF-8") from None
+    _refuse_depth(text, where)
+    try:
+        value = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, where))
+    except SpecError:
+        raise
+    except ValueError as error:
+        raise SpecError(f"{where}: not JSON: {str(error)[:200]}") from None
+    _refuse_non_finite(value, where, "")
+    return value
+
+
+def join(path: str, key: str | int) -> str:
+    """A JSON path, one step longer: ``memory_layers[1].banks``."""
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    return f"{path}.{key}" if path else key
+
+
+def shown(value: Any) -> str:
+    """A JSON value as an error shows it: short, however long it is."""
+    if isinstance(value, (dict, list)):
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _refuse_depth(text: str, where: str) -> None:
+    """Before parsing: the parser itself recurses."""
+    depth = 0
+    for match in _TEXT_OR_BRACKET.finditer(text):
+        first = match.group()[0]
+        if first in _OPENS:
+            depth += 1
+            if depth > DEEPEST:
+                line = text.count("\n", 0, match.start()) + 1
+                raise SpecError(f"{where}: line {line} nests deeper than {DEEPEST} levels")
+        elif first in _CLOSES:
+            depth -= 1
+
+
+def _object(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise SpecError(f"{where}: the key {shown(twice)} stands twice in one object")
+    return found
+
+
+def _refuse_non_finite(value: Any, where: str, path: str) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise SpecError(f"{where}: {path or 'the document'} is {value}; expected a finite number")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _refuse_non_finite(item, where, join(path, key))
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            _refuse_non_finite(item, where, join(path, number))

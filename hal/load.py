@@ -1,0 +1,257 @@
+"""Device specs: JSON to `Device` and back.  The format is described in schema.json.
+
+    >>> load_device("v100").units
+    80
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rollergen.hal.bounded_json import MOST_BYTES, join, read_json, shown
+from rollergen.hal.errors import SpecError
+from rollergen.hal.spec import Device, Instruction, Limits, MemoryLayer, Target, Tlb
+from rollergen.hal.spec_rules import refuse_contradictions
+from rollergen.hal.spec_schema import refuse_what_the_schema_refuses
+
+FORMAT = "rollergen.device.v1"
+TEMPLATE = "template"
+
+_Part = TypeVar("_Part")
+_LISTS: dict[str, tuple[str, type]] = {
+    "memory_layers": ("layers", MemoryLayer),
+    "instructions": ("instructions", Instruction),
+    "tlbs": ("tlbs", Tlb),
+}
+
+
+def device_names() -> tuple[str, ...]:
+    """Names of the built-in devices, sorted."""
+    found = (entry.name for entry in files("rollergen.devices").iterdir())
+    names = (name.removesuffix(".json") for name in found if name.endswith(".json"))
+    return tuple(sorted(name for name in names if name != TEMPLATE))
+
+
+def load_device(name_or_path: str | Path) -> Device:
+    """A built-in device by name, or the one of a file (a Path, or a string that ends in .json).
+
+    Raises SpecError: unknown name, unreadable file, or a spec that breaks the format or contradicts itself.
+    """
+    if isinstance(name_or_path, Path) or name_or_path.endswith(".json"):
+        path = Path(name_or_path)
+        return parse_device(_content(path), path.name)
+    return _built_in(name_or_path)
+
+
+def parse_device(content: bytes, where: str) -> Device:
+    """The device of a JSON text; `where` names it in errors."""
+    document = read_json(content, where)
+    refuse_what_the_schema_refuses(document, where)
+    figures = dict(_figures(document, ""))
+    _refuse_unknown_sources(document, figures, where)
+    device = _device(_plain(document), _provenance(document, figures))
+    refuse_contradictions(device, where)
+    return device
+
+
+def device_to_json(device: Device) -> dict[str, Any]:
+    """The document that loads as `device`: figures carry their kind and source; 0 where nothing is known is left out."""
+    origins = dict(device.provenance)
+    document: dict[str, Any] = {"format": FORMAT}
+    for name in ("name", "title", "units", "execution_width", "schedulers", "clock_mhz"):
+        document[name] = getattr(device, name)
+    for key, (field, _) in _LISTS.items():
+        document[key] = [_record(part) for part in getattr(device, field)]
+    document["limits"] = _record(device.limits)
+    document["launch_us"] = device.launch_us
+    document["targets"] = [{**_record(target), "dialect": dict(target.dialect)} for target in device.targets]
+    document["costs"] = dict(device.costs)
+    document = _annotated(document, "", origins)
+    if origins:
+        document["provenance"] = {path: {"kind": kind, "source": text} for path, (kind, text) in origins.items()}
+    return document
+
+
+def save_device(device: Device, path: str | Path) -> None:
+    """Writes a spec that loads as `device`, whole or not at all.
+
+    Raises SpecError for a device that the loader would refuse, OSError where the file cannot be written.
+    """
+    path = Path(path)
+    content = (_written(device_to_json(device)) + "\n").encode()
+    parse_device(content, path.name)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def device_hash(device: Device) -> str:
+    """SHA-256 of everything that a kernel or a prediction can depend on: all but title and provenance."""
+    document = _plain(device_to_json(device))
+    for key in ("title", "provenance"):
+        document.pop(key, None)
+    return hashlib.sha256(json.dumps(_as_floats(document), sort_keys=True).encode()).hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _built_in(name: str) -> Device:
+    names = device_names()
+    if name not in names:
+        near = get_close_matches(name, names, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise SpecError(f"{shown(name)} is no built-in device{hint}; expected one of {', '.join(names)}, or a .json file")
+    return parse_device(files("rollergen.devices").joinpath(f"{name}.json").read_bytes(), f"{name}.json")
+
+
+def _content(path: Path) -> bytes:
+    """The file, read no further than the first byte too many (it may be a device without end)."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}; expected a device spec or one of {', '.join(device_names())}") from None
+
+
+def _is_figure(node: Any) -> bool:
+    return isinstance(node, dict) and "value" in node and "kind" in node
+
+
+def _figures(node: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    if _is_figure(node):
+        yield path, node
+    elif isinstance(node, dict):
+        for key, item in node.items():
+            if path or key not in ("sources", "provenance"):
+                yield from _figures(item, join(path, key))
+    elif isinstance(node, list):
+        for number, item in enumerate(node):
+            yield from _figures(item, join(path, number))
+
+
+def _refuse_unknown_sources(document: dict[str, Any], figures: dict[str, dict[str, Any]], where: str) -> None:
+    """A file without sources states them in full at each figure."""
+    sources = document.get("sources")
+    if sources is None:
+        return
+    for path, figure in (*figures.items(), *document.get("provenance", {}).items()):
+        if figure["source"] not in sources:
+            near = get_close_matches(figure["source"], sources, n=1)
+            advice = f"did you mean {near[0]}?" if near else f"expected a key of sources: {', '.join(sources)}"
+            raise SpecError(f"{where}: {path}.source is {shown(figure['source'])}; {advice}")
+
+
+def _provenance(
+    document: dict[str, Any], figures: dict[str, dict[str, Any]]
+) -> tuple[tuple[str, tuple[str, str]], ...]:
+    sources = document.get("sources", {})
+    found = {}
+    for path, figure in (*figures.items(), *document.get("provenance", {}).items()):
+        text = sources.get(figure["source"], figure["source"])
+        found[path] = (figure["kind"], f"{text}; {figure['note']}" if "note" in figure else text)
+    return tuple(sorted(found.items()))
+
+
+def _plain(node: Any) -> Any:
+    """The document with every figure as its bare number."""
+    if _is_figure(node):
+        return node["value"]
+    if isinstance(node, dict):
+        return {key: _plain(item) for key, item in node.items()}
+    return [_plain(item) for item in node] if isinstance(node, list) else node
+
+
+def _device(document: dict[str, Any], provenance: tuple[tuple[str, tuple[str, str]], ...]) -> Device:
+    parts = {field: tuple(_part(kind, item) for item in document.get(key, [])) for key, (field, kind) in _LISTS.items()}
+    return Device(
+        name=document["name"],
+        title=document["title"],
+        units=int(document["units"]),
+        execution_width=int(document["execution_width"]),
+        schedulers=int(document["schedulers"]),
+        clock_mhz=float(document["clock_mhz"]),
+        limits=_part(Limits, document["limits"]),
+        launch_us=float(document["launch_us"]),
+        targets=tuple(_target(target) for target in document["targets"]),
+        costs=tuple((name, float(value)) for name, value in document.get("costs", {}).items()),
+        provenance=provenance,
+        **parts,
+    )
+
+
+def _part(kind: type[_Part], item: dict[str, Any]) -> _Part:
+    """JSON has one kind of number; the dataclass says which one is meant."""
+    convert: dict[Any, Any] = {"int": int, "float": float}
+    known = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{key: convert.get(known[key], _same)(value) for key, value in item.items()})
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _target(item: dict[str, Any]) -> Target:
+    return Target(item["language"], item.get("arch", ""), tuple(sorted(item.get("dialect", {}).items())))
+
+
+def _record(part: Any) -> dict[str, Any]:
+    """All fields of a part of the device."""
+    return {field.name: getattr(part, field.name) for field in fields(part)}
+
+
+_DEFAULTS = {
+    field.name: field.default for kind in (MemoryLayer, Target) for field in fields(kind) if field.default is not MISSING
+}
+
+
+def _annotated(node: Any, path: str, origins: dict[str, tuple[str, str]]) -> Any:
+    """`node` with kind and source beside each figure that has them; what is used is taken out of `origins`."""
+    if isinstance(node, dict):
+        items = ((key, item, join(path, key)) for key, item in node.items())
+        return {
+            key: _annotated(item, below, origins)
+            for key, item, below in items
+            if below in origins or not (path and _is_default(key, item))
+        }
+    if isinstance(node, list):
+        return [_annotated(item, join(path, number), origins) for number, item in enumerate(node)]
+    if path in origins and isinstance(node, (int, float)) and not isinstance(node, bool):
+        kind, source = origins.pop(path)
+        return {"value": node, "kind": kind, "source": source}
+    return node
+
+
+def _is_default(key: str, item: Any) -> bool:
+    return key in _DEFAULTS and item in (_DEFAULTS[key], {})
+
+
+def _as_floats(node: Any) -> Any:
+    """16 and 16.0 are the same figure."""
+    if isinstance(node, dict):
+        return {key: _as_floats(item) for key, item in node.items()}
+    if isinstance(node, list):
+        return [_as_floats(item) for item in node]
+    return float(node) if isinstance(node, int) and not isinstance(node, bool) else node
+
+
+def _written(node: Any, indent: int = 0) -> str:
+    """JSON with one figure a line."""
+    inside = isinstance(node, (dict, list)) and node and not _is_figure(node)
+    if not inside:
+        return json.dumps(node, ensure_ascii=False)
+    pad = "\n" + " " * (indent + 1)
+    if isinstance(node, dict):
+        items = [f"{json.dumps(key, ensure_ascii=False)}: {_written(item, indent + 1)}" for key, item in node.items()]
+        return "{" + pad + ("," + pad).join(items) + "\n" + " " * indent + "}"
+    return "[" + pad + ("," + pad).join(_written(item, indent + 1) for item in node) + "\n" + " " * indent + "]"

@@ -1,0 +1,102 @@
+"""What a well-formed spec may still get wrong: figures that contradict each other.  One function a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rollergen.hal.errors import SpecError
+from rollergen.hal.spec import Device
+
+_REACH = {"thread": 0, "unit": 1, "device": 2}
+
+
+def refuse_contradictions(device: Device, where: str) -> None:
+    """SpecError for the first rule that the device breaks; the message starts with `where` and a JSON path."""
+    for rule in RULES:
+        for finding in rule(device):
+            raise SpecError(f"{where}: {finding}")
+
+
+def names_are_distinct(device: Device) -> Iterator[str]:
+    for key, named in (("memory_layers", device.layers), ("instructions", device.instructions)):
+        names = [item.name for item in named]
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                yield f'{key}[{number}].name is "{name}", as is {key}[{names.index(name)}].name; expected distinct names'
+
+
+def layers_run_from_registers_outward(device: Device) -> Iterator[str]:
+    first, last = device.layers[0], device.layers[-1]
+    if first.name != "registers" or first.scope != "thread" or not first.managed:
+        yield f'memory_layers[0] is "{first.name}"; expected registers, managed, of scope thread'
+    for number in range(1, len(device.layers)):
+        inner, outer = device.layers[number - 1].scope, device.layers[number].scope
+        if _REACH[outer] < _REACH[inner]:
+            yield f'memory_layers[{number}].scope is "{outer}"; expected "{inner}" or wider, as the layer before has'
+    if last.scope != "device" or not last.managed:
+        yield f'memory_layers[{len(device.layers) - 1}] is "{last.name}"; expected a managed backing store of scope device'
+
+
+def layers_have_a_rate(device: Device) -> Iterator[str]:
+    """Registers feed the arithmetic at its own rate."""
+    for number, layer in enumerate(device.layers):
+        if number and not (layer.bytes_per_clock or layer.bandwidth_gb_s):
+            yield f"memory_layers[{number}].bytes_per_clock is 0, as is bandwidth_gb_s; expected one of them above 0"
+
+
+def pairs_are_whole(device: Device) -> Iterator[str]:
+    for number, layer in enumerate(device.layers):
+        for one, other in (("banks", "bank_bytes"), ("sets", "ways")):
+            for given, absent in ((one, other), (other, one)):
+                if getattr(layer, given) and not getattr(layer, absent):
+                    yield f"memory_layers[{number}].{absent} is missing; expected it beside {given}"
+
+
+def sets_and_ways_make_the_capacity(device: Device) -> Iterator[str]:
+    for number, layer in enumerate(device.layers):
+        product = layer.sets * layer.ways * layer.transaction_bytes
+        if product and product != layer.capacity_bytes:
+            yield (
+                f"memory_layers[{number}].capacity_bytes is {layer.capacity_bytes}; expected {product}: "
+                f"{layer.sets} sets x {layer.ways} ways x {layer.transaction_bytes} bytes"
+            )
+
+
+def reserved_memory_leaves_some(device: Device) -> Iterator[str]:
+    for number, layer in enumerate(device.layers):
+        if layer.reserved_bytes >= layer.capacity_bytes:
+            yield f"memory_layers[{number}].reserved_bytes is {layer.reserved_bytes}; expected less than the capacity"
+
+
+def nothing_beats_its_nominal_bandwidth(device: Device) -> Iterator[str]:
+    for number, layer in enumerate(device.layers):
+        nominal = layer.bandwidth_nominal_gb_s
+        if nominal and layer.bandwidth_gb_s > nominal:
+            yield f"memory_layers[{number}].bandwidth_gb_s is {layer.bandwidth_gb_s}; expected at most the nominal {nominal}"
+
+
+def a_block_fits_a_unit(device: Device) -> Iterator[str]:
+    limits = device.limits
+    for part, whole in (("threads_per_block", "threads_per_unit"), ("registers_per_thread", "registers_per_unit")):
+        if getattr(limits, part) > getattr(limits, whole):
+            yield f"limits.{part} is {getattr(limits, part)}; expected at most {whole}, {getattr(limits, whole)}"
+
+
+def survival_falls_with_fill(device: Device) -> Iterator[str]:
+    costs = dict(device.costs)
+    below, above = costs.get("keep_below", 0.0), costs.get("keep_above", float("inf"))
+    if below > above:
+        yield f"costs.keep_below is {below}; expected at most keep_above, {above}"
+
+
+RULES: tuple[Callable[[Device], Iterator[str]], ...] = (
+    names_are_distinct,
+    layers_run_from_registers_outward,
+    layers_have_a_rate,
+    pairs_are_whole,
+    sets_and_ways_make_the_capacity,
+    reserved_memory_leaves_some,
+    nothing_beats_its_nominal_bandwidth,
+    a_block_fits_a_unit,
+    survival_falls_with_fill,
+)

@@ -1,0 +1,105 @@
+"""Holds a document against schema.json and retells the first finding in one line: path, value, what was expected.
+
+The schema's own ``title`` is the text after "expected".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib.resources import files
+from itertools import islice
+from typing import Any
+
+from rollergen.hal.bounded_json import join, shown
+from rollergen.hal.errors import SpecError
+
+_LOOKED_AT = 100
+"""Findings compared for the best one: a hostile file may have a hundred thousand."""
+
+
+@lru_cache(maxsize=1)
+def schema() -> Mapping[str, Any]:
+    """The format of a device spec as published, with its references."""
+    return json.loads(files("rollergen.hal").joinpath("schema.json").read_text("utf-8"))
+
+
+def refuse_what_the_schema_refuses(document: Any, where: str) -> None:
+    """SpecError with the JSON path of the first finding; misspelt keys first, for they also look like missing ones."""
+    found = list(islice(_validator().iter_errors(document), _LOOKED_AT))
+    if found:
+        error = min(found, key=lambda e: (e.validator != "additionalProperties", e.validator == "required", _place(e)))
+        raise SpecError(f"{where}: {_retold(error)}")
+
+
+@lru_cache(maxsize=1)
+def _validator() -> Any:
+    from jsonschema import Draft202012Validator
+
+    whole = schema()
+    return Draft202012Validator(_inlined(whole, whole["$defs"]))
+
+
+def _inlined(node: Any, definitions: Mapping[str, Any]) -> Any:
+    """The schema with every reference replaced by what it names: following them takes most of a validation."""
+    if isinstance(node, list):
+        return [_inlined(item, definitions) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        named = _inlined(definitions[node["$ref"].removeprefix("#/$defs/")], definitions)
+        return {**named, **{k: v for k, v in node.items() if k != "$ref"}}
+    return {key: _inlined(item, definitions) for key, item in node.items() if key != "$defs"}
+
+
+def _place(error: Any) -> tuple[tuple[int, str | int], ...]:
+    return tuple((isinstance(step, str), step) for step in error.absolute_path)
+
+
+def _path(steps: Iterable[str | int]) -> str:
+    """A figure's path, whether the figure stands alone or with its provenance."""
+    path = ""
+    for step in steps:
+        path = join(path, step)
+    return path.removesuffix(".value")
+
+
+def _retold(error: Any) -> str:
+    path = _path(error.absolute_path)
+    if error.validator == "additionalProperties":
+        return _unknown_key(error, path)
+    if error.validator == "required":
+        missing = next(key for key in error.validator_value if key not in error.instance)
+        return f"{join(path, missing)} is missing; expected {_title(error.schema['properties'].get(missing, {}))}"
+    return f"{path or 'the document'} is {shown(error.instance)}; expected {_expected(error)}"
+
+
+def _unknown_key(error: Any, path: str) -> str:
+    known = sorted(error.schema["properties"])
+    unknown = next(key for key in error.instance if key not in error.schema["properties"])
+    near = get_close_matches(unknown, known, n=1)
+    advice = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
+    return f"{join(path, shown(unknown)[1:-1])} is no key of this format; {advice}"
+
+
+def _expected(error: Any) -> str:
+    if error.validator == "enum":
+        return "one of " + ", ".join(shown(value) for value in error.validator_value)
+    if error.validator == "const":
+        return shown(error.validator_value)
+    bounds = {"maximum": "at most {}", "maxItems": "at most {} items", "maxLength": "at most {} characters"}
+    if error.validator in bounds:
+        return bounds[error.validator].format(error.validator_value)
+    return _title(error.schema)
+
+
+def _title(node: Mapping[str, Any]) -> str:
+    if "title" in node:
+        return str(node["title"])
+    if "else" in node:
+        return _title(node["else"])
+    if "enum" in node:
+        return "one of " + ", ".join(shown(value) for value in node["enum"])
+    return shown(node["const"]) if "const" in node else str(node.get("type", "a value"))
