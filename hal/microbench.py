@@ -67,7 +67,7 @@ def aligned_zeros(count: int, dtype: type) -> np.ndarray:
     """Zeros that start at a multiple of 64 bytes, so that no vector straddles two cache lines, in pages
     of their own (fresh zero pages would all be the same physical one, and read from a cache)."""
     size = np.dtype(dtype).itemsize
-    raw = np.zeros(count + 64 // size, dtype)
+    raw: np.ndarray = np.zeros(count + 64 // size, dtype)
     start = (-raw.ctypes.data % 64) // size
     raw.fill(0)
     return raw[start : start + count]
@@ -93,7 +93,7 @@ def peak_gflop_s(runtime: OpenCLRuntime, candidates: tuple[Dialect, ...]) -> dic
         text += "".join(_peak_kernel(f"{name}_{chains}", dialect, chains) for chains in _CHAINS)
     module = runtime.compile(text)
     out, values = np.zeros(64, np.float32), np.array([0.5, 1.0], np.float32)
-    found = {}
+    found: dict[Dialect, Figure] = {}
     for dialect, name in names.items():
         for chains in _CHAINS:
             run = _runner(runtime, module.kernel(f"{name}_{chains}"), [out, values], 1)

@@ -1,0 +1,133 @@
+"""What construction promises: aligned, ranked, diverse, deterministic candidates for every definition."""
+
+from dataclasses import replace
+from math import prod
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rollergen as rg
+from rollergen.construct import construct
+from rollergen.construct.candidate import best
+from rollergen.construct.choose import definition_candidates
+from rollergen.construct.scale_up import reuse_score, saturated, scale_up
+from rollergen.errors import DoesNotFitError
+from rollergen.expr.canonical import canonicalize
+from rollergen.options import BuildOptions
+from rollergen.program.check import check
+from rollergen.program.plan import Roles
+from rollergen.tile.rules import AlignmentRules
+from tests.program.hand_devices import AVX512, TURING
+from tests.programs import matmul_definition
+
+DEVICES = [AVX512, TURING]
+
+
+def matmul(m, n, k):
+    return canonicalize(rg.ops.matmul(rg.tensor("A", (m, k)), rg.tensor("B", (k, n))))
+
+
+OPERATORS = {
+    "matmul": matmul(100, 72, 90),
+    "batch": canonicalize(rg.ops.batch_matmul(rg.tensor("A", (3, 17, 20)), rg.tensor("B", (3, 20, 31)))),
+    "convolution": canonicalize(rg.ops.conv2d(rg.tensor("X", (2, 6, 15, 13)), rg.tensor("W", (8, 6, 3, 3)), padding=1)),
+    "strided": canonicalize(rg.ops.conv2d(rg.tensor("X", (1, 3, 20, 21)), rg.tensor("W", (8, 3, 7, 7)), stride=2, padding=3)),
+    "sum of rows": canonicalize(rg.ops.sum(rg.tensor("X", (50, 70)), axis=1)),
+    "sum of columns": canonicalize(rg.ops.sum(rg.tensor("X", (50, 70)), axis=0)),
+    "scalar": canonicalize(rg.ops.sum(rg.tensor("X", (50, 70)), axis=(0, 1))),
+    "softmax": canonicalize(rg.ops.softmax(rg.tensor("X", (50, 70)), axis=-1)),
+    "transpose": canonicalize(rg.ops.transpose(rg.tensor("X", (50, 70)), (1, 0))),
+    "relu": canonicalize(rg.ops.relu(rg.tensor("X", (3, 5, 7)))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_every_operator_has_valid_programs_in_rising_order_of_predicted_time(name, device):
+    ranked = construct(OPERATORS[name], device)
+    assert 1 <= len(ranked) <= 10
+    assert [one.seconds for one in ranked] == sorted(one.seconds for one in ranked)
+    for one in ranked:
+        check(one.program, device)
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
+def test_at_most_two_candidates_share_form_tile_split_and_depth(device):
+    for graph in OPERATORS.values():
+        for definition in graph.definitions:
+            keys = [one.key for one in definition_candidates(definition, device, AlignmentRules(), 10)]
+            assert max(keys.count(key) for key in keys) <= 2
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
+def test_construction_is_deterministic(device):
+    graph = OPERATORS["convolution"]
+    first = construct(graph, device)
+    definition_candidates.cache_clear()
+    assert construct(graph, device) == first
+
+
+@given(m=st.integers(1, 300), n=st.integers(1, 300), k=st.integers(1, 300))
+@settings(max_examples=15, deadline=None)
+def test_threads_come_in_whole_warps_unless_the_rule_is_off(m, n, k):
+    for one in construct(matmul(m, n, k), TURING, top_k=4):
+        assert all(stage.threads % TURING.execution_width == 0 for stage in one.program.stages)
+
+
+def test_switching_the_execution_rule_off_admits_other_blocks():
+    graph = matmul(24, 24, 64)
+    options = BuildOptions(alignment=AlignmentRules(execution_unit=False))
+    threads = {stage.threads for one in construct(graph, TURING, options, 10) for stage in one.program.stages}
+    assert any(count % TURING.execution_width for count in threads)
+
+
+def test_a_unit_limit_changes_what_is_constructed():
+    graph = matmul(512, 512, 512)
+    few = construct(graph, TURING, BuildOptions(max_units=1), 1)[0]
+    many = construct(graph, TURING, BuildOptions(), 1)[0]
+    assert few.seconds > 5 * many.seconds
+
+
+def test_a_device_without_a_backing_store_says_how_many_bytes_are_missing():
+    small = replace(TURING, layers=(*TURING.layers[:-1], replace(TURING.layers[-1], capacity_bytes=10_000)))
+    needed = 4 * (100 * 90 + 90 * 72 + 100 * 72)
+    with pytest.raises(DoesNotFitError, match=str(needed - 10_000)):
+        construct(OPERATORS["matmul"], small)
+
+
+def test_the_best_candidates_leave_out_what_does_not_fit():
+    definition = OPERATORS["matmul"].definitions[0]
+    candidates = definition_candidates(definition, TURING, AlignmentRules(), 4)
+    broken = [replace(one, seconds=float("inf")) for one in candidates]
+    assert best([*broken, candidates[-1]], 10) == [candidates[-1]]
+
+
+ROLES = Roles("j", "i", (), "k", ())
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
+def test_scale_up_grows_until_the_next_layer_feeds_the_arithmetic(device):
+    definition = matmul_definition(1024, 1024, 1024)
+    growth = scale_up(definition, ROLES, device, AlignmentRules())
+    for (_, small), (_, large) in zip(growth.layers, growth.layers[1:], strict=False):
+        assert all(large[axis] >= small[axis] for axis in ("i", "j", "k"))
+    assert growth.steps
+    name, tile = growth.layers[0]
+    assert name == "registers" and prod(tile.as_dict().values()) > AVX512.execution_width
+
+
+@given(i=st.integers(1, 64), j=st.integers(1, 64))
+def test_reuse_grows_most_along_the_shorter_side(i, j):
+    definition = matmul_definition(4096, 4096, 4096)
+    tile = {"i": i, "j": j, "k": 1}
+    along_i, along_j = (reuse_score(definition, tile, axis, 2 * tile[axis]) for axis in ("i", "j"))
+    if i != j:
+        assert (along_i > along_j) == (i < j)
+
+
+def test_a_tile_that_its_layer_feeds_is_saturated_and_a_single_element_is_not():
+    definition = matmul_definition(1024, 1024, 1024)
+    l1 = AVX512.layer("l1")
+    assert not saturated(definition, {"i": 1, "j": 16, "k": 1}, AVX512, l1)
+    assert saturated(definition, {"i": 16, "j": 64, "k": 1}, AVX512, l1)
