@@ -64,7 +64,7 @@ def parse_device(content: bytes, where: str) -> Device:
 
 
 def device_to_json(device: Device) -> dict[str, Any]:
-    """The document that loads as `device`: figures carry their kind and source; 0 where nothing is known is left out."""
+    """The document that loads as `device`: figures carry kind and source; what a layer does not have is left out."""
     origins = dict(device.provenance)
     document: dict[str, Any] = {"format": FORMAT}
     for name in ("name", "title", "units", "execution_width", "schedulers", "clock_mhz"):
@@ -111,7 +111,8 @@ def _built_in(name: str) -> Device:
     if name not in names:
         near = get_close_matches(name, names, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        raise SpecError(f"{shown(name)} is no built-in device{hint}; expected one of {', '.join(names)}, or a .json file")
+        known = ", ".join(names)
+        raise SpecError(f"{shown(name)} is no built-in device{hint}; expected one of {known}, or a .json file")
     return parse_device(files("rollergen.devices").joinpath(f"{name}.json").read_bytes(), f"{name}.json")
 
 
@@ -121,7 +122,8 @@ def _content(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}; expected a device spec or one of {', '.join(device_names())}") from None
+        names = ", ".join(device_names())
+        raise SpecError(f"{path}: cannot be read: {error.strerror}; expected a spec, or one of {names}") from None
 
 
 def _is_figure(node: Any) -> bool:
@@ -173,7 +175,9 @@ def _plain(node: Any) -> Any:
 
 
 def _device(document: dict[str, Any], provenance: tuple[tuple[str, tuple[str, str]], ...]) -> Device:
-    parts = {field: tuple(_part(kind, item) for item in document.get(key, [])) for key, (field, kind) in _LISTS.items()}
+    parts: dict[str, Any] = {
+        field: tuple(_part(kind, item) for item in document.get(key, [])) for key, (field, kind) in _LISTS.items()
+    }
     return Device(
         name=document["name"],
         title=document["title"],
@@ -210,9 +214,8 @@ def _record(part: Any) -> dict[str, Any]:
     return {field.name: getattr(part, field.name) for field in fields(part)}
 
 
-_DEFAULTS = {
-    field.name: field.default for kind in (MemoryLayer, Target) for field in fields(kind) if field.default is not MISSING
-}
+_OPTIONAL = (*fields(MemoryLayer), *fields(Target))
+_DEFAULTS = {field.name: field.default for field in _OPTIONAL if field.default is not MISSING}
 
 
 def _annotated(node: Any, path: str, origins: dict[str, tuple[str, str]]) -> Any:

@@ -22,11 +22,12 @@ def names_are_distinct(device: Device) -> Iterator[str]:
         names = [item.name for item in named]
         for number, name in enumerate(names):
             if name in names[:number]:
-                yield f'{key}[{number}].name is "{name}", as is {key}[{names.index(name)}].name; expected distinct names'
+                first = f"{key}[{names.index(name)}]"
+                yield f'{key}[{number}].name is "{name}", as that of {first}; expected distinct names'
 
 
 def layers_run_from_registers_outward(device: Device) -> Iterator[str]:
-    first, last = device.layers[0], device.layers[-1]
+    first, last, end = device.layers[0], device.layers[-1], len(device.layers) - 1
     if first.name != "registers" or first.scope != "thread" or not first.managed:
         yield f'memory_layers[0] is "{first.name}"; expected registers, managed, of scope thread'
     for number in range(1, len(device.layers)):
@@ -34,7 +35,7 @@ def layers_run_from_registers_outward(device: Device) -> Iterator[str]:
         if _REACH[outer] < _REACH[inner]:
             yield f'memory_layers[{number}].scope is "{outer}"; expected "{inner}" or wider, as the layer before has'
     if last.scope != "device" or not last.managed:
-        yield f'memory_layers[{len(device.layers) - 1}] is "{last.name}"; expected a managed backing store of scope device'
+        yield f'memory_layers[{end}] is "{last.name}"; expected a managed backing store of scope device'
 
 
 def layers_have_a_rate(device: Device) -> Iterator[str]:
@@ -70,9 +71,9 @@ def reserved_memory_leaves_some(device: Device) -> Iterator[str]:
 
 def nothing_beats_its_nominal_bandwidth(device: Device) -> Iterator[str]:
     for number, layer in enumerate(device.layers):
-        nominal = layer.bandwidth_nominal_gb_s
-        if nominal and layer.bandwidth_gb_s > nominal:
-            yield f"memory_layers[{number}].bandwidth_gb_s is {layer.bandwidth_gb_s}; expected at most the nominal {nominal}"
+        achieved, nominal = layer.bandwidth_gb_s, layer.bandwidth_nominal_gb_s
+        if nominal and achieved > nominal:
+            yield f"memory_layers[{number}].bandwidth_gb_s is {achieved}; expected at most the nominal {nominal}"
 
 
 def a_block_fits_a_unit(device: Device) -> Iterator[str]:
