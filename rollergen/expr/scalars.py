@@ -57,6 +57,12 @@ class Expr:
     def __repr__(self) -> str:
         return f"<{self.dtype} expression {show(self.value)}>"
 
+    def _sympy_(self) -> Any:
+        """A condition on indices as SymPy's (for ``sympy.And`` and the like)."""
+        from rollergen.expr.sympy_forms import condition_to_sympy
+
+        return condition_to_sympy(self.value)
+
     def __add__(self, other: Any) -> Expr:
         return binary("add", self, other)
 

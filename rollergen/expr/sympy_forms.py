@@ -11,9 +11,11 @@ from typing import Any
 import sympy
 
 from rollergen.errors import ExpressionError, NonAffineIndexError
+from rollergen.expr.guards import index_side
 from rollergen.expr.index import FloorDiv, Index
 from rollergen.expr.scalars import Expr, binary, literal
 from rollergen.expr.slots import IndexExpr
+from rollergen.expr.values import Binary, Unary, Value
 
 _RELATIONS: dict[type, str] = {
     sympy.StrictLessThan: "lt",
@@ -42,6 +44,23 @@ def to_sympy(index: Index) -> sympy.Expr:
             term = sympy.Mod(to_sympy(atom.index), atom.divisor)
         total += coefficient * term
     return total
+
+
+def condition_to_sympy(value: Value) -> sympy.Basic:
+    """A condition on indices as a SymPy relation or logic; SympifyError for any other value."""
+    index = index_side(value)
+    if index is not None:
+        return to_sympy(index)
+    match value:
+        case Binary(op="and" | "or" as op, a=a, b=b):
+            combine = sympy.And if op == "and" else sympy.Or
+            return combine(condition_to_sympy(a), condition_to_sympy(b))
+        case Unary(op="not", x=x):
+            return sympy.Not(condition_to_sympy(x))
+        case Binary(op=op, a=a, b=b) if op in _RELATIONS.values():
+            relation = next(kind for kind, name in _RELATIONS.items() if name == op)
+            return relation(condition_to_sympy(a), condition_to_sympy(b))
+    raise sympy.SympifyError(value)
 
 
 def index_form(form: sympy.Expr) -> Index:

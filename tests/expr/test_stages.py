@@ -1,0 +1,324 @@
+"""How expressions are cut into stages, and which axes these keep."""
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.expr.canonical import canonicalize, implicit_gemm
+from rollergen.expr.show import show
+from rollergen.expr.stages import cut
+from rollergen.expr.values import Load, walk
+from tests.expr.graphs import run
+from tests.expr.test_canonical import agree, axes, small_integers
+
+
+def tensors(**shapes):
+    return [rg.tensor(name, shape) for name, shape in shapes.items()]
+
+
+def layer_norm(x):
+    mean = rg.ops.mean(x, axis=-1, keepdims=True)
+    centred = rg.compute(x.shape, lambda i, j: x[i, j] - mean[i, 0])
+    variance = rg.ops.mean(rg.ops.mul(centred, centred), axis=-1, keepdims=True)
+    return rg.compute(x.shape, lambda i, j: centred[i, j] * rg.rsqrt(variance[i, 0] + 1e-5), name="norm")
+
+
+def test_matmul_bias_relu_is_one_stage_with_an_epilogue():
+    a, b, c = tensors(A=(6, 4), B=(4, 5), c=(5,))
+    graph = agree(rg.ops.relu(rg.ops.bias_add(rg.ops.matmul(a, b), c)), *map(small_integers, [(6, 4), (4, 5), (5,)]))
+    (definition,) = graph.definitions
+    assert show(definition.reductions[0].bodies[0]) == "A[i0, k]*B[k, i1]"
+    assert show(definition.result) == "maximum(r + c[i1], 0.0)"
+    assert graph.cuts == () and graph.temporaries == ()
+
+
+def test_elementwise_producers_and_views_are_inlined_into_a_contraction():
+    x, b = tensors(x=(4, 6), B=(4, 5))
+    graph = agree(rg.ops.matmul(rg.ops.transpose(rg.ops.exp(x)), b), small_integers((4, 6)), small_integers((4, 5)))
+    assert show(graph.definitions[0].reductions[0].bodies[0]) == "exp(x[k, i])*B[k, j]"
+
+
+def test_softmax_is_one_stage_with_a_resident_row():
+    graph = agree(rg.ops.softmax(*tensors(x=(4, 7))), small_integers((4, 7)))
+    (definition,) = graph.definitions
+    assert axes(graph) == [("i0", 4, "spatial"), ("i1", 7, "row")]
+    assert [(r.combiner.name, r.axes, show(r.bodies[0])) for r in definition.reductions] == [
+        ("max", ("i1",), "x[i0, i1]"),
+        ("sum", ("i1",), "exp(x[i0, i1] - r0)"),
+    ]
+    assert show(definition.result) == "exp(x[i0, i1] - r0)/r1"
+
+
+def test_softmax_written_as_one_expression_has_the_same_stage():
+    (x,) = tensors(x=(4, 7))
+    k, n = rg.reduce_axis("k", 7), rg.reduce_axis("n", 7)
+
+    def element(i0, i1):
+        largest = rg.max(x[i0, k], axis=k)
+        return rg.exp(x[i0, i1] - largest) / rg.sum(rg.exp(x[i0, n] - largest), axis=n)
+
+    direct = canonicalize(rg.compute((4, 7), element))
+    assert direct.definitions == canonicalize(rg.ops.softmax(x)).definitions
+
+
+def test_layer_norm_is_one_stage_with_a_resident_row():
+    graph = agree(layer_norm(*tensors(x=(4, 7))), small_integers((4, 7)))
+    assert [r.combiner.name for r in graph.definitions[0].reductions] == ["sum", "sum"]
+
+
+def test_a_row_over_several_last_axes_is_one_row_axis():
+    (x,) = tensors(x=(4, 3, 5))
+    largest = rg.ops.max(x, axis=(1, 2), keepdims=True)
+    graph = agree(rg.compute(x.shape, lambda i, j, k: x[i, j, k] - largest[i, 0, 0]), small_integers((4, 3, 5)))
+    assert axes(graph) == [("i", 4, "spatial"), ("j", 15, "row")]
+
+
+def test_rows_beyond_the_limit_are_cut_and_the_cut_says_so():
+    graph = agree(rg.ops.softmax(*tensors(x=(4, 7)), name="y"), small_integers((4, 7)), row_limit_elements=6)
+    assert [d.output.name for d in graph.definitions] == ["t", "t_1", "y"]
+    assert all(axis.role != "row" for d in graph.definitions for axis in d.axes)
+    assert graph.cuts[0] == "t is materialised for y: rows of 7 elements exceed the limit of 6 for residence"
+
+
+def test_softmax_over_another_axis_reads_its_input_in_three_stages():
+    graph = agree(rg.ops.softmax(*tensors(x=(4, 7)), axis=0), small_integers((4, 7)))
+    assert [[r.combiner.name for r in d.reductions] for d in graph.definitions] == [["max"], ["sum"], []]
+
+
+def test_a_reduction_read_by_a_reduction_is_materialised():
+    a, b, c = tensors(A=(6, 4), B=(4, 5), C=(5, 3))
+    inner = rg.ops.matmul(a, b, name="AB")
+    graph = agree(rg.ops.matmul(rg.ops.relu(inner), c), *map(small_integers, [(6, 4), (4, 5), (5, 3)]))
+    assert [b.name for b in graph.temporaries] == ["t"]  # relu is AB's epilogue
+    assert show(graph.definitions[0].result) == "maximum(r, 0.0)"
+    assert graph.cuts == ("t is materialised for out: a reduction reads it",)
+
+
+def test_softmax_of_a_matmul_is_two_stages():
+    a, b = tensors(A=(6, 4), B=(4, 5))
+    graph = agree(rg.ops.softmax(rg.ops.matmul(a, b)), small_integers((6, 4)), small_integers((4, 5)))
+    assert [len(d.reductions) for d in graph.definitions] == [1, 2]
+
+
+def test_a_normalised_row_is_stored_before_a_matmul_reuses_it():
+    x, w = tensors(x=(4, 7), W=(7, 3))
+    graph = agree(rg.ops.matmul(layer_norm(x), w), small_integers((4, 7)), small_integers((7, 3)))
+    assert [d.output.name for d in graph.definitions] == ["norm", "out"]
+
+
+def test_a_reduction_that_two_outputs_read_is_computed_once():
+    a, b = tensors(A=(6, 4), B=(4, 5))
+    product = rg.ops.matmul(a, b, name="C")
+    outputs = [rg.ops.relu(product, name="R"), rg.ops.exp(product, name="E")]
+    graph = canonicalize(outputs)
+    assert [d.output.name for d in graph.definitions] == ["C", "R", "E"]
+    arrays = small_integers((6, 4)), small_integers((4, 5))
+    for name, found in run(graph, arrays).items():
+        np.testing.assert_allclose(found, outputs["RE".index(name)].evaluate(*arrays))
+
+
+def test_an_output_that_another_output_reads_is_read_from_memory():
+    a, b = tensors(A=(6, 4), B=(4, 5))
+    product = rg.ops.matmul(a, b, name="C")
+    graph = canonicalize([product, rg.ops.relu(product, name="R")])
+    assert (graph.temporaries, graph.cuts) == ((), ())
+    (load,) = graph.definitions[1].loads()
+    assert load.buffer.name == "C" and load.buffer.kind == "output"
+
+
+def test_two_reductions_of_one_result_are_two_stages():
+    x, k, n = *tensors(x=(4, 7)), rg.reduce_axis("k", 7), rg.reduce_axis("n", 7)
+    both = rg.compute((4,), lambda i: rg.max(x[i, k], axis=k) + rg.sum(x[i, n], axis=n), name="y")
+    graph = agree(both, small_integers((4, 7)))
+    assert [d.output.name for d in graph.definitions] == ["y_sum", "y"]
+
+
+def test_equal_reductions_under_other_names_are_one():
+    (x,) = tensors(x=(4, 7))
+    graph = agree(rg.ops.mul(rg.ops.sum(x, axis=1), rg.ops.sum(x, axis=1)), small_integers((4, 7)))
+    assert show(graph.definitions[0].result) == "r*r"
+
+
+def test_components_of_one_tuple_reduction_share_it():
+    x, k = *tensors(x=(4, 7)), rg.reduce_axis("k", 7)
+    both = lambda i: rg.reduce(lambda a, b: (a[0] + b[0], a[1] + b[1]), (0, 0), (x[i, k], x[i, k] * x[i, k]), k)
+    graph = agree(rg.compute((4,), lambda i: both(i)[1] - both(i)[0]), small_integers((4, 7)))
+    assert show(graph.definitions[0].result) == "r.1 - r"
+
+
+def test_a_reduction_read_twice_along_an_axis_is_not_recomputed():
+    (x,) = tensors(x=(4, 7))
+    total = rg.ops.sum(x, axis=1)
+    graph = agree(rg.compute((8,), lambda i: total[i // 2]), small_integers((4, 7)))
+    assert graph.cuts == ("t is materialised for out: its elements are used several times each",)
+
+
+def test_a_padded_view_of_a_producer_becomes_a_guarded_load():
+    (x,) = tensors(x=(5,))
+    rectified = rg.ops.relu(x)
+    graph = agree(rg.compute((7,), lambda i: rg.select((i >= 1) & (i < 6), rectified[i - 1], 0)), small_integers((5,)))
+    (load,) = graph.definitions[0].loads()
+    assert [str(bound) for bound in load.guard] == ["0 <= i - 1 < 5"] and load.fill == 0
+    assert show(graph.definitions[0].result) == "maximum((x[i - 1] if 0 <= i - 1 < 5 else 0.0), 0.0)"
+
+
+def test_a_fill_that_the_producer_would_change_keeps_its_select():
+    (x,) = tensors(x=(5,))
+    powers = rg.ops.exp(x)
+    graph = agree(rg.compute((7,), lambda i: rg.select((i >= 1) & (i < 6), powers[i - 1], 0)), small_integers((5,)))
+    assert show(graph.definitions[0].result).startswith("select(")
+
+
+def test_a_condition_of_another_form_leaves_the_load_guarded_by_its_own_range():
+    (x,) = tensors(x=(5,))
+    graph = agree(rg.compute((7,), lambda i: rg.select((i < 1) | (i >= 6), 2.0, x[i - 1]) * 3), small_integers((5,)))
+    assert len(graph.definitions[0].loads()[0].guard) == 1
+
+
+def test_a_chain_too_large_to_inline_is_cut():
+    (x,) = tensors(x=(4,))
+    t = x
+    for _ in range(14):
+        t = rg.ops.mul(t, t)
+    graph = canonicalize(t)
+    assert len(graph.definitions) > 1 and "32767 operations" in graph.cuts[0]
+    (found,) = run(graph, [np.array([0.0, 1.0, -1.0, 1.0])]).values()
+    assert found.tolist() == [0, 1, 1, 1]
+
+
+def test_inputs_go_in_order_of_first_appearance_or_as_told():
+    a, b = tensors(A=(6, 4), B=(4, 5))
+    assert [t.name for t in canonicalize(rg.ops.matmul(a, b)).inputs] == ["A", "B"]
+    assert [t.name for t in canonicalize(rg.ops.matmul(a, b), inputs=[b, a]).inputs] == ["B", "A"]
+
+
+def test_temporaries_get_names_of_their_own():
+    a, b, c = tensors(t=(6, 4), out=(4, 5), out_1=(5, 3))
+    graph = canonicalize(rg.ops.matmul(rg.ops.matmul(a, b), c))
+    assert [b.name for b in (*graph.outputs, *graph.temporaries)] == ["out_2", "t_1"]
+
+
+def test_constant_inputs_stay_constant():
+    a, b = rg.tensor("A", (6, 4)), rg.tensor("B", (4, 5), constant=True)
+    assert [t.constant for t in canonicalize(rg.ops.matmul(a, b)).inputs] == [False, True]
+
+
+def test_narrow_operands_are_widened_and_the_result_narrowed():
+    a, b = rg.tensor("A", (6, 4), "float16"), rg.tensor("B", (4, 5), "float16")
+    (definition,) = canonicalize(rg.ops.matmul(a, b)).definitions
+    assert show(definition.reductions[0].bodies[0]) == "float32(A[i, k])*float32(B[k, j])"
+    assert show(definition.result) == "float16(r)" and definition.output.dtype == "float16"
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: rg.ops.relu(*tensors(x=(4, 5, 6))), [120]),
+        (lambda: rg.ops.add(*tensors(a=(4, 5, 6), b=(5, 6))), [4, 30]),
+        (lambda: rg.ops.add(*tensors(a=(4, 5, 6), b=(5, 1))), [4, 5, 6]),
+        (lambda: rg.ops.transpose(*tensors(x=(4, 5, 6)), (2, 0, 1)), [6, 20]),
+        (lambda: rg.ops.sum(*tensors(x=(4, 5, 6)), axis=(1, 2)), [4, 30]),
+        (lambda: rg.ops.sum(*tensors(x=(4, 5, 6)), axis=(0, 1)), [6, 20]),
+        (lambda: rg.ops.sum(*tensors(x=(4, 5, 6)), axis=1), [4, 6, 5]),
+        (lambda: rg.ops.sum(*tensors(x=(4, 5, 6))), [120]),
+        (lambda: rg.ops.batch_matmul(*tensors(a=(2, 3, 4, 5), b=(2, 3, 5, 6))), [6, 4, 6, 5]),
+        (lambda: rg.ops.matmul(*tensors(a=(1, 5), b=(5, 6))), [6, 5]),
+        (lambda: rg.ops.conv2d(*tensors(x=(1, 3, 8, 8), w=(4, 3, 1, 1))), [4, 64, 3]),
+        (lambda: rg.ops.conv2d(*tensors(x=(2, 3, 8, 8), w=(4, 3, 1, 1))), [2, 4, 64, 3]),
+        (lambda: rg.ops.conv2d(*tensors(x=(1, 3, 8, 8), w=(4, 3, 3, 3))), [4, 6, 6, 3, 3, 3]),
+        (lambda: rg.ops.conv2d(*tensors(x=(1, 6, 8, 8), w=(4, 3, 3, 3)), groups=2), [2, 2, 6, 6, 3, 3, 3]),
+    ],
+)
+def test_axes_merge_exactly_where_every_access_allows(make, expected):
+    graph = agree(make(), *(small_integers(b.shape, n) for n, b in enumerate(cut(make()).inputs)))
+    assert [extent for _, extent, _ in axes(graph)] == expected
+
+
+def test_a_reshape_reads_one_flat_axis():
+    (x,) = tensors(x=(6, 8))
+    view = rg.compute((4, 12), lambda i, j: x[(i * 12 + j) // 8, (i * 12 + j) % 8])
+    graph = agree(view, small_integers((6, 8)))
+    assert axes(graph) == [("i", 48, "spatial")] and show(graph.definitions[0].result) == "x[i]"
+
+
+def test_original_shapes_stay_on_record():
+    graph = canonicalize(rg.ops.relu(*tensors(x=(4, 5, 6))))
+    assert (graph.inputs[0].shape, graph.outputs[0].shape) == ((4, 5, 6), (4, 5, 6))
+    assert graph.definitions[0].output.shape == (120,)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_convolution_has_an_implicit_gemm_form(batch):
+    x, w = tensors(x=(batch, 3, 8, 9), w=(4, 3, 3, 3))
+    graph = canonicalize(rg.ops.conv2d(x, w, padding=1, stride=2))
+    gemm = implicit_gemm(graph.definitions[0])
+    assert [(a.extent, a.role) for a in gemm.axes] == [(4, "spatial"), (batch * 4 * 5, "spatial"), (27, "reduce")]
+    image, weight = gemm.body_loads()
+    assert [str(index) for index in weight.indices] == [gemm.axes[0].name, gemm.axes[2].name]
+    assert len(image.guard) == 2
+
+
+def test_grouped_convolution_keeps_its_groups_apart_in_the_implicit_gemm():
+    x, w = tensors(x=(2, 6, 8, 9), w=(4, 3, 3, 3))
+    gemm = implicit_gemm(canonicalize(rg.ops.conv2d(x, w, groups=2)).definitions[0])
+    assert [a.extent for a in gemm.axes] == [2, 2, 2 * 6 * 7, 27]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: rg.ops.matmul(*tensors(a=(6, 4), b=(4, 5))),
+        lambda: rg.ops.conv2d(*tensors(x=(1, 3, 8, 8), w=(4, 3, 1, 1))),
+        lambda: rg.ops.conv2d(*tensors(x=(1, 6, 8, 8), w=(6, 1, 3, 3)), groups=6),
+        lambda: rg.ops.sum(*tensors(x=(4, 5, 6)), axis=1),
+        lambda: rg.ops.softmax(*tensors(x=(4, 5))),
+        lambda: rg.ops.relu(*tensors(x=(4, 5))),
+    ],
+)
+def test_what_is_no_contraction_over_views_has_no_implicit_gemm(make):
+    assert implicit_gemm(canonicalize(make()).definitions[0]) is None
+
+
+def test_stages_know_nothing_of_the_language_any_more():
+    x, w = tensors(x=(1, 3, 8, 8), w=(4, 3, 3, 3))
+    for definition in canonicalize(rg.ops.relu(rg.ops.conv2d(x, w))).definitions:
+        for value in (definition.result, *(b for r in definition.reductions for b in r.bodies)):
+            assert all(node.source is None for node in walk(value) if isinstance(node, Load))
+
+
+def test_the_canonical_form_is_the_same_in_every_process():
+    code = (
+        "import rollergen as rg; from rollergen.expr.canonical import canonicalize, implicit_gemm\n"
+        "x, w, b = rg.tensor('x', (2, 6, 8, 9)), rg.tensor('w', (4, 3, 3, 3)), rg.tensor('b', (4,))\n"
+        "y = rg.ops.bias_add(rg.ops.conv2d(x, w, groups=2, padding=1), b)\n"
+        "graph = canonicalize([rg.ops.softmax(y), rg.ops.relu(y)])\n"
+        "print(graph, [implicit_gemm(d) for d in graph.definitions])"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONHASHSEED": seed}
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(outputs) == 1 and "Reduction" in outputs.pop()
+
+
+@pytest.mark.parametrize(
+    ("make", "limit_ms"),
+    [
+        (lambda: rg.ops.matmul(*tensors(a=(1024, 1024), b=(1024, 1024))), 1),
+        (lambda: rg.ops.conv2d(*tensors(x=(1, 64, 56, 56), w=(64, 64, 3, 3)), padding=1), 3),
+    ],
+)
+def test_canonicalising_costs_milliseconds(make, limit_ms):
+    expression, seconds = make(), []
+    for _ in range(30):
+        start = time.perf_counter()
+        canonicalize(expression)
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) * 1e3 < limit_ms
