@@ -48,19 +48,25 @@ def reduction_candidates(definition: Definition, device: Device, rules: Alignmen
     yield from split_candidates(definition, device, rules)
 
 
-def reduction_plans(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[ReductionPlan]:
+def reduction_plans(
+    definition: Definition, device: Device, rules: AlignmentRules, *, brief: bool = False
+) -> Iterator[ReductionPlan]:
+    """Threads, vectors and chains along the reduce axis, or several rows side by side.  ``brief``: blocks
+    of one middling size only (for the parts of a split reduction, whose number varies instead)."""
     k = definition.of_role("reduce")[-1]
     rows = definition.of_role("spatial")[-1].extent if definition.of_role("spatial") else 1
     lanes = min(lanes_of(device, accumulator_dtype(definition)), _power_below(k.extent))
-    counts = thread_counts(device, rules)
+    counts = thread_counts(device, rules, 512)
+    if brief and len(counts) > 2:
+        counts = counts[-2:-1]
     for threads in counts:
-        for vector in (1,) if lanes > 1 else (1, 2, 4):
-            for chains in (1, 2, 4, 8) if lanes > 1 else (1, 2, 4):
+        for vector in (1,) if lanes > 1 else (1, 4):
+            for chains in (1, 2, 4, 8) if lanes > 1 else (1, 4):
                 least = threads == counts[0] and vector * chains == 1
                 for count in item_counts(device, rows)[:8] if threads == 1 else (1,):
                     if threads * vector * lanes * chains <= 2 * k.extent or least:
                         yield ReductionPlan(count, 1, threads, vector, lanes, chains)
-        for row_threads in (2, 4, 8, 16, 32):
+        for row_threads in () if brief else (2, 8, 32):
             per_row = threads // row_threads
             if per_row >= 1 and row_threads <= rows and threads > 1:
                 yield ReductionPlan(1, row_threads, per_row, 1, lanes, 1)
@@ -76,24 +82,21 @@ def split_candidates(definition: Definition, device: Device, rules: AlignmentRul
     outputs = 1
     for a in definition.of_role("spatial"):
         outputs *= a.extent
-    for parts in (2, 4, 8, 16, 32, 64, 128, 256, 512):
+    for parts in (2, 4, 8, 16, 64, 256):
         if outputs * parts > 64 * device.units * max(1, device.limits.threads_per_unit) or parts * 64 > axis.extent:
             continue
         pair = split_reduction(definition, axis.name, parts)
         if pair is None or device.units == 1:
             continue
-        first = cheapest(
-            [reduction_stage(pair[0], p, device, "partial") for p in reduction_plans(pair[0], device, rules)], device
-        )
+        plans = reduction_plans(pair[0], device, rules, brief=True)
+        first = cheapest([reduction_stage(pair[0], plan, device, "partial") for plan in plans], device)
         stages = (first, combine_stage(pair[1], device, rules))
         yield candidate(f"split {parts}", stages, (pair[0].output,), device, split=parts)
 
 
 def combine_stage(definition: Definition, device: Device, rules: AlignmentRules) -> Stage:
     """The cheapest stage that sums the parts of a split reduction (few of them, adjacent outputs)."""
-    stages = [
-        reduction_stage(definition, plan, device, "combine") for plan in reduction_plans(definition, device, rules)
-    ]
+    stages = []
     for roles in contraction_roles(definition):
         extent = definition.axis(roles.n or "").extent
         parts = definition.axis(roles.k).extent
@@ -102,6 +105,9 @@ def combine_stage(definition: Definition, device: Device, rules: AlignmentRules)
             if threads * lanes <= 2 * extent or threads == min(thread_counts(device, rules)):
                 plan = ContractionPlan(lanes=lanes, tn=threads, kc=parts)
                 stages.append(contraction_stage(definition, roles, plan, device, rules, "combine"))
+    if not stages:
+        plans = reduction_plans(definition, device, rules)
+        stages = [reduction_stage(definition, plan, device, "combine") for plan in plans]
     return cheapest(stages, device)
 
 

@@ -38,10 +38,10 @@ def thread_candidates(form: Form, device: Device, rules: AlignmentRules, count: 
     """The best candidates of one form, split reductions included."""
     yield from _shaped(form.definition, form.roles, form.name, device, rules, count)
     blocks = prod(a.extent for a in form.definition.of_role("spatial")) // 1024
-    parts = 2
+    parts = 4
     while blocks * parts <= 8 * device.units and form.definition.axis(form.roles.k).extent >= 64 * parts:
         yield from _split(form, parts, device, rules, max(2, count // 4))
-        parts *= 2
+        parts *= 4
 
 
 def _split(form: Form, parts: int, device: Device, rules: AlignmentRules, count: int) -> Iterator[Candidate]:

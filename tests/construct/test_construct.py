@@ -32,7 +32,9 @@ OPERATORS = {
     "matmul": matmul(100, 72, 90),
     "batch": canonicalize(rg.ops.batch_matmul(rg.tensor("A", (3, 17, 20)), rg.tensor("B", (3, 20, 31)))),
     "convolution": canonicalize(rg.ops.conv2d(rg.tensor("X", (2, 6, 15, 13)), rg.tensor("W", (8, 6, 3, 3)), padding=1)),
-    "strided": canonicalize(rg.ops.conv2d(rg.tensor("X", (1, 3, 20, 21)), rg.tensor("W", (8, 3, 7, 7)), stride=2, padding=3)),
+    "strided": canonicalize(
+        rg.ops.conv2d(rg.tensor("X", (1, 3, 20, 21)), rg.tensor("W", (8, 3, 7, 7)), stride=2, padding=3)
+    ),
     "sum of rows": canonicalize(rg.ops.sum(rg.tensor("X", (50, 70)), axis=1)),
     "sum of columns": canonicalize(rg.ops.sum(rg.tensor("X", (50, 70)), axis=0)),
     "scalar": canonicalize(rg.ops.sum(rg.tensor("X", (50, 70)), axis=(0, 1))),
