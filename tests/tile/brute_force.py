@@ -1,0 +1,70 @@
+"""Traffic by listing every address of every visit: slow, and nothing to go wrong."""
+
+from itertools import product
+
+from rollergen.expr.index import linear
+from rollergen.tile.rules import ITEMSIZE
+
+
+def brute_force(stage, transaction_bytes, blocks=None):
+    """(tensor, role, load, visits, transactions) of each load and the store."""
+    definition = stage.definition
+    accesses = [(x.buffer, "load", n, depth_of(stage, n), x.indices, x.guard) for n, x in enumerate(definition.loads())]
+    accesses.append((definition.output, "store", -1, 0, definition.target, definition.where))
+    found = []
+    for buffer, role, number, depth, indices, guard in accesses:
+        visits = transactions = 0
+        for outer in outer_iterations(stage, depth, blocks):
+            visits += 1
+            transactions += len(touched(stage, depth, outer, buffer, indices, guard, transaction_bytes))
+        found.append((buffer.name, role, number, visits, transactions))
+    return found
+
+
+def depth_of(stage, load):
+    own = [c for c in stage.copies if c.load == load]
+    first = [c for c in own if c.from_layer not in {d.to_layer for d in own}]
+    return first[0].at_loop if first else 0
+
+
+def is_inner(loop, position, depth):
+    return loop.kind in ("group", "thread") or (position >= depth and loop.kind != "grid")
+
+
+def outer_iterations(stage, depth, blocks):
+    grid = [loop for loop in stage.loops if loop.kind == "grid"]
+    for number, digits in enumerate(product(*(range(loop.extent) for loop in grid))):
+        if blocks is not None and number not in blocks:
+            continue
+        start = dict.fromkeys((a.name for a in stage.definition.axes), 0)
+        for loop, digit in zip(grid, digits):
+            start[loop.axis] += loop.stride * digit
+        outer = [x for p, x in enumerate(stage.loops) if x.kind != "grid" and not is_inner(x, p, depth)]
+        yield from descend(stage, outer, start)
+
+
+def descend(stage, loops, at):
+    if not loops:
+        yield at
+        return
+    loop = loops[0]
+    for digit in range(loop.extent):
+        here = {**at, loop.axis: at[loop.axis] + digit * loop.stride}
+        if loop.kind == "serial" and here[loop.axis] >= stage.definition.axis(loop.axis).extent:
+            break
+        yield from descend(stage, loops[1:], here)
+
+
+def touched(stage, depth, start, buffer, indices, guard, transaction_bytes):
+    inner = [x for p, x in enumerate(stage.loops) if is_inner(x, p, depth)]
+    offset = linear(indices, buffer.shape)
+    found = set()
+    for digits in product(*(range(loop.extent) for loop in inner)):
+        at = dict(start)
+        for loop, digit in zip(inner, digits):
+            at[loop.axis] += digit * loop.stride
+        if any(at[a.name] >= a.extent for a in stage.definition.axes):
+            continue
+        if all(bound.evaluate(at) for bound in guard):
+            found.add(offset.evaluate(at) * ITEMSIZE[buffer.dtype] // transaction_bytes)
+    return found
