@@ -75,7 +75,8 @@ def _object(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
 
 def _refuse_non_finite(value: Any, where: str, path: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
-        raise SpecError(f"{where}: {path or 'the document'} is {value}; expected a finite number")
+        figure = path.removesuffix(".value") or "the document"
+        raise SpecError(f"{where}: {figure} is {value}; expected a finite number")
     if isinstance(value, dict):
         for key, item in value.items():
             _refuse_non_finite(item, where, join(path, key))

@@ -83,6 +83,14 @@ def a_block_fits_a_unit(device: Device) -> Iterator[str]:
             yield f"limits.{part} is {getattr(limits, part)}; expected at most {whole}, {getattr(limits, whole)}"
 
 
+def a_block_fits_the_managed_memory_of_a_unit(device: Device) -> Iterator[str]:
+    managed = next((layer for layer in device.layers[1:-1] if layer.managed and layer.scope == "unit"), None)
+    if managed is not None:
+        room, asked = managed.capacity_bytes - managed.reserved_bytes, device.limits.block_memory_bytes
+        if asked > room:
+            yield f"limits.block_memory_bytes is {asked}; expected at most the {room} that {managed.name} has to give"
+
+
 def survival_falls_with_fill(device: Device) -> Iterator[str]:
     costs = dict(device.costs)
     below, above = costs.get("keep_below", 0.0), costs.get("keep_above", float("inf"))
@@ -99,5 +107,6 @@ RULES: tuple[Callable[[Device], Iterator[str]], ...] = (
     reserved_memory_leaves_some,
     nothing_beats_its_nominal_bandwidth,
     a_block_fits_a_unit,
+    a_block_fits_the_managed_memory_of_a_unit,
     survival_falls_with_fill,
 )

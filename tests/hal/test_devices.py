@@ -1,0 +1,166 @@
+"""The built-in devices: complete, documented, and in agreement with the figures that their sources state."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from rollergen.hal import spec_schema
+from rollergen.hal.load import device_names, load_device
+from rollergen.program.model_costs import MEANINGS
+
+FOLDER = Path(spec_schema.__file__).parents[1] / "devices"
+SHIPPED = [*device_names(), "template"]
+
+
+def document(name: str) -> dict:
+    return json.loads((FOLDER / f"{name}.json").read_text())
+
+
+def bare_numbers(node: object, path: str = "") -> list[str]:
+    """Paths of figures that say nothing about where they come from."""
+    if isinstance(node, dict):
+        if "value" in node:
+            return []
+        return [found for key, item in node.items() for found in bare_numbers(item, f"{path}.{key}")]
+    if isinstance(node, list):
+        return [found for i, item in enumerate(node) for found in bare_numbers(item, f"{path}[{i}]")]
+    return [path] if isinstance(node, (int, float)) and not isinstance(node, bool) else []
+
+
+def figures(node: object) -> list[dict]:
+    if isinstance(node, dict):
+        return [node] if "value" in node else [found for item in node.values() for found in figures(item)]
+    return [found for item in node for found in figures(item)] if isinstance(node, list) else []
+
+
+def test_the_built_in_devices_are_listed():
+    assert {"cpu", "ipu", "mi50", "v100"} <= set(device_names())
+    assert "template" not in device_names()
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_file_loads(name):
+    device = load_device(FOLDER / f"{name}.json")
+    assert device.name == name or name == "template"
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_file_meets_the_published_schema_as_it_stands(name):
+    """With a validator that resolves the references itself."""
+    validator = jsonschema.Draft202012Validator(spec_schema.schema())
+    assert list(validator.iter_errors(document(name))) == []
+
+
+def test_the_schema_is_one():
+    jsonschema.Draft202012Validator.check_schema(spec_schema.schema())
+
+
+def test_the_schema_has_exactly_the_costs_that_the_model_knows_with_their_meanings():
+    costs = spec_schema.schema()["$defs"]["costs"]["properties"]
+    assert {name: entry["description"] for name, entry in costs.items()} == MEANINGS
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_every_figure_of_a_built_in_device_has_a_kind_and_a_source(name):
+    assert bare_numbers(document(name)) == []
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_every_source_that_a_file_lists_is_used(name):
+    content = document(name)
+    assert set(content["sources"]) == {figure["source"] for figure in figures(content)}
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_what_is_assumed_is_not_called_anything_better(name):
+    for figure in figures(document(name)):
+        if figure["source"] in ("assumed", "typical"):
+            assert figure["kind"] == "assumed", figure
+
+
+# (device, instruction, TFLOP/s as printed by its source; a multiply-add counts as two)
+PEAKS = [
+    ("v100", "fma", 14.0),
+    ("v100", "fma_f64", 7.0),
+    ("v100", "hfma2", 28.0),
+    ("v100", "wmma", 112),
+    ("mi50", "fma", 13.41),
+    ("mi50", "fma_f64", 6.705),
+    ("mi50", "pk_fma_f16", 26.82),
+    ("ipu", "amp_f32", 31.1),
+    ("ipu", "amp_f16", 124.5),
+]
+
+
+@pytest.mark.parametrize(("name", "instruction", "printed"), PEAKS)
+def test_the_peak_is_within_5_percent_of_what_is_printed(name, instruction, printed):
+    device = load_device(name)
+    entry = device.instruction(instruction)
+    multiply_adds = entry.m * entry.n * entry.k * entry.per_clock
+    assert device.units * multiply_adds * 2 * device.clock_mhz * 1e-6 == pytest.approx(printed, rel=0.05)
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_every_peak_but_that_of_a_generic_host_and_of_vectors_without_amp_is_held_against_print(name):
+    checked = {instruction for device, instruction, _ in PEAKS if device == name}
+    unprinted = {"cpu": {"vfma", "vfma_f64", "fma"}, "ipu": {"fma", "fma_f16"}}.get(name, set())
+    assert {entry.name for entry in load_device(name).instructions} == checked | unprinted
+
+
+@pytest.mark.parametrize(("name", "layer"), [("v100", "shared"), ("mi50", "shared"), ("ipu", "remote")])
+def test_nominal_bandwidth_is_bytes_a_clock_of_all_units(name, layer):
+    device = load_device(name)
+    entry = device.layer(layer)
+    rate = device.units * entry.bytes_per_clock * device.clock_mhz * 1e-3
+    assert rate == pytest.approx(entry.bandwidth_nominal_gb_s, rel=0.01)
+
+
+def test_the_local_memory_of_the_ipu_reads_and_writes_what_is_printed_within_a_tenth():
+    """Printed: 45 TB/s; two 64-bit loads and a store beside them: 46.7."""
+    device = load_device("ipu")
+    sram = device.layer("sram")
+    rate = device.units * (sram.bytes_per_clock + sram.write_bytes_per_clock) * device.clock_mhz * 1e-3
+    assert rate == pytest.approx(sram.bandwidth_nominal_gb_s, rel=0.1)
+
+
+def test_banks_times_width_is_a_clock_of_shared_memory():
+    for name in ("v100", "mi50"):
+        shared = load_device(name).layer("shared")
+        assert shared.banks * shared.bank_bytes == shared.bytes_per_clock == shared.transaction_bytes
+
+
+def test_the_hierarchies_are_those_of_three_kinds_of_machine():
+    names = {name: [layer.name for layer in load_device(name).layers] for name in device_names()}
+    assert names["v100"] == names["mi50"] == ["registers", "shared", "l1", "l2", "dram"]
+    assert names["ipu"] == ["registers", "sram", "remote"]
+    assert names["cpu"] == ["registers", "l1", "l2", "l3", "dram"]
+
+
+def test_the_memory_of_all_tiles_backs_each_tile():
+    device = load_device("ipu")
+    sram, remote = device.layer("sram"), device.backing
+    assert remote.capacity_bytes == 1216 * 262144 == device.units * sram.capacity_bytes
+    assert remote.reserved_bytes == device.units * sram.reserved_bytes
+    assert device.limits.block_memory_bytes == sram.capacity_bytes - sram.reserved_bytes
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_registers_hold_what_the_limits_state(name):
+    device = load_device(name)
+    registers = device.layers[0]
+    width = 4 * device.execution_width if name == "cpu" else 4  # vector registers on a CPU
+    assert registers.capacity_bytes == device.limits.registers_per_thread * width
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_every_device_multiplies_float32(name):
+    plain = [i for i in load_device(name).instructions if (i.m, i.k) == (1, 1)]
+    assert any(i.dtype == i.accumulator_dtype == "float32" for i in plain)
+
+
+def test_lanes_above_one_mark_vector_machines():
+    """A thread of a GPU has one lane: the model tells lockstep threads from vectors by it."""
+    for name in ("v100", "mi50"):
+        assert all(i.lanes == 1 for i in load_device(name).instructions if (i.m, i.k) == (1, 1))

@@ -1,0 +1,354 @@
+"""Loading device specs: what is refused, and how; what is kept."""
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rollergen.hal.errors import SpecError
+from rollergen.hal.load import (
+    device_hash,
+    device_names,
+    device_to_json,
+    load_device,
+    parse_device,
+    save_device,
+)
+
+SMALL = {
+    "format": "rollergen.device.v1",
+    "name": "small",
+    "title": "A small device",
+    "units": {"value": 2, "source": "us", "kind": "measured", "note": "counted twice"},
+    "execution_width": 32,
+    "schedulers": 1,
+    "clock_mhz": 1000,
+    "memory_layers": [
+        {"name": "registers", "scope": "thread", "managed": True, "capacity_bytes": 1020, "transaction_bytes": 4},
+        {
+            "name": "shared", "scope": "unit", "managed": True, "capacity_bytes": 65536, "transaction_bytes": 128,
+            "bytes_per_clock": 128, "banks": 32, "bank_bytes": 4,
+        },
+        {
+            "name": "l2", "scope": "device", "managed": False, "capacity_bytes": 1 << 20, "transaction_bytes": 32,
+            "bandwidth_gb_s": 500, "sets": 2048, "ways": 16,
+        },
+        {
+            "name": "dram", "scope": "device", "managed": True, "capacity_bytes": 1 << 30, "transaction_bytes": 32,
+            "bandwidth_gb_s": 100, "bandwidth_nominal_gb_s": 120,
+        },
+    ],
+    "instructions": [
+        {
+            "name": "fma", "dtype": "float32", "accumulator_dtype": "float32", "m": 1, "n": 1, "k": 1, "lanes": 1,
+            "per_clock": 64, "latency_clocks": 4,
+        },
+    ],
+    "limits": {
+        "threads_per_block": 1024, "threads_per_unit": 2048, "blocks_per_unit": 16, "registers_per_thread": 255,
+        "registers_per_unit": 65536, "register_allocation": 8, "block_memory_bytes": 49152,
+    },
+    "launch_us": 2.5,
+    "targets": [{"language": "opencl", "arch": "", "dialect": {"b": "2", "a": "1"}}],
+    "costs": {"norm_exponent": 2, "keep_below": 0.6, "keep_above": 2.5},
+    "sources": {"us": "counted by us"},
+}  # fmt: skip
+
+REMOVED = object()
+
+
+def changed(path: list, value: object) -> bytes:
+    """SMALL with the item at `path` replaced, or taken out."""
+    document = json.loads(json.dumps(SMALL))
+    node = document
+    for step in path[:-1]:
+        node = node[step]
+    if value is REMOVED:
+        del node[path[-1]]
+    else:
+        node[path[-1]] = value
+    return json.dumps(document).encode()
+
+
+def refusal(content: bytes) -> str:
+    with pytest.raises(SpecError) as caught:
+        parse_device(content, "v100.json")
+    return str(caught.value)
+
+
+def figure(value: object, **more: object) -> dict:
+    return {"value": value, "source": "us", "kind": "measured", **more}
+
+
+COUNT = "expected an integer of at least 1"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (["memory_layers", 1, "banks"], 0, f"memory_layers[1].banks is 0; {COUNT}"),
+        (["memory_layers", 1, "banks"], figure(0), f"memory_layers[1].banks is 0; {COUNT}"),
+        (["memory_layers", 1, "banks"], 2.5, f"memory_layers[1].banks is 2.5; {COUNT}"),
+        (["memory_layers", 1, "banks"], "32", f'memory_layers[1].banks is "32"; {COUNT}'),
+        (["memory_layers", 1, "banks"], True, f"memory_layers[1].banks is true; {COUNT}"),
+        (["memory_layers", 1, "banks"], None, f"memory_layers[1].banks is null; {COUNT}"),
+        (["memory_layers", 1, "banks"], [32], f"memory_layers[1].banks is a list of 1; {COUNT}"),
+        (["memory_layers", 1, "banks"], figure(figure(32)), f"memory_layers[1].banks is an object of 3; {COUNT}"),
+        (["units"], -3, f"units is -3; {COUNT}"),
+        (["units"], 10**30, "units is 1000000000000000000000000000000; expected at most 9007199254740992"),
+        (["clock_mhz"], 0, "clock_mhz is 0; expected a number above 0"),
+        (["launch_us"], -1, "launch_us is -1; expected a number of at least 0"),
+        (["costs", "walk_clocks"], -1, "costs.walk_clocks is -1; expected a number of at least 0"),
+        (["format"], "rollergen.device.v9", 'format is "rollergen.device.v9"; expected "rollergen.device.v1"'),
+        (["name"], "V 100", 'name is "V 100"; expected a name: a small letter'),
+        (["name"], "v100\n", 'name is "v100\\n"; expected a name'),
+        (["memory_layers", 1, "scope"], "chip", 'memory_layers[1].scope is "chip"; expected one of "thread", "unit", '),
+        (["memory_layers", 1, "managed"], 1, "memory_layers[1].managed is 1; expected true or false"),
+        (["memory_layers"], [], "memory_layers is a list of 0; expected a list of 2 to 16 memory layers"),
+        (["targets", 0, "language"], "metal", 'targets[0].language is "metal"; expected one of "opencl", "cuda", '),
+        (["instructions", 0, "dtype"], "f32", 'instructions[0].dtype is "f32"; expected one of "float64"'),
+        (["units"], REMOVED, f"units is missing; {COUNT}"),
+        (["limits", "registers_per_unit"], REMOVED, f"limits.registers_per_unit is missing; {COUNT}"),
+        (["units"], {"value": 2, "kind": "measured"}, "units.source is missing; expected a text that is not empty"),
+        (["units"], figure(2, kind="guessed"), 'units.kind is "guessed"; expected one of "datasheet", "paper"'),
+        (["units"], figure(2, source="them"), 'units.source is "them"; expected a key of sources: us'),
+        (["units"], figure(2, unit="SM"), "units.unit is no key of this format; expected one of kind, note, source"),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_path_and_what_would_be_accepted(path, value, message):
+    assert refusal(changed(path, value)).startswith("v100.json: " + message)
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "message"),
+    [
+        ([], "clock_mz", "clock_mz is no key of this format; did you mean clock_mhz?"),
+        (["memory_layers", 1], "bank_byte", "memory_layers[1].bank_byte is no key of this format; did you mean bank_bytes"),
+        (["costs"], "spil_clocks", "costs.spil_clocks is no key of this format; did you mean spill_clocks?"),
+        (["limits"], "x", "limits.x is no key of this format; expected one of block_memory_bytes, blocks_per_unit, "),
+    ],
+)
+def test_an_unknown_key_is_refused_and_the_nearest_known_one_named(path, key, message):
+    assert refusal(changed([*path, key], 1)).startswith("v100.json: " + message)
+
+
+def test_a_misspelt_key_is_told_before_the_key_that_it_left_missing():
+    document = json.loads(changed(["units"], REMOVED))
+    document["unts"] = 2
+    assert refusal(json.dumps(document).encode()) == "v100.json: unts is no key of this format; did you mean units?"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (["memory_layers", 1, "name"], "l2", 'memory_layers[2].name is "l2", as that of memory_layers[1]'),
+        (["memory_layers", 0, "name"], "regs", 'memory_layers[0] is "regs"; expected registers'),
+        (["memory_layers", 1, "scope"], "device", None),
+        (["memory_layers", 2, "scope"], "thread", 'memory_layers[2].scope is "thread"; expected "unit" or wider'),
+        (["memory_layers", 3, "managed"], False, 'memory_layers[3] is "dram"; expected a managed backing store'),
+        (["memory_layers", 1, "bytes_per_clock"], 0, "memory_layers[1].bytes_per_clock is 0, as is bandwidth_gb_s"),
+        (["memory_layers", 1, "bank_bytes"], REMOVED, "memory_layers[1].bank_bytes is missing; expected it beside"),
+        (["memory_layers", 2, "ways"], REMOVED, "memory_layers[2].ways is missing; expected it beside sets"),
+        (["memory_layers", 2, "ways"], 8, "memory_layers[2].capacity_bytes is 1048576; expected 524288: 2048 sets"),
+        (["memory_layers", 3, "reserved_bytes"], 1 << 30, "memory_layers[3].reserved_bytes is 1073741824; expected"),
+        (["memory_layers", 3, "bandwidth_gb_s"], 130, "memory_layers[3].bandwidth_gb_s is 130.0; expected at most the"),
+        (["limits", "threads_per_block"], 4096, "limits.threads_per_block is 4096; expected at most threads_per_unit"),
+        (["limits", "registers_per_unit"], 64, "limits.registers_per_thread is 255; expected at most"),
+        (["limits", "block_memory_bytes"], 65537, "limits.block_memory_bytes is 65537; expected at most the 65536"),
+        (["costs", "keep_below"], 3, "costs.keep_below is 3.0; expected at most keep_above, 2.5"),
+    ],
+)
+def test_figures_that_contradict_each_other_are_refused(path, value, message):
+    if message is None:
+        parse_device(changed(path, value), "v100.json")
+    else:
+        assert refusal(changed(path, value)).startswith("v100.json: " + message)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_numbers_that_are_not_finite_are_refused_with_their_path(number):
+    content = changed(["memory_layers", 3, "bandwidth_gb_s"], "HERE").replace(b'"HERE"', number.encode())
+    assert refusal(content).startswith("v100.json: memory_layers[3].bandwidth_gb_s is ")
+    assert refusal(content).endswith("; expected a finite number")
+
+
+def test_a_key_that_stands_twice_is_refused():
+    content = json.dumps(SMALL).encode().replace(b'"schedulers": 1', b'"schedulers": 1, "schedulers": 2')
+    assert refusal(content) == 'v100.json: the key "schedulers" stands twice in one object'
+
+
+HOSTILE = {
+    "nested lists": b"[" * 400_000,
+    "nested objects": b'{"a":' * 150_000,
+    "a nested value": json.dumps(SMALL).encode()[:-1] + b', "notes": ' + b"[" * 300_000 + b"]" * 300_000 + b"}",
+    "quotes that never close": b'\\"' * 450_000,
+    "a text that never closes": b'{"' + b"a" * 900_000,
+    "a number of many digits": b'{"units": ' + b"9" * 900_000 + b"}",
+    "a hundred thousand unknown keys": json.dumps({f"k{i}": 0 for i in range(70_000)}).encode(),
+    "a hundred thousand layers": changed(["memory_layers"], [0] * 300_000),
+    "a large file": b" " * 1_000_001,
+    "no text": bytes(range(128, 256)) * 1000,
+    "nothing": b"",
+    "no object": b"[]",
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_files_are_refused_quickly_and_in_a_short_message(content):
+    parse_device(json.dumps(SMALL).encode(), "small.json")
+    start = time.process_time()
+    message = refusal(content)
+    assert time.process_time() - start < 2
+    assert len(message) < 600
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200) | st.text(alphabet='{}[]":,0123456789truefalsn', max_size=200).map(str.encode))
+def test_any_bytes_are_either_a_device_or_a_spec_error(content):
+    assert refusal(content).startswith("v100.json: ")
+
+
+KEYS = st.sampled_from(["value", "source", "kind", "x"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner),
+    max_leaves=6,
+)
+PATHS = [
+    ["units"], ["memory_layers"], ["memory_layers", 1], ["memory_layers", 1, "banks"], ["memory_layers", 1, "name"],
+    ["instructions", 0], ["limits"], ["targets"], ["targets", 0, "dialect"], ["costs"], ["costs", "op_exp"], ["tlbs"],
+    ["sources"], ["provenance"], ["notes"], ["title"],
+]  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(PATHS), VALUES)
+def test_any_value_anywhere_gives_a_device_or_a_spec_error_and_nothing_else(path, value):
+    try:
+        device = parse_device(changed(path, value), "small.json")
+    except SpecError as error:
+        assert str(error).startswith("small.json: ")
+    else:
+        assert device.name == "small"
+
+
+def test_a_figure_is_a_number_or_a_number_with_its_origin():
+    device = parse_device(json.dumps(SMALL).encode(), "small.json")
+    assert device.units == 2 and device.execution_width == 32
+    assert dict(device.provenance) == {"units": ("measured", "counted by us; counted twice")}
+
+
+def test_numbers_have_the_type_that_the_field_states():
+    device = parse_device(changed(["memory_layers", 1, "banks"], 32.0), "small.json")
+    assert type(device.layer("shared").banks) is int and type(device.clock_mhz) is float
+    assert type(device.instruction("fma").per_clock) is float
+
+
+def test_the_dialect_is_sorted():
+    assert parse_device(json.dumps(SMALL).encode(), "small.json").targets[0].dialect == (("a", "1"), ("b", "2"))
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_and_all_names():
+    with pytest.raises(SpecError) as caught:
+        load_device("v10")
+    assert str(caught.value).startswith('"v10" is no built-in device (did you mean v100?); expected one of cpu, ')
+
+
+@pytest.mark.parametrize("name", ["", "../v100", "template", "v100\0", "devices/v100"])
+def test_only_the_listed_names_are_names(name):
+    with pytest.raises(SpecError, match="is no built-in device"):
+        load_device(name)
+
+
+@pytest.mark.parametrize("path", ["absent.json", Path("v100"), Path(".")])
+def test_a_text_that_ends_in_json_and_a_path_are_files(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SpecError, match="cannot be read"):
+        load_device(path)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs a file without end")
+def test_a_file_without_end_is_refused():
+    with pytest.raises(SpecError, match="expected at most 1000000"):
+        load_device(Path("/dev/zero"))
+
+
+def test_a_built_in_is_loaded_once():
+    assert load_device("v100") is load_device("v100")
+
+
+def test_loading_takes_less_than_30_ms():
+    import rollergen.hal.load as load
+
+    load_device("ipu")
+    times = []
+    for _ in range(5):
+        load._built_in.cache_clear()
+        start = time.process_time()
+        load_device("v100")
+        times.append(time.process_time() - start)
+    assert min(times) < 0.030
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_a_saved_device_loads_as_itself(name, tmp_path):
+    device = load_device(name)
+    save_device(device, tmp_path / "saved.json")
+    assert load_device(tmp_path / "saved.json") == device
+    assert [entry.name for entry in tmp_path.iterdir()] == ["saved.json"]
+
+
+FREE_FIELDS = ["units", "clock_mhz", "launch_us", "execution_width"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(device_names()), st.sampled_from(FREE_FIELDS), st.integers(1, 2**40), st.booleans())
+def test_a_changed_device_survives_saving_and_has_another_hash(tmp_path_factory, name, field, number, half):
+    device = load_device(name)
+    value = number + 0.5 if half and isinstance(getattr(device, field), float) else number
+    other = replace(device, **{field: type(getattr(device, field))(value)})
+    path = tmp_path_factory.mktemp("specs") / "other.json"
+    save_device(other, path)
+    assert load_device(path) == other
+    assert (device_hash(other) == device_hash(device)) == (other == device)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(device_names()), st.data())
+def test_a_changed_layer_survives_saving_and_has_another_hash(name, data):
+    device = load_device(name)
+    at = data.draw(st.integers(0, len(device.layers) - 1))
+    latency = data.draw(st.floats(0, 1e6))
+    layer = replace(device.layers[at], latency_clocks=latency)
+    other = replace(device, layers=(*device.layers[:at], layer, *device.layers[at + 1 :]))
+    assert parse_device(json.dumps(device_to_json(other)).encode(), "other.json") == other
+    assert (device_hash(other) == device_hash(device)) == (other == device)
+
+
+def test_origins_of_what_is_no_figure_survive_saving():
+    device = load_device("cpu")
+    origins = {**dict(device.provenance), "targets.dialect": ("measured", "a probe")}
+    other = replace(device, provenance=tuple(sorted(origins.items())))
+    assert parse_device(json.dumps(device_to_json(other)).encode(), "other.json") == other
+
+
+def test_the_hash_is_of_the_machine_not_of_its_title_or_sources():
+    device = load_device("v100")
+    assert device_hash(replace(device, title="another", provenance=())) == device_hash(device)
+    assert device_hash(replace(device, costs=tuple(reversed(device.costs)))) == device_hash(device)
+    assert len({device_hash(load_device(name)) for name in device_names()}) == len(device_names())
+
+
+def test_a_device_that_would_not_load_is_not_written(tmp_path):
+    path = tmp_path / "bad.json"
+    path.write_text("what was there before")
+    for units, message in ((0, "units is 0"), (float("nan"), "units is nan")):
+        with pytest.raises(SpecError, match=message):
+            save_device(replace(load_device("v100"), units=units), path)
+    assert path.read_text() == "what was there before"
+    assert len(list(tmp_path.iterdir())) == 1
