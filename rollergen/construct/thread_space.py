@@ -86,8 +86,9 @@ def _structures(
     m_extent = definition.axis(roles.m).extent if roles.m else 1
     n_extent = definition.axis(roles.n or "").extent
     lanes = lanes if n_extent >= lanes else 1
-    for vm in _vectors(m_extent) if roles.m else (1,):
-        for vn in _vectors(n_extent) if lanes == 1 else (1,):
+    single = device.execution_width == 1
+    for vm in _vectors(m_extent, single) if roles.m else (1,):
+        for vn in _vectors(n_extent, single) if lanes == 1 else (1,):
             points = _points(m_extent, n_extent, vm, vn, lanes, device, rules, definition, roles)
             if len(points):
                 rm, rn, tm, tn, pm, pn = points.T
@@ -101,9 +102,10 @@ def _structures(
                 )
 
 
-def _vectors(extent: int) -> tuple[int, ...]:
-    """Fragment widths worth trying: single elements and full vectors; pairs where the axis is short."""
-    return (1, 2, 4) if extent < 32 else (1, 4)
+def _vectors(extent: int, few_registers: bool) -> tuple[int, ...]:
+    """Fragment widths worth trying: single elements and full vectors; pairs where the axis or the
+    register file is small."""
+    return (1, 2, 4) if extent < 32 or few_registers else (1, 4)
 
 
 def _first_step(definition: Definition, roles: Roles, device: Device) -> int:
