@@ -1,0 +1,47 @@
+"""Kernel IR -> source text, one string for all launches of a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rollergen.emit.opencl import OpenCL
+from rollergen.hal.spec import Device
+from rollergen.lower import lower
+from rollergen.program.rprogram import RProgram
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel call: ``blocks`` groups of ``threads``; ``arguments`` are buffer names, in the order of
+    the kernel's parameters.  ``once``: depends on constant tensors only and runs at build."""
+
+    entry: str
+    blocks: int
+    threads: int
+    arguments: tuple[str, ...]
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The text of a program's kernels, and how they are launched, in order."""
+
+    text: str
+    launches: tuple[Launch, ...]
+    language: str
+
+
+def emit(program: RProgram, device: Device) -> Source:
+    """`program` written for `device`; the same input gives the same bytes.
+
+    Raises `ProgramError` for a program that cannot be lowered.
+    """
+    kernels = lower(program, device)
+    printer = OpenCL(_attribute(device))
+    launches = tuple(Launch(k.name, k.blocks, k.threads, k.arguments, k.once) for k in kernels)
+    return Source(printer.source(kernels), launches, printer.language)
+
+
+def _attribute(device: Device) -> str:
+    """The dialect's kernel attribute for OpenCL text."""
+    return next((dict(t.dialect).get("kernel_attribute", "") for t in device.targets if t.language == "opencl"), "")

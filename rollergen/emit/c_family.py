@@ -1,0 +1,341 @@
+"""Kernel IR -> C text: everything that OpenCL C and CUDA C++ share.
+
+A language is a subclass of `CFamily` that overrides spellings, never structure.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from rollergen.emit.index_code import index_code
+from rollergen.expr.index import Index
+from rollergen.lower.ir import (
+    Aligned,
+    Allocate,
+    Assign,
+    Barrier,
+    Broadcast,
+    Build,
+    Call,
+    Comment,
+    Convert,
+    Element,
+    Expr,
+    For,
+    Function,
+    If,
+    Inside,
+    Kernel,
+    Let,
+    Name,
+    Number,
+    Operation,
+    Pick,
+    Point,
+    Pointer,
+    Position,
+    Read,
+    Statement,
+    Write,
+)
+
+INDENT = "    "
+ATOM, UNARY, PRODUCT, SUM, SHIFT, ORDER, EQUAL, BITS, LOGIC_AND, LOGIC_OR, TERNARY = range(11)
+"""Precedence levels, tightest first."""
+_BINARY = {
+    "mul": ("*", PRODUCT), "div": ("/", PRODUCT), "mod": ("%", PRODUCT), "add": ("+", SUM), "sub": ("-", SUM),
+    "shl": ("<<", SHIFT), "shr": (">>", SHIFT), "lt": ("<", ORDER), "le": ("<=", ORDER), "gt": (">", ORDER),
+    "ge": (">=", ORDER), "eq": ("==", EQUAL), "ne": ("!=", EQUAL), "bitand": ("&", BITS), "bitor": ("|", BITS),
+    "xor": ("^", BITS), "and": ("&&", LOGIC_AND), "or": ("||", LOGIC_OR),
+}  # fmt: skip
+
+SCALARS = {
+    "float64": "double", "float32": "float", "int64": "long", "int32": "int", "int8": "char", "bool": "char",
+    "uint64": "ulong", "uint32": "uint", "uint16": "ushort", "float16": "ushort", "bfloat16": "ushort",
+    "mask64": "long", "mask32": "int", "mask16": "short", "mask8": "char",
+}  # fmt: skip
+
+
+class CFamily:
+    """Prints kernels; one instance prints one source."""
+
+    def __init__(self) -> None:
+        self.types: dict[str, str] = {}
+        self._ranges: dict[str, tuple[int, int]] = {}
+
+    # What a language spells differently
+
+    language = ""
+    function_prefix = ""
+    scopes: ClassVar[Mapping[str, str]] = {}
+
+    def head(self, kernel: Kernel) -> str:
+        """Everything of a kernel's definition before its body."""
+        raise NotImplementedError
+
+    def ids(self, kernel: Kernel) -> list[str]:
+        """Statements that define the block's and the thread's number."""
+        raise NotImplementedError
+
+    def barrier(self, statement: Barrier) -> str:
+        raise NotImplementedError
+
+    def vector_type(self, dtype: str, lanes: int) -> str:
+        raise NotImplementedError
+
+    def memory_type(self, dtype: str, lanes: int, aligned: bool) -> str:
+        """Type through which `lanes` elements are read or written at once."""
+        raise NotImplementedError
+
+    def spread(self, text: str, dtype: str, lanes: int) -> str:
+        """A scalar in every lane."""
+        raise NotImplementedError
+
+    def built(self, texts: list[str], dtype: str) -> str:
+        raise NotImplementedError
+
+    def picked(self, text: str, which: int | str) -> str:
+        raise NotImplementedError
+
+    def converted(self, node: Convert) -> str:
+        raise NotImplementedError
+
+    def half_read(self, node: Read) -> str:
+        raise NotImplementedError
+
+    def half_write(self, node: Write) -> str:
+        raise NotImplementedError
+
+    def streamed(self, address: str, value: str) -> str:
+        """A store past the caches."""
+        raise NotImplementedError
+
+    # Kernels
+
+    def source(self, kernels: Iterable[Kernel]) -> str:
+        """All kernels, after the types and functions that they use."""
+        kernels = tuple(kernels)
+        functions = {f.name: f for kernel in kernels for f in kernel.functions}
+        bodies = [self.function(f) for f in functions.values()] + [self.kernel(k) for k in kernels]
+        parts = ["\n".join(self.types.values())] if self.types else []
+        return "\n\n".join(parts + bodies) + "\n"
+
+    def function(self, function: Function) -> str:
+        self._ranges = {}
+        result = self.type(function.result.dtype, function.result.lanes)
+        parameters = ", ".join(f"{self.type(p.dtype, p.lanes)} {p.name}" for p in function.parameters)
+        lines = [f"{self.function_prefix}{result} {function.name}({parameters})", "{"]
+        lines += self.block(function.body, 1)
+        lines += [f"{INDENT}return {self.expression(function.result)};", "}"]
+        return "\n".join(lines)
+
+    def kernel(self, kernel: Kernel) -> str:
+        self._ranges = dict(kernel.ranges)
+        comment = [f"/* {kernel.name}", *(f" * {line}".rstrip() for line in kernel.layout), " */"]
+        body = [INDENT + line for line in self.ids(kernel)] + self.block(kernel.body, 1)
+        return "\n".join([*comment, self.head(kernel), "{", *body, "}"])
+
+    def parameter(self, pointer: Pointer) -> str:
+        constness = "" if pointer.writable else "const "
+        return f"{self.scopes[pointer.scope]}{constness}{SCALARS[pointer.dtype]} *restrict {pointer.name}"
+
+    # Statements
+
+    def block(self, statements: Iterable[Statement], depth: int) -> list[str]:
+        lines: list[str] = []
+        for statement in statements:
+            lines += self.statement(statement, depth)
+        return lines
+
+    def statement(self, statement: Statement, depth: int) -> list[str]:
+        pad = INDENT * depth
+        match statement:
+            case Let():
+                kind = self.type(statement.value.dtype, statement.value.lanes)
+                return [f"{pad}const {kind} {statement.name} = {self.expression(statement.value)};"]
+            case Assign():
+                return [f"{pad}{self.expression(statement.target)} = {self.expression(statement.value)};"]
+            case Write():
+                return [f"{pad}{self.write(statement)};"]
+            case Point():
+                return [f"{pad}{self.point(statement)};"]
+            case Allocate():
+                return [f"{pad}{self.allocation(statement)};"]
+            case For():
+                return self.loop(statement, depth)
+            case If():
+                return self.branch(statement, depth)
+            case Barrier():
+                return [pad + self.barrier(statement)]
+            case Comment():
+                return [f"{pad}// {re.sub(r'[^ -~]', '?', statement.text).rstrip(chr(92))}"]
+        raise TypeError(f"{type(statement).__name__} is no statement")
+
+    def loop(self, node: For, depth: int) -> list[str]:
+        pad = INDENT * depth
+        stop = self.expression(node.stop) if not isinstance(node.stop, int) else str(node.stop)
+        start = self.expression(node.start) if not isinstance(node.start, int) else str(node.start)
+        lines = [f"{pad}#pragma unroll"] if node.unroll else []
+        lines.append(f"{pad}for (int {node.variable} = {start}; {node.variable} < {stop}; ++{node.variable}) {{")
+        return [*lines, *self.block(node.body, depth + 1), f"{pad}}}"]
+
+    def branch(self, node: If, depth: int) -> list[str]:
+        pad = INDENT * depth
+        lines = [f"{pad}if ({self.expression(node.condition)}) {{", *self.block(node.body, depth + 1)]
+        if node.otherwise:
+            lines += [f"{pad}}} else {{", *self.block(node.otherwise, depth + 1)]
+        return [*lines, f"{pad}}}"]
+
+    def allocation(self, node: Allocate) -> str:
+        extents = "".join(f"[{extent}]" for extent in node.shape)
+        scope = self.scopes[node.scope] if node.scope != "register" else ""
+        aligned = f" __attribute__((aligned({node.alignment})))" if node.alignment else ""
+        kind = self.type(node.dtype, node.lanes, memory=node.scope != "register")
+        return f"{scope}{kind} {node.name}{extents}{aligned}"
+
+    def point(self, node: Point) -> str:
+        constness = "" if node.pointer.writable else "const "
+        kind = f"{self.scopes[node.pointer.scope]}{constness}{SCALARS[node.pointer.dtype]} *"
+        return f"{kind}{node.pointer.name} = {node.base.name} + {self.index(node.offset)}"
+
+    def write(self, node: Write) -> str:
+        if node.pointer.dtype == "float16":
+            return self.half_write(node)
+        value = self.expression(node.value)
+        if node.streaming:
+            return self.streamed(self.address(node.pointer, node.offset, node.value.lanes, True), value)
+        return f"{self.cell(node.pointer, node.offset, node.value.lanes, node.aligned)} = {value}"
+
+    # Expressions
+
+    def type(self, dtype: str, lanes: int = 1, memory: bool = False) -> str:
+        """Type of a value in registers (float16 and bfloat16 are float there), or in memory."""
+        if not memory and dtype in ("float16", "bfloat16"):
+            dtype = "float32"
+        if lanes == 1:
+            return "int" if dtype == "bool" and not memory else SCALARS[dtype]
+        return self.vector_type(dtype, lanes)
+
+    def index(self, index: Index) -> str:
+        return index_code(index, self._ranges)
+
+    def address(self, pointer: Pointer, offset: Index, lanes: int, aligned: bool) -> str:
+        """A typed pointer to `lanes` elements."""
+        at = pointer.name if offset == Index() else f"{pointer.name} + {self.index(offset)}"
+        if lanes == 1:
+            return at
+        constness = "" if pointer.writable else "const "
+        kind = f"{self.scopes[pointer.scope]}{constness}{self.memory_type(pointer.dtype, lanes, aligned)} *"
+        return f"({kind})({at})" if " " in at else f"({kind}){at}"
+
+    def cell(self, pointer: Pointer, offset: Index, lanes: int, aligned: bool) -> str:
+        """An lvalue of `lanes` elements in memory."""
+        if lanes == 1:
+            return f"{pointer.name}[{self.index(offset)}]"
+        return f"*{self.address(pointer, offset, lanes, aligned)}"
+
+    def expression(self, node: Expr) -> str:
+        return self.level(node)[0]
+
+    def within(self, node: Expr, limit: int) -> str:
+        """`node`'s text, in parentheses where it binds less tightly than `limit`."""
+        text, level = self.level(node)
+        return text if level <= limit else f"({text})"
+
+    def level(self, node: Expr) -> tuple[str, int]:
+        """Text and precedence."""
+        match node:
+            case Name():
+                return node.name, ATOM
+            case Element():
+                return node.name + "".join(f"[{self.index(i)}]" for i in node.indices), ATOM
+            case Number():
+                text = number(node.value, node.dtype)
+                level = UNARY if text.startswith("-") else ATOM
+                return (text, level) if node.lanes == 1 else (self.spread(text, node.dtype, node.lanes), UNARY)
+            case Operation():
+                return self.operation(node)
+            case Read():
+                if node.pointer.dtype == "float16":
+                    return self.half_read(node), ATOM
+                text = self.cell(node.pointer, node.offset, node.lanes, node.aligned)
+                return text, ATOM if node.lanes == 1 else UNARY
+            case Broadcast():
+                return self.spread(self.expression(node.operand), node.dtype, node.lanes), UNARY
+            case Position():
+                text = self.index(node.index)
+                return text, ATOM if text.isalnum() else (UNARY if text.lstrip("-").isdigit() else SUM)
+            case Inside():
+                return self.inside(node)
+            case Call():
+                return f"{node.name}({', '.join(self.expression(o) for o in node.operands)})", ATOM
+            case Build():
+                return self.built([self.expression(o) for o in node.operands], node.dtype), UNARY
+            case Pick():
+                return self.picked(self.within(node.operand, ATOM), node.which), ATOM
+            case Convert():
+                return self.converted(node), UNARY
+            case Aligned():
+                at = self.address(node.pointer, node.offset, 1, False)
+                return f"((size_t)({at}) & {node.bytes - 1}) == 0", EQUAL
+        raise TypeError(f"{type(node).__name__} is no expression")
+
+    def inside(self, node: Inside) -> tuple[str, int]:
+        at = self.index(node.index)
+        if node.low is not None and node.high is not None:
+            if node.high == node.low + 1:
+                return f"{at} == {node.low}", EQUAL
+            return f"{at} >= {node.low} && {at} < {node.high}", LOGIC_AND
+        return (f"{at} >= {node.low}" if node.high is None else f"{at} < {node.high}"), ORDER
+
+    def operation(self, node: Operation) -> tuple[str, int]:
+        if node.op == "select":
+            condition, yes, no = node.operands
+            parts = self.within(condition, LOGIC_OR), self.within(yes, LOGIC_OR), self.within(no, LOGIC_OR)
+            return f"{parts[0]} ? {parts[1]} : {parts[2]}", TERNARY
+        if node.op in ("neg", "not"):
+            sign = "-" if node.op == "neg" else ("!" if node.lanes == 1 else "~")
+            return sign + self.within(node.operands[0], ATOM), UNARY
+        spelling, level = _BINARY[node.op]
+        if node.op in ("and", "or") and node.lanes > 1:
+            spelling, level = spelling[0], BITS
+        a, b = node.operands
+        loose = level in (SHIFT, BITS, ORDER, EQUAL)
+        left = self.within(a, SUM if loose else level)
+        right = self.within(b, SUM if loose else (level if node.op in ("and", "or") else level - 1))
+        return f"{left}*{right}" if node.op == "mul" else f"{left} {spelling} {right}", level
+
+
+def number(value: float | int | bool, dtype: str) -> str:
+    """A literal of `dtype`: shortest text that reads back as the same number.
+
+    >>> number(0.1, "float32"), number(float("-inf"), "float32"), number(-2**31, "int32")
+    ('0.1f', '-INFINITY', '(-2147483647 - 1)')
+    """
+    if dtype in ("float32", "float64", "float16", "bfloat16"):
+        return _real(float(value), dtype)
+    whole = int(value)
+    if dtype in ("int64", "mask64"):
+        return "(-9223372036854775807L - 1)" if whole == -(2**63) else f"{whole}L"
+    if dtype in ("uint32", "uint16"):
+        return f"{whole}u"
+    return "(-2147483647 - 1)" if whole == -(2**31) else str(whole)
+
+
+def _real(value: float, dtype: str) -> str:
+    if math.isnan(value):
+        return "NAN"
+    if math.isinf(value):
+        return "INFINITY" if value > 0 else "-INFINITY"
+    if dtype == "float64":
+        return repr(value)
+    single = np.float32(value)
+    if np.isinf(single):
+        return "INFINITY" if value > 0 else "-INFINITY"
+    text = repr(single.item()) if single.item() == value and len(repr(value)) < 12 else str(single)
+    return (text if any(c in text for c in ".e") else text + ".0") + "f"

@@ -1,0 +1,91 @@
+"""OpenCL C 1.2: only the spellings that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from rollergen.emit.c_family import SCALARS, CFamily
+from rollergen.lower.ir import Barrier, Convert, Kernel, Read, Write
+
+_HEX = "0123456789abcdef"
+
+
+class OpenCL(CFamily):
+    """Vectors of any number of lanes; builtin functions of the language are calls.
+
+    ``attribute``: text put on every kernel (the device's dialect).
+    """
+
+    language = "opencl"
+    function_prefix = "__attribute__((always_inline)) static inline "
+    scopes: ClassVar[Mapping[str, str]] = {"global": "global ", "local": "local ", "private": ""}
+
+    def __init__(self, attribute: str = "") -> None:
+        super().__init__()
+        self.attribute = attribute
+
+    def head(self, kernel: Kernel) -> str:
+        attributes = f"__attribute__((reqd_work_group_size({kernel.threads}, 1, 1)))"
+        if self.attribute:
+            attributes = f"{self.attribute} {attributes}"
+        parameters = ",\n          ".join(self.parameter(p) for p in kernel.parameters)
+        return f"kernel {attributes}\nvoid {kernel.name}({parameters})"
+
+    def ids(self, kernel: Kernel) -> list[str]:
+        lines = [f"const int {kernel.block_id} = get_group_id(0);"]
+        if kernel.threads > 1:
+            lines.append(f"const int {kernel.thread_id} = get_local_id(0);")
+        return lines
+
+    def barrier(self, statement: Barrier) -> str:
+        return "barrier(CLK_LOCAL_MEM_FENCE);"
+
+    def vector_type(self, dtype: str, lanes: int) -> str:
+        return f"{SCALARS[dtype]}{lanes}"
+
+    def memory_type(self, dtype: str, lanes: int, aligned: bool) -> str:
+        """A vector type whose alignment is that of its elements, unless the address is aligned."""
+        scalar = SCALARS[dtype]
+        if aligned:
+            return f"{scalar}{lanes}"
+        name = f"{scalar}{lanes}u"
+        bytes_ = {"ushort": 2, "char": 1, "long": 8, "double": 8}.get(scalar, 4)
+        self.types[name] = f"typedef {scalar} {name} __attribute__((ext_vector_type({lanes}), aligned({bytes_})));"
+        return name
+
+    def spread(self, text: str, dtype: str, lanes: int) -> str:
+        return f"({self.vector_type('float32' if dtype in ('float16', 'bfloat16') else dtype, lanes)})({text})"
+
+    def built(self, texts: list[str], dtype: str) -> str:
+        return f"({self.vector_type(dtype, len(texts))})({', '.join(texts)})"
+
+    def picked(self, text: str, which: int | str) -> str:
+        return f"{text}.{which}" if isinstance(which, str) else f"{text}.s{_HEX[which]}"
+
+    def converted(self, node: Convert) -> str:
+        operand = node.operand
+        if node.bits:
+            return f"as_{self.type(node.dtype, node.lanes)}({self.expression(operand)})"
+        if node.lanes == 1:
+            return f"({self.type(node.dtype)}){self.within(operand, 0)}"
+        return f"__builtin_convertvector({self.expression(operand)}, {self.type(node.dtype, node.lanes)})"
+
+    def half_read(self, node: Read) -> str:
+        return f"vload_half{_width(node.lanes)}(0, {self._half(node, constness='const ')})"
+
+    def half_write(self, node: Write) -> str:
+        value = self.expression(node.value)
+        return f"vstore_half{_width(node.value.lanes)}({value}, 0, {self._half(node, constness='')})"
+
+    def _half(self, node: Read | Write, constness: str) -> str:
+        at = self.index(node.offset)
+        scope = self.scopes[node.pointer.scope]
+        return f"({scope}{constness}half *)({node.pointer.name} + {at})"
+
+    def streamed(self, address: str, value: str) -> str:
+        return f"__builtin_nontemporal_store({value}, {address})"
+
+
+def _width(lanes: int) -> str:
+    return "" if lanes == 1 else str(lanes)

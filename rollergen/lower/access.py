@@ -1,0 +1,278 @@
+"""One memory access, guarded: of a scalar, or of a vector along a lane.
+
+A vector access is made at once where it provably may be.  Else there are two paths: at once where
+the whole vector passes its tests and no division or remainder wraps inside it, and element by
+element, each with its own test, where not.  Nothing is read or written that fails a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from rollergen.expr.index import Bounds, FloorDiv, Index, Mod
+from rollergen.lower import maths
+from rollergen.lower.ir import (
+    PRIVATE,
+    STORAGE_BYTES,
+    Aligned,
+    Broadcast,
+    Convert,
+    Expr,
+    Inside,
+    Name,
+    Number,
+    Operation,
+    Pick,
+    Pointer,
+    Read,
+    Write,
+)
+from rollergen.lower.place import Lane, conjunction
+from rollergen.lower.writer import Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """``pointer[offset]`` where every test holds, else ``fill``.
+
+    ``alignment``: bytes to which the pointer is known to be aligned (0: only to its elements).
+    """
+
+    pointer: Pointer
+    offset: Index
+    tests: tuple[Inside, ...] = ()
+    fill: float | int = 0
+    alignment: int = 0
+
+    def aligned(self, offset: Index, lanes: int) -> bool:
+        """Whether `lanes` elements from `offset` on lie at a multiple of their size."""
+        whole = all(c % lanes == 0 for _, c in offset.terms) and offset.const % lanes == 0
+        return lanes > 1 and whole and self.alignment >= lanes * STORAGE_BYTES[self.pointer.dtype]
+
+
+def register_dtype(dtype: str) -> str:
+    """The dtype that an element of memory dtype `dtype` has once read."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+def fetch(out: Writer, access: Access, lane: Lane | None, wish: str) -> Expr:
+    """The element, or with a lane that matters, the vector: an expression for it.
+
+    Where two paths are needed the value is put into a register named after `wish` first.
+    """
+    access = replace(access, tests=tuple(_coarsen(test, lane) for test in access.tests))
+    if lane is None or not _depends(access, lane):
+        return _guarded(access.tests, _read(out, access, 1), access.fill)
+    plan = _vector_plan(out.ranges, access, lane)
+    if plan is None:
+        return _gather(out, access, lane, wish)
+    offset, common, edge = plan
+    vector = _read(out, replace(access, offset=offset), lane.width)
+    if not edge:
+        return _guarded(common, vector, access.fill)
+    name = Name(out.register(wish, vector.dtype, (), lane.width), vector.dtype, lane.width)
+    condition = conjunction((*common, *edge))
+    assert condition is not None
+    with out.when(condition):
+        out.assign(name, vector)
+    with out.otherwise():
+        out.assign(name, _gather(out, access, lane, wish))
+    return name
+
+
+def put(out: Writer, access: Access, value: Expr, lane: Lane | None, streaming: bool = False) -> None:
+    """`value` (a vector where `lane` is given) stored where the tests hold.
+
+    ``streaming``: whole vectors bypass the caches, where the address turns out to be aligned (the
+    instructions for it want that).
+    """
+    access = replace(access, tests=tuple(_coarsen(test, lane) for test in access.tests))
+    if lane is None:
+        _when(out, access.tests, lambda: _write(out, access, access.offset, value))
+        return
+    plan = _vector_plan(out.ranges, access, lane)
+    value = value if value.lanes > 1 else Broadcast(value, lane.width)
+    if plan is None:
+        _scatter(out, access, out.atom("value", value), lane)
+        return
+    offset, common, edge = plan
+    if not edge:
+        _when(out, common, lambda: _write_vector(out, access, offset, value, streaming))
+        return
+    value = out.atom("value", value)
+    condition = conjunction((*common, *edge))
+    assert condition is not None
+    with out.when(condition):
+        _write_vector(out, access, offset, value, streaming)
+    with out.otherwise():
+        _scatter(out, access, value, lane)
+
+
+def _depends(access: Access, lane: Lane) -> bool:
+    return lane.variable in access.offset.axes() or any(_varies(test, lane) for test in access.tests)
+
+
+def _varies(test: Inside, lane: Lane) -> bool:
+    return lane.variable in test.index.axes()
+
+
+# Whole vectors ---------------------------------------------------------------------------------
+
+
+def _vector_plan(
+    ranges: Mapping[str, Bounds], access: Access, lane: Lane
+) -> tuple[Index, tuple[Inside, ...], tuple[Inside, ...]] | None:
+    """(offset of lane 0, tests without the lane, what makes the vector whole); None: never whole."""
+    straight = _straighten(access.offset, lane, ranges)
+    if straight is None or straight[0].coefficient(lane.variable) != 1:
+        return None
+    offset, edge = straight
+    common = []
+    for test in access.tests:
+        if not _varies(test, lane):
+            common.append(test)
+            continue
+        whole = _whole(test, lane, ranges)
+        if whole is None:
+            return None
+        edge = (*edge, *whole)
+    edge = tuple(dict.fromkeys(_needed(edge, ranges)))
+    return offset.substitute({lane.variable: Index()}), tuple(common), edge
+
+
+def _straighten(index: Index, lane: Lane, ranges: Mapping[str, Bounds]) -> tuple[Index, tuple[Inside, ...]] | None:
+    """`index` as ``start + c * lane`` plus the tests under which it is that; None: never.
+
+    ``(r + c lane) // d`` and ``% d`` do not wrap within the vector where ``r % d < d - c (width - 1)``.
+    """
+    result, tests = Index((), index.const), tuple[Inside, ...]()
+    for atom, coefficient in index.terms:
+        if isinstance(atom, str) or lane.variable not in atom.index.axes():
+            result = result + Index(((atom, coefficient),))
+            continue
+        inner = _straighten(atom.index, lane, ranges)
+        step = 0 if inner is None else inner[0].coefficient(lane.variable)
+        room = atom.divisor - step * (lane.width - 1)
+        if inner is None or step < 0 or room <= 0:
+            return None
+        start = inner[0].substitute({lane.variable: Index()})
+        phase = (start % atom.divisor).simplify(ranges)
+        tests = (*tests, *inner[1], Inside(phase, None, room))
+        value = (start // atom.divisor).simplify(ranges) if isinstance(atom, FloorDiv) else phase
+        if isinstance(atom, Mod):
+            value = value + Index(((lane.variable, step),)) if step else value
+        result = result + value * coefficient
+    return result, tests
+
+
+def _whole(test: Inside, lane: Lane, ranges: Mapping[str, Bounds]) -> tuple[Inside, ...] | None:
+    """Tests under which `test` holds in every lane; None where it cannot be told at once."""
+    straight = _straighten(test.index, lane, ranges)
+    if straight is None:
+        return None
+    index, tests = straight
+    reach = index.coefficient(lane.variable) * (lane.width - 1)
+    start = index.substitute({lane.variable: Index()})
+    low = None if test.low is None else test.low - min(reach, 0)
+    high = None if test.high is None else test.high - max(reach, 0)
+    return (*tests, Inside(start, low, high))
+
+
+def _needed(tests: tuple[Inside, ...], ranges: Mapping[str, Bounds]) -> list[Inside]:
+    """The tests that the variables' ranges leave open, with the bounds that they leave open."""
+    kept = []
+    for test in tests:
+        low, high = test.index.bounds(ranges)
+        need_low = test.low is not None and low < test.low
+        need_high = test.high is not None and high >= test.high
+        if need_low or need_high:
+            kept.append(Inside(test.index, test.low if need_low else None, test.high if need_high else None))
+    return kept
+
+
+def _coarsen(test: Inside, lane: Lane | None) -> Inside:
+    """Without the lane, where all lanes pass or fail together (everything else is a multiple)."""
+    if lane is None or test.index.coefficient(lane.variable) != 1:
+        return test
+    rest = test.index - Index.axis(lane.variable)
+    numbers = [c for _, c in rest.terms] + [rest.const, test.low or 0, test.high or 0]
+    if any(number % lane.width for number in numbers) or lane.variable in rest.axes():
+        return test
+    return replace(test, index=rest)
+
+
+# Spelling --------------------------------------------------------------------------------------
+
+
+def _read(out: Writer, access: Access, lanes: int) -> Expr:
+    pointer, offset = out.place(access.pointer, access.offset)
+    aligned = access.aligned(access.offset, lanes)
+    if pointer.dtype != "bfloat16":
+        return Read(pointer, offset, register_dtype(pointer.dtype), lanes, aligned)
+    half = Convert(Read(replace(pointer, dtype="uint16"), offset, "uint16", lanes, aligned), "uint32")
+    word = Operation("shl", (half, Number(16, "uint32", lanes)), "uint32", lanes)
+    return Convert(word, "float32", bits=True)
+
+
+def _guarded(tests: tuple[Inside, ...], value: Expr, fill: float | int) -> Expr:
+    condition = conjunction(tests)
+    if condition is None:
+        return value
+    return Operation("select", (condition, value, Number(fill, value.dtype, value.lanes)), value.dtype, value.lanes)
+
+
+def _gather(out: Writer, access: Access, lane: Lane, wish: str) -> Expr:
+    """Element by element through an aligned private array (which the compiler keeps in registers)."""
+    dtype = register_dtype(access.pointer.dtype)
+    array = out.array(f"{wish}_lanes", PRIVATE, dtype, lane.width, alignment(dtype, lane.width))
+    with out.loop(lane.variable, lane.width, (0, lane.width - 1), unroll=True) as at:
+        out.write(Write(array, at, _guarded(access.tests, _read(out, access, 1), access.fill)))
+    return Read(array, Index(), dtype, lane.width, aligned=True)
+
+
+def _scatter(out: Writer, access: Access, value: Expr, lane: Lane) -> None:
+    array = out.array("lanes", PRIVATE, value.dtype, lane.width, alignment(value.dtype, lane.width))
+    out.write(Write(array, Index(), value, aligned=True))
+    with out.loop(lane.variable, lane.width, (0, lane.width - 1), unroll=True) as at:
+        element = Read(array, at, value.dtype)
+        _when(out, access.tests, lambda: _write(out, access, access.offset, element))
+
+
+def alignment(dtype: str, lanes: int) -> int:
+    """Bytes at which an array that vectors of `lanes` are read from begins."""
+    return STORAGE_BYTES[dtype] * lanes
+
+
+def _write(out: Writer, access: Access, offset: Index, value: Expr) -> None:
+    pointer, short = out.place(access.pointer, offset)
+    if pointer.dtype == "bfloat16":
+        pointer, value = replace(pointer, dtype="uint16"), maths.call(out, "bfloat16_bits", value)
+    out.write(Write(pointer, short, value, aligned=access.aligned(offset, value.lanes)))
+
+
+def _write_vector(out: Writer, access: Access, offset: Index, value: Expr, streaming: bool) -> None:
+    if not streaming or access.pointer.dtype in ("float16", "bfloat16"):
+        _write(out, access, offset, value)
+        return
+    value = out.atom("value", value)
+    pointer, short = out.place(access.pointer, offset)
+    odd = Index(tuple((a, c) for a, c in short.terms if c % value.lanes), short.const % value.lanes)
+    with out.when(Aligned(pointer, odd, value.lanes * STORAGE_BYTES[pointer.dtype])):
+        out.write(Write(pointer, short, value, streaming=True, aligned=True))
+    with out.otherwise():
+        out.write(Write(pointer, short, value))
+
+
+def _when(out: Writer, tests: tuple[Inside, ...], write) -> None:  # type: ignore[no-untyped-def]
+    condition = conjunction(tests)
+    if condition is None:
+        write()
+        return
+    with out.when(condition):
+        write()
+
+
+def elements(value: Expr, count: int) -> tuple[Expr, ...]:
+    """The lanes of a value, one by one."""
+    return (value,) if count == 1 else tuple(Pick(value, e) for e in range(count))

@@ -1,0 +1,277 @@
+"""Values -> expressions: one element of a tensor as scalar or vector arithmetic.
+
+Nothing is simplified.  A sum of a product stays ``a * b + c`` (contracted to one multiply-add by
+the compiler); max and min propagate NaN.  Comparisons of vectors are masks; where a mask meets
+operands of another width it is widened or narrowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import isnan
+from typing import TYPE_CHECKING
+
+from rollergen.errors import ProgramError
+from rollergen.expr.index import Index
+from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
+from rollergen.lower import maths
+from rollergen.lower.ir import (
+    BITS,
+    Broadcast,
+    Build,
+    Call,
+    Convert,
+    Expr,
+    Name,
+    Number,
+    Operation,
+    Position,
+)
+from rollergen.lower.place import Lane
+from rollergen.lower.writer import Writer
+
+if TYPE_CHECKING:
+    from rollergen.lower.place import Place
+
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+_CALLS = {"sqrt": "sqrt", "floor": "floor"}
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What the leaves of a value are here.
+
+    ``load`` and ``partial`` give expressions; ``variables`` those of `Var` nodes; ``lane`` is set where
+    the value is computed for all lanes at once.
+    """
+
+    place: Place
+    lane: Lane | None
+    load: Callable[[Load], Expr]
+    partial: Callable[[Partial], Expr]
+    variables: Mapping[str, Expr]
+
+
+def evaluate(out: Writer, scope: Scope, value: Value) -> Expr:
+    """`value` as an expression (of one lane where nothing in it depends on the lane)."""
+    match value:
+        case Const():
+            return Number(value.value, register_dtype(value.dtype))
+        case Load():
+            return scope.load(value)
+        case Partial():
+            return scope.partial(value)
+        case Var():
+            return scope.variables[value.name]
+        case IndexValue():
+            return index_number(out, scope, value.index, value.dtype)
+        case Unary():
+            return _unary(out, value.op, evaluate(out, scope, value.x), register_dtype(value.dtype))
+        case Binary():
+            a, b = evaluate(out, scope, value.a), evaluate(out, scope, value.b)
+            return _binary(out, value.op, a, b, register_dtype(value.dtype))
+        case Select():
+            parts = (evaluate(out, scope, part) for part in value.children())
+            return select(*parts)
+        case Cast():
+            return cast(out, evaluate(out, scope, value.x), value.dtype)
+    raise ProgramError(f"{type(value).__name__} is no value that can be lowered")
+
+
+def register_dtype(dtype: str) -> str:
+    """float16 and bfloat16 are computed with as float32."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+def widen(*operands: Expr) -> tuple[Expr, ...]:
+    """The operands with equal lanes: scalars become vectors if any operand is one."""
+    lanes = max(operand.lanes for operand in operands)
+    return tuple(_lanes(operand, lanes) for operand in operands)
+
+
+def _lanes(operand: Expr, lanes: int) -> Expr:
+    if operand.lanes == lanes:
+        return operand
+    if isinstance(operand, Number):
+        return Number(operand.value, operand.dtype, lanes)
+    if operand.dtype == "bool":
+        bits = "mask32"
+        return Operation("select", (operand, Number(-1, bits, lanes), Number(0, bits, lanes)), bits, lanes)
+    return Broadcast(operand, lanes)
+
+
+def index_number(out: Writer, scope: Scope, index: Index, dtype: str) -> Expr:
+    """An index as a number: a start plus multiples of the lane, or built lane by lane."""
+    at = index.substitute(scope.place.axes).simplify(out.ranges)
+    if scope.lane is None or scope.lane.variable not in at.axes():
+        return Position(at, dtype)
+    step = at.coefficient(scope.lane.variable)
+    start = at - Index.axis(scope.lane.variable) * step
+    if scope.lane.variable in start.axes():
+        lanes = [at.substitute({scope.lane.variable: Index.of(e)}) for e in range(scope.lane.width)]
+        return Build(tuple(Position(one.simplify(out.ranges), dtype) for one in lanes))
+    steps = Build(tuple(Number(e * step, dtype) for e in range(scope.lane.width)))
+    return Operation("add", (Broadcast(Position(start, dtype), scope.lane.width), steps), dtype, scope.lane.width)
+
+
+def inside_lanes(out: Writer, scope: Scope, axis_index: Index, extent: int) -> Expr:
+    """Whether an axis is below `extent`: a scalar condition or a mask."""
+    number = index_number(out, scope, axis_index, "int32")
+    return compare("lt", number, Number(extent, "int32"))
+
+
+def compare(op: str, a: Expr, b: Expr) -> Expr:
+    a, b = widen(a, b)
+    dtype = "bool" if a.lanes == 1 else f"mask{BITS[a.dtype]}"
+    return Operation(op, (a, b), dtype, a.lanes)
+
+
+def select(condition: Expr, a: Expr, b: Expr) -> Expr:
+    """``a`` where the condition holds, else ``b``; lane by lane where the condition is a mask."""
+    if condition.lanes == 1:
+        a, b = widen(a, b)
+        return Operation("select", (condition, a, b), a.dtype, a.lanes)
+    a, b = (_lanes(side, condition.lanes) for side in (a, b))
+    if a.dtype.startswith("mask"):
+        a, b = (_mask(side, _bits(condition)) for side in (a, b))
+    return Operation("select", (_mask(condition, _bits(a)), a, b), a.dtype, a.lanes)
+
+
+def _bits(value: Expr) -> int:
+    return int(value.dtype[4:]) if value.dtype.startswith("mask") else BITS[value.dtype]
+
+
+def _mask(mask: Expr, bits: int) -> Expr:
+    return mask if mask.dtype == f"mask{bits}" else Convert(mask, f"mask{bits}")
+
+
+def _is_mask(value: Expr) -> bool:
+    return value.dtype.startswith("mask")
+
+
+def cast(out: Writer, x: Expr, dtype: str) -> Expr:
+    """`x` converted; narrowing to float16 or bfloat16 rounds though the register is a float32."""
+    if dtype in ("float16", "bfloat16"):
+        single = cast(out, x, "float32")
+        return maths.call(out, f"round_{dtype}", single)
+    if x.dtype == dtype:
+        return x
+    if _is_mask(x):
+        return select(x, Number(1, dtype), Number(0, dtype))
+    if dtype == "bool":
+        return compare("ne", x, Number(0, x.dtype))
+    if isinstance(x, Number):
+        return Number(x.value, dtype, x.lanes)
+    return Convert(x, dtype)
+
+
+def stored(value: Expr, dtype: str) -> Expr:
+    """`value` as an element of memory dtype `dtype`: a mask becomes zeros and ones."""
+    return select(value, Number(1, dtype), Number(0, dtype)) if _is_mask(value) else value
+
+
+def _unary(out: Writer, op: str, x: Expr, dtype: str) -> Expr:
+    if op == "not":
+        return Operation("not", (x,), x.dtype, x.lanes)
+    if op == "neg":
+        return Operation("neg", (x,), dtype, x.lanes)
+    if op == "abs":
+        x = out.atom("x", x)
+        zero = Number(0, dtype, x.lanes)
+        return select(compare("gt", x, zero), x, Operation("sub", (zero, x), dtype, x.lanes))
+    if op in _CALLS:
+        return Call(_CALLS[op], (x,), dtype, x.lanes)
+    return maths.call(out, op, x)
+
+
+def _binary(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
+    if op in _COMPARISONS:
+        return compare(op, a, b)
+    if op in ("and", "or"):
+        a, b = widen(a, b)
+        if _is_mask(a):
+            b = _mask(b, _bits(a))
+        return Operation(op, (a, b), a.dtype, a.lanes)
+    if op in ("max", "min"):
+        return extreme(out, op, a, b, dtype)
+    a, b = widen(a, b)
+    if op == "pow":
+        return Call("pow", (a, b), dtype, a.lanes)
+    return Operation(op, (a, b), dtype, a.lanes)
+
+
+def extreme(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
+    """max or min; NaN if either operand is.
+
+    ``a != a ? a : (a > b ? a : b)``: the inner select keeps a NaN in b (one machine instruction), the
+    outer one that in a.  With a number for one operand the inner select alone will do.
+    """
+    order = "gt" if op == "max" else "lt"
+    if isinstance(a, Number):
+        a, b = b, a
+    a, b = widen(a, b)
+    a = out.atom("a", a)
+    if isinstance(b, Number) and not isnan(b.value):
+        return select(compare(order, b, a), b, a)
+    b = out.atom("b", b)
+    inner = select(compare(order, a, b), a, b)
+    if dtype not in FLOATS:
+        return inner
+    return select(compare("ne", a, a), a, inner)
+
+
+def combine(
+    out: Writer,
+    scope: Scope,
+    combiner,
+    lhs: tuple[Expr, ...],
+    rhs: tuple[Expr, ...],  # type: ignore[no-untyped-def]
+) -> tuple[Expr, ...]:
+    """The combiner applied to two tuples, every component from the old ones."""
+    uses = sum(isinstance(node, Var) and node.name.startswith("rhs") for c in combiner.combine for node in _nodes(c))
+    if uses > len(rhs):
+        rhs = tuple(out.atom("x", value) for value in rhs)
+    names = {f"lhs{c}": value for c, value in enumerate(lhs)} | {f"rhs{c}": value for c, value in enumerate(rhs)}
+    inner = Scope(scope.place, scope.lane, scope.load, scope.partial, names)
+    new = tuple(evaluate(out, inner, value) for value in combiner.combine)
+    return new if len(new) == 1 else tuple(out.let("next", value) if not _is_leaf(value) else value for value in new)
+
+
+def _is_leaf(value: Expr) -> bool:
+    return isinstance(value, (Number, Name))
+
+
+def _nodes(value: Value):  # type: ignore[no-untyped-def]
+    yield value
+    for child in value.children():
+        yield from _nodes(child)
+
+
+def zero_when_masked(value: Value, axis: str) -> bool:
+    """Whether `value` is certainly 0 where every load that varies along `axis` gives 0."""
+    zero = lambda part: zero_when_masked(part, axis)
+    match value:
+        case Load():
+            return axis in value.axes() and value.fill == 0
+        case Const():
+            return value.value == 0
+        case Cast():
+            return zero(value.x)
+        case Unary():
+            return value.op in ("neg", "abs", "sqrt", "tanh", "erf", "floor") and zero(value.x)
+        case Binary(op="mul"):
+            return (zero(value.a) and _finite(value.b, axis)) or (zero(value.b) and _finite(value.a, axis))
+        case Binary(op="add" | "sub" | "max" | "min"):
+            return zero(value.a) and zero(value.b)
+        case Select():
+            return zero(value.a) and zero(value.b)
+    return False
+
+
+def _finite(value: Value, axis: str) -> bool:
+    """Whether `value` is certainly finite where loads along `axis` give 0: 0 times it is then 0."""
+    if isinstance(value, Const):
+        return abs(value.value) != float("inf") and value.value == value.value
+    return zero_when_masked(value, axis) or isinstance(value, IndexValue)

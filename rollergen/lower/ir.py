@@ -1,0 +1,350 @@
+"""Kernel IR: how a kernel is written, with nothing left to decide.  Plain frozen data.
+
+Integers (loop variables, ids, offsets) are `Index` records over named variables whose inclusive
+ranges the kernel carries, so that a printer may choose ``/``, ``int`` or ``long``.  Every other
+expression has a ``dtype`` and a number of ``lanes`` (1: a scalar).  Comparisons of scalars have
+dtype ``bool``, of vectors ``mask8`` ... ``mask64`` (all bits of a lane set or clear).
+
+float16 and bfloat16 exist in memory only: reading one gives float32, writing one rounds to
+nearest even; ``uint16`` reads the bits of either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Union
+
+from rollergen.expr.index import Bounds, Index
+
+GLOBAL, LOCAL, PRIVATE = "global", "local", "private"
+
+BITS = {
+    "float64": 64, "int64": 64, "float32": 32, "int32": 32, "uint32": 32, "uint64": 64,
+    "float16": 32, "bfloat16": 32, "uint16": 16, "int8": 8, "bool": 8,
+}  # fmt: skip
+"""Width of a value in a register: float16 and bfloat16 are computed with as float32."""
+
+STORAGE_BYTES = {
+    "float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "uint16": 2, "int8": 1, "bool": 1,
+}  # fmt: skip
+
+
+# Expressions -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A literal."""
+
+    value: float | int | bool
+    dtype: str
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """The value of a `Let` or of an `Allocate` without extents."""
+
+    name: str
+    dtype: str
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """An element of a register array (`Allocate`); no indices: the register itself."""
+
+    name: str
+    indices: tuple[Index, ...]
+    dtype: str
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A parameter, an array in memory, or a named place inside one (`Point`)."""
+
+    name: str
+    dtype: str
+    scope: str
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """``lanes`` adjacent elements from ``pointer[offset]`` on.
+
+    ``aligned``: the address is a multiple of the access' size.
+    """
+
+    pointer: Pointer
+    offset: Index
+    dtype: str
+    lanes: int = 1
+    aligned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """An index as a number."""
+
+    index: Index
+    dtype: str = "int32"
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """``low <= index < high``; a bound that is None needs no test.  A scalar bool."""
+
+    index: Index
+    low: int | None
+    high: int | None
+    dtype: str = "bool"
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """Whether ``pointer + offset`` is a multiple of ``bytes``.  A scalar bool."""
+
+    pointer: Pointer
+    offset: Index
+    bytes: int
+    dtype: str = "bool"
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operator on operands of equal lanes: neg not add sub mul div mod shl shr xor bitand bitor
+    lt le gt ge eq ne and or select (condition first).
+
+    A select with a scalar condition evaluates only the chosen side, also where the sides are
+    vectors; ``and``/``or`` of scalars stop early.
+    """
+
+    op: str
+    operands: tuple[Expr, ...]
+    dtype: str
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of the language (sqrt, floor, ...) or a `Function` of the kernel."""
+
+    name: str
+    operands: tuple[Expr, ...]
+    dtype: str
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """A scalar in every lane."""
+
+    operand: Expr
+    lanes: int
+
+    @property
+    def dtype(self) -> str:
+        return self.operand.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A vector from scalars."""
+
+    operands: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> str:
+        return self.operands[0].dtype
+
+    @property
+    def lanes(self) -> int:
+        return len(self.operands)
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """Lane ``which`` of a vector, or its ``even`` or ``odd`` lanes."""
+
+    operand: Expr
+    which: int | str
+
+    @property
+    def dtype(self) -> str:
+        return self.operand.dtype
+
+    @property
+    def lanes(self) -> int:
+        return 1 if isinstance(self.which, int) else self.operand.lanes // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Convert:
+    """The operand's value in another dtype, or (``bits``) its bit pattern read as one."""
+
+    operand: Expr
+    dtype: str
+    bits: bool = False
+
+    @property
+    def lanes(self) -> int:
+        return self.operand.lanes
+
+
+Expr = Union[
+    Number, Name, Element, Read, Position, Inside, Aligned, Operation, Call, Broadcast, Build, Pick, Convert
+]  # fmt: skip
+Atom = (Number, Name, Element, Position, Broadcast)
+
+
+# Statements ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """One line (no line break, nothing that ends a comment)."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """Registers or memory: ``shape`` elements of ``lanes`` values.  No shape: one register.
+
+    ``register`` arrays are multi-dimensional and only used by `Element`, with indices that are
+    constant once unrolled; ``private`` and ``local`` ones are flat and used by `Read`, `Write`.
+    """
+
+    name: str
+    scope: str
+    dtype: str
+    shape: tuple[int, ...] = ()
+    lanes: int = 1
+    alignment: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """A constant of the enclosing block."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """``pointer`` names the place ``base + offset``."""
+
+    pointer: Pointer
+    base: Pointer
+    offset: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """A register gets a new value."""
+
+    target: Name | Element
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """The value's lanes to ``pointer[offset]`` on.
+
+    ``streaming``: past the caches; then the address is a multiple of the access' size.
+    ``asynchronous``: a copy from another memory that the next `Barrier` need not wait for.
+    """
+
+    pointer: Pointer
+    offset: Index
+    value: Expr
+    streaming: bool = False
+    aligned: bool = False
+    asynchronous: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """``variable`` from ``start`` up to, without, ``stop``."""
+
+    variable: str
+    start: int | Expr
+    stop: int | Expr
+    body: tuple[Statement, ...]
+    unroll: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """Either body, by a scalar condition."""
+
+    condition: Expr
+    body: tuple[Statement, ...]
+    otherwise: tuple[Statement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """All threads of the block wait for each other; local memory is then consistent.
+
+    ``pending``: how many of the latest groups of asynchronous writes may still be under way.
+    """
+
+    pending: int = 0
+
+
+Statement = Union[Comment, Allocate, Let, Point, Assign, Write, For, If, Barrier]
+
+
+# Kernels ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A pure function of scalars or vectors, always inlined."""
+
+    name: str
+    parameters: tuple[Name, ...]
+    body: tuple[Statement, ...]
+    result: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One launch: ``blocks`` blocks of ``threads`` threads.
+
+    ``arguments`` are the buffers' own names, in the order of ``parameters``.  ``block_id`` and
+    ``thread_id`` are the variables that hold the linear numbers.  ``ranges``: inclusive bounds of every
+    integer variable in the body.  ``layout``: comment lines that draw the kernel.
+    """
+
+    name: str
+    parameters: tuple[Pointer, ...]
+    arguments: tuple[str, ...]
+    body: tuple[Statement, ...]
+    blocks: int
+    threads: int
+    block_id: str
+    thread_id: str
+    ranges: Mapping[str, Bounds]
+    functions: tuple[Function, ...] = ()
+    layout: tuple[str, ...] = ()
+    once: bool = False
+
+
+def walk(statements: tuple[Statement, ...]):  # type: ignore[no-untyped-def]
+    """Every statement of a body, outer before inner."""
+    for statement in statements:
+        yield statement
+        if isinstance(statement, For):
+            yield from walk(statement.body)
+        elif isinstance(statement, If):
+            yield from walk(statement.body)
+            yield from walk(statement.otherwise)

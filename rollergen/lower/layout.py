@@ -1,0 +1,89 @@
+"""The comment that opens a kernel: its tiles, threads and staged buffers, drawn."""
+
+from __future__ import annotations
+
+from math import prod
+
+from rollergen.lower.copies import in_registers, is_shared
+from rollergen.lower.ir import STORAGE_BYTES
+from rollergen.lower.names import identifier
+from rollergen.lower.place import Nest
+from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Copy
+
+_COLUMNS = (
+    ("blocks", (GRID,)),
+    ("threads", (GROUP, THREAD)),
+    ("serial", (SERIAL,)),
+    ("unrolled", (UNROLL,)),
+    ("lanes", (LANE,)),
+)
+
+
+def layout(nest: Nest) -> tuple[str, ...]:
+    """Lines: what is computed, a table of loops by axis, then every copy and where it happens."""
+    definition = nest.definition
+    lines = [_signature(nest), ""]
+    rows = [["axis", "extent", *(title for title, _ in _COLUMNS)]]
+    for axis in definition.axes:
+        cells = [f"{identifier(axis.name)} ({axis.role})", str(axis.extent)]
+        rows.append(cells + [_digits(nest, axis.name, kinds) for _, kinds in _COLUMNS])
+    widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
+    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines += ["(count x stride in elements of the axis, outermost first)"]
+    lines += _tile(nest)
+    lines += [_copy(nest, copy) for copy in nest.stage.copies]
+    lines += [
+        f"kept: {identifier(r.name)} in {identifier(r.layer)} from phase {r.phase} on" for r in nest.stage.residents
+    ]
+    return tuple(lines)
+
+
+def _signature(nest: Nest) -> str:
+    definition = nest.definition
+    tensors = {load.buffer.name: load.buffer for load in definition.loads()}
+    inputs = ", ".join(_tensor(b.name, b.shape, b.dtype) for b in tensors.values())
+    output = definition.output
+    return f"{_tensor(output.name, output.shape, output.dtype)} from {inputs or 'nothing'}"
+
+
+def _tensor(name: str, shape: tuple[int, ...], dtype: str) -> str:
+    return f"{identifier(name)}[{' x '.join(map(str, shape))}] {dtype}"
+
+
+def _digits(nest: Nest, axis: str, kinds: tuple[str, ...]) -> str:
+    own = [loop for loop in nest.loops if loop.axis == axis and loop.kind in kinds]
+    return ", ".join(f"{loop.extent} x {loop.stride}" for loop in own) or "-"
+
+
+def _tile(nest: Nest) -> list[str]:
+    lines = [f"{nest.stage.blocks} blocks of {nest.stage.threads} {'thread' if nest.stage.threads == 1 else 'threads'}"]
+    inner = nest.loops[nest.tile_depth :]
+    shape = [
+        f"{identifier(axis.name)} {prod(loop.extent for loop in inner if loop.axis == axis.name)}"
+        for axis in nest.definition.of_role("spatial")
+    ]
+    if nest.definition.reductions:
+        lines.append(f"accumulators of a thread: {' x '.join(shape) or '1'} ({nest.stage.accumulator.dtype})")
+    if nest.stage.accumulator.carry:
+        lines.append("partial sums wait in the output between visits")
+    if nest.stage.guards:
+        lines.append("tails: " + ", ".join(f"{identifier(axis)} {kind}" for axis, kind in nest.stage.guards))
+    return lines
+
+
+def _copy(nest: Nest, copy: Copy) -> str:
+    load = nest.stage.load(copy)
+    shape = nest.stage.buffer_shape(copy, block=is_shared(copy, nest))
+    extents = [f"{identifier(axis)} {extent}" for axis, extent in zip(copy.order, shape, strict=True)]
+    what = f"{identifier(load.buffer.name)} in {identifier(copy.to_layer)}: [{' x '.join(extents)}"
+    what += f" + {copy.padding}]" if copy.padding else "]"
+    if copy.swizzle > 1:
+        what += f", swizzle {copy.swizzle}"
+    if copy.vector > 1:
+        what += f", {copy.vector} at a time along {identifier(copy.along)}"
+    if not in_registers(copy, nest):
+        elements = prod(shape[:-1]) * (shape[-1] + copy.padding) * copy.depth
+        what += f", {elements * STORAGE_BYTES[load.dtype]} bytes"
+        if copy.depth > 1:
+            what += f" in {copy.depth} buffers"
+    return what

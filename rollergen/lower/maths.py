@@ -1,0 +1,213 @@
+"""Elementary functions for float32, written with plain arithmetic.
+
+OpenCL's builtins are calls into a library that may be compiled for another target; inside a
+vector loop such a call spills every register.  So exp, tanh and erf are written out here, for any
+number of lanes: clamp, reduce, polynomial (Horner form, contracted to multiply-adds), scale.  The
+polynomials interpolate at Chebyshev nodes of the interval given.  NaN gives NaN, infinities their
+limits.  log, sqrt, floor and pow are the language's own, and all functions of float64 are: they
+are not expected in hot loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rollergen.expr.index import Index
+from rollergen.lower.ir import (
+    BITS,
+    PRIVATE,
+    Allocate,
+    Call,
+    Convert,
+    Expr,
+    Function,
+    Let,
+    Name,
+    Number,
+    Operation,
+    Pointer,
+    Read,
+    Statement,
+    Write,
+)
+from rollergen.lower.writer import Writer
+
+_LN2_HIGH, _LN2_LOW, _LOG2E = 0.693359375, -2.12194440e-4, 1.44269504088896341
+# (exp(r) - 1 - r) / r^2 on |r| <= ln(2) / 2
+_EXP = (0.5, 0.166665769, 0.0416665545, 0.00836319488, 0.00139262034)
+# (erf(x) / x - 1) over x^2, x^2 <= 0.87
+_ERF = (0.128379167, -0.376126333, 0.112836887, -0.0268589974, 0.00519998925, -0.000813044467, 8.31687972e-05)
+# log(1 - erf(x)) on 0.92 <= x <= 4
+_ERFC = (0.000320441531, -1.13023762, -0.631814517, -0.110094481, 0.0264310176, -0.00476357525, 0.000597743472,
+         -4.61779128e-05, 1.64356965e-06)  # fmt: skip
+# (tanh(x) / x - 1) / x^2 over x^2, x^2 <= 0.4
+_TANH = (-0.333333284, 0.133327188, -0.0538432632, 0.0209613291, -0.0060451651)
+
+
+def call(out: Writer, name: str, x: Expr) -> Expr:
+    """``name(x)``: ours for float32 where there is one, else the language's."""
+    make = _OURS.get(name) if x.dtype == "float32" else _DOUBLE.get(name)
+    if make is None:
+        return Call(name, (x,), x.dtype, x.lanes)
+    return _use(out.functions, make, name, x)
+
+
+def _use(functions: dict[str, Function], make: Callable, name: str, x: Expr) -> Expr:  # type: ignore[type-arg]
+    full = f"{name}_f{BITS[x.dtype]}x{x.lanes}"
+    if full not in functions:
+        body = _Body(functions, x.dtype, x.lanes)
+        result = make(body, body.x)
+        functions[full] = Function(full, (body.x,), tuple(body.statements), result)
+    result = functions[full].result
+    return Call(full, (x,), result.dtype, result.lanes)
+
+
+class _Body:
+    """The body of a function under construction: every step a named value."""
+
+    def __init__(self, functions: dict[str, Function], dtype: str, lanes: int) -> None:
+        self.functions, self.dtype, self.lanes = functions, dtype, lanes
+        self.x = Name("x", dtype, lanes)
+        self.statements: list[Statement] = []
+
+    def let(self, name: str, value: Expr) -> Name:
+        self.statements.append(Let(name, value))
+        return Name(name, value.dtype, value.lanes)
+
+    def number(self, value: float | int, dtype: str = "") -> Number:
+        return Number(value, dtype or self.dtype, self.lanes)
+
+    def op(self, op: str, a: Expr, b: Expr | float) -> Operation:
+        right = b if not isinstance(b, (int, float)) else self.number(b, a.dtype)
+        return Operation(op, (a, right), a.dtype, self.lanes)
+
+    def add(self, a: Expr, b: Expr | float) -> Operation:
+        return self.op("add", a, b)
+
+    def sub(self, a: Expr, b: Expr | float) -> Operation:
+        return self.op("sub", a, b)
+
+    def mul(self, a: Expr, b: Expr | float) -> Operation:
+        return self.op("mul", a, b)
+
+    def polynomial(self, x: Expr, coefficients: tuple[float, ...]) -> Expr:
+        """Horner's rule; ``coefficients`` by rising power."""
+        value: Expr = self.number(coefficients[-1])
+        for step, coefficient in enumerate(reversed(coefficients[:-1])):
+            value = self.let(f"p{step}", self.add(self.mul(value, x), coefficient))
+        return value
+
+    def where(self, order: str, a: Expr, b: Expr | float, yes: Expr | float, no: Expr | float) -> Operation:
+        """``a order b ? yes : no``."""
+        limit = b if not isinstance(b, (int, float)) else self.number(b, a.dtype)
+        test = Operation(order, (a, limit), f"mask{BITS[a.dtype]}" if self.lanes > 1 else "bool", self.lanes)
+        sides = tuple(s if not isinstance(s, (int, float)) else self.number(s) for s in (yes, no))
+        return Operation("select", (test, *sides), sides[0].dtype, self.lanes)
+
+    def own(self, make: Callable, name: str, x: Expr) -> Expr:  # type: ignore[type-arg]
+        return _use(self.functions, make, name, x)
+
+
+def _exp(b: _Body, x: Expr) -> Expr:
+    """exp(x) = 2^n exp(r), x = n ln 2 + r; the power in two halves, so that results below the
+    smallest normal number and above 2^127 come out right.
+
+    The quotient is rounded by truncating a positive number.  NaN is replaced before the conversion
+    (undefined there) and put back at the end.
+    """
+    c = b.let("c", b.where("gt", x, -104.0, x, -104.0))
+    c = b.let("d", b.where("lt", c, 89.0, c, 89.0))
+    shifted = Convert(b.add(b.mul(c, _LOG2E), 256.5), "int32")
+    n = b.let("n", b.sub(shifted, 256))
+    m = b.let("m", Convert(n, "float32"))
+    r = b.let("r", b.sub(c, b.mul(m, _LN2_HIGH)))
+    r = b.let("s", b.sub(r, b.mul(m, _LN2_LOW)))
+    q = b.polynomial(r, _EXP)
+    p = b.let("e", b.add(b.mul(b.mul(r, r), q), b.add(r, 1.0)))
+    half = b.let("h", Operation("shr", (n, b.number(1, "int32")), "int32", b.lanes))
+    scaled = b.mul(b.mul(p, _power_of_two(b, half)), _power_of_two(b, b.sub(n, half)))
+    return b.where("eq", x, x, scaled, x)
+
+
+def _power_of_two(b: _Body, n: Expr) -> Expr:
+    exponent = Operation("shl", (b.add(n, 127), b.number(23, "int32")), "int32", b.lanes)
+    return Convert(exponent, "float32", bits=True)
+
+
+def _magnitude(b: _Body, x: Expr) -> Expr:
+    return b.let("t", b.where("lt", x, 0.0, Operation("neg", (x,), x.dtype, b.lanes), x))
+
+
+def _with_sign_of(b: _Body, x: Expr, value: Expr) -> Operation:
+    value = b.let("v", value)
+    return b.where("lt", x, 0.0, Operation("neg", (value,), value.dtype, b.lanes), value)
+
+
+def _tanh(b: _Body, x: Expr) -> Expr:
+    """1 - 2 / (exp(2 |x|) + 1) with the sign of x; near 0, where that cancels, a polynomial."""
+    t = _magnitude(b, x)
+    square = b.let("s", b.mul(x, x))
+    small = b.let("y", b.add(b.mul(b.mul(x, square), b.polynomial(square, _TANH)), x))
+    power = b.let("e", b.own(_exp, "exp", b.mul(t, 2.0)))
+    ratio = Operation("div", (b.number(2.0), b.add(power, 1.0)), x.dtype, b.lanes)
+    large = b.let("z", _with_sign_of(b, x, b.sub(b.number(1.0), ratio)))
+    return b.where("lt", t, 0.625, small, large)
+
+
+def _erf(b: _Body, x: Expr) -> Expr:
+    """1 - exp(polynomial in |x|) with the sign of x; near 0 an odd polynomial."""
+    t = _magnitude(b, x)
+    square = b.let("s", b.mul(x, x))
+    small = b.let("y", b.add(b.mul(x, b.polynomial(square, _ERF)), x))
+    c = b.let("c", b.where("gt", t, 4.0, 4.0, t))
+    value: Expr = b.number(_ERFC[-1])
+    for step, coefficient in enumerate(reversed(_ERFC[:-1])):
+        value = b.let(f"q{step}", b.add(b.mul(value, c), coefficient))
+    tail = b.sub(b.number(1.0), b.own(_exp, "exp", value))
+    large = b.let("z", _with_sign_of(b, x, tail))
+    return b.where("lt", t, 0.927, small, large)
+
+
+def _rsqrt(b: _Body, x: Expr) -> Expr:
+    root = Call("sqrt", (x,), x.dtype, b.lanes)
+    return Operation("div", (b.number(1.0), root), x.dtype, b.lanes)
+
+
+def _bfloat16_bits(b: _Body, x: Expr) -> Expr:
+    """The bits of `x` rounded to nearest even in the upper half of a word; NaN stays one."""
+    word = b.let("u", Convert(x, "uint32", bits=True))
+    number = lambda value: b.number(value, "uint32")
+    odd = Operation("bitand", (Operation("shr", (word, number(16)), "uint32", b.lanes), number(1)), "uint32", b.lanes)
+    rounded = b.let("v", b.add(b.add(word, 0x7FFF), odd))
+    quiet = Operation("bitor", (word, number(0x400000)), "uint32", b.lanes)
+    chosen = b.let("w", b.where("eq", x, x, rounded, quiet))
+    return Operation("bitand", (chosen, number(0xFFFF0000)), "uint32", b.lanes)
+
+
+def _round_bfloat16(b: _Body, x: Expr) -> Expr:
+    return Convert(_bfloat16_bits(b, x), "float32", bits=True)
+
+
+def _upper_half(b: _Body, x: Expr) -> Expr:
+    word = b.let("b", _bfloat16_bits(b, x))
+    return Convert(Operation("shr", (word, b.number(16, "uint32")), "uint32", b.lanes), "uint16")
+
+
+def _round_float16(b: _Body, x: Expr) -> Expr:
+    """Through memory: the language rounds when it stores."""
+    array = Pointer("half_of_x", "float16", PRIVATE, writable=True)
+    b.statements.append(Allocate(array.name, PRIVATE, "float16", (b.lanes,), 1, 2 * b.lanes))
+    b.statements.append(Write(array, Index(), x))
+    return Read(array, Index(), "float32", b.lanes)
+
+
+_OURS: dict[str, Callable[[_Body, Expr], Expr]] = {
+    "exp": _exp,
+    "tanh": _tanh,
+    "erf": _erf,
+    "rsqrt": _rsqrt,
+    "round_float16": _round_float16,
+    "round_bfloat16": _round_bfloat16,
+    "bfloat16_bits": _upper_half,
+}
+_DOUBLE: dict[str, Callable[[_Body, Expr], Expr]] = {"rsqrt": _rsqrt}

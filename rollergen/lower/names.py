@@ -1,0 +1,66 @@
+"""Identifiers: any text becomes a C name that means nothing else and is used once."""
+
+from __future__ import annotations
+
+import re
+
+_C = """auto break case char const continue default do double else enum extern float for goto if inline int long
+register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool
+asm typeof true false NULL INFINITY NAN main defined"""
+_OPENCL = """kernel global local constant private generic read_only write_only read_write uniform pipe half quad
+complex imaginary uchar ushort uint ulong size_t ptrdiff_t intptr_t uintptr_t event_t sampler_t barrier
+cl_mem_fence_flags select min max exp log sqrt rsqrt tanh erf floor pow fabs fma mad vec_step
+vload_half vstore_half as_type printf infinity nan j0 j1 y0 y1 jn yn"""
+_CUDA = """class new delete this template typename namespace using operator virtual public protected friend try
+catch throw nullptr auto constexpr decltype export mutable static_cast threadIdx blockIdx blockDim gridDim warpSize
+alignas alignof noexcept and or not xor bitand bitor compl not_eq and_eq or_eq xor_eq wchar_t char16_t char32_t"""
+RESERVED = frozenset((_C + " " + _OPENCL + " " + _CUDA).split()) - {"j0", "j1"}
+"""Words that are not given out.  ``j0`` and ``j1`` are functions that no kernel here calls; a
+variable may hide them."""
+_PATTERN = re.compile(
+    r"(u?(char|short|int|long)|float|double|half|bool)\d+(x\d+)?[ua]?$"
+    r"|(get|as|convert|vload|vstore|atomic)_"
+    r"|\w+_f\d+x\d+$"
+)
+
+
+def identifier(text: str) -> str:
+    """`text` as an ASCII C identifier that is no keyword, type or function of either language.
+
+    >>> identifier("x*/y"), identifier("3d"), identifier("float"), identifier("")
+    ('x__y', 'v3d', 'float_', 'v')
+    """
+    name = re.sub(r"[^A-Za-z0-9_]", "_", text)
+    if not name or not name[0].isalpha():
+        name = "v" + name
+    if name in RESERVED or _PATTERN.match(name):
+        name += "_"
+    return name
+
+
+class Names:
+    """Gives each asker a name of its own.  Names of a closed scope may be given again."""
+
+    def __init__(self) -> None:
+        self._scopes: list[set[str]] = [set()]
+
+    def enter(self) -> None:
+        self._scopes.append(set())
+
+    def leave(self) -> None:
+        self._scopes.pop()
+
+    @property
+    def depth(self) -> int:
+        """Number of the innermost open scope."""
+        return len(self._scopes) - 1
+
+    def fresh(self, wish: str, scope: int = -1) -> str:
+        """`wish` made an identifier, with a number behind it if it is taken; it lives in `scope`."""
+        base = name = identifier(wish)
+        count = 1
+        while any(name in taken for taken in self._scopes):
+            count += 1
+            name = f"{base}_{count}"
+        self._scopes[scope].add(name)
+        return name

@@ -1,0 +1,262 @@
+"""Accumulators: started, combined with at every point, finished across chains, lanes and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import product
+
+from rollergen.errors import ProgramError
+from rollergen.expr.definition import Reduction
+from rollergen.expr.index import Index
+from rollergen.lower.access import Access, fetch, register_dtype
+from rollergen.lower.arithmetic import Scope, combine, inside_lanes, select, widen, zero_when_masked
+from rollergen.lower.ir import LOCAL, Element, Expr, Inside, Name, Number, Operation, Pick, Read, Write
+from rollergen.lower.place import Nest, Place, Registers, conjunction, is_uniform, trip_count
+from rollergen.lower.writer import Writer
+from rollergen.program.rprogram import PARALLEL, UNROLL
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulators:
+    """Registers of one reduction: for each component an array over the loops at ``positions``."""
+
+    reduction: Reduction
+    components: tuple[Registers, ...]
+    positions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """How a block's threads share reductions: ``rank`` of ``count`` within those of one output.
+
+    ``thread`` is the linear number; a reduction's partial results lie at ``segment * count + rank``.
+    """
+
+    thread: Index
+    rank: Index
+    segment: Index
+    count: int
+
+
+@contextmanager
+def loops_over(out: Writer, place: Place, positions: Sequence[int]) -> Iterator[None]:
+    """The loops at `positions`, nested, each with its own variable."""
+    with ExitStack() as stack:
+        for p in positions:
+            loop = place.nest.loops[p]
+            count = trip_count(place, p, is_uniform(place.nest, p), out.ranges)
+            unroll = loop.kind == UNROLL
+            stack.enter_context(out.loop(place.nest.variables[p], count, (0, loop.extent - 1), unroll))
+        yield
+
+
+def thread_shares(nest: Nest, thread: Index) -> Threads:
+    """The threads' parts in the stage's reductions."""
+    rank, segment, count = Index(), Index(), 1
+    for p, loop in reversed(nest.stage.of_kind(*PARALLEL)):
+        if nest.roles[loop.axis] in ("reduce", "row"):
+            rank, count = rank + Index.axis(nest.variables[p]) * count, count * loop.extent
+    size = 1
+    for p, loop in reversed(nest.stage.of_kind(*PARALLEL)):
+        if nest.roles[loop.axis] == "spatial":
+            segment, size = segment + Index.axis(nest.variables[p]) * size, size * loop.extent
+    return Threads(thread, rank, segment, count)
+
+
+def reduces_lanes(nest: Nest) -> bool:
+    """Whether the lane loop's lanes are combined at the end."""
+    return nest.lane_axis is not None and nest.roles[nest.lane_axis] != "spatial"
+
+
+def make_accumulators(out: Writer, nest: Nest, reduction: Reduction) -> Accumulators:
+    """Registers for every iteration of the spatial loops inside, and of chains of their own."""
+    separate = tuple(p for p in nest.stage.accumulator.separate)
+    positions = (*nest.positions("spatial", after=nest.tile_depth), *separate)
+    lanes = nest.lane.width if nest.lane else 1
+    shape = tuple(nest.loops[p].extent for p in positions)
+    components = []
+    for number, body in enumerate(reduction.bodies):
+        wish = "acc" if len(reduction.bodies) == 1 else f"acc{number}"
+        dtype = register_dtype(body.dtype)
+        name = out.register(wish, dtype, shape, lanes)
+        components.append(Registers(name, tuple(((p, 1),) for p in positions), dtype, lanes))
+    return Accumulators(reduction, tuple(components), positions)
+
+
+def identities(acc: Accumulators, lanes: int) -> tuple[Number, ...]:
+    return tuple(
+        Number(c.value, r.dtype, lanes) for c, r in zip(acc.reduction.combiner.identity, acc.components, strict=True)
+    )
+
+
+def start(out: Writer, place: Place, acc: Accumulators) -> None:
+    """Every accumulator at the identity."""
+    with loops_over(out, place, acc.positions):
+        for registers, identity in zip(acc.components, identities(acc, acc.components[0].lanes), strict=True):
+            out.assign(place.element(registers), identity)
+
+
+def resume(out: Writer, place: Place, acc: Accumulators, output: Access) -> None:
+    """Every accumulator at what the output holds (`output`: for the point of the nest)."""
+    with loops_over(out, place, acc.positions):
+        value = fetch(out, output, place.nest.lane, "partial")
+        out.assign(place.element(acc.components[0]), value)
+
+
+def is_split(nest: Nest, threads: Threads) -> bool:
+    """Whether one output has several accumulators."""
+    return bool(nest.stage.accumulator.separate) or reduces_lanes(nest) or threads.count > 1
+
+
+def update(out: Writer, scope: Scope, acc: Accumulators, bodies: tuple[Expr, ...]) -> None:
+    """The point's bodies combined into its accumulators; a masked point contributes the identity."""
+    condition = _unmasked(out, scope, acc.reduction)
+    if condition is not None:
+        pairs = zip(bodies, identities(acc, 1), strict=True)
+        bodies = tuple(select(condition, body, identity) for body, identity in pairs)
+    old = tuple(scope.place.element(registers) for registers in acc.components)
+    for element, value in zip(old, combine(out, scope, acc.reduction.combiner, old, bodies), strict=True):
+        out.assign(element, _as(element, value))
+
+
+def _as(element: Element, value: Expr) -> Expr:
+    """`value` with the lanes and dtype of the register."""
+    return widen(value, Number(0, element.dtype, element.lanes))[0] if value.lanes != element.lanes else value
+
+
+def _unmasked(out: Writer, scope: Scope, reduction: Reduction) -> Expr | None:
+    """Where the point counts; None where it always does or where the loads' zeros see to it."""
+    place = scope.place
+    condition: Expr | None = None
+    for axis in reduction.axes:
+        if not place.unsure(axis) or _zeros_suffice(reduction, axis):
+            continue
+        test = place.inside(place.axis_test(axis), out.ranges)
+        if test is None:
+            continue
+        one: Expr = test
+        if scope.lane is not None and scope.lane.variable in test.index.axes():
+            one = inside_lanes(out, scope, Index.axis(axis), place.nest.extents[axis])
+        condition = one if condition is None else _both(condition, one)
+    return condition
+
+
+def _both(a: Expr, b: Expr) -> Expr:
+    if a.lanes == b.lanes:
+        return Operation("and", (a, b), a.dtype, a.lanes)
+    scalar, mask = (a, b) if a.lanes == 1 else (b, a)
+    return Operation("select", (scalar, mask, Number(0, mask.dtype, mask.lanes)), mask.dtype, mask.lanes)
+
+
+def _zeros_suffice(reduction: Reduction, axis: str) -> bool:
+    return reduction.combiner.name == "sum" and all(zero_when_masked(body, axis) for body in reduction.bodies)
+
+
+# Finishing -------------------------------------------------------------------------------------
+
+
+def finish(
+    out: Writer, scope: Scope, acc: Accumulators, threads: Threads, output: Access | None, first: Expr | None
+) -> tuple[Registers, ...]:
+    """The reduction's results over the spatial loops, combined across chains, lanes and threads.
+
+    ``output`` and ``first``: where partial results of earlier visits wait that have not gone into the
+    accumulators, and the condition under which there are none yet.
+    """
+    nest = scope.place.nest
+    if not is_split(nest, threads):
+        return acc.components
+    spatial = nest.positions("spatial", after=nest.tile_depth)
+    lanes = 1 if reduces_lanes(nest) else acc.components[0].lanes
+    shape = tuple(nest.loops[p].extent for p in spatial)
+    names = tuple(out.register(f"{acc.reduction.name}_total", c.dtype, shape, lanes) for c in acc.components)
+    totals = tuple(
+        Registers(name, tuple(((p, 1),) for p in spatial), c.dtype, lanes)
+        for name, c in zip(names, acc.components, strict=True)
+    )
+    with loops_over(out, scope.place, spatial):
+        values = _across_chains(out, scope, acc)
+        if reduces_lanes(nest):
+            values = _across_lanes(out, scope, acc, values)
+        if threads.count > 1:
+            values = _across_threads(out, scope, acc, values, threads)
+        for registers, value in zip(totals, values, strict=True):
+            out.assign(scope.place.element(registers), value)
+        if output is not None and first is not None:
+            _add_earlier(out, scope, acc, totals[0], output, first)
+    return totals
+
+
+def _add_earlier(out: Writer, scope: Scope, acc: Accumulators, total: Registers, output: Access, first: Expr) -> None:
+    with out.when(Operation("not", (first,), "bool")):
+        earlier = fetch(out, output, None if total.lanes == 1 else scope.lane, "partial")
+        element = scope.place.element(total)
+        (value,) = combine(out, scope, acc.reduction.combiner, (earlier,), (element,))
+        out.assign(element, value)
+
+
+def _across_chains(out: Writer, scope: Scope, acc: Accumulators) -> tuple[Expr, ...]:
+    nest, place = scope.place.nest, scope.place
+    separate = nest.stage.accumulator.separate
+    values: tuple[Expr, ...] = ()
+    for digits in product(*(range(nest.loops[p].extent) for p in separate)):
+        at = place.bind({p: Index.of(d) for p, d in zip(separate, digits, strict=True)})
+        elements = tuple(at.element(registers) for registers in acc.components)
+        values = _fold(out, scope, acc, values, elements, "chains") if values else elements
+    return values
+
+
+def _fold(
+    out: Writer, scope: Scope, acc: Accumulators, a: tuple[Expr, ...], b: tuple[Expr, ...], wish: str
+) -> tuple[Expr, ...]:
+    new = combine(out, scope, acc.reduction.combiner, a, b)
+    return tuple(value if isinstance(value, Name) else out.let(wish, value) for value in new)
+
+
+def _across_lanes(out: Writer, scope: Scope, acc: Accumulators, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Neighbours pairwise, again and again: lanes keep their order."""
+    whole = tuple(out.atom("lanes", value) for value in values)
+    width = whole[0].lanes
+    if width & (width - 1):
+        raise ProgramError(f"{scope.place.nest.stage.name}: {width} lanes to combine; expected a power of two")
+    while whole[0].lanes > 1:
+        last = whole[0].lanes == 2
+        left = tuple(Pick(v, 0 if last else "even") for v in whole)
+        right = tuple(Pick(v, 1 if last else "odd") for v in whole)
+        whole = _fold(out, scope, acc, left, right, "lanes")
+    return whole
+
+
+def _across_threads(
+    out: Writer, scope: Scope, acc: Accumulators, values: tuple[Expr, ...], threads: Threads
+) -> tuple[Expr, ...]:
+    """A tree in local memory: halves are folded until one is left, which all threads read."""
+    count, block = threads.count, scope.place.nest.stage.threads
+    arrays = [
+        out.array(f"{acc.reduction.name}_threads", LOCAL, c.dtype, block * c.lanes, 16 * c.lanes, whole_kernel=True)
+        for c in acc.components
+    ]
+    lanes = acc.components[0].lanes if not reduces_lanes(scope.place.nest) else 1
+    cell = lambda rank: ((threads.segment * count + rank) * lanes).simplify(out.ranges)
+    read = lambda array, rank: Read(array, cell(rank), array.dtype, lanes)
+    for array, value in zip(arrays, values, strict=True):
+        out.write(Write(array, cell(threads.rank), value))
+    out.barrier()
+    reach = 1 << (count - 1).bit_length()
+    while reach > 1:
+        reach //= 2
+        tests = [Inside(threads.rank, None, min(reach, count - reach))]
+        condition = conjunction(tests)
+        assert condition is not None
+        with out.when(condition):
+            mine = tuple(read(array, threads.rank) for array in arrays)
+            other = tuple(read(array, threads.rank + reach) for array in arrays)
+            new = combine(out, scope, acc.reduction.combiner, mine, tuple(out.let("other", o) for o in other))
+            for array, value in zip(arrays, new, strict=True):
+                out.write(Write(array, cell(threads.rank), value))
+        out.barrier()
+    results = tuple(out.let("total", read(array, Index())) for array in arrays)
+    out.barrier()
+    return results

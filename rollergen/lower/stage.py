@@ -1,0 +1,120 @@
+"""One stage -> one kernel: parameters, ids, the nest."""
+
+from __future__ import annotations
+
+from math import prod
+
+from rollergen.expr.index import Index
+from rollergen.expr.values import Buffer
+from rollergen.hal.spec import Device
+from rollergen.lower.copies import allocate_buffers
+from rollergen.lower.ir import GLOBAL, Expr, Kernel, Number, Operation, Pointer, Position
+from rollergen.lower.layout import layout
+from rollergen.lower.loops import Context, write_nest
+from rollergen.lower.names import Names
+from rollergen.lower.place import Nest, make_nest
+from rollergen.lower.reductions import thread_shares
+from rollergen.lower.writer import Writer
+from rollergen.program.rprogram import GRID, PARALLEL, RProgram, Stage
+
+
+def lower(program: RProgram, device: Device) -> tuple[Kernel, ...]:
+    """One kernel for each stage, in launch order.
+
+    >>> from tests.programs import relu                                              # doctest: +SKIP
+    >>> [kernel.name for kernel in lower(relu(), device)]                            # doctest: +SKIP
+    ['relu']
+    """
+    entries = Names()
+    return tuple(lower_stage(stage, device, entries.fresh(stage.name)) for stage in program.stages)
+
+
+def lower_stage(stage: Stage, device: Device, entry: str) -> Kernel:
+    """The kernel of one stage; every integer's range goes with it."""
+    names = Names()
+    names.fresh(entry)
+    out = Writer(names)
+    buffers = _buffers(stage)
+    parameters = {
+        b.name: Pointer(names.fresh(b.name), b.dtype, GLOBAL, b.name == stage.definition.output.name) for b in buffers
+    }
+    nest = make_nest(stage, device, parameters, names)
+    block, thread, step = names.fresh("block"), names.fresh("thread"), names.fresh("step")
+    out.know(block, (0, stage.blocks - 1))
+    out.know(thread, (0, stage.threads - 1))
+    if nest.lane is not None:
+        out.ranges[nest.lane.variable] = (0, nest.lane.width - 1)
+    _define_grid(out, nest, block)
+    _define_threads(out, nest, thread)
+    staged = allocate_buffers(out, nest)
+    write_nest(Context(out, nest, staged, thread_shares(nest, Index.axis(thread)), step))
+    return Kernel(
+        name=entry,
+        parameters=tuple(parameters.values()),
+        arguments=tuple(parameters),
+        body=out.body(),
+        blocks=stage.blocks,
+        threads=stage.threads,
+        block_id=block,
+        thread_id=thread,
+        ranges=out.ranges,
+        functions=tuple(out.functions.values()),
+        layout=layout(nest),
+        once=stage.once,
+    )
+
+
+def _buffers(stage: Stage) -> tuple[Buffer, ...]:
+    """What the stage reads, in order of first use, then what it writes."""
+    read = {load.buffer.name: load.buffer for load in stage.definition.loads()}
+    read.pop(stage.definition.output.name, None)
+    return (*read.values(), stage.definition.output)
+
+
+def _define_grid(out: Writer, nest: Nest, block: str) -> None:
+    grid = nest.stage.of_kind(GRID)
+    width = nest.stage.block_order.width
+    banded = width > 0 and len(grid) >= 2
+    _define_digits(out, nest, [p for p, _ in (grid[:-2] if banded else grid)], block, nest.stage.blocks)
+    if banded:
+        _define_band(out, nest, grid[-2][0], grid[-1][0], block, width)
+
+
+def _define_digits(out: Writer, nest: Nest, positions: list[int], number: str, count: int) -> None:
+    """Loop variables as mixed-radix digits of a linear number below `count`, the last one fastest."""
+    below = count
+    for p in positions:
+        extent = nest.loops[p].extent
+        below //= extent
+        digit = ((Index.axis(number) // below) % extent).simplify(out.ranges)
+        out.define(nest.variables[p], Position(digit), (0, extent - 1))
+
+
+def _define_band(out: Writer, nest: Nest, p: int, q: int, block: str, width: int) -> None:
+    """The last two grid loops in bands of `width` rows (see `BlockOrder`)."""
+    rows_all, columns = nest.loops[p].extent, nest.loops[q].extent
+    number = Index.axis(block) % (rows_all * columns)
+    number = number.simplify(out.ranges)
+    band = (number // (width * columns)).simplify(out.ranges)
+    rest = (number % (width * columns)).simplify(out.ranges)
+    if rows_all % width == 0:
+        row, column = band * width + rest % width, rest // width
+        out.define(nest.variables[p], Position(row.simplify(out.ranges)), (0, rows_all - 1))
+        out.define(nest.variables[q], Position(column.simplify(out.ranges)), (0, columns - 1))
+        return
+    left = Position(band * -width + rows_all)
+    limit = Number(width, "int32")
+    few = Operation("lt", (left, limit), "bool")
+    rows = out.let("rows", Operation("select", (few, left, limit), "int32"))
+    first = Operation("add", (Position(band * width), _int("mod", Position(rest), rows)), "int32")
+    out.define(nest.variables[p], first, (0, rows_all - 1))
+    out.define(nest.variables[q], _int("div", Position(rest), rows), (0, columns - 1))
+
+
+def _int(op: str, a: Expr, b: Expr) -> Expr:
+    return Operation(op, (a, b), "int32")
+
+
+def _define_threads(out: Writer, nest: Nest, thread: str) -> None:
+    positions = [p for p, _ in nest.stage.of_kind(*PARALLEL)]
+    _define_digits(out, nest, positions, thread, prod(nest.loops[p].extent for p in positions))

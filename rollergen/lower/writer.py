@@ -1,0 +1,201 @@
+"""Writing statements in the order in which they are read: nested blocks as nested ``with``.
+
+    with out.loop("k", 8):
+        with out.when(inside):
+            out.assign(target, value)
+
+A memory address inside a loop is split: what is known outside goes into a named pointer just
+before the innermost serial loop (or the outermost unrolled one, where none is serial), so that
+inner addresses are short and constant once unrolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rollergen.expr.index import Bounds, Index
+from rollergen.lower.ir import (
+    Allocate,
+    Assign,
+    Atom,
+    Barrier,
+    Comment,
+    Element,
+    Expr,
+    For,
+    Function,
+    If,
+    Let,
+    Name,
+    Point,
+    Pointer,
+    Statement,
+    Write,
+)
+from rollergen.lower.names import Names
+
+
+@dataclass(slots=True)
+class _Block:
+    """Statements of a block under construction, and the pointers it has named."""
+
+    statements: list[Statement] = field(default_factory=list)
+    pointers: dict[tuple[Pointer, Index], Pointer] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Home:
+    """Where pointers for a loop are named: the block before it, with the variables known there."""
+
+    block: _Block
+    scope: int
+    known: frozenset[str]
+
+
+class Writer:
+    """Builds the body of one kernel.  ``ranges`` collects the bounds of all integer variables."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.ranges: dict[str, Bounds] = {}
+        self.functions: dict[str, Function] = {}
+        self._known: set[str] = set()
+        self._blocks = [_Block()]
+        self._homes: list[_Home] = []
+        self._arrays: list[Statement] = []
+
+    def body(self) -> tuple[Statement, ...]:
+        """What has been written, once every ``with`` is closed: arrays of the kernel first."""
+        return (*self._arrays, *self._blocks[0].statements)
+
+    def _add(self, statement: Statement) -> None:
+        self._blocks[-1].statements.append(statement)
+
+    # Plain statements
+
+    def comment(self, text: str) -> None:
+        self._add(Comment(text))
+
+    def let(self, wish: str, value: Expr) -> Name:
+        """A fresh constant that holds `value`."""
+        name = self.names.fresh(wish)
+        self._add(Let(name, value))
+        return Name(name, value.dtype, value.lanes)
+
+    def atom(self, wish: str, value: Expr) -> Expr:
+        """`value` itself where repeating it costs nothing, else a constant that holds it."""
+        return value if isinstance(value, Atom) else self.let(wish, value)
+
+    def integer(self, wish: str, value: Expr, bounds: Bounds) -> Index:
+        """A fresh integer constant, for use in indices."""
+        name = self.let(wish, value).name
+        self.know(name, bounds)
+        return Index.axis(name)
+
+    def define(self, variable: str, value: Expr, bounds: Bounds) -> None:
+        """An integer constant of this very name."""
+        self._add(Let(variable, value))
+        self.know(variable, bounds)
+
+    def know(self, variable: str, bounds: Bounds) -> None:
+        """`variable` is bound from here on (ids of the kernel)."""
+        self.ranges[variable] = bounds
+        self._known.add(variable)
+
+    def register(self, wish: str, dtype: str, shape: tuple[int, ...] = (), lanes: int = 1) -> str:
+        """Fresh registers; the array's name."""
+        name = self.names.fresh(wish)
+        self._add(Allocate(name, "register", dtype, shape, lanes))
+        return name
+
+    def array(
+        self, wish: str, scope: str, dtype: str, elements: int, alignment: int, whole_kernel: bool = False
+    ) -> Pointer:
+        """A fresh flat array in local or private memory, of this block or of the whole kernel."""
+        name = self.names.fresh(wish, 0 if whole_kernel else -1)
+        statement = Allocate(name, scope, dtype, (elements,), 1, alignment)
+        (self._arrays if whole_kernel else self._blocks[-1].statements).append(statement)
+        return Pointer(name, dtype, scope, writable=True)
+
+    def assign(self, target: Name | Element, value: Expr) -> None:
+        self._add(Assign(target, value))
+
+    def write(self, statement: Write) -> None:
+        self._add(statement)
+
+    def barrier(self, pending: int = 0) -> None:
+        self._add(Barrier(pending))
+
+    # Blocks
+
+    def _open(self) -> None:
+        self._blocks.append(_Block())
+        self.names.enter()
+
+    def _close(self) -> _Block:
+        self.names.leave()
+        return self._blocks.pop()
+
+    @contextmanager
+    def loop(self, variable: str, stop: int | Expr, bounds: Bounds, unroll: bool = False) -> Iterator[Index]:
+        """A loop from 0; yields its variable.  ``bounds``: of the variable, inclusive."""
+        self.ranges[variable] = _union(self.ranges.get(variable), bounds)
+        home = not unroll or not self._homes
+        if home:
+            self._homes.append(_Home(self._blocks[-1], self.names.depth, frozenset(self._known)))
+        self._known.add(variable)
+        self._open()
+        yield Index.axis(variable)
+        inner = self._close()
+        self._known.discard(variable)
+        if home:
+            self._homes.pop()
+        self._add(For(variable, 0, stop, tuple(inner.statements), unroll))
+
+    @contextmanager
+    def when(self, condition: Expr) -> Iterator[None]:
+        """What is written only where `condition` holds."""
+        self._open()
+        yield
+        inner = self._close()
+        self._add(If(condition, tuple(inner.statements)))
+
+    @contextmanager
+    def otherwise(self) -> Iterator[None]:
+        """The other branch of the `when` just closed."""
+        taken = self._blocks[-1].statements.pop()
+        assert isinstance(taken, If)
+        self._open()
+        yield
+        inner = self._close()
+        self._add(If(taken.condition, taken.body, tuple(inner.statements)))
+
+    # Addresses
+
+    def place(self, pointer: Pointer, offset: Index) -> tuple[Pointer, Index]:
+        """``pointer + offset`` as (named pointer, short offset); see the module's docstring."""
+        if not self._homes:
+            return pointer, offset
+        home = self._homes[-1]
+        outer = tuple(term for term in offset.terms if _axes(term[0]) <= home.known)
+        if not outer:
+            return pointer, offset
+        inner = tuple(term for term in offset.terms if term not in outer)
+        key = (pointer, Index(outer))
+        named = home.block.pointers.get(key)
+        if named is None:
+            name = self.names.fresh(f"{pointer.name}_at", home.scope)
+            named = Pointer(name, pointer.dtype, pointer.scope, pointer.writable)
+            home.block.statements.append(Point(named, pointer, Index(outer)))
+            home.block.pointers[key] = named
+        return named, Index(inner, offset.const)
+
+
+def _axes(atom: object) -> frozenset[str]:
+    return frozenset((atom,)) if isinstance(atom, str) else atom.index.axes()  # type: ignore[attr-defined]
+
+
+def _union(a: Bounds | None, b: Bounds) -> Bounds:
+    return b if a is None else (min(a[0], b[0]), max(a[1], b[1]))

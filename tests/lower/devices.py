@@ -1,0 +1,23 @@
+"""Small device specs of the three kinds that the hand-written programs name."""
+
+from __future__ import annotations
+
+from rollergen.hal.spec import Device, Limits, MemoryLayer, Target
+
+
+def _device(name, layers, dialect=()):
+    limits = Limits(1024, 2048, 32, 255, 65536, 8, 49152)
+    backing = MemoryLayer("dram", "device", False, 1 << 34, 64)
+    registers = MemoryLayer("registers", "thread", True, 65536, 4)
+    layers = (registers, *layers, backing)
+    return Device(name, name, 1, 32, 1, 1000.0, layers, (), limits, 5.0, (Target("opencl", "", dialect),))
+
+
+_SHARED = MemoryLayer("shared", "unit", True, 49152, 4, banks=32, bank_bytes=4)
+_CACHES = (MemoryLayer("l1", "unit", False, 49152, 64), MemoryLayer("l2", "unit", False, 1 << 20, 64))
+
+DEVICES = {
+    "cpu": _device("cpu", _CACHES, (("kernel_attribute", "__attribute__((min_vector_width(512)))"),)),
+    "v100": _device("v100", (_SHARED,)),
+    "mi50": _device("mi50", (_SHARED,)),
+}
