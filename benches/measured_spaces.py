@@ -79,7 +79,7 @@ def cpu_program(row: Row) -> RProgram:
     )
     guards = tuple((a, "peel") for a, extent, tile in (("i", m, mr), ("j", n, nr)) if extent % tile)
     stages.append(
-        Stage("matmul", definition, loops, Compute("vfma", lanes), Accumulator(5, "float32", carry=kc < k), guards=guards)
+        Stage("matmul", definition, loops, Compute("vfma", lanes), Accumulator(5, "float32", kc < k), guards=guards)
     )
     buffers = {load.buffer.name: load.buffer for stage in stages for load in stage.definition.loads()}
     inputs = tuple(b for b in buffers.values() if b.kind == "input")
@@ -158,7 +158,8 @@ def main() -> None:
 def print_table(found: Mapping[str, Ranking]) -> None:
     print(f"{'shape':18} {'n':>5} {'tau':>6} {'>10%':>6} {'top-1':>6} {'top-10':>6} {'error':>6} {'bias':>6}")
     for shape, r in found.items():
-        print(f"{shape:18} {r.programs:5d} {r.tau:6.3f} {r.ordered:6.3f} {r.top1:6.3f} {r.top10:6.3f} {r.error:6.3f} {r.bias:6.3f}")
+        figures = (r.tau, r.ordered, r.top1, r.top10, r.error, r.bias)
+        print(f"{shape:18} {r.programs:5d} " + " ".join(f"{x:6.3f}" for x in figures))
 
 
 if __name__ == "__main__":

@@ -243,10 +243,9 @@ def register_accesses(nest: Nest, device: Device, copy: Copy, source: Copy | Non
     vector = copy.vector if contiguous else 1
     width = vector * operand.itemsize
     count = nest.visits(copy.at_loop) * ceil_div(elements, vector) * pieces(width)
-    service = (
-        tile_service(nest, device, source, width) if source else thread_service(nest, device, operand, width)
-    )
-    return Access(copy.load, "read", copy.from_layer, count, min(width, WIDEST_ACCESS_BYTES), service, reduces=phase_reduces)
+    service = tile_service(nest, device, source, width) if source else thread_service(nest, device, operand, width)
+    width = min(width, WIDEST_ACCESS_BYTES)
+    return Access(copy.load, "read", copy.from_layer, count, width, service, reduces=phase_reduces)
 
 
 def direct_access(
@@ -277,10 +276,7 @@ def direct_access(
     elif vector > 1:
         count, width = ceil_div(count, vector), width * vector
     layer = source.to_layer if source else device.backing.name
-    if source:
-        service = tile_service(nest, device, source, width)
-    else:
-        service = thread_service(nest, device, operand, width)
+    service = tile_service(nest, device, source, width) if source else thread_service(nest, device, operand, width)
     parts = pieces(width) if lane is None else 1
     split = line_split(nest, device, operand, width) if lane is not None and not gathered else 1
     return Access(load, role, layer, count * parts, width // parts, service, split, uses, gathered, reduces)

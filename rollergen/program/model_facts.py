@@ -155,7 +155,9 @@ def _phase(
     return Phase(bool(combine), len(values), counts, read, kept, tuple(reused))
 
 
-def _visit(value: Value, known: Mapping[Value, str], own: set[Value], reused: dict[str, None], nodes: dict[Value, None]) -> None:
+def _visit(
+    value: Value, known: Mapping[Value, str], own: set[Value], reused: dict[str, None], nodes: dict[Value, None]
+) -> None:
     if value in known and value not in own:
         reused[known[value]] = None
         return

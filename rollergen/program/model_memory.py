@@ -91,6 +91,13 @@ def sets_reached(tile: Footprint, sets: int, line: int) -> Number:
     return clip(least(tile.rows, period) * inside, 1, sets)
 
 
+def stride_sets(stride: Number, sets: int, line: int) -> Number:
+    """Sets that rows at the given stride (bytes) begin in, however many rows there are."""
+    common = gcd(stride, sets * line)
+    common = choose(common == 0, sets * line, common)
+    return least(sets * line // common, sets)
+
+
 class Cache(NamedTuple):
     """What a cache, or a translation buffer, is to this module."""
 

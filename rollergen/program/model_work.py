@@ -19,7 +19,8 @@ from rollergen.program.model_costs import Costs
 from rollergen.program.model_facts import ITEMSIZE, Phase
 from rollergen.program.model_memory import Stream
 from rollergen.program.model_nest import Nest
-from rollergen.program.model_numeric import Number, ceil_div, choose, least, most, whole_log2
+from rollergen.program.model_numeric import Number, ceil_div, choose, most, whole_log2
+from rollergen.program.model_occupancy import register_cap
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL
 
 
@@ -72,8 +73,8 @@ def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
     reads = [a for a in accesses if a.role == "read"]
     return Work(
         slots, iterations, steps, _chain(nest, steps), _entries(nest) if reduces else 0, _tile_elements(nest),
-        tuple(accesses), _streams(nest), registers, _spilled(nest, device, costs, registers), _shared_bytes(nest, device),
-        _stagings(nest, device),
+        tuple(accesses), _streams(nest), registers, _spilled(nest, device, costs, registers),
+        _shared_bytes(nest, device), _stagings(nest, device),
         any(a.layer == device.backing.name and _reused(nest, a) for a in reads),
         any(a.layer != device.backing.name for a in reads),
         any(a.layer == device.backing.name and not _reused(nest, a) for a in reads),
@@ -139,11 +140,11 @@ def _stores(nest: Nest, device: Device) -> list[Access]:
     """The store of the results and, where partial results wait in the output, their reading back."""
     loops = _store_loops(nest)
     vector = nest.stage.store.vector
-    store = direct_access(nest, device, nest.facts.store, -1, loops, None, role="write", vector=vector, reduces=False)
-    if not nest.stage.accumulator.carry:
-        return [store]
-    back = direct_access(nest, device, nest.facts.store, -1, loops, None, role="read_back", vector=vector, reduces=False)
-    return [store, back]
+    roles = ("write", "read_back") if nest.stage.accumulator.carry else ("write",)
+    target = nest.facts.store
+    return [
+        direct_access(nest, device, target, -1, loops, None, role=role, vector=vector, reduces=False) for role in roles
+    ]
 
 
 def _store_loops(nest: Nest) -> tuple[int, ...]:
@@ -241,14 +242,6 @@ def _held(nest: Nest, access: Access) -> Number:
     return held
 
 
-def register_cap(nest: Nest, device: Device) -> Number:
-    """Registers that one thread can have when its block is resident."""
-    limits = device.limits
-    if nest.lockstep == 1:
-        return limits.registers_per_thread
-    return least(limits.registers_per_thread, limits.registers_per_unit // (nest.warps * nest.lockstep))
-
-
 def _spilled(nest: Nest, device: Device, costs: Costs, registers: Number) -> Number:
     excess = registers - register_cap(nest, device)
     more: Number = costs.spill_margin
@@ -304,6 +297,6 @@ def _streams(nest: Nest) -> tuple[Stream, ...]:
         elif fragment is not None:
             depth = fragment.at_loop
         streams.append(Stream(operand, load, depth, max(1, nest.facts.passes(load))))
-    depth = nest.stage.accumulator.at_loop if nest.facts.definition.reductions and not nest.facts.by_row else len(nest.loops)
-    streams.append(Stream(nest.facts.store, -1, depth))
+    tiled = nest.facts.definition.reductions and not nest.facts.by_row
+    streams.append(Stream(nest.facts.store, -1, nest.stage.accumulator.at_loop if tiled else len(nest.loops)))
     return tuple(streams)

@@ -68,7 +68,9 @@ class _Access:
         return total
 
     @staticmethod
-    def of(indices: tuple[Index, ...], shape: tuple[int, ...], guard: tuple[Within, ...], dtype: str, bytes_: int) -> _Access:
+    def of(
+        indices: tuple[Index, ...], shape: tuple[int, ...], guard: tuple[Within, ...], dtype: str, bytes_: int
+    ) -> _Access:
         itemsize = ITEMSIZE[dtype]
         common = gcd(itemsize, bytes_)
         strides, step = [], itemsize // common

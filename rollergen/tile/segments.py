@@ -57,7 +57,9 @@ def distinct_transactions(levels: Sequence[Offsets], transaction: int) -> np.nda
     return counts
 
 
-def _stack(counts: np.ndarray, reach: int, dense: bool, level: Offsets, transaction: int) -> tuple[np.ndarray, int, bool]:
+def _stack(
+    counts: np.ndarray, reach: int, dense: bool, level: Offsets, transaction: int
+) -> tuple[np.ndarray, int, bool]:
     """One level more: `reach` is the largest offset so far, `dense` whether all up to it are in the set."""
     if isinstance(level, Progression):
         if level.count == 1:

@@ -37,7 +37,7 @@ def outer_iterations(stage, depth, blocks):
         if blocks is not None and number not in blocks:
             continue
         start = dict.fromkeys((a.name for a in stage.definition.axes), 0)
-        for loop, digit in zip(grid, digits):
+        for loop, digit in zip(grid, digits, strict=True):
             start[loop.axis] += loop.stride * digit
         outer = [x for p, x in enumerate(stage.loops) if x.kind != "grid" and not is_inner(x, p, depth)]
         yield from descend(stage, outer, start)
@@ -61,7 +61,7 @@ def touched(stage, depth, start, buffer, indices, guard, transaction_bytes):
     found = set()
     for digits in product(*(range(loop.extent) for loop in inner)):
         at = dict(start)
-        for loop, digit in zip(inner, digits):
+        for loop, digit in zip(inner, digits, strict=True):
             at[loop.axis] += digit * loop.stride
         if any(at[a.name] >= a.extent for a in stage.definition.axes):
             continue

@@ -1,0 +1,160 @@
+"""Limiters inside one unit: multiply-adds, issue, load/store paths, latency, entering tiles.  All for one block."""
+
+from __future__ import annotations
+
+from rollergen.hal.spec import Device, MemoryLayer
+from rollergen.program.model_access import Access, path_layer
+from rollergen.program.model_costs import Costs
+from rollergen.program.model_nest import Nest
+from rollergen.program.model_numeric import Number, ceil_div, choose, most
+from rollergen.program.model_work import Work
+
+
+def slot_clocks(nest: Nest, device: Device) -> float:
+    """Clocks of one multiply-add instruction of one warp (of one vector) on one unit."""
+    instruction = device.instruction(nest.stage.compute.instruction)
+    plain = instruction.m == 1 and instruction.k == 1
+    width = max(nest.lanes, instruction.lanes) if plain else nest.lanes
+    multiply_adds = max(instruction.m * instruction.n * instruction.k, instruction.lanes)
+    return nest.lockstep * width / (multiply_adds * instruction.per_clock)
+
+
+def arithmetic_clocks(nest: Nest, device: Device, costs: Costs, work: Work) -> Number:
+    """Clocks of the multiply-add pipes for one block; spilled vector registers stall them."""
+    clocks = nest.warps * work.slots * slot_clocks(nest, device)
+    instruction = device.instruction(nest.stage.compute.instruction)
+    narrow = nest.lanes * 2 <= instruction.lanes
+    each = costs.spill_narrow_clocks if narrow else costs.spill_clocks
+    return clocks + nest.warps * each * work.spilled * work.steps
+
+
+def instructions_of(nest: Nest, costs: Costs, work: Work) -> Number:
+    """Instructions of one thread in one block."""
+    total = work.slots + costs.loop_instructions * work.iterations + costs.spill_accesses * work.spilled * work.steps
+    for access in work.accesses:
+        if access.role == "read":
+            folded = choose(access.uses == 1, costs.memory_operands, 0)
+            total = total + access.count * (1 - folded)
+        elif access.role == "fill_read":
+            total = total + access.count * costs.staging_instructions
+        elif access.role in ("write", "read_back") and not work.reduces:
+            total = total + access.count
+    return total
+
+
+def issue_rate(device: Device, costs: Costs) -> float:
+    return costs.issue_per_clock or device.schedulers
+
+
+def path_clocks(nest: Nest, device: Device, costs: Costs, work: Work) -> list[tuple[str, Number]]:
+    """Clocks of each load/store path for one block: data in wavefronts or bytes, and ports.
+
+    Banked layers are one SRAM with one path; any other layer has its own.
+    """
+    data: dict[str, Number] = {}
+    ports: dict[str, Number] = {"load": 0, "store": 0}
+    for access in work.accesses:
+        layer = _served_by(device, access)
+        if layer is None or (nest.lockstep == 1 and access.role in ("write", "read_back") and work.reduces):
+            continue
+        name = "shared path" if layer.banks else f"{layer.name} path"
+        data[name] = data.get(name, 0) + nest.warps * access.count * _access_clocks(nest, costs, layer, access)
+        side = "load" if "read" in access.role else "store"
+        ports[side] = ports[side] + nest.warps * access.count
+    spills = nest.warps * costs.spill_accesses * work.spilled * work.steps
+    banked = next((x for x in device.layers if x.banks), None)
+    if banked is not None:
+        wave = banked.banks * banked.bank_bytes / banked.bytes_per_clock
+        data["shared path"] = data.get("shared path", 0) + spills * wave
+    found = list(data.items())
+    for side, rate in (("load", costs.load_ports), ("store", costs.store_ports)):
+        if rate:
+            found.append((f"{side} ports", ports[side] / rate))
+    return _wider_of_load_paths(found, device)
+
+
+def _wider_of_load_paths(found: list[tuple[str, Number]], device: Device) -> list[tuple[str, Number]]:
+    """Bytes and ports of the same loads are one limiter: whichever is more."""
+    named = dict(found)
+    layer = path_layer(device)
+    name = f"{layer.name} path" if layer is not None and not layer.banks else ""
+    if "load ports" in named and name in named:
+        named["load ports"] = most(named["load ports"], named.pop(name))
+    return list(named.items())
+
+
+def _served_by(device: Device, access: Access) -> MemoryLayer | None:
+    if access.layer == device.backing.name:
+        return path_layer(device)
+    return device.layer(access.layer)
+
+
+def _access_clocks(nest: Nest, costs: Costs, layer: MemoryLayer, access: Access) -> Number:
+    rate = layer.bytes_per_clock
+    if "write" in access.role and layer.write_bytes_per_clock:
+        rate = layer.write_bytes_per_clock
+    if layer.banks:
+        clocks = access.service * layer.banks * layer.bank_bytes / rate if rate else 0
+    elif nest.lockstep > 1:
+        clocks = access.service * layer.transaction_bytes / rate if rate else 0
+    else:
+        clocks = access.width_bytes * access.split / rate if rate else 0
+    if costs.load_store_lanes:
+        clocks = most(clocks, nest.lockstep / costs.load_store_lanes)
+    return clocks + costs.gather_clocks if access.gathered else clocks
+
+
+def latency_clocks(nest: Nest, device: Device, costs: Costs, work: Work, instructions: Number) -> Number:
+    """Clocks of one block during which it waits for its own loads, barriers and dependent accumulations."""
+    staged: Number = 0
+    for visits, depth in work.stagings:
+        hidden = costs.exposed_staging_clocks if depth == 1 else costs.exposed_prefetched_clocks
+        staged = staged + visits * (hidden + costs.exchange_clocks)
+    rounds = most(work.iterations, 1)
+    exposed = costs.exposed_managed_clocks if work.reads_managed else 0.0
+    if work.reads_direct:
+        exposed = costs.exposed_direct_clocks
+    if work.reads_stream:
+        exposed = max(exposed, costs.exposed_stream_clocks)
+    chain = chain_clocks(device, nest, costs, work, instructions)
+    return staged + most(rounds * exposed, chain) + work.combine_steps * costs.combine_clocks
+
+
+def chain_clocks(device: Device, nest: Nest, costs: Costs, work: Work, instructions: Number) -> Number:
+    """Clocks of dependent accumulations; a short chain overlaps the next one within the reorder window."""
+    if not nest.facts.definition.reductions:
+        return 0
+    latency = device.instruction(nest.stage.compute.instruction).latency_clocks
+    chain = work.chain * latency
+    if not costs.reorder_window:
+        return chain
+    one_tile = instructions / most(work.entries, 1)
+    return chain * most(1 - costs.reorder_window / (2 * one_tile), 0)
+
+
+def tile_clocks(nest: Nest, costs: Costs, work: Work) -> Number:
+    """Clocks of entering and leaving the register tiles of one block, their stores and their ragged edges."""
+    if not nest.facts.definition.reductions:
+        return 0
+    clocks = work.entries * costs.tile_clocks
+    if costs.store_ports and nest.lockstep == 1:
+        for access in work.accesses:
+            if access.role == "write" and access.load == -1:
+                clocks = clocks + access.count / costs.store_ports
+    return clocks + costs.edge_clocks * work.entries * work.tile_elements * _overhanging(nest)
+
+
+def _overhanging(nest: Nest) -> Number:
+    """Share of register tiles that reach beyond their tensor."""
+    inside: Number = 1.0
+    depth = nest.stage.accumulator.at_loop
+    for axis, _ in nest.stage.guards:
+        if not nest.spatial(axis):
+            continue
+        tile: Number = 1
+        for p in nest.in_thread():
+            if p >= depth and nest.loops[p].axis == axis:
+                tile = tile * nest.trips[p]
+        tiles = ceil_div(nest.facts.extents[axis], tile)
+        inside = inside * (1 - choose(nest.facts.extents[axis] % tile != 0, 1 / tiles, 0))
+    return 1 - inside

@@ -1,0 +1,37 @@
+"""Occupancy: how many blocks of a stage one unit holds at once."""
+
+from __future__ import annotations
+
+from rollergen.hal.spec import Device, MemoryLayer
+from rollergen.program.model_nest import Nest
+from rollergen.program.model_numeric import Number, ceil_div, choose, least, most, whole
+
+
+def register_cap(nest: Nest, device: Device) -> Number:
+    """Registers that one thread can have when its block is resident."""
+    limits = device.limits
+    if nest.lockstep == 1:
+        return limits.registers_per_thread
+    return least(limits.registers_per_thread, limits.registers_per_unit // (nest.warps * nest.lockstep))
+
+
+def resident_blocks(nest: Nest, device: Device, wanted: Number, shared_bytes: Number) -> tuple[Number, Number]:
+    """(whether a block fits a unit, how many run on one unit at once): threads, registers, shared memory, slots."""
+    limits = device.limits
+    blocks: Number = least(limits.blocks_per_unit, limits.threads_per_unit // nest.threads)
+    fits = nest.threads <= limits.threads_per_block
+    if nest.lockstep > 1:
+        step = max(1, limits.register_allocation)
+        each = ceil_div(least(wanted, register_cap(nest, device)), step) * step
+        blocks = least(blocks, limits.registers_per_unit // most(each * nest.warps * nest.lockstep, 1))
+    layer = _staging_layer(nest, device)
+    if layer is not None:
+        fits = fits & (shared_bytes <= limits.block_memory_bytes)
+        blocks = least(blocks, (layer.capacity_bytes - layer.reserved_bytes) // most(shared_bytes, 1))
+    fits = fits & (blocks >= 1)
+    return fits, whole(most(choose(fits, blocks, 1), 1))
+
+
+def _staging_layer(nest: Nest, device: Device) -> MemoryLayer | None:
+    names = [c.to_layer for c in nest.stage.copies if c.to_layer != device.layers[0].name]
+    return device.layer(names[0]) if names else None

@@ -1,0 +1,143 @@
+"""Limiters outside one unit: what each cache and the backing store must deliver, and misses that nothing hides."""
+
+from __future__ import annotations
+
+from rollergen.hal.spec import Device, MemoryLayer
+from rollergen.program.model_costs import Costs
+from rollergen.program.model_memory import Stream, Walks, cache_of, stride_sets, tlb_cache
+from rollergen.program.model_nest import Nest, Waves
+from rollergen.program.model_numeric import Number, ceil_div, choose, least, most, ratio
+from rollergen.program.model_work import Work
+
+OVERLAPS, ADDS, FLOOR = "overlaps", "adds", "floor"
+"""How a limiter joins the others: in the p-norm, on top, or as a floor under the sum."""
+
+
+def _caches(device: Device) -> list[MemoryLayer]:
+    return [layer for layer in device.layers[:-1] if not layer.managed]
+
+
+def supply(
+    nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves, walks: Walks
+) -> tuple[list[tuple[str, Number, str]], tuple[tuple[str, Number], ...], dict[str, list[Number]]]:
+    """Clocks of each layer that feeds the caches (or the staged tiles), and the bytes that leave it."""
+    caches = _caches(device)
+    limiters: list[tuple[str, Number, str]] = []
+    traffic: list[tuple[str, Number]] = []
+    misses: dict[str, list[Number]] = {}
+    for number, layer in enumerate([*caches[1:], device.backing]):
+        inner = caches[number] if caches else None
+        line = inner.transaction_bytes if inner is not None else layer.transaction_bytes
+        cache = cache_of(inner, waves.resident) if inner is not None else None
+        lines = walks.of_line(line).fetched(cache, costs)
+        misses[layer.name] = lines
+        last = layer is device.backing
+        reads, writes = _directions(nest, costs, work.streams, lines, last)
+        if last and inner is not None and costs.warm_cache:
+            beyond = _beyond(nest, inner)
+            reads, writes = reads * beyond, (writes * beyond if not nest.stage.store.streaming else writes)
+        spilled = _spill_lines(nest, costs, work, waves, inner, line) if number == 0 else 0
+        read_bytes, write_bytes = (reads + spilled) * line, (writes + spilled) * line
+        clocks = _layer_clocks(device, layer, waves, nest.blocks, read_bytes, write_bytes)
+        limiters.append((f"{layer.name} bandwidth", clocks, FLOOR if last else OVERLAPS))
+        traffic.append((layer.name, (read_bytes + write_bytes) * nest.blocks))
+    return limiters, tuple(traffic), misses
+
+
+def _directions(
+    nest: Nest, costs: Costs, streams: tuple[Stream, ...], lines: list[Number], last: bool
+) -> tuple[Number, Number]:
+    """(lines read, lines written) of one block: a store reads its line first where the cache allocates on write."""
+    reads: Number = 0
+    writes: Number = 0
+    for stream, amount in zip(streams, lines, strict=True):
+        if stream.load >= 0:
+            reads = reads + amount
+        elif nest.stage.store.streaming:
+            writes = writes + (amount if last else 0)
+        else:
+            writes = writes + amount
+            reads = reads + amount * (1.0 if nest.stage.accumulator.carry else costs.write_allocate)
+    return reads, writes
+
+
+def _beyond(nest: Nest, outermost: MemoryLayer) -> float:
+    """Share of a warm problem that the outermost cache cannot hold."""
+    seen = {operand.buffer.name: operand.bytes for operand in (*nest.facts.loads, nest.facts.store)}
+    total = sum(seen.values())
+    return max(0.0, 1 - outermost.capacity_bytes / total)
+
+
+def _spill_lines(
+    nest: Nest, costs: Costs, work: Work, waves: Waves, inner: MemoryLayer | None, line: int
+) -> Number:
+    """Lines that spilled registers miss in the innermost cache, for each direction, of one block."""
+    if inner is None or not costs.spill_accesses:
+        return 0
+    bytes_held = work.spilled * nest.warps * nest.lockstep * 4
+    missing = most(bytes_held * waves.resident - inner.capacity_bytes, 0)
+    share = ratio(missing, bytes_held * waves.resident)
+    return share * work.steps * bytes_held / line * costs.spill_accesses / 2
+
+
+def _layer_clocks(
+    device: Device, layer: MemoryLayer, waves: Waves, blocks: Number, read_bytes: Number, write_bytes: Number
+) -> Number:
+    """Clocks for the given bytes of each block: at one unit's rate, and at the whole chip's."""
+    clocks: Number = 0.0
+    if layer.bytes_per_clock:
+        writing = layer.write_bytes_per_clock or layer.bytes_per_clock
+        clocks = waves.per_unit * (read_bytes / layer.bytes_per_clock + write_bytes / writing)
+    if layer.bandwidth_gb_s:
+        per_clock = layer.bandwidth_gb_s * 1e9 / (device.clock_mhz * 1e6)
+        share = blocks if layer.scope == "device" else ceil_div(blocks, device.units)
+        clocks = most(clocks, share * (read_bytes + write_bytes) / per_clock)
+    return clocks
+
+
+def exposed_misses(
+    nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves, walks: Walks, instructions: Number,
+    misses: dict[str, list[Number]],
+) -> list[tuple[str, Number, str]]:
+    """What no overlap hides: long column walks past the prefetchers, and translation misses."""
+    found: list[tuple[str, Number, str]] = []
+    per_step = instructions / most(work.steps, 1) + 2 * work.spilled if work.reduces else 2 * work.spilled + 4
+    if costs.walk_clocks:
+        clocks = _column_walks(device, costs, work, walks, per_step, misses)
+        found.append(("column walks", waves.per_unit * clocks, ADDS))
+    for number, tlb in enumerate(device.tlbs):
+        clocks = 0
+        for pages in walks.of_line(tlb.page_bytes).fetched(tlb_cache(tlb), costs):
+            clocks = clocks + pages * tlb.miss_clocks
+        if number and costs.miss_buffers:
+            clocks = clocks * costs.miss_buffers / least(costs.miss_buffers, costs.miss_window / per_step)
+        found.append((f"tlb {number + 1}", waves.per_unit * clocks, ADDS))
+    return found
+
+
+def _column_walks(
+    device: Device, costs: Costs, work: Work, walks: Walks, per_step: Number, misses: dict[str, list[Number]]
+) -> Number:
+    """Exposed clocks of one block: operands walked down a column whose stride reaches few sets of the first cache."""
+    caches = _caches(device)
+    first = caches[0]
+    outer = [x for x in caches if x.scope == "device"]
+    beyond = misses[(outer[0] if outer else device.backing).name]
+    walk = walks.of_line(first.transaction_bytes)
+    total: Number = 0
+    for i, stream in enumerate(work.streams):
+        rate = costs.walk_clocks
+        if outer and stream.operand.bytes * 2 > outer[-1].capacity_bytes:
+            rate = costs.walk_far_clocks
+        worst: Number = 0
+        for number in range(walk.start_level(stream), len(walk.levels)):
+            tile = walk.tiles[number + 1][i]
+            if walk.levels[number].axis not in stream.operand.axes or walk.levels[number].position < 0:
+                continue
+            segment = most(tile.segment / first.transaction_bytes, 1)
+            reached = stride_sets(tile.stride, first.sets, first.transaction_bytes)
+            exposed = (tile.rows > costs.walk_rows) & (reached <= costs.walk_sets)
+            fewer = costs.miss_buffers / least(costs.miss_buffers, costs.miss_window / per_step * segment)
+            worst = most(worst, choose(exposed, rate / segment * fewer, 0))
+        total = total + beyond[i] * worst
+    return total
