@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import click
 
+from rollergen.cli.build import build
+from rollergen.cli.devices import devices
 from rollergen.cli.errors import OneLineErrors
+from rollergen.cli.explain import explain
 from rollergen.cli.ops import ops
 
 
@@ -17,7 +20,8 @@ def main() -> None:
     """
 
 
-main.add_command(ops)
+for command in (build, explain, devices, ops):
+    main.add_command(command)
 
 if __name__ == "__main__":
     main()

@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 
 from rollergen.expr.definition import Axis, Definition
+from rollergen.expr.index import linear
 from rollergen.program.rprogram import RProgram, Stage
 
 SAMPLES = 192
@@ -64,23 +65,33 @@ def _corners(axes: tuple[Axis, ...], stages: tuple[Stage, ...]) -> np.ndarray:
     return np.array(list(product(*choices)), dtype=np.int64)[:CORNERS]
 
 
-def output_points(definition: Definition, columns: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The output's coordinates where the definition stores the given axis values; masked ones are dropped."""
+def output_offsets(definition: Definition, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The output's elements (row-major offsets) that the definition stores for the given axis values.
+
+    Offsets, because a definition may view its output in another shape; masked ones are dropped.
+    """
     length = len(next(iter(columns.values()))) if columns else 1
     kept = np.ones(length, dtype=bool)
     for bound in definition.where:
         kept &= np.broadcast_to(bound.evaluate(columns), kept.shape)
-    return tuple(np.broadcast_to(index.evaluate(columns), kept.shape)[kept] for index in definition.target)
+    offset = linear(definition.target, definition.output.shape).evaluate(columns)
+    return np.broadcast_to(offset, kept.shape)[kept]
 
 
 def sample_points(program: RProgram, rng: np.random.Generator) -> dict[str, tuple[np.ndarray, ...]]:
     """For every output its coordinates to compare, one array for each dimension."""
-    points: dict[str, list[tuple[np.ndarray, ...]]] = {}
+    points: dict[str, list[np.ndarray]] = {}
     names = {buffer.name for buffer in program.outputs}
     for stage in program.stages:
         if stage.definition.output.name in names:
             columns = sample_axes(stage.definition, program.stages, rng)
-            points.setdefault(stage.definition.output.name, []).append(output_points(stage.definition, columns))
+            points.setdefault(stage.definition.output.name, []).append(output_offsets(stage.definition, columns))
+    shapes = {buffer.name: buffer.shape for buffer in program.outputs}
     return {
-        name: tuple(np.concatenate(parts) for parts in zip(*several, strict=True)) for name, several in points.items()
+        name: tuple(np.concatenate(parts) for parts in zip(*(_viewed(p, shapes[name]) for p in several), strict=True))
+        for name, several in points.items()
     }
+
+
+def _viewed(offsets: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    return np.unravel_index(offsets, shape) if shape else ()

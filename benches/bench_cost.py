@@ -1,0 +1,72 @@
+"""What building costs: ``python benches/bench_cost.py``.
+
+Import time and the first build are taken in fresh processes (medians); ten sources of further shapes
+of one structure in this one.  Nothing is compiled or run: ``profile=False``.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from statistics import mean, median
+from typing import Any
+
+from results import keep
+from rich.console import Console
+from rich.table import Table
+
+PROCESSES = 5
+SHAPES = 20
+
+IMPORT = "import rollergen"
+FIRST = """
+import rollergen as rg
+kernel = rg.build(rg.ops.matmul(rg.tensor('A', (1024, 512)), rg.tensor('B', (512, 768))), {device!r}, profile=False)
+assert kernel.source
+"""
+
+
+def fresh(code: str) -> float:
+    """Median seconds of the code in a fresh process, without the interpreter's own start."""
+    timed = f"import time; start = time.perf_counter()\n{code}\nprint(time.perf_counter() - start)"
+    command = [sys.executable, "-c", timed]
+    runs = (subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(PROCESSES))
+    return median(float(run.stdout.split()[-1]) for run in runs)
+
+
+def further_shapes() -> float:
+    """Mean seconds from an expression to ten sources for v100, over shapes of a structure seen before."""
+    import rollergen as rg
+
+    def ten_sources(m: int, n: int, k: int) -> float:
+        start = time.perf_counter()
+        product = rg.ops.matmul(rg.tensor("A", (m, k)), rg.tensor("B", (k, n)))
+        kernel = rg.build(product, "v100", top_k=10, profile=False)
+        took = time.perf_counter() - start
+        assert len({candidate.source.text for candidate in kernel.candidates}) == 10
+        return took
+
+    ten_sources(1024, 1024, 1024)
+    return mean(ten_sources(256 + 96 * i, 512 + 64 * i, 128 + 32 * i) for i in range(SHAPES))
+
+
+def main() -> None:
+    figures = (
+        ("import rollergen", fresh(IMPORT), 0.5),
+        ("first build for v100, imports included", fresh(FIRST.format(device="v100")), 2.0),
+        ("first build for cpu, imports included", fresh(FIRST.format(device="cpu")), 2.0),
+        ("further shape, expression to ten sources for v100", further_shapes(), 0.05),
+    )
+    found: list[dict[str, Any]] = [{"what": w, "seconds": s, "target_seconds": t} for w, s, t in figures]
+    table = Table("what", "seconds", "target", "met", title="cost of building, profile=False")
+    for one in found:
+        met = one["met"] = one["seconds"] <= one["target_seconds"]
+        table.add_row(one["what"], f"{one['seconds']:.3f}", f"{one['target_seconds']}", "yes" if met else "no")
+    console = Console()
+    console.print(table)
+    console.print(f"kept in {keep('cost', {'figures': found})}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Speed on one core against NumPy and PyTorch: ``python benches/bench_speed.py [--case TEXT] [--seconds S]``.
+
+Each case is built, checked against its float64 definition, then timed: ``kernel(*arrays, out=c)`` and
+the peer's call alternate in this one process, and the median of the rounds' ratios is compared with
+the target.  Caches are warm: every call finds what the previous one left.
+"""
+
+# ruff: noqa: E402
+from __future__ import annotations
+
+import os
+
+for name in ("POCL_MAX_PTHREAD_COUNT", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"
+CORE = max(os.sched_getaffinity(0))
+os.sched_setaffinity(0, {CORE})
+
+import argparse
+import time
+from statistics import median, quantiles
+from typing import Any
+
+import numpy as np
+from operators import CASES, Case
+from results import keep
+from rich.console import Console
+from rich.table import Table
+
+import rollergen as rg
+from rollergen.measure.oracle import compare, expression_oracle
+
+LEAST_ROUNDS = 15
+
+
+def measure(case: Case, seconds: float, top_k: int | None) -> dict[str, Any]:
+    tensor = case.make()
+    started = time.perf_counter()
+    kernel = rg.build(tensor, "cpu", top_k=top_k)
+    built = time.perf_counter() - started
+    rng = np.random.default_rng(1)
+    arrays = [rng.random(b.shape, dtype=np.float32) * 2 - 1 for b in kernel.signature.inputs]
+    out = np.empty(kernel.signature.outputs[0].shape, np.float32)
+    kernel(*arrays, out=out)
+    names = [b.name for b in kernel.signature.inputs]
+    oracle = expression_oracle((tensor,), kernel.signature.outputs)
+    compared, wrong = compare(kernel.program, dict(zip(names, arrays, strict=True)), (out,), oracle)
+    if wrong:
+        raise SystemExit(f"{case.name}: {wrong}")
+    ours, peers = alternate(lambda: kernel(*arrays, out=out), case.peer(arrays), seconds)
+    ratios = [theirs / own for own, theirs in zip(ours, peers, strict=True)]
+    low, _, high = quantiles(ratios, n=4)
+    return {
+        "case": case.name,
+        "peer": case.peer_name,
+        "target": case.target,
+        "ratio": median(ratios),
+        "ratio_quartiles": [low, high],
+        "met": median(ratios) >= case.target,
+        "ours_seconds": median(ours),
+        "peer_seconds": median(peers),
+        "rate": case.work / median(ours) / 1e9,
+        "unit": case.unit,
+        "predicted_seconds": kernel.predicted_time,
+        "rounds": len(ratios),
+        "compared_elements": compared,
+        "build_seconds": built,
+        "launches": len(kernel.launches),
+        "chosen_rank": next(c.rank for c in kernel.candidates if c.program is kernel.program) + 1,
+    }
+
+
+def alternate(ours: Any, peer: Any, seconds: float) -> tuple[list[float], list[float]]:
+    """Wall seconds of every round, two warm-up rounds left out; who goes first changes from round to round."""
+    for _ in range(2):
+        ours(), peer()
+    times: tuple[list[float], list[float]] = ([], [])
+    started = time.perf_counter()
+    while len(times[0]) < LEAST_ROUNDS or time.perf_counter() - started < seconds:
+        order = ((0, ours), (1, peer)) if len(times[0]) % 2 == 0 else ((1, peer), (0, ours))
+        for which, call in order:
+            start = time.perf_counter()
+            call()
+            times[which].append(time.perf_counter() - start)
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--case", default="", help="only cases whose name contains this text")
+    parser.add_argument("--seconds", type=float, default=2.0, help="least seconds of timing for each case")
+    parser.add_argument("--top-k", type=int, default=None, help="candidates to measure at build")
+    arguments = parser.parse_args()
+    try:
+        import torch
+
+        torch.set_num_threads(1)
+    except ImportError:
+        raise SystemExit('PyTorch is missing; pip install -e ".[cpu,bench]"') from None
+    console = Console()
+    table = Table("case", "peer", "ours", "peer's", "rate", "ratio", "target", "met", title=f"one core (number {CORE})")
+    found = []
+    for case in CASES:
+        if arguments.case in case.name:
+            one = measure(case, arguments.seconds, arguments.top_k)
+            found.append(one)
+            console.print(f"{case.name}: {one['ratio']:.3f} (target {case.target})")
+            times = (f"{one[who] * 1e3:.3f} ms" for who in ("ours_seconds", "peer_seconds"))
+            rate, met = f"{one['rate']:.4g} {one['unit']}", "yes" if one["met"] else "no"
+            table.add_row(case.name, case.peer_name, *times, rate, f"{one['ratio']:.3f}", f"{case.target}", met)
+    console.print(table)
+    if not arguments.case:
+        console.print(f"kept in {keep('speed', {'cache': 'warm', 'cases': found})}")
+
+
+if __name__ == "__main__":
+    main()

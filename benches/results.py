@@ -1,0 +1,48 @@
+"""Where a figure comes from: machine, versions, commit; and the file it is kept in."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from rollergen.hal.host import cpu_model
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def origin() -> dict[str, Any]:
+    """Machine, versions and commit of this run."""
+    versions = {"python": platform.python_version()}
+    for package in ("rollergen", "numpy", "torch", "pyopencl", "pocl-binary-distribution", "sympy"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "absent"
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "machine": {"cpu": cpu_model(), "cores_used": sorted(os.sched_getaffinity(0)), "cores": os.cpu_count()},
+        "versions": versions,
+        "commit": _git("rev-parse", "HEAD"),
+        "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
+    }
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def keep(name: str, content: dict[str, Any]) -> Path:
+    """Writes ``results/<name>_<cpu>_<day>.json`` and returns its path."""
+    cpu = re.sub(r"[^a-z0-9]+", "-", cpu_model().lower()).strip("-")
+    day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    path = ROOT / "benches" / "results" / f"{name}_{cpu}_{day}.json"
+    path.write_text(json.dumps({**origin(), **content}, indent=1) + "\n")
+    return path

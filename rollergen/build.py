@@ -1,0 +1,94 @@
+"""The pipeline, one line for each stage: read this first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rollergen.construct import construct
+from rollergen.errors import ArgumentError, DeviceError
+from rollergen.expr.canonical import canonicalize
+from rollergen.expr.language import Tensor
+from rollergen.hal.spec import Device
+from rollergen.kernel import Kernel
+from rollergen.measure.executor import Executor, executor_for
+from rollergen.measure.gate import Gate
+from rollergen.measure.oracle import expression_oracle
+from rollergen.measure.profiler import fastest, measure, propose
+from rollergen.options import BuildOptions
+from rollergen.targets import resolve
+
+CANDIDATES = 10
+CANDIDATES_WHERE_COMPILING_IS_SLOW = 4
+
+
+def build(
+    expr: Tensor | Sequence[Tensor],
+    device: str | Device | None = None,
+    *,
+    inputs: Sequence[Tensor] | None = None,
+    top_k: int | None = None,
+    profile: bool | str = "auto",
+    options: BuildOptions = BuildOptions(),
+    progress: Callable[[str, int, int], None] = lambda what, done, of: None,
+) -> Kernel:
+    """A kernel that computes ``expr`` (one tensor, or several) on ``device``.
+
+    device
+        None: the best one present.  Else a name (``rollergen devices`` lists them), a path that ends
+        in .json, or a `Device`.
+    inputs
+        The order of the kernel's arguments; None: in which tensors first appear.
+    top_k
+        How many of the model's best programs are emitted, and measured where that is possible.
+        None: 10, or 4 where compiling is slow (PoCL).
+    profile
+        "auto": check and measure them if the device is present; True: insist; False: take the model's
+        first choice, which makes the result deterministic.
+    progress
+        Called with (what, done, of) while candidates are compiled and timed.
+
+    Raises `RollergenError`s that name what is wrong: expression, device, options; CheckFailedError
+    if every measured candidate is wrong.
+
+    >>> import rollergen as rg
+    >>> A, B = rg.tensor("A", (64, 32)), rg.tensor("B", (32, 48))
+    >>> kernel = rg.build(rg.einsum("mk,kn->mn", A, B, name="C"), "v100", profile=False)
+    >>> print(kernel.signature)
+    kernel(A: float32[64, 32], B: float32[32, 48]) -> C: float32[64, 48]
+    """
+    target = resolve(device)
+    executor = _executor(target, profile)
+    graph = canonicalize(expr, inputs)
+    programs = [found.program for found in construct(graph, target, options, _count(top_k, executor))]
+    candidates = propose(programs, target)
+    if executor is None:
+        return Kernel(target, candidates, candidates[0], graph.cuts)
+    gate = Gate(programs[0], expression_oracle(_tensors(expr), graph.outputs))
+    measured = measure(candidates, executor, gate, time_budget_s=options.time_budget_s, progress=progress)
+    return Kernel(target, measured, fastest(measured), graph.cuts)
+
+
+def _executor(device: Device, profile: bool | str) -> Executor | None:
+    """What runs the candidates; None where nothing is to be run."""
+    if profile not in (True, False, "auto"):
+        raise ArgumentError(f'profile is {profile!r}; expected "auto", True or False')
+    if profile is False:
+        return None
+    try:
+        return executor_for(device)
+    except DeviceError:
+        if profile is True:
+            raise
+        return None
+
+
+def _count(top_k: int | None, executor: Executor | None) -> int:
+    if top_k is None:
+        return CANDIDATES if executor is None else CANDIDATES_WHERE_COMPILING_IS_SLOW
+    if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= 50:
+        raise ArgumentError(f"top_k is {top_k!r}; expected None or an integer from 1 to 50")
+    return top_k
+
+
+def _tensors(expr: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
+    return (expr,) if isinstance(expr, Tensor) else tuple(expr)

@@ -1,0 +1,63 @@
+"""``rollergen devices``: the built-in devices, and which of them is present."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+from rich.table import Table
+
+from rollergen.cli.output import console
+from rollergen.errors import DeviceError
+from rollergen.explain import bytes_text
+from rollergen.hal.load import device_names
+from rollergen.measure.executor import executor_for
+from rollergen.targets import resolve
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
+def devices(names: tuple[str, ...], as_json: bool) -> None:
+    """List the devices (or just NAMES, which may be .json files) and what each one is."""
+    described = {name: describe(name) for name in names or device_names()}
+    if as_json:
+        click.echo(json.dumps(described))
+        return
+    table = Table("name", "title", "units", "clock", "memory, innermost first", "peak", "languages", "present")
+    for name, one in described.items():
+        memory = ", ".join(f"{x['name']} {bytes_text(x['capacity_bytes'])}" for x in one["layers"])
+        present = "yes" if one["present"] else "no"
+        peak = f"{one['peak_gflop_s'] / 1e3:.3g} TFLOP/s"
+        table.add_row(
+            name, one["title"], str(one["units"]), f"{one['clock_mhz']:.0f} MHz", memory, peak,
+            ", ".join(one["languages"]), present,
+        )  # fmt: skip
+    console.print(table, markup=False)
+
+
+def describe(name: str) -> dict[str, Any]:
+    """The device in plain data; ``present`` is whether kernels for it run here, ``missing`` why not."""
+    device = resolve(name)
+    try:
+        executor_for(device)
+        missing = None
+    except DeviceError as error:
+        missing = str(error)
+    floats = [i for i in device.instructions if i.dtype == i.accumulator_dtype == "float32"]
+    per_clock = max((2 * max(i.m * i.n * i.k, i.lanes) * i.per_clock for i in floats), default=0.0)
+    return {
+        "title": device.title,
+        "units": device.units,
+        "execution_width": device.execution_width,
+        "clock_mhz": device.clock_mhz,
+        "layers": [
+            {"name": x.name, "scope": x.scope, "managed": x.managed, "capacity_bytes": x.capacity_bytes}
+            for x in device.layers
+        ],
+        "peak_gflop_s": per_clock * device.units * device.clock_mhz / 1e3,
+        "languages": [target.language for target in device.targets],
+        "present": missing is None,
+        "missing": missing,
+    }

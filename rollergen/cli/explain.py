@@ -1,0 +1,30 @@
+"""``rollergen explain``: why the model chooses what it chooses; nothing is run."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from rollergen.build import build
+from rollergen.cli.output import console, problem_options, progress_bar
+from rollergen.cli.problems import expression
+
+
+@click.command()
+@problem_options
+def explain(
+    problem: str, sizes: tuple[str, ...], device: str | None, dtype: str, top_k: int | None, no_profile: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Explain the kernel for PROBLEM: tiles, bytes, waves, limiters, closed forms, the runner-up.
+
+    Candidates are measured if the device is present, unless --no-profile.
+    """
+    tensor = expression(problem, sizes, dtype)
+    with progress_bar(not as_json) as progress:
+        kernel = build(tensor, device, top_k=top_k, profile=False if no_profile else "auto", progress=progress)
+    if as_json:
+        click.echo(json.dumps(kernel.explain(as_dict=True)))
+    else:
+        console.print(kernel.explain(), markup=False, highlight=False, soft_wrap=True)

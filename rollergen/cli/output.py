@@ -1,0 +1,50 @@
+"""What commands share: options, progress, numbers as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+ProgressCallback = Callable[[str, int, int], None]
+
+console = Console()
+
+
+def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The arguments and options of every command that builds a kernel."""
+    decorators = (
+        click.argument("problem"),
+        click.argument("sizes", nargs=-1, type=click.UNPROCESSED),
+        click.option("--device", help="A name, or a .json file; default: the best device present."),
+        click.option("--dtype", default="float32", show_default=True, help="Element type of every tensor."),
+        click.option("--top-k", type=int, help="How many of the best programs are emitted."),
+        click.option("--no-profile", is_flag=True, help="Take the model's first choice; measure nothing."),
+        click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables."),
+    )
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+@contextmanager
+def progress_bar(shown: bool) -> Iterator[ProgressCallback]:
+    """A callback for `build(progress=)`, drawn as bars on a terminal where `shown`."""
+    if not (shown and console.is_terminal):
+        yield lambda what, done, of: None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        tasks: dict[str, Any] = {"constructing": bars.add_task("constructing", total=None)}
+
+        def update(what: str, done: int, of: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=of)
+            bars.update(tasks[what], completed=done)
+            bars.update(tasks["constructing"], total=1, completed=1)
+
+        yield update

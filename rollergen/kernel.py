@@ -1,0 +1,210 @@
+"""The result of a build: a callable that also says what it is, why, and how long it takes."""
+
+from __future__ import annotations
+
+import html
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from rollergen.emit import Launch
+from rollergen.errors import ArgumentError, DeviceError
+from rollergen.explain import explanation, explanation_text, seconds_text
+from rollergen.hal.spec import Device
+from rollergen.measure.arrays import aligned_empty
+from rollergen.measure.executor import Compiled, Executor, Session, executor_for
+from rollergen.measure.profiler import Outcome, cache_state
+from rollergen.program.rprogram import RProgram
+from rollergen.signature import Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Medians in seconds of one call: ``wall_s`` by the host's clock, ``event_s`` the device's own time.
+
+    ``cache``: in what state the calls found the caches.
+    """
+
+    wall_s: float
+    event_s: float
+    rounds: int
+    cache: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Packed:
+    """Which arrays a thread's packed constants were made from, and after how many `Kernel.repack`s."""
+
+    version: int
+    arrays: tuple[weakref.ref, ...]
+
+    def holds(self, version: int, arrays: Sequence[Any]) -> bool:
+        return self.version == version and all(a() is b for a, b in zip(self.arrays, arrays, strict=True))
+
+
+class Kernel:
+    """A built kernel; made by `rollergen.build`.
+
+    ``kernel(a, b)`` takes NumPy arrays in the order of ``signature`` or by name and returns a new
+    array (a tuple for several outputs); ``out=`` writes into the caller's instead.  Calls are
+    thread-safe: every thread has temporaries of its own, allocated at its first call and reused.
+
+    Constant tensors (weights): the array passed first is packed; passing a different array object
+    packs anew; changing an array in place does not, until `repack`.
+    """
+
+    def __init__(
+        self, device: Device, candidates: Sequence[Outcome], chosen: Outcome, cuts: Sequence[str] = ()
+    ) -> None:
+        self.device = device
+        self.candidates = tuple(candidates)
+        self.signature = Signature(chosen.program.inputs, chosen.program.outputs)
+        self._chosen, self._cuts = chosen, tuple(cuts)
+        self._constants = tuple(i for i, b in enumerate(chosen.program.inputs) if b.constant)
+        self._names = tuple(b.name for b in (*chosen.program.inputs, *chosen.program.outputs))
+        self._lock, self._local = threading.Lock(), threading.local()
+        self._compiled: Compiled | None = None
+        self._packs = 0
+
+    @property
+    def program(self) -> RProgram:
+        """Every decision about the kernel, as one value."""
+        return self._chosen.program
+
+    @property
+    def source(self) -> str:
+        """The emitted source, all launches in one string."""
+        return self._chosen.source.text
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """What is launched, in order: entry point, blocks, threads, buffers."""
+        return self._chosen.source.launches
+
+    @property
+    def language(self) -> str:
+        """Language of `source`."""
+        return self._chosen.source.language
+
+    @property
+    def predicted_time(self) -> float:
+        """Seconds of one call by the model, launches included."""
+        return self._chosen.predicted_s
+
+    @property
+    def measured_time(self) -> float | None:
+        """Median wall seconds of one call when the kernel was built; None if it was not profiled."""
+        return self._chosen.wall_s
+
+    def __call__(self, *arrays: Any, out: Any = None, stream: Any = None, **named: Any) -> Any:
+        """Runs the kernel and waits for it.
+
+        Raises ArgumentError, ShapeError or DtypeError for arrays that do not fit ``signature``, and
+        DeviceError where the device is not present in this machine.
+        """
+        if stream is not None:
+            raise ArgumentError(f"stream={stream!r}: {self.device.name} has no streams; a call returns when it is done")
+        given = self.signature.arrange(arrays, named)
+        results = self.signature.results(out, given)
+        session = self._session()
+        session.set(dict(zip(self._names, (*given, *results), strict=True)))
+        if self._constants:
+            self._pack(session, self._originals(arrays, named))
+        session.run()
+        session.release(self._names)
+        return results[0] if len(results) == 1 else results
+
+    def _session(self) -> Session:
+        """This thread's session, temporaries set."""
+        session = getattr(self._local, "session", None)
+        if session is None:
+            with self._lock:
+                if self._compiled is None:
+                    self._compiled = executor_for(self.device).prepare(self._chosen.source)
+                session = self._compiled.session()
+            session.set({b.name: aligned_empty(b.shape, b.dtype) for b in self.program.temporaries})
+            self._local.session, self._local.packed = session, _Packed(-1, ())
+        return session
+
+    def _originals(self, arrays: Sequence[Any], named: dict[str, Any]) -> tuple[Any, ...]:
+        """The constant arrays as they were passed (not the copies that strided ones become)."""
+        return tuple(
+            arrays[i] if i < len(arrays) else named[self.signature.inputs[i].name] for i in self._constants
+        )
+
+    def _pack(self, session: Session, constants: tuple[Any, ...]) -> None:
+        if not self._local.packed.holds(self._packs, constants):
+            session.once()
+            self._local.packed = _Packed(self._packs, tuple(map(weakref.ref, constants)))
+
+    def repack(self) -> None:
+        """Packs constant tensors anew at the next call: their arrays were changed in place."""
+        self._packs += 1
+
+    def interpret(self, *arrays: Any, **named: Any) -> Any:
+        """The result computed by the interpreter, in NumPy, on any machine: exact and slow."""
+        from rollergen.program.interpreter import interpret
+
+        given = self.signature.arrange(arrays, named)
+        inputs = dict(zip((b.name for b in self.program.inputs), given, strict=True))
+        outputs = interpret(self.program, inputs, self.device).outputs
+        results = tuple(outputs[b.name] for b in self.program.outputs)
+        return results[0] if len(results) == 1 else results
+
+    def benchmark(self, *arrays: Any, rounds: int = 15, **named: Any) -> Timing:
+        """Times calls with these arrays after one warm-up; the output is allocated once.
+
+        ``wall_s`` includes the argument checks and the launch, ``event_s`` neither.
+        """
+        if rounds < 1:
+            raise ArgumentError(f"rounds is {rounds}; expected at least 1")
+        given = self.signature.arrange(arrays, named)
+        out = self.signature.results(None, given)
+        self(*given, out=out)
+        walls, events, session = [], [], self._session()
+        for _ in range(rounds):
+            start = time.perf_counter()
+            self(*given, out=out)
+            walls.append(time.perf_counter() - start)
+            session.set(dict(zip(self._names, (*given, *out), strict=True)))
+            events.append(session.event_seconds())
+        session.release(self._names)
+        return Timing(median(walls), median(events), rounds, cache_state(self.program, self.device))
+
+    def explain(self, as_dict: bool = False) -> Any:
+        """Why the kernel is as it is: text, or the same facts as plain dicts and lists.
+
+        Tiles of every level, bytes of every layer, waves and occupancy, the time of each limiter and
+        which binds, the closed forms with numbers put in, the cuts, the runner-up and why it lost.
+        """
+        facts = {"signature": str(self.signature), "language": self.language}
+        facts |= explanation(self._chosen, self.candidates, self.device, self._cuts)
+        return facts if as_dict else f"{self.signature}\n{explanation_text(facts)}"
+
+    def __repr__(self) -> str:
+        times = f"predicted {seconds_text(self.predicted_time)}, measured {seconds_text(self.measured_time)}"
+        return f"<{self.signature} on {self.device.name}: {times}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a heading, and explanation and source to unfold."""
+        parts = "".join(
+            f"<details><summary>{title}</summary><pre>{html.escape(text)}</pre></details>"
+            for title, text in (("explanation", self.explain()), (f"{self.language} source", self.source))
+        )
+        return f"<b><code>{html.escape(repr(self))}</code></b>{parts}"
+
+
+def is_present(device: Device) -> bool:
+    """Whether kernels for the device can run in this machine."""
+    try:
+        executor_for(device)
+    except DeviceError:
+        return False
+    return True
+
+
+__all__ = ["Executor", "Kernel", "Timing", "is_present"]

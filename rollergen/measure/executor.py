@@ -1,0 +1,123 @@
+"""How emitted source is run: a protocol, and the executor over this process' runtimes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from rollergen.emit import Launch, Source
+from rollergen.errors import DeviceError
+from rollergen.hal.errors import BuildError, RuntimeUnavailableError
+from rollergen.hal.host import cpu_model
+from rollergen.hal.runtime import Runtime, runtime_for
+from rollergen.hal.spec import Device
+
+
+class Session(Protocol):
+    """The launches of one compiled program, with their arguments.  For one thread at a time."""
+
+    def set(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Buffers by name, C-contiguous, used in place and kept alive until set again or released."""
+
+    def release(self, names: Iterable[str]) -> None:
+        """Lets go of the arrays; set them again before the next run."""
+
+    def once(self) -> None:
+        """Runs the launches that depend on constant tensors only, and waits."""
+
+    def run(self) -> None:
+        """Runs the launches of a call, in order, and waits for the last."""
+
+    def event_seconds(self) -> float:
+        """Runs the launches of a call; the sum of the device's own times for them."""
+
+
+class Compiled(Protocol):
+    """One compiled program; may be shared between threads."""
+
+    def session(self) -> Session:
+        """A session of its own for the caller."""
+
+
+class Executor(Protocol):
+    """Compiles for one device."""
+
+    def prepare(self, source: Source) -> Compiled:
+        """Raises DeviceError with the compiler's message where it refuses the source."""
+
+
+class RuntimeExecutor:
+    """Runs sources through a runtime of this process."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def prepare(self, source: Source) -> Compiled:
+        try:
+            module = self._runtime.compile(source.text)
+        except BuildError as error:
+            raise DeviceError(str(error)) from None
+        return _Compiled(self._runtime, module, source.launches)
+
+
+class _Compiled:
+    def __init__(self, runtime: Runtime, module: Any, launches: Sequence[Launch]) -> None:
+        self._runtime, self._module, self._launches = runtime, module, launches
+
+    def session(self) -> Session:
+        return _Session(self._runtime, self._module, self._launches)
+
+
+class _Session:
+    def __init__(self, runtime: Runtime, module: Any, launches: Sequence[Launch]) -> None:
+        self._runtime = runtime
+        kernels = [(launch, module.kernel(launch.entry)) for launch in launches]
+        self._once = [(k, launch.blocks, launch.threads) for launch, k in kernels if launch.once]
+        self._each = [(k, launch.blocks, launch.threads) for launch, k in kernels if not launch.once]
+        self._slots: dict[str, list[tuple[Any, int]]] = {}
+        for launch, kernel in kernels:
+            for position, name in enumerate(launch.arguments):
+                self._slots.setdefault(name, []).append((kernel, position))
+        self._buffers: dict[str, Any] = {}
+
+    def set(self, arrays: Mapping[str, np.ndarray]) -> None:
+        for name, array in arrays.items():
+            buffer = self._buffers[name] = self._runtime.wrap(array)
+            for kernel, position in self._slots.get(name, ()):
+                kernel.set_arg(position, buffer)
+
+    def release(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._buffers.pop(name, None)
+
+    def once(self) -> None:
+        self._launch(self._once)
+
+    def run(self) -> None:
+        self._launch(self._each)
+
+    def _launch(self, launches: Sequence[tuple[Any, int, int]]) -> None:
+        for kernel, blocks, threads in launches:
+            self._runtime.launch(kernel, blocks, threads)
+        self._runtime.finish()
+
+    def event_seconds(self) -> float:
+        launched = [self._runtime.launch(k, blocks, threads, timed=True) for k, blocks, threads in self._each]
+        self._runtime.finish()
+        return sum(one.seconds() for one in launched)
+
+
+def executor_for(device: Device) -> Executor:
+    """The executor of a device that is present in this machine.
+
+    Raises DeviceError that says what is missing: the hardware, or the runtime.
+    """
+    host = dict(device.targets[0].dialect).get("completed", cpu_model())
+    if host != cpu_model():
+        raise DeviceError(f"the spec {device.name} was completed on a machine with {host}; this one has {cpu_model()}")
+    try:
+        return RuntimeExecutor(runtime_for(device))
+    except RuntimeUnavailableError as error:
+        raise DeviceError(str(error)) from None

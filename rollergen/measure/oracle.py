@@ -1,0 +1,47 @@
+"""What a right result is: the expression's float64 definition at the points asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rollergen.expr.inputs import given_tensors
+from rollergen.expr.language import Tensor
+from rollergen.expr.reference import evaluate_at
+from rollergen.expr.values import Buffer
+from rollergen.measure.gate import Oracle, Points
+from rollergen.measure.points import sample_points
+from rollergen.measure.tolerance import accuracies, differences
+from rollergen.program.rprogram import RProgram
+
+
+def expression_oracle(tensors: Sequence[Tensor], outputs: Sequence[Buffer]) -> Oracle:
+    """The oracle of the computed `tensors`, known as `outputs` (same order) to the programs."""
+    by_name = {buffer.name: tensor for buffer, tensor in zip(outputs, tensors, strict=True)}
+    needed = {name: [t.buffer.name for t in given_tensors((tensor,))] for name, tensor in by_name.items()}
+
+    def oracle(arrays: Mapping[str, np.ndarray], output: str, points: Points) -> np.ndarray:
+        return evaluate_at(by_name[output], {name: arrays[name] for name in needed[output]}, points)
+
+    return oracle
+
+
+def compare(
+    program: RProgram, inputs: Mapping[str, np.ndarray], results: Sequence[np.ndarray], oracle: Oracle
+) -> tuple[int, str]:
+    """(elements compared, what is wrong with the results on these inputs: "" if nothing).
+
+    The elements are those the gate would sample for `program`, the tolerance is the gate's too.
+    """
+    points = sample_points(program, np.random.default_rng(0))
+    variances = accuracies((stage.definition for stage in program.stages), program.inputs)
+    compared, problems = 0, []
+    for buffer, result in zip(program.outputs, results, strict=True):
+        where = points[buffer.name]
+        want = np.asarray(oracle(inputs, buffer.name, where), dtype=np.float64)
+        wrong = differences(np.asarray(result[where]), want, variances[buffer.name].variance, buffer.dtype, False)
+        compared += wrong.size
+        if wrong.any():
+            problems.append(f"{int(wrong.sum())} of {wrong.size} compared elements of {buffer.name} are wrong")
+    return compared, "; ".join(problems)
