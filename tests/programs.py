@@ -203,7 +203,7 @@ def gpu_conv(ci=3, h=9, w=11, co=20, stride=1):
         Loop("f", 2, 1, "unroll"),
         Loop("p", 4, 1, "unroll"),
     )
-    guards = tuple((a, "mask") for a, e, t in (("f", co, 16), ("p", oh * ow, 32), ("k", ci * 9, 4)) if e % t)
+    guards = tuple((a, "mask") for a, e, t in (("f", co, 16), ("p", oh * ow, 32)) if e % t)
     copies = (
         Copy(0, "dram", "shared", 5, ("k", "f"), "k"),
         Copy(1, "dram", "shared", 5, ("k", "p"), "p"),

@@ -1,0 +1,81 @@
+"""The invariants that every rProgram meets; each is stated in `rprogram.py`.
+
+Runs on every constructed program, so it looks at records only and never enumerates points.
+"""
+
+from __future__ import annotations
+
+from rollergen.errors import ProgramError
+from rollergen.expr.values import Buffer
+from rollergen.hal.spec import Device
+from rollergen.program.check_nest import check_nest, refuse
+from rollergen.program.check_tiles import check_tiles
+from rollergen.program.rprogram import GRID, PARALLEL, RProgram, Stage
+
+
+def check(program: RProgram, device: Device | None = None) -> None:
+    """Raises ProgramError, naming stage, thing, value and what is accepted, for the first broken invariant.
+
+    With `device`, its layers, instructions and limits count too.
+    """
+    buffers = _buffers(program)
+    inputs = {buffer.name for buffer in program.inputs}
+    built = {buffer.name for buffer in program.inputs if buffer.constant}
+    written: set[str] = set()
+    for stage in program.stages:
+        loads = stage.definition.loads()
+        for load in loads:
+            _check_known(stage, load.buffer, buffers)
+            if load.buffer.name not in inputs and load.buffer.name not in written:
+                raise refuse(stage, f"reads {load.buffer.name}; expected an input, or what an earlier stage writes")
+        if stage.once:
+            _check_once(stage, {load.buffer.name for load in loads}, built)
+        _check_output(stage, inputs, buffers)
+        written.add(stage.definition.output.name)
+        axes = {axis.name: axis for axis in stage.definition.axes}
+        check_nest(stage, axes, device)
+        first_inner = sum(loop.kind == GRID or loop.kind in PARALLEL for loop in stage.loops)
+        check_tiles(stage, axes, loads, first_inner, device)
+    _check_complete(program, written)
+
+
+def _check_complete(program: RProgram, written: set[str]) -> None:
+    names = ", ".join(stage.name for stage in program.stages) or "none"
+    for output in program.outputs:
+        if output.name not in written:
+            raise ProgramError(f"output {output.name} is never written; expected one of the stages to do so: {names}")
+
+
+def _buffers(program: RProgram) -> dict[str, Buffer]:
+    found: dict[str, Buffer] = {}
+    for buffer in program.buffers():
+        if buffer.name in found:
+            raise ProgramError(f"two buffers are named {buffer.name}; expected different names")
+        found[buffer.name] = buffer
+    return found
+
+
+def _check_known(stage: Stage, buffer: Buffer, buffers: dict[str, Buffer]) -> None:
+    """The buffer is the program's, perhaps under another shape of as many elements."""
+    known = buffers.get(buffer.name)
+    if known is None:
+        raise refuse(stage, f"uses {buffer.name}; expected one of the program's buffers: {', '.join(buffers)}")
+    if known.dtype != buffer.dtype or known.elements != buffer.elements:
+        raise refuse(
+            stage,
+            f"uses {buffer.name} as {buffer.dtype} {buffer.shape}; expected {known.elements} elements of {known.dtype}",
+        )
+
+
+def _check_output(stage: Stage, inputs: set[str], buffers: dict[str, Buffer]) -> None:
+    output = stage.definition.output
+    _check_known(stage, output, buffers)
+    if output.name in inputs:
+        raise refuse(stage, f"writes {output.name}, an input; expected an output or a temporary")
+
+
+def _check_once(stage: Stage, reads: set[str], built: set[str]) -> None:
+    """A stage that runs at build reads what is known then; what it writes is known too."""
+    if not reads <= built:
+        raise refuse(stage, f"runs once but reads {', '.join(sorted(reads - built))}; expected constant tensors only")
+    built.add(stage.definition.output.name)

@@ -1,0 +1,140 @@
+"""Invariants of a stage's loops: digits of axes, order of the nest, guards, block order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from rollergen.errors import ProgramError
+from rollergen.expr.definition import Axis
+from rollergen.hal.spec import Device
+from rollergen.program.rprogram import GRID, GROUP, LANE, PARALLEL, SERIAL, THREAD, UNROLL, Loop, Stage
+
+_RANK = {GRID: 0, GROUP: 1, THREAD: 1, SERIAL: 2, UNROLL: 2, LANE: 3}
+_GUARDS = ("mask", "peel")
+
+
+def refuse(stage: Stage, problem: str) -> ProgramError:
+    return ProgramError(f"stage {stage.name}: {problem}")
+
+
+def check_nest(stage: Stage, axes: Mapping[str, Axis], device: Device | None) -> None:
+    """The loops are digits of their axes, in the nest's order, and overhang only where guarded."""
+    own: dict[str, list[tuple[int, Loop]]] = {name: [] for name in axes}
+    for position, loop in enumerate(stage.loops):
+        _check_loop(stage, position, loop, axes)
+        own[loop.axis].append((position, loop))
+    _check_order(stage)
+    over = [axis.name for axis in axes.values() if _check_digits(stage, axis, own[axis.name])]
+    _check_guards(stage, axes, over)
+    _check_lanes(stage)
+    _check_block_order(stage)
+    if device is not None:
+        _check_threads(stage, device)
+
+
+def _check_loop(stage: Stage, position: int, loop: Loop, axes: Mapping[str, Axis]) -> None:
+    where = f"loops[{position}]"
+    if loop.axis not in axes:
+        raise refuse(stage, f"{where}.axis is {loop.axis!r}; expected one of {', '.join(axes)}")
+    if loop.kind not in _RANK:
+        raise refuse(stage, f"{where}.kind is {loop.kind!r}; expected one of {', '.join(_RANK)}")
+    if loop.extent < 1 or loop.stride < 1:
+        raise refuse(stage, f"{where} has extent {loop.extent} and stride {loop.stride}; expected at least 1 each")
+
+
+def _check_order(stage: Stage) -> None:
+    before, at = GRID, 0
+    for position, loop in enumerate(stage.loops):
+        if _RANK[loop.kind] < _RANK[before] or loop.kind == before == LANE:
+            raise refuse(
+                stage,
+                f"loops[{position}] is a {loop.kind} loop inside loops[{at}], a {before} loop; expected grid, then "
+                f"group and thread, then serial and unroll loops, and at most one lane loop, the last",
+            )
+        before, at = loop.kind, position
+
+
+def _check_digits(stage: Stage, axis: Axis, own: list[tuple[int, Loop]]) -> bool:
+    """Whether the axis overhangs.  Raises ProgramError where its loops are no mixed-radix digits of it."""
+    span, over = 1, False
+    for position, loop in sorted(own, key=lambda item: (item[1].stride, item[1].extent)):
+        if loop.stride != span:
+            raise refuse(
+                stage,
+                f"loops[{position}].stride is {loop.stride}; expected {span}, the product of the extents of axis "
+                f"{axis.name}'s loops of smaller stride",
+            )
+        span *= loop.extent
+        if loop.kind == GRID:
+            _check_grid_digit(stage, position, axis, leading=len(own) == 1 or span == prod(x.extent for _, x in own))
+        elif loop.kind != SERIAL and axis.extent % span:
+            over = True
+    if span < axis.extent:
+        raise refuse(stage, f"the loops of axis {axis.name} cover {span} elements; expected its extent {axis.extent}")
+    return over
+
+
+def _check_grid_digit(stage: Stage, position: int, axis: Axis, *, leading: bool) -> None:
+    loop = stage.loops[position]
+    if leading and (loop.extent - 1) * loop.stride >= axis.extent:
+        need = -(-axis.extent // loop.stride)
+        raise refuse(stage, f"loops[{position}].extent is {loop.extent}; expected {need}, where axis {axis.name} ends")
+    if not leading and axis.extent % (loop.extent * loop.stride):
+        raise refuse(
+            stage,
+            f"loops[{position}], a grid loop, spans {loop.extent * loop.stride} elements of axis {axis.name}; "
+            f"expected a divisor of its extent {axis.extent}, or its loop of the largest stride",
+        )
+
+
+def _check_guards(stage: Stage, axes: Mapping[str, Axis], over: Sequence[str]) -> None:
+    given = [axis for axis, _ in stage.guards]
+    for axis, kind in stage.guards:
+        if axis not in axes:
+            raise refuse(stage, f"guards name axis {axis!r}; expected one of {', '.join(axes)}")
+        if kind not in _GUARDS:
+            raise refuse(stage, f"the guard of axis {axis} is {kind!r}; expected one of {', '.join(_GUARDS)}")
+        if kind == "peel" and axes[axis].role != "spatial":
+            raise refuse(stage, f"the guard of axis {axis}, a {axes[axis].role} axis, is 'peel'; expected 'mask'")
+        if axis not in over:
+            raise refuse(stage, f"axis {axis} has a guard; expected none, as its loops never overhang")
+    if len(set(given)) != len(given):
+        raise refuse(stage, f"guards are {stage.guards}; expected each axis once")
+    for axis in over:
+        if axis not in given:
+            raise refuse(
+                stage, f"axis {axis} has no guard; expected one, as its loops overhang its extent {axes[axis].extent}"
+            )
+
+
+def _check_lanes(stage: Stage) -> None:
+    lanes = stage.loops[-1].extent if stage.loops and stage.loops[-1].kind == LANE else 1
+    if stage.compute.lanes != lanes:
+        raise refuse(stage, f"compute.lanes is {stage.compute.lanes}; expected {lanes}, the extent of the lane loop")
+
+
+def _check_block_order(stage: Stage) -> None:
+    width = stage.block_order.width
+    grid = sum(loop.kind == GRID for loop in stage.loops)
+    if width < 0 or (width and grid < 2):
+        raise refuse(stage, f"block_order.width is {width} with {grid} grid loops; expected 0, or two grid loops")
+
+
+def _check_threads(stage: Stage, device: Device) -> None:
+    if stage.threads > device.limits.threads_per_block:
+        raise refuse(
+            stage,
+            f"a block has {stage.threads} threads; expected at most {device.limits.threads_per_block} on {device.name}",
+        )
+    after = 1
+    for position in range(len(stage.loops) - 1, -1, -1):
+        loop = stage.loops[position]
+        if loop.kind == GROUP and after % device.execution_width:
+            raise refuse(
+                stage,
+                f"loops[{position}] is a group loop around {after} threads; expected a multiple of "
+                f"{device.execution_width}, the execution width of {device.name}",
+            )
+        if loop.kind in PARALLEL:
+            after *= loop.extent

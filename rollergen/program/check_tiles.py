@@ -1,0 +1,288 @@
+"""Invariants of what a stage holds and moves: copies, accumulators, residents, stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from rollergen.expr.definition import Axis
+from rollergen.expr.index import Index, linear
+from rollergen.expr.values import Load, Partial, walk
+from rollergen.hal.spec import Device
+from rollergen.program.check_nest import refuse
+from rollergen.program.layers import REGISTERS, block_capacity, is_shared, managed_bytes
+from rollergen.program.rprogram import PARALLEL, SERIAL, UNROLL, Copy, Stage
+
+_COMBINE = ("none", "shuffle", "tree")
+
+
+def check_tiles(
+    stage: Stage, axes: Mapping[str, Axis], loads: Sequence[Load], first_inner: int, device: Device | None
+) -> None:
+    """Copies, accumulator, residents and store mean something for the stage's loops (and device)."""
+    for number in range(len(stage.copies)):
+        _check_copy(stage, axes, loads, number, first_inner, device)
+    _check_accumulator(stage, axes, first_inner, device)
+    _check_residents(stage, device)
+    _check_store(stage, axes)
+    if device is not None:
+        _check_instruction(stage, device)
+        _check_capacity(stage, device)
+
+
+def _power_of_two(number: int) -> bool:
+    return number >= 1 and number & (number - 1) == 0
+
+
+def _layer_problem(name: str, device: Device | None) -> str:
+    """Why a layer cannot be named; empty if it can."""
+    if device is None or any(layer.name == name for layer in device.layers):
+        return ""
+    return f"{name!r}; expected a layer of {device.name}: {', '.join(layer.name for layer in device.layers)}"
+
+
+def _check_copy(
+    stage: Stage,
+    axes: Mapping[str, Axis],
+    loads: Sequence[Load],
+    number: int,
+    first_inner: int,
+    device: Device | None,
+) -> None:
+    copy = stage.copies[number]
+    if not 0 <= copy.load < len(loads):
+        raise refuse(stage, f"copies[{number}].load is {copy.load}; expected 0 to {len(loads) - 1}")
+    where = f"copies[{number}] of {loads[copy.load].buffer.name}"
+    for field, layer in (("from_layer", copy.from_layer), ("to_layer", copy.to_layer)):
+        problem = _layer_problem(layer, device)
+        if problem:
+            raise refuse(stage, f"{where}: {field} is {problem}")
+    if not first_inner <= copy.at_loop <= len(stage.loops):
+        raise refuse(stage, f"{where}: at_loop is {copy.at_loop}; expected {first_inner} to {len(stage.loops)}")
+    _check_figures(stage, where, copy)
+    source = _check_chain(stage, where, number, device)
+    shape = _check_shape(stage, where, copy, loads[copy.load], is_shared(copy.to_layer, device))
+    extent = shape[copy.order.index(copy.along)]
+    if extent % copy.vector:
+        raise refuse(
+            stage, f"{where}: vector is {copy.vector}; expected a divisor of {extent}, the tile along {copy.along}"
+        )
+    if copy.swizzle and shape[-1] % (copy.swizzle * copy.vector):
+        raise refuse(
+            stage,
+            f"{where}: swizzle is {copy.swizzle} for vectors of {copy.vector}; expected their product to divide the "
+            f"row of {shape[-1]} elements",
+        )
+    if source is None and copy.vector > 1:
+        _check_vector(stage, where, axes, loads[copy.load], copy)
+
+
+def _check_figures(stage: Stage, where: str, copy: Copy) -> None:
+    if not _power_of_two(copy.vector):
+        raise refuse(stage, f"{where}: vector is {copy.vector}; expected a power of 2")
+    if copy.swizzle != 0 and not (_power_of_two(copy.swizzle) and copy.swizzle > 1):
+        raise refuse(stage, f"{where}: swizzle is {copy.swizzle}; expected 0 or a power of 2 from 2")
+    if copy.padding < 0 or copy.depth < 1:
+        raise refuse(
+            stage, f"{where}: padding is {copy.padding}, depth {copy.depth}; expected at least 0 and at least 1"
+        )
+
+
+def _check_chain(stage: Stage, where: str, number: int, device: Device | None) -> Copy | None:
+    """The earlier copy that this one reads; None: the tensor in memory."""
+    copy = stage.copies[number]
+    source = None
+    for earlier in stage.copies[:number]:
+        if earlier.load != copy.load:
+            continue
+        if earlier.to_layer == copy.to_layer:
+            raise refuse(stage, f"{where}: to_layer is {copy.to_layer}, as of an earlier copy; expected another layer")
+        if earlier.to_layer == copy.from_layer:
+            source = earlier
+    if source is None and (copy.from_layer == REGISTERS or (device and copy.from_layer != device.backing.name)):
+        raise refuse(
+            stage, f"{where}: from_layer is {copy.from_layer}; expected the memory, or where an earlier copy put it"
+        )
+    if copy.from_layer == copy.to_layer:
+        raise refuse(stage, f"{where}: from_layer and to_layer are {copy.to_layer}; expected different layers")
+    if source is not None and source.at_loop > copy.at_loop:
+        raise refuse(
+            stage, f"{where}: at_loop is {copy.at_loop}; expected at least {source.at_loop}, where its source is filled"
+        )
+    return source
+
+
+def _check_shape(stage: Stage, where: str, copy: Copy, load: Load, shared: bool) -> tuple[int, ...]:
+    """The buffer's shape, whose axes must be those of the load that vary inside."""
+    inside: dict[str, int] = {}
+    for p, loop in enumerate(stage.loops):
+        if (loop.kind in PARALLEL and shared) or (p >= copy.at_loop and loop.kind not in PARALLEL):
+            inside[loop.axis] = inside.get(loop.axis, 1) * loop.extent
+    used = load.axes()
+    given = set(copy.order)
+    varying = {axis for axis, extent in inside.items() if extent > 1 and axis in used}
+    if len(given) != len(copy.order) or not varying <= given or any(a not in inside or a not in used for a in given):
+        raise refuse(
+            stage, f"{where}: order is {copy.order}; expected the axes that vary inside: {', '.join(sorted(varying))}"
+        )
+    if copy.along not in given:
+        raise refuse(stage, f"{where}: along is {copy.along!r}; expected one of {', '.join(copy.order)}")
+    return tuple(inside[axis] for axis in copy.order)
+
+
+def _adjacent(offset: Index, axis: str, extent: int, vector: int) -> bool:
+    """Whether every aligned group of `vector` along `axis` is adjacent, aligned, and wholly in range or out of it."""
+    if offset.const % vector or extent % vector:
+        return False
+    found = False
+    for atom, coefficient in offset.terms:
+        if atom == axis:
+            found = coefficient == 1
+        elif coefficient % vector or (not isinstance(atom, str) and axis in atom.index.axes()):
+            return False
+    return found
+
+
+def _check_vector(stage: Stage, where: str, axes: Mapping[str, Axis], load: Load, copy: Copy) -> None:
+    offset = linear(load.indices, load.buffer.shape)
+    guarded = any(copy.along in bound.index.axes() for bound in load.guard)
+    if guarded or not _adjacent(offset, copy.along, axes[copy.along].extent, copy.vector):
+        raise refuse(
+            stage,
+            f"{where}: vector is {copy.vector}; expected 1, as {copy.vector} elements along {copy.along} (extent "
+            f"{axes[copy.along].extent}) are not always adjacent, aligned and of one guard at offset {offset}",
+        )
+
+
+def _check_accumulator(stage: Stage, axes: Mapping[str, Axis], first_inner: int, device: Device | None) -> None:
+    accumulator = stage.accumulator
+    if not first_inner <= accumulator.at_loop <= len(stage.loops):
+        raise refuse(
+            stage, f"accumulator.at_loop is {accumulator.at_loop}; expected {first_inner} to {len(stage.loops)}"
+        )
+    reduced = {a.name for a in axes.values() if a.role != "spatial"} if stage.definition.reductions else set()
+    _check_dtype(stage)
+    _check_carry(stage, axes, reduced, first_inner)
+    threads = prod(x.extent for x in stage.loops if x.kind in PARALLEL and x.axis in reduced)
+    _check_combine(stage, threads, device)
+    for p in accumulator.separate:
+        own = 0 <= p < len(stage.loops)
+        if not own or stage.loops[p].kind != UNROLL or stage.loops[p].axis not in reduced or p < accumulator.at_loop:
+            raise refuse(
+                stage,
+                f"accumulator.separate names loop {p}; expected positions from {accumulator.at_loop} of unroll loops "
+                f"of reduced axes",
+            )
+    if len(set(accumulator.separate)) != len(accumulator.separate):
+        raise refuse(stage, f"accumulator.separate is {accumulator.separate}; expected each position once")
+
+
+def _check_dtype(stage: Stage) -> None:
+    reductions = stage.definition.reductions
+    expected = {body.dtype for r in reductions for body in r.bodies} if reductions else {stage.definition.output.dtype}
+    if stage.accumulator.dtype not in expected:
+        raise refuse(stage, f"accumulator.dtype is {stage.accumulator.dtype}; expected {' or '.join(sorted(expected))}")
+
+
+def _check_carry(stage: Stage, axes: Mapping[str, Axis], reduced: set[str], first_inner: int) -> None:
+    accumulator = stage.accumulator
+    for p, loop in enumerate(stage.loops[:first_inner]):
+        if loop.axis in reduced and loop.kind not in PARALLEL:
+            raise refuse(stage, f"loops[{p}], a grid loop, is of axis {loop.axis}, which is reduced within a block")
+    outer = range(first_inner, accumulator.at_loop)
+    outside = [p for p in outer if stage.loops[p].axis in reduced and stage.loops[p].extent > 1]
+    for p in outside:
+        if axes[stage.loops[p].axis].role == "row":
+            raise refuse(stage, f"loops[{p}] of a row axis runs outside accumulator.at_loop {accumulator.at_loop}")
+        if stage.loops[p].kind not in (SERIAL, UNROLL):
+            raise refuse(stage, f"loops[{p}], a {stage.loops[p].kind} loop, runs outside the accumulators")
+    if accumulator.carry != bool(outside):
+        raise refuse(
+            stage,
+            f"accumulator.carry is {accumulator.carry}; expected {bool(outside)}, as {len(outside)} loops of reduced "
+            f"axes run outside depth {accumulator.at_loop}",
+        )
+    if accumulator.carry and accumulator.dtype != stage.definition.output.dtype:
+        raise refuse(
+            stage,
+            f"accumulator.dtype is {accumulator.dtype} with carry; expected {stage.definition.output.dtype}, the "
+            f"output's, in which partial results wait",
+        )
+    if accumulator.carry and sum(len(r.bodies) for r in stage.definition.reductions) != 1:
+        raise refuse(stage, "accumulator.carry with several components; expected one, as one output holds it")
+
+
+def _check_combine(stage: Stage, threads: int, device: Device | None) -> None:
+    combine = stage.accumulator.combine
+    if combine not in _COMBINE:
+        raise refuse(stage, f"accumulator.combine is {combine!r}; expected one of {', '.join(_COMBINE)}")
+    if (combine == "none") != (threads == 1):
+        raise refuse(
+            stage,
+            f"accumulator.combine is {combine!r}; expected {'none' if threads == 1 else 'shuffle or tree'}, as "
+            f"{threads} threads share each reduction",
+        )
+    if combine == "shuffle" and device is not None and threads > device.execution_width:
+        raise refuse(
+            stage,
+            f"accumulator.combine is 'shuffle' over {threads} threads; expected at most {device.execution_width}, the "
+            f"execution width of {device.name}",
+        )
+
+
+def _check_residents(stage: Stage, device: Device | None) -> None:
+    reductions = [r.name for r in stage.definition.reductions]
+    names = [resident.name for resident in stage.residents]
+    if len(set(names)) != len(names):
+        raise refuse(stage, f"residents are named {', '.join(names)}; expected different names")
+    for resident in stage.residents:
+        where = f"resident {resident.name}"
+        if not 0 <= resident.phase < len(reductions):
+            raise refuse(stage, f"{where}: phase is {resident.phase}; expected 0 to {len(reductions) - 1}")
+        problem = _layer_problem(resident.layer, device)
+        if problem:
+            raise refuse(stage, f"{where}: layer is {problem}")
+        for node in walk(resident.value):
+            if isinstance(node, Partial) and node.name not in reductions[: resident.phase]:
+                raise refuse(
+                    stage,
+                    f"{where}: phase is {resident.phase}, but its value needs reduction {node.name}; expected a later "
+                    f"phase",
+                )
+
+
+def _check_store(stage: Stage, axes: Mapping[str, Axis]) -> None:
+    vector = stage.store.vector
+    if not _power_of_two(vector):
+        raise refuse(stage, f"store.vector is {vector}; expected a power of 2")
+    if vector == 1:
+        return
+    offset = linear(stage.definition.target, stage.definition.output.shape)
+    for loop in stage.loops:
+        if loop.kind == UNROLL and loop.stride == 1 and loop.extent % vector == 0:
+            tested = any(loop.axis in bound.index.axes() for bound in stage.definition.where)
+            if not tested and _adjacent(offset, loop.axis, axes[loop.axis].extent, vector):
+                return
+    raise refuse(
+        stage,
+        f"store.vector is {vector}; expected 1, as no unroll loop's neighbours are adjacent and aligned in "
+        f"{stage.definition.output.name} at offset {offset}",
+    )
+
+
+def _check_instruction(stage: Stage, device: Device) -> None:
+    if all(instruction.name != stage.compute.instruction for instruction in device.instructions):
+        names = ", ".join(instruction.name for instruction in device.instructions)
+        raise refuse(
+            stage, f"compute.instruction is {stage.compute.instruction!r}; expected one of {device.name}'s: {names}"
+        )
+
+
+def _check_capacity(stage: Stage, device: Device) -> None:
+    for layer, used in managed_bytes(stage, device).items():
+        if used > block_capacity(layer, device):
+            raise refuse(
+                stage,
+                f"its buffers take {used} bytes of {layer}; expected at most {block_capacity(layer, device)} for a "
+                f"block on {device.name}",
+            )

@@ -1,0 +1,56 @@
+"""Which memory layer a buffer of a stage lies in, who shares it, and how many bytes it takes."""
+
+from __future__ import annotations
+
+from math import prod
+
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.hal.spec import Device
+from rollergen.program.rprogram import Copy, Resident, Stage
+
+REGISTERS = "registers"
+
+
+def is_shared(layer: str, device: Device | None) -> bool:
+    """Whether the threads of a block share the layer; without a device, all but the registers are shared."""
+    return layer != REGISTERS if device is None else device.layer(layer).scope != "thread"
+
+
+def tile_elements(stage: Stage, copy: Copy, *, block: bool) -> int:
+    """Elements of one buffer of the copy, padding included."""
+    shape = stage.buffer_shape(copy, block=block)
+    return prod(shape[:-1]) * (shape[-1] + copy.padding)
+
+
+def copy_bytes(stage: Stage, copy: Copy, *, block: bool) -> int:
+    """Bytes of all buffers of the copy: ``depth`` of them."""
+    return tile_elements(stage, copy, block=block) * ITEMSIZE[stage.load(copy).dtype] * copy.depth
+
+
+def resident_bytes(stage: Stage, resident: Resident) -> int:
+    """Bytes of a resident value that all threads of a block keep together."""
+    rows = {axis.name for axis in stage.definition.of_role("row")}
+    points = prod(loop.extent for loop in stage.loops if loop.axis in rows)
+    return points * ITEMSIZE[resident.value.dtype]
+
+
+def managed_bytes(stage: Stage, device: Device) -> dict[str, int]:
+    """Bytes of one block in every managed layer that its threads share, by the layer's name."""
+    used: dict[str, int] = {}
+    for copy in stage.copies:
+        layer = device.layer(copy.to_layer)
+        if layer.managed and layer.scope != "thread":
+            used[layer.name] = used.get(layer.name, 0) + copy_bytes(stage, copy, block=True)
+    for resident in stage.residents:
+        layer = device.layer(resident.layer)
+        if layer.managed and layer.scope != "thread":
+            used[layer.name] = used.get(layer.name, 0) + resident_bytes(stage, resident)
+    return used
+
+
+def block_capacity(layer: str, device: Device) -> int:
+    """Bytes of a managed layer that one block may have."""
+    found = device.layer(layer)
+    capacity = found.capacity_bytes - found.reserved_bytes
+    limit = device.limits.block_memory_bytes
+    return min(capacity, limit) if limit else capacity
