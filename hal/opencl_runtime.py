@@ -5,6 +5,7 @@ On a CPU device NumPy arrays are wrapped in place, so a launch reads and writes 
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections.abc import Sequence
@@ -16,8 +17,11 @@ import numpy as np
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.pocl_cpu_name import mend_cpu_name
 
+POCL = "Portable Computing Language"
 INSTALL = 'pip install "rollergen[cpu]" (pyopencl with PoCL; wheels for Linux on x86-64)'
+_THREADS = "POCL_MAX_PTHREAD_COUNT"
 _LOCK = threading.Lock()
+_opened = threading.Event()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,44 +31,74 @@ class Launched:
     event: Any
 
     def seconds(self) -> float:
-        return (self.event.profile.end - self.event.profile.start) * 1e-9
+        return float(self.event.profile.end - self.event.profile.start) * 1e-9
+
+
+class Kernel:
+    """An entry point and its arguments: one thread at a time, so every caller makes its own.
+
+    It keeps its buffers, because OpenCL does not: launching with a freed one ends the process.
+    """
+
+    __slots__ = ("_buffers", "raw")
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+        self._buffers: dict[int, Any] = {}
+
+    def set_arg(self, position: int, buffer: Any) -> None:
+        self.raw.set_arg(position, buffer)
+        self._buffers[position] = buffer
+
+    def held(self) -> tuple[Any, ...]:
+        """The buffers of the arguments set so far."""
+        return tuple(self._buffers.values())
 
 
 class Module:
-    """A compiled program.  Kernel objects hold their arguments, so every caller makes its own."""
+    """A compiled program."""
 
     def __init__(self, program: Any, opencl: Any) -> None:
         self._program, self._opencl = program, opencl
 
-    def kernel(self, entry: str) -> Any:
+    def kernel(self, entry: str) -> Kernel:
         """A new kernel object for `entry`; KeyError names the entries there are."""
         names = self._program.get_info(self._opencl.program_info.KERNEL_NAMES).split(";")
         if entry not in names:
             raise KeyError(f"no kernel {entry!r}; the source has {names}")
-        return self._opencl.Kernel(self._program, entry)
+        return Kernel(self._opencl.Kernel(self._program, entry))
 
 
 class OpenCLRuntime:
     """The OpenCL CPU device of this machine, PoCL before others.
 
-    Raises `RuntimeUnavailableError` where pyopencl or a CPU platform is missing.  PoCL uses all
-    cores; the environment variable POCL_MAX_PTHREAD_COUNT, set before the first use of OpenCL in
-    the process, limits them.
+    `threads` limits the threads of PoCL (default: all cores, or POCL_MAX_PTHREAD_COUNT of the environment).
+    PoCL reads the limit at the first use of OpenCL in a process and never again.
+
+    Raises `RuntimeUnavailableError` where pyopencl or a CPU platform is missing, where PoCL cannot
+    compile for this processor, or where another limit of threads is already in force.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int | None = None) -> None:
         self.opencl = _import()
-        self.device = _cpu_device(self.opencl)
+        self.device = _cpu_device(self.opencl, threads)
         self.context = self.opencl.Context([self.device])
         profiling = self.opencl.command_queue_properties.PROFILING_ENABLE
         self.queue = self.opencl.CommandQueue(self.context, properties=profiling)
         self.plain_queue = self.opencl.CommandQueue(self.context)
+        self._lock = threading.Lock()
+        self._in_use: list[tuple[Any, ...]] = []
 
     @property
     def description(self) -> str:
         """Platform, driver and device, as they call themselves."""
         platform = self.device.platform
         return f"{platform.name} {self.device.driver_version} on {self.device.name}"
+
+    @property
+    def units(self) -> int:
+        """Threads that run work-groups side by side."""
+        return int(self.device.max_compute_units)
 
     def compile(self, text: str, options: Sequence[str] = ()) -> Module:
         """Build `text`; raises `BuildError` with the compiler's log."""
@@ -77,27 +111,41 @@ class OpenCLRuntime:
         return Module(program, self.opencl)
 
     def wrap(self, array: np.ndarray) -> Any:
-        """A buffer over the array's own memory (C-contiguous); keep it as long as launches use it."""
+        """A buffer over the array's own memory (C-contiguous), which it keeps alive.
+
+        Costs less than a microsecond, so nothing is cached.  Raises ValueError for strided arrays.
+        """
+        if not array.flags.c_contiguous:
+            raise ValueError(f"array of shape {array.shape} has strides {array.strides}; expected C-contiguous memory")
         flags = self.opencl.mem_flags
         if array.nbytes == 0:
             return self.opencl.Buffer(self.context, flags.READ_WRITE, size=64)
         access = flags.READ_WRITE if array.flags.writeable else flags.READ_ONLY
         return self.opencl.Buffer(self.context, access | flags.USE_HOST_PTR, hostbuf=array)
 
-    def set_arguments(self, kernel: Any, buffers: Sequence[Any]) -> None:
+    def set_arguments(self, kernel: Kernel, buffers: Sequence[Any]) -> None:
         for position, buffer in enumerate(buffers):
             kernel.set_arg(position, buffer)
 
-    def launch(self, kernel: Any, blocks: int, threads: int, *, timed: bool = False) -> Launched:
-        """Enqueue `blocks` groups of `threads` work-items with the arguments set before."""
+    def launch(self, kernel: Kernel, blocks: int, threads: int, *, timed: bool = False) -> Launched:
+        """Enqueue `blocks` groups of `threads` work-items with the arguments set before.
+
+        Their buffers live until `finish`.  Launches run in order within the timed and within the
+        untimed ones, not across them.
+        """
         queue = self.queue if timed else self.plain_queue
-        event = self.opencl.enqueue_nd_range_kernel(queue, kernel, (blocks * threads,), (threads,))
+        with self._lock:
+            self._in_use.append(kernel.held())
+            event = self.opencl.enqueue_nd_range_kernel(queue, kernel.raw, (blocks * threads,), (threads,))
         return Launched(event)
 
     def finish(self) -> None:
-        """Wait for everything enqueued."""
+        """Wait for everything enqueued, by whichever thread."""
+        with self._lock:
+            done, self._in_use = self._in_use, []
         self.plain_queue.finish()
         self.queue.finish()
+        del done
 
 
 def _import() -> Any:
@@ -108,8 +156,9 @@ def _import() -> Any:
     return pyopencl
 
 
-def _cpu_device(opencl: Any) -> Any:
+def _cpu_device(opencl: Any, threads: int | None) -> Any:
     with _LOCK:
+        _limit_threads(threads)
         try:
             platforms = opencl.get_platforms()
         except opencl.LogicError as error:
@@ -118,7 +167,20 @@ def _cpu_device(opencl: Any) -> Any:
         if not found:
             names = [p.name for p in platforms]
             raise RuntimeUnavailableError(f"no OpenCL CPU device among the platforms {names}; {INSTALL}")
-        found.sort(key=lambda d: d.platform.name != "Portable Computing Language")
-        if found[0].platform.name == "Portable Computing Language":
-            mend_cpu_name(found[0].int_ptr)
-        return found[0]
+        device = min(found, key=lambda d: d.platform.name != POCL)
+        if device.platform.name == POCL:
+            mend_cpu_name(device.int_ptr, device.version)
+        return device
+
+
+def _limit_threads(threads: int | None) -> None:
+    """Asks PoCL for so many threads; it listens before its first use only."""
+    in_force = os.environ.get(_THREADS)
+    if threads is not None and in_force != str(threads):
+        if _opened.is_set():
+            raise RuntimeUnavailableError(
+                f"threads={threads} comes too late: this process uses OpenCL with {in_force or 'all'} threads already; "
+                f"ask before the first use, or set {_THREADS} in the environment"
+            )
+        os.environ[_THREADS] = str(threads)
+    _opened.set()

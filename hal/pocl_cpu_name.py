@@ -17,6 +17,8 @@ import platform
 import struct
 from pathlib import Path
 
+from rollergen.hal.errors import RuntimeUnavailableError
+
 _STRUCT_BYTES = 2048
 _ROOM = 24
 """Bytes that malloc hands out at least, whatever was asked for (glibc, 64 bit)."""
@@ -28,7 +30,10 @@ NAMES: tuple[tuple[str, frozenset[str]], ...] = (
     ("haswell", _HASWELL),
     ("x86-64", frozenset({"sse2"})),
 )
-"""Names newest first, with the flags of /proc/cpuinfo that each takes for granted."""
+"""Names newest first, with the flags of /proc/cpuinfo that each takes for granted.  skylake-avx512 is what
+PoCL's library of builtins is compiled for, so that they are inlined."""
+
+_MENDED: dict[int, str] = {}
 
 
 def host_flags() -> frozenset[str]:
@@ -48,23 +53,34 @@ def best_name(flags: frozenset[str]) -> str | None:
     return next((name for name, needed in NAMES if needed <= flags), None)
 
 
-def mend_cpu_name(structure: int) -> str | None:
+def mend_cpu_name(structure: int, version: str) -> str | None:
     """Replace the name "generic" in PoCL's device structure at address `structure`.
 
-    Returns the new name; None where nothing needed mending (another name, another platform).
+    `version` is CL_DEVICE_VERSION, which ends in the name that LLVM found (and keeps its first value).
+    Returns the new name; None where nothing needs mending.  Raises `RuntimeUnavailableError` where the
+    name needs mending and cannot be: otherwise every later build would fail with clang's complaint.
     """
-    if platform.system() != "Linux" or platform.machine() != "x86_64":
+    if platform.system() != "Linux" or platform.machine() != "x86_64" or not version.endswith("-generic"):
         return None
+    if structure in _MENDED:
+        return _MENDED[structure]
     name = best_name(host_flags())
     address = _find_generic(structure)
     if name is None or address is None or len(name) >= _ROOM:
-        return None
+        raise RuntimeUnavailableError(
+            f"PoCL ({version}) does not know this processor, so its compiler builds nothing, and its idea of it "
+            "cannot be changed here; use a newer PoCL"
+        )
     ctypes.memmove(address, name.encode() + b"\0", len(name) + 1)
+    _MENDED[structure] = name
     return name
 
 
 def _find_generic(structure: int) -> int | None:
-    memory = os.open("/proc/self/mem", os.O_RDONLY)
+    try:
+        memory = os.open("/proc/self/mem", os.O_RDONLY)
+    except OSError:
+        return None
     try:
         block = _read(memory, structure, _STRUCT_BYTES)
         for offset in range(0, len(block) - 7, 8):
