@@ -190,6 +190,7 @@ def elementwise_stage(
     pick = lambda kind: [x for x in m_loops + n_loops if x.kind == kind]
     loops = useful([*loops, *pick(GRID), *pick(THREAD), *pick(SERIAL), *pick(UNROLL), *pick(LANE)])
     first = next((p for p, x in enumerate(loops) if x.kind not in (GRID, THREAD)), len(loops))
+    tile = next((p for p, x in enumerate(loops) if x.kind in (UNROLL, LANE)), len(loops))
     copies: tuple[Copy, ...] = ()
     if plan.staged >= 0:
         copies = (_transposing_copy(definition, plan, device, loops, first),)
@@ -203,7 +204,7 @@ def elementwise_stage(
         definition=definition,
         loops=tuple(loops),
         compute=Compute(main_instruction(device, accumulator_dtype(definition)).name, plan.lanes),
-        accumulator=Accumulator(len(loops), accumulator_dtype(definition)),
+        accumulator=Accumulator(tile, accumulator_dtype(definition)),
         copies=copies,
         store=Store(vector=width if wide else 1, streaming=plan.streaming),
         guards=tuple((axis, "mask") for axis in overhanging(definition, loops)),
