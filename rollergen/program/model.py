@@ -197,4 +197,7 @@ def multiply_adds_of(stage: Stage) -> int:
     return size * len(facts.definition.reductions)
 
 
-__all__ = ["ADDS", "FLOOR", "OVERLAPS", "Limiter", "Prediction", "StagePrediction", "predict", "predict_stage", "roofline_seconds"]
+__all__ = [
+    "ADDS", "FLOOR", "OVERLAPS", "Limiter", "Prediction", "StagePrediction", "predict", "predict_stage",
+    "roofline_seconds",
+]  # fmt: skip

@@ -288,15 +288,12 @@ def _combine_steps(nest: Nest) -> Number:
 def _streams(nest: Nest) -> tuple[Stream, ...]:
     """The operands as the caches see them: a staged one is touched by its copy alone."""
     streams = []
-    for load, operand in enumerate(nest.facts.loads):
-        copy = block_copy(nest, load)
-        fragment = register_copy(nest, load)
-        depth = len(nest.loops)
-        if copy is not None:
-            depth = copy.at_loop
-        elif fragment is not None:
-            depth = fragment.at_loop
-        streams.append(Stream(operand, load, depth, max(1, nest.facts.passes(load))))
     tiled = nest.facts.definition.reductions and not nest.facts.by_row
-    streams.append(Stream(nest.facts.store, -1, nest.stage.accumulator.at_loop if tiled else len(nest.loops)))
-    return tuple(streams)
+    outside = nest.stage.accumulator.at_loop if tiled else len(nest.loops)
+    reduced = {load for phase in nest.facts.phases if phase.reduces for load in phase.loads}
+    for load, operand in enumerate(nest.facts.loads):
+        depth = len(nest.loops) if load in reduced else outside
+        copy = block_copy(nest, load) or register_copy(nest, load)
+        depth = copy.at_loop if copy is not None else depth
+        streams.append(Stream(operand, load, depth, max(1, nest.facts.passes(load))))
+    return (*streams, Stream(nest.facts.store, -1, outside))

@@ -96,9 +96,9 @@ class CompiledForms:
     """The expressions of one structure and their compiled functions.
 
     ``symbols``: tile sizes, tensor sizes, paddings (one for each access), constants.  ``footprint``: elements of the
-    tile that a layer holds, padding included; ``distinct``: elements of the tensor that it touches; ``traffic``: elements
-    moved in all; ``steps``: tiles; ``saved[a]``: elements moved less for one more element of axis a, for each
-    access; ``added[a]``: elements of footprint more.
+    tile that a layer holds, padding included; ``distinct``: elements of the tensor that it touches; ``traffic``:
+    elements moved in all; ``steps``: tiles; ``saved[a]``: elements moved less for one more element of axis a, for
+    each access; ``added[a]``: elements of footprint more.
     """
 
     symbols: tuple[Any, ...]
