@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+import types
 from typing import Any
 
 _LANGUAGE = "rollergen.expr.language"
@@ -13,6 +15,11 @@ _NAMES = {
         _LANGUAGE,
     ),
     "einsum": "rollergen.expr.einsum",
+    "build": "rollergen.build",
+    "BuildOptions": "rollergen.options",
+    "AlignmentRules": "rollergen.tile.rules",
+    "Kernel": "rollergen.kernel",
+    **dict.fromkeys(("construct", "predict", "space", "profile", "load_device"), "rollergen.research"),
 }  # fmt: skip
 _MODULES = {"ops": "rollergen.expr.operators", "errors": "rollergen.errors"}
 __all__ = sorted([*_NAMES, *_MODULES])
@@ -31,3 +38,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+class _Package(types.ModuleType):
+    """Importing the module ``rollergen.build`` must not hide the function ``rollergen.build``."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _NAMES and isinstance(value, types.ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

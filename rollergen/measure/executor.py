@@ -80,17 +80,18 @@ class _Session:
         for launch, kernel in kernels:
             for position, name in enumerate(launch.arguments):
                 self._slots.setdefault(name, []).append((kernel, position))
-        self._buffers: dict[str, Any] = {}
+        self._nothing = runtime.wrap(np.zeros(16, np.int32))
 
     def set(self, arrays: Mapping[str, np.ndarray]) -> None:
         for name, array in arrays.items():
-            buffer = self._buffers[name] = self._runtime.wrap(array)
+            buffer = self._runtime.wrap(array)
             for kernel, position in self._slots.get(name, ()):
                 kernel.set_arg(position, buffer)
 
     def release(self, names: Iterable[str]) -> None:
         for name in names:
-            self._buffers.pop(name, None)
+            for kernel, position in self._slots.get(name, ()):
+                kernel.set_arg(position, self._nothing)
 
     def once(self) -> None:
         self._launch(self._once)

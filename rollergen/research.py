@@ -1,0 +1,83 @@
+"""The pipeline in pieces, for those who study it: construct, predict, sample, profile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rollergen.construct import construct as construct_graph
+from rollergen.construct.space import Space
+from rollergen.construct.space import space as space_of_graph
+from rollergen.errors import ArgumentError
+from rollergen.expr.canonical import canonicalize
+from rollergen.expr.language import Tensor
+from rollergen.hal.spec import Device
+from rollergen.measure.executor import Executor, executor_for
+from rollergen.measure.gate import Gate
+from rollergen.measure.oracle import expression_oracle
+from rollergen.measure.profiler import Outcome, measure, propose
+from rollergen.measure.program_oracle import program_oracle
+from rollergen.options import BuildOptions
+from rollergen.program.model import Prediction
+from rollergen.program.model import predict as predict_program
+from rollergen.program.rprogram import RProgram
+from rollergen.targets import resolve
+
+DeviceLike = str | Path | Device | None
+
+
+def load_device(device: DeviceLike) -> Device:
+    """A device by name or from a .json file, completed from this machine where it is its CPU.
+
+    Raises DeviceError that names what is wrong with the spec, and where.
+    """
+    return resolve(device)
+
+
+def construct(
+    expr: Tensor | Sequence[Tensor],
+    device: DeviceLike = None,
+    top_k: int = 10,
+    *,
+    options: BuildOptions = BuildOptions(),
+) -> tuple[RProgram, ...]:
+    """The model's best programs for ``expr``, best first: at most ``top_k``."""
+    return tuple(one.program for one in construct_graph(canonicalize(expr), resolve(device), options, top_k))
+
+
+def predict(program: RProgram, device: DeviceLike = None) -> Prediction:
+    """Predicted time of a program, stage by stage and limiter by limiter."""
+    return predict_program(program, resolve(device))
+
+
+def space(
+    expr: Tensor | Sequence[Tensor], device: DeviceLike = None, *, options: BuildOptions = BuildOptions()
+) -> Space:
+    """The aligned space of ``expr``'s heaviest stage: ``.points``, ``.sample(count, seed)``."""
+    return space_of_graph(canonicalize(expr), resolve(device), options)
+
+
+def profile(
+    programs: Sequence[RProgram],
+    device: DeviceLike = None,
+    executor: Executor | None = None,
+    *,
+    expr: Tensor | Sequence[Tensor] | None = None,
+    time_budget_s: float = 60.0,
+) -> tuple[Outcome, ...]:
+    """Checks and times programs of one expression; one outcome for each, in the order given.
+
+    ``expr`` is what a right result is; None: the definitions of the first program, so that an error
+    made by construction itself is not seen.  ``executor``: what compiles and runs; None: this process.
+    Raises DeviceError for an absent device, CheckFailedError if no program passes.
+    """
+    if not programs:
+        raise ArgumentError("programs is empty; expected at least one RProgram")
+    target, first = resolve(device), programs[0]
+    if expr is None:
+        oracle = program_oracle(first)
+    else:
+        oracle = expression_oracle((expr,) if isinstance(expr, Tensor) else tuple(expr), first.outputs)
+    return measure(
+        propose(programs, target), executor or executor_for(target), Gate(first, oracle), time_budget_s=time_budget_s
+    )
