@@ -138,8 +138,11 @@ def _points(
     ok = (threads <= most) & (threads % thread_multiple(device, rules) == 0 if not single else threads >= 1)
     ok &= rm * rn * lanes <= 128 if not single else rm * rn * lanes <= 2 * device.limits.registers_per_thread
     block_m, block_n = rm * tm * pm, rn * tn * pn * lanes
-    ok &= (block_m < 2 * m_extent) | (rm * tm * pm == vm)
-    ok &= (block_n < 2 * n_extent) | (rn * tn * pn == vn)
+    # The smallest block that rule 1 allows stays, however short the axes are: no space is empty.
+    smallest = (rm == vm) & (rn == vn) & (threads == (1 if single else thread_multiple(device, rules))) & (pm * pn == 1)
+    ok &= smallest | ((block_m < 2 * m_extent) | (rm * tm * pm == vm)) & (
+        (block_n < 2 * n_extent) | (rn * tn * pn == vn)
+    )
     unit = aligned_multiple(definition, roles.n or "", device, rules)
     aligned = (block_n % unit == 0) | (n_extent < unit)
     if (ok & aligned).any():
@@ -184,7 +187,8 @@ def _variants(
     depths = (1, 2) if plan.staged and not single else (1,)
     gm, gn = _groups(plan, device)
     rows = ceil_div(definition.axis(roles.m).extent, plan.rm * plan.tm * plan.pm) if roles.m else 1
-    width = 8 if rows > 8 and not single else 0
+    columns = ceil_div(definition.axis(roles.n or "").extent, plan.rn * plan.tn * plan.pn * plan.lanes)
+    width = 8 if rows > 8 and columns > 1 and not single else 0
     for step in steps:
         for depth in depths:
             yield replace(plan, kc=step, unroll=1 if single else step, depth=depth, gm=gm, gn=gn, width=width)
