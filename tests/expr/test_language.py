@@ -58,6 +58,7 @@ def test_the_digits_of_a_number_recombine_to_it(a, b, c):
     p = Index.axis("p")
     digits = (p // (b * c)) * (b * c) + ((p % (b * c)) // c) * c + p % c
     assert recombine(digits) == p
+    assert recombine((p % (b * c + 1)) // c * c + p % c) != p % (b * c + 1)  # c does not divide b * c + 1
     other = (p // (b * c)) * (b * c) + ((p // c) % b) * c + p % c
     assert recombine(other) == p
 

@@ -95,6 +95,13 @@ def test_sums_maxima_and_means_equal_numpys(axis, keepdims):
         np.testing.assert_allclose(found, expected(a, axis=axis, keepdims=keepdims), rtol=1e-15)
 
 
+def test_a_sum_over_an_axis_that_does_not_occur_repeats_its_value():
+    (x,), (a,) = given_arrays(x=(3,))
+    k, n = rg.reduce_axis("k", 4), rg.reduce_axis("n", 3)
+    np.testing.assert_array_equal(rg.compute((3,), lambda i: rg.sum(x[i], axis=k)).evaluate(a), 4 * a)
+    np.testing.assert_array_equal(rg.compute((), lambda: rg.sum(x[n], axis=(k, n))).evaluate(a), 4 * a.sum())
+
+
 def test_elementwise_operators_equal_numpys():
     (x, b), (a, c) = given_arrays(x=(3, 4, 5), b=(4, 1))
     np.testing.assert_array_equal(rg.ops.add(x, b).evaluate(a, c), a + c)

@@ -28,6 +28,11 @@ def layer_norm(x):
     return rg.compute(x.shape, lambda i, j: centred[i, j] * rg.rsqrt(variance[i, 0] + 1e-5), name="norm")
 
 
+def largest_products(x, w):
+    c, k = rg.reduce_axis("c", 6), rg.reduce_axis("k", 2)
+    return rg.compute((4, 8), lambda f, i: rg.max(x[c, i + k] * w[f, k], axis=(c, k)))
+
+
 def test_matmul_bias_relu_is_one_stage_with_an_epilogue():
     a, b, c = tensors(A=(6, 4), B=(4, 5), c=(5,))
     graph = agree(rg.ops.relu(rg.ops.bias_add(rg.ops.matmul(a, b), c)), *map(small_integers, [(6, 4), (4, 5), (5,)]))
@@ -158,6 +163,68 @@ def test_a_reduction_read_twice_along_an_axis_is_not_recomputed():
     assert graph.cuts == ("t is materialised for out: its elements are used several times each",)
 
 
+@pytest.mark.parametrize("index", [lambda i, j: 2 * j + i, lambda i, j: i + j, lambda i, j: (i + j) // 2])
+def test_views_that_meet_an_element_twice_do_not_recompute_it(index):
+    (x,) = tensors(x=(9, 7))
+    total = rg.ops.sum(x, axis=1)
+    assert len(agree(rg.compute((3, 3), lambda i, j: total[index(i, j)]), small_integers((9, 7))).definitions) == 2
+
+
+def test_views_that_meet_every_element_once_keep_the_epilogue():
+    (x,) = tensors(x=(9, 7))
+    total = rg.ops.sum(x, axis=1)
+    graph = agree(rg.compute((3, 3), lambda i, j: total[3 * i + (2 - j)] * 2), small_integers((9, 7)))
+    assert len(graph.definitions) == 1
+
+
+def test_one_reduction_for_all_rows_is_not_repeated_in_each():
+    x, k = *tensors(x=(4, 7)), rg.reduce_axis("k", 7)
+    graph = agree(rg.compute((4, 7), lambda i, j: x[i, j] - rg.max(x[0, k], axis=k)), small_integers((4, 7)))
+    assert len(graph.definitions) == 2
+
+
+def test_a_reduction_that_broadcasts_is_not_repeated():
+    x, k = *tensors(x=(4, 7)), rg.reduce_axis("k", 7)
+    total = rg.compute((4, 3), lambda i, j: rg.sum(x[i, k], axis=k) * rg.cast(j, "float32"))
+    assert len(agree(total, small_integers((4, 7))).definitions) == 2
+
+
+def test_logsumexp_stores_its_maxima_only():
+    x, k = *tensors(x=(4, 7)), rg.reduce_axis("k", 7)
+    largest = rg.ops.max(x, axis=1, name="m")
+    powers = rg.compute((4, 7), lambda i, j: rg.exp(x[i, j] - largest[i]))
+    graph = agree(
+        rg.compute((4,), lambda i: largest[i] + rg.log(rg.sum(powers[i, k], axis=k))), small_integers((4, 7))
+    )
+    assert [b.name for b in graph.temporaries] == ["m"]
+
+
+def test_axes_of_one_name_in_producer_and_consumer_stay_apart():
+    a, b = tensors(A=(6, 4), B=(4, 5))
+    product = rg.ops.matmul(a, b)  # over i, j and k
+    graph = agree(rg.compute((5, 6), lambda k, i: product[i, k]), small_integers((6, 4)), small_integers((4, 5)))
+    assert axes(graph) == [("k", 5, "spatial"), ("i", 6, "spatial"), ("k_1", 4, "reduce")]
+
+
+def test_a_padding_of_a_padding_is_one_guard():
+    (x,) = tensors(x=(5,))
+    once = rg.compute((7,), lambda i: rg.select((i >= 1) & (i < 6), x[i - 1], 0))
+    twice = rg.compute((7,), lambda i: rg.select((i >= 2) & (i < 6), once[i - 1], 0))
+    graph = agree(twice, small_integers((5,)))
+    assert show(graph.definitions[0].result) == "(x[i - 2] if 0 <= i - 2 < 4 else 0.0)"
+
+
+def test_an_axis_is_not_split_by_what_does_not_divide_it():
+    x, k = *tensors(x=(3, 7)), rg.reduce_axis("k", 7)
+    graph = agree(rg.compute((5,), lambda i: rg.sum(x[i // 2, k], axis=k)), small_integers((3, 7)))
+    assert axes(graph) == [("i", 5, "spatial"), ("k", 7, "reduce")]
+
+
+def test_windows_that_overlap_are_no_digits_of_a_number():
+    x, w = tensors(x=(1, 4, 8, 8), w=(4, 2, 3, 3))
+    agree(rg.ops.conv2d(x, w, stride=2, padding="same", groups=2), small_integers(x.shape), small_integers(w.shape))
+
+
 def test_a_padded_view_of_a_producer_becomes_a_guarded_load():
     (x,) = tensors(x=(5,))
     rectified = rg.ops.relu(x)
@@ -277,6 +344,7 @@ def test_grouped_convolution_keeps_its_groups_apart_in_the_implicit_gemm():
         lambda: rg.ops.conv2d(*tensors(x=(1, 6, 8, 8), w=(6, 1, 3, 3)), groups=6),
         lambda: rg.ops.sum(*tensors(x=(4, 5, 6)), axis=1),
         lambda: rg.ops.softmax(*tensors(x=(4, 5))),
+        lambda: largest_products(*tensors(x=(6, 9), w=(4, 2))),
         lambda: rg.ops.relu(*tensors(x=(4, 5))),
     ],
 )
