@@ -50,7 +50,7 @@ def contraction_stage(
     loops = _contraction_loops(definition, roles, plan)
     panels = any(loop.kind == SERIAL and loop.axis in (roles.m, roles.n) for loop in loops)
     k_block = _position(loops, roles.k, SERIAL, outermost=True) if _has_k_blocks(plan, definition, roles) else None
-    first_inner = next(p for p, loop in enumerate(loops) if loop.kind not in (GRID, *PARALLEL))
+    first_inner = next((p for p, loop in enumerate(loops) if loop.kind not in (GRID, *PARALLEL)), len(loops))
     if panels:
         last_panel = max(p for p, loop in enumerate(loops) if loop.kind == SERIAL and loop.axis in (roles.m, roles.n))
         at_loop = last_panel + 1
@@ -61,6 +61,7 @@ def contraction_stage(
     over = overhanging(definition, loops)
     guard = "mask" if block_layer(device) else "peel"
     spatial = {a.name for a in definition.of_role("spatial")}
+    banded = sum(loop.kind == GRID for loop in loops) > 1
     return Stage(
         name=name,
         definition=definition,
@@ -70,7 +71,7 @@ def contraction_stage(
         copies=copies,
         store=Store(vector=_store_vector(definition, roles, plan)),
         guards=tuple((axis, guard if axis in spatial else "mask") for axis in over),
-        block_order=BlockOrder(plan.width if not is_batch(plan.width) else 0),
+        block_order=BlockOrder(plan.width if banded and not is_batch(plan.width) else 0),
     )
 
 
