@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
+from rollergen.hal.errors import BuildError, RuntimeUnavailableError, SpecError
+
+__all__ = [
+    "ArgumentError",
+    "BuildError",
+    "CheckFailedError",
+    "DeviceError",
+    "DoesNotFitError",
+    "DtypeError",
+    "ExpressionError",
+    "NonAffineIndexError",
+    "ProgramError",
+    "RollergenError",
+    "RuntimeUnavailableError",
+    "ShapeError",
+    "SpecError",
+]
+
 
 class RollergenError(Exception):
     """Base of everything that rollergen raises on purpose."""
