@@ -27,24 +27,31 @@ def is_wide(index: Index, ranges: Mapping[str, Bounds]) -> bool:
     """Whether the value, or a partial sum of it, may not fit an ``int``."""
     reach = abs(index.const)
     for atom, coefficient in index.terms:
-        low, high = Index(((atom, 1),)).bounds(ranges)
+        low, high = ranges[atom] if isinstance(atom, str) else Index(((atom, 1),)).bounds(ranges)
         reach += abs(coefficient) * max(abs(low), abs(high))
     return reach > INT_MAX
 
 
 def _sum(index: Index, ranges: Mapping[str, Bounds], wide: bool) -> str:
     text = ""
-    for atom, coefficient in sorted(index.terms, key=lambda term: -abs(term[1])):
+    const = index.const
+    if const > 0 and index.terms and all(c < 0 for _, c in index.terms):
+        text, const = f"{const}", 0
+    for atom, coefficient in sorted(index.terms, key=_order):
         sign, size = ("-" if coefficient < 0 else "+"), abs(coefficient)
         product = _atom(atom, ranges, wide, size)
         if text:
             text += f" {sign} {product}"
         else:
             text = product if sign == "+" else f"-{product}"
-    const = index.const
     if not text:
         return f"{const}L" if wide else str(const)
     return f"{text} {'-' if const < 0 else '+'} {abs(const)}" if const else text
+
+
+def _order(term: tuple[object, int]) -> tuple[bool, int]:
+    """What is added before what is subtracted, large steps first."""
+    return term[1] < 0, -abs(term[1])
 
 
 def _atom(atom: str | FloorDiv | Mod, ranges: Mapping[str, Bounds], wide: bool, factor: int) -> str:

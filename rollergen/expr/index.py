@@ -11,7 +11,7 @@ Python (towards minus infinity); whoever prints C asks `Index.bounds` before wri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -48,8 +48,19 @@ def _collect(terms: Iterator[tuple[Atom, int]], const: int) -> Index:
     for atom, coefficient in terms:
         total[atom] = total.get(atom, 0) + coefficient
     kept = [(atom, c) for atom, c in total.items() if c]
-    kept.sort(key=lambda term: str(term[0]))
+    if len(kept) > 1:
+        kept.sort(key=lambda term: str(term[0]))
     return Index(tuple(kept), const)
+
+
+def weighted_sum(parts: Iterable[tuple[Index, int]], const: int = 0) -> Index:
+    """``const + sum(index * factor)`` over (index, factor) pairs."""
+    total: dict[Atom, int] = {}
+    for index, factor in parts:
+        const += index.const * factor
+        for atom, coefficient in index.terms:
+            total[atom] = total.get(atom, 0) + coefficient * factor
+    return _collect(iter(total.items()), const)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +81,8 @@ class Index:
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, int):
             return Index(self.terms, self.const + other)
+        if not other.terms or not self.terms:
+            return Index(self.terms or other.terms, self.const + other.const)
         return _collect(iter(self.terms + other.terms), self.const + other.const)
 
     __radd__ = __add__
@@ -86,6 +99,8 @@ class Index:
     def __mul__(self, factor: int) -> Index:
         if factor == 0:
             return Index()
+        if factor == 1:
+            return self
         return Index(tuple((a, c * factor) for a, c in self.terms), self.const * factor)
 
     __rmul__ = __mul__
@@ -137,7 +152,7 @@ class Index:
 
     def substitute(self, mapping: Mapping[str, Index]) -> Index:
         """Every named axis replaced by its index; axes not named stay."""
-        result = Index((), self.const)
+        parts = []
         for atom, coefficient in self.terms:
             if isinstance(atom, str):
                 new = mapping.get(atom, None)
@@ -146,8 +161,8 @@ class Index:
                 new = atom.index.substitute(mapping) // atom.divisor
             else:
                 new = atom.index.substitute(mapping) % atom.divisor
-            result = result + new * coefficient
-        return result
+            parts.append((new, coefficient))
+        return weighted_sum(parts, self.const)
 
     def bounds(self, ranges: Mapping[str, Bounds]) -> Bounds:
         """Inclusive (low, high) over axes within their inclusive `ranges`; KeyError if one lacks."""
@@ -176,15 +191,15 @@ class Index:
                 return self
             const = self.const + sum(c * ranges[a][0] for a, c in fixed)  # type: ignore[index, misc]
             return Index(tuple(t for t in self.terms if t not in fixed), const)
-        result = Index((), self.const)
+        parts = []
         for atom, coefficient in self.terms:
             if isinstance(atom, str):
                 low, high = ranges[atom]
                 new = Index((), low) if low == high else Index(((atom, 1),))
             else:
                 new = _simplify_atom(atom, ranges)
-            result = result + new * coefficient
-        return result
+            parts.append((new, coefficient))
+        return weighted_sum(parts, self.const)
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """The number (or NumPy array) for the given values of the axes."""
@@ -250,10 +265,11 @@ class Within:
 
 def linear(indices: tuple[Index, ...], shape: tuple[int, ...]) -> Index:
     """Row-major element offset of `indices` into a tensor of `shape`."""
-    total, stride = Index(), 1
+    parts, stride = [], 1
     for index, extent in zip(reversed(indices), reversed(shape), strict=True):
-        total, stride = total + index * stride, stride * extent
-    return total
+        parts.append((index, stride))
+        stride *= extent
+    return weighted_sum(parts)
 
 
 IndexMap = Callable[[Index], Index]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from rollergen.errors import ProgramError
-from rollergen.expr.index import Bounds, Index, linear
+from rollergen.expr.index import Bounds, Index, linear, weighted_sum
 from rollergen.expr.values import Load
 from rollergen.lower.access import Access, fetch, put, register_dtype
 from rollergen.lower.ir import (
@@ -30,7 +30,7 @@ from rollergen.lower.ir import (
     Pointer,
     Position,
 )
-from rollergen.lower.place import Lane, Nest, Place, Registers, load_bounds
+from rollergen.lower.place import Lane, Nest, Place, Registers, Source, load_bounds
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import LANE, Copy
 
@@ -40,7 +40,7 @@ ARRAY_BYTES = {LOCAL: 16, PRIVATE: 64}
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(Source):
     """A copy's buffer in memory; ``stage``: offset of the tile in use, where there are several."""
 
     copy: Copy
@@ -64,7 +64,7 @@ def in_registers(copy: Copy, nest: Nest) -> bool:
 
 def is_shared(copy: Copy, nest: Nest) -> bool:
     """Whether several threads fill and read the copy's buffer."""
-    return nest.stage.threads > 1 and not in_registers(copy, nest)
+    return nest.threads > 1 and not in_registers(copy, nest)
 
 
 def copies_at(nest: Nest, depth: int) -> list[Copy]:
@@ -78,7 +78,7 @@ def allocate_buffers(out: Writer, nest: Nest) -> dict[Copy, Staged]:
     for copy in nest.stage.copies:
         if in_registers(copy, nest):
             continue
-        load = nest.stage.load(copy)
+        load = nest.load(copy)
         shape = nest.stage.buffer_shape(copy, block=is_shared(copy, nest))
         scope = LOCAL if is_shared(copy, nest) else PRIVATE
         staged = Staged(copy, Pointer("", load.dtype, scope, writable=True), shape)
@@ -94,17 +94,25 @@ def allocate_buffers(out: Writer, nest: Nest) -> dict[Copy, Staged]:
 
 def axis_digits(nest: Nest, copy: Copy, axis: str, *, lanes: bool = True) -> tuple[tuple[int, int], ...]:
     """(loop position, weight) of each digit of a position along `axis` of the copy's buffer."""
+    key = (copy.load, copy.at_loop, copy.to_layer, axis, lanes)
+    known = nest.digits.get(key)
+    if known is None:
+        known = nest.digits[key] = _axis_digits(nest, copy, axis, lanes)
+    return known
+
+
+def _axis_digits(nest: Nest, copy: Copy, axis: str, lanes: bool) -> tuple[tuple[int, int], ...]:
     inner = nest.stage.inner_loops(axis, copy.at_loop, block=is_shared(copy, nest))
-    inner = tuple((p, loop) for p, loop in inner if lanes or loop.kind != LANE)
     weights, weight = [], 1
     for p, loop in reversed(inner):
-        weights.append((p, weight))
-        weight *= loop.extent
+        if lanes or loop.kind != LANE:
+            weights.append((p, weight))
+            weight *= loop.extent
     return tuple(reversed(weights))
 
 
 def _position(place: Place, digits: Sequence[tuple[int, int]]) -> Index:
-    return sum((place.point[p] * weight for p, weight in digits), Index())
+    return weighted_sum((place.point[p], weight) for p, weight in digits)
 
 
 def staged_access(out: Writer, place: Place, staged: Staged) -> Access:
@@ -134,7 +142,7 @@ def _swizzled(out: Writer, staged: Staged, row: Index, column: Index) -> Index:
 
 def load_access(out: Writer, place: Place, load: Load) -> Access:
     """The element of `load` for this point, from the nearest memory that holds it."""
-    source = place.sources.get(load)
+    source = place.source(load)
     if isinstance(source, Staged):
         return staged_access(out, place, source)
     offset = linear(load.indices, load.buffer.shape).substitute(place.axes).simplify(out.ranges)
@@ -144,7 +152,7 @@ def load_access(out: Writer, place: Place, load: Load) -> Access:
 
 def read_load(out: Writer, place: Place, load: Load, lane: Lane | None) -> Expr:
     """The load's value here: a register, or fetched from the nearest memory."""
-    source = place.sources.get(load)
+    source = place.source(load)
     if isinstance(source, Registers):
         return place.element(source)
     swizzled = isinstance(source, Staged) and source.copy.swizzle > 1
@@ -155,7 +163,7 @@ def read_load(out: Writer, place: Place, load: Load, lane: Lane | None) -> Expr:
 
 def varying(nest: Nest, place: Place, load: Load) -> frozenset[int]:
     """Positions of the loops on which the load's value depends, given where it is read from."""
-    source = place.sources.get(load)
+    source = place.source(load)
     if isinstance(source, Registers):
         return frozenset(p for index in source.indices for p, _ in index)
     if isinstance(source, Staged):
@@ -167,10 +175,11 @@ def varying(nest: Nest, place: Place, load: Load) -> frozenset[int]:
 # Filling ---------------------------------------------------------------------------------------
 
 
-def _filling(place: Place, copy: Copy) -> Place:
-    """A fill also visits what the loops inside will not reach."""
+def _filling(place: Place, copy: Copy, changes: Mapping[int, Index]) -> Place:
+    """The place with loop variables bound for a fill, which also visits what the loops will not reach."""
     nest = place.nest
-    return place.loosening(axis for axis in copy.order if nest.spans[axis] > nest.extents[axis])
+    loose = frozenset(axis for axis in copy.order if nest.spans[axis] > nest.extents[axis])
+    return place.bind(changes, loose)
 
 
 def _bind(place: Place, copy: Copy, axis: str, position: Index, *, lanes: bool = True) -> dict[int, Index]:
@@ -252,7 +261,6 @@ def _at_element(positions: tuple[Index, ...], lane: Lane, e: int) -> tuple[Index
 def fill_private(out: Writer, place: Place, staged: Staged, load: Load) -> None:
     """One thread fills its array: a loop for each axis, vectors along one."""
     copy = staged.copy
-    place = _filling(place, copy)
     lane = _symbol(out, copy.vector)
     with ExitStack() as stack:
         positions = []
@@ -266,7 +274,7 @@ def fill_private(out: Writer, place: Place, staged: Staged, load: Load) -> None:
                 at = at * copy.vector + Index.axis(lane.variable)
             positions.append(at)
             changes |= _bind(place, copy, axis, at)
-        there = place.bind(changes)
+        there = _filling(place, copy, changes)
         value = _value(out, there, load, lane, raw=True)
         _move(out, _Groups(copy, staged, lane, tuple(positions), there), value)
 
@@ -276,24 +284,26 @@ def _thread_groups(
     out: Writer, place: Place, staged: Staged, step: str, thread: Index
 ) -> Iterator[tuple[_Groups, Index]]:
     """A loop over the groups that a thread moves, with the step's number."""
-    copy, stage = staged.copy, place.nest.stage
-    place = _filling(place, copy)
+    copy, nest = staged.copy, place.nest
     lane = _symbol(out, copy.vector)
     count = prod(staged.shape) // copy.vector
-    steps = -(-count // stage.threads)
+    steps = -(-count // nest.threads)
     with ExitStack() as stack:
         at = Index()
         if steps > 1:
             at = stack.enter_context(out.loop(step, steps, (0, steps - 1), unroll=True))
-        group = at * stage.threads + thread
-        if count % stage.threads:
+        group = at * nest.threads + thread
+        if count % nest.threads:
             stack.enter_context(out.when(Inside(group, None, count)))
-        positions = _decode(copy, staged.shape, group, lane, out.ranges)
-        changes: dict[int, Index] = {}
-        for axis, position in zip(copy.order, positions, strict=True):
-            changes |= _bind(place, copy, axis, position)
-        changes = {p: index.simplify(out.ranges) for p, index in changes.items()}
-        yield _Groups(copy, staged, lane, positions, place.bind(changes)), at
+        known = nest.decoded.get(copy)
+        if known is None:
+            positions = _decode(copy, staged.shape, group, lane, out.ranges)
+            changes: dict[int, Index] = {}
+            for axis, position in zip(copy.order, positions, strict=True):
+                changes |= _bind(place, copy, axis, position)
+            changes = {p: index.simplify(out.ranges) for p, index in changes.items()}
+            known = nest.decoded[copy] = positions, changes
+        yield _Groups(copy, staged, lane, known[0], _filling(place, copy, known[1])), at
 
 
 def _decode(
@@ -336,7 +346,7 @@ class Prefetch:
 
 
 def make_prefetch(out: Writer, nest: Nest, staged: Staged, load: Load) -> Prefetch:
-    vector, threads = staged.copy.vector, nest.stage.threads
+    vector, threads = staged.copy.vector, nest.threads
     steps = -(-(prod(staged.shape) // vector) // threads)
     dtype = RAW if load.dtype in ("float16", "bfloat16") else load.dtype
     name = out.register(f"{load.buffer.name}_next", dtype, (steps,) if steps > 1 else (), vector)
@@ -367,7 +377,6 @@ def fill_registers(out: Writer, place: Place, copy: Copy, load: Load) -> Registe
     dtype = register_dtype(load.dtype)
     lanes = lane.width if lane else 1
     registers = Registers(out.register(load.buffer.name.lower(), dtype, shape, lanes), digits, dtype, lanes)
-    filling = _filling(place, copy)
     has_along = copy.along in copy.order and axis_digits(nest, copy, copy.along, lanes=False)
     group = lane or (_symbol(out, copy.vector) if has_along else None)
     with ExitStack() as stack:
@@ -394,7 +403,7 @@ def fill_registers(out: Writer, place: Place, copy: Copy, load: Load) -> Registe
             lane_part = Index.axis(group.variable) if grouped and group is not None else Index()
             changes |= _bind(place, copy, axis, at + lane_part, lanes=False)
         changes = {p: index.simplify(out.ranges) for p, index in changes.items()}
-        there = filling.bind(changes)
+        there = _filling(place, copy, changes)
         value = fetch(out, load_access(out, there, load), group, load.buffer.name.lower())
         _assign_group(out, registers, copy, tuple(indices), value, lane, group, nest)
     return registers

@@ -56,7 +56,7 @@ def _digits(nest: Nest, axis: str, kinds: tuple[str, ...]) -> str:
 
 
 def _tile(nest: Nest) -> list[str]:
-    lines = [f"{nest.stage.blocks} blocks of {nest.stage.threads} {'thread' if nest.stage.threads == 1 else 'threads'}"]
+    lines = [f"{nest.stage.blocks} blocks of {nest.threads} {'thread' if nest.threads == 1 else 'threads'}"]
     inner = nest.loops[nest.tile_depth :]
     shape = [
         f"{identifier(axis.name)} {prod(loop.extent for loop in inner if loop.axis == axis.name)}"
@@ -72,7 +72,7 @@ def _tile(nest: Nest) -> list[str]:
 
 
 def _copy(nest: Nest, copy: Copy) -> str:
-    load = nest.stage.load(copy)
+    load = nest.load(copy)
     shape = nest.stage.buffer_shape(copy, block=is_shared(copy, nest))
     extents = [f"{identifier(axis)} {extent}" for axis, extent in zip(copy.order, shape, strict=True)]
     what = f"{identifier(load.buffer.name)} in {identifier(copy.to_layer)}: [{' x '.join(extents)}"

@@ -103,7 +103,7 @@ def open_loop(context: Context, place: Place, p: int, phase: Phase, inside: Inne
     ahead = [
         c
         for c in copies_at(nest, p + 1)
-        if c.depth > 1 and loop.kind == SERIAL and is_shared(c, nest) and nest.stage.load(c) in phase.loads
+        if c.depth > 1 and loop.kind == SERIAL and is_shared(c, nest) and nest.load(c) in phase.loads
     ]
     bounds = (0, loop.extent - 1)
     if not ahead:
@@ -127,7 +127,7 @@ def open_loop(context: Context, place: Place, p: int, phase: Phase, inside: Inne
         inner = place
         for copy in ahead:
             staged = stages_of(context.buffers[copy], at, out.ranges)
-            inner = inner.with_source(nest.stage.load(copy), staged)
+            inner = inner.with_source(nest.load(copy), staged)
         descend(context, inner, p + 1, phase, inside)
         if double:
             with out.when(next_exists(at, 1, count)):
@@ -144,7 +144,7 @@ def _fetch_first(context: Context, first: Place, copies: list[Copy]) -> list[Pre
     out, nest = context.out, context.nest
     fetched = []
     for copy in copies:
-        load, staged = nest.stage.load(copy), context.buffers[copy]
+        load, staged = nest.load(copy), context.buffers[copy]
         one = make_prefetch(out, nest, staged, load)
         prefetch(out, first, one, context.threads.thread, context.step)
         deposit(out, first, one, staged, context.threads.thread, context.step)
@@ -170,7 +170,7 @@ def _fill_ring(context: Context, place: Place, copies: list[Copy], p: int, at: I
 
 def _fill_stage(context: Context, place: Place, copy: Copy, tile: Index) -> None:
     staged = stages_of(context.buffers[copy], tile, context.out.ranges)
-    load = context.nest.stage.load(copy)
+    load = context.nest.load(copy)
     fill_shared(context.out, place, staged, load, context.threads.thread, context.step)
 
 
@@ -180,13 +180,13 @@ def _fill_stage(context: Context, place: Place, copy: Copy, tile: Index) -> None
 def make_copies(context: Context, place: Place, depth: int, phase: Phase) -> Place:
     """The copies made at this depth for the phase's loads, memory before registers."""
     out, nest = context.out, context.nest
-    due = [c for c in copies_at(nest, depth) if nest.stage.load(c) in phase.loads]
+    due = [c for c in copies_at(nest, depth) if nest.load(c) in phase.loads]
     memory = [c for c in due if not in_registers(c, nest) and not _is_pipelined(place, nest, c)]
     shared = [c for c in memory if is_shared(c, nest)]
     if shared and (depth > nest.first_inner or any(c in context.filled for c in shared)):
         out.barrier()
     for copy in memory:
-        load, staged = nest.stage.load(copy), context.buffers[copy]
+        load, staged = nest.load(copy), context.buffers[copy]
         if copy in shared:
             context.filled.add(copy)
             fill_shared(out, place, staged, load, context.threads.thread, context.step)
@@ -195,16 +195,16 @@ def make_copies(context: Context, place: Place, depth: int, phase: Phase) -> Pla
     if shared:
         out.barrier()
     for copy in memory:
-        place = place.with_source(nest.stage.load(copy), context.buffers[copy])
+        place = place.with_source(nest.load(copy), context.buffers[copy])
     for copy in due:
         if in_registers(copy, nest):
-            load = nest.stage.load(copy)
+            load = nest.load(copy)
             place = place.with_source(load, fill_registers(out, place, copy, load))
     return place
 
 
 def _is_pipelined(place: Place, nest: Nest, copy: Copy) -> bool:
-    source = place.sources.get(nest.stage.load(copy))
+    source = place.source(nest.load(copy))
     return isinstance(source, Staged) and source.copy == copy
 
 
@@ -216,7 +216,7 @@ def make_fragments(context: Context, place: Place, depth: int, phase: Phase) -> 
     """
     nest = context.nest
     for load in phase.loads:
-        if isinstance(place.sources.get(load), Registers) or _has_deeper_copy(nest, load, depth):
+        if isinstance(place.source(load), Registers) or _has_deeper_copy(nest, load, depth):
             continue
         on = varying(nest, place, load)
         if phase.grouped in on or _fragment_depth(nest, phase, on, depth) != depth:
@@ -227,7 +227,7 @@ def make_fragments(context: Context, place: Place, depth: int, phase: Phase) -> 
 
 
 def _has_deeper_copy(nest: Nest, load: Load, depth: int) -> bool:
-    return any(nest.stage.load(copy) == load and copy.at_loop > depth for copy in nest.stage.copies)
+    return any(nest.load(copy) == load and copy.at_loop > depth for copy in nest.stage.copies)
 
 
 def _fragment_depth(nest: Nest, phase: Phase, on: frozenset[int], now: int) -> int:
@@ -445,7 +445,7 @@ def _first_visit(place: Place, out: Writer) -> Expr | None:
     tests = []
     for walked, _ in _outer_reductions(place).values():
         if walked.bounds(out.ranges)[1] > 0:
-            tests.append(Inside(walked, None, 1))
+            tests.append(_reduced(walked, 0, 1))
     return conjunction(tests)
 
 
@@ -454,8 +454,16 @@ def _last_visit(place: Place, out: Writer) -> Expr | None:
     for axis, (walked, stride) in _outer_reductions(place).items():
         low = place.nest.extents[axis] - stride
         if walked.bounds(out.ranges)[0] < low:
-            tests.append(Inside(walked, low, None))
+            tests.append(_reduced(walked, low, None))
     return conjunction(tests)
+
+
+def _reduced(walked: Index, low: int, high: int | None) -> Inside:
+    """``low <= walked < high``, the common factor of a single term divided out."""
+    if len(walked.terms) != 1 or walked.const:
+        return Inside(walked, low, high)
+    factor = walked.terms[0][1]
+    return Inside(Index(((walked.terms[0][0], 1),)), -(-low // factor), None if high is None else -(-high // factor))
 
 
 def output_access(place: Place, out: Writer) -> Access:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _C = """auto break case char const continue default do double else enum extern float for goto if inline int long
 register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool
@@ -24,6 +25,7 @@ _PATTERN = re.compile(
 )
 
 
+@lru_cache(maxsize=4096)
 def identifier(text: str) -> str:
     """`text` as an ASCII C identifier that is no keyword, type or function of either language.
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from rollergen.expr.definition import Definition
-from rollergen.expr.index import Bounds, Index, Within
+from rollergen.expr.index import Bounds, Index, Within, weighted_sum
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.lower.ir import Element, Expr, Inside, Number, Operation, Pointer, Position
 from rollergen.lower.names import Names
-from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Loop, Stage
+from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Copy, Loop, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,18 @@ class Lane:
 
 @dataclass(frozen=True)
 class Nest:
-    """Facts about one stage that hold everywhere in it."""
+    """Facts about one stage that hold everywhere in it.
+
+    ``digits`` and ``decoded`` are memos of `copies`: the digits of positions in a buffer, and the
+    positions of the groups that a thread moves.
+    """
 
     stage: Stage
     device: Device
     variables: tuple[str, ...]
     parameters: Mapping[str, Pointer]
+    digits: dict[Any, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    decoded: dict[Copy, tuple[tuple[Index, ...], dict[int, Index]]] = field(default_factory=dict)
 
     @property
     def loops(self) -> tuple[Loop, ...]:
@@ -39,6 +46,30 @@ class Nest:
     @property
     def definition(self) -> Definition:
         return self.stage.definition
+
+    @cached_property
+    def _loads(self) -> tuple[Load, ...]:
+        return self.definition.loads()
+
+    @cached_property
+    def _numbers(self) -> dict[int, tuple[int, Load]]:
+        return {id(load): (number, load) for number, load in enumerate(self._loads)}
+
+    def load(self, copy: Copy) -> Load:
+        """The load that the copy serves."""
+        return self._loads[copy.load]
+
+    @cached_property
+    def threads(self) -> int:
+        return self.stage.threads
+
+    def number(self, load: Load) -> int:
+        """The load's place among the definition's; equal loads have the same (found by identity first)."""
+        known = self._numbers.get(id(load))
+        if known is None or known[1] is not load:
+            known = self._loads.index(load), load
+            self._numbers[id(load)] = known
+        return known[0]
 
     @cached_property
     def extents(self) -> dict[str, int]:
@@ -105,8 +136,14 @@ def make_nest(stage: Stage, device: Device, parameters: Mapping[str, Pointer], n
     return Nest(stage, device, tuple(variables), parameters)
 
 
+class Source:
+    """Where a load's values are to be had: `Registers`, or a staged buffer (`copies.Staged`)."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class Registers:
+class Registers(Source):
     """A load's values in a register array: the element for loop variables is ``indices`` of these.
 
     Each index is a sum of (loop position, weight) pairs.
@@ -124,15 +161,15 @@ class Place:
 
     ``point``: the index that each loop's variable has here.  ``whole``: guarded axes that are known to
     be within their extent here.  ``loose``: axes that may overhang though no guard names them (a copy
-    also fills what a serial loop will not reach).  ``sources``: where loads are to be had other than
-    in memory.
+    also fills what a serial loop will not reach).  ``sources``: where loads, by number, are to be
+    had other than in global memory.
     """
 
     nest: Nest
     point: tuple[Index, ...]
     whole: frozenset[str] = frozenset()
     loose: frozenset[str] = frozenset()
-    sources: Mapping[Load, object] = field(default_factory=dict)
+    sources: Mapping[int, Source] = field(default_factory=dict)
 
     @staticmethod
     def outermost(nest: Nest) -> Place:
@@ -141,27 +178,29 @@ class Place:
     @cached_property
     def axes(self) -> dict[str, Index]:
         """Every axis as a sum over its loops' variables."""
-        terms: dict[str, Index] = {axis: Index() for axis in self.nest.extents}
+        terms: dict[str, list[tuple[Index, int]]] = {axis: [] for axis in self.nest.extents}
         for loop, at in zip(self.nest.loops, self.point, strict=True):
-            terms[loop.axis] = terms[loop.axis] + at * loop.stride
-        return terms
+            terms[loop.axis].append((at, loop.stride))
+        return {axis: weighted_sum(parts) for axis, parts in terms.items()}
 
-    def bind(self, changes: Mapping[int, Index]) -> Place:
-        """The same place with some loops' variables replaced."""
-        return replace(self, point=tuple(changes.get(p, at) for p, at in enumerate(self.point)))
+    def bind(self, changes: Mapping[int, Index], loose: frozenset[str] = frozenset()) -> Place:
+        """The same place with some loops' variables replaced, and more axes that may overhang."""
+        point = tuple(changes.get(p, at) for p, at in enumerate(self.point))
+        return Place(self.nest, point, self.whole, self.loose | loose, self.sources)
 
     def knowing(self, axes: Iterable[str]) -> Place:
         return replace(self, whole=self.whole | frozenset(axes))
 
-    def loosening(self, axes: Iterable[str]) -> Place:
-        return replace(self, loose=self.loose | frozenset(axes))
+    def with_source(self, load: Load, source: Source) -> Place:
+        return replace(self, sources={**self.sources, self.nest.number(load): source})
 
-    def with_source(self, load: Load, source: object) -> Place:
-        return replace(self, sources={**self.sources, load: source})
+    def source(self, load: Load) -> Source | None:
+        """Where the load is to be had other than in global memory."""
+        return self.sources.get(self.nest.number(load))
 
     def element(self, registers: Registers) -> Element:
         """The register that holds a value for this point."""
-        indices = tuple(sum((self.point[p] * weight for p, weight in index), Index()) for index in registers.indices)
+        indices = tuple(weighted_sum((self.point[p], weight) for p, weight in index) for index in registers.indices)
         return Element(registers.name, indices, registers.dtype, registers.lanes)
 
     # Guards
@@ -231,7 +270,7 @@ def conjunction(tests: Iterable[Expr]) -> Expr | None:
 
 def is_uniform(nest: Nest, p: int) -> bool:
     """Whether there are barriers inside loop `p`, so that all threads must agree on its count."""
-    if nest.stage.threads == 1:
+    if nest.threads == 1:
         return False
     registers = nest.device.layers[0].name
     shared = any(copy.to_layer != registers and copy.at_loop > p for copy in nest.stage.copies)

@@ -171,22 +171,29 @@ def finish(
     spatial = nest.positions("spatial", after=nest.tile_depth)
     lanes = 1 if reduces_lanes(nest) else acc.components[0].lanes
     shape = tuple(nest.loops[p].extent for p in spatial)
+    if not spatial and output is None:
+        return tuple(Registers(total.name, (), total.dtype, lanes) for total in _folded(out, scope, acc, threads))
     names = tuple(out.register(f"{acc.reduction.name}_total", c.dtype, shape, lanes) for c in acc.components)
     totals = tuple(
         Registers(name, tuple(((p, 1),) for p in spatial), c.dtype, lanes)
         for name, c in zip(names, acc.components, strict=True)
     )
     with loops_over(out, scope.place, spatial):
-        values = _across_chains(out, scope, acc)
-        if reduces_lanes(nest):
-            values = _across_lanes(out, scope, acc, values)
-        if threads.count > 1:
-            values = _across_threads(out, scope, acc, values, threads)
-        for registers, value in zip(totals, values, strict=True):
+        for registers, value in zip(totals, _folded(out, scope, acc, threads), strict=True):
             out.assign(scope.place.element(registers), value)
         if output is not None and first is not None:
             _add_earlier(out, scope, acc, totals[0], output, first)
     return totals
+
+
+def _folded(out: Writer, scope: Scope, acc: Accumulators, threads: Threads) -> tuple[Name, ...]:
+    """The accumulators of one output combined."""
+    values = _across_chains(out, scope, acc)
+    if reduces_lanes(scope.place.nest):
+        values = _across_lanes(out, scope, acc, values)
+    if threads.count > 1:
+        values = _across_threads(out, scope, acc, values, threads)
+    return tuple(v if isinstance(v, Name) else out.let(f"{acc.reduction.name}_total", v) for v in values)
 
 
 def _add_earlier(out: Writer, scope: Scope, acc: Accumulators, total: Registers, output: Access, first: Expr) -> None:
@@ -233,7 +240,7 @@ def _across_threads(
     out: Writer, scope: Scope, acc: Accumulators, values: tuple[Expr, ...], threads: Threads
 ) -> tuple[Expr, ...]:
     """A tree in local memory: halves are folded until one is left, which all threads read."""
-    count, block = threads.count, scope.place.nest.stage.threads
+    count, block = threads.count, scope.place.nest.threads
     arrays = [
         out.array(f"{acc.reduction.name}_threads", LOCAL, c.dtype, block * c.lanes, 16 * c.lanes, whole_kernel=True)
         for c in acc.components
