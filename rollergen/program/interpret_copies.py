@@ -1,0 +1,219 @@
+"""Interpreter: buffers that copies fill and computations read, through computed addresses.
+
+Filling and reading compute their addresses apart, as two sides of a kernel would: a tile is read
+back right only if both sides agree.  A cell that was never filled may not be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from rollergen.errors import ProgramError
+from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.values import Load
+from rollergen.hal.spec import Device
+from rollergen.program.interpret_memory import poison
+from rollergen.program.interpret_points import Array, Box, Points, everywhere, grid_loops, reached
+from rollergen.program.layers import is_shared, tile_elements
+from rollergen.program.rprogram import PARALLEL, Copy, Stage
+
+Digits = tuple[tuple[int, int], ...]
+"""(position in the nest, extent) of the loops that number a buffer's cells along one axis."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where one copy's buffer keeps what, found once for a stage.
+
+    ``digits`` are those of each axis in the copy's order; ``visits`` the loops of the load's axes that
+    give each filling (and, in registers, each thread) a buffer of its own.
+    """
+
+    stage: Stage
+    number: int
+    shared: bool
+    digits: tuple[Digits, ...]
+    visits: tuple[int, ...]
+
+    @property
+    def copy(self) -> Copy:
+        return self.stage.copies[self.number]
+
+    @cached_property
+    def load(self) -> Load:
+        return self.stage.load(self.copy)
+
+    @property
+    def name(self) -> str:
+        return f"stage {self.stage.name}: copy {self.number} of {self.load.buffer.name} into {self.copy.to_layer}"
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(prod(extent for _, extent in own) for own in self.digits)
+
+    @cached_property
+    def elements(self) -> int:
+        return tile_elements(self.stage, self.copy, block=self.shared)
+
+    @cached_property
+    def cells(self) -> tuple[Array, ...]:
+        """Position along each axis of the order of every cell, in the order in which they are filled."""
+        along = self.copy.order.index(self.copy.along)
+        return filling_order(self.shape, along, self.copy.vector)
+
+    @cached_property
+    def cell_variables(self) -> dict[int, Array]:
+        """The inner loops' variables at every cell."""
+        found: dict[int, Array] = {}
+        for own, position in zip(self.digits, self.cells, strict=True):
+            found |= decode(own, position)
+        return found
+
+    @cached_property
+    def cell_addresses(self) -> Array:
+        """Where each cell is stored; raises ProgramError where two share an address or one lies outside."""
+        addresses = store_address(self.copy, self.shape, self.cells)
+        if addresses.min() < 0 or addresses.max() >= self.elements:
+            raise ProgramError(
+                f"{self.name}: addresses run from {addresses.min()} to {addresses.max()}; "
+                f"expected 0 to {self.elements - 1}"
+            )
+        if len(np.unique(addresses)) != addresses.size:
+            raise ProgramError(f"{self.name}: two elements share an address; expected one each")
+        return addresses
+
+
+def layout_of(stage: Stage, number: int, device: Device) -> Layout:
+    copy = stage.copies[number]
+    shared = is_shared(copy.to_layer, device)
+    inner = [stage.inner_loops(axis, copy.at_loop, block=shared) for axis in copy.order]
+    used = {p for own in inner for p, _ in own}
+    axes = stage.load(copy).axes()
+    grid = grid_loops(stage)
+    visits = tuple(p for p, loop in enumerate(stage.loops) if p >= grid and p not in used and loop.axis in axes)
+    digits = tuple(tuple((p, loop.extent) for p, loop in own) for own in inner)
+    return Layout(stage, number, shared, digits, visits)
+
+
+def filling_order(shape: tuple[int, ...], along: int, vector: int) -> tuple[Array, ...]:
+    """Cells as threads move them: groups of `vector` adjacent along one axis, that axis fastest, the
+    others behind it with the last fastest."""
+    others = [d for d in range(len(shape)) if d != along]
+    groups = -(-shape[along] // vector)
+    counted = np.indices([*(shape[d] for d in others), groups, vector]).reshape(len(shape) + 1, -1)
+    position: list[Array] = [None] * len(shape)
+    for number, d in enumerate(others):
+        position[d] = counted[number]
+    position[along] = counted[-2] * vector + counted[-1]
+    kept = position[along] < shape[along]
+    return tuple(p[kept] for p in position)
+
+
+def encode(digits: Digits, variables: Mapping[int, Array]) -> Array:
+    """The mixed-radix number whose digits are the loops' variables."""
+    number: Array = 0
+    for position, extent in digits:
+        number = number * extent + variables[position]
+    return number
+
+
+def decode(digits: Digits, number: Array) -> dict[int, Array]:
+    """The loops' variables that are the digits of `number`."""
+    found = {}
+    for position, extent in reversed(digits):
+        number, found[position] = np.divmod(number, extent)
+    return found
+
+
+def address(copy: Copy, shape: tuple[int, ...], cell: tuple[Array, ...]) -> Array:
+    """Row-major address of a cell; see `Copy` for padding and swizzle."""
+    row: Array = 0
+    for extent, position in zip(shape[:-1], cell[:-1], strict=True):
+        row = row * extent + position
+    return row * (shape[-1] + copy.padding) + swizzled(copy, row, cell[-1])
+
+
+def swizzled(copy: Copy, row: Array, column: Array) -> Array:
+    """The column that column `column` of row `row` is kept in."""
+    if copy.swizzle <= 1:
+        return column
+    return np.bitwise_xor(column, (row % copy.swizzle) * copy.vector)
+
+
+def store_address(copy: Copy, shape: tuple[int, ...], cell: tuple[Array, ...]) -> Array:
+    """Where the filling side puts a cell."""
+    return address(copy, shape, cell)
+
+
+def fetch_address(copy: Copy, shape: tuple[int, ...], cell: tuple[Array, ...]) -> Array:
+    """Where the reading side looks for a cell."""
+    return address(copy, shape, cell)
+
+
+class Tile:
+    """The buffers of one copy, filled for all visits within a box: [visits, elements]."""
+
+    def __init__(self, layout: Layout, box: Box) -> None:
+        self.layout = layout
+        self.box = box
+        count = box.volume(layout.visits)
+        self.data = np.full(count * layout.elements, poison(layout.load.dtype), numpy_dtype(layout.load.dtype))
+        self.filled = np.zeros(count * layout.elements, dtype=bool)
+
+    def visit(self, points: Points) -> Array:
+        """The number of the visit that each point belongs to."""
+        number: Array = 0
+        for position in self.layout.visits:
+            if self.box.size(position) > 1:
+                number = number * self.box.size(position) + (points.variables[position] - self.box.start(position))
+        return number
+
+    def put(self, points: Points, values: Array) -> None:
+        """Fills every cell; `points` as by `cell_points`."""
+        at = np.asarray(self.visit(points) * self.layout.elements + self.layout.cell_addresses)
+        self.data[at] = np.broadcast_to(values, at.shape)
+        self.filled[at] = True
+
+    def get(self, points: Points, wanted: Array) -> Array:
+        """The cells of `points`; raises ProgramError where a wanted one was never filled."""
+        layout = self.layout
+        cell = tuple(encode(own, points.variables) for own in layout.digits)
+        here = fetch_address(layout.copy, layout.shape, cell)
+        if np.any(np.greater_equal(here, layout.elements)) or np.any(np.less(here, 0)):
+            raise ProgramError(f"{layout.name} is read at address {np.max(here)}; expected 0 to {layout.elements - 1}")
+        at = self.visit(points) * layout.elements + here
+        if not everywhere(np.logical_or(self.filled[at], np.logical_not(wanted))):
+            raise ProgramError(f"{layout.name}: a cell is read that was never filled")
+        return self.data[at]
+
+
+def cell_points(layout: Layout, box: Box) -> Points:
+    """Points of every visit in `box` (leading dimensions) and every cell (the last one)."""
+    outer = Points.of_box(layout.stage, box, extra=1)
+    return Points(layout.stage, {**outer.variables, **layout.cell_variables})
+
+
+def executed_fillings(layout: Layout, box: Box, axis: str) -> int:
+    """Combinations of one axis' loops outside the copy, within `box`, that some thread executes."""
+    stage, depth, grid = layout.stage, layout.copy.at_loop, grid_loops(layout.stage)
+    own = [p for p in range(grid, depth) if stage.loops[p].axis == axis and stage.loops[p].kind not in PARALLEL]
+    reach = reached(Points.of_box(stage, box), axis, depth) if box.volume(own) > 1 else True
+    if reach is True:
+        return box.volume(own)
+    by_any_thread = np.any(reach, axis=tuple(p - grid for p, _ in stage.of_kind(*PARALLEL)), keepdims=True)
+    shape = [box.size(p) if p in own else 1 for p in range(grid, len(stage.loops))]
+    return int(np.broadcast_to(by_any_thread, shape).sum())
+
+
+def filling_number(layout: Layout, box: Box, points: Points) -> Array:
+    """Number, among those in `box`, of the filling that each point belongs to; threads fill together."""
+    number: Array = 0
+    for p in layout.visits:
+        if layout.stage.loops[p].kind not in PARALLEL and box.size(p) > 1:
+            number = number * box.size(p) + (points.variables[p] - box.start(p))
+    return number

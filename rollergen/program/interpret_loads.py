@@ -1,0 +1,96 @@
+"""Interpreter: copies being filled, and loads from the innermost layer that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from rollergen.expr.values import Load
+from rollergen.program import interpret_copies as copies
+from rollergen.program.interpret_memory import offsets
+from rollergen.program.interpret_points import Array, Box, Points, both
+from rollergen.program.interpret_run import StageRun
+from rollergen.program.traffic import Filling
+
+
+def fill(run: StageRun, number: int, box: Box) -> None:
+    """One copy's buffer filled for every visit in `box`; what is out of range or guarded has the fill."""
+    layout = run.plan.layouts[number]
+    points = copies.cell_points(layout, box)
+    inside = fillable(layout.load, points)
+    chain = run.plan.chains[layout.copy.load]
+    at = chain.index(number)
+    source = run.tiles[chain[at - 1]] if at else None
+    values = source.get(points, inside) if source else read_filling(run, layout, box, points, inside)
+    tile = copies.Tile(layout, box)
+    tile.put(points, np.where(inside, values, np.asarray(layout.load.fill, dtype=values.dtype)))
+    run.tiles[number] = tile
+
+
+def fillable(load: Load, points: Points) -> Array:
+    """Where a copy may read: every axis of the load within its extent, every bound of its guard kept."""
+    inside: Array = True
+    for axis in sorted(load.axes()):
+        inside = both(inside, points.inside(axis))
+    return both(inside, guarded(load, points))
+
+
+def guarded(load: Load, points: Points) -> Array:
+    """Where all bounds of the load's guard hold."""
+    inside: Array = True
+    for bound in load.guard:
+        inside = both(inside, bound.evaluate(points.axes()))
+    return inside
+
+
+def read_filling(run: StageRun, layout: copies.Layout, box: Box, points: Points, inside: Array) -> Array:
+    """The elements that a copy takes from memory, counted."""
+    load, stage = layout.load, run.stage
+    at, _ = offsets(load.buffer.shape, load.indices, points.axes(), inside, f"{run.name}: {layout.name}")
+    axes = [axis.name for axis in stage.definition.axes]
+    fillings = {axis: copies.executed_fillings(layout, box, axis) for axis in axes}
+    own = load.axes()
+    filling = Filling(
+        number=copies.filling_number(layout, box, points),
+        numbers=box.volume(layout.visits),
+        executed=prod(fillings[axis] for axis in axes if axis in own),
+        repeated=prod(fillings[axis] for axis in axes if axis not in own),
+    )
+    run.counter.fill(layout.copy.load, at, inside, filling)
+    return run.memory.read(load.buffer, at, inside, f"{run.name}: load {layout.copy.load}")
+
+
+def read_load(run: StageRun, load: Load, points: Points, wanted: Array) -> Array:
+    """The load's values at `points`: from its innermost copy, else from memory; its fill where guarded."""
+    number = run.plan.load_numbers[id(load)]
+    executed = executed_everywhere(points, sorted(load.axes()))
+    chain = run.plan.chains[number]
+    if chain:
+        return run.tiles[chain[-1]].get(points, both(executed, wanted))
+    return read_directly(run, number, load, points, both(executed, guarded(load, points)), wanted)
+
+
+def read_directly(run: StageRun, number: int, load: Load, points: Points, passing: Array, wanted: Array) -> Array:
+    """A load that no copy serves, counted; only `wanted` points may be in error."""
+    where = f"{run.name}: load {number} of {load.buffer.name}"
+    at, exists = offsets(load.buffer.shape, load.indices, points.axes(), both(passing, wanted), where)
+    readable = both(passing, exists)
+    if any_executed(points, [axis.name for axis in run.stage.definition.axes]):
+        run.counter.touch(number, at, readable)
+    values = run.memory.read(load.buffer, at, readable, where)
+    return values if readable is True else np.where(readable, values, np.asarray(load.fill, dtype=values.dtype))
+
+
+def any_executed(points: Points, axes: Sequence[str]) -> bool:
+    """Whether some point is executed at all."""
+    return all(points.executed(axis) is True or bool(np.any(points.executed(axis))) for axis in axes)
+
+
+def executed_everywhere(points: Points, axes: Sequence[str]) -> Array:
+    """Where all the given axes let the program execute."""
+    mask: Array = True
+    for axis in axes:
+        mask = both(mask, points.executed(axis))
+    return mask

@@ -1,0 +1,92 @@
+"""Interpreter: tensors in memory, poisoned until written; reads and writes by multi-dimensional index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from rollergen.errors import ArgumentError, ProgramError
+from rollergen.expr.dtypes import is_integer, numpy_dtype
+from rollergen.expr.index import Index
+from rollergen.expr.values import Buffer
+from rollergen.program.interpret_points import Array, both, everywhere
+from rollergen.program.rprogram import RProgram
+
+
+def poison(dtype: str) -> Any:
+    """What a cell holds before anything is written: NaN, the least integer, False."""
+    if is_integer(dtype):
+        return np.iinfo(numpy_dtype(dtype)).min
+    return False if dtype == "bool" else float("nan")
+
+
+class Memory:
+    """All buffers of a program as flat arrays; ``written`` has a mask for each that is not an input."""
+
+    def __init__(self, program: RProgram, arrays: Mapping[str, Any]) -> None:
+        expected = {buffer.name for buffer in program.inputs}
+        if set(arrays) != expected:
+            raise ArgumentError(f"arrays are {sorted(arrays)}; expected one for each of {sorted(expected)}")
+        self.data = {buffer.name: _input(buffer, arrays[buffer.name]) for buffer in program.inputs}
+        self.written: dict[str, Any] = {}
+        for buffer in (*program.temporaries, *program.outputs):
+            self.data[buffer.name] = np.full(buffer.elements, poison(buffer.dtype), numpy_dtype(buffer.dtype))
+            self.written[buffer.name] = np.zeros(buffer.elements, dtype=bool)
+
+    def read(self, buffer: Buffer, offsets: Array, wanted: Array, where: str) -> Array:
+        """Elements at row-major `offsets`; anything where they are not wanted.
+
+        Raises ProgramError for a wanted element that no stage has written.
+        """
+        safe = offsets if wanted is True else np.where(wanted, offsets, 0)
+        mask = self.written.get(buffer.name)
+        if mask is not None and not everywhere(np.logical_or(mask[safe], np.logical_not(wanted))):
+            raise ProgramError(
+                f"{where} reads elements of {buffer.name} that no stage has written; "
+                "expected the stages before it to write them (with `blocks`: to run in full)"
+            )
+        return self.data[buffer.name][safe]
+
+    def write(self, buffer: Buffer, offsets: Array, values: Array) -> None:
+        """`values` stored at row-major `offsets` (vectors), rounded to the buffer's dtype."""
+        self.data[buffer.name][offsets] = values.astype(self.data[buffer.name].dtype)
+        self.written[buffer.name][offsets] = True
+
+    def array(self, buffer: Buffer) -> Any:
+        return self.data[buffer.name].reshape(buffer.shape)
+
+    def mask(self, buffer: Buffer) -> Any:
+        return self.written[buffer.name].reshape(buffer.shape)
+
+
+def _input(buffer: Buffer, array: Any) -> Any:
+    data = np.asarray(array)
+    if data.shape != buffer.shape or data.dtype != numpy_dtype(buffer.dtype):
+        raise ArgumentError(
+            f"the array for {buffer.name} is {data.dtype} of shape {data.shape}; "
+            f"expected {buffer.dtype} of shape {buffer.shape}"
+        )
+    return np.ascontiguousarray(data).reshape(-1)
+
+
+def offsets(
+    shape: tuple[int, ...], indices: tuple[Index, ...], axes: Mapping[str, Array], wanted: Array, where: str
+) -> tuple[Array, Array]:
+    """(row-major offsets of ``[indices]``, where all of them are within `shape`).
+
+    Raises ProgramError for a wanted element outside `shape`.
+    """
+    total: Array = np.int64(0)
+    inside: Array = True
+    for position, (index, extent) in enumerate(zip(indices, shape, strict=True)):
+        value = np.asarray(index.evaluate(axes), dtype=np.int64)
+        if value.min(initial=0) < 0 or value.max(initial=0) >= extent:
+            own = (value >= 0) & (value < extent)
+            if np.any(np.logical_and(wanted, np.logical_not(own))):
+                raise ProgramError(f"{where}: index {position} ({index}) leaves 0 <= index < {extent}")
+            inside = both(inside, own)
+        total = total + value * prod(shape[position + 1 :])
+    return total, inside

@@ -1,0 +1,141 @@
+"""Interpreter: accumulators, from the identity through the body's values to the finished reduction.
+
+An accumulator is an array with one dimension for each loop that is not of the grid: its size is the
+loop's extent where the loop has accumulators of its own, else 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rollergen.expr.combiners import named_combiner
+from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.values import Combiner
+from rollergen.program.interpret_points import Array, Box, first_inner, grid_loops
+from rollergen.program.interpret_values import BINARY, Scope, evaluate
+from rollergen.program.rprogram import LANE, PARALLEL, UNROLL, Stage
+
+Parts = tuple[Any, ...]
+"""One array for each component of a reduction."""
+
+_NAMED = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+
+
+def reduced_axes(stage: Stage) -> frozenset[str]:
+    return frozenset(axis.name for axis in stage.definition.of_role("reduce", "row"))
+
+
+def own_accumulators(stage: Stage) -> frozenset[int]:
+    """Positions of loops whose every iteration has an accumulator of its own (see `Accumulator`)."""
+    reduced = reduced_axes(stage)
+    return frozenset(
+        p
+        for p, loop in enumerate(stage.loops)
+        if loop.axis not in reduced or loop.kind in (LANE, *PARALLEL) or p in separate_positions(stage)
+    )
+
+
+def separate_positions(stage: Stage) -> frozenset[int]:
+    return frozenset(p for p in stage.accumulator.separate if stage.loops[p].kind == UNROLL)
+
+
+def accumulator_shape(stage: Stage, box: Box) -> tuple[int, ...]:
+    """Sizes of the accumulators of a visit to `box`."""
+    own = own_accumulators(stage)
+    return tuple(box.size(p) if p in own else 1 for p in range(grid_loops(stage), len(stage.loops)))
+
+
+def identities(combiner: Combiner, shape: tuple[int, ...]) -> Parts:
+    """Fresh accumulators."""
+    return tuple(np.full(shape, const.value, numpy_dtype(const.dtype)) for const in combiner.identity)
+
+
+def masked(combiner: Combiner, bodies: Parts, executed: Array) -> Parts:
+    """Points that are not executed contribute the identity."""
+    if executed is True:
+        return bodies
+    return tuple(
+        np.where(executed, body, numpy_dtype(const.dtype).type(const.value))
+        for body, const in zip(bodies, combiner.identity, strict=True)
+    )
+
+
+def accumulate(combiner: Combiner, accumulators: Parts, bodies: Parts, leaf_shape: tuple[int, ...]) -> None:
+    """Adds the bodies at all points of a leaf to its accumulators, in place."""
+    chained = tuple(
+        d for d, (kept, size) in enumerate(zip(accumulators[0].shape, leaf_shape, strict=True)) if kept == 1 < size
+    )
+    whole = tuple(_spread(body, accumulators[0].shape, leaf_shape, chained) for body in bodies)
+    joined = combine(combiner, accumulators, fold(combiner, whole, chained))
+    for array, new in zip(accumulators, joined, strict=True):
+        array[...] = new
+
+
+def _spread(body: Array, kept: tuple[int, ...], leaf: tuple[int, ...], chained: tuple[int, ...]) -> Array:
+    """`body` with its full size along the dimensions that are folded."""
+    body = np.asarray(body).reshape((1,) * (len(leaf) - np.ndim(body)) + np.shape(body))
+    return np.broadcast_to(body, [size if d in chained else body.shape[d] for d, size in enumerate(leaf)])
+
+
+def fold(combiner: Combiner, parts: Parts, dimensions: tuple[int, ...]) -> Parts:
+    """`parts` combined along `dimensions`, which keep size 1."""
+    if not dimensions:
+        return parts
+    name = _NAMED.get(combiner.name)
+    if name is not None and combiner == named_combiner(combiner.name, parts[0].dtype.name):
+        return (BINARY[name].reduce(parts[0], axis=dimensions, keepdims=True, dtype=parts[0].dtype),)  # type: ignore[attr-defined]
+    for dimension in dimensions:
+        parts = halved(combiner, parts, dimension)
+    return parts
+
+
+def combine(combiner: Combiner, lhs: Parts, rhs: Parts) -> Parts:
+    """The combiner applied to two tuples of arrays."""
+    names = {f"lhs{c}": part for c, part in enumerate(lhs)} | {f"rhs{c}": part for c, part in enumerate(rhs)}
+    scope = Scope(names=names)
+    return tuple(evaluate(value, scope) for value in combiner.combine)
+
+
+def finished(stage: Stage, combiner: Combiner, accumulators: Parts) -> Parts:
+    """Accumulators of lanes, separate positions and threads combined: what every thread then has."""
+    grid = grid_loops(stage)
+    for position in combined_in_order(stage):
+        accumulators = in_order(combiner, accumulators, position - grid)
+    for position in combined_across_threads(stage):
+        accumulators = halved(combiner, accumulators, position - grid)
+    return accumulators
+
+
+def combined_in_order(stage: Stage) -> tuple[int, ...]:
+    """Positions of separate loops, then the lane loop, where these reduce."""
+    reduced, start = reduced_axes(stage), first_inner(stage)
+    lanes = tuple(p for p, loop in stage.of_kind(LANE) if loop.axis in reduced)
+    return (*sorted(p for p in separate_positions(stage) if p >= start), *lanes)
+
+
+def combined_across_threads(stage: Stage) -> tuple[int, ...]:
+    if stage.accumulator.combine == "none":
+        return ()
+    reduced = reduced_axes(stage)
+    return tuple(p for p, loop in stage.of_kind(*PARALLEL) if loop.axis in reduced)
+
+
+def in_order(combiner: Combiner, parts: Parts, dimension: int) -> Parts:
+    """One after the other, in rising order."""
+    take = lambda at: tuple(np.take(part, [at], axis=dimension) for part in parts)
+    total = take(0)
+    for position in range(1, parts[0].shape[dimension]):
+        total = combine(combiner, total, take(position))
+    return total
+
+
+def halved(combiner: Combiner, parts: Parts, dimension: int) -> Parts:
+    """The upper half combined into the lower one until one is left (shuffle and tree)."""
+    parts = tuple(np.moveaxis(part, dimension, 0) for part in np.broadcast_arrays(*parts))
+    while (count := parts[0].shape[0]) > 1:
+        half = -(-count // 2)
+        joined = combine(combiner, tuple(p[: count - half] for p in parts), tuple(p[half:] for p in parts))
+        parts = tuple(np.concatenate([j, p[count - half : half]]) for j, p in zip(joined, parts, strict=True))
+    return tuple(np.moveaxis(part, 0, dimension) for part in parts)

@@ -1,0 +1,62 @@
+"""Interpreter: the state of a stage that is being executed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rollergen.program.interpret_copies import Tile
+from rollergen.program.interpret_memory import Memory
+from rollergen.program.interpret_plan import StagePlan
+from rollergen.program.interpret_points import Array, Box, grid_loops
+from rollergen.program.rprogram import Stage
+from rollergen.program.traffic import TrafficCounter
+
+
+@dataclass
+class StageRun:
+    """One stage being executed: the tiles that copies have filled, and which elements it has stored."""
+
+    plan: StagePlan
+    memory: Memory
+    counter: TrafficCounter
+    tiles: dict[int, Tile] = field(default_factory=dict)
+    stored: Any = None
+
+    def __post_init__(self) -> None:
+        self.stored = np.zeros(self.stage.definition.output.elements, dtype=bool)
+
+    @property
+    def stage(self) -> Stage:
+        return self.plan.stage
+
+    @property
+    def name(self) -> str:
+        return f"stage {self.stage.name}"
+
+
+@dataclass
+class Visit:
+    """One visit of the accumulators: the box it covers, finished reductions, values kept for later."""
+
+    box: Box
+    partials: dict[tuple[str, int], Array] = field(default_factory=dict)
+    kept: dict[str, Array] = field(default_factory=dict)
+
+
+def cut(array: Array, stage: Stage, box: Box, leaf: Box) -> Array:
+    """The part of `array` (one dimension for each loop that is not of the grid, over `box`) that belongs to
+    `leaf`, as a view; dimensions of size 1 stay."""
+    grid = grid_loops(stage)
+    part = tuple(
+        slice(leaf.start(p) - box.start(p), leaf.ranges[p][1] - box.start(p)) if size > 1 else slice(None)
+        for p, size in enumerate(np.shape(array), start=grid)
+    )
+    return array[part]
+
+
+def shape_of(stage: Stage, box: Box) -> tuple[int, ...]:
+    """Sizes of the dimensions of arrays over `box`."""
+    return tuple(box.size(p) for p in range(grid_loops(stage), len(stage.loops)))

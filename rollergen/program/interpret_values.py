@@ -1,0 +1,94 @@
+"""Interpreter: values over whole arrays of points, each node in its own dtype."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from rollergen.errors import ProgramError
+from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.index import Index
+from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
+from rollergen.program.interpret_points import Array, both
+
+_error_function = np.frompyfunc(math.erf, 1, 1)
+
+UNARY: dict[str, Callable[[Array], Array]] = {
+    "neg": np.negative, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh, "abs": np.abs,
+    "floor": np.floor, "not": np.logical_not,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "erf": lambda x: np.asarray(_error_function(x.astype(np.float64))).astype(np.float64),
+}  # fmt: skip
+BINARY: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "max": np.maximum,
+    "min": np.minimum, "pow": np.power, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "and": np.logical_and, "or": np.logical_or,
+}  # fmt: skip
+
+
+def _no_load(load: Load, wanted: Array) -> Array:
+    raise ProgramError(f"a load of {load.buffer.name} where none may stand: in a combiner")
+
+
+def _no_index(index: Index) -> Array:
+    raise ProgramError(f"the index {index} where none may stand: in a combiner")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What the leaves of a value mean: ``names`` are its variables, ``partials`` finished reductions
+    by (name, component).  Only points where ``wanted`` holds may raise errors."""
+
+    names: Mapping[str, Array] = field(default_factory=dict)
+    partials: Mapping[tuple[str, int], Array] = field(default_factory=dict)
+    load: Callable[[Load, Array], Array] = _no_load
+    index: Callable[[Index], Array] = _no_index
+    wanted: Array = True
+    known: dict[int, Array] = field(default_factory=dict)
+
+    def narrowed(self, condition: Array) -> Scope:
+        """The scope of one side of a select."""
+        return replace(self, wanted=both(self.wanted, condition), known={})
+
+
+def evaluate(value: Value, scope: Scope) -> Array:
+    """`value` as an array of its dtype; nodes that occur twice (as objects) are evaluated once."""
+    found = scope.known.get(id(value))
+    if found is None:
+        found = scope.known[id(value)] = as_dtype(_node(value, scope), value.dtype)
+    return found
+
+
+def as_dtype(x: Any, dtype: str) -> Array:
+    """`x` as `dtype`: floats to integers lose their fraction, integers wrap around."""
+    array = np.asarray(x)
+    return array != 0 if dtype == "bool" and array.dtype != bool else array.astype(numpy_dtype(dtype), copy=False)
+
+
+def _node(value: Value, scope: Scope) -> Array:
+    match value:
+        case Const():
+            return value.value
+        case Load():
+            return scope.load(value, scope.wanted)
+        case Var():
+            return scope.names[value.name]
+        case Partial():
+            return scope.partials[value.name, value.component]
+        case IndexValue():
+            return scope.index(value.index)
+        case Cast():
+            return evaluate(value.x, scope)
+        case Unary():
+            return UNARY[value.op](evaluate(value.x, scope))
+        case Binary():
+            return BINARY[value.op](evaluate(value.a, scope), evaluate(value.b, scope))
+        case Select():
+            condition = evaluate(value.cond, scope)
+            chosen = evaluate(value.a, scope.narrowed(condition))
+            return np.where(condition, chosen, evaluate(value.b, scope.narrowed(np.logical_not(condition))))
+    raise ProgramError(f"{type(value).__name__} in a stage; expected the nodes of rollergen.expr.values")

@@ -1,0 +1,301 @@
+"""Reader 2: an rProgram executed in NumPy, layer by layer, with the traffic counted from addresses.
+
+Exact where the arithmetic is (small integers), and independent: it shares neither closed forms nor
+costs nor loops with the other readers, only the program's definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rollergen.errors import ArgumentError, ProgramError
+from rollergen.expr.definition import Reduction
+from rollergen.expr.dtypes import numpy_dtype
+from rollergen.hal.spec import Device
+from rollergen.program import interpret_points as nest
+from rollergen.program import interpret_reduce as reduce
+from rollergen.program.blocks import edge_blocks, grid_positions
+from rollergen.program.check import check
+from rollergen.program.interpret_loads import executed_everywhere, fill, read_load
+from rollergen.program.interpret_memory import Memory, offsets, poison
+from rollergen.program.interpret_plan import Traversal, plan_stage, visit_box
+from rollergen.program.interpret_points import Array, Box, Points, both
+from rollergen.program.interpret_run import StageRun, Visit, cut, shape_of
+from rollergen.program.interpret_values import Scope, evaluate
+from rollergen.program.layers import block_capacity, managed_bytes
+from rollergen.program.rprogram import Resident, RProgram, Stage
+from rollergen.program.traffic import STORE, Traffic, TrafficCounter
+
+Blocks = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Interpretation:
+    """What a program did.
+
+    ``outputs`` and ``temporaries`` map names to arrays; elements that nothing wrote are NaN (integers:
+    the least of the dtype) and False in ``written``.  ``traffic``: one record for each load and the
+    store of each stage, in launch order.
+    """
+
+    outputs: dict[str, Any]
+    written: dict[str, Any]
+    traffic: tuple[Traffic, ...]
+    temporaries: dict[str, Any]
+
+
+def interpret(
+    program: RProgram,
+    arrays: Mapping[str, Any],
+    device: Device,
+    blocks: Blocks | None = None,
+    *,
+    layer: str | None = None,
+) -> Interpretation:
+    """Executes `program` on `arrays` (by name; shapes and dtypes as declared).
+
+    `blocks` maps stage names to the block numbers to run (see `edge_blocks`); other stages run in full.
+    Traffic is counted in transactions of the device's backing store, or of `layer`.
+
+    Raises ProgramError for a program that breaks an invariant, exceeds a managed layer, or reads what
+    was never written; ArgumentError for wrong arrays or block numbers.
+    """
+    check(program, device)
+    return execute(program, arrays, device, blocks, layer=layer)
+
+
+def execute(
+    program: RProgram,
+    arrays: Mapping[str, Any],
+    device: Device,
+    blocks: Blocks | None = None,
+    *,
+    layer: str | None = None,
+) -> Interpretation:
+    """`interpret` without checking the program first."""
+    chosen = _chosen_blocks(program, blocks or {})
+    memory = Memory(program, arrays)
+    transaction_bytes = (device.layer(layer) if layer else device.backing).transaction_bytes
+    traffic: list[Traffic] = []
+    with np.errstate(all="ignore"):
+        for stage in program.stages:
+            _require_capacity(stage, device)
+            counter = TrafficCounter(stage.name, stage.definition, transaction_bytes)
+            run = StageRun(plan_stage(stage, device), memory, counter)
+            for number in chosen[stage.name]:
+                run_block(run, number)
+            traffic.extend(counter.records())
+    return Interpretation(
+        outputs={buffer.name: memory.array(buffer) for buffer in program.outputs},
+        written={buffer.name: memory.mask(buffer) for buffer in (*program.temporaries, *program.outputs)},
+        traffic=tuple(traffic),
+        temporaries={buffer.name: memory.array(buffer) for buffer in program.temporaries},
+    )
+
+
+def _chosen_blocks(program: RProgram, blocks: Blocks) -> dict[str, Sequence[int]]:
+    names = [stage.name for stage in program.stages]
+    for name, numbers in blocks.items():
+        if name not in names:
+            raise ArgumentError(f"blocks names a stage {name!r}; the program has {names}")
+        count = program.stages[names.index(name)].blocks
+        wrong = [n for n in numbers if not 0 <= n < count]
+        if wrong or len(set(numbers)) != len(numbers):
+            raise ArgumentError(f"blocks[{name!r}] is {list(numbers)}; expected distinct numbers from 0 to {count - 1}")
+    return {stage.name: blocks.get(stage.name, range(stage.blocks)) for stage in program.stages}
+
+
+def _require_capacity(stage: Stage, device: Device) -> None:
+    for layer, used in managed_bytes(stage, device).items():
+        if used > block_capacity(layer, device):
+            raise ProgramError(
+                f"stage {stage.name}: one block takes {used} bytes of {layer}; "
+                f"expected at most {block_capacity(layer, device)} on {device.name}"
+            )
+
+
+# Loops -----------------------------------------------------------------------------------------
+
+
+def run_block(run: StageRun, number: int) -> None:
+    """Everything that one block does, and its share of the traffic."""
+    stage, start = run.stage, run.plan.start
+    run.tiles.clear()
+    box = nest.block_box(stage, grid_positions(stage, number))
+    outer = tuple(n for n, copy in enumerate(stage.copies) if copy.at_loop <= start)
+    for visit in walk(run, box, nest.first_inner(stage), start, _ordered(run, outer)):
+        run_visit(run, Visit(visit))
+    direct = tuple(load for load, chain in enumerate(run.plan.chains) if not chain)
+    run.counter.close_block((*direct, STORE))
+
+
+def _ordered(run: StageRun, numbers: Sequence[int]) -> tuple[int, ...]:
+    """The copies so that each comes after the one it reads from."""
+    return tuple(n for chain in run.plan.chains for n in chain if n in numbers)
+
+
+def walk(run: StageRun, box: Box, depth: int, stop: int, due: tuple[int, ...]) -> Iterator[Box]:
+    """The boxes at depth `stop`, in the order of the nest; copies of `due` are filled at their depth."""
+    for number in due:
+        if run.stage.copies[number].at_loop == depth:
+            fill(run, number, box)
+    if depth == stop:
+        yield box
+        return
+    start, end = box.ranges[depth]
+    for value in range(start, min(end, nest.trip_count(run.stage, box, depth))):
+        yield from walk(run, box.fix(depth, value), depth + 1, stop, due)
+
+
+def run_visit(run: StageRun, visit: Visit) -> None:
+    """Accumulators made, reductions one after the other, results stored."""
+    stage = run.stage
+    first, last = is_first(stage, visit.box, run.plan.start), is_last(stage, visit.box, run.plan.start)
+    *reductions, result = run.plan.traversals
+    for traversal, reduction in zip(reductions, stage.definition.reductions, strict=True):
+        run_reduction(run, visit, traversal, reduction, first)
+    if last:
+        store_results(run, visit, result)
+    else:
+        store_partial(run, visit)
+
+
+def traverse(run: StageRun, visit: Visit, traversal: Traversal) -> Iterator[Box]:
+    """The leaves of a traversal: boxes whose points are computed at once, with their copies filled."""
+    start, stop = run.plan.start, traversal.depth
+    depths = {n: run.stage.copies[n].at_loop for n in traversal.copies}
+    box = visit_box(visit.box, traversal)
+    for leaf in walk(run, box, start, stop, tuple(n for n in traversal.copies if start < depths[n] <= stop)):
+        for number in traversal.copies:
+            if depths[number] > stop:
+                fill(run, number, leaf)
+        yield leaf
+
+
+def is_first(stage: Stage, box: Box, depth: int) -> bool:
+    """Whether no reduce loop outside `depth` has run before."""
+    return all(box.start(p) == 0 for p in carried_loops(stage, depth))
+
+
+def is_last(stage: Stage, box: Box, depth: int) -> bool:
+    """Whether every reduce loop outside `depth` is at its last iteration."""
+    return all(box.start(p) == nest.trip_count(stage, box, p) - 1 for p in carried_loops(stage, depth))
+
+
+def carried_loops(stage: Stage, depth: int) -> tuple[int, ...]:
+    reduced = reduce.reduced_axes(stage)
+    inner = nest.first_inner(stage)
+    return tuple(p for p, loop in enumerate(stage.loops[:depth]) if p >= inner and loop.axis in reduced)
+
+
+# Computation -----------------------------------------------------------------------------------
+
+
+def run_reduction(run: StageRun, visit: Visit, traversal: Traversal, reduction: Reduction, first: bool) -> None:
+    """One reduction over all its points, finished into the visit's partials."""
+    stage, box, combiner = run.stage, visit.box, reduction.combiner
+    accumulators = reduce.identities(combiner, reduce.accumulator_shape(stage, box))
+    if not first:
+        carry_in(run, visit, accumulators)
+    for leaf in traverse(run, visit, traversal):
+        points = Points.of_box(stage, leaf)
+        scope = leaf_scope(run, visit, traversal, leaf, points)
+        bodies = tuple(evaluate(value, scope) for value in traversal.values)
+        bodies = reduce.masked(combiner, bodies, executed_everywhere(points, reduction.axes))
+        own = tuple(cut(array, stage, box, leaf) for array in accumulators)
+        reduce.accumulate(combiner, own, bodies, shape_of(stage, leaf))
+    for component, part in enumerate(reduce.finished(stage, combiner, accumulators)):
+        visit.partials[reduction.name, component] = part
+
+
+def leaf_scope(run: StageRun, visit: Visit, traversal: Traversal, leaf: Box, points: Points) -> Scope:
+    """What the leaves of the traversal's values mean at `points`; computes the residents due here."""
+    stage = run.stage
+    names = {name: cut(array, stage, visit.box, leaf) for name, array in visit.kept.items()}
+    scope = Scope(
+        names=names,
+        partials={key: cut(array, stage, visit.box, leaf) for key, array in visit.partials.items()},
+        load=lambda load, wanted: read_load(run, load, points, wanted),
+        index=lambda index: index.evaluate(points.axes()),
+        wanted=executed_everywhere(points, [axis.name for axis in stage.definition.axes]),
+    )
+    for resident in traversal.kept:
+        names[resident.name] = keep(run, visit, resident, leaf, evaluate(resident.value, scope))
+    return scope
+
+
+def keep(run: StageRun, visit: Visit, resident: Resident, leaf: Box, values: Array) -> Array:
+    """A resident's values at the points of `leaf`, put where later traversals find them."""
+    if resident.name not in visit.kept:
+        shape = shape_of(run.stage, visit.box)
+        dtype = resident.value.dtype
+        visit.kept[resident.name] = np.full(shape, poison(dtype), numpy_dtype(dtype))
+    part = cut(visit.kept[resident.name], run.stage, visit.box, leaf)
+    part[...] = values
+    return part
+
+
+# Results ---------------------------------------------------------------------------------------
+
+
+def store_points(run: StageRun, points: Points) -> tuple[Array, Array]:
+    """(element offsets, where something is stored) of the output."""
+    definition = run.stage.definition
+    chosen = executed_everywhere(points, [axis.name for axis in definition.of_role("spatial", "row")])
+    for bound in definition.where:
+        chosen = both(chosen, bound.evaluate(points.axes()))
+    where = f"{run.name}: store to {definition.output.name}"
+    at, _ = offsets(definition.output.shape, definition.target, points.axes(), chosen, where)
+    return at, chosen
+
+
+def carry_in(run: StageRun, visit: Visit, accumulators: reduce.Parts) -> None:
+    """Accumulators that continue from the partial results in the output."""
+    stage = run.stage
+    points = Points.of_box(stage, visit_box(visit.box, run.plan.traversals[-1]))
+    at, chosen = store_points(run, points)
+    where = f"{run.name}: partial results in {stage.definition.output.name}"
+    values = run.memory.read(stage.definition.output, at, chosen, where)
+    reduced = reduce.reduced_axes(stage)
+    inner = stage.loops[nest.grid_loops(stage) :]
+    part = accumulators[0][tuple(slice(0, 1) if loop.axis in reduced else slice(None) for loop in inner)]
+    part[...] = np.where(chosen, values, part)
+
+
+def store_partial(run: StageRun, visit: Visit) -> None:
+    """Unfinished partial results wait in the output."""
+    points = Points.of_box(run.stage, visit_box(visit.box, run.plan.traversals[-1]))
+    reduction = run.stage.definition.reductions[0]
+    at, chosen = store_points(run, points)
+    put(run, at, chosen, visit.partials[reduction.name, 0])
+
+
+def store_results(run: StageRun, visit: Visit, traversal: Traversal) -> None:
+    """``result`` at every point, each element once."""
+    for leaf in traverse(run, visit, traversal):
+        points = Points.of_box(run.stage, leaf)
+        values = evaluate(traversal.values[0], leaf_scope(run, visit, traversal, leaf, points))
+        flat = put(run, *store_points(run, points), values)
+        if np.any(run.stored[flat]):
+            raise ProgramError(f"{run.name} stores an element of {run.stage.definition.output.name} twice")
+        run.stored[flat] = True
+
+
+def put(run: StageRun, at: Array, chosen: Array, values: Array) -> Array:
+    """Writes and counts; returns the flat offsets written."""
+    shape = np.broadcast_shapes(np.shape(at), np.shape(chosen), np.shape(values))
+    at, values = np.broadcast_to(at, shape), np.broadcast_to(values, shape)
+    if chosen is not True:
+        kept = np.broadcast_to(chosen, shape)
+        at, values = at[kept], values[kept]
+    flat = np.asarray(at).reshape(-1)
+    run.memory.write(run.stage.definition.output, flat, np.asarray(values).reshape(-1))
+    run.counter.touch(STORE, flat, True)
+    return flat
+
+
+__all__ = ["Interpretation", "edge_blocks", "execute", "interpret"]
