@@ -178,26 +178,6 @@ def _limiters(
     return [(n, c, how) for n, c, how in found if np.ndim(c) or c > 0], traffic
 
 
-def roofline_seconds(stage: Stage, device: Device) -> float:
-    """What no program of this stage can beat: the definition's multiply-adds at the nominal rate of the stage's
-    instruction, and each tensor once at the backing store's nominal bandwidth (cold caches only)."""
-    facts = facts_of(stage.definition, stage.residents)
-    instruction = device.instruction(stage.compute.instruction)
-    wide = max(instruction.m * instruction.n * instruction.k, instruction.lanes)
-    per_second = device.units * wide * instruction.per_clock * device.clock_mhz * 1e6
-    return multiply_adds_of(stage) / per_second if facts else 0.0
-
-
-def multiply_adds_of(stage: Stage) -> int:
-    """Multiply-add slots that the definition needs at least: those of its reductions, one for each point."""
-    facts = facts_of(stage.definition, stage.residents)
-    size = 1
-    for extent in facts.extents.values():
-        size *= extent
-    return size * len(facts.definition.reductions)
-
-
 __all__ = [
     "ADDS", "FLOOR", "OVERLAPS", "Limiter", "Prediction", "StagePrediction", "predict", "predict_stage",
-    "roofline_seconds",
 ]  # fmt: skip

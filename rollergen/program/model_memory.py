@@ -18,7 +18,7 @@ from rollergen.hal.spec import MemoryLayer, Tlb
 from rollergen.program.model_costs import Costs
 from rollergen.program.model_facts import Operand, count_of, range_of
 from rollergen.program.model_nest import Nest, Waves
-from rollergen.program.model_numeric import Number, choose, clip, gcd, least, most
+from rollergen.program.model_numeric import Number, ceil_div, choose, clip, gcd, least, most
 from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL
 
 
@@ -259,6 +259,6 @@ def _levels(nest: Nest, waves: Waves) -> list[Level]:
         levels.insert(at, Level(depth, None, 1, 1))
     for p in reversed(nest.positions(GRID)):
         rounds = waves.rounds[p]
-        levels.append(Level(-1, nest.loops[p].axis, rounds, rounds))
+        levels.append(Level(-1, nest.loops[p].axis, rounds, ceil_div(nest.loops[p].extent, waves.together[p])))
     return levels
 

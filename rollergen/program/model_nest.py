@@ -118,7 +118,7 @@ def _trips(stage: Stage, facts: Facts, by_stride: dict[str, tuple[int, ...]]) ->
 @dataclass(frozen=True, slots=True, eq=False)
 class Waves:
     """How the blocks of a stage run: ``resident`` blocks on a unit at once; ``per_unit``: blocks that the busiest
-    unit runs; ``together[p]`` / ``rounds[p]``: of grid loop p, blocks that run at once and how many such sets."""
+    unit runs; ``together[p]``, ``rounds[p]``: of grid loop p, blocks that run at once, and how often on average."""
 
     resident: Number
     per_unit: Number
@@ -166,6 +166,6 @@ def waves_of(nest: Nest, device: Device, resident: Number) -> Waves:
         else:
             together[p] = least(extent, left)
         left = ceil_div(left, together[p])
-    rounds = {p: ceil_div(nest.loops[p].extent, together[p]) for p in together}
+    rounds = {p: nest.loops[p].extent / together[p] for p in together}
     resident_now = least(resident, per_unit)
     return Waves(resident_now, per_unit, together, rounds, ceil_div(nest.blocks, device.units * resident_now))

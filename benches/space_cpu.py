@@ -1,0 +1,87 @@
+"""The measured CPU space: packing stages, then items of MP x NP register tiles of MR rows x NV vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rollergen.expr.combiners import named_combiner
+from rollergen.expr.definition import Axis, Definition, Reduction
+from rollergen.expr.index import Index
+from rollergen.expr.packing import pack_operand
+from rollergen.expr.values import Binary, Buffer, Load, Partial
+from rollergen.program.rprogram import Accumulator, Compute, Loop, RProgram, Stage
+
+ix = Index.axis
+
+
+def matmul(m: int, n: int, k: int) -> Definition:
+    a, b = Buffer("A", (m, k)), Buffer("B", (k, n))
+    body = Binary("mul", Load(a, (ix("i"), ix("k"))), Load(b, (ix("k"), ix("j"))), "float32")
+    return Definition(
+        Buffer("C", (m, n), kind="output"),
+        (Axis("i", m), Axis("j", n), Axis("k", k, "reduce")),
+        (ix("i"), ix("j")),
+        Partial("r", "float32"),
+        (Reduction("r", named_combiner("sum", "float32"), ("k",), (body,)),),
+    )
+
+
+def cpu_program(row: Mapping[str, str]) -> RProgram:
+    """The rProgram of one row; columns as in the space's description (benches/data/README.md)."""
+    m, n, k = (int(row[c]) for c in "MNK")
+    mr, nv, lanes = (int(row[c]) for c in ("MR", "NV", "VW"))
+    definition, stages = matmul(m, n, k), []
+    loads = dict(zip("AB", definition.loads(), strict=True))
+    if row["pb"] == "1":
+        copy, definition = pack_operand(definition, loads["B"], "j", nv * lanes)
+        stages.append(_pack_columns(copy, nv, lanes))
+    if row["pa"] == "1":
+        copy, definition = pack_operand(definition, loads["A"], "i", mr)
+        stages.append(_pack_rows(copy, mr))
+    temporaries = tuple(stage.definition.output for stage in stages)
+    stages.append(_multiplication(row, definition))
+    inputs = {load.buffer.name: load.buffer for stage in stages for load in stage.definition.loads()}
+    given = tuple(buffer for buffer in inputs.values() if buffer.kind == "input")
+    return RProgram("cpu", given, (definition.output,), tuple(stages), temporaries)
+
+
+def _multiplication(row: Mapping[str, str], definition: Definition) -> Stage:
+    m, n, k = (int(row[c]) for c in "MNK")
+    mr, nv, lanes, mp, np_, unroll = (int(row[c]) for c in ("MR", "NV", "VW", "MP", "NP", "KU"))
+    kc, nr = min(int(row["KC"]), k), nv * lanes
+    panels = [Loop("j", np_, nr, "serial"), Loop("i", mp, mr, "serial")]
+    loops = (
+        Loop("j", -(-n // (np_ * nr)), np_ * nr, "grid"),
+        Loop("i", -(-m // (mp * mr)), mp * mr, "grid"),
+        Loop("k", -(-k // kc), kc, "serial"),
+        *(panels if row["order"] == "ji" else reversed(panels)),
+        Loop("k", -(-kc // unroll), unroll, "serial"),
+        *([Loop("k", unroll, 1, "unroll")] if unroll > 1 else []),
+        Loop("i", mr, 1, "unroll"),
+        Loop("j", nv, lanes, "unroll"),
+        Loop("j", lanes, 1, "lane"),
+    )
+    guards = tuple((a, "peel") for a, extent, tile in (("i", m, mr), ("j", n, nr)) if extent % tile)
+    accumulator = Accumulator(5, "float32", carry=kc < k)
+    return Stage("matmul", definition, loops, Compute("vfma", lanes), accumulator, guards=guards)
+
+
+def _pack_columns(copy: Definition, nv: int, lanes: int) -> Stage:
+    panel, k, column = copy.axes
+    loops = (
+        Loop(panel.name, panel.extent, 1, "grid"),
+        Loop(k.name, k.extent, 1, "serial"),
+        Loop(column.name, nv, lanes, "unroll"),
+        Loop(column.name, lanes, 1, "lane"),
+    )
+    return Stage("pack_B", copy, loops, Compute("vfma", lanes), Accumulator(2, "float32"))
+
+
+def _pack_rows(copy: Definition, mr: int) -> Stage:
+    panel, k, row = copy.axes
+    loops = (
+        Loop(panel.name, panel.extent, 1, "grid"),
+        Loop(k.name, k.extent, 1, "serial"),
+        Loop(row.name, mr, 1, "unroll"),
+    )
+    return Stage("pack_A", copy, loops, Compute("vfma", 1), Accumulator(2, "float32"))

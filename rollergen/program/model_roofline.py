@@ -1,0 +1,55 @@
+"""The roofline: what no program of a stage can beat, from the nominal figures of the spec."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from rollergen.hal.spec import Device
+from rollergen.program.model_costs import costs_of
+from rollergen.program.rprogram import UNROLL, Accumulator, BlockOrder, Loop, Stage
+from rollergen.tile.exact_traffic import traffic
+from rollergen.tile.rules import ITEMSIZE
+
+
+def roofline_seconds(stage: Stage, device: Device) -> float:
+    """The larger of: one multiply-add for each reduced point at the nominal rate of the stage's instruction;
+    every byte that the definition touches, once, at the nominal bandwidth of the backing store.
+
+    Data that a cache shared by all units holds when the kernel starts (`warm_cache`) bound nothing.
+    """
+    return max(multiply_add_seconds(stage, device), compulsory_seconds(stage, device))
+
+
+def multiply_add_seconds(stage: Stage, device: Device) -> float:
+    instruction = device.instruction(stage.compute.instruction)
+    at_once = max(instruction.m * instruction.n * instruction.k, instruction.lanes)
+    points = prod(axis.extent for axis in stage.definition.axes) * len(stage.definition.reductions)
+    return points / (device.units * at_once * instruction.per_clock * device.clock_mhz * 1e6)
+
+
+def compulsory_seconds(stage: Stage, device: Device) -> float:
+    """Seconds of moving each touched element once; 0 where it may lie in a cache already."""
+    total = compulsory_bytes(stage)
+    shared = [layer for layer in device.layers if not layer.managed and layer.scope == "device"]
+    if shared and costs_of(device).warm_cache and total <= shared[-1].capacity_bytes:
+        return 0.0
+    store = device.backing
+    nominal = store.bandwidth_nominal_gb_s or store.bandwidth_gb_s
+    per_second = nominal * 1e9 or store.bytes_per_clock * device.clock_mhz * 1e6 * device.units
+    beyond = shared[-1].capacity_bytes if shared and costs_of(device).warm_cache else 0
+    return (total - beyond) / per_second
+
+
+def compulsory_bytes(stage: Stage) -> int:
+    """Bytes of the distinct elements that the definition reads and writes."""
+    loops = tuple(Loop(axis.name, axis.extent, 1, UNROLL) for axis in stage.definition.axes)
+    whole = replace(stage, loops=loops, copies=(), block_order=BlockOrder(), accumulator=Accumulator(0, "float32"))
+    seen: dict[str, int] = {}
+    sizes = {load.buffer.name: ITEMSIZE[load.dtype] for load in stage.definition.loads()}
+    sizes[stage.definition.output.name] = ITEMSIZE[stage.definition.output.dtype]
+    for itemsize in set(sizes.values()):
+        for one in traffic(whole, itemsize):
+            if sizes[one.tensor] == itemsize:
+                seen[one.tensor] = max(seen.get(one.tensor, 0), one.transactions * itemsize)
+    return sum(seen.values())
