@@ -24,13 +24,14 @@ def simplify(definition: Definition) -> Definition:
 
 
 def drop_trivial(definition: Definition) -> Definition:
-    """`definition` without axes of extent 1, but for one where a reduction would have none.
+    """`definition` without axes of extent 1, but for one where it, or a reduction, would have none.
 
     `simplify` has replaced these axes by 0 already.
     """
     axes = [axis for axis in definition.axes if axis.extent > 1]
     if definition.reductions and all(axis.role == "spatial" for axis in axes):
         axes += [axis for axis in definition.axes if axis.role != "spatial"][:1]
+    axes = axes or [*definition.axes, Axis("i", 1)][:1]
     folded = tuple(axis.name for axis in axes if axis.role != "spatial")
     reductions = tuple(replace(reduction, axes=folded) for reduction in definition.reductions)
     return replace(definition, axes=tuple(axes), reductions=reductions)

@@ -286,6 +286,9 @@ def test_narrow_operands_are_widened_and_the_result_narrowed():
     ("make", "expected"),
     [
         (lambda: rg.ops.relu(*tensors(x=(4, 5, 6))), [120]),
+        (lambda: rg.ops.relu(*tensors(x=(1, 1))), [1]),
+        (lambda: rg.compute((), lambda: tensors(x=(3,))[0][2]), [1]),
+        (lambda: rg.ops.matmul(*tensors(a=(1, 1), b=(1, 1))), [1]),
         (lambda: rg.ops.add(*tensors(a=(4, 5, 6), b=(5, 6))), [4, 30]),
         (lambda: rg.ops.add(*tensors(a=(4, 5, 6), b=(5, 1))), [4, 5, 6]),
         (lambda: rg.ops.transpose(*tensors(x=(4, 5, 6)), (2, 0, 1)), [6, 20]),
