@@ -1,177 +1,89 @@
 """Completes the `cpu` spec from the machine it runs on: cores, lanes, caches, probed rates, code dialect.
 
-What the operating system tells is read; what only a run can tell is probed once with short OpenCL
-kernels and kept in the user's cache directory.  Without an OpenCL runtime the probed figures are derived
-from public ones (kind derived), so that source and predictions exist all the same.
+What the operating system tells is read (`host_facts`); what only a run can tell is probed once with short
+OpenCL kernels and kept (`host_probe`).  Without an OpenCL runtime the probed figures are derived from the
+vector width (kind derived), so that source and predictions exist all the same.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import platform
-import tempfile
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import replace
 
-import platformdirs
-
-from rollergen.hal.errors import RuntimeUnavailableError
-from rollergen.hal.pocl_cpu_name import host_flags
+from rollergen.hal.host_facts import (
+    CacheLevel,
+    cache_levels,
+    cores,
+    cpu_model,
+    highest_clock_mhz,
+    memory_bytes,
+    vector_registers,
+    widest_bits,
+)
+from rollergen.hal.host_probe import Probe, probe
 from rollergen.hal.spec import Device, Instruction, MemoryLayer, Target
 
-PROBE_VERSION = 4
+__all__ = ["HOST", "complete", "cpu_model"]
+
+HOST = "cpu"
+"""Name of the one device whose spec stands for the machine that reads it."""
 _COMPLETED = "completed"
+_PAGE_BYTES = 4096
+_NOT_PROBED = "no OpenCL runtime to measure with: from the vector width"
 
-
-@dataclass(frozen=True, slots=True)
-class CacheLevel:
-    """One level of the data caches as the operating system describes it."""
-
-    level: int
-    capacity_bytes: int
-    line_bytes: int
-    ways: int
-    shared: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """Measured on this machine: MHz, GFLOP/s of one core, bytes per clock and GB/s by layer, microseconds."""
-
-    runtime: str
-    clock_mhz: float
-    peak_gflop_s: float
-    lanes: int
-    attribute: str
-    read_bytes_per_clock: dict[str, float]
-    write_bytes_per_clock: dict[str, float]
-    read_gb_s: dict[str, float]
-    launch_us: float
+Origins = dict[str, tuple[str, str]]
 
 
 def complete(device: Device) -> Device:
-    """`device` with everything about this host filled in; a completed spec comes back unchanged."""
-    if dict(device.targets[0].dialect).get(_COMPLETED):
+    """`device` with everything about this host filled in.
+
+    Other devices, and a spec that has been completed (here or elsewhere), come back unchanged.  The first
+    call on a machine takes about 2 seconds; what it measured is kept in the user's cache directory.
+    """
+    if device.name != HOST or _COMPLETED in dict(device.targets[0].dialect):
         return device
     caches = cache_levels()
-    units = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    found = probe(caches, units)
-    return _completed(device, caches, units, found)
+    return completed(device, caches, probe(caches))
 
 
-def cpu_model() -> str:
-    """The processor's own name."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def cache_levels(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> tuple[CacheLevel, ...]:
-    """Data and unified caches of the first core, innermost first; empty where the system says nothing."""
-    found = []
-    for index in sorted(root.glob("index*")):
-        read = lambda name, index=index: (index / name).read_text().strip()
-        try:
-            if read("type") == "Instruction":
-                continue
-            size = read("size")
-            shared = len(read("shared_cpu_list").replace("-", ",").split(",")) > 1
-            line, ways = int(read("coherency_line_size")), int(read("ways_of_associativity"))
-            found.append(CacheLevel(int(read("level")), int(size[:-1]) * 1024, line, ways, shared))
-        except (OSError, ValueError):
-            continue
-    return tuple(sorted(found, key=lambda cache: cache.level))
-
-
-def widest_bits(flags: frozenset[str] | None = None) -> int:
-    """Bits of the widest float vector of the host."""
-    flags = host_flags() if flags is None else flags
-    return 512 if "avx512f" in flags else 256 if "avx2" in flags else 128
-
-
-def probe(caches: tuple[CacheLevel, ...], units: int) -> Probe | None:
-    """The kept figures for this machine and runtime, else measured now and kept; None without a runtime."""
-    path = Path(platformdirs.user_cache_dir("rollergen")) / "host.json"
-    try:
-        from rollergen.hal.opencl_runtime import OpenCLRuntime
-
-        runtime = OpenCLRuntime()
-    except RuntimeUnavailableError:
-        return None
-    key = f"{PROBE_VERSION} | {cpu_model()} | {runtime.description} | {units} units | {widest_bits()} bits"
-    kept = _read_json(path)
-    if key in kept:
-        return Probe(**kept[key])
-    found = _measure(runtime, caches, units)
-    _write_json(path, {**_read_json(path), key: asdict(found)})
-    return found
-
-
-def _measure(runtime, caches: tuple[CacheLevel, ...], units: int) -> Probe:  # type: ignore[no-untyped-def]
-    from rollergen.hal import microbench
-
-    rates = microbench.peak_gflop_s(runtime, microbench.dialects(widest_bits()))
-    best = choose_dialect({d: figure.value for d, figure in rates.items()})
-    sizes = {f"l{cache.level}": cache.capacity_bytes // 2 for cache in caches}
-    outermost = max((cache.capacity_bytes for cache in caches), default=1 << 25)
-    sizes["dram"] = min(4 * outermost, 1 << 28)
-    clock = microbench.clock_mhz(runtime).value
-    bands = microbench.bandwidth_gb_s(runtime, best, sizes, units)
-    per_clock = lambda kind: {layer: bands[layer, kind, 1].value / clock * 1e3 for layer in sizes}
-    return Probe(
-        runtime=runtime.description,
-        clock_mhz=clock,
-        peak_gflop_s=rates[best].value,
-        lanes=best.lanes,
-        attribute=best.attribute,
-        read_bytes_per_clock=per_clock("read"),
-        write_bytes_per_clock=per_clock("write"),
-        read_gb_s={layer: bands[layer, "read", units].value for layer in sizes},
-        launch_us=microbench.launch_us(runtime).value,
-    )
-
-
-def choose_dialect(rates):  # type: ignore[no-untyped-def]
-    """The dialect with the highest rate; within 10 % of it, the one that states its width, then the widest."""
-    top = max(rates.values())
-    near = [d for d, rate in rates.items() if rate >= 0.9 * top]
-    return max(near, key=lambda d: (bool(d.attribute), d.lanes))
-
-
-def _completed(device: Device, caches: tuple[CacheLevel, ...], units: int, found: Probe | None) -> Device:
+def completed(device: Device, caches: tuple[CacheLevel, ...], found: Probe | None) -> Device:
+    """`device` on a host with these caches and figures: the same ones give the same spec."""
     lanes = found.lanes if found else widest_bits() // 32
-    clock = found.clock_mhz if found else device.clock_mhz
-    per_clock = max(1, round(found.peak_gflop_s * 1e3 / (2 * lanes * clock))) if found else 2
-    registers = 32 if "avx512f" in host_flags() else 16
-    layers = [replace(device.layers[0], capacity_bytes=registers * lanes * 4, transaction_bytes=lanes * 4)]
-    layers += [_cache_layer(device, cache, found) for cache in caches]
-    layers += [_backing_layer(device, found)]
-    dialect = {_COMPLETED: cpu_model(), "vector_width": str(lanes)}
-    if found and found.attribute:
-        dialect["kernel_attribute"] = found.attribute
-    kind = ("measured", found.runtime) if found else ("derived", "no OpenCL runtime: public figures of such CPUs")
-    probed = ("clock_mhz", "instructions", "launch_us", "memory_layers.bytes_per_clock", "targets.dialect")
+    registers = vector_registers()
+    clock = found.clock_mhz if found else highest_clock_mhz() or device.clock_mhz
+    per_clock = _multiply_adds_per_clock(found) if found else 2.0
+    registers_layer = replace(device.layers[0], capacity_bytes=registers * lanes * 4, transaction_bytes=lanes * 4)
+    middle = [_cache_layer(device, cache, lanes, found) for cache in caches] or list(device.layers[1:-1])
+    layers = (registers_layer, *middle, _backing_layer(device, found))
     return replace(
         device,
         title=cpu_model(),
-        units=units,
+        units=found.units if found else cores(),
         execution_width=lanes,
-        clock_mhz=round(clock, 1),
-        layers=tuple(layers),
-        instructions=tuple(_host_instruction(i, lanes, per_clock) for i in device.instructions),
+        clock_mhz=clock,
+        layers=layers,
+        instructions=tuple(_instruction(i, lanes, per_clock) for i in device.instructions),
         limits=replace(device.limits, registers_per_thread=registers, registers_per_unit=registers),
-        launch_us=round(found.launch_us, 2) if found else device.launch_us,
-        targets=(Target(device.targets[0].language, device.targets[0].arch, tuple(sorted(dialect.items()))),),
-        provenance=tuple(sorted({**dict(device.provenance), **dict.fromkeys(probed, kind)}.items())),
+        launch_us=found.launch_us if found else device.launch_us,
+        targets=(_target(device.targets[0], lanes, found),),
+        provenance=tuple(sorted({**_kept(device), **dict(_origins(device, layers, found))}.items())),
     )
 
 
-def _host_instruction(instruction: Instruction, lanes: int, per_clock: int) -> Instruction:
+def _multiply_adds_per_clock(found: Probe) -> float:
+    """Vector multiply-adds that start in one clock: as many as the pipes, a whole number."""
+    return float(max(1, round(found.peak_gflop_s * 1e3 / (2 * found.lanes * found.clock_mhz))))
+
+
+def _target(target: Target, lanes: int, found: Probe | None) -> Target:
+    attribute = found.attribute if found else f"__attribute__((min_vector_width({lanes * 32})))"
+    dialect = {_COMPLETED: cpu_model(), "vector_width": str(lanes)}
+    if attribute:
+        dialect["kernel_attribute"] = attribute
+    return replace(target, dialect=tuple(sorted(dialect.items())))
+
+
+def _instruction(instruction: Instruction, lanes: int, per_clock: float) -> Instruction:
     """Vector entries take the host's width (in elements of their dtype); scalar ones stay."""
     if instruction.lanes == 1:
         return replace(instruction, per_clock=per_clock)
@@ -179,57 +91,90 @@ def _host_instruction(instruction: Instruction, lanes: int, per_clock: int) -> I
     return replace(instruction, n=width, lanes=width, per_clock=per_clock)
 
 
-def _cache_layer(device: Device, cache: CacheLevel, found: Probe | None) -> MemoryLayer:
+def _cache_layer(device: Device, cache: CacheLevel, lanes: int, found: Probe | None) -> MemoryLayer:
     """A cache beyond the first is indexed by physical pages: only the sets within a page are known."""
-    name = f"l{cache.level}"
-    base = next((layer for layer in device.layers if layer.name == name), device.layers[-2])
-    page_sets = 4096 // cache.line_bytes
+    base = _base_layer(device, cache.name)
+    reads, writes, chip = base.bytes_per_clock, base.write_bytes_per_clock, base.bandwidth_gb_s
+    if cache.level == 1:
+        reads, writes = 2.0 * lanes * 4, 1.0 * lanes * 4
+    if found:
+        reads, writes = found.read_bytes_per_clock[cache.name], found.write_bytes_per_clock[cache.name]
+        chip = found.read_gb_s[cache.name] if cache.level >= 3 else 0.0
+    if found and cache.level == 1:
+        reads, writes = _whole_vectors(reads, lanes), _whole_vectors(writes, lanes)
     lines = cache.capacity_bytes // cache.line_bytes
-    sets = lines // cache.ways if cache.level == 1 else page_sets
-    reads = found.read_bytes_per_clock.get(name, base.bytes_per_clock) if found else base.bytes_per_clock
-    writes = found.write_bytes_per_clock.get(name, reads) if found else base.write_bytes_per_clock
-    indexed = cache.level <= 2
+    sets = lines // cache.ways if cache.level == 1 else _PAGE_BYTES // cache.line_bytes
+    exact = cache.level <= 2 and sets * (lines // sets) * cache.line_bytes == cache.capacity_bytes
     return replace(
         base,
-        name=name,
+        name=cache.name,
         scope="device" if cache.level >= 3 else "unit",
         capacity_bytes=cache.capacity_bytes,
         transaction_bytes=cache.line_bytes,
-        bytes_per_clock=round(reads, 2),
-        write_bytes_per_clock=round(writes, 2),
-        sets=sets if indexed else 0,
-        ways=lines // sets if indexed else 0,
+        bytes_per_clock=reads,
+        write_bytes_per_clock=writes,
+        bandwidth_gb_s=chip,
+        sets=sets if exact else 0,
+        ways=lines // sets if exact else 0,
     )
 
 
+def _whole_vectors(bytes_per_clock: float, lanes: int) -> float:
+    """A port of the first cache moves a whole vector in a clock; a quarter of one more shows another port, for
+    entering and leaving the measuring loop costs the rest."""
+    return max(1, int(bytes_per_clock / (lanes * 4) + 0.75)) * lanes * 4.0
+
+
+def _base_layer(device: Device, name: str) -> MemoryLayer:
+    return next((layer for layer in device.layers if layer.name == name), device.layers[-2])
+
+
 def _backing_layer(device: Device, found: Probe | None) -> MemoryLayer:
-    base = device.layers[-1]
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else base.capacity_bytes
-    base = replace(base, capacity_bytes=memory)
+    base = replace(device.layers[-1], capacity_bytes=memory_bytes() or device.layers[-1].capacity_bytes)
     if found is None:
         return base
     return replace(
         base,
-        bytes_per_clock=round(found.read_bytes_per_clock["dram"], 2),
-        write_bytes_per_clock=round(found.write_bytes_per_clock["dram"], 2),
-        bandwidth_gb_s=round(found.read_gb_s["dram"], 2),
+        bytes_per_clock=found.read_bytes_per_clock[base.name],
+        write_bytes_per_clock=found.write_bytes_per_clock[base.name],
+        bandwidth_gb_s=found.read_gb_s[base.name],
         bandwidth_nominal_gb_s=0.0,
     )
 
 
-def _read_json(path: Path) -> dict:
-    try:
-        return dict(json.loads(path.read_text()))
-    except (OSError, ValueError):
-        return {}
+def _kept(device: Device) -> Origins:
+    """Origins of what stays as the spec has it; translation buffers that were measured elsewhere are a guess here."""
+    moved = ("units", "execution_width", "clock_mhz", "memory_layers", "instructions", "launch_us", "limits.registers")
+    stay = {path: origin for path, origin in device.provenance if not path.startswith(moved)}
+    return {p: ("assumed", o[1]) if p.startswith("tlbs") and o[0] == "measured" else o for p, o in stay.items()}
 
 
-def _write_json(path: Path, content: dict) -> None:
-    """Written whole or not at all; a cache directory that cannot be written costs a new probe next time."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-            json.dump(content, file, indent=1)
-        os.replace(file.name, path)
-    except OSError:
-        pass
+def _origins(
+    device: Device, layers: tuple[MemoryLayer, ...], found: Probe | None
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    system = ("measured", "what the operating system says about this host")
+    figure = lambda name: ("measured", found.origin(name)) if found else ("derived", _NOT_PROBED)
+    yield "units", system
+    yield "execution_width", figure("peak")
+    yield "clock_mhz", figure("clock")
+    yield "launch_us", figure("launch") if found else dict(device.provenance).get("launch_us", figure("launch"))
+    yield "limits.registers_per_thread", system
+    yield "limits.registers_per_unit", system
+    for number, layer in enumerate(layers):
+        where = f"memory_layers[{number}]"
+        yield f"{where}.capacity_bytes", system
+        yield f"{where}.transaction_bytes", system
+        if number:
+            yield f"{where}.bytes_per_clock", figure(layer.name)
+            yield f"{where}.write_bytes_per_clock", figure(layer.name)
+        if layer.bandwidth_gb_s:
+            yield f"{where}.bandwidth_gb_s", figure(layer.name)
+        if layer.sets:
+            yield f"{where}.sets", system
+            yield f"{where}.ways", system
+    for number, _ in enumerate(device.instructions):
+        for name in ("n", "lanes", "per_clock"):
+            yield f"instructions[{number}].{name}", figure("peak")
+        latency = f"instructions[{number}].latency_clocks"
+        if latency in dict(device.provenance):
+            yield latency, dict(device.provenance)[latency]

@@ -1,22 +1,31 @@
-"""Micro-benchmarks of an OpenCL CPU device: peak by dialect, clock, bandwidth by working set, launch cost.
+"""Micro-benchmarks of an OpenCL CPU device: clock, peak by dialect, bandwidth by working set, launch cost.
 
-Each figure is the best of several samples (noise only ever slows a run down), with the spread beside it.
+What is compared runs in alternation, and each figure is the least time of its rounds: noise only ever
+slows a run down.  The spread says how far the median round was from the best.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import TypeVar
 
 import numpy as np
 
-from rollergen.hal.opencl_runtime import OpenCLRuntime
+from rollergen.hal.opencl_runtime import Module, OpenCLRuntime
+
+Key = TypeVar("Key", bound=Hashable)
+Run = Callable[[], None]
+
+_TURN_SECONDS = 3e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A measured value (unit in the name of the function that made it) and its relative spread."""
+    """A measured value (unit in the name of the function that made it); ``spread``: median over best time, less 1."""
 
     value: float
     spread: float
@@ -31,155 +40,178 @@ class Dialect:
 
 
 def dialects(widest_bits: int) -> tuple[Dialect, ...]:
-    """What may compile well for a host with vectors of `widest_bits`, plainest first."""
-    found = []
-    for bits in (128, 256, 512):
-        if bits <= widest_bits:
-            found += [Dialect(bits // 32, ""), Dialect(bits // 32, f"__attribute__((min_vector_width({bits})))")]
-    return tuple(found)
+    """What may compile well for a host with vectors of `widest_bits`: these and half as wide ones, with and
+    without a word to the compiler about their width."""
+    widths = (widest_bits // 2, widest_bits) if widest_bits > 128 else (widest_bits,)
+    attribute = "__attribute__((min_vector_width({})))"
+    return tuple(Dialect(bits // 32, text) for bits in widths for text in ("", attribute.format(bits)))
 
 
-_VECTOR = "typedef float V{n} __attribute__((ext_vector_type({n}), aligned(4)));\n"
+_PEAK_STEPS = 250_000
+_CHAINS = 10
+"""Independent accumulators: enough for 4 clocks of latency and two pipes, few enough for 16 registers."""
+_CLOCK_STEPS = 500_000
 
 
-def _peak_kernel(name: str, dialect: Dialect, chains: int) -> str:
-    """No call of get_group_id: PoCL then keeps the kernel a function of its own, which is where a missing
-    attribute narrows the vectors."""
-    vector = f"V{dialect.lanes}"
-    start = " ".join(f"{vector} c{i} = ({vector})({i}.5f);" for i in range(chains))
-    step = " ".join(f"c{i} = x * c{i} + y;" for i in range(chains))
-    total = " + ".join(f"c{i}" for i in range(chains))
-    return (
-        f"kernel {dialect.attribute} __attribute__((reqd_work_group_size(1, 1, 1)))\n"
-        f"void {name}(global float *out, global const float *in) {{\n"
-        f"  {vector} x = ({vector})(in[0]), y = ({vector})(in[1]);\n  {start}\n"
-        f"  for (int k = 0; k < {_PEAK_STEPS}; k++) {{ {step} }}\n"
-        f"  *(global {vector} *)out = {total};\n}}\n"
-    )
+def clock_and_peaks(
+    runtime: OpenCLRuntime, candidates: tuple[Dialect, ...], rounds: int = 7
+) -> tuple[Figure, dict[Dialect, Figure]]:
+    """MHz of one core under load, and its GFLOP/s (a multiply-add is two) for each way of writing them.
 
-
-_PEAK_STEPS = 200_000
-_CHAINS = (10, 12)
-_CLOCK_STEPS = 2_000_000
-
-
-def aligned_zeros(count: int, dtype: type) -> np.ndarray:
-    """Zeros that start at a multiple of 64 bytes, so that no vector straddles two cache lines, in pages
-    of their own (fresh zero pages would all be the same physical one, and read from a cache)."""
-    size = np.dtype(dtype).itemsize
-    raw: np.ndarray = np.zeros(count + 64 // size, dtype)
-    start = (-raw.ctypes.data % 64) // size
-    raw.fill(0)
-    return raw[start : start + count]
-
-
-def best_seconds(run: Callable[[], None], samples: int = 5) -> Figure:
-    """Least wall time of `run` and the spread (median over least, minus 1)."""
-    run()
-    times = []
-    for _ in range(samples):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    times.sort()
-    return Figure(times[0], times[len(times) // 2] / times[0] - 1)
-
-
-def peak_gflop_s(runtime: OpenCLRuntime, candidates: tuple[Dialect, ...]) -> dict[Dialect, Figure]:
-    """Multiply-adds of one core, in GFLOP/s (two operations each), for each way of writing them."""
-    text = "".join(_VECTOR.format(n=n) for n in sorted({d.lanes for d in candidates}))
-    names = {d: f"peak{i}" for i, d in enumerate(candidates)}
-    for dialect, name in names.items():
-        text += "".join(_peak_kernel(f"{name}_{chains}", dialect, chains) for chains in _CHAINS)
+    The clock comes from a chain of integer operations of one clock each, each waiting for the one before.
+    """
+    lanes = sorted({d.lanes for d in candidates})
+    text = "".join(_VECTOR.format(n=n) for n in lanes) + _CHAIN_KERNEL
+    text += "".join(_peak_kernel(f"peak{i}", dialect) for i, dialect in enumerate(candidates))
     module = runtime.compile(text)
-    out, values = np.zeros(64, np.float32), np.array([0.5, 1.0], np.float32)
-    found: dict[Dialect, Figure] = {}
-    for dialect, name in names.items():
-        for chains in _CHAINS:
-            run = _runner(runtime, module.kernel(f"{name}_{chains}"), [out, values], 1)
-            figure = best_seconds(run, 4)
-            rate = 2 * dialect.lanes * chains * _PEAK_STEPS / figure.value / 1e9
-            if dialect not in found or rate > found[dialect].value:
-                found[dialect] = Figure(rate, figure.spread)
-    return found
+    out, integers = aligned(64), aligned(16).view(np.int32)
+    integers[:2] = 3, 12345
+    values = aligned(16)
+    values[:2] = 0.5, 1.0
+    runs: dict[Dialect | None, Run] = {None: _runner(runtime, module, "chain", [out, integers], 1)}
+    for i, dialect in enumerate(candidates):
+        runs[dialect] = _runner(runtime, module, f"peak{i}", [out, values], 1)
+    times = best_seconds(runs, rounds)
+    clock = times.pop(None)
+    return _rate(4 * _CLOCK_STEPS / 1e6, clock), {
+        dialect: _rate(2 * dialect.lanes * _CHAINS * _PEAK_STEPS / 1e9, figure)
+        for dialect, figure in times.items()
+        if dialect is not None
+    }
 
 
-def _runner(runtime: OpenCLRuntime, kernel: object, arrays: list[np.ndarray], blocks: int) -> Callable[[], None]:
-    buffers = [runtime.wrap(array) for array in arrays]
+def bandwidths_gb_s(
+    runtime: OpenCLRuntime, dialect: Dialect, sizes_bytes: Mapping[str, int], cores: int, rounds: int = 5
+) -> dict[tuple[str, str, int], Figure]:
+    """GB/s for each (layer, "reading" | "writing", cores at work), one core and all, over working sets of the given
+    sizes; several cores share the size."""
+    module = runtime.compile(_stream_source(dialect))
+    other = aligned(64 * max(cores, 1))
+    data = aligned(max(sizes_bytes.values()) // 4)
+    data[...] = 1.0
+    runs: dict[tuple[str, str, int], Run] = {}
+    amounts: dict[tuple[str, str, int], float] = {}
+    for layer, size in sizes_bytes.items():
+        for count in sorted({1, cores}):
+            floats = max(1, size // 4 // count // _STREAM_FLOATS) * _STREAM_FLOATS
+            passes = max(1, int(_LEAST_BYTES / (floats * 4)))
+            numbers = np.array([floats, passes], np.int32)
+            for kind, arrays in (("reading", [other, data, numbers]), ("writing", [data, other, numbers])):
+                runs[layer, kind, count] = _runner(runtime, module, kind, arrays, count)
+                amounts[layer, kind, count] = floats * 4.0 * count * passes / 1e9
+    return {key: _rate(amounts[key], figure) for key, figure in best_seconds(runs, rounds).items()}
+
+
+def launch_us(runtime: OpenCLRuntime, rounds: int = 10, launches: int = 4) -> Figure:
+    """Microseconds of wall time of one empty launch and the wait for it: the best batch's mean."""
+    module = runtime.compile("kernel void empty(global float *out) {}")
+    run = _runner(runtime, module, "empty", [aligned(16)], 1)
+
+    def batch() -> None:
+        for _ in range(launches):
+            run()
+
+    figure = best_seconds({"empty": batch}, rounds)["empty"]
+    return Figure(figure.value / launches * 1e6, figure.spread)
+
+
+def best_seconds(runs: Mapping[Key, Run], rounds: int) -> dict[Key, Figure]:
+    """Least wall seconds of each run, over rounds in which all take their turn.
+
+    A turn begins with an untimed run, so that the timed ones find the data where that left them, and
+    lasts a few milliseconds: short runs get many tries at a moment without noise.
+    """
+    times: dict[Key, list[float]] = {key: [] for key in runs}
+    for _ in range(rounds):
+        for key, run in runs.items():
+            run()
+            times[key] += _turn(run)
+    return {key: Figure(min(all_), median(all_) / min(all_) - 1) for key, all_ in times.items()}
+
+
+def _turn(run: Run) -> list[float]:
+    marks = [time.perf_counter()]
+    while len(marks) < 2 or marks[-1] - marks[0] < _TURN_SECONDS:
+        run()
+        marks.append(time.perf_counter())
+    return [end - start for start, end in pairwise(marks)]
+
+
+def aligned(floats: int) -> np.ndarray:
+    """Zeros (float32) that start at a cache line, so that no vector straddles two."""
+    raw = np.zeros(floats * 4 + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + floats * 4].view(np.float32)
+
+
+def _rate(amount: float, seconds: Figure) -> Figure:
+    return Figure(amount / seconds.value, seconds.spread)
+
+
+def _runner(runtime: OpenCLRuntime, module: Module, entry: str, arrays: list[np.ndarray], blocks: int) -> Run:
+    kernel = module.kernel(entry)
+    runtime.set_arguments(kernel, [runtime.wrap(array) for array in arrays])
 
     def run() -> None:
-        runtime.set_arguments(kernel, buffers)
         runtime.launch(kernel, blocks, 1)
         runtime.finish()
 
     return run
 
 
-def clock_mhz(runtime: OpenCLRuntime) -> Figure:
-    """Clock under load, from a chain of dependent one-clock integer operations."""
-    text = (
-        "kernel void chain(global int *out, global const int *in) {\n  int x = in[0], c = in[1];\n"
-        f"  for (int k = 0; k < {_CLOCK_STEPS}; k++) {{ x = (x ^ c) + c; x = (x ^ c) + c; }}\n  out[0] = x;\n}}\n"
-    )
-    kernel = runtime.compile(text).kernel("chain")
-    arrays = [np.zeros(16, np.int32), np.array([3, 12345], np.int32)]
-    figure = best_seconds(_runner(runtime, kernel, arrays, 1))
-    return Figure(4 * _CLOCK_STEPS / figure.value / 1e6, figure.spread)
+_VECTOR = "typedef float V{n} __attribute__((ext_vector_type({n}), aligned(4)));\n"
+
+_CHAIN_KERNEL = f"""kernel void chain(global int *out, global const int *in) {{
+  int x = in[0], c = in[1];
+  for (int k = 0; k < {_CLOCK_STEPS}; k++) {{ x = (x ^ c) + c; x = (x ^ c) + c; }}
+  out[0] = x;
+}}
+"""
 
 
-def _bandwidth_source(dialect: Dialect) -> str:
+def _peak_kernel(name: str, dialect: Dialect) -> str:
+    """Register-blocked multiply-adds, as in a matmul's inner loop but without its loads."""
     vector = f"V{dialect.lanes}"
+    start = " ".join(f"{vector} c{i} = ({vector})({i}.5f);" for i in range(_CHAINS))
+    step = " ".join(f"c{i} = x * c{i} + y;" for i in range(_CHAINS))
+    total = " + ".join(f"c{i}" for i in range(_CHAINS))
+    return f"""kernel {dialect.attribute} __attribute__((reqd_work_group_size(1, 1, 1)))
+void {name}(global float *out, global const float *in) {{
+  {vector} x = ({vector})(in[0]), y = ({vector})(in[1]);
+  {start}
+  for (int k = 0; k < {_PEAK_STEPS}; k++) {{ {step} }}
+  *(global {vector} *)(out + get_group_id(0) * {dialect.lanes}) = {total};
+}}
+"""
+
+
+_STREAMS = 8
+_STREAM_FLOATS = 256
+"""Working sets are multiples of this: 8 vectors of 16 lanes, twice."""
+_LEAST_BYTES = 24e6
+"""Traffic of one run and core: a millisecond at 24 GB/s, so that launching is small beside it."""
+
+
+def _stream_source(dialect: Dialect) -> str:
+    """Each work-item walks its own part of the data, again and again: sums of it, or one value into it."""
+    vector, step = f"V{dialect.lanes}", _STREAMS * dialect.lanes
+    at = lambda i: f"*(global {vector} *)(p + {i * dialect.lanes})"
     head = f"kernel {dialect.attribute} __attribute__((reqd_work_group_size(1, 1, 1)))\nvoid "
-    sums = " ".join(f"s{i} += *(global const {vector} *)(p + {i * dialect.lanes});" for i in range(8))
-    step = 8 * dialect.lanes
-    return (
-        _VECTOR.format(n=dialect.lanes)
-        + head
-        + "reading(global float *out, global const float *in, global const int *n) {\n"
-        + f"  {' '.join(f'{vector} s{i} = ({vector})(0);' for i in range(8))}\n"
-        + "  size_t size = n[0];\n  global const float *start = in + get_group_id(0) * size;\n"
-        + "  for (int r = 0; r < n[1]; r++)\n"
-        + f"    for (global const float *p = start; p < start + size; p += {step}) {{ {sums} }}\n"
-        + f"  *(global {vector} *)(out + get_group_id(0) * {dialect.lanes}) = s0+s1+s2+s3+s4+s5+s6+s7;\n}}\n"
-        + head
-        + "writing(global float *out, global const float *in, global const int *n) {\n"
-        + "  size_t size = n[0];\n  global float *start = out + get_group_id(0) * size;\n"
-        + f"  {vector} v = ({vector})(in[0]);\n  for (int r = 0; r < n[1]; r++)\n"
-        + f"    for (global float *p = start; p < start + size; p += {dialect.lanes})"
-        + f" *(global {vector} *)p = v;\n}}\n"
-    )
-
-
-def bandwidth_gb_s(
-    runtime: OpenCLRuntime, dialect: Dialect, sizes_bytes: dict[str, int], cores: int
-) -> dict[tuple[str, str, int], Figure]:
-    """GB/s for each (layer, "read" | "write", number of cores), over working sets of the given sizes
-    (each core its own; a layer shared by all cores divides its size)."""
-    module = runtime.compile(_bandwidth_source(dialect))
-    found: dict[tuple[str, str, int], Figure] = {}
-    for layer, size in sizes_bytes.items():
-        for count in sorted({1, cores}):
-            floats = size // 4 // count // 256 * 256
-            total = max(1, int(24e6 / (floats * 4 * count)))
-            data = aligned_zeros(floats * count, np.float32)
-            other, numbers = np.zeros(4096, np.float32), np.array([floats, total], np.int32)
-            for kind, arrays in (("read", [other, data, numbers]), ("write", [data, other, numbers])):
-                kernel = module.kernel(kind.replace("read", "reading").replace("write", "writing"))
-                figure = best_seconds(_runner(runtime, kernel, arrays, count), 3)
-                found[layer, kind, count] = Figure(data.nbytes * total / figure.value / 1e9, figure.spread)
-    return found
-
-
-def launch_us(runtime: OpenCLRuntime) -> Figure:
-    """Microseconds of wall time of one empty launch and the wait for it."""
-    kernel = runtime.compile("kernel void empty(global int *out) {}").kernel("empty")
-    buffers = [runtime.wrap(np.zeros(16, np.int32))]
-    runtime.set_arguments(kernel, buffers)
-
-    def run() -> None:
-        for _ in range(200):
-            runtime.launch(kernel, 1, 1)
-            runtime.plain_queue.finish()
-
-    figure = best_seconds(run)
-    return Figure(figure.value / 200 * 1e6, figure.spread)
+    start = " ".join(f"{vector} s{i} = ({vector})(0);" for i in range(_STREAMS))
+    sums = " ".join(f"s{i} += {at(i).replace('global', 'global const')};" for i in range(_STREAMS))
+    stores = " ".join(f"{at(i)} = v;" for i in range(_STREAMS))
+    total = " + ".join(f"s{i}" for i in range(_STREAMS))
+    walk = "for (int r = 0; r < n[1]; r++)\n    for ({q} float *p = start; p < start + n[0]; p += {step})"
+    return f"""{_VECTOR.format(n=dialect.lanes)}
+{head}reading(global float *out, global const float *in, global const int *n) {{
+  {start}
+  global const float *start = in + get_group_id(0) * (size_t)n[0];
+  {walk.format(q="global const", step=step)} {{ {sums} }}
+  *(global {vector} *)(out + get_group_id(0) * {dialect.lanes}) = {total};
+}}
+{head}writing(global float *out, global const float *in, global const int *n) {{
+  {vector} v = ({vector})(in[0]);
+  global float *start = out + get_group_id(0) * (size_t)n[0];
+  {walk.format(q="global", step=step)} {{ {stores} }}
+}}
+"""

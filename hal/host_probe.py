@@ -1,0 +1,168 @@
+"""The figures of this machine that only a run can tell: measured once, kept in the user's cache directory.
+
+A kept figure is used as it is, whatever noise it has: the same machine then gives the same spec, and the
+same source, every time.  Deleting the file measures anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import platformdirs
+
+from rollergen.hal.errors import BuildError, RuntimeUnavailableError
+from rollergen.hal.host_facts import CacheLevel, cores, cpu_model, memory_bytes, widest_bits
+
+if TYPE_CHECKING:
+    from rollergen.hal.microbench import Dialect, Figure
+    from rollergen.hal.opencl_runtime import OpenCLRuntime
+
+VERSION = 5
+"""Counts changes of what is measured, or how."""
+_BACKING = "dram"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Measured on this machine: MHz, GFLOP/s of one core, bytes per clock of one core and GB/s of all by layer,
+    microseconds.  ``spread``: median over best time, less 1, by what was measured."""
+
+    runtime: str
+    units: int
+    clock_mhz: float
+    peak_gflop_s: float
+    lanes: int
+    attribute: str
+    read_bytes_per_clock: dict[str, float]
+    write_bytes_per_clock: dict[str, float]
+    read_gb_s: dict[str, float]
+    launch_us: float
+    spread: dict[str, float]
+
+    def origin(self, name: str) -> str:
+        """Who measured a figure, and how it scattered."""
+        text = f"{self.runtime}, best of several rounds"
+        return f"{text}, the median {self.spread[name]:.0%} off" if name in self.spread else text
+
+
+def kept_in() -> Path:
+    """The file with the kept figures."""
+    return Path(platformdirs.user_cache_dir("rollergen")) / "host.json"
+
+
+def probe(caches: tuple[CacheLevel, ...]) -> Probe | None:
+    """The kept figures for this machine and runtime, else measured now and kept; None without a runtime
+    that compiles."""
+    try:
+        from rollergen.hal.opencl_runtime import OpenCLRuntime
+
+        runtime = OpenCLRuntime()
+    except RuntimeUnavailableError:
+        return None
+    units = min(cores(), runtime.units)
+    sizes = " ".join(str(cache.capacity_bytes) for cache in caches)
+    key = f"{VERSION} | {cpu_model()} | {runtime.description} | {units} units | {widest_bits()} bits | {sizes}"
+    path = kept_in()
+    found = _parsed(_read(path).get(key))
+    if found is not None:
+        return found
+    try:
+        return _keep(path, key, _measure(runtime, caches, units))
+    except BuildError:
+        return None
+
+
+def working_sets(caches: tuple[CacheLevel, ...], memory: int) -> dict[str, int]:
+    """Bytes to walk for each layer: half of a cache; for memory four times the outermost, or twice a huge one."""
+    sizes = {cache.name: cache.capacity_bytes // 2 for cache in caches}
+    outermost = max((cache.capacity_bytes for cache in caches), default=1 << 25)
+    wanted = max(2 * outermost, min(4 * outermost, 1 << 28))
+    return {**sizes, _BACKING: min(wanted, memory // 8) if memory else wanted}
+
+
+def choose_dialect(rates: Mapping[Dialect, float]) -> Dialect:
+    """The dialect with the highest rate; within 10 % of it, one that states its width, then the widest: a kernel
+    that PoCL does not inline is compiled for narrower vectors unless it says otherwise."""
+    top = max(rates.values())
+    near = [dialect for dialect, rate in rates.items() if rate >= 0.9 * top]
+    return max(near, key=lambda d: (bool(d.attribute), d.lanes))
+
+
+def _measure(runtime: OpenCLRuntime, caches: tuple[CacheLevel, ...], units: int) -> Probe:
+    from rollergen.hal import microbench
+
+    clock, rates = microbench.clock_and_peaks(runtime, microbench.dialects(widest_bits()))
+    best = choose_dialect({dialect: figure.value for dialect, figure in rates.items()})
+    sizes = working_sets(caches, memory_bytes())
+    bands = microbench.bandwidths_gb_s(runtime, best, sizes, units)
+    launch = microbench.launch_us(runtime)
+    per_clock = lambda kind: {x: _short(bands[x, kind, 1].value / clock.value * 1e3) for x in sizes}
+    return Probe(
+        runtime=runtime.description,
+        units=units,
+        clock_mhz=_short(clock.value),
+        peak_gflop_s=_short(rates[best].value),
+        lanes=best.lanes,
+        attribute=best.attribute,
+        read_bytes_per_clock=per_clock("reading"),
+        write_bytes_per_clock=per_clock("writing"),
+        read_gb_s={layer: _short(bands[layer, "reading", units].value) for layer in sizes},
+        launch_us=_short(launch.value),
+        spread=_spreads(clock, rates[best], launch, {layer: bands[layer, "reading", 1] for layer in sizes}),
+    )
+
+
+def _spreads(clock: Figure, peak: Figure, launch: Figure, layers: Mapping[str, Figure]) -> dict[str, float]:
+    figures = {"clock": clock, "peak": peak, "launch": launch, **layers}
+    return {name: round(figure.spread, 3) for name, figure in figures.items()}
+
+
+def _short(value: float) -> float:
+    """Four digits: more would be noise."""
+    return float(f"{value:.4g}")
+
+
+def _parsed(kept: Any) -> Probe | None:
+    """A kept probe; None if it is not one (written by another version, or damaged)."""
+    if not isinstance(kept, dict) or kept.keys() != {field.name for field in fields(Probe)}:
+        return None
+    numbers = [kept[name] for name in ("units", "clock_mhz", "peak_gflop_s", "lanes", "launch_us")]
+    tables = [kept[name] for name in ("read_bytes_per_clock", "write_bytes_per_clock", "read_gb_s", "spread")]
+    texts = [kept["runtime"], kept["attribute"]]
+    whole = all(isinstance(table, dict) for table in tables) and all(isinstance(text, str) for text in texts)
+    return Probe(**kept) if whole and all(isinstance(n, (int, float)) and n > 0 for n in numbers) else None
+
+
+def _keep(path: Path, key: str, found: Probe) -> Probe:
+    """Kept for the next time; if another process was faster, its figures hold for this one too."""
+    kept = _read(path)
+    earlier = _parsed(kept.get(key))
+    if earlier is not None:
+        return earlier
+    _write(path, {**kept, key: asdict(found)})
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    """Written whole or not at all; a cache directory that cannot be written costs a new probe next time."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+            json.dump(content, file, indent=1)
+        os.replace(file.name, path)
+    except OSError:
+        return
