@@ -52,7 +52,8 @@ def evaluate_definition(definition: Definition, arrays):
     nothing = {"f": np.nan, "i": -1, "b": False}[value.dtype.kind]
     output = np.full(definition.output.shape, nothing, value.dtype)
     where = tuple(np.broadcast_to(np.asarray(index.evaluate(points)), kept)[stored] for index in definition.target)
-    output[where] = np.broadcast_to(value, kept)[stored]
+    values = np.broadcast_to(value, kept)[stored]
+    output[where] = values if where else values.reshape(())
     return output
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from rollergen.errors import ProgramError
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
+from rollergen.program.check_definition import check_definition
 from rollergen.program.check_nest import check_nest, refuse
 from rollergen.program.check_tiles import check_tiles
 from rollergen.program.rprogram import GRID, PARALLEL, RProgram, Stage
@@ -19,6 +20,7 @@ def check(program: RProgram, device: Device | None = None) -> None:
     With `device`, its layers, instructions and limits count too.
     """
     buffers = _buffers(program)
+    _check_stage_names(program)
     inputs = {buffer.name for buffer in program.inputs}
     built = {buffer.name for buffer in program.inputs if buffer.constant}
     written: set[str] = set()
@@ -32,6 +34,7 @@ def check(program: RProgram, device: Device | None = None) -> None:
             _check_once(stage, {load.buffer.name for load in loads}, built)
         _check_output(stage, inputs, buffers)
         written.add(stage.definition.output.name)
+        check_definition(stage)
         axes = {axis.name: axis for axis in stage.definition.axes}
         check_nest(stage, axes, device)
         first_inner = sum(loop.kind == GRID or loop.kind in PARALLEL for loop in stage.loops)
@@ -40,10 +43,16 @@ def check(program: RProgram, device: Device | None = None) -> None:
 
 
 def _check_complete(program: RProgram, written: set[str]) -> None:
-    names = ", ".join(stage.name for stage in program.stages) or "none"
-    for output in program.outputs:
-        if output.name not in written:
-            raise ProgramError(f"output {output.name} is never written; expected one of the stages to do so: {names}")
+    names = ", ".join(stage.name for stage in program.stages) or "there is none"
+    for buffer in (*program.temporaries, *program.outputs):
+        if buffer.name not in written:
+            raise ProgramError(f"{buffer.name} is never written; expected one of the stages to do so: {names}")
+
+
+def _check_stage_names(program: RProgram) -> None:
+    names = [stage.name for stage in program.stages]
+    if len(set(names)) != len(names):
+        raise ProgramError(f"the stages are named {', '.join(names)}; expected different names")
 
 
 def _buffers(program: RProgram) -> dict[str, Buffer]:

@@ -39,6 +39,9 @@ def _check_loop(stage: Stage, position: int, loop: Loop, axes: Mapping[str, Axis
         raise refuse(stage, f"{where}.axis is {loop.axis!r}; expected one of {', '.join(axes)}")
     if loop.kind not in _RANK:
         raise refuse(stage, f"{where}.kind is {loop.kind!r}; expected one of {', '.join(_RANK)}")
+    if loop.kind == GRID and axes[loop.axis].role != "spatial":
+        role = axes[loop.axis].role
+        raise refuse(stage, f"{where}, a grid loop, is of the {role} axis {loop.axis}; expected a spatial axis")
     if loop.extent < 1 or loop.stride < 1:
         raise refuse(stage, f"{where} has extent {loop.extent} and stride {loop.stride}; expected at least 1 each")
 

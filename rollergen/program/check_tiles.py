@@ -9,6 +9,7 @@ from rollergen.expr.definition import Axis
 from rollergen.expr.index import Index, linear
 from rollergen.expr.values import Load, Partial, walk
 from rollergen.hal.spec import Device
+from rollergen.program.check_definition import axes_of
 from rollergen.program.check_nest import refuse
 from rollergen.program.layers import REGISTERS, block_capacity, is_shared, managed_bytes
 from rollergen.program.rprogram import PARALLEL, SERIAL, UNROLL, Copy, Stage
@@ -60,12 +61,19 @@ def _check_copy(
     if not first_inner <= copy.at_loop <= len(stage.loops):
         raise refuse(stage, f"{where}: at_loop is {copy.at_loop}; expected {first_inner} to {len(stage.loops)}")
     _check_figures(stage, where, copy)
+    _check_result_copy(stage, where, axes, loads, copy, first_inner)
     source = _check_chain(stage, where, number, device)
     shape = _check_shape(stage, where, copy, loads[copy.load], is_shared(copy.to_layer, device))
+    _check_layers(stage, where, copy, device)
     extent = shape[copy.order.index(copy.along)]
     if extent % copy.vector:
         raise refuse(
             stage, f"{where}: vector is {copy.vector}; expected a divisor of {extent}, the tile along {copy.along}"
+        )
+    if copy.along == copy.order[-1] and copy.padding % copy.vector:
+        raise refuse(
+            stage,
+            f"{where}: padding is {copy.padding}; expected a multiple of {copy.vector}, so that vectors are aligned",
         )
     if copy.swizzle and shape[-1] % (copy.swizzle * copy.vector):
         raise refuse(
@@ -86,6 +94,19 @@ def _check_figures(stage: Stage, where: str, copy: Copy) -> None:
         raise refuse(
             stage, f"{where}: padding is {copy.padding}, depth {copy.depth}; expected at least 0 and at least 1"
         )
+
+
+def _check_result_copy(
+    stage: Stage, where: str, axes: Mapping[str, Axis], loads: Sequence[Load], copy: Copy, first_inner: int
+) -> None:
+    """What only the result reads is not filled inside reduce loops, which are through by then."""
+    if copy.load < len(stage.definition.body_loads()):
+        return
+    for p in range(first_inner, copy.at_loop):
+        if axes[stage.loops[p].axis].role == "reduce":
+            raise refuse(
+                stage, f"{where}: at_loop is {copy.at_loop}; expected at most {p}, as only the result reads it"
+            )
 
 
 def _check_chain(stage: Stage, where: str, number: int, device: Device | None) -> Copy | None:
@@ -130,6 +151,16 @@ def _check_shape(stage: Stage, where: str, copy: Copy, load: Load, shared: bool)
     return tuple(inside[axis] for axis in copy.order)
 
 
+def _check_layers(stage: Stage, where: str, copy: Copy, device: Device | None) -> None:
+    """Data move towards the registers; only what a block shares is filled ahead of its use."""
+    if copy.depth > 1 and not is_shared(copy.to_layer, device):
+        raise refuse(stage, f"{where}: depth is {copy.depth}; expected 1 in {copy.to_layer}, a thread's own layer")
+    if device is not None:
+        names = [layer.name for layer in device.layers]
+        if names.index(copy.from_layer) <= names.index(copy.to_layer):
+            raise refuse(stage, f"{where}: from_layer is {copy.from_layer}; expected a layer beyond {copy.to_layer}")
+
+
 def _adjacent(offset: Index, axis: str, extent: int, vector: int) -> bool:
     """Whether every aligned group of `vector` along `axis` is adjacent, aligned, and wholly in range or out of it."""
     if offset.const % vector or extent % vector:
@@ -163,8 +194,7 @@ def _check_accumulator(stage: Stage, axes: Mapping[str, Axis], first_inner: int,
     reduced = {a.name for a in axes.values() if a.role != "spatial"} if stage.definition.reductions else set()
     _check_dtype(stage)
     _check_carry(stage, axes, reduced, first_inner)
-    threads = prod(x.extent for x in stage.loops if x.kind in PARALLEL and x.axis in reduced)
-    _check_combine(stage, threads, device)
+    _check_combine(stage, reduced, device)
     for p in accumulator.separate:
         own = 0 <= p < len(stage.loops)
         if not own or stage.loops[p].kind != UNROLL or stage.loops[p].axis not in reduced or p < accumulator.at_loop:
@@ -186,9 +216,6 @@ def _check_dtype(stage: Stage) -> None:
 
 def _check_carry(stage: Stage, axes: Mapping[str, Axis], reduced: set[str], first_inner: int) -> None:
     accumulator = stage.accumulator
-    for p, loop in enumerate(stage.loops[:first_inner]):
-        if loop.axis in reduced and loop.kind not in PARALLEL:
-            raise refuse(stage, f"loops[{p}], a grid loop, is of axis {loop.axis}, which is reduced within a block")
     outer = range(first_inner, accumulator.at_loop)
     outside = [p for p in outer if stage.loops[p].axis in reduced and stage.loops[p].extent > 1]
     for p in outside:
@@ -212,8 +239,9 @@ def _check_carry(stage: Stage, axes: Mapping[str, Axis], reduced: set[str], firs
         raise refuse(stage, "accumulator.carry with several components; expected one, as one output holds it")
 
 
-def _check_combine(stage: Stage, threads: int, device: Device | None) -> None:
+def _check_combine(stage: Stage, reduced: set[str], device: Device | None) -> None:
     combine = stage.accumulator.combine
+    threads = prod(x.extent for x in stage.loops if x.kind in PARALLEL and x.axis in reduced)
     if combine not in _COMBINE:
         raise refuse(stage, f"accumulator.combine is {combine!r}; expected one of {', '.join(_COMBINE)}")
     if (combine == "none") != (threads == 1):
@@ -222,12 +250,24 @@ def _check_combine(stage: Stage, threads: int, device: Device | None) -> None:
             f"accumulator.combine is {combine!r}; expected {'none' if threads == 1 else 'shuffle or tree'}, as "
             f"{threads} threads share each reduction",
         )
-    if combine == "shuffle" and device is not None and threads > device.execution_width:
-        raise refuse(
-            stage,
-            f"accumulator.combine is 'shuffle' over {threads} threads; expected at most {device.execution_width}, the "
-            f"execution width of {device.name}",
-        )
+    if combine == "shuffle" and device is not None:
+        _check_shuffle(stage, reduced, device)
+
+
+def _check_shuffle(stage: Stage, reduced: set[str], device: Device) -> None:
+    """The threads of each reduction lie within one execution width, powers of 2 apart."""
+    apart = 1
+    for loop in reversed(stage.loops):
+        if loop.kind not in PARALLEL:
+            continue
+        span = apart * loop.extent
+        if loop.axis in reduced and (not _power_of_two(loop.extent) or device.execution_width % span):
+            raise refuse(
+                stage,
+                f"accumulator.combine is 'shuffle' over {loop.extent} threads, {apart} apart; expected a power of 2 "
+                f"of them within {device.execution_width}, the execution width of {device.name}",
+            )
+        apart = span
 
 
 def _check_residents(stage: Stage, device: Device | None) -> None:
@@ -235,8 +275,11 @@ def _check_residents(stage: Stage, device: Device | None) -> None:
     names = [resident.name for resident in stage.residents]
     if len(set(names)) != len(names):
         raise refuse(stage, f"residents are named {', '.join(names)}; expected different names")
+    rows = {axis.name for axis in stage.definition.of_role("row")}
     for resident in stage.residents:
         where = f"resident {resident.name}"
+        if not rows & axes_of(resident.value):
+            raise refuse(stage, f"{where}: its value varies along none of the row axes {sorted(rows)}")
         if not 0 <= resident.phase < len(reductions):
             raise refuse(stage, f"{where}: phase is {resident.phase}; expected 0 to {len(reductions) - 1}")
         problem = _layer_problem(resident.layer, device)

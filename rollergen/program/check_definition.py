@@ -1,0 +1,138 @@
+"""Invariants of a stage's definition, whatever its loops."""
+
+from __future__ import annotations
+
+from rollergen.errors import ProgramError
+from rollergen.expr.index import Bounds, Index
+from rollergen.expr.values import IndexValue, Load, Partial, Value, Var, walk
+from rollergen.program.rprogram import Stage
+
+ROLES = ("spatial", "reduce", "row")
+
+
+def check_definition(stage: Stage) -> None:
+    _check_axes(stage)
+    _check_reductions(stage)
+    _check_result(stage)
+    _check_target(stage)
+
+
+def _check_axes(stage: Stage) -> None:
+    names: set[str] = set()
+    for axis in stage.definition.axes:
+        if axis.name in names:
+            raise ProgramError(f"stage {stage.name}: axis {axis.name!r} occurs twice; expected distinct names")
+        names.add(axis.name)
+        if axis.extent < 1:
+            raise ProgramError(f"stage {stage.name}: axis {axis.name} has extent {axis.extent}; expected at least 1")
+        if axis.role not in ROLES:
+            raise ProgramError(f"stage {stage.name}: axis {axis.name} has role {axis.role!r}; expected one of {ROLES}")
+
+
+def _check_reductions(stage: Stage) -> None:
+    """Over exactly the row axes, or one over exactly the reduce axes; bodies fit the combiner."""
+    definition = stage.definition
+    rows = {axis.name for axis in definition.of_role("row")}
+    reduce = {axis.name for axis in definition.of_role("reduce")}
+    if rows and reduce:
+        raise ProgramError(
+            f"stage {stage.name} has row axes {sorted(rows)} and reduce axes {sorted(reduce)}; expected one kind"
+        )
+    if not rows and len(definition.reductions) > 1:
+        raise ProgramError(
+            f"stage {stage.name} has {len(definition.reductions)} reductions and no row axis; expected at most 1"
+        )
+    if reduce and not definition.reductions:
+        raise ProgramError(f"stage {stage.name} has reduce axes {sorted(reduce)} and no reduction; expected one")
+    done: set[str] = set()
+    for reduction in definition.reductions:
+        if set(reduction.axes) != (rows or reduce):
+            raise ProgramError(
+                f"stage {stage.name}: reduction {reduction.name} is over {sorted(reduction.axes)}; "
+                f"expected exactly {sorted(rows or reduce)}"
+            )
+        dtypes = tuple(body.dtype for body in reduction.bodies)
+        identity = tuple(const.dtype for const in reduction.combiner.identity)
+        if dtypes != identity:
+            raise ProgramError(
+                f"stage {stage.name}: reduction {reduction.name} has bodies of {dtypes}; "
+                f"its combiner {reduction.combiner.name} takes {identity}"
+            )
+        _require_partials(stage, f"reduction {reduction.name}", reduction.bodies, done)
+        done.add(reduction.name)
+
+
+def _check_result(stage: Stage) -> None:
+    definition = stage.definition
+    _require_partials(stage, "result", (definition.result,), {r.name for r in definition.reductions})
+    if definition.result.dtype != definition.output.dtype:
+        raise ProgramError(
+            f"stage {stage.name}: result is {definition.result.dtype}; "
+            f"expected {definition.output.dtype}, the dtype of {definition.output.name}"
+        )
+    _require_spatial(stage, "result", axes_of(definition.result))
+
+
+def axes_of(value: Value) -> frozenset[str]:
+    """Axes on which a value depends through its loads and indices."""
+    names: frozenset[str] = frozenset()
+    for node in walk(value):
+        if isinstance(node, Load):
+            names |= node.axes()
+        elif isinstance(node, IndexValue):
+            names |= node.index.axes()
+    return names
+
+
+def _require_partials(stage: Stage, what: str, values: tuple[Value, ...], done: set[str]) -> None:
+    for value in values:
+        for node in walk(value):
+            if isinstance(node, Partial) and node.name not in done:
+                raise ProgramError(
+                    f"stage {stage.name}: {what} uses the reduction {node.name!r}; expected one of {sorted(done)}"
+                )
+            if isinstance(node, Var):
+                raise ProgramError(
+                    f"stage {stage.name}: {what} uses the variable {node.name!r}; "
+                    "expected the value itself (residents are found by equality)"
+                )
+
+
+def _require_spatial(stage: Stage, what: str, axes: frozenset[str]) -> None:
+    allowed = {axis.name for axis in stage.definition.of_role("spatial", "row")}
+    if not axes <= allowed:
+        raise ProgramError(
+            f"stage {stage.name}: {what} depends on {sorted(axes - allowed)}; expected only {sorted(allowed)}"
+        )
+
+
+def _check_target(stage: Stage) -> None:
+    definition = stage.definition
+    if len(definition.target) != len(definition.output.shape):
+        raise ProgramError(
+            f"stage {stage.name}: target has {len(definition.target)} indices; "
+            f"expected {len(definition.output.shape)} for {definition.output.name} {definition.output.shape}"
+        )
+    for position, (index, extent) in enumerate(zip(definition.target, definition.output.shape, strict=True)):
+        _require_spatial(stage, f"target index {position}", index.axes())
+        low, high = _bounds(stage, index)
+        if low < 0 or high >= extent:
+            raise ProgramError(
+                f"stage {stage.name}: target index {position} ({index}) runs from {low} to {high}; "
+                f"expected 0 to {extent - 1}, the extent of {definition.output.name}"
+            )
+
+
+def _bounds(stage: Stage, index: Index) -> Bounds:
+    """Bounds of a target index where all bounds of ``where`` hold."""
+    ranges = dict(stage.definition.ranges())
+    for bound in stage.definition.where:
+        if len(bound.index.terms) == 1 and bound.index.terms[0][1] == 1 and bound.index.is_affine:
+            axis = next(iter(bound.index.axes()))
+            low, high = ranges[axis]
+            ranges[axis] = (max(low, bound.low - bound.index.const), min(high, bound.high - 1 - bound.index.const))
+    low, high = index.simplify(ranges).bounds(ranges)
+    for bound in stage.definition.where:
+        if bound.index == index:
+            low, high = max(low, bound.low), min(high, bound.high - 1)
+    return low, high
