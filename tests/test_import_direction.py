@@ -1,0 +1,74 @@
+"""The pipeline's folders import one way: a stage knows what comes before it and nothing of what follows."""
+
+import ast
+
+import pytest
+
+from tests.imports import imported, modules
+
+STAGES = ("expr", "tile", "program", "construct", "lower", "emit", "measure")
+"""In the order of the pipeline; the modules beside the folders come after all of them."""
+
+BEFORE_ALL = {"rollergen.errors", "rollergen.hal.errors"}
+WITH_CONSTRUCTION = {"rollergen.options"}
+"""What the user may ask of the choice: known from construction on."""
+
+
+def rank(name: str) -> int:
+    """Position in the pipeline: a module may import modules of its own rank and of lower ones."""
+    parts = name.split(".")
+    if name in BEFORE_ALL:
+        return -2
+    if parts[:2] in (["rollergen", "hal"], ["rollergen", "devices"]):
+        return -1
+    if name in WITH_CONSTRUCTION:
+        return STAGES.index("construct")
+    if len(parts) > 1 and parts[1] in STAGES:
+        return STAGES.index(parts[1])
+    return len(STAGES)
+
+
+def upward(name: str, targets: frozenset[str]) -> list[str]:
+    return sorted(target for target in targets if rank(target) > rank(name))
+
+
+@pytest.mark.parametrize("name", sorted(modules()))
+def test_a_module_imports_only_its_own_and_earlier_stages(name):
+    assert upward(name, imported(name, modules()[name])) == []
+
+
+@pytest.mark.parametrize("name", sorted(n for n in modules() if n.startswith("rollergen.hal")))
+def test_the_hardware_layer_imports_nothing_of_the_generator(name):
+    allowed = ("rollergen.hal", "rollergen.devices")
+    assert [t for t in imported(name, modules()[name]) if not t.startswith(allowed)] == []
+
+
+def test_expressions_know_of_no_device():
+    found = {n: [t for t in imported(n, p) if t.startswith(("rollergen.hal", "rollergen.devices"))]
+             for n, p in modules().items() if n.startswith("rollergen.expr")}  # fmt: skip
+    assert found and not any(found.values())
+
+
+def test_errors_import_nothing_but_the_hardware_layers_own():
+    targets = imported("rollergen.errors", modules()["rollergen.errors"])
+    assert all(target == "rollergen.hal.errors" for target in targets)
+
+
+@pytest.mark.parametrize(
+    ("importer", "line", "found"),
+    [
+        ("rollergen.expr.index", "from rollergen.tile import rules", ["rollergen.tile.rules"]),
+        ("rollergen.program.check", "import rollergen.construct.choose", ["rollergen.construct.choose"]),
+        ("rollergen.lower.ir", "def f():\n    from rollergen.kernel import Kernel", ["rollergen.kernel"]),
+        ("rollergen.hal.spec", "from rollergen.expr.values import Load", ["rollergen.expr.values"]),
+        ("rollergen.tile.rules", "from ..program import check", ["rollergen.program.check"]),
+        ("rollergen.program.check", "from rollergen.options import BuildOptions", ["rollergen.options"]),
+        ("rollergen.construct.choose", "from rollergen.options import BuildOptions", []),
+        ("rollergen.measure.gate", "from rollergen.expr.values import Load\nimport numpy.linalg", []),
+    ],
+)
+def test_the_rule_sees_imports_in_every_form(tmp_path, importer, line, found):
+    ast.parse(line)
+    path = tmp_path / "module.py"
+    path.write_text(line)
+    assert upward(importer, imported(importer, path)) == found
