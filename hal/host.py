@@ -23,7 +23,7 @@ from rollergen.hal.host_facts import (
 from rollergen.hal.host_probe import Probe, probe
 from rollergen.hal.spec import Device, Instruction, MemoryLayer, Target
 
-__all__ = ["HOST", "complete", "cpu_model"]
+__all__ = ["HOST", "complete", "completed_on", "cpu_model"]
 
 HOST = "cpu"
 """Name of the one device whose spec stands for the machine that reads it."""
@@ -40,10 +40,15 @@ def complete(device: Device) -> Device:
     Other devices, and a spec that has been completed (here or elsewhere), come back unchanged.  The first
     call on a machine takes about 2 seconds; what it measured is kept in the user's cache directory.
     """
-    if device.name != HOST or _COMPLETED in dict(device.targets[0].dialect):
+    if device.name != HOST or completed_on(device) is not None:
         return device
     caches = cache_levels()
     return completed(device, caches, probe(caches))
+
+
+def completed_on(device: Device) -> str | None:
+    """Model of the processor that the spec was completed on; None for one that describes no host."""
+    return dict(device.targets[0].dialect).get(_COMPLETED)
 
 
 def completed(device: Device, caches: tuple[CacheLevel, ...], found: Probe | None) -> Device:

@@ -9,29 +9,32 @@ from typing import Any, Protocol
 import numpy as np
 
 from rollergen.hal.errors import RuntimeUnavailableError
+from rollergen.hal.host import HOST, completed_on
+from rollergen.hal.host_facts import cpu_model
 from rollergen.hal.spec import Device
 
 
 class Runtime(Protocol):
-    """Compiles and runs source on one device of this machine."""
+    """Compiles and runs source on one device of this machine.  Safe to share between threads; kernels are not."""
 
     @property
-    def description(self) -> str: ...
+    def description(self) -> str:
+        """Driver and device, as they call themselves."""
 
-    def compile(self, text: str, options: Sequence[str] = ()) -> Any: ...
+    def compile(self, text: str, options: Sequence[str] = ()) -> Any:
+        """A module; its ``kernel(entry)`` makes kernels.  Raises BuildError with the compiler's log."""
 
-    def wrap(self, array: np.ndarray) -> Any: ...
+    def wrap(self, array: np.ndarray) -> Any:
+        """A buffer over (or a copy of) a C-contiguous array."""
 
-    def set_arguments(self, kernel: Any, buffers: Sequence[Any]) -> None: ...
+    def set_arguments(self, kernel: Any, buffers: Sequence[Any]) -> None:
+        """All arguments of the kernel, in order; it keeps them alive."""
 
-    def launch(self, kernel: Any, blocks: int, threads: int, *, timed: bool = False) -> Any: ...
+    def launch(self, kernel: Any, blocks: int, threads: int, *, timed: bool = False) -> Any:
+        """Enqueues; the answer's ``seconds()`` is the device's own time, if `timed` and after `finish`."""
 
-    def finish(self) -> None: ...
-
-
-def is_host(device: Device) -> bool:
-    """Whether the spec describes this machine's own processor (it was completed from it)."""
-    return "completed" in dict(device.targets[0].dialect)
+    def finish(self) -> None:
+        """Waits for everything enqueued."""
 
 
 def runtime_for(device: Device) -> Runtime:
@@ -39,10 +42,18 @@ def runtime_for(device: Device) -> Runtime:
 
     Raises `RuntimeUnavailableError` that says what is missing: the device itself, or a package.
     """
-    if not is_host(device):
+    host = completed_on(device)
+    if host is None and device.name != HOST:
         raise RuntimeUnavailableError(
             f"{device.name} ({device.title}) is not present on this machine: its kernels have source, prediction and "
-            "explanation, and run in the interpreter (kernel.interpret); device='cpu' runs here"
+            f"explanation, and run in the interpreter (kernel.interpret); device={HOST!r} runs here"
+        )
+    if host is None:
+        raise RuntimeUnavailableError(f"the spec {device.name} is not complete; expected rollergen.hal.host.complete of it")
+    if host != cpu_model():
+        raise RuntimeUnavailableError(
+            f"the spec {device.name} was completed on a machine with {host}; this one has {cpu_model()}, and {HOST!r} "
+            "by name is completed here"
         )
     return _host_runtime()
 

@@ -1,0 +1,246 @@
+"""Kernels on this machine's CPU: in place, timed, safe in threads, and clear about what fails."""
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from statistics import median
+
+import numpy as np
+import pytest
+
+from rollergen.hal import pocl_cpu_name, runtime
+from rollergen.hal.errors import BuildError, RuntimeUnavailableError
+from rollergen.hal.host import complete
+from rollergen.hal.host_facts import cpu_model
+from rollergen.hal.load import load_device
+from rollergen.hal.microbench import best_seconds
+from rollergen.hal.pocl_cpu_name import best_name, host_flags, mend_cpu_name
+
+pytest.importorskip("pyopencl", reason="the extra [cpu] is not installed")
+
+DOUBLE = "kernel void twice(global const float *x, global float *y) { y[get_global_id(0)] = 2 * x[get_global_id(0)]; }"
+
+
+@pytest.fixture(scope="module")
+def run():
+    from rollergen.hal.opencl_runtime import OpenCLRuntime
+
+    return OpenCLRuntime()
+
+
+@pytest.fixture(scope="module")
+def twice(run):
+    return run.compile(DOUBLE)
+
+
+def in_a_fresh_process(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("blocks, threads", [(64, 1), (4, 16), (1, 64)])
+def test_a_kernel_reads_and_writes_the_arrays_themselves(run, twice, blocks, threads):
+    x, y = np.arange(64, dtype=np.float32), np.full(64, np.nan, np.float32)
+    kernel = twice.kernel("twice")
+    run.set_arguments(kernel, [run.wrap(x), run.wrap(y)])
+    run.launch(kernel, blocks, threads)
+    run.finish()
+    assert np.array_equal(y, 2 * x)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3, 16])
+def test_arrays_of_any_alignment_are_used_in_place(run, twice, offset):
+    x, y = np.arange(80, dtype=np.float32)[offset:], np.zeros(80, np.float32)[offset:]
+    kernel = twice.kernel("twice")
+    run.set_arguments(kernel, [run.wrap(x), run.wrap(y)])
+    run.launch(kernel, x.size, 1)
+    run.finish()
+    assert np.array_equal(y, 2 * x)
+
+
+def test_read_only_and_empty_arrays_can_be_arguments(run, twice):
+    x, y = np.ones(8, np.float32), np.zeros(8, np.float32)
+    x.flags.writeable = False
+    kernel = twice.kernel("twice")
+    run.set_arguments(kernel, [run.wrap(x), run.wrap(y)])
+    run.launch(kernel, 8, 1)
+    run.finish()
+    assert (y == 2).all()
+    run.wrap(np.zeros((0, 3), np.float32))
+
+
+def test_strided_arrays_are_refused(run):
+    with pytest.raises(ValueError, match=r"shape \(4, 2\) has strides \(16, 8\); expected C-contiguous"):
+        run.wrap(np.zeros((4, 4), np.float32)[:, ::2])
+
+
+def test_buffers_and_arrays_that_nobody_else_holds_live_until_finish(run):
+    slow = run.compile(
+        "kernel void slow(global const float *x, global float *y) {"
+        " float s = 0; for (int r = 0; r < 2000; r++) for (int i = 0; i < 4096; i++) s += x[i]; y[0] = s; }"
+    )
+    kernel, results = slow.kernel("slow"), [np.zeros(16, np.float32) for _ in range(20)]
+    for result in results:
+        run.set_arguments(kernel, [run.wrap(np.ones(4096, np.float32)), run.wrap(result)])
+        run.launch(kernel, 1, 1)
+    run.finish()
+    assert all(result[0] == 2000 * 4096 for result in results)  # below 2^24: exact in float32
+
+
+def test_a_refused_source_shows_the_compilers_message(run):
+    with pytest.raises(BuildError, match="undeclared_thing") as caught:
+        run.compile("kernel void broken(global float *x) { x[0] = undeclared_thing; }")
+    assert "Portable Computing Language" in str(caught.value)
+
+
+def test_an_entry_that_does_not_exist_is_named_with_those_that_do(twice):
+    with pytest.raises(KeyError, match="no kernel 'thrice'; the source has \\['twice'\\]"):
+        twice.kernel("thrice")
+
+
+def test_build_options_reach_the_compiler(run):
+    module = run.compile("kernel void set(global float *x) { x[0] = VALUE; }", ["-DVALUE=7"])
+    x, kernel = np.zeros(16, np.float32), module.kernel("set")
+    run.set_arguments(kernel, [run.wrap(x)])
+    run.launch(kernel, 1, 1)
+    run.finish()
+    assert x[0] == 7
+
+
+def test_event_time_lies_within_the_wall_time(run):
+    module = run.compile(
+        "kernel void work(global float *x) {"
+        " float s = x[0]; for (int i = 0; i < 3000000; i++) s = s * 0.5f + 1; x[0] = s; }"
+    )
+    kernel, x = module.kernel("work"), np.zeros(16, np.float32)
+    run.set_arguments(kernel, [run.wrap(x)])
+    run.launch(kernel, 1, 1)
+    run.finish()
+    start = time.perf_counter()
+    launched = run.launch(kernel, 1, 1, timed=True)
+    run.finish()
+    wall = time.perf_counter() - start
+    assert 0.5e-3 < launched.seconds() <= wall
+
+
+def test_threads_with_a_kernel_each_do_not_disturb_one_another(run, twice):
+    wrong = []
+
+    def work(seed):
+        kernel = twice.kernel("twice")
+        for i in range(200):
+            x, y = np.full(64, seed * 1000 + i, np.float32), np.zeros(64, np.float32)
+            run.set_arguments(kernel, [run.wrap(x), run.wrap(y)])
+            run.launch(kernel, 64, 1)
+            run.finish()
+            if not np.array_equal(y, 2 * x):
+                wrong.append((seed, i))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_our_own_share_of_a_call_is_a_few_microseconds(run, twice):
+    """Wrapping two arrays, setting them, enqueueing; the driver's wake-up is not ours."""
+    x, y, kernel = np.zeros(64, np.float32), np.zeros(64, np.float32), twice.kernel("twice")
+    times = []
+    for _ in range(300):
+        start = time.perf_counter()
+        run.set_arguments(kernel, [run.wrap(x), run.wrap(y)])
+        times.append(time.perf_counter() - start)
+    assert median(times) < 20e-6
+
+
+def test_a_limit_of_threads_holds_for_the_process_and_comes_too_late_afterwards():
+    found = in_a_fresh_process(
+        "from rollergen.hal.opencl_runtime import OpenCLRuntime as R\n"
+        "print(R(threads=1).units, R(threads=1).units, R().units)\n"
+        "try: R(threads=3)\n"
+        "except Exception as error: print(type(error).__name__, error)\n"
+    )
+    assert found.stdout.startswith("1 1 1\nRuntimeUnavailableError threads=3 comes too late"), found.stderr
+
+
+def test_without_pyopencl_the_error_says_what_to_install():
+    found = in_a_fresh_process(
+        "import sys; sys.modules['pyopencl'] = None\n"
+        "from rollergen.hal.opencl_runtime import OpenCLRuntime\n"
+        "try: OpenCLRuntime()\n"
+        "except Exception as error: print(type(error).__name__, error)\n"
+    )
+    assert found.stdout.startswith("RuntimeUnavailableError pyopencl is missing"), found.stderr
+    assert 'pip install "rollergen[cpu]"' in found.stdout
+
+
+def test_importing_the_hardware_layer_does_not_import_pyopencl_or_jsonschema():
+    found = in_a_fresh_process(
+        "import sys, rollergen.hal.host, rollergen.hal.load, rollergen.hal.runtime, rollergen.hal.opencl_runtime\n"
+        "print([name for name in ('pyopencl', 'jsonschema') if name in sys.modules])"
+    )
+    assert found.stdout.strip() == "[]", found.stderr
+
+
+@pytest.mark.parametrize("name", ["v100", "mi50", "ipu"])
+def test_an_absent_device_has_no_runtime_and_the_error_says_what_works_without(name):
+    with pytest.raises(RuntimeUnavailableError, match=f"{name} .* not present on this machine.*interpreter"):
+        runtime.runtime_for(load_device(name))
+
+
+def test_a_spec_of_another_machine_is_refused_by_name():
+    device = complete(load_device("cpu"))
+    dialect = tuple((key, "Another CPU" if key == "completed" else text) for key, text in device.targets[0].dialect)
+    other = replace(device, targets=(replace(device.targets[0], dialect=dialect),))
+    expected = re.escape(f"completed on a machine with Another CPU; this one has {cpu_model()}")
+    with pytest.raises(RuntimeUnavailableError, match=expected):
+        runtime.runtime_for(other)
+
+
+def test_a_spec_that_is_not_complete_is_refused():
+    with pytest.raises(RuntimeUnavailableError, match="not complete"):
+        runtime.runtime_for(load_device("cpu"))
+
+
+def test_the_host_has_a_runtime_and_it_is_one():
+    device = complete(load_device("cpu"))
+    assert runtime.runtime_for(device) is runtime.runtime_for(device)
+
+
+FULL = "avx2 fma bmi1 bmi2 movbe f16c adx avx512f avx512bw avx512cd avx512dq avx512vl"
+
+
+@pytest.mark.parametrize(
+    "flags, name",
+    [
+        (FULL, "skylake-avx512"),
+        (FULL + " sse2", "skylake-avx512"),
+        (FULL.replace("avx512vl", "") + " sse2", "haswell"),
+        ("sse2 avx2", "x86-64"),
+        ("", None),
+    ],
+)
+def test_the_cpu_name_assumes_no_feature_that_the_processor_lacks(flags, name):
+    assert best_name(frozenset(flags.split())) == name
+
+
+@pytest.mark.skipif(not host_flags(), reason="no /proc/cpuinfo")
+def test_only_a_name_that_llvm_did_not_know_is_mended():
+    assert mend_cpu_name(0, "OpenCL 3.0 PoCL HSTR: pthread-x86_64-pc-linux-gnu-haswell") is None
+
+
+def test_a_name_that_cannot_be_found_is_an_error_and_no_crash(monkeypatch):
+    monkeypatch.setattr(pocl_cpu_name.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(pocl_cpu_name.platform, "machine", lambda: "x86_64")
+    with pytest.raises(RuntimeUnavailableError, match="does not know this processor"):
+        mend_cpu_name(0, "pthread-x86_64-unknown-linux-gnu-generic")
+
+
+def test_times_are_the_least_of_many_and_the_spread_says_how_many_were_worse():
+    naps = iter([0.0, 0.004, 0.0, 0.02, 0.0, 0.02])
+    figure = best_seconds({"nap": lambda: time.sleep(next(naps))}, rounds=3)["nap"]
+    assert 0.004 <= figure.value < 0.02 and figure.spread > 0.5
