@@ -4,8 +4,8 @@ One model for all devices: which terms apply follows from what the spec has (ban
 reorder window, translation buffers, ...); every constant is a field of the spec (`model_costs.MEANINGS`).
 
 A limiter is the time that one resource of the busiest unit would need alone.  Limiters of resources that
-work side by side combine as a p-norm; what no overlap hides is added; the backing store's bandwidth
-is a floor; a launch is paid on top.  Sources: ROLLER (OSDI 2022) section 3.4 for the idea; terms and
+work side by side combine as a p-norm (a maximum would leave thousands of ties); what no overlap hides is
+added, and a launch on top.  Sources: ROLLER (OSDI 2022) section 3.4 for the idea; terms and
 constants were chosen on measured programs of GPUs and of a CPU, see `benches/`.
 """
 
@@ -29,17 +29,18 @@ from rollergen.program.model_costs import Costs, costs_of
 from rollergen.program.model_facts import facts_of
 from rollergen.program.model_memory import Walks
 from rollergen.program.model_nest import Nest, Waves, nest_of, waves_of
-from rollergen.program.model_numeric import Number, ceil_div, choose, least, most
+from rollergen.program.model_numeric import Number, ceil_div, choose, least
 from rollergen.program.model_occupancy import resident_blocks
-from rollergen.program.model_supply import ADDS, FLOOR, OVERLAPS, exposed_misses, supply
+from rollergen.program.model_supply import ADDS, OVERLAPS, exposed_misses, supply
 from rollergen.program.model_work import Work, work_of
 from rollergen.program.rprogram import RProgram, Stage
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limiter:
     """The time that one resource needs: ``seconds``, and ``clocks`` of the busiest unit.
 
-    ``how``: overlaps with the others (p-norm), adds to them, or is a floor under the sum.
+    ``how``: overlaps with the others (p-norm) or adds to them.
     """
 
     name: str
@@ -125,19 +126,16 @@ def predict_stage(stage: Stage, device: Device) -> StagePrediction:
 
 
 def combine(limiters: list[tuple[str, Number, str]], costs: Costs) -> Number:
-    """Clocks of the whole: p-norm of what overlaps, plus what does not, at least the floors."""
+    """Clocks of the whole: p-norm of what overlaps, plus what nothing hides."""
     exponent = costs.norm_exponent
     overlapping: Number = 0.0
-    added: Number = 0.0
     for _, clocks, how in limiters:
         if how == OVERLAPS:
             overlapping = overlapping + (clocks * clocks if exponent == 2 else clocks**exponent)
-        elif how == ADDS:
-            added = added + clocks
-    total = overlapping ** (1 / exponent) + added
+    total = overlapping ** (1 / exponent)
     for _, clocks, how in limiters:
-        if how == FLOOR:
-            total = most(total, clocks)
+        if how == ADDS:
+            total = total + clocks
     return total
 
 
@@ -179,5 +177,5 @@ def _limiters(
 
 
 __all__ = [
-    "ADDS", "FLOOR", "OVERLAPS", "Limiter", "Prediction", "StagePrediction", "predict", "predict_stage",
+    "ADDS", "OVERLAPS", "Limiter", "Prediction", "StagePrediction", "predict", "predict_stage",
 ]  # fmt: skip

@@ -9,8 +9,8 @@ from rollergen.program.model_nest import Nest, Waves
 from rollergen.program.model_numeric import Number, ceil_div, choose, least, most, ratio
 from rollergen.program.model_work import Work
 
-OVERLAPS, ADDS, FLOOR = "overlaps", "adds", "floor"
-"""How a limiter joins the others: in the p-norm, on top, or as a floor under the sum."""
+OVERLAPS, ADDS = "overlaps", "adds"
+"""How a limiter joins the others: in the p-norm, or on top."""
 
 
 def _caches(device: Device) -> list[MemoryLayer]:
@@ -39,7 +39,7 @@ def supply(
         spilled = _spill_lines(nest, costs, work, waves, inner, line) if number == 0 else 0
         read_bytes, write_bytes = (reads + spilled) * line, (writes + spilled) * line
         clocks = _layer_clocks(device, layer, waves, nest.blocks, read_bytes, write_bytes)
-        limiters.append((f"{layer.name} bandwidth", clocks, FLOOR if last else OVERLAPS))
+        limiters.append((f"{layer.name} bandwidth", clocks, OVERLAPS))
         traffic.append((layer.name, (read_bytes + write_bytes) * nest.blocks))
     return limiters, tuple(traffic), misses
 
