@@ -49,7 +49,7 @@ def runtime_for(device: Device) -> Runtime:
             f"explanation, and run in the interpreter (kernel.interpret); device={HOST!r} runs here"
         )
     if host is None:
-        raise RuntimeUnavailableError(f"the spec {device.name} is not complete; expected rollergen.hal.host.complete(it)")
+        raise RuntimeUnavailableError(f"the spec {device.name} is not complete; expected host.complete(it)")
     if host != cpu_model():
         raise RuntimeUnavailableError(
             f"the spec {device.name} was completed on a machine with {host}; this one has {cpu_model()}, and {HOST!r} "
