@@ -48,7 +48,11 @@ class Layout:
     def load(self) -> Load:
         return self.stage.load(self.copy)
 
-    @property
+    @cached_property
+    def load_axes(self) -> tuple[str, ...]:
+        return tuple(sorted(self.load.axes()))
+
+    @cached_property
     def name(self) -> str:
         return f"stage {self.stage.name}: copy {self.number} of {self.load.buffer.name} into {self.copy.to_layer}"
 
@@ -175,8 +179,8 @@ class Tile:
 
     def put(self, points: Points, values: Array) -> None:
         """Fills every cell; `points` as by `cell_points`."""
-        at = np.asarray(self.visit(points) * self.layout.elements + self.layout.cell_addresses)
-        self.data[at] = np.broadcast_to(values, at.shape)
+        at = self.visit(points) * self.layout.elements + self.layout.cell_addresses
+        self.data[at] = values
         self.filled[at] = True
 
     def get(self, points: Points, wanted: Array) -> Array:
@@ -184,7 +188,7 @@ class Tile:
         layout = self.layout
         cell = tuple(encode(own, points.variables) for own in layout.digits)
         here = fetch_address(layout.copy, layout.shape, cell)
-        if np.any(np.greater_equal(here, layout.elements)) or np.any(np.less(here, 0)):
+        if np.max(here) >= layout.elements or np.min(here) < 0:
             raise ProgramError(f"{layout.name} is read at address {np.max(here)}; expected 0 to {layout.elements - 1}")
         at = self.visit(points) * layout.elements + here
         if not everywhere(np.logical_or(self.filled[at], np.logical_not(wanted))):

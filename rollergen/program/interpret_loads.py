@@ -19,22 +19,22 @@ def fill(run: StageRun, number: int, box: Box) -> None:
     """One copy's buffer filled for every visit in `box`; what is out of range or guarded has the fill."""
     layout = run.plan.layouts[number]
     points = copies.cell_points(layout, box)
-    inside = fillable(layout.load, points)
+    inside = fillable(layout, points)
     chain = run.plan.chains[layout.copy.load]
     at = chain.index(number)
     source = run.tiles[chain[at - 1]] if at else None
     values = source.get(points, inside) if source else read_filling(run, layout, box, points, inside)
     tile = copies.Tile(layout, box)
-    tile.put(points, np.where(inside, values, np.asarray(layout.load.fill, dtype=values.dtype)))
+    tile.put(points, filled_in(layout.load, values, inside))
     run.tiles[number] = tile
 
 
-def fillable(load: Load, points: Points) -> Array:
+def fillable(layout: copies.Layout, points: Points) -> Array:
     """Where a copy may read: every axis of the load within its extent, every bound of its guard kept."""
     inside: Array = True
-    for axis in sorted(load.axes()):
+    for axis in layout.load_axes:
         inside = both(inside, points.inside(axis))
-    return both(inside, guarded(load, points))
+    return both(inside, guarded(layout.load, points))
 
 
 def guarded(load: Load, points: Points) -> Array:
@@ -51,7 +51,7 @@ def read_filling(run: StageRun, layout: copies.Layout, box: Box, points: Points,
     at, _ = offsets(load.buffer.shape, load.indices, points.axes(), inside, f"{run.name}: {layout.name}")
     axes = [axis.name for axis in stage.definition.axes]
     fillings = {axis: copies.executed_fillings(layout, box, axis) for axis in axes}
-    own = load.axes()
+    own = layout.load_axes
     filling = Filling(
         number=copies.filling_number(layout, box, points),
         numbers=box.volume(layout.visits),
@@ -65,7 +65,7 @@ def read_filling(run: StageRun, layout: copies.Layout, box: Box, points: Points,
 def read_load(run: StageRun, load: Load, points: Points, wanted: Array) -> Array:
     """The load's values at `points`: from its innermost copy, else from memory; its fill where guarded."""
     number = run.plan.load_numbers[id(load)]
-    executed = executed_everywhere(points, sorted(load.axes()))
+    executed = executed_everywhere(points, run.plan.load_axes[number])
     chain = run.plan.chains[number]
     if chain:
         return run.tiles[chain[-1]].get(points, both(executed, wanted))
@@ -80,7 +80,12 @@ def read_directly(run: StageRun, number: int, load: Load, points: Points, passin
     if any_executed(points, [axis.name for axis in run.stage.definition.axes]):
         run.counter.touch(number, at, readable)
     values = run.memory.read(load.buffer, at, readable, where)
-    return values if readable is True else np.where(readable, values, np.asarray(load.fill, dtype=values.dtype))
+    return filled_in(load, values, readable)
+
+
+def filled_in(load: Load, values: Array, there: Array) -> Array:
+    """`values` with the load's fill where nothing is there."""
+    return values if there is True else np.where(there, values, np.asarray(load.fill, dtype=values.dtype))
 
 
 def any_executed(points: Points, axes: Sequence[str]) -> bool:

@@ -40,7 +40,8 @@ class Traversal:
 @dataclass(frozen=True, eq=False)
 class StagePlan:
     """``start``: depth from which on the accumulators of a visit are held at once (at or outside their own
-    depth: spatial loops around it may be taken in).  ``chains``: copies of each load, outermost first."""
+    depth: spatial loops around it may be taken in).  ``chains``: copies of each load, outermost first;
+    ``load_numbers``: by identity of the load; ``load_axes``: sorted names of each load's axes."""
 
     stage: Stage
     start: int
@@ -48,6 +49,7 @@ class StagePlan:
     chains: tuple[tuple[int, ...], ...]
     traversals: tuple[Traversal, ...]
     load_numbers: dict[int, int]
+    load_axes: tuple[tuple[str, ...], ...]
 
 
 def plan_stage(stage: Stage, device: Device) -> StagePlan:
@@ -64,7 +66,8 @@ def plan_stage(stage: Stage, device: Device) -> StagePlan:
         depth = _depth(stage, start, [layouts[c] for c in used], skipped)
         traversals.append(Traversal(number, values, kept, read[number], skipped, used, depth))
     numbers = _numbers(loads, traversals)
-    return StagePlan(stage, start, layouts, chains, tuple(traversals), numbers)
+    axes = tuple(tuple(sorted(load.axes())) for load in loads)
+    return StagePlan(stage, start, layouts, chains, tuple(traversals), numbers, axes)
 
 
 def chain(stage: Stage, device: Device, load: int) -> tuple[int, ...]:

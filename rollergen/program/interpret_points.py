@@ -133,9 +133,10 @@ def axis_value(stage: Stage, variables: Mapping[int, Array], name: str) -> Array
 
 def within_extent(value: Array, extent: int) -> Array:
     """``value < extent``; True where that holds everywhere."""
-    if np.max(value) < extent:
-        return True
-    return np.less(value, extent)
+    if isinstance(value, int):
+        return value < extent
+    inside = np.less(value, extent)
+    return True if inside.all() else inside
 
 
 def executed(points: Points, name: str) -> Array:
