@@ -54,7 +54,7 @@ def cut(array: Array, stage: Stage, box: Box, leaf: Box) -> Array:
         slice(leaf.start(p) - box.start(p), leaf.ranges[p][1] - box.start(p)) if size > 1 else slice(None)
         for p, size in enumerate(np.shape(array), start=grid)
     )
-    return array[part]
+    return array[(..., *part)]  # the ellipsis keeps a view where there is no dimension at all
 
 
 def shape_of(stage: Stage, box: Box) -> tuple[int, ...]:
