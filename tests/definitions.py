@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from rollergen.expr.definition import Definition
+from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
 from rollergen.program.rprogram import RProgram
 
@@ -68,7 +69,7 @@ def evaluate_program(program: RProgram, arrays):
 def small_integers(program: RProgram, seed=0):
     """Inputs of small integers: sums of their products are exact in float32, whatever the order."""
     random = np.random.default_rng(seed)
-    return {b.name: random.integers(-4, 5, b.shape).astype(b.dtype) for b in program.inputs}
+    return {b.name: random.integers(-4, 5, b.shape).astype(numpy_dtype(b.dtype)) for b in program.inputs}
 
 
 def _value(value: Value, points, arrays, partials, operands=None):
