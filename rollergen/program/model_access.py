@@ -13,9 +13,9 @@ import numpy as np
 
 from rollergen.expr.index import Index
 from rollergen.hal.spec import Device, MemoryLayer
-from rollergen.program.model_facts import Operand, alignment_of
+from rollergen.program.model_facts import Operand, alignment_of, divisors_of
 from rollergen.program.model_nest import Nest
-from rollergen.program.model_numeric import Number, ceil_div, choose, gcd, most, per_distinct
+from rollergen.program.model_numeric import Number, ceil_div, choose, gcd, least, most, per_distinct
 from rollergen.program.model_wavefronts import WIDEST_ACCESS_BYTES, digits, transactions, wavefronts
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
 
@@ -28,7 +28,8 @@ class Access:
     for what goes through caches); ``count``: of one thread in one block; ``width_bytes`` of each;
     ``service``: wavefronts, or transactions where the layer has no banks, of one access by a warp;
     ``uses``: arithmetic instructions that each value feeds (1 folds into a memory operand);
-    ``split``: lines that one vector touches on average; ``gathered``: lanes accessed one by one.
+    ``split``: lines that one vector touches on average; ``gathered``: lanes accessed one by one; ``broken``: share of
+    the vectors that are, because they wrap in a view or meet a bound; ``tested``: 1 where each access is guarded.
     """
 
     load: int
@@ -40,6 +41,8 @@ class Access:
     split: Number = 1
     uses: Number = 0
     gathered: bool = False
+    broken: Number = 0
+    tested: Number = 0
     reduces: bool = True
 
 
@@ -74,19 +77,21 @@ def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
             groups = groups * extent
     rounds = nest.visits(copy.at_loop) * ceil_div(groups, nest.threads)
     width = copy.vector * operand.itemsize
-    contiguous = copy.along == copy.order[-1]
-    read = Access(copy.load, "fill_read", copy.from_layer, rounds * pieces(width), min(width, WIDEST_ACCESS_BYTES),
-                  _fill_service(nest, device, copy, operand, shape, shared=False))  # fmt: skip
-    stores = pieces(width) if contiguous else copy.vector
-    stored = min(width, WIDEST_ACCESS_BYTES) if contiguous else operand.itemsize
-    write = Access(copy.load, "fill_write", copy.to_layer, rounds * stores, stored,
-                   _fill_service(nest, device, copy, operand, shape, shared=True))  # fmt: skip
-    return read, write
+    parts = pieces(nest, width)
+    from_tensor = _fill_service(nest, device, copy, operand, shape, shared=False)
+    into_tile = _fill_service(nest, device, copy, operand, shape, shared=True)
+    whole = copy.along == copy.order[-1]
+    stores, stored = (parts, width // parts) if whole else (copy.vector, operand.itemsize)
+    return (
+        Access(copy.load, "fill_read", copy.from_layer, rounds * parts, width // parts, from_tensor,
+               tested=is_tested(nest, operand)),
+        Access(copy.load, "fill_write", copy.to_layer, rounds * stores, stored, into_tile),
+    )  # fmt: skip
 
 
-def pieces(width_bytes: int) -> int:
+def pieces(nest: Nest, width_bytes: int) -> int:
     """Instructions of one vector: none is wider than 16 bytes on a machine of scalar threads."""
-    return ceil_div(width_bytes, WIDEST_ACCESS_BYTES)
+    return 1 if nest.lockstep == 1 else ceil_div(width_bytes, WIDEST_ACCESS_BYTES)
 
 
 def tile_shape(nest: Nest, copy: Copy, *, block: bool) -> tuple[Number, ...]:
@@ -171,7 +176,7 @@ def _evaluate(index: Index, coordinates: dict[str, np.ndarray], lanes: int) -> n
 
 def _serve(addresses: np.ndarray, width_bytes: int, layer: MemoryLayer, *, merge: bool) -> float:
     """Service of one access instruction; a vector wider than 16 bytes is several instructions."""
-    parts = pieces(width_bytes)
+    parts = ceil_div(width_bytes, WIDEST_ACCESS_BYTES)
     if layer.banks:
         return wavefronts(addresses, width_bytes, layer, merge_pairs=merge) / parts
     return transactions(addresses, width_bytes, layer.transaction_bytes) / parts
@@ -242,10 +247,13 @@ def register_accesses(nest: Nest, device: Device, copy: Copy, source: Copy | Non
     contiguous = source is None or copy.along == source.order[-1]
     vector = copy.vector if contiguous else 1
     width = vector * operand.itemsize
-    count = nest.visits(copy.at_loop) * ceil_div(elements, vector) * pieces(width)
+    parts = pieces(nest, width)
+    count = nest.visits(copy.at_loop) * ceil_div(elements, vector) * parts
     service = tile_service(nest, device, source, width) if source else thread_service(nest, device, operand, width)
-    width = min(width, WIDEST_ACCESS_BYTES)
-    return Access(copy.load, "read", copy.from_layer, count, width, service, reduces=phase_reduces)
+    tested = is_tested(nest, operand) if source is None else 0
+    return Access(
+        copy.load, "read", copy.from_layer, count, width // parts, service, tested=tested, reduces=phase_reduces
+    )
 
 
 def direct_access(
@@ -269,7 +277,7 @@ def direct_access(
             uses = uses * loop.extent
     width, gathered = operand.itemsize, False
     if lane is not None and nest.loops[lane].axis in used:
-        if lanes_adjacent(nest, operand, lane):
+        if source.order[-1] == nest.loops[lane].axis if source else lanes_adjacent(nest, operand, lane):
             width = width * nest.lanes
         else:
             count, gathered = count * nest.lanes, True
@@ -277,9 +285,14 @@ def direct_access(
         count, width = ceil_div(count, vector), width * vector
     layer = source.to_layer if source else device.backing.name
     service = tile_service(nest, device, source, width) if source else thread_service(nest, device, operand, width)
-    parts = pieces(width) if lane is None else 1
-    split = line_split(nest, device, operand, width) if lane is not None and not gathered else 1
-    return Access(load, role, layer, count * parts, width // parts, service, split, uses, gathered, reduces)
+    parts = pieces(nest, width)
+    vectors = source is None and lane is not None and not gathered and nest.loops[lane].axis in used
+    split = line_split(nest, device, operand, width) if vectors else 1
+    broken = broken_share(nest, operand, lane) if vectors and lane is not None else 0
+    tested = is_tested(nest, operand) if source is None else 0
+    return Access(
+        load, role, layer, count * parts, width // parts, service, split, uses, gathered, broken, tested, reduces
+    )
 
 
 def lanes_adjacent(nest: Nest, operand: Operand, lane: int) -> bool:
@@ -315,3 +328,28 @@ def _offset_alignment(operand: Operand, steps: dict[str, Number]) -> Number:
     constant = operand.offset.const
     return gcd(found, constant) if constant else found
 
+
+def is_tested(nest: Nest, operand: Operand) -> Number:
+    """1 where each access tests its own bounds: a guard of the view, or the masked tail of an axis."""
+    tested: Number = 1 if operand.guard else 0
+    for axis, how in nest.stage.guards:
+        if how == "mask" and axis in operand.axes:
+            tested = most(tested, choose(nest.overhangs.get(axis, False), 1, 0))
+    return tested
+
+
+def broken_share(nest: Nest, operand: Operand, lane: int) -> Number:
+    """Share of the vectors along the lane that are moved element by element: those that wrap where a view divides,
+    and those that a guard or the end of a masked axis cuts."""
+    axis, lanes = nest.loops[lane].axis, nest.lanes
+    key = ("broken", id(operand), axis, lanes)
+    share = nest.facts.tables.get(key)
+    if share is None:
+        extent = nest.facts.extents[axis]
+        divisors = {d for index in operand.indices for d in divisors_of(index, axis)}
+        share = sum((lanes - gcd(lanes, d)) / d for d in divisors)
+        share += sum(lanes / extent for bound in operand.guard if axis in bound.index.axes() for _ in range(2))
+        nest.facts.tables[key] = share
+    if nest.stage.guard(axis) == "mask":
+        share = share + choose(nest.overhangs.get(axis, False), lanes / nest.facts.extents[axis], 0)
+    return least(share, 1.0)

@@ -32,13 +32,16 @@ def instructions_of(nest: Nest, costs: Costs, work: Work) -> Number:
     """Instructions of one thread in one block."""
     total = work.slots + costs.loop_instructions * work.iterations + costs.spill_accesses * work.spilled * work.steps
     for access in work.accesses:
+        each: Number = 0
         if access.role == "read":
-            folded = choose(access.uses == 1, costs.memory_operands, 0)
-            total = total + access.count * (1 - folded)
+            each = 1 - choose(access.uses == 1, costs.memory_operands, 0)
         elif access.role == "fill_read":
-            total = total + access.count * costs.staging_instructions
+            each = costs.staging_instructions
         elif access.role in ("write", "read_back") and not work.reduces:
-            total = total + access.count
+            each = 1
+        one_by_one = access.broken * nest.lanes
+        each = each * (1 - access.broken) + one_by_one + access.tested * costs.guard_instructions * (1 + one_by_one)
+        total = total + access.count * each
     return total
 
 
@@ -101,6 +104,8 @@ def _access_clocks(nest: Nest, costs: Costs, layer: MemoryLayer, access: Access)
         clocks = access.width_bytes * access.split / rate if rate else 0
     if costs.load_store_lanes:
         clocks = most(clocks, nest.lockstep / costs.load_store_lanes)
+    alone = costs.gather_clocks * nest.lanes
+    clocks = clocks * (1 - access.broken) + access.broken * alone
     return clocks + costs.gather_clocks if access.gathered else clocks
 
 

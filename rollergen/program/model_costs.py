@@ -45,6 +45,7 @@ MEANINGS: dict[str, str] = {
     "tile_clocks": "clocks of entering and leaving one register tile",
     "block_clocks": "clocks of starting one block on a unit",
     "edge_clocks": "clocks for each element of a tile that overhangs its tensor",
+    "guard_instructions": "instructions of one access that tests whether it is inside",
     "gather_clocks": "clocks for each element that a lane loop loads or stores by itself",
     "combine_clocks": "exposed clocks of one step of a tree over the threads of a block",
     "exchange_clocks": "clocks of one copy phase from the other units' memories: synchronisation and set-up",

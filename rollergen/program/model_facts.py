@@ -12,7 +12,7 @@ from math import gcd as gcd_of
 from typing import Any
 
 from rollergen.expr.definition import Definition
-from rollergen.expr.index import FloorDiv, Index, Mod, linear
+from rollergen.expr.index import FloorDiv, Index, Mod, Within, linear
 from rollergen.expr.values import Binary, Buffer, Const, IndexValue, Load, Partial, Select, Unary, Value, Var, walk
 from rollergen.program.model_numeric import Number, ceil_div, gcd, least
 from rollergen.program.rprogram import Resident
@@ -25,6 +25,7 @@ class Operand:
     """A load or the store: where its elements lie.
 
     ``strides``: bytes between neighbours of each tensor dimension.  ``offset``: linear element index.
+    ``guard``: bounds that each access tests.
     """
 
     buffer: Buffer
@@ -33,16 +34,20 @@ class Operand:
     axes: frozenset[str]
     itemsize: int
     strides: tuple[int, ...]
+    guard: tuple[Within, ...]
     alignments: dict[int, int]
 
     @staticmethod
-    def of(buffer: Buffer, indices: tuple[Index, ...], axes: frozenset[str]) -> Operand:
+    def of(
+        buffer: Buffer, indices: tuple[Index, ...], axes: frozenset[str], guard: tuple[Within, ...] = ()
+    ) -> Operand:
         itemsize = ITEMSIZE[buffer.dtype]
         strides, step = [], itemsize
         for extent in reversed(buffer.shape):
             strides.append(step)
             step *= extent
-        return Operand(buffer, indices, linear(indices, buffer.shape), axes, itemsize, tuple(reversed(strides)), {})
+        offset = linear(indices, buffer.shape)
+        return Operand(buffer, indices, offset, axes, itemsize, tuple(reversed(strides)), guard, {})
 
     @property
     def bytes(self) -> int:
@@ -111,13 +116,13 @@ def facts_of(definition: Definition, residents: tuple[Resident, ...] = ()) -> Fa
 
 
 def _find(definition: Definition, residents: tuple[Resident, ...]) -> Facts:
-    operands = tuple(Operand.of(load.buffer, load.indices, load.axes()) for load in definition.loads())
+    operands = tuple(Operand.of(load.buffer, load.indices, load.axes(), load.guard) for load in definition.loads())
     target_axes = frozenset().union(*(index.axes() for index in definition.target))
     return Facts(
         definition,
         residents,
         operands,
-        Operand.of(definition.output, definition.target, target_axes),
+        Operand.of(definition.output, definition.target, target_axes, definition.where),
         _phases(definition, residents),
         {axis.name: axis.role for axis in definition.axes},
         {axis.name: axis.extent for axis in definition.axes},
@@ -230,3 +235,11 @@ def alignment_of(index: Index, steps: Mapping[str, Number]) -> Number:
         found = gcd(found, abs(coefficient) * step)
     return found
 
+
+def divisors_of(index: Index, axis: str) -> frozenset[int]:
+    """Divisors of the divisions and remainders of `index` that `axis` runs through."""
+    found: frozenset[int] = frozenset()
+    for atom, _ in index.terms:
+        if not isinstance(atom, str) and axis in atom.index.axes():
+            found |= {atom.divisor} | divisors_of(atom.index, axis)
+    return found

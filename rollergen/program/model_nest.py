@@ -15,13 +15,15 @@ from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL
 class Nest:
     """Trip counts of one stage on one device.
 
-    ``trips[p]``: mean iterations of ``loops[p]`` (a serial loop stops where its axis ends);
+    ``trips[p]``: mean iterations of ``loops[p]`` (a serial loop stops where its axis ends); ``overhangs[axis]``:
+    whether elements beyond the axis' end are walked all the same;
     ``threads``, ``warps``: of one block, a warp being the threads that run in lockstep (``lockstep``).
     """
 
     stage: Stage
     facts: Facts
     trips: tuple[Number, ...]
+    overhangs: dict[str, Number]
     blocks: Number
     threads: Number
     lockstep: int
@@ -89,8 +91,8 @@ def nest_of(stage: Stage, facts: Facts, device: Device) -> Nest:
         elif loop.kind in (GROUP, THREAD):
             threads = threads * loop.extent
     lockstep = lockstep_threads(device)
-    trips = _trips(stage, facts, by_stride)
-    return Nest(stage, facts, trips, blocks, threads, lockstep, ceil_div(threads, lockstep), by_stride)
+    trips, overhangs = _trips(stage, facts, by_stride)
+    return Nest(stage, facts, trips, overhangs, blocks, threads, lockstep, ceil_div(threads, lockstep), by_stride)
 
 
 def lockstep_threads(device: Device) -> int:
@@ -99,20 +101,25 @@ def lockstep_threads(device: Device) -> int:
     return 1 if vector else max(1, device.execution_width)
 
 
-def _trips(stage: Stage, facts: Facts, by_stride: dict[str, tuple[int, ...]]) -> tuple[Number, ...]:
+def _trips(
+    stage: Stage, facts: Facts, by_stride: dict[str, tuple[int, ...]]
+) -> tuple[tuple[Number, ...], dict[str, Number]]:
     trips: list[Number] = [loop.extent for loop in stage.loops]
+    overhangs: dict[str, Number] = {}
     for axis, positions in by_stride.items():
         serial = [p for p in positions if stage.loops[p].kind == SERIAL]
-        if not serial:
-            continue
         full: Number = 1
         for p in positions:
             full = full * stage.loops[p].extent
+        overhangs[axis] = full > facts.extents[axis]
+        if not serial:
+            continue
         step = stage.loops[serial[-1]].stride
         executed = least(full, ceil_div(facts.extents[axis], step) * step)
         share = executed / full
         trips[serial[0]] = choose(share < 1, trips[serial[0]] * share, trips[serial[0]])
-    return tuple(trips)
+        overhangs[axis] = executed > facts.extents[axis]
+    return tuple(trips), overhangs
 
 
 @dataclass(frozen=True, slots=True, eq=False)

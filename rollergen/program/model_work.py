@@ -53,7 +53,7 @@ class Work:
 
 
 def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
-    slots: Number = 0
+    slots: Number = _combining(nest)
     iterations: Number = 0
     accesses: list[Access] = []
     for phase in nest.facts.phases:
@@ -162,6 +162,19 @@ def _steps(nest: Nest, every: tuple[int, ...]) -> Number:
         if loop.kind == SERIAL or (loop.kind == UNROLL and not nest.spatial(loop.axis)):
             total = total * nest.trips[p]
     return total
+
+
+def _combining(nest: Nest) -> Number:
+    """Instructions that put the accumulators of separate chains and of lanes together at the end."""
+    parts: Number = 0
+    for p in nest.stage.accumulator.separate:
+        parts = parts + nest.loops[p].extent - 1
+    lane = next((loop for loop in nest.loops if loop.kind == LANE), None)
+    if lane is not None and not nest.spatial(lane.axis) and nest.facts.definition.reductions:
+        parts = parts + 2 * (lane.extent - 1)
+    components = sum(phase.components for phase in nest.facts.phases if phase.reduces)
+    tile = _tile_elements(nest) if not nest.facts.by_row else 1
+    return _entries(nest) * tile * parts * components
 
 
 def _chain(nest: Nest, steps: Number) -> Number:

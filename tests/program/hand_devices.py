@@ -25,7 +25,7 @@ TURING = Device(
         ("reserved_registers", 24), ("spill_accesses", 2), ("load_store_lanes", 16), ("exposed_staging_clocks", 450),
         ("exposed_prefetched_clocks", 60), ("exposed_direct_clocks", 250), ("exposed_managed_clocks", 30),
         ("exposed_stream_clocks", 450), ("keep_below", 0.6), ("keep_above", 2.5), ("combine_clocks", 30),
-        ("op_exp", 4), ("op_div", 8),
+        ("op_exp", 4), ("op_div", 8), ("guard_instructions", 2),
     ),
 )  # fmt: skip
 
@@ -57,6 +57,6 @@ AVX512 = Device(
         ("spill_narrow_clocks", 0.65), ("reorder_window", 512), ("load_ports", 3), ("store_ports", 1),
         ("keep_below", 0.6), ("keep_above", 2.5), ("write_allocate", 1), ("warm_cache", 1), ("walk_clocks", 18),
         ("walk_far_clocks", 28), ("walk_rows", 96), ("walk_sets", 8), ("miss_buffers", 16), ("miss_window", 200),
-        ("tile_clocks", 25), ("block_clocks", 11), ("edge_clocks", 2), ("gather_clocks", 1.2), ("op_exp", 12), ("op_div", 8),
+        ("tile_clocks", 25), ("block_clocks", 11), ("edge_clocks", 2), ("gather_clocks", 1.2), ("op_exp", 12), ("op_div", 8), ("guard_instructions", 2),
     ),
 )  # fmt: skip
