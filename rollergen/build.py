@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from rollergen.construct import construct
-from rollergen.errors import ArgumentError, DeviceError
+from rollergen.errors import ArgumentError, DeviceError, ExpressionError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.hal.spec import Device
@@ -23,7 +24,7 @@ CANDIDATES_WHERE_COMPILING_IS_SLOW = 4
 
 def build(
     expr: Tensor | Sequence[Tensor],
-    device: str | Device | None = None,
+    device: str | Path | Device | None = None,
     *,
     inputs: Sequence[Tensor] | None = None,
     top_k: int | None = None,
@@ -56,6 +57,7 @@ def build(
     >>> print(kernel.signature)
     kernel(A: float32[64, 32], B: float32[32, 48]) -> C: float32[64, 48]
     """
+    _check_kinds(expr, options)
     target = resolve(device)
     executor = _executor(target, profile)
     graph = canonicalize(expr, inputs)
@@ -66,6 +68,13 @@ def build(
     gate = Gate(programs[0], expression_oracle(_tensors(expr), graph.outputs))
     measured = measure(candidates, executor, gate, time_budget_s=options.time_budget_s, progress=progress)
     return Kernel(target, measured, fastest(measured), graph.cuts)
+
+
+def _check_kinds(expr: object, options: object) -> None:
+    if isinstance(expr, (str, Path, Device)):
+        raise ExpressionError(f"expr is {expr!r}: the arguments look swapped: rg.build(expr, device)")
+    if not isinstance(options, BuildOptions):
+        raise ArgumentError(f"options is {options!r}; expected rg.BuildOptions(...)")
 
 
 def _executor(device: Device, profile: bool | str) -> Executor | None:

@@ -221,10 +221,8 @@ def _why(chosen: Outcome, second: Outcome, differences: Sequence[Facts]) -> str:
     return "; ".join(parts)
 
 
-def seconds_text(seconds: float | None) -> str:
+def seconds_text(seconds: float) -> str:
     """``1.23 ms``, with the unit that suits."""
-    if seconds is None:
-        return "not measured"
     for limit, factor, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
         if abs(seconds) < limit:
             return f"{seconds * factor:.3g} {unit}"
@@ -244,10 +242,11 @@ def explanation_text(facts: Facts) -> str:
     """The same facts as readable plain text."""
     device = facts["device"]
     lines = [f"On {device['title']} ({device['name']}, {device['units']} units)"]
-    lines.append(
-        f"  predicted {seconds_text(facts['predicted_seconds'])}, measured {seconds_text(facts['measured_seconds'])}"
-        + (f" (device's own time {seconds_text(facts['event_seconds'])})" if facts["event_seconds"] is not None else "")
-    )
+    measured = "not measured"
+    if facts["measured_seconds"] is not None:
+        own = seconds_text(facts["event_seconds"])
+        measured = f"measured {seconds_text(facts['measured_seconds'])} (device's own time {own})"
+    lines.append(f"  predicted {seconds_text(facts['predicted_seconds'])}, {measured}")
     lines += [f"  cut: {cut}" for cut in facts["cuts"]] or ["  no cut: one stage for each output"]
     for stage in facts["stages"]:
         lines += ["", *_stage_lines(stage)]

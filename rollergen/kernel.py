@@ -186,8 +186,8 @@ class Kernel:
         return facts if as_dict else f"{self.signature}\n{explanation_text(facts)}"
 
     def __repr__(self) -> str:
-        times = f"predicted {seconds_text(self.predicted_time)}, measured {seconds_text(self.measured_time)}"
-        return f"<{self.signature} on {self.device.name}: {times}>"
+        measured = "not measured" if self.measured_time is None else f"measured {seconds_text(self.measured_time)}"
+        return f"<{self.signature} on {self.device.name}: predicted {seconds_text(self.predicted_time)}, {measured}>"
 
     def _repr_html_(self) -> str:
         """For notebooks: a heading, and explanation and source to unfold."""

@@ -8,6 +8,10 @@ from rollergen.errors import ArgumentError
 from rollergen.tile.rules import AlignmentRules
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:
     """Options of `rollergen.build`; the defaults are what nearly everybody wants.
@@ -37,9 +41,9 @@ class BuildOptions:
         if not isinstance(self.alignment, AlignmentRules):
             names = ", ".join(f.name for f in fields(AlignmentRules))
             raise ArgumentError(f"alignment is {self.alignment!r}; expected AlignmentRules({names})")
-        if self.epsilon is not None and not self.epsilon >= 0:
+        if self.epsilon is not None and not (_is_number(self.epsilon) and self.epsilon >= 0):
             raise ArgumentError(f"epsilon is {self.epsilon!r}; expected None or a share of at least 0, such as 0.1")
         if self.max_units is not None and not (isinstance(self.max_units, int) and self.max_units >= 1):
             raise ArgumentError(f"max_units is {self.max_units!r}; expected None or an integer of at least 1")
-        if not self.time_budget_s > 0:
+        if not (_is_number(self.time_budget_s) and self.time_budget_s > 0):
             raise ArgumentError(f"time_budget_s is {self.time_budget_s!r}; expected a number of seconds above 0")

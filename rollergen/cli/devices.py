@@ -25,16 +25,24 @@ def devices(names: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(described))
         return
-    table = Table("name", "title", "units", "clock", "memory, innermost first", "peak", "languages", "present")
+    table = Table("name", "title", "units", "peak, float32", "present")
     for name, one in described.items():
-        memory = ", ".join(f"{x['name']} {bytes_text(x['capacity_bytes'])}" for x in one["layers"])
-        present = "yes" if one["present"] else "no"
         peak = f"{one['peak_gflop_s'] / 1e3:.3g} TFLOP/s"
-        table.add_row(
-            name, one["title"], str(one["units"]), f"{one['clock_mhz']:.0f} MHz", memory, peak,
-            ", ".join(one["languages"]), present,
-        )  # fmt: skip
+        table.add_row(name, one["title"], str(one["units"]), peak, "yes" if one["present"] else "no")
     console.print(table, markup=False)
+    for name in names:
+        console.print(details(name, described[name]), markup=False, highlight=False, soft_wrap=True)
+
+
+def details(name: str, one: dict[str, Any]) -> str:
+    """What the table has no room for, in lines of text."""
+    layers = (
+        f"  {x['name']}: {bytes_text(x['capacity_bytes'])} per {x['scope']}, {'managed' if x['managed'] else 'cache'}"
+        for x in one["layers"]
+    )
+    clock = f"{one['clock_mhz']:.0f} MHz, execution width {one['execution_width']}"
+    state = "present" if one["present"] else f"not present: {one['missing']}"
+    return "\n".join([f"{name}: {clock}, source in {', '.join(one['languages'])}", *layers, f"  {state}"])
 
 
 def describe(name: str) -> dict[str, Any]:

@@ -1,0 +1,125 @@
+"""The command line: builds, explains, lists; errors are one line and exit code 2."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from rollergen.__main__ import main
+from rollergen.cli.problems import OPERATORS, expression
+
+
+def run(*words):
+    return CliRunner().invoke(main, list(words))
+
+
+def ok(*words):
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_build_without_a_device_runs_checks_and_explains_on_this_machine():
+    text = ok("build", "matmul", "m=64", "n=80", "k=48", "--top-k", "2")
+    for part in ("candidates", "chosen", "kernel(A: float32[64, 48], B: float32[48, 80])", "<- binds", "closed forms"):
+        assert part in text, part
+    assert "elements match the float64 definition" in text and "one call takes" in text
+
+
+def test_build_prints_one_json_object_on_demand():
+    found = json.loads(ok("build", "matmul", "m=64", "n=80", "k=48", "--top-k", "1", "--json", "--source"))
+    assert found["device"]["name"] == "cpu" and "kernel" in found["source"]
+    assert found["check"]["compared_elements"] > 300 and found["check"]["wall_seconds"] > 0
+    assert found["candidates"][0]["state"] == "passed"
+
+
+def test_build_for_an_absent_device_says_that_it_did_not_run():
+    text = ok("build", "softmax", "shape=64x128", "--device", "v100", "--top-k", "2")
+    assert "Tesla V100" in text and "not run (the device is not present in this machine)" in text
+    assert json.loads(ok("build", "relu", "shape=64", "--device", "mi50", "--json"))["check"] is None
+
+
+def test_build_may_be_told_not_to_run_and_not_to_measure():
+    text = ok("build", "relu", "shape=64x64", "--no-profile", "--no-run")
+    assert "not run (as asked)" in text and "not measured" in text
+
+
+def test_insisting_on_a_run_on_an_absent_device_fails_in_one_line():
+    result = run("build", "relu", "shape=64", "--device", "v100", "--run")
+    assert result.exit_code == 2 and "v100" in result.stderr and "not present" in result.stderr
+
+
+def test_an_einsum_string_takes_a_size_for_every_letter():
+    found = json.loads(ok("explain", "bmk,bkn->bmn", "b=2", "m=16", "k=8", "n=32", "--device", "v100", "--json"))
+    assert found["signature"] == "kernel(A: float32[2, 16, 8], B: float32[2, 8, 32]) -> Y: float32[2, 16, 32]"
+
+
+def test_explain_runs_nothing_and_names_the_runner_up():
+    text = ok("explain", "matmul", "m=256", "n=256", "k=256", "--device", "v100")
+    assert "why it lost" in text and "not measured" in text
+
+
+def test_devices_are_listed_with_whether_they_are_present():
+    text = ok("devices")
+    assert "v100" in text and "mi50" in text and "ipu" in text
+    found = json.loads(ok("devices", "--json"))
+    assert found["cpu"]["present"] is True and found["v100"]["present"] is False
+    assert "not present" in found["v100"]["missing"]
+    assert found["v100"]["peak_gflop_s"] == pytest.approx(80 * 64 * 2 * 1380 / 1e3)  # units, lanes, fma, MHz
+    assert "16 GiB per device" in ok("devices", "v100")
+
+
+@pytest.mark.parametrize("name", list(OPERATORS))
+def test_every_operator_is_listed_and_its_example_makes_an_expression(name):
+    assert name in ok("ops")
+    assert json.loads(ok("ops", "--json"))[name]["example"] == OPERATORS[name].example
+    problem, *sizes = OPERATORS[name].example.split()
+    assert expression(problem, sizes).producer is not None
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["build", "matmul", "m=64"], "matmul lacks n, k; an example: matmul m=1024 n=1024 k=1024"),
+        (["build", "matmull", "m=64"], "there is no operator 'matmull'; did you mean matmul?"),
+        (["build", "zzz"], "expected one of matmul, "),
+        (["build", "matmul", "m=64", "n=x", "k=3"], "n is 'x'; expected an integer, such as n=64"),
+        (["build", "matmul", "m=64", "n=0", "k=3"], "expected an integer of at least 1"),
+        (["build", "matmul", "m=64", "n=1,2", "k=3"], "n is (1, 2); expected an integer, such as n=64"),
+        (["build", "matmul", "m=64", "m=64"], "m is given twice"),
+        (["build", "matmul", "64"], "'64' is no size; expected name=number"),
+        (["build", "matmul", "m=4", "n=4", "k=4", "q=1"], "matmul has no size 'q'; expected m, n, k, transpose_a"),
+        (["build", "relu", "shape=4*4"], "shape is '4*4'; expected numbers joined by x, such as shape=64x128"),
+        (["build", "sum", "shape=4x4", "axis=7"], "axis is 7"),
+        (["build", "conv2d", *"n=1 c=4 h=8 w=8 f=4 kh=3 kw=3 groups=3".split()], "groups is 3; expected a divisor"),
+        (["build", "mk,kn->mn", "m=4", "k=4"], 'einsum "mk,kn->mn" lacks n; an example: "mk,kn->mn" m=64 k=64 n=64'),
+        (["build", "relu", "shape=64", "--dtype", "float23"], "'float23'; expected one of"),
+        (["build", "relu", "shape=64", "--device", "v10"], "did you mean v100?"),
+        (["build", "relu", "shape=64", "--device", "none.json"], "none.json: cannot be read"),
+        (["build", "relu", "shape=64", "--top-k", "0"], "top_k is 0; expected None or an integer from 1 to 50"),
+        (["build", "relu", "shape=64", "--top-k", "x"], "'x' is not a valid integer"),
+        (["build"], "Missing argument 'PROBLEM'"),
+        (["biuld"], "No such command 'biuld'"),
+        (["devices", "v10"], "did you mean v100?"),
+    ],
+)  # fmt: skip
+def test_errors_are_one_line_with_exit_code_2(words, text):
+    result = run(*words)
+    assert result.exit_code == 2
+    assert text in result.stderr and result.stderr.count("\n") == 1 and result.stderr.startswith("rollergen: ")
+    assert not result.stdout
+
+
+def test_errors_after_json_are_an_object_too():
+    result = run("build", "matmul", "m=64", "--json")
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["error"]["kind"] == "ArgumentError"
+
+
+@pytest.mark.parametrize("words", ["", "--help", "build --help", "explain -h", "devices -h", "ops -h"])
+def test_help_is_given(words):
+    assert "Usage:" in ok(*words.split())
+
+
+def test_the_version_is_given():
+    assert "version" in ok("--version")

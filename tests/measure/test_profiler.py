@@ -1,0 +1,143 @@
+"""The profiler runs only what passes, reports what fails, and picks the fastest."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+import rollergen as rg
+from rollergen.errors import CheckFailedError, DeviceError
+from rollergen.expr.values import Binary, Const, Load, transform
+from rollergen.measure.executor import executor_for
+from rollergen.measure.gate import Gate
+from rollergen.measure.oracle import expression_oracle
+from rollergen.measure.profiler import cache_state, fastest, measure, propose
+from rollergen.measure.program_oracle import program_oracle
+from rollergen.targets import resolve
+from tests import programs
+
+CPU = resolve("cpu")
+RIGHT = programs.relu(1000)
+
+
+def wrong():
+    """The same kernel with max(x, 1)."""
+    stage = RIGHT.stages[0]
+    one = transform(stage.definition.result, lambda v: replace(v, value=1.0) if isinstance(v, Const) else None)
+    return replace(RIGHT, stages=(replace(stage, definition=replace(stage.definition, result=one)),))
+
+
+def gate():
+    expr = rg.ops.relu(rg.tensor("X", (1000,)), name="Y")
+    return Gate(RIGHT, expression_oracle((expr,), RIGHT.outputs))
+
+
+DELAY = 0.003
+
+
+class SlowBut:
+    """The CPU's executor, but every call takes `DELAY` longer, except for the candidate of one number."""
+
+    def __init__(self, fast):
+        self.fast, self.prepared = fast, 0
+
+    def prepare(self, source):
+        number, self.prepared = self.prepared, self.prepared + 1
+        compiled = executor_for(CPU).prepare(source)
+        return compiled if number == self.fast else Delayed(compiled)
+
+
+class Delayed:
+    def __init__(self, compiled):
+        self.compiled = compiled
+
+    def session(self):
+        session = self.compiled.session()
+        run = session.run
+        session.run = lambda: (time.sleep(DELAY), run())
+        return session
+
+
+def test_a_wrong_candidate_is_reported_and_never_chosen():
+    outcomes = measure(propose([wrong(), RIGHT], CPU), executor_for(CPU), gate())
+    assert [o.state for o in outcomes] == ["failed", "passed"]
+    assert "are wrong, such as Y[" in outcomes[0].problems[0]
+    assert outcomes[0].wall_s is None and outcomes[0].compile_s > 0
+    assert fastest(outcomes) is outcomes[1]
+
+
+def test_when_no_candidate_passes_each_ones_problems_are_named():
+    with pytest.raises(CheckFailedError) as caught:
+        measure(propose([wrong()], CPU), executor_for(CPU), gate())
+    assert "no candidate passed" in str(caught.value) and "candidate 1: random inputs: " in str(caught.value)
+
+
+def test_source_that_does_not_compile_is_a_failed_candidate_not_a_crash():
+    broken, right = propose([RIGHT, RIGHT], CPU)
+    broken = replace(broken, source=replace(broken.source, text=broken.source.text.replace("get_group_id", "get_grip")))
+    outcomes = measure([broken, right], executor_for(CPU), gate())
+    assert outcomes[0].state == "failed" and "DeviceError: OpenCL build failed" in outcomes[0].problems[0]
+
+
+def test_the_fastest_wins_whatever_the_model_said():
+    outcomes = measure(propose([RIGHT, RIGHT, RIGHT], CPU), SlowBut(fast=1), gate())
+    assert fastest(outcomes).rank == 1
+    assert outcomes[0].wall_s > DELAY > outcomes[1].wall_s >= outcomes[1].event_s > 0
+
+
+def test_hopeless_candidates_are_timed_in_few_rounds_only():
+    outcomes = measure(propose([RIGHT, RIGHT], CPU), SlowBut(fast=1), gate())
+    assert outcomes[0].rounds < outcomes[1].rounds
+
+
+def test_an_exhausted_time_budget_starts_no_further_candidate_once_one_has_passed():
+    outcomes = measure(propose([wrong(), RIGHT, RIGHT], CPU), executor_for(CPU), gate(), time_budget_s=1e-9)
+    assert [o.state for o in outcomes] == ["failed", "passed", "not run"]
+
+
+def test_progress_is_told_for_every_candidate_and_round():
+    told = []
+    measure(propose([RIGHT], CPU), executor_for(CPU), gate(), progress=lambda *what: told.append(what))
+    assert told[0] == ("compiled and checked", 1, 1)
+    assert told[-1][0] == "timed"
+
+
+def test_proposals_have_source_and_prediction_and_nothing_measured():
+    (outcome,) = propose([programs.gpu_matmul()], resolve("v100"))
+    assert "kernel" in outcome.source.text and outcome.predicted_s > 0
+    assert outcome.state == "not run" and outcome.wall_s is None
+
+
+def test_an_absent_device_is_refused_with_what_is_missing():
+    with pytest.raises(DeviceError, match=r"v100 .* is not present"):
+        executor_for(resolve("v100"))
+
+
+def test_a_spec_completed_on_another_cpu_is_not_taken_for_this_machine():
+    targets = (replace(CPU.targets[0], dialect=(("completed", "Some Other CPU"),)),)
+    with pytest.raises(DeviceError, match="completed on a machine with Some Other CPU; this one has"):
+        executor_for(replace(CPU, targets=targets))
+
+
+def test_the_cache_state_states_the_sizes():
+    assert "operands as the previous launch left them (0.00763 MiB in all" in cache_state(RIGHT, CPU)  # 8000 bytes
+
+
+CPU_PROGRAMS = [name for name, program in programs.ALL.items() if program.device == "cpu"]
+
+
+@pytest.mark.parametrize("name", CPU_PROGRAMS)
+def test_a_programs_own_definitions_serve_as_its_oracle(name):
+    program = programs.ALL[name]
+    (outcome,) = measure(propose([program], CPU), executor_for(CPU), Gate(program, program_oracle(program)))
+    assert outcome.state == "passed", outcome.problems
+
+
+def test_the_oracle_of_a_program_finds_a_changed_epilogue():
+    program = programs.ALL["cpu_matmul_bias"]
+    stage = program.stages[-1]
+    drop = lambda v: v.a if isinstance(v, Binary) and v.op == "add" and isinstance(v.b, Load) else None
+    mutant = replace(stage, definition=replace(stage.definition, result=transform(stage.definition.result, drop)))
+    mutant = replace(program, stages=(*program.stages[:-1], mutant))
+    with pytest.raises(CheckFailedError):
+        measure(propose([mutant], CPU), executor_for(CPU), Gate(program, program_oracle(program)))
