@@ -122,7 +122,9 @@ def grid(
     width = structure.vectors * structure.lanes
     rows = [r for r in _ROWS if r <= m_extent and r * structure.vectors + structure.vectors + 2 <= registers + 2]
     rows = _within_waste(m_extent, rows or [1], rules)
-    steps = sorted({s for s in _STEPS if s < k_extent} | {k_extent})
+    # Between k blocks partial results wait in the output, which must then be as wide as the accumulators.
+    carries = accumulator_dtype(definition) == definition.output.dtype
+    steps = sorted({s for s in _STEPS if s < k_extent and carries} | {k_extent})
     n_panels = ceil_div(n_extent, width)
     points = [
         (r, s, p, q)
