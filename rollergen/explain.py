@@ -192,13 +192,13 @@ def _lost(chosen: Outcome, second: Outcome, device: Device) -> Facts:
     """How the runner-up differs: seconds of each limiter in both, largest loss first."""
     ours, theirs = _totals(chosen.program, device), _totals(second.program, device)
     names = dict.fromkeys([*ours, *theirs])
-    differences = [
-        {"name": name, "chosen": ours.get(name, 0.0), "runner_up": theirs.get(name, 0.0)} for name in names
-    ]
-    for one in differences:
-        one["difference"] = one["runner_up"] - one["chosen"]
+    differences = [_difference(name, ours.get(name, 0.0), theirs.get(name, 0.0)) for name in names]
     differences.sort(key=lambda one: -one["difference"])
     return {**_candidate(second, False), "limiters": differences, "why": _why(chosen, second, differences)}
+
+
+def _difference(name: str, chosen: float, second: float) -> Facts:
+    return {"name": name, "chosen": chosen, "runner_up": second, "difference": second - chosen}
 
 
 def _why(chosen: Outcome, second: Outcome, differences: Sequence[Facts]) -> str:

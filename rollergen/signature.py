@@ -93,7 +93,7 @@ class Signature:
                 parameter.refuse(array, self)
             except (DtypeError, ShapeError) as error:
                 raise type(error)(f"{error}{self._order_advice(arrays)}") from None
-        return tuple(np.require(array, requirements="CA") for array in arrays)
+        return tuple(np.require(array, requirements=("C", "A")) for array in arrays)
 
     def _order_advice(self, arrays: Sequence[Any]) -> str:
         """Advice where the same arrays in another order would fit."""

@@ -91,7 +91,7 @@ def test_every_operator_is_listed_and_its_example_makes_an_expression(name):
         (["build", "matmul", "m=4", "n=4", "k=4", "q=1"], "matmul has no size 'q'; expected m, n, k, transpose_a"),
         (["build", "relu", "shape=4*4"], "shape is '4*4'; expected numbers joined by x, such as shape=64x128"),
         (["build", "sum", "shape=4x4", "axis=7"], "axis is 7"),
-        (["build", "conv2d", *"n=1 c=4 h=8 w=8 f=4 kh=3 kw=3 groups=3".split()], "groups is 3; expected a divisor"),
+        (["build", "bias_add", "shape=4x4", "axis=2"], "axis is 2; expected -2 to 1 for shape (4, 4)"),
         (["build", "mk,kn->mn", "m=4", "k=4"], 'einsum "mk,kn->mn" lacks n; an example: "mk,kn->mn" m=64 k=64 n=64'),
         (["build", "relu", "shape=64", "--dtype", "float23"], "'float23'; expected one of"),
         (["build", "relu", "shape=64", "--device", "v10"], "did you mean v100?"),
