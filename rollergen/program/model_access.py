@@ -6,16 +6,17 @@ what no copy brings is read where it is used, each distinct element of the unrol
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from rollergen.expr.index import Index
 from rollergen.hal.spec import Device, MemoryLayer
-from rollergen.program.model_facts import Operand, alignment_of, divisors_of
+from rollergen.program.model_facts import Operand
+from rollergen.program.model_lanes import broken_share, evaluate_lanes, lanes_adjacent, line_split
 from rollergen.program.model_nest import Nest
-from rollergen.program.model_numeric import Number, ceil_div, choose, gcd, least, most, per_distinct
+from rollergen.program.model_numeric import Number, ceil_div, choose, most, per_distinct
 from rollergen.program.model_wavefronts import WIDEST_ACCESS_BYTES, digits, transactions, wavefronts
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
 
@@ -133,7 +134,7 @@ def _fill_service(
             addresses = _place(places, row[count + 1 :], copy) * operand.itemsize
             return _serve(addresses, vector * operand.itemsize, target, merge=False)
         coordinates = {copy.order[d]: at[d] * row[count + 1 + n] for n, d in enumerate(walk)}
-        addresses = _evaluate(operand.offset, coordinates, len(number[0])) * operand.itemsize
+        addresses = evaluate_lanes(operand.offset, coordinates, len(number[0])) * operand.itemsize
         return _serve(addresses, vector * operand.itemsize, target, merge=False)
 
     return per_distinct(_remembered(nest, ("fill", shared, copy, target.name, nest.lockstep), service), columns)
@@ -145,7 +146,7 @@ def _unit(nest: Nest, copy: Copy, axis: str) -> Number:
     return nest.loops[inside[-1]].stride if inside else 1
 
 
-def _remembered(nest: Nest, key: tuple, function):
+def _remembered(nest: Nest, key: Hashable, function: Callable[..., float]) -> Callable[..., float]:
     """`function` with its results kept beside the definition's facts."""
     table = nest.facts.tables.setdefault(key, {})
 
@@ -167,11 +168,6 @@ def _place(positions: list[np.ndarray], shape: tuple[int, ...], copy: Copy) -> n
     if copy.swizzle > 1:
         column = column ^ (row % copy.swizzle) * copy.vector
     return row * (shape[-1] + copy.padding) + column
-
-
-def _evaluate(index: Index, coordinates: dict[str, np.ndarray], lanes: int) -> np.ndarray:
-    values = {axis: coordinates.get(axis, 0) for axis in index.axes()}
-    return np.broadcast_to(np.asarray(index.evaluate(values), dtype=np.int64), (lanes,))
 
 
 def _serve(addresses: np.ndarray, width_bytes: int, layer: MemoryLayer, *, merge: bool) -> float:
@@ -197,7 +193,7 @@ def thread_service(nest: Nest, device: Device, operand: Operand, width_bytes: in
         for axis, number, stride in zip(axes, numbers, row[len(axes) :], strict=True):
             coordinates[axis] = coordinates.get(axis, 0) + number * stride
         lanes = min(nest.lockstep, prod(row[: len(axes)]))
-        return _serve(_evaluate(operand.offset, coordinates, lanes) * operand.itemsize, width_bytes, layer, merge=False)
+        return _serve(evaluate_lanes(operand.offset, coordinates, lanes) * operand.itemsize, width_bytes, layer, merge=False)
 
     key = ("thread", id(operand), layer.name, nest.lockstep, tuple(axes), width_bytes)
     return per_distinct(_remembered(nest, key, service), columns)
@@ -287,46 +283,12 @@ def direct_access(
     service = tile_service(nest, device, source, width) if source else thread_service(nest, device, operand, width)
     parts = pieces(nest, width)
     vectors = source is None and lane is not None and not gathered and nest.loops[lane].axis in used
-    split = line_split(nest, device, operand, width) if vectors else 1
+    split = line_split(nest, path_layer(device), operand, width) if vectors else 1
     broken = broken_share(nest, operand, lane) if vectors and lane is not None else 0
     tested = is_tested(nest, operand) if source is None else 0
     return Access(
         load, role, layer, count * parts, width // parts, service, split, uses, gathered, broken, tested, reduces
     )
-
-
-def lanes_adjacent(nest: Nest, operand: Operand, lane: int) -> bool:
-    """Whether neighbouring lanes hold neighbouring elements."""
-    loop = nest.loops[lane]
-    key = ("adjacent", id(operand), loop.axis, nest.lanes)
-    found = nest.facts.tables.get(key)
-    if found is None:
-        coordinates = {axis: np.zeros(nest.lanes, dtype=np.int64) for axis in operand.offset.axes()}
-        coordinates[loop.axis] = np.arange(nest.lanes)
-        places = _evaluate(operand.offset, coordinates, nest.lanes)
-        found = nest.facts.tables[key] = bool(np.all(np.diff(places) == 1))
-    return found
-
-
-def line_split(nest: Nest, device: Device, operand: Operand, width_bytes: int) -> Number:
-    """Lines that a vector touches on average: 1 where all start on a boundary of their own width."""
-    layer = path_layer(device)
-    if layer is None or width_bytes > layer.transaction_bytes:
-        return 1
-    steps: dict[str, Number] = {}
-    for loop in nest.loops:
-        if loop.axis in operand.axes and loop.kind != LANE:
-            moved = choose(loop.extent > 1, loop.stride, 0)
-            steps[loop.axis] = gcd(steps.get(loop.axis, 0), moved)
-    step = _offset_alignment(operand, steps) * operand.itemsize
-    start = gcd(step, layer.transaction_bytes)
-    return 1 + most(width_bytes - start, 0) / layer.transaction_bytes
-
-
-def _offset_alignment(operand: Operand, steps: dict[str, Number]) -> Number:
-    found = alignment_of(operand.offset, steps)
-    constant = operand.offset.const
-    return gcd(found, constant) if constant else found
 
 
 def is_tested(nest: Nest, operand: Operand) -> Number:
@@ -336,20 +298,3 @@ def is_tested(nest: Nest, operand: Operand) -> Number:
         if how == "mask" and axis in operand.axes:
             tested = most(tested, choose(nest.overhangs.get(axis, False), 1, 0))
     return tested
-
-
-def broken_share(nest: Nest, operand: Operand, lane: int) -> Number:
-    """Share of the vectors along the lane that are moved element by element: those that wrap where a view divides,
-    and those that a guard or the end of a masked axis cuts."""
-    axis, lanes = nest.loops[lane].axis, nest.lanes
-    key = ("broken", id(operand), axis, lanes)
-    share = nest.facts.tables.get(key)
-    if share is None:
-        extent = nest.facts.extents[axis]
-        divisors = {d for index in operand.indices for d in divisors_of(index, axis)}
-        share = sum((lanes - gcd(lanes, d)) / d for d in divisors)
-        share += sum(lanes / extent for bound in operand.guard if axis in bound.index.axes() for _ in range(2))
-        nest.facts.tables[key] = share
-    if nest.stage.guard(axis) == "mask":
-        share = share + choose(nest.overhangs.get(axis, False), lanes / nest.facts.extents[axis], 0)
-    return least(share, 1.0)

@@ -1,0 +1,96 @@
+"""Vectors along a lane loop: whether lanes are neighbours in memory, cross lines, or break at an edge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from rollergen.expr.index import Index
+from rollergen.hal.spec import MemoryLayer
+from rollergen.program.model_facts import Operand, alignment_of, divisors_of
+from rollergen.program.model_nest import Nest
+from rollergen.program.model_numeric import Number, choose, gcd, least, most
+from rollergen.program.rprogram import LANE
+
+
+def evaluate_lanes(index: Index, coordinates: dict[str, np.ndarray], lanes: int) -> np.ndarray:
+    values = {axis: coordinates.get(axis, 0) for axis in index.axes()}
+    return np.broadcast_to(np.asarray(index.evaluate(values), dtype=np.int64), (lanes,))
+
+
+def lanes_adjacent(nest: Nest, operand: Operand, lane: int) -> bool:
+    """Whether neighbouring lanes hold neighbouring elements."""
+    loop = nest.loops[lane]
+    key = ("adjacent", id(operand), loop.axis, nest.lanes)
+    found = nest.facts.tables.get(key)
+    if found is None:
+        coordinates = {axis: np.zeros(nest.lanes, dtype=np.int64) for axis in operand.offset.axes()}
+        coordinates[loop.axis] = np.arange(nest.lanes)
+        places = evaluate_lanes(operand.offset, coordinates, nest.lanes)
+        found = nest.facts.tables[key] = bool(np.all(np.diff(places) == 1))
+    return found
+
+
+def line_split(nest: Nest, layer: MemoryLayer | None, operand: Operand, width_bytes: int) -> Number:
+    """Lines that a vector touches on average: 1 where all start on a boundary of their own width."""
+    if layer is None or width_bytes > layer.transaction_bytes:
+        return 1
+    steps: dict[str, Number] = {}
+    for loop in nest.loops:
+        if loop.axis in operand.axes and loop.kind != LANE:
+            moved = choose(loop.extent > 1, loop.stride, 0)
+            steps[loop.axis] = gcd(steps.get(loop.axis, 0), moved)
+    step = _offset_alignment(operand, steps) * operand.itemsize
+    start = gcd(step, layer.transaction_bytes)
+    return 1 + most(width_bytes - start, 0) / layer.transaction_bytes
+
+
+def _offset_alignment(operand: Operand, steps: dict[str, Number]) -> Number:
+    found = alignment_of(operand.offset, steps)
+    constant = operand.offset.const
+    return gcd(found, constant) if constant else found
+
+
+def broken_share(nest: Nest, operand: Operand, lane: int) -> Number:
+    """Share of the vectors along the lane that are moved element by element: those that wrap where a view divides,
+    and those that a guard or the end of a masked axis cuts."""
+    axis, lanes = nest.loops[lane].axis, nest.lanes
+    key = ("broken", id(operand), axis, lanes)
+    share = nest.facts.tables.get(key)
+    if share is None:
+        share = nest.facts.tables[key] = _sampled_share(operand, nest.facts.extents, axis, lanes)
+    if nest.stage.guard(axis) == "mask":
+        share = share + choose(nest.overhangs.get(axis, False), lanes / nest.facts.extents[axis], 0)
+    return least(share, 1.0)
+
+
+SAMPLED_VECTORS = 1024
+
+
+def _sampled_share(operand: Operand, extents: Mapping[str, int], axis: str, lanes: int) -> float:
+    """Of vectors spread evenly over the operand's axes, the share that is neither whole nor altogether outside.
+
+    The spread is a fixed lattice (multiples of irrational steps), so that the answer never varies."""
+    bounded = any(axis in bound.index.axes() for bound in operand.guard)
+    if not bounded and not any(divisors_of(index, axis) for index in operand.indices):
+        return 0.0
+    number = np.arange(SAMPLED_VECTORS)
+    names = sorted(operand.axes | {a for bound in operand.guard for a in bound.index.axes()})
+    values = {}
+    for n, name in enumerate(names):
+        spread = (number * np.sqrt(_PRIMES[n % len(_PRIMES)]) % 1.0)[:, None]
+        if name == axis:
+            vectors = max(1, extents[axis] // lanes)
+            values[name] = (spread * vectors).astype(np.int64) * lanes + np.arange(lanes)
+        else:
+            values[name] = (spread * extents[name]).astype(np.int64) + np.zeros(lanes, dtype=np.int64)
+    places = np.broadcast_to(operand.offset.evaluate(values), (SAMPLED_VECTORS, lanes))
+    passes = np.ones((SAMPLED_VECTORS, lanes), dtype=bool)
+    for bound in operand.guard:
+        passes &= np.broadcast_to(bound.evaluate(values), passes.shape)
+    whole = (np.diff(places, axis=1) == 1).all(axis=1) & passes.all(axis=1)
+    return float((~whole & passes.any(axis=1)).mean())
+
+
+_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
