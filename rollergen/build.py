@@ -61,11 +61,11 @@ def build(
     target = resolve(device)
     executor = _executor(target, profile)
     graph = canonicalize(expr, inputs)
-    programs = [found.program for found in construct(graph, target, options, _count(top_k, executor))]
-    candidates = propose(programs, target)
+    ranked = construct(graph, target, options, _count(top_k, executor))
+    candidates = propose([one.program for one in ranked], target, [one.seconds for one in ranked])
     if executor is None:
         return Kernel(target, candidates, candidates[0], graph.cuts)
-    gate = Gate(programs[0], expression_oracle(_tensors(expr), graph.outputs))
+    gate = Gate(ranked[0].program, expression_oracle(_tensors(expr), graph.outputs))
     measured = measure(candidates, executor, gate, time_budget_s=options.time_budget_s, progress=progress)
     return Kernel(target, measured, fastest(measured), graph.cuts)
 

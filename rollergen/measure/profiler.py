@@ -81,12 +81,14 @@ class _Running:
         return replace(self.outcome, wall_s=median(self.walls), event_s=median(self.events), rounds=len(self.walls))
 
 
-def propose(programs: Iterable[RProgram], device: Device) -> tuple[Outcome, ...]:
-    """Every program with its source and predicted time; nothing is compiled or run."""
-    return tuple(
-        Outcome(rank, program, emit(program, device), float(predict(program, device).seconds))
-        for rank, program in enumerate(programs)
-    )
+def propose(
+    programs: Sequence[RProgram], device: Device, predicted_s: Sequence[float] | None = None
+) -> tuple[Outcome, ...]:
+    """Every program with its source and predicted time (unless known already); nothing is compiled or run."""
+    if predicted_s is None:
+        predicted_s = [float(predict(program, device).seconds) for program in programs]
+    pairs = enumerate(zip(programs, predicted_s, strict=True))
+    return tuple(Outcome(rank, program, emit(program, device), seconds) for rank, (program, seconds) in pairs)
 
 
 def measure(
