@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rollergen.hal.microbench import Dialect, Figure
     from rollergen.hal.opencl_runtime import OpenCLRuntime
 
-VERSION = 5
+VERSION = 6
 """Counts changes of what is measured, or how."""
 _BACKING = "dram"
 
