@@ -47,6 +47,11 @@ def candidate(
     return Candidate(form, stages, temporaries, price(stages, device), (form, block_tile(main), split, depth))
 
 
+def cheapest(stages: list[Stage], device: Device) -> Stage:
+    """The stage with the least predicted time, ties by its loops."""
+    return min(stages, key=lambda stage: (price((stage,), device), repr(stage.loops)))
+
+
 def block_tile(stage: Stage) -> tuple[tuple[str, int], ...]:
     """Extent along each axis that one block covers, outer loops of the reduction aside."""
     covered: dict[str, int] = {}

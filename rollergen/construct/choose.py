@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from rollergen.construct.candidate import Candidate, best
+from rollergen.construct.elementwise import elementwise_candidates
 from rollergen.construct.fit import require_fit
 from rollergen.construct.forms import forms
+from rollergen.construct.reductions import reduction_candidates, row_candidates
 from rollergen.construct.rename import rename_buffers
 from rollergen.construct.roles import CONTRACTION, ELEMENTWISE, REDUCTION, ROW, kind_of
 from rollergen.construct.serial_space import serial_candidates
-from rollergen.construct.simple import elementwise_candidates, reduction_candidates, row_candidates
 from rollergen.construct.thread_space import thread_candidates
 from rollergen.expr.definition import Definition
 from rollergen.expr.stages import Graph

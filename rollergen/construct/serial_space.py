@@ -9,15 +9,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from rollergen.construct.candidate import Candidate, candidate, lowest, price
+from rollergen.construct.candidate import Candidate, candidate, cheapest, lowest, price
+from rollergen.construct.elementwise import elementwise_plans
 from rollergen.construct.forms import Form, needs_packing, operands
-from rollergen.construct.simple import cheapest, elementwise_plans
 from rollergen.expr.definition import Definition
 from rollergen.expr.packing import pack_operand
 from rollergen.expr.values import Buffer, Load
 from rollergen.hal.spec import Device
 from rollergen.program.assemble import accumulator_dtype, contraction_stage
-from rollergen.program.assemble_simple import elementwise_stage
+from rollergen.program.assemble_elementwise import elementwise_stage
 from rollergen.program.model import predict_stage
 from rollergen.program.nest import ceil_div
 from rollergen.program.plan import ContractionPlan

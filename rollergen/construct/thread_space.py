@@ -12,7 +12,7 @@ import numpy as np
 
 from rollergen.construct.candidate import Candidate, candidate, lowest
 from rollergen.construct.forms import Form
-from rollergen.construct.simple import combine_stage
+from rollergen.construct.reductions import combine_stage
 from rollergen.expr.definition import Definition
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device

@@ -181,7 +181,7 @@ def _contraction_copies(
             )
         axis, width = (roles.m, plan.vm) if roles.m in load.axes() else (roles.n, plan.vn)
         near = [loop for loop in loops[inner:] if loop.axis == axis and loop.axis in load.axes()]
-        if staged and near:
+        if staged and near and axis is not None:
             copies.append(Copy(number, layer, "registers", inner, (axis,), axis, width))
     return tuple(copies)
 

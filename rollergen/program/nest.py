@@ -11,7 +11,8 @@ import numpy as np
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import linear
 from rollergen.expr.values import Load
-from rollergen.program.rprogram import GRID, SERIAL, Loop
+from rollergen.hal.spec import Device
+from rollergen.program.rprogram import GRID, SERIAL, UNROLL, Copy, Loop
 from rollergen.tile.rules import ITEMSIZE, contiguous_axis
 
 Digit = tuple[str, Any]
@@ -83,3 +84,17 @@ def lane_stride(load: Load, axis: str) -> int | None:
     if any(not isinstance(atom, str) and axis in atom.index.axes() for atom, _ in offset.terms):
         return None
     return offset.coefficient(axis)
+
+
+def vector_copies(
+    definition: Definition, device: Device, loops: list[Loop], axis: str, vector: int
+) -> tuple[Copy, ...]:
+    """Register copies that make the loads along `axis` vectors, where the innermost digit is one."""
+    if vector == 1 or not loops or loops[-1].axis != axis or loops[-1].kind != UNROLL or loops[-1].extent != vector:
+        return ()
+    depth = len(loops) - 1
+    return tuple(
+        Copy(number, device.backing.name, "registers", depth, (axis,), axis, vector)
+        for number, load in enumerate(definition.loads())
+        if axis in load.axes() and copy_vector(definition, load, axis, vector) == vector
+    )

@@ -60,23 +60,10 @@ class ContractionPlan:
 
 @dataclass(frozen=True, slots=True)
 class ReductionPlan:
-    """Tiles of a reduction without reuse: ``rows`` rows a block, ``row_threads`` of them side by side,
-    each row (or ``segment``) reduced by ``threads`` threads x ``vector`` adjacent elements (x lanes),
-    ``chains`` independent accumulators."""
-
-    rows: int = 1
-    row_threads: int = 1
-    threads: int = 1
-    vector: int = 1
-    lanes: int = 1
-    chains: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class RowPlan:
-    """A row stage: ``rows`` rows a block in turn, ``row_threads`` side by side, each by ``threads``
-    threads x ``vector`` adjacent elements (x lanes); ``chains`` steps unrolled with accumulators of their
-    own.  ``resident``: layer of kept row values ("" = recompute)."""
+    """Tiles of a reduction without reuse, or of a row stage: ``rows`` rows a block in turn,
+    ``row_threads`` of them side by side, each walked by ``threads`` threads x ``vector`` adjacent
+    elements (x lanes), ``chains`` steps unrolled with accumulators of their own.  ``resident``: layer of
+    a row stage's kept values ("" = recompute)."""
 
     rows: int = 1
     row_threads: int = 1

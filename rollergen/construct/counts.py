@@ -1,0 +1,36 @@
+"""How many threads, repetitions and lanes are worth trying."""
+
+from __future__ import annotations
+
+from rollergen.hal.spec import Device
+from rollergen.program.nest import ceil_div
+from rollergen.tile.rules import AlignmentRules, block_layer, thread_multiple
+
+POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+def thread_counts(device: Device, rules: AlignmentRules, limit: int = 1024) -> list[int]:
+    """Numbers of threads of a block that rule 1 allows; [1] where a block is one thread."""
+    if block_layer(device) is None:
+        return [1]
+    most = min(device.limits.threads_per_block, limit)
+    if device.execution_width == 1:
+        return sorted({1, most})
+    unit = thread_multiple(device, rules)
+    return [count for count in POWERS if count % unit == 0 and count <= most]
+
+
+def item_counts(device: Device, extent: int) -> list[int]:
+    """Serial repetitions of a block: powers of two, and the count that gives each unit one block."""
+    even = max(1, ceil_div(extent, device.units))
+    return sorted({count for count in (*POWERS[:9], even) if count <= max(1, extent)})
+
+
+def power_below(extent: int) -> int:
+    return 1 << (max(1, extent).bit_length() - 1)
+
+
+def private_limit(device: Device) -> int:
+    """Bytes of a private array: what stays within the second cache, and well within a stack."""
+    caches = [layer for layer in device.layers[1:-1] if not layer.managed]
+    return min(caches[min(1, len(caches) - 1)].capacity_bytes // 2, 1 << 19) if caches else 0

@@ -1,0 +1,100 @@
+"""Construction of elementwise stages: copies, packing, transposes, maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rollergen.construct.candidate import Candidate, candidate
+from rollergen.construct.counts import power_below, private_limit, thread_counts
+from rollergen.expr.definition import Definition
+from rollergen.expr.values import Load
+from rollergen.hal.spec import Device
+from rollergen.program.assemble_elementwise import elementwise_axes, elementwise_stage
+from rollergen.program.nest import ceil_div
+from rollergen.program.plan import ElementwisePlan
+from rollergen.tile.rules import ITEMSIZE, AlignmentRules, block_layer, contiguous_axis, vector_lanes
+
+
+def elementwise_candidates(
+    definition: Definition, device: Device, rules: AlignmentRules, *, name: str = "elementwise"
+) -> Iterator[Candidate]:
+    for plan in elementwise_plans(definition, device, rules):
+        form = "transposed" if plan.staged >= 0 else "direct"
+        yield candidate(form, (elementwise_stage(definition, plan, device, name),), (), device)
+
+
+def elementwise_plans(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[ElementwisePlan]:
+    m, n, _ = elementwise_axes(definition)
+    staged = transposed_load(definition)
+    if block_layer(device) is None:
+        yield from _serial_plans(definition, device, m, n, staged)
+    else:
+        yield from _thread_plans(definition, device, rules, m, n, staged)
+
+
+def transposed_load(definition: Definition) -> int:
+    """The load that is contiguous along m but strided along n; -1 if there is none."""
+    m, n, _ = elementwise_axes(definition)
+    for number, load in enumerate(definition.loads()):
+        if m is not None and contiguous_axis(load) == m and n in load.axes() and not load.guard:
+            return number
+    return -1
+
+
+def _serial_plans(
+    definition: Definition, device: Device, m: str | None, n: str, staged: int
+) -> Iterator[ElementwisePlan]:
+    dtype = _widest(definition)
+    lanes = min(vector_lanes(device, dtype), power_below(definition.axis(n).extent))
+    size_bytes = definition.output.elements * ITEMSIZE[definition.output.dtype]
+    cache = max((layer.capacity_bytes for layer in device.layers[1:-1]), default=0)
+    last_store = Load(definition.output, definition.target)
+    aligned = definition.axis(n).extent % lanes == 0 and contiguous_axis(last_store) == n
+    streams = (False, True) if size_bytes > cache // 8 and aligned and definition.output.kind == "output" else (False,)
+    n_steps = ceil_div(definition.axis(n).extent, lanes)
+    m_extent = definition.axis(m).extent if m else 1
+    for streaming in streams:
+        for pn in sorted({1, 4, 16, 64, 256, 1024, 4096, ceil_div(n_steps, device.units), n_steps}):
+            for pm in sorted({1, 8, 16, 32, 64, ceil_div(m_extent, device.units)}):
+                if pn > n_steps or pm > m_extent:
+                    continue
+                if staged >= 0 and pm * pn * lanes * 4 <= private_limit(device):
+                    yield ElementwisePlan(
+                        pm=pm, pn=pn, lanes=lanes, staged=staged, layer=device.layers[1].name, streaming=streaming
+                    )
+                yield ElementwisePlan(pm=pm, pn=pn, lanes=lanes, streaming=streaming)
+
+
+def _widest(definition: Definition) -> str:
+    dtypes = [definition.output.dtype, *(load.dtype for load in definition.loads())]
+    return max(dtypes, key=lambda d: ITEMSIZE[d])
+
+
+def _thread_plans(
+    definition: Definition, device: Device, rules: AlignmentRules, m: str | None, n: str, staged: int
+) -> Iterator[ElementwisePlan]:
+    n_extent = definition.axis(n).extent
+    m_extent = definition.axis(m).extent if m else 1
+    lanes = vector_lanes(device, _widest(definition))
+    lanes = lanes if n_extent >= lanes else 1
+    if staged >= 0:
+        tile = 32 if device.execution_width > 1 else 8
+        for rows in (4, 8, 16):
+            if device.execution_width > 1:
+                yield ElementwisePlan(tm=rows, tn=tile, pm=tile // rows, staged=staged)
+    counts = thread_counts(device, rules)
+    for threads in counts:
+        for tn in {threads, min(threads, max(1, power_below(n_extent))), min(threads, device.execution_width)}:
+            tm = threads // tn
+            if tm > 1 and (m is None or tm > 2 * m_extent):
+                continue
+            for vector in (1,) if lanes > 1 else (1, 2, 4):
+                for un in (1, 2, 4):
+                    if tn * vector * un * lanes <= 2 * n_extent or (threads == counts[0] and vector * un == 1):
+                        yield ElementwisePlan(tm=tm, tn=tn, un=un, vector=vector, lanes=lanes)
+    if device.execution_width == 1:
+        most = device.limits.threads_per_block
+        for pn in (1, 4, 16, 64, 256):
+            for pm in (1, 4, 16, 64):
+                if pn * lanes * most <= 2 * n_extent and pm <= m_extent:
+                    yield ElementwisePlan(tn=most, pn=pn, pm=pm, lanes=lanes)

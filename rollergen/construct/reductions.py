@@ -1,0 +1,114 @@
+"""Construction of reductions without operand reuse and of row stages: small spaces, priced whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rollergen.construct.candidate import Candidate, candidate, cheapest
+from rollergen.construct.counts import item_counts, power_below, private_limit, thread_counts
+from rollergen.construct.roles import contraction_roles
+from rollergen.expr.definition import Definition
+from rollergen.expr.splitting import split_reduction
+from rollergen.hal.spec import Device
+from rollergen.program.assemble import accumulator_dtype, contraction_stage
+from rollergen.program.assemble_reduction import reduction_stage, row_stage
+from rollergen.program.nest import ceil_div
+from rollergen.program.plan import ContractionPlan, ReductionPlan
+from rollergen.program.rprogram import Stage
+from rollergen.tile.rules import ITEMSIZE, AlignmentRules, block_layer, vector_lanes
+
+
+def reduction_candidates(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
+    """Reductions along the contiguous reduce axis, and split ones where there are few outputs."""
+    for plan in reduction_plans(definition, device, rules):
+        yield candidate("direct", (reduction_stage(definition, plan, device),), (), device)
+    yield from split_candidates(definition, device, rules)
+
+
+def reduction_plans(
+    definition: Definition, device: Device, rules: AlignmentRules, *, brief: bool = False
+) -> Iterator[ReductionPlan]:
+    """Threads, vectors and chains along the reduce axis, or several rows side by side.  ``brief``: blocks
+    of one middling size only (for the parts of a split reduction, whose number varies instead)."""
+    k = definition.of_role("reduce")[-1]
+    rows = definition.of_role("spatial")[-1].extent if definition.of_role("spatial") else 1
+    lanes = min(vector_lanes(device, accumulator_dtype(definition)), power_below(k.extent))
+    counts = thread_counts(device, rules, 512)
+    if brief and len(counts) > 2:
+        counts = counts[-2:-1]
+    for threads in counts:
+        for vector in (1,) if lanes > 1 else (1, 4):
+            for chains in (1, 2, 4, 8) if lanes > 1 else (1, 4):
+                least = threads == counts[0] and vector * chains == 1
+                for count in item_counts(device, rows)[:8] if threads == 1 else (1,):
+                    if threads * vector * lanes * chains <= 2 * k.extent or least:
+                        yield ReductionPlan(count, 1, threads, vector, lanes, chains)
+        for row_threads in () if brief else (2, 8, 32):
+            per_row = threads // row_threads
+            if per_row >= 1 and row_threads <= rows and threads > 1:
+                yield ReductionPlan(1, row_threads, per_row, 1, lanes, 1)
+
+
+def split_candidates(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
+    """The longest reduce axis cut into parts that run side by side, then combined."""
+    axis = max(definition.of_role("reduce"), key=lambda a: a.extent)
+    outputs = 1
+    for a in definition.of_role("spatial"):
+        outputs *= a.extent
+    for parts in (2, 4, 8, 16, 64, 256):
+        if outputs * parts > 64 * device.units * max(1, device.limits.threads_per_unit) or parts * 64 > axis.extent:
+            continue
+        pair = split_reduction(definition, axis.name, parts)
+        if pair is None or device.units == 1:
+            continue
+        plans = reduction_plans(pair[0], device, rules, brief=True)
+        first = cheapest([reduction_stage(pair[0], plan, device, "partial") for plan in plans], device)
+        stages = (first, combine_stage(pair[1], device, rules))
+        yield candidate(f"split {parts}", stages, (pair[0].output,), device, split=parts)
+
+
+def combine_stage(definition: Definition, device: Device, rules: AlignmentRules) -> Stage:
+    """The cheapest stage that sums the parts of a split reduction (few of them, adjacent outputs)."""
+    stages = []
+    for roles in contraction_roles(definition):
+        extent = definition.axis(roles.n or "").extent
+        parts = definition.axis(roles.k).extent
+        lanes = min(vector_lanes(device, accumulator_dtype(definition)), power_below(extent))
+        for threads in thread_counts(device, rules):
+            if threads * lanes <= 2 * extent or threads == min(thread_counts(device, rules)):
+                plan = ContractionPlan(lanes=lanes, tn=threads, kc=parts)
+                stages.append(contraction_stage(definition, roles, plan, device, rules, "combine"))
+    if not stages:
+        plans = reduction_plans(definition, device, rules)
+        stages = [reduction_stage(definition, plan, device, "combine") for plan in plans]
+    return cheapest(stages, device)
+
+
+def row_candidates(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
+    for plan in row_plans(definition, device, rules):
+        yield candidate("row resident", (row_stage(definition, plan, device),), (), device)
+
+
+def row_plans(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[ReductionPlan]:
+    """Threads or lanes along the row; kept values in registers where a thread's share is small,
+    else in a private array where a block is one thread."""
+    extent = definition.of_role("row")[-1].extent
+    rows = definition.of_role("spatial")[-1].extent if definition.of_role("spatial") else 1
+    lanes = min(vector_lanes(device, accumulator_dtype(definition)), power_below(extent))
+    size = ITEMSIZE[accumulator_dtype(definition)]
+    inner = device.layers[1].name
+    single = block_layer(device) is None
+    counts = thread_counts(device, rules)
+    for threads in counts:
+        for vector in (1,) if lanes > 1 else (1, 2, 4):
+            for chains in (1, 2, 4) if single else (1,):
+                share = ceil_div(extent, threads * vector * lanes) * vector
+                least = threads == counts[0] and vector * chains == 1
+                if threads * vector * lanes * chains > 2 * extent and not least:
+                    continue
+                kept = ["", inner] if single and extent * size <= private_limit(device) else [""]
+                if not single and share <= 32:
+                    kept = ["", "registers"]
+                for layer in kept:
+                    for count in item_counts(device, rows)[:6] if single else (1,):
+                        yield ReductionPlan(count, 1, threads, vector, lanes, chains, layer)

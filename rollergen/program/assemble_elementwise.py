@@ -1,0 +1,98 @@
+"""Plan -> Stage for elementwise stages: every element once, transposed operands through a tile."""
+
+from __future__ import annotations
+
+from math import prod
+
+from rollergen.expr.definition import Definition
+from rollergen.expr.values import Load
+from rollergen.hal.spec import Device
+from rollergen.program.assemble import accumulator_dtype
+from rollergen.program.nest import ceil_div, copy_vector, digits, overhanging, useful, vector_copies
+from rollergen.program.plan import ElementwisePlan
+from rollergen.program.rprogram import (
+    GRID,
+    LANE,
+    SERIAL,
+    THREAD,
+    UNROLL,
+    Accumulator,
+    Compute,
+    Copy,
+    Loop,
+    Stage,
+    Store,
+)
+from rollergen.tile.rules import block_layer, contiguous_axis, main_instruction
+
+
+def elementwise_stage(
+    definition: Definition, plan: ElementwisePlan, device: Device, name: str = "elementwise"
+) -> Stage:
+    """Every element once: (m, n) are the axes of `elementwise_axes`, the others get blocks."""
+    m, n, batch = elementwise_axes(definition)
+    loops: list[Loop] = [Loop(axis, definition.axis(axis).extent, 1, GRID) for axis in batch]
+    n_loops = digits(
+        n,
+        (GRID, ceil_div(definition.axis(n).extent, plan.pn * plan.un * plan.tn * plan.vector * plan.lanes)),
+        (SERIAL, plan.pn),
+        (UNROLL, plan.un),
+        (THREAD, plan.tn),
+        (UNROLL, plan.vector),
+        (LANE, plan.lanes),
+    )
+    m_loops: list[Loop] = []
+    if m is not None:
+        extent = definition.axis(m).extent
+        m_loops = digits(m, (GRID, ceil_div(extent, plan.pm * plan.tm)), (SERIAL, plan.pm), (THREAD, plan.tm))
+    pick = lambda kind: [x for x in m_loops + n_loops if x.kind == kind]
+    loops = useful([*loops, *pick(GRID), *pick(THREAD), *pick(SERIAL), *pick(UNROLL), *pick(LANE)])
+    first = next((p for p, x in enumerate(loops) if x.kind not in (GRID, THREAD)), len(loops))
+    tile = next((p for p, x in enumerate(loops) if x.kind in (UNROLL, LANE)), len(loops))
+    copies: tuple[Copy, ...] = ()
+    if plan.staged >= 0:
+        copies = (_transposing_copy(definition, plan, device, loops, first),)
+    elif plan.vector > 1 and plan.lanes == 1:
+        copies = vector_copies(definition, device, loops, n, plan.vector)
+    store = Load(definition.output, definition.target)
+    width = min(plan.vector, copy_vector(definition, store, n, plan.vector)) if plan.lanes == 1 else 1
+    wide = loops and loops[-1].kind == UNROLL and loops[-1].axis == n
+    return Stage(
+        name=name,
+        definition=definition,
+        loops=tuple(loops),
+        compute=Compute(main_instruction(device, accumulator_dtype(definition)).name, plan.lanes),
+        accumulator=Accumulator(tile, accumulator_dtype(definition)),
+        copies=copies,
+        store=Store(vector=width if wide else 1, streaming=plan.streaming),
+        guards=tuple((axis, "mask") for axis in overhanging(definition, loops)),
+    )
+
+
+def _transposing_copy(
+    definition: Definition, plan: ElementwisePlan, device: Device, loops: list[Loop], depth: int
+) -> Copy:
+    load = definition.loads()[plan.staged]
+    layer = block_layer(device) or plan.layer
+    m, n, _ = elementwise_axes(definition)
+    along = contiguous_axis(load)
+    order = tuple(axis for axis in (n, m) if axis is not None and any(x.axis == axis and x.kind != GRID for x in loops))
+    along = along if along in order else order[-1]
+    inside = prod(x.extent for x in loops if x.axis == along and x.kind != GRID)
+    limit = 4 if block_layer(device) else max(plan.lanes, 1)
+    vector = copy_vector(definition, load, along, inside, limit * 4) if block_layer(device) is None else 1
+    padding = 1 if block_layer(device) else max(plan.lanes, 1)
+    return Copy(plan.staged, device.backing.name, layer, depth, order, along, vector, padding)
+
+
+def elementwise_axes(definition: Definition) -> tuple[str | None, str, tuple[str, ...]]:
+    """(m, n, batch): n is contiguous in the output; m is contiguous in a load that n is not, else
+    the next axis outward (None if there is none)."""
+    axes = [a.name for a in definition.of_role("spatial", "row")]
+    store = Load(definition.output, definition.target)
+    n = contiguous_axis(store)
+    n = n if n in axes else axes[-1]
+    others = [a for a in axes if a != n]
+    transposed = [contiguous_axis(load) for load in definition.loads() if contiguous_axis(load) in others]
+    m = transposed[0] if transposed else (others[-1] if others else None)
+    return m, n, tuple(a for a in others if a != m)

@@ -1,0 +1,130 @@
+"""Plan -> Stage for reductions without operand reuse, and for rows that are reduced and walked again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rollergen.expr.definition import Definition
+from rollergen.expr.values import Load, Unary, Value, loads, walk
+from rollergen.hal.spec import Device
+from rollergen.program.assemble import accumulator_dtype
+from rollergen.program.nest import ceil_div, copy_vector, digits, overhanging, useful, vector_copies
+from rollergen.program.plan import ReductionPlan
+from rollergen.program.rprogram import (
+    GRID,
+    LANE,
+    PARALLEL,
+    SERIAL,
+    THREAD,
+    UNROLL,
+    Accumulator,
+    Compute,
+    Loop,
+    Resident,
+    Stage,
+    Store,
+)
+from rollergen.tile.rules import main_instruction
+
+
+def reduction_stage(definition: Definition, plan: ReductionPlan, device: Device, name: str = "reduction") -> Stage:
+    """Rows of outputs, each reduced along the last reduce axis by threads and lanes."""
+    stage = _reduced(definition, plan, device, "reduce", name)
+    k = definition.of_role("reduce")[-1].name
+    return replace(stage, copies=vector_copies(definition, device, list(stage.loops), k, plan.vector))
+
+
+def row_stage(definition: Definition, plan: ReductionPlan, device: Device, name: str = "rows") -> Stage:
+    """Every row reduced (several times) and stored by the same threads (softmax)."""
+    stage = _reduced(definition, plan, device, "row", name)
+    j = definition.of_role("row")[-1].name
+    width = _row_store_vector(definition, list(stage.loops), j, plan)
+    return replace(stage, residents=residents(definition, plan.resident), store=Store(vector=width))
+
+
+def _reduced(definition: Definition, plan: ReductionPlan, device: Device, role: str, name: str) -> Stage:
+    """The nest of both: rows outside; inside, the axes of `role`, the last one shared out."""
+    walked = [a.name for a in definition.of_role(role)]
+    last, dtype = walked[-1], accumulator_dtype(definition)
+    span = plan.threads * plan.vector * plan.lanes * plan.chains
+    own = digits(
+        last,
+        (SERIAL, ceil_div(definition.axis(last).extent, span)),
+        (UNROLL, plan.chains),
+        (THREAD, plan.threads),
+        (UNROLL, plan.vector),
+        (LANE, plan.lanes),
+    )
+    outer = [Loop(axis, definition.axis(axis).extent, 1, SERIAL) for axis in walked[:-1]]
+    loops = _arrange(_row_digits(definition, plan.rows, plan.row_threads), [*outer, *own])
+    start = next((p for p, x in enumerate(loops) if x.axis in walked and x.kind not in PARALLEL), len(loops))
+    separate = tuple(p for p, x in enumerate(loops) if x.axis == last and x.kind == UNROLL)
+    return Stage(
+        name=name,
+        definition=definition,
+        loops=tuple(loops),
+        compute=Compute(main_instruction(device, dtype).name, plan.lanes),
+        accumulator=Accumulator(start, dtype, separate=separate, combine=_combine(plan.threads, device)),
+        guards=tuple((axis, "mask") for axis in overhanging(definition, loops)),
+    )
+
+
+def _combine(threads: int, device: Device) -> str:
+    if threads == 1:
+        return "none"
+    return "shuffle" if threads <= device.execution_width else "tree"
+
+
+def _row_digits(definition: Definition, rows: int, row_threads: int) -> list[Loop]:
+    spatial = [a.name for a in definition.of_role("spatial")]
+    if not spatial:
+        return []
+    last = spatial[-1]
+    batch = [Loop(axis, definition.axis(axis).extent, 1, GRID) for axis in spatial[:-1]]
+    extent = definition.axis(last).extent
+    return batch + digits(last, (GRID, ceil_div(extent, rows * row_threads)), (SERIAL, rows), (THREAD, row_threads))
+
+
+def _arrange(row: list[Loop], inner: list[Loop]) -> list[Loop]:
+    """Grid loops, then thread loops (of rows first), then serial rows, then the rest as listed."""
+    everything = row + inner
+    grid = [x for x in everything if x.kind == GRID]
+    threads = [x for x in everything if x.kind == THREAD]
+    rest = [x for x in row if x.kind == SERIAL] + [x for x in inner if x.kind not in (GRID, THREAD)]
+    return useful(grid + threads + rest)
+
+
+def _row_store_vector(definition: Definition, loops: list[Loop], axis: str, plan: ReductionPlan) -> int:
+    if plan.lanes > 1 or plan.vector == 1 or loops[-1].axis != axis or loops[-1].kind != UNROLL:
+        return 1
+    return min(plan.vector, copy_vector(definition, Load(definition.output, definition.target), axis, plan.vector))
+
+
+_COSTLY = ("exp", "log", "tanh", "erf", "sqrt", "rsqrt")
+
+
+def residents(definition: Definition, layer: str) -> tuple[Resident, ...]:
+    """Row values worth keeping in `layer`: those used again in a later phase that cost a
+    transcendental to recompute, and (in registers) the loads themselves, read once."""
+    if not layer:
+        return ()
+    row_axes = {a.name for a in definition.of_role("row")}
+    phases = [*(r.bodies for r in definition.reductions), (definition.result,)]
+    kept: list[Resident] = []
+    for phase, bodies in enumerate(phases[:-1]):
+        for value in _candidates(bodies, layer, row_axes):
+            later = any(value == node for bodies_ in phases[phase + 1 :] for body in bodies_ for node in walk(body))
+            if later and all(value != r.value for r in kept):
+                kept.append(Resident(f"kept{len(kept)}", value, layer, phase))
+    return tuple(kept)
+
+
+def _candidates(bodies: tuple[Value, ...], layer: str, row_axes: set[str]) -> list[Value]:
+    found: list[Value] = []
+    for body in bodies:
+        for node in walk(body):
+            row_dependent = any(load.axes() & row_axes for load in loads(node))
+            costly = isinstance(node, Unary) and node.op in _COSTLY
+            if row_dependent and (costly or (layer == "registers" and isinstance(node, Load))):
+                found.append(node)
+    return found
