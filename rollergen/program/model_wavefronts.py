@@ -31,26 +31,36 @@ def wavefronts(addresses: np.ndarray, width_bytes: int, layer: MemoryLayer, *, m
             for at in starts
         )
     row_bytes = layer.banks * layer.bank_bytes
-    lanes_per_phase = min(row_bytes // width_bytes, layer.banks)
-    if merge_pairs and width_bytes > layer.bank_bytes and _lane_pairs_share(addresses):
+    start = int(addresses.min()) // row_bytes * row_bytes
+    return _banked(tuple((addresses - start).tolist()), width_bytes, layer.banks, layer.bank_bytes, merge_pairs)
+
+
+@lru_cache(maxsize=65536)
+def _banked(lanes: tuple[int, ...], width_bytes: int, banks: int, bank_bytes: int, merge_pairs: bool) -> int:
+    """Wavefronts for addresses relative to a row of banks: few patterns recur in many programs."""
+    lanes_per_phase = min(banks * bank_bytes // width_bytes, banks)
+    if merge_pairs and width_bytes > bank_bytes and _lane_pairs_share(lanes):
         lanes_per_phase *= 2
-    words_per_lane = -(-width_bytes // layer.bank_bytes)
-    words = addresses[:, None] // layer.bank_bytes + np.arange(words_per_lane)
+    words_per_lane = range(-(-width_bytes // bank_bytes))
+    words = [[address // bank_bytes + word for word in words_per_lane] for address in lanes]
     return sum(
-        _most_words_in_a_bank(words[start : start + lanes_per_phase], layer.banks)
-        for start in range(0, len(addresses), lanes_per_phase)
+        _most_words_in_a_bank({w for own in words[start : start + lanes_per_phase] for w in own}, banks)
+        for start in range(0, len(lanes), lanes_per_phase)
     )
 
 
-def _lane_pairs_share(addresses: np.ndarray) -> bool:
-    lanes = np.arange(len(addresses))
+def _lane_pairs_share(lanes: tuple[int, ...]) -> bool:
+    last = len(lanes) - 1
     return any(
-        np.array_equal(addresses, addresses[np.minimum(lanes ^ distance, len(lanes) - 1)]) for distance in (1, 2)
+        all(address == lanes[min(lane ^ distance, last)] for lane, address in enumerate(lanes)) for distance in (1, 2)
     )
 
 
-def _most_words_in_a_bank(words: np.ndarray, banks: int) -> int:
-    return int(np.bincount(np.unique(words) % banks).max())
+def _most_words_in_a_bank(words: set[int], banks: int) -> int:
+    counts: dict[int, int] = {}
+    for word in words:
+        counts[word % banks] = counts.get(word % banks, 0) + 1
+    return max(counts.values())
 
 
 def transactions(addresses: np.ndarray, width_bytes: int, transaction_bytes: int) -> int:
