@@ -6,12 +6,10 @@ from pathlib import Path
 
 from rollergen.errors import DeviceError
 from rollergen.hal.errors import SpecError
-from rollergen.hal.host import complete
+from rollergen.hal.host import HOST, complete
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
 from rollergen.measure.executor import executor_for
-
-HOST = "cpu"
 
 
 def resolve(device: str | Path | Device | None) -> Device:
@@ -23,20 +21,15 @@ def resolve(device: str | Path | Device | None) -> Device:
     if device is None:
         return _best_present()
     if isinstance(device, Device):
-        return completed(device)
+        return complete(device)
     if not isinstance(device, (str, Path)):
         raise DeviceError(
             f"device is {device!r}; expected None, a name such as 'v100', a path that ends in .json, or a Device"
         )
     try:
-        return completed(load_device(device))
+        return complete(load_device(device))
     except SpecError as error:
         raise DeviceError(str(error)) from None
-
-
-def completed(device: Device) -> Device:
-    """The host's spec with the host's figures; any other device as it is."""
-    return complete(device) if device.name == HOST else device
 
 
 def _best_present() -> Device:

@@ -126,10 +126,7 @@ def _binary(op: str, a: Accuracy, b: Accuracy, dtype: str) -> Accuracy:
 
 def _reduce(reduction: Reduction, length: int, scope: _Scope) -> tuple[Accuracy, ...]:
     bodies = tuple(scope.of(body) for body in reduction.bodies)
-    name = reduction.combiner.name
-    if name in ("max", "min"):
-        return bodies
-    if name == "sum":
+    if reduction.combiner.name == "sum":
         dtype = reduction.bodies[0].dtype
         added = length * unit_roundoff(dtype) ** 2
         return (Accuracy(bodies[0].variance + added, length * bodies[0].magnitude).held_in(dtype),)
