@@ -60,6 +60,9 @@ SCALARS = {
     "mask64": "long", "mask32": "int", "mask16": "short", "mask8": "char",
 }  # fmt: skip
 
+_LEFT = {SHIFT: UNARY, BITS: UNARY, ORDER: SUM, EQUAL: SUM}
+"""Loosest operand that is written without parentheses, where that is less than the language allows."""
+
 
 class CFamily:
     """Prints kernels; one instance prints one source."""
@@ -305,9 +308,8 @@ class CFamily:
         if node.op in ("and", "or") and node.lanes > 1:
             spelling, level = spelling[0], BITS
         a, b = node.operands
-        loose = level in (SHIFT, BITS, ORDER, EQUAL)
-        left = self.within(a, SUM if loose else level)
-        right = self.within(b, SUM if loose else (level if node.op in ("and", "or") else level - 1))
+        left = self.within(a, _LEFT.get(level, level))
+        right = self.within(b, _LEFT.get(level, level if node.op in ("and", "or") else level - 1))
         return f"{left}*{right}" if node.op == "mul" else f"{left} {spelling} {right}", level
 
 

@@ -109,6 +109,15 @@ def put(out: Writer, access: Access, value: Expr, lane: Lane | None, streaming: 
         _scatter(out, access, value, lane)
 
 
+def has_edge(out: Writer, access: Access, lane: Lane | None) -> bool:
+    """Whether access along the lane needs a path element by element."""
+    if lane is None:
+        return False
+    access = replace(access, tests=tuple(_coarsen(test, lane) for test in access.tests))
+    plan = _vector_plan(out.ranges, access, lane) if _depends(access, lane) else None
+    return plan is None or bool(plan[2])
+
+
 def _depends(access: Access, lane: Lane) -> bool:
     return lane.variable in access.offset.axes() or any(_varies(test, lane) for test in access.tests)
 

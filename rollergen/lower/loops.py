@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from rollergen.expr.definition import Reduction
 from rollergen.expr.index import Index, linear
 from rollergen.expr.values import Load, Partial, Value, Var, loads
 from rollergen.lower import reductions
-from rollergen.lower.access import Access, put
+from rollergen.lower.access import Access, has_edge, put
 from rollergen.lower.arithmetic import Scope, evaluate, register_dtype, stored
 from rollergen.lower.copies import (
     Prefetch,
@@ -59,7 +60,8 @@ class Context:
 class Phase:
     """One walk over loops: which of them run, which loads it uses, where it ends.
 
-    ``grouped``: a loop that is not walked because results along it are stored as vectors.
+    ``grouped``: a loop that is not walked because results along it are stored as vectors.  ``after``: a
+    depth, and what is done there once everything deeper is written.
     """
 
     loops: frozenset[int]
@@ -68,6 +70,7 @@ class Phase:
     fragments: bool
     lane: Lane | None
     grouped: int | None = None
+    after: tuple[int, Inner] | None = None
 
 
 def write_nest(context: Context) -> None:
@@ -91,6 +94,8 @@ def descend(context: Context, place: Place, depth: int, phase: Phase, inside: In
         descend(context, place, depth + 1, phase, inside)
     else:
         open_loop(context, place, depth, phase, inside)
+    if phase.after is not None and phase.after[0] == depth:
+        phase.after[1](place)
 
 
 def open_loop(context: Context, place: Place, p: int, phase: Phase, inside: Inner) -> None:
@@ -346,7 +351,7 @@ def _allocate_residents(context: Context) -> dict[str, Registers]:
     kept = {}
     for resident in nest.stage.residents:
         dtype = register_dtype(resident.value.dtype)
-        name = context.out.register(f"kept_{resident.name}", dtype, shape, lanes)
+        name = context.out.register(resident.name, dtype, shape, lanes)
         kept[resident.name] = Registers(name, tuple(((p, 1),) for p in positions), dtype, lanes)
     return kept
 
@@ -419,7 +424,7 @@ def _reduce(
         for resident, value in made:
             scope = _scope(context, here, nest.lane, totals, names)
             at = here.element(kept[resident.name])
-            fresh = out.atom(resident.name, _spread(evaluate(out, scope, value), nest.lane))
+            fresh = out.atom("value", _spread(evaluate(out, scope, value), nest.lane))
             out.assign(at, fresh)
             names[resident.name] = fresh  # type: ignore[assignment]
         scope = _scope(context, here, nest.lane, totals, names)
@@ -506,6 +511,7 @@ def _store_all(
     walked = _walked(nest, "spatial", "row")
     grouped = _grouped_loop(nest, walked, lane)
     phase = Phase(walked - {grouped}, loads(value), _stop(nest), True, lane, grouped)
+    tile = _edge_tile(context, place, walked, lane)
 
     def scope_at(here: Place) -> Scope:
         return _scope(context, here, lane, totals, {n: here.element(r) for n, r in kept.items()})
@@ -515,10 +521,34 @@ def _store_all(
             _store_groups(context, here, grouped, value, scope_at)
             return
         whole = stored(evaluate(out, scope_at(here), value), nest.definition.output.dtype)
+        if tile is not None:
+            tile.write(out, here, whole)
+            return
         access = _once_per_result(context, output_access(here, out))
         put(out, access, whole, lane, nest.stage.store.streaming)
 
+    def flush(here: Place) -> None:
+        assert tile is not None
+        with reductions.loops_over(out, here, tile.positions, rolled=True):
+            access = _once_per_result(context, output_access(here, out))
+            put(out, access, tile.read(here), lane, nest.stage.store.streaming)
+
+    if tile is not None:
+        phase = replace(phase, after=(tile.positions[0], flush))
     descend(context, place, nest.tile_depth, phase, point)
+
+
+def _edge_tile(
+    context: Context, place: Place, walked: frozenset[int], lane: Lane | None
+) -> reductions.RegisterTile | None:
+    """A detour through memory for tiles of several vectors whose stores have edges."""
+    nest, out = context.nest, context.out
+    serial = [p for p in walked if nest.loops[p].kind == SERIAL]
+    unrolled = tuple(p for p in sorted(walked) if p > max(serial, default=-1))
+    if prod(nest.loops[p].extent for p in unrolled) <= 2 or not has_edge(out, output_access(place, out), lane):
+        return None
+    dtype = register_dtype(nest.definition.output.dtype)
+    return reductions.RegisterTile.allocate(out, nest, unrolled, dtype)
 
 
 def _once_per_result(context: Context, access: Access) -> Access:

@@ -6,13 +6,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
 from rollergen.errors import ProgramError
 from rollergen.expr.definition import Reduction
-from rollergen.expr.index import Index
-from rollergen.lower.access import Access, fetch, register_dtype
+from rollergen.expr.index import Index, linear
+from rollergen.lower.access import Access, alignment, fetch, has_edge, register_dtype
 from rollergen.lower.arithmetic import Scope, combine, inside_lanes, select, widen, zero_when_masked
-from rollergen.lower.ir import LOCAL, Element, Expr, Inside, Name, Number, Operation, Pick, Read, Write
+from rollergen.lower.ir import (
+    LOCAL,
+    PRIVATE,
+    Element,
+    Expr,
+    Inside,
+    Name,
+    Number,
+    Operation,
+    Pick,
+    Pointer,
+    Read,
+    Write,
+)
 from rollergen.lower.place import Nest, Place, Registers, conjunction, is_uniform, trip_count
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import PARALLEL, UNROLL
@@ -41,13 +55,13 @@ class Threads:
 
 
 @contextmanager
-def loops_over(out: Writer, place: Place, positions: Sequence[int]) -> Iterator[None]:
-    """The loops at `positions`, nested, each with its own variable."""
+def loops_over(out: Writer, place: Place, positions: Sequence[int], rolled: bool = False) -> Iterator[None]:
+    """The loops at `positions`, nested, each with its own variable; `rolled`: none is unrolled."""
     with ExitStack() as stack:
         for p in positions:
             loop = place.nest.loops[p]
             count = trip_count(place, p, is_uniform(place.nest, p), out.ranges)
-            unroll = loop.kind == UNROLL
+            unroll = loop.kind == UNROLL and not rolled
             stack.enter_context(out.loop(place.nest.variables[p], count, (0, loop.extent - 1), unroll))
         yield
 
@@ -85,6 +99,35 @@ def make_accumulators(out: Writer, nest: Nest, reduction: Reduction) -> Accumula
     return Accumulators(reduction, tuple(components), positions)
 
 
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """A private array through which a tile passes where its edges are handled element by element.
+
+    Registers are only reached by unrolled loops; the edge's long code goes into a rolled one.
+    """
+
+    array: Pointer
+    positions: tuple[int, ...]
+    lanes: int
+
+    @staticmethod
+    def allocate(out: Writer, nest: Nest, positions: tuple[int, ...], dtype: str) -> RegisterTile:
+        lanes = nest.lane.width if nest.lane else 1
+        elements = lanes * prod(nest.loops[p].extent for p in positions)
+        return RegisterTile(out.array("tile", PRIVATE, dtype, elements, alignment(dtype, lanes)), positions, lanes)
+
+    def _offset(self, place: Place) -> Index:
+        extents = tuple(place.nest.loops[p].extent for p in self.positions)
+        return linear(tuple(place.point[p] for p in self.positions), extents) * self.lanes
+
+    def write(self, out: Writer, place: Place, value: Expr) -> None:
+        value = widen(value, Number(0, value.dtype, self.lanes))[0]
+        out.write(Write(self.array, self._offset(place), value, aligned=True))
+
+    def read(self, place: Place) -> Expr:
+        return Read(self.array, self._offset(place), self.array.dtype, self.lanes, aligned=True)
+
+
 def identities(acc: Accumulators, lanes: int) -> tuple[Number, ...]:
     return tuple(
         Number(c.value, r.dtype, lanes) for c, r in zip(acc.reduction.combiner.identity, acc.components, strict=True)
@@ -100,6 +143,14 @@ def start(out: Writer, place: Place, acc: Accumulators) -> None:
 
 def resume(out: Writer, place: Place, acc: Accumulators, output: Access) -> None:
     """Every accumulator at what the output holds (`output`: for the point of the nest)."""
+    lane = place.nest.lane
+    if has_edge(out, output, lane) and lane is not None:
+        tile = RegisterTile.allocate(out, place.nest, acc.positions, acc.components[0].dtype)
+        with loops_over(out, place, acc.positions, rolled=True):
+            tile.write(out, place, fetch(out, output, lane, "partial"))
+        with loops_over(out, place, acc.positions):
+            out.assign(place.element(acc.components[0]), tile.read(place))
+        return
     with loops_over(out, place, acc.positions):
         value = fetch(out, output, place.nest.lane, "partial")
         out.assign(place.element(acc.components[0]), value)

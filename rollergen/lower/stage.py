@@ -42,8 +42,7 @@ def lower_stage(stage: Stage, device: Device, entry: str) -> Kernel:
     block, thread, step = names.fresh("block"), names.fresh("thread"), names.fresh("step")
     out.know(block, (0, stage.blocks - 1))
     out.know(thread, (0, stage.threads - 1))
-    if nest.lane is not None:
-        out.ranges[nest.lane.variable] = (0, nest.lane.width - 1)
+    out.ranges.update((v, (0, loop.extent - 1)) for v, loop in zip(nest.variables, nest.loops, strict=True))
     _define_grid(out, nest, block)
     _define_threads(out, nest, thread)
     staged = allocate_buffers(out, nest)

@@ -94,7 +94,8 @@ def run_stage(definition, arrays):
     dtype = numpy_dtype(definition.output.dtype)
     floating = definition.output.dtype in ("float16", "bfloat16", "float32", "float64")
     output = np.full(definition.output.shape, np.nan if floating else 0, dtype=dtype)
-    output[tuple(target)] = result[ok].astype(dtype)
+    values = result[ok].astype(dtype)
+    output[tuple(target)] = values if target else values[0]
     return output
 
 
