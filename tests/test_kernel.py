@@ -2,6 +2,7 @@
 
 import gc
 import json
+import sys
 import threading
 import weakref
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 
 import rollergen.kernel
 from rollergen.errors import ArgumentError, DeviceError
+from rollergen.explain import explanation, runner_up
 from rollergen.kernel import Kernel, is_present
 from rollergen.measure.profiler import propose
 from rollergen.targets import resolve
@@ -63,7 +65,15 @@ def test_strided_inputs_are_copied(matmul):
     near(matmul(A=np.asfortranarray(a), B=np.ascontiguousarray(b.T).T), a @ b)
 
 
-def test_threads_may_call_the_same_kernel_at_once(matmul):
+@pytest.fixture
+def eager_switching():
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def test_threads_may_call_the_same_kernel_at_once(matmul, eager_switching):
     wrong = []
 
     def work(seed):
@@ -211,6 +221,33 @@ def test_the_explanation_as_data_is_plain_and_consistent(matmul):
     loss = facts["runner_up"]["limiters"]
     assert all(x["difference"] == pytest.approx(x["runner_up"] - x["chosen"]) for x in loss)
     assert [c["chosen"] for c in facts["candidates"]] == [True, False]
+
+
+@pytest.fixture
+def three(matmul):
+    """Candidates measured at 3, 1 and 2 ms, by the model's order."""
+    first, second = matmul.candidates
+    return [replace(c, rank=i, wall_s=s) for i, (c, s) in enumerate(((first, 3e-3), (second, 1e-3), (first, 2e-3)))]
+
+
+def test_the_runner_up_is_the_best_other_measured_one(three):
+    slow, best, middle = three
+    assert runner_up(best, three) is middle
+    assert runner_up(middle, three) is best
+    assert runner_up(best, [best, slow, replace(middle, problems=("wrong",))]) is slow
+    assert runner_up(best, [best]) is None
+
+
+def test_unmeasured_runners_up_go_by_the_models_order(three):
+    slow, best, middle = (replace(c, wall_s=None) for c in three)
+    assert runner_up(slow, [slow, best, middle]) is best
+
+
+def test_why_the_runner_up_lost_is_said_with_both_times(matmul, three):
+    best = three[1]
+    facts = explanation(best, three, matmul.device)
+    assert facts["runner_up"]["why"].startswith("measured 2 ms against 1 ms; ")
+    assert facts["measured_seconds"] == 1e-3
 
 
 def test_a_kernel_shows_itself_in_notebooks(matmul):
