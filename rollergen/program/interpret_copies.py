@@ -206,12 +206,23 @@ def executed_fillings(layout: Layout, box: Box, axis: str) -> int:
     """Combinations of one axis' loops outside the copy, within `box`, that some thread executes."""
     stage, depth, grid = layout.stage, layout.copy.at_loop, grid_loops(layout.stage)
     own = [p for p in range(grid, depth) if stage.loops[p].axis == axis and stage.loops[p].kind not in PARALLEL]
-    reach = reached(Points.of_box(stage, box), axis, depth) if box.volume(own) > 1 else True
-    if reach is True:
-        return box.volume(own)
+    reach = reached(Points.of_box(stage, box), axis, depth)
+    if reach is True or reach is False:
+        return box.volume(own) * reach
     by_any_thread = np.any(reach, axis=tuple(p - grid for p, _ in stage.of_kind(*PARALLEL)), keepdims=True)
     shape = [box.size(p) if p in own else 1 for p in range(grid, len(stage.loops))]
     return int(np.broadcast_to(by_any_thread, shape).sum())
+
+
+def reaching_fillings(layout: Layout, box: Box, axis: str) -> int:
+    """Combinations of one axis' loops outside the copy, within `box`, inside which the axis is anywhere
+    within its extent: others move nothing."""
+    stage, depth, grid = layout.stage, layout.copy.at_loop, grid_loops(layout.stage)
+    own = [p for p in range(grid, depth) if stage.loops[p].axis == axis and stage.loops[p].kind not in PARALLEL]
+    for position in range(grid, len(stage.loops)):
+        box = box if position in own else box.fix(position, box.start(position))
+    inside = Points.of_box(stage, box).inside(axis)
+    return box.volume(own) if inside is True else int(np.sum(inside))
 
 
 def filling_number(layout: Layout, box: Box, points: Points) -> Array:

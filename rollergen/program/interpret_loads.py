@@ -50,13 +50,12 @@ def read_filling(run: StageRun, layout: copies.Layout, box: Box, points: Points,
     load, stage = layout.load, run.stage
     at, _ = offsets(load.buffer.shape, load.indices, points.axes(), inside, f"{run.name}: {layout.name}")
     axes = [axis.name for axis in stage.definition.axes]
-    fillings = {axis: copies.executed_fillings(layout, box, axis) for axis in axes}
-    own = layout.load_axes
+    others = [axis for axis in axes if axis not in layout.load_axes]
     filling = Filling(
         number=copies.filling_number(layout, box, points),
         numbers=box.volume(layout.visits),
-        executed=prod(fillings[axis] for axis in axes if axis in own),
-        repeated=prod(fillings[axis] for axis in axes if axis not in own),
+        executed=prod(copies.executed_fillings(layout, box, axis) for axis in axes),
+        repeated=prod(copies.reaching_fillings(layout, box, axis) for axis in others),
     )
     run.counter.fill(layout.copy.load, at, inside, filling)
     return run.memory.read(load.buffer, at, inside, f"{run.name}: load {layout.copy.load}")

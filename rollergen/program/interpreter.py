@@ -182,8 +182,20 @@ def is_first(stage: Stage, box: Box, depth: int) -> bool:
 
 
 def is_last(stage: Stage, box: Box, depth: int) -> bool:
-    """Whether every reduce loop outside `depth` is at its last iteration."""
-    return all(box.start(p) == nest.trip_count(stage, box, p) - 1 for p in carried_loops(stage, depth))
+    """Whether no reduce loop outside `depth` has an iteration left that is executed."""
+    loops = carried_loops(stage, depth)
+    return tuple(box.start(p) for p in loops) == last_iterations(stage, box, loops)
+
+
+def last_iterations(stage: Stage, box: Box, loops: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Values of nested `loops` at the last iteration of all that is executed; None if none is."""
+    if not loops:
+        return ()
+    for value in reversed(range(nest.trip_count(stage, box, loops[0]))):
+        inner = last_iterations(stage, box.fix(loops[0], value), loops[1:])
+        if inner is not None:
+            return (value, *inner)
+    return None
 
 
 def carried_loops(stage: Stage, depth: int) -> tuple[int, ...]:

@@ -43,8 +43,11 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Filling:
-    """Fillings of a copy that are done at once: ``executed`` of them, which differ in what they read,
-    each ``repeated`` so often.  ``number`` (below ``numbers``) is the filling of each element."""
+    """Fillings of a copy that are done at once: ``executed`` of them.
+
+    ``number`` (below ``numbers``) is the filling that each element belongs to, as far as fillings differ
+    in what they read; each of these is ``repeated`` so often with points in range.
+    """
 
     number: Any
     numbers: int
@@ -84,7 +87,7 @@ class TrafficCounter:
         limit = self._limit(access)
         numbers = offsets * ITEMSIZE[self.buffers[access].dtype] // self.transaction_bytes
         found = distinct(picked(filling.number * limit + numbers, chosen), limit * filling.numbers)
-        self.visits[access] += filling.executed * filling.repeated
+        self.visits[access] += filling.executed
         self.transactions[access] += len(found) * filling.repeated
 
     def records(self) -> tuple[Traffic, ...]:
