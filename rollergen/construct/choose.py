@@ -42,7 +42,7 @@ def construct(
     Deterministic: prices are rounded and ties fall by the program's text.  Raises `DoesNotFitError`
     where the device has no backing store and the data exceed its memory.
     """
-    device = _limited(device, options)
+    device = limited(device, options)
     rules = replace(options.alignment, epsilon=options.epsilon)
     require_fit(graph, device)
     choices = [definition_candidates(d, device, rules, top_k) for d in graph.definitions]
@@ -52,7 +52,8 @@ def construct(
     return tuple(ranked)
 
 
-def _limited(device: Device, options: BuildOptions) -> Device:
+def limited(device: Device, options: BuildOptions) -> Device:
+    """`device` with no more units than the options allow."""
     if options.max_units is None:
         return device
     return replace(device, units=min(device.units, options.max_units))

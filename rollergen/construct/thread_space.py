@@ -110,7 +110,14 @@ def _vectors(extent: int, few_registers: bool) -> tuple[int, ...]:
 
 def _first_step(definition: Definition, roles: Roles, device: Device) -> int:
     extent = definition.axis(roles.k).extent
+    if device.execution_width == 1 and not _carries(definition):
+        return extent
     return min(8 if device.execution_width > 1 else 128, extent)
+
+
+def _carries(definition: Definition) -> bool:
+    """Whether partial results may wait in the output between k blocks: it is as wide as the accumulators."""
+    return accumulator_dtype(definition) == definition.output.dtype
 
 
 def _points(
@@ -183,7 +190,8 @@ def _variants(
     single = device.execution_width == 1
     steps = [s for s in _STEPS if s <= k_extent] or [k_extent]
     if single:
-        steps = sorted({s for s in (16, 32, 64, 128, 256, 512, 1024) if s < k_extent} | {k_extent})
+        shorter = (16, 32, 64, 128, 256, 512, 1024) if _carries(definition) else ()
+        steps = sorted({s for s in shorter if s < k_extent} | {k_extent})
     depths = (1, 2) if plan.staged and not single else (1,)
     gm, gn = _groups(plan, device)
     rows = ceil_div(definition.axis(roles.m).extent, plan.rm * plan.tm * plan.pm) if roles.m else 1

@@ -164,9 +164,9 @@ def _contraction_copies(
     )
     copies = []
     for number, load in enumerate(definition.body_loads()):
-        staged = number in plan.staged
+        order = _buffer_order(definition, roles, load, loops, stage_depth) if number in plan.staged else ()
+        staged = bool(order)
         if staged:
-            order = _buffer_order(definition, roles, load, loops, stage_depth)
             along = contiguous_axis(load)
             along = along if along in order else order[-1]
             granule = _granule(loops, along, stage_depth)

@@ -1,7 +1,7 @@
 """What construction promises: aligned, ranked, diverse, deterministic candidates for every definition."""
 
 from dataclasses import replace
-from math import prod
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -10,14 +10,17 @@ from hypothesis import strategies as st
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.candidate import best
-from rollergen.construct.choose import definition_candidates
-from rollergen.construct.scale_up import reuse_score, saturated, scale_up
+from rollergen.construct.choose import definition_candidates, program_of
+from rollergen.construct.growth import grown_candidate, growth_notes
+from rollergen.construct.scale_out import scale_out
+from rollergen.construct.scale_up import footprint_bytes, grow_layer, grow_registers, reuse_score, staging_layers
 from rollergen.errors import DoesNotFitError
 from rollergen.expr.canonical import canonicalize
 from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.plan import Roles
-from rollergen.tile.rules import AlignmentRules
+from rollergen.tile.rtile import RTile
+from rollergen.tile.rules import AlignmentRules, vector_lanes
 from tests.program.hand_devices import AVX512, TURING
 from tests.programs import matmul_definition
 
@@ -109,14 +112,42 @@ ROLES = Roles("j", "i", (), "k", ())
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
-def test_scale_up_grows_until_the_next_layer_feeds_the_arithmetic(device):
+def test_every_step_of_growth_follows_the_best_reuse_score_until_the_registers_are_full(device):
     definition = matmul_definition(1024, 1024, 1024)
-    growth = scale_up(definition, ROLES, device, AlignmentRules())
-    for (_, small), (_, large) in zip(growth.layers, growth.layers[1:], strict=False):
-        assert all(large[axis] >= small[axis] for axis in ("i", "j", "k"))
-    assert growth.steps
-    name, tile = growth.layers[0]
-    assert name == "registers" and prod(tile.as_dict().values()) > AVX512.execution_width
+    steps = grow_registers(definition, ROLES, device)
+    sizes = [step.tile["i"] * step.tile["j"] for step in steps]
+    assert sizes == sorted(sizes) and len(set(sizes)) == len(sizes)
+    for before, after in pairwise(steps):
+        assert reuse_score(definition, before.tile.as_dict(), after.axis, after.tile[after.axis]) == after.score
+    lanes = vector_lanes(device, "float32")
+    assert sizes[-1] // lanes >= device.limits.registers_per_thread // 8
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
+def test_a_block_tile_grows_within_half_of_its_layer(device):
+    definition = matmul_definition(1024, 1024, 1024)
+    small = grow_registers(definition, ROLES, device)[-1].tile
+    for layer in staging_layers(device):
+        steps = grow_layer(definition, ROLES, device, AlignmentRules(), small, layer)
+        assert len(steps) > 1
+        assert footprint_bytes(definition, steps[-1].tile.as_dict()) <= layer.capacity_bytes // 2
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
+def test_scale_out_shrinks_tiles_until_every_unit_has_a_block(device):
+    definition = matmul_definition(256, 256, 256)
+    whole, small = RTile.of({"i": 256, "j": 256, "k": 32}), RTile.of({"i": 1, "j": 16, "k": 1})
+    out = scale_out(definition, ROLES, device, small, whole)
+    assert -(-256 // out["i"]) * -(-256 // out["j"]) >= device.units
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
+@pytest.mark.parametrize("name", ["matmul", "convolution"])
+def test_the_grown_program_is_valid_and_its_distance_from_the_optimum_is_told(name, device):
+    graph = OPERATORS[name]
+    grown = grown_candidate(graph.definitions[0], device, AlignmentRules())
+    check(program_of(graph, device, (grown,)).program, device)
+    assert growth_notes(graph, device)[0].startswith(f"{graph.definitions[0].output.name}: grown by data reuse")
 
 
 @given(i=st.integers(0, 10), j=st.integers(0, 10))
@@ -126,10 +157,3 @@ def test_reuse_grows_most_along_the_shorter_side(i, j):
     along_i, along_j = (reuse_score(definition, tile, axis, 2 * tile[axis]) for axis in ("i", "j"))
     if i != j:
         assert (along_i > along_j) == (i < j)
-
-
-def test_a_tile_that_its_layer_feeds_is_saturated_and_a_single_element_is_not():
-    definition = matmul_definition(1024, 1024, 1024)
-    l1 = AVX512.layer("l1")
-    assert not saturated(definition, {"i": 1, "j": 16, "k": 1}, AVX512, l1)
-    assert saturated(definition, {"i": 16, "j": 64, "k": 1}, AVX512, l1)

@@ -1,0 +1,77 @@
+"""The program that scale-up and scale-out construct, and how far it is from the best of the aligned space."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rollergen.construct.candidate import Candidate, best, candidate
+from rollergen.construct.choose import definition_candidates, limited
+from rollergen.construct.forms import Form, forms, needs_packing
+from rollergen.construct.roles import CONTRACTION, kind_of
+from rollergen.construct.scale_out import panel_plan, scale_out, thread_plan
+from rollergen.construct.scale_up import grow_layer, grow_registers, staging_layers
+from rollergen.construct.serial_space import Structure, exact
+from rollergen.construct.thread_space import staged_loads
+from rollergen.expr.definition import Definition
+from rollergen.expr.stages import Graph
+from rollergen.hal.spec import Device
+from rollergen.options import BuildOptions
+from rollergen.program.assemble import contraction_stage
+from rollergen.program.plan import ContractionPlan
+from rollergen.tile.rules import AlignmentRules, block_layer
+
+
+def growth_notes(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) -> tuple[str, ...]:
+    """For each contraction of `graph`: the grown tiles, and their distance from the model's own optimum."""
+    device, rules = limited(device, options), replace(options.alignment, epsilon=options.epsilon)
+    notes = []
+    for definition in graph.definitions:
+        if kind_of(definition) == CONTRACTION:
+            grown = grown_candidate(definition, device, rules)
+            optimum = definition_candidates(definition, device, rules, 10)[0]
+            away = grown.seconds / optimum.seconds - 1
+            notes.append(
+                f"{definition.output.name}: grown by data reuse, {tile_text(grown)} ({grown.form}), predicted "
+                f"{grown.seconds * 1e6:.4g} us: {away:+.1%} against the best of the whole aligned space"
+            )
+    return tuple(notes)
+
+
+def tile_text(one: Candidate) -> str:
+    return " x ".join(f"{axis} {extent}" for axis, extent in one.key[1])
+
+
+def grown_candidate(definition: Definition, device: Device, rules: AlignmentRules) -> Candidate:
+    """The best program on the way of growth, over all forms of a contraction."""
+    build = _serial if block_layer(device) is None else _threaded
+    found = [one for form in forms(definition, device) for one in build(form, device, rules)]
+    return best(found, 1)[0]
+
+
+def _serial(form: Form, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
+    packed = tuple(needs_packing(form.definition, form.roles))
+    for plan in grown_plans(form, device, rules):
+        yield exact(Structure(form, plan.lanes, plan.rn, packed, plan.order, device), plan, device, rules)
+
+
+def _threaded(form: Form, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
+    for plan in grown_plans(form, device, rules):
+        stage = contraction_stage(form.definition, form.roles, plan, device, rules)
+        yield candidate(form.name, (stage,), (), device)
+
+
+def grown_plans(form: Form, device: Device, rules: AlignmentRules) -> list[ContractionPlan]:
+    """One plan for each pair of steps (register tile, tile of the outermost layer grown), distinct ones."""
+    definition, roles = form.definition, form.roles
+    staged = staged_loads(definition, roles) if block_layer(device) else ()
+    plans: dict[ContractionPlan, None] = {}
+    for small in grow_registers(definition, roles, device)[::2]:
+        for layer in staging_layers(device):
+            for large in grow_layer(definition, roles, device, rules, small.tile, layer)[::2]:
+                outer = scale_out(definition, roles, device, small.tile, large.tile)
+                if block_layer(device) is not None and device.execution_width > 1:
+                    plans.setdefault(thread_plan(roles, device, rules, small.tile, outer, staged))
+                else:
+                    plans.setdefault(panel_plan(definition, roles, device, small.tile, outer, staged))
+    return list(plans)
