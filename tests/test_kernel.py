@@ -259,7 +259,10 @@ def test_a_kernel_shows_itself_in_notebooks(matmul):
 def test_constant_stages_are_marked_in_the_explanation():
     program = programs.cpu_matmul(M, N, K)
     pack, main = program.stages
-    kernel = made(replace(program, stages=(replace(pack, once=True), main)))
+    unpacked = programs.cpu_matmul(M, N, K, pack=False, guard="mask")
+    kernel = made(replace(program, stages=(replace(pack, once=True), main)), unpacked)
     assert "(once, at build)" in kernel.explain()
-    once = kernel.explain(as_dict=True)
-    assert once["predicted_seconds"] == pytest.approx(once["stages"][1]["seconds"])
+    facts = kernel.explain(as_dict=True)
+    assert facts["predicted_seconds"] == pytest.approx(facts["stages"][1]["seconds"])
+    launches = next(x for x in facts["runner_up"]["limiters"] if x["name"] == "launch")
+    assert launches["chosen"] == launches["runner_up"]  # one launch a call each
