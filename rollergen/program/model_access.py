@@ -193,7 +193,8 @@ def thread_service(nest: Nest, device: Device, operand: Operand, width_bytes: in
         for axis, number, stride in zip(axes, numbers, row[len(axes) :], strict=True):
             coordinates[axis] = coordinates.get(axis, 0) + number * stride
         lanes = min(nest.lockstep, prod(row[: len(axes)]))
-        return _serve(evaluate_lanes(operand.offset, coordinates, lanes) * operand.itemsize, width_bytes, layer, merge=False)
+        addresses = evaluate_lanes(operand.offset, coordinates, lanes) * operand.itemsize
+        return _serve(addresses, width_bytes, layer, merge=False)
 
     key = ("thread", id(operand), layer.name, nest.lockstep, tuple(axes), width_bytes)
     return per_distinct(_remembered(nest, key, service), columns)

@@ -107,19 +107,23 @@ def _trips(
     trips: list[Number] = [loop.extent for loop in stage.loops]
     overhangs: dict[str, Number] = {}
     for axis, positions in by_stride.items():
-        serial = [p for p in positions if stage.loops[p].kind == SERIAL]
-        full: Number = 1
+        passed: Number = 1
         for p in positions:
-            full = full * stage.loops[p].extent
-        overhangs[axis] = full > facts.extents[axis]
-        if not serial:
-            continue
-        step = stage.loops[serial[-1]].stride
-        executed = least(full, ceil_div(facts.extents[axis], step) * step)
-        share = executed / full
-        trips[serial[0]] = choose(share < 1, trips[serial[0]] * share, trips[serial[0]])
-        overhangs[axis] = executed > facts.extents[axis]
+            loop = stage.loops[p]
+            if loop.kind == SERIAL:
+                reached = least(passed * loop.extent, ceil_div(facts.extents[axis], loop.stride))
+                trips[p] = _mean(reached, passed)
+                passed = reached
+            else:
+                passed = passed * loop.extent
+        overhangs[axis] = passed > facts.extents[axis]
     return tuple(trips), overhangs
+
+
+def _mean(total: Number, visits: Number) -> Number:
+    if type(total) is int and type(visits) is int and total % visits == 0:
+        return total // visits
+    return total / visits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
