@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rollergen.construct import construct
+from rollergen.construct.growth import growth_notes
 from rollergen.errors import ArgumentError, DeviceError, ExpressionError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
@@ -63,11 +64,12 @@ def build(
     graph = canonicalize(expr, inputs)
     ranked = construct(graph, target, options, _count(top_k, executor))
     candidates = propose([one.program for one in ranked], target, [one.seconds for one in ranked])
+    growth = lambda: growth_notes(graph, target, options)
     if executor is None:
-        return Kernel(target, candidates, candidates[0], graph.cuts)
+        return Kernel(target, candidates, candidates[0], graph.cuts, growth)
     gate = Gate(ranked[0].program, expression_oracle(_tensors(expr), graph.outputs))
     measured = measure(candidates, executor, gate, time_budget_s=options.time_budget_s, progress=progress)
-    return Kernel(target, measured, fastest(measured), graph.cuts)
+    return Kernel(target, measured, fastest(measured), graph.cuts, growth)
 
 
 def _check_kinds(expr: object, options: object) -> None:

@@ -16,11 +16,14 @@ from rollergen.tile.closed_forms import explain_forms, traffic
 Facts = dict[str, Any]
 
 
-def explanation(chosen: Outcome, others: Sequence[Outcome], device: Device, cuts: Sequence[str] = ()) -> Facts:
+def explanation(
+    chosen: Outcome, others: Sequence[Outcome], device: Device, cuts: Sequence[str] = (), growth: Sequence[str] = ()
+) -> Facts:
     """Everything about the chosen candidate as plain dicts, lists, strings and numbers (seconds, bytes, clocks).
 
     ``others``: all candidates in the model's order; the runner-up is the best of them that was not
-    chosen.  ``cuts``: where the expression was cut into stages, and why.
+    chosen.  ``cuts``: where the expression was cut into stages, and why.  ``growth``: what scale-up
+    constructs, and how far that is from the best of the aligned space.
     """
     prediction = predict(chosen.program, device)
     second = runner_up(chosen, others)
@@ -30,6 +33,7 @@ def explanation(chosen: Outcome, others: Sequence[Outcome], device: Device, cuts
         "measured_seconds": chosen.wall_s,
         "event_seconds": chosen.event_s,
         "cuts": list(cuts),
+        "construction": list(growth),
         "stages": [
             _stage(stage, one, chosen.program, device)
             for stage, one in zip(chosen.program.stages, prediction.stages, strict=True)
@@ -248,6 +252,7 @@ def explanation_text(facts: Facts) -> str:
         measured = f"measured {seconds_text(facts['measured_seconds'])} (device's own time {own})"
     lines.append(f"  predicted {seconds_text(facts['predicted_seconds'])}, {measured}")
     lines += [f"  cut: {cut}" for cut in facts["cuts"]] or ["  no cut: one stage for each output"]
+    lines += [f"  construction: {note}" for note in facts["construction"]]
     for stage in facts["stages"]:
         lines += ["", *_stage_lines(stage)]
     if facts["runner_up"] is not None:

@@ -6,7 +6,7 @@ import html
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -58,9 +58,15 @@ class Kernel:
     """
 
     def __init__(
-        self, device: Device, candidates: Sequence[Outcome], chosen: Outcome, cuts: Sequence[str] = ()
+        self,
+        device: Device,
+        candidates: Sequence[Outcome],
+        chosen: Outcome,
+        cuts: Sequence[str] = (),
+        growth: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self.device = device
+        self._growth = growth
         self.candidates = tuple(candidates)
         self.signature = Signature(chosen.program.inputs, chosen.program.outputs)
         self._chosen, self._cuts = chosen, tuple(cuts)
@@ -182,7 +188,7 @@ class Kernel:
         which binds, the closed forms with numbers put in, the cuts, the runner-up and why it lost.
         """
         facts = {"signature": str(self.signature), "language": self.language}
-        facts |= explanation(self._chosen, self.candidates, self.device, self._cuts)
+        facts |= explanation(self._chosen, self.candidates, self.device, self._cuts, self._growth())
         return facts if as_dict else f"{self.signature}\n{explanation_text(facts)}"
 
     def __repr__(self) -> str:
