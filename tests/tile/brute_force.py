@@ -2,6 +2,8 @@
 
 from itertools import product
 
+import numpy as np
+
 from rollergen.expr.index import linear
 from rollergen.tile.rules import ITEMSIZE
 
@@ -56,15 +58,17 @@ def descend(stage, loops, at):
 
 
 def touched(stage, depth, start, buffer, indices, guard, transaction_bytes):
-    inner = [x for p, x in enumerate(stage.loops) if is_inner(x, p, depth)]
-    offset = linear(indices, buffer.shape)
-    found = set()
-    for digits in product(*(range(loop.extent) for loop in inner)):
-        at = dict(start)
-        for loop, digit in zip(inner, digits, strict=True):
-            at[loop.axis] += digit * loop.stride
-        if any(at[a.name] >= a.extent for a in stage.definition.axes):
-            continue
-        if all(bound.evaluate(at) for bound in guard):
-            found.add(offset.evaluate(at) * ITEMSIZE[buffer.dtype] // transaction_bytes)
-    return found
+    """The transactions of one visit: every combination of the inner loops' digits, listed."""
+    at = {a.name: np.array([start[a.name]]) for a in stage.definition.axes}
+    for position, loop in enumerate(stage.loops):
+        if is_inner(loop, position, depth):
+            at = {name: np.repeat(values, loop.extent) for name, values in at.items()}
+            before = at[loop.axis]
+            at[loop.axis] = before + np.tile(np.arange(loop.extent), len(before) // loop.extent) * loop.stride
+    inside = np.logical_and.reduce([at[a.name] < a.extent for a in stage.definition.axes])
+    at = {name: values[inside] for name, values in at.items()}
+    for bound in guard:
+        passes = np.broadcast_to(bound.evaluate(at), len(next(iter(at.values()))))
+        at = {name: values[passes] for name, values in at.items()}
+    addresses = np.broadcast_to(linear(indices, buffer.shape).evaluate(at), len(next(iter(at.values()))))
+    return set((addresses * ITEMSIZE[buffer.dtype] // transaction_bytes).tolist())

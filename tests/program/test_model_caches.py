@@ -1,0 +1,122 @@
+"""Footprints, sets and reuse in caches against hand counts."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rollergen.expr.index import Index
+from rollergen.expr.values import Buffer
+from rollergen.program.model_costs import Costs
+from rollergen.program.model_facts import Operand, alignment_of, count_of, facts_of, range_of
+from rollergen.program.model_memory import Cache, Stream, Walk, footprint, sets_reached, stride_sets, survival
+from rollergen.program.model_nest import nest_of, waves_of
+from tests.program.hand_devices import AVX512
+from tests.programs import cpu_matmul, gpu_conv
+
+ix = Index.axis
+COSTS = Costs({"keep_below": 0.6, "keep_above": 2.5})
+
+
+def operand(rows, columns):
+    return Operand.of(Buffer("X", (rows, columns)), (ix("i"), ix("j")), frozenset("ij"))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 12), st.sampled_from([16, 32, 48, 100, 128, 1024]))
+def test_tiles_on_a_boundary_touch_the_lines_of_their_addresses(rows, lines, columns):
+    width = min(16 * lines, columns)
+    tile = footprint(operand(64, columns), {"i": rows, "j": width}, 64)
+    touched = {(i * columns + j) * 4 // 64 for i in range(rows) for j in range(width)}
+    if columns % 16 == 0:
+        assert tile.lines == len(touched)
+    else:  # rows start anywhere in a line: the mean over the starts, never below the bytes
+        assert width * rows * 4 / 64 <= tile.lines <= len(touched) + rows
+
+
+def test_rows_that_fill_the_tensor_are_one_segment():
+    tile = footprint(operand(64, 32), {"i": 10, "j": 32}, 64)
+    assert (tile.rows, tile.segment) == (1, 10 * 32 * 4)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(1, 80), st.sampled_from([1, 2, 4]), st.sampled_from([16, 64, 256, 1024, 2048, 4096]))
+def test_sets_of_power_of_two_rows_are_those_of_the_addresses(rows, lines, columns):
+    tile = footprint(operand(4096, columns), {"i": rows, "j": min(16 * lines, columns)}, 64)
+    used = {(i * columns + j) * 4 // 64 % 64 for i in range(rows) for j in range(0, min(16 * lines, columns), 16)}
+    assert sets_reached(tile, 64, 64) == len(used)
+
+
+def test_power_of_two_strides_begin_in_few_sets():
+    assert stride_sets(4096, 64, 64) == 1
+    assert stride_sets(512, 64, 64) == 8
+    assert stride_sets(997 * 4, 64, 64) == 64
+
+
+def test_lines_survive_until_their_set_is_full():
+    assert survival(0.5, COSTS) == 1
+    assert survival(3.0, COSTS) == 0
+    assert survival(1.55, COSTS) == pytest.approx(0.5)
+    assert survival(np.array([0.5, 1.55, 3.0]), COSTS).tolist() == pytest.approx([1, 0.5, 0])
+
+
+def walk(stage, streams, line=64):
+    nest = nest_of(stage, facts_of(stage.definition), AVX512)
+    return Walk(nest, waves_of(nest, AVX512, 1), streams(nest), line)
+
+
+def test_without_a_cache_every_visit_fetches_its_tile_again():
+    stage = cpu_matmul(48, 128, 32, pack=False, kc=32).stages[0]
+    streams = lambda nest: tuple(Stream(o, n, len(nest.loops)) for n, o in enumerate(nest.facts.loads))
+    a, b = (lines * stage.blocks for lines in walk(stage, streams).fetched(None, COSTS))
+    steps = 48 // 6 * (128 // 32) * 32
+    assert a == steps * 6  # one line for each of six rows
+    assert b == steps * 2  # two vectors of a line
+
+
+def test_a_large_cache_fetches_every_line_once():
+    stage = cpu_matmul(48, 128, 32, pack=False, kc=32).stages[0]
+    streams = lambda nest: tuple(Stream(o, n, len(nest.loops)) for n, o in enumerate(nest.facts.loads))
+    large = Cache(64, 1, 10**9, False)
+    a, b = (lines * stage.blocks for lines in walk(stage, streams).fetched(large, COSTS))
+    assert (a, b) == (48 * 32 * 4 / 64, 32 * 128 * 4 / 64)
+
+
+def test_a_cache_shared_by_all_sees_the_blocks_of_a_wave_together():
+    stage = cpu_matmul(48, 128, 32, pack=False, kc=32).stages[0]
+    streams = lambda nest: tuple(Stream(o, n, len(nest.loops)) for n, o in enumerate(nest.facts.loads))
+    large = Cache(64, 1, 10**9, True)
+    a, b = (lines * stage.blocks for lines in walk(stage, streams).fetched(large, COSTS))
+    assert (a, b) == (48 * 32 * 4 / 64, 32 * 128 * 4 / 64)
+
+
+def test_ranges_and_counts_of_a_window():
+    window = ix("p") % 56 + ix("k") % 3
+    assert range_of(window, {"p": 16, "k": 9}) == 16 + 2
+    assert count_of(ix("p") // 56 * 2, {"p": 112}) == 2
+    assert count_of(ix("i") * 4 + ix("j") * 1, {"i": 3, "j": 2}) == 3 * 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(2, 9))
+def test_alignment_divides_every_value(i_step, j_step, divisor):
+    index = ix("i") * 6 + (ix("j") % divisor) * 4
+    step = alignment_of(index, {"i": i_step, "j": j_step})
+    values = [index.evaluate({"i": a * i_step, "j": b * j_step}) for a in range(9) for b in range(9)]
+    assert all(v % step == 0 for v in values) and math.gcd(*values) % step == 0
+
+
+def test_a_gathered_operand_never_counts_fewer_elements_than_its_tile_reaches():
+    stage = gpu_conv().stages[0]
+    image = facts_of(stage.definition).loads[1]
+    spans = {"p": 32, "k": 4, "f": 16}
+    reached = set()
+    for p in range(32):
+        for k in range(4):
+            at = {"p": p, "k": k}
+            if all(bound.evaluate(at) for bound in image.guard):
+                reached.add(image.offset.evaluate(at))
+    counted = math.prod(count_of(index, spans) for index in image.indices)
+    assert len(reached) <= counted
