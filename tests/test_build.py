@@ -102,6 +102,13 @@ def test_construct_gives_programs_that_predict_and_profile_take():
     assert [o.program for o in rg.profile(programs, "cpu")] == list(programs)
 
 
+def test_a_programs_own_oracle_honours_guards():
+    X = rg.tensor("X", (100,))
+    shifted = rg.compute((101,), lambda i: rg.select(i >= 1, X[i - 1], 0.5), name="Y")
+    (outcome,) = rg.profile(rg.construct(shifted, "cpu", top_k=1), "cpu")
+    assert outcome.state == "passed"
+
+
 def test_the_space_is_counted_and_sampled():
     space = rg.space(relu_of_sum(), "cpu")
     sample = space.sample(3, seed=1)

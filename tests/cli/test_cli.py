@@ -2,11 +2,14 @@
 
 import json
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from rollergen.__main__ import main
+from rollergen.cli.errors import OneLineErrors
 from rollergen.cli.problems import OPERATORS, expression
+from rollergen.errors import RollergenError
 
 
 def run(*words):
@@ -108,6 +111,17 @@ def test_errors_are_one_line_with_exit_code_2(words, text):
     assert result.exit_code == 2
     assert text in result.stderr and result.stderr.count("\n") == 1 and result.stderr.startswith("rollergen: ")
     assert not result.stdout
+
+
+def test_a_message_of_several_lines_becomes_one():
+    @click.group(cls=OneLineErrors)
+    def group(): ...
+
+    @group.command()
+    def fail():
+        raise RollergenError("first\n  second\n")
+
+    assert CliRunner().invoke(group, ["fail"]).stderr == "rollergen: first second\n"
 
 
 def test_errors_after_json_are_an_object_too():
