@@ -77,7 +77,7 @@ def fetch(out: Writer, access: Access, lane: Lane | None, wish: str) -> Expr:
     with out.when(condition):
         out.assign(name, vector)
     with out.otherwise():
-        out.assign(name, _gather(out, access, lane, wish))
+        out.assign(name, _gather(out, access, lane, wish, rare=True))
     return name
 
 
@@ -231,11 +231,15 @@ def _guarded(tests: tuple[Inside, ...], value: Expr, fill: float | int) -> Expr:
     return Operation("select", (condition, value, Number(fill, value.dtype, value.lanes)), value.dtype, value.lanes)
 
 
-def _gather(out: Writer, access: Access, lane: Lane, wish: str) -> Expr:
-    """Element by element through an aligned private array (which the compiler keeps in registers)."""
+def _gather(out: Writer, access: Access, lane: Lane, wish: str, rare: bool = False) -> Expr:
+    """Element by element through an aligned private array.
+
+    Unrolled, so that the compiler keeps the array in registers; where it is `rare` (the path of tails)
+    a loop, so that the tail's code stays short.
+    """
     dtype = register_dtype(access.pointer.dtype)
     array = out.array(f"{wish}_lanes", PRIVATE, dtype, lane.width, alignment(dtype, lane.width))
-    with out.loop(lane.variable, lane.width, (0, lane.width - 1), unroll=True) as at:
+    with out.loop(lane.variable, lane.width, (0, lane.width - 1), unroll=not rare) as at:
         out.write(Write(array, at, _guarded(access.tests, _read(out, access, 1), access.fill)))
     return Read(array, Index(), dtype, lane.width, aligned=True)
 
@@ -243,7 +247,7 @@ def _gather(out: Writer, access: Access, lane: Lane, wish: str) -> Expr:
 def _scatter(out: Writer, access: Access, value: Expr, lane: Lane) -> None:
     array = out.array("lanes", PRIVATE, value.dtype, lane.width, alignment(value.dtype, lane.width))
     out.write(Write(array, Index(), value, aligned=True))
-    with out.loop(lane.variable, lane.width, (0, lane.width - 1), unroll=True) as at:
+    with out.loop(lane.variable, lane.width, (0, lane.width - 1)) as at:
         element = Read(array, at, value.dtype)
         _when(out, access.tests, lambda: _write(out, access, access.offset, element))
 

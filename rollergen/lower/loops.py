@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from rollergen.expr.definition import Reduction
-from rollergen.expr.index import Index, linear
+from rollergen.expr.index import Index, linear, weighted_sum
 from rollergen.expr.values import Load, Partial, Value, Var, loads
 from rollergen.lower import reductions
 from rollergen.lower.access import Access, has_edge, put
@@ -35,8 +35,8 @@ from rollergen.lower.copies import (
     stages_of,
     varying,
 )
-from rollergen.lower.ir import Broadcast, Build, Element, Expr, Inside, Name
-from rollergen.lower.place import Lane, Nest, Place, Registers, conjunction, is_uniform, trip_count
+from rollergen.lower.ir import Broadcast, Build, Element, Expr, Inside, Name, Number, Operation, Position
+from rollergen.lower.place import Lane, Nest, Place, Registers, clipped, conjunction, is_uniform, trip_count
 from rollergen.lower.reductions import Threads
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy, Resident
@@ -112,7 +112,11 @@ def open_loop(context: Context, place: Place, p: int, phase: Phase, inside: Inne
     ]
     bounds = (0, loop.extent - 1)
     if not ahead:
-        with out.loop(variable, count, bounds, unroll=loop.kind == UNROLL):
+        whole = _whole_iterations(place, p, out)
+        if whole is not None:
+            with out.loop(variable, whole, bounds):
+                descend(context, place.knowing([loop.axis]), p + 1, phase, inside)
+        with out.loop(variable, count, bounds, loop.kind == UNROLL, start=0 if whole is None else whole):
             descend(context, place, p + 1, phase, inside)
         return
     double = [c for c in ahead if c.depth == 2]
@@ -142,6 +146,30 @@ def open_loop(context: Context, place: Place, p: int, phase: Phase, inside: Inne
             out.barrier()
     if ring:
         out.barrier()
+
+
+def _whole_iterations(place: Place, p: int, out: Writer) -> int | Expr | None:
+    """How many iterations of serial loop `p` lie wholly within its axis; None where the loop stays one.
+
+    The innermost serial loop of the lanes' axis is written twice where that axis is masked: first the
+    iterations in which every vector is whole, without tests, then the tail.
+    """
+    nest, loop = place.nest, place.nest.loops[p]
+    deeper = [inner for inner in nest.loops[p + 1 :] if inner.axis == loop.axis]
+    in_tile = p >= nest.tile_depth or not nest.definition.reductions
+    if loop.kind != SERIAL or nest.lane_axis != loop.axis or not place.unsure(loop.axis) or nest.threads > 1:
+        return None
+    if not in_tile or any(inner.kind == SERIAL for inner in deeper):
+        return None
+    outer = ((place.point[q], nest.loops[q].stride) for q in range(p) if nest.loops[q].axis == loop.axis)
+    reach = sum((inner.extent - 1) * inner.stride for inner in deeper)
+    left = (weighted_sum(outer) * -1 + (nest.extents[loop.axis] - 1 - reach + loop.stride)).simplify(out.ranges)
+    low, high = left.bounds(out.ranges)
+    if not left.terms:
+        return max(0, min(loop.extent, left.const // loop.stride))
+    number = clipped(Operation("div", (Position(left), Number(loop.stride, "int32")), "int32"),
+                     low // loop.stride, high // loop.stride, loop.extent)  # fmt: skip
+    return out.let(f"{nest.variables[p]}_whole", number)
 
 
 def _fetch_first(context: Context, first: Place, copies: list[Copy]) -> list[Prefetch]:

@@ -301,7 +301,17 @@ def trip_count(place: Place, p: int, uniform: bool, ranges: Mapping[str, Bounds]
     rest: Expr = Position(left)
     if loop.stride > 1:
         rest = Operation("div", (rest, Number(loop.stride, "int32")), "int32")
-    if -(-(extent - low) // loop.stride) <= loop.extent:
-        return rest
-    limit = Number(loop.extent, "int32")
-    return Operation("select", (Operation("lt", (rest, limit), "bool"), rest, limit), "int32")
+    return clipped(rest, 0, -(-(extent - low) // loop.stride), loop.extent)
+
+
+def clipped(value: Expr, low: int, high: int, limit: int) -> Expr:
+    """`value`, known to be within [low, high], brought into [0, limit]."""
+    if low < 0:
+        value = _pick("gt", value, 0)
+    return _pick("lt", value, limit) if high > limit else value
+
+
+def _pick(order: str, value: Expr, limit: int) -> Expr:
+    """The value or the limit, whichever the order puts first."""
+    bound = Number(limit, "int32")
+    return Operation("select", (Operation(order, (value, bound), "bool"), value, bound), "int32")

@@ -139,8 +139,10 @@ class Writer:
         return self._blocks.pop()
 
     @contextmanager
-    def loop(self, variable: str, stop: int | Expr, bounds: Bounds, unroll: bool = False) -> Iterator[Index]:
-        """A loop from 0; yields its variable.  ``bounds``: of the variable, inclusive."""
+    def loop(
+        self, variable: str, stop: int | Expr, bounds: Bounds, unroll: bool = False, start: int | Expr = 0
+    ) -> Iterator[Index]:
+        """A loop; yields its variable.  ``bounds``: of the variable, inclusive."""
         self.ranges[variable] = _union(self.ranges.get(variable), bounds)
         home = not unroll or not self._homes
         if home:
@@ -152,7 +154,7 @@ class Writer:
         self._known.discard(variable)
         if home:
             self._homes.pop()
-        self._add(For(variable, 0, stop, tuple(inner.statements), unroll))
+        self._add(For(variable, start, stop, tuple(inner.statements), unroll))
 
     @contextmanager
     def when(self, condition: Expr) -> Iterator[None]:
