@@ -197,7 +197,7 @@ def argmax_program(shape="gpu", rows=5, columns=37):
     )  # fmt: skip
     guards = (("k", "mask"),)
     if shape == "gpu":
-        loops = (Loop("i", rows, 1, "grid"), Loop("k", 6, 1, "thread"), Loop("k", 7, 6, "serial"))
+        loops = (Loop("i", rows, 1, "grid"), Loop("k", 7, 1, "thread"), Loop("k", 6, 7, "serial"))
         return program_of(stage_named("argmax", definition, loops, Accumulator(2, F32, combine="tree"), guards=guards))
     loops = (Loop("i", rows, 1, "grid"), Loop("k", 5, 8, "serial"), Loop("k", 2, 4, "unroll"), Loop("k", 4, 1, "lane"))
     stage = stage_named("argmax", definition, loops, Accumulator(1, F32, separate=(2,)), 4, guards=guards)
