@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from rollergen.errors import ProgramError
+from rollergen.expr.combiners import named_combiner
 from rollergen.program import (
     blocks,
     interpret_copies,
     interpret_loads,
+    interpret_plan,
     interpret_points,
     interpret_reduce,
     interpreter,
@@ -40,6 +42,14 @@ def registers(m=11, n=4, k=9):
     return _matmul(m, n, k, loops, Accumulator(1, F32), copies, (("i", "mask"),))
 
 
+def row_maximum():
+    """Largest elements of rows with a tail, all below zero."""
+    program = row_sum()
+    stage = program.stages[0]
+    reduction = replace(stage.definition.reductions[0], combiner=named_combiner("max", F32))
+    return replace(program, stages=(replace(stage, definition=replace(stage.definition, reductions=(reduction,))),))
+
+
 def seven_threads():
     """Sums of rows by 7 threads each: a number without halves."""
     program = row_sum(shape="gpu")
@@ -55,7 +65,12 @@ def _matmul(m, n, k, loops, accumulator, copies, guards):
 
 
 PROGRAMS = {**ALL, "argmax": argmax_program(), "cpu_argmax": argmax_program("cpu"), "panels": panels(),
-            "registers": registers(), "seven threads": seven_threads(), "bands": gpu_matmul(300, 200, 8)}  # fmt: skip
+            "registers": registers(), "seven threads": seven_threads(),
+            "row maximum": row_maximum(), "bands": gpu_matmul(300, 200, 8)}  # fmt: skip
+
+
+NEGATIVE = ("row maximum",)
+"""Programs whose inputs are all below zero, where a zero would be the largest."""
 
 
 def device_of(program):
@@ -67,6 +82,8 @@ def expected(name):
     """Inputs, outputs by the definition, traffic by the closed forms."""
     program = PROGRAMS[name]
     arrays = small_integers(program)
+    if name in NEGATIVE:
+        arrays = {tensor: -1 - np.abs(array) for tensor, array in arrays.items()}
     stages = [closed_form(stage, device_of(program).backing.transaction_bytes) for stage in program.stages]
     counts = [(one.tensor, one.visits, one.transactions) for stage in stages for one in stage]
     return arrays, evaluate_program(program, arrays), counts
@@ -154,6 +171,41 @@ def without_strides(function):
     return mutant
 
 
+def one_further(function):
+    """Cells one further on, the last one first."""
+
+    def mutant(copy, shape, cell):
+        rows = int(np.prod(shape[:-1]))
+        return (function(copy, shape, cell) + 1) % (rows * (shape[-1] + copy.padding))
+
+    return mutant
+
+
+def stored_one_further(function):
+    def mutant(run, points):
+        at, chosen = function(run, points)
+        return (at + 1) % run.stage.definition.output.elements, chosen
+
+    return mutant
+
+
+def zero_for_masked(function):
+    def mutant(combiner, bodies, executed):
+        return tuple(np.where(executed, body, body.dtype.type(0)) for body in bodies)
+
+    return mutant
+
+
+def exchanged_residents(function):
+    """Every resident's name with another one's value."""
+
+    def mutant(value, residents):
+        values = [r.value for r in residents][::-1]
+        return function(value, tuple(replace(r, value=v) for r, v in zip(residents, values, strict=True)))
+
+    return mutant
+
+
 def without_outer_digit(function):
     return lambda stage, number: {**function(stage, number), 0: np.int64(0)}
 
@@ -175,6 +227,7 @@ MUTATIONS = {
     "guards are dropped": (interpret_points, "executed", lambda f: interpret_points.reached),
     "serial loops never stop and nothing is guarded": (interpret_points, "executed", returning(True)),
     "masked points contribute their values": (interpret_reduce, "masked", lambda f: lambda c, bodies, mask: bodies),
+    "masked points contribute zero to a maximum": (interpret_reduce, "masked", zero_for_masked),
     "accumulators start from a wrong identity": (interpret_reduce, "identities", wrong_identity),
     "separate accumulators and lanes are dropped": (interpret_reduce, "in_order", first_only),
     "lanes are not combined": (interpret_reduce, "combined_in_order", returning(())),
@@ -184,6 +237,11 @@ MUTATIONS = {
     "every visit is the first": (interpreter, "is_first", returning(True)),
     "no visit is the first": (interpreter, "is_first", returning(False)),
     "every visit applies the result": (interpreter, "is_last", returning(True)),
+    "no visit applies the result": (
+        interpreter, "is_last", lambda f: lambda stage, *_: not stage.accumulator.carry),
+    "results are stored one element further on": (interpreter, "store_points", stored_one_further),
+    "tiles are filled one cell further on": (interpret_copies, "store_address", one_further),
+    "tiles are read one cell further on": (interpret_copies, "fetch_address", one_further),
     "padding is ignored where a tile is read": (interpret_copies, "fetch_address", without_padding),
     "padding is ignored where a tile is filled": (interpret_copies, "store_address", without_padding),
     "swizzle is ignored where a tile is read": (interpret_copies, "fetch_address", without_swizzle),
@@ -199,10 +257,12 @@ MUTATIONS = {
     "strides are dropped": (interpret_points, "axis_value", without_strides),
     "resident values are lost": (
         interpreter, "keep", lambda f: lambda run, visit, resident, leaf, x: f(run, visit, resident, leaf, x * 0)),
+    "residents are taken for each other": (interpret_plan, "with_residents", exchanged_residents),
     "blocks take no notice of the outer grid loop": (interpreter, "grid_positions", without_outer_digit),
     "the last band of blocks is taken to be full": (blocks, "banded", full_bands),
     "transactions of a visit are counted more than once": (
         traffic, "distinct", lambda f: lambda numbers, limit: numbers),
+    "elements are taken for bytes": (traffic, "ITEMSIZE", lambda sizes: dict.fromkeys(sizes, 1)),
     "blocks share their transactions": (
         traffic.TrafficCounter, "close_block", lambda f: lambda self, accesses: None),
     "fillings share their transactions": (interpret_copies, "filling_number", returning(0)),
@@ -222,3 +282,15 @@ def test_each_mistake_makes_some_program_disagree(mistake, monkeypatch):
     module, attribute, change = MUTATIONS[mistake]
     monkeypatch.setattr(module, attribute, change(getattr(module, attribute)))
     assert not all(agrees(name) for name in PROGRAMS), f"{attribute}: {mistake}: not noticed by any program"
+
+
+def test_blocks_in_another_order_show_in_a_sample(monkeypatch):
+    """All blocks together hide their order; two of six do not."""
+    program = gpu_matmul(130, 100, 8)  # 3 x 2 blocks in bands of 2: blocks 0 and 1 are one column
+    arrays, sample = small_integers(program), {"matmul": [0, 1]}
+    first_column = np.zeros((130, 100), dtype=bool)
+    first_column[:128, :64] = True
+    assert np.array_equal(execute(program, arrays, TURING, sample).written["C"], first_column)
+    original = blocks.banded
+    monkeypatch.setattr(blocks, "banded", lambda number, rows, columns, width: original(number, rows, columns, 1))
+    assert not np.array_equal(execute(program, arrays, TURING, sample).written["C"], first_column)
