@@ -25,7 +25,7 @@ class Operand:
     """A load or the store: where its elements lie.
 
     ``strides``: bytes between neighbours of each tensor dimension.  ``offset``: linear element index.
-    ``guard``: bounds that each access tests.
+    ``guard``: bounds that each access tests.  ``plain``: the axis of each dimension whose index is just that axis.
     """
 
     buffer: Buffer
@@ -35,6 +35,7 @@ class Operand:
     itemsize: int
     strides: tuple[int, ...]
     guard: tuple[Within, ...]
+    plain: tuple[str | None, ...]
     alignments: dict[int, int]
 
     @staticmethod
@@ -47,11 +48,22 @@ class Operand:
             strides.append(step)
             step *= extent
         offset = linear(indices, buffer.shape)
-        return Operand(buffer, indices, offset, axes, itemsize, tuple(reversed(strides)), guard, {})
+        plain = tuple(_just_an_axis(index) for index in indices)
+        return Operand(buffer, indices, offset, axes, itemsize, tuple(reversed(strides)), guard, plain, {})
 
     @property
     def bytes(self) -> int:
         return self.buffer.elements * self.itemsize
+
+    def reach(self, dim: int, spans: Mapping[str, Number]) -> tuple[Number, Number]:
+        """(range, distinct values) of one dimension's index over a tile, at most the dimension itself."""
+        most = self.buffer.shape[dim]
+        axis = self.plain[dim]
+        if axis is not None:
+            span = least(spans.get(axis, 1), most)
+            return span, span
+        index = self.indices[dim]
+        return least(range_of(index, spans), most), least(count_of(index, spans), most)
 
     def row_alignment(self, line: int) -> int:
         """Bytes that divide a line and the distance between any two row starts."""
@@ -60,6 +72,12 @@ class Operand:
             moving = (s for index, s in zip(self.indices[:-1], self.strides[:-1], strict=True) if index.terms)
             found = self.alignments[line] = gcd_of(line, *moving)
         return found
+
+
+def _just_an_axis(index: Index) -> str | None:
+    if len(index.terms) == 1 and index.terms[0][1] == 1 and isinstance(index.terms[0][0], str):
+        return index.terms[0][0]
+    return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,7 +16,7 @@ import numpy as np
 
 from rollergen.hal.spec import MemoryLayer, Tlb
 from rollergen.program.model_costs import Costs
-from rollergen.program.model_facts import Operand, count_of, range_of
+from rollergen.program.model_facts import Operand
 from rollergen.program.model_nest import Nest, Waves
 from rollergen.program.model_numeric import Number, ceil_div, choose, clip, gcd, least, most
 from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL
@@ -48,17 +48,14 @@ def footprint(operand: Operand, spans: dict[str, Number], line: int) -> Footprin
     strides, itemsize = operand.strides, operand.itemsize
     if not operand.indices:
         return Footprint(1, 1, itemsize, line)
-    last = operand.indices[-1]
-    shape = operand.buffer.shape
-    segment = least(range_of(last, spans), shape[-1]) * itemsize
-    elements = least(count_of(last, spans), shape[-1])
+    reached, elements = operand.reach(-1, spans)
+    segment = reached * itemsize
     rows: Number = 1
     stride: Number = 0
     for dim in range(len(strides) - 2, -1, -1):
-        index = operand.indices[dim]
-        if not index.terms:
+        if not operand.indices[dim].terms:
             continue
-        count = least(count_of(index, spans), shape[dim])
+        _, count = operand.reach(dim, spans)
         step = strides[dim]
         single = rows == 1
         joined = ((segment >= step) | (step <= line)) & single
@@ -152,7 +149,7 @@ class Walk:
         spans = self._region()
         self.tiles.append([footprint(s.operand, spans, line) for s in streams])
         for level in self.levels:
-            if level.axis is not None:
+            if level.axis is not None and not _is_one(level.grow):
                 spans[level.axis] = spans.get(level.axis, 1) * level.grow
                 old = self.tiles[-1]
                 self.tiles.append(
@@ -184,6 +181,8 @@ class Walk:
         totals: list[Number] = [self.tiles[n][i].lines * shares[i] for i, n in enumerate(starts)]
         for number, level in enumerate(self.levels):
             tiles, after = self.tiles[number], self.tiles[number + 1]
+            if level.axis is not None and _is_one(level.trips):
+                continue
             active = [i for i, start in enumerate(starts) if number >= start]
             touched = _Touched(cache, tiles, shares, active, costs)
             for i in active:
@@ -206,6 +205,10 @@ class Walk:
         if cache is None or not cache.shared:
             return 1
         return self.waves.concurrent(self.nest, stream.operand.axes)
+
+
+def _is_one(value: Number) -> bool:
+    return type(value) is not np.ndarray and value == 1
 
 
 class _Touched:
