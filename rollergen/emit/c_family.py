@@ -40,6 +40,7 @@ from rollergen.lower.ir import (
     Pointer,
     Position,
     Read,
+    Shuffle,
     Statement,
     Write,
 )
@@ -103,6 +104,9 @@ class CFamily:
         raise NotImplementedError
 
     def picked(self, text: str, which: int | str) -> str:
+        raise NotImplementedError
+
+    def shuffled(self, first: str, second: str, order: tuple[int, ...]) -> str:
         raise NotImplementedError
 
     def converted(self, node: Convert) -> str:
@@ -281,6 +285,8 @@ class CFamily:
                 return self.built([self.expression(o) for o in node.operands], node.dtype), UNARY
             case Pick():
                 return self.picked(self.within(node.operand, ATOM), node.which), ATOM
+            case Shuffle():
+                return self.shuffled(self.expression(node.first), self.expression(node.second), node.order), ATOM
             case Convert():
                 return self.converted(node), UNARY
             case Aligned():

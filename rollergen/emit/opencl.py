@@ -63,6 +63,9 @@ class OpenCL(CFamily):
     def picked(self, text: str, which: int | str) -> str:
         return f"{text}.{which}" if isinstance(which, str) else f"{text}.s{_HEX[which]}"
 
+    def shuffled(self, first: str, second: str, order: tuple[int, ...]) -> str:
+        return f"__builtin_shufflevector({first}, {second}, {', '.join(map(str, order))})"
+
     def converted(self, node: Convert) -> str:
         operand = node.operand
         if node.bits:

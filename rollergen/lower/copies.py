@@ -22,6 +22,7 @@ from rollergen.lower.access import Access, fetch, put, register_dtype
 from rollergen.lower.ir import (
     LOCAL,
     PRIVATE,
+    Broadcast,
     Element,
     Expr,
     Inside,
@@ -29,6 +30,7 @@ from rollergen.lower.ir import (
     Pick,
     Pointer,
     Position,
+    Shuffle,
 )
 from rollergen.lower.place import Lane, Nest, Place, Registers, Source, load_bounds
 from rollergen.lower.writer import Writer
@@ -259,7 +261,10 @@ def _at_element(positions: tuple[Index, ...], lane: Lane, e: int) -> tuple[Index
 
 
 def fill_private(out: Writer, place: Place, staged: Staged, load: Load) -> None:
-    """One thread fills its array: a loop for each axis, vectors along one."""
+    """One thread fills its array: a loop for each axis, vectors along one (or square blocks, turned)."""
+    if _turns(staged):
+        _fill_turned(out, place, staged, load)
+        return
     copy = staged.copy
     lane = _symbol(out, copy.vector)
     with ExitStack() as stack:
@@ -277,6 +282,64 @@ def fill_private(out: Writer, place: Place, staged: Staged, load: Load) -> None:
         there = _filling(place, copy, changes)
         value = _value(out, there, load, lane, raw=True)
         _move(out, _Groups(copy, staged, lane, tuple(positions), there), value)
+
+
+def _turns(staged: Staged) -> bool:
+    """Whether vectors read along one axis are stored along another, in whole square blocks."""
+    copy, width = staged.copy, staged.copy.vector
+    square = width > 1 and width & (width - 1) == 0 and staged.shape[-1] % width == 0
+    return square and copy.along != copy.order[-1] and copy.swizzle <= 1
+
+
+def _fill_turned(out: Writer, place: Place, staged: Staged, load: Load) -> None:
+    """Blocks of ``vector`` x ``vector`` elements, turned in registers between vector reads and writes."""
+    copy, width = staged.copy, staged.copy.vector
+    lane = _symbol(out, width)
+    assert lane is not None
+    with ExitStack() as stack:
+        base: dict[str, Index] = {}
+        for axis, extent in zip(copy.order, staged.shape, strict=True):
+            step = width if axis in (copy.along, copy.order[-1]) else 1
+            at = Index()
+            if extent > step:
+                at = stack.enter_context(out.loop(out.names.fresh(axis), extent // step, (0, extent // step - 1)))
+            base[axis] = at * step
+        dtype = RAW if load.dtype in ("float16", "bfloat16") else load.dtype
+        rows = out.register(f"{load.buffer.name.lower()}_rows", dtype, (width,), width)
+        row, last = out.names.fresh("row"), copy.order[-1]
+        with out.loop(row, width, (0, width - 1), unroll=True) as at:
+            source = base | {copy.along: base[copy.along] + Index.axis(lane.variable), last: base[last] + at}
+            changes: dict[int, Index] = {}
+            for axis in copy.order:
+                changes |= _bind(place, copy, axis, source[axis])
+            value = _value(out, _filling(place, copy, changes), load, lane, raw=True)
+            value = value if value.lanes > 1 else Broadcast(value, width)
+            out.assign(Element(rows, (at,), dtype, width), value)
+        _turn(out, rows, dtype, width)
+        pointer = replace(staged.pointer, dtype=dtype)
+        with out.loop(row, width, (0, width - 1), unroll=True) as at:
+            target = base | {copy.along: base[copy.along] + at}
+            access = _buffer_access(out, staged, tuple(target[axis] for axis in copy.order))
+            access = replace(access, pointer=pointer, offset=access.offset + Index.axis(lane.variable))
+            put(out, access, Element(rows, (at,), dtype, width), lane)
+
+
+def _turn(out: Writer, rows: str, dtype: str, width: int) -> None:
+    """A square of registers transposed: in step d, blocks of d lanes change places between rows d apart.
+
+    Rows a and b of a pair become (a's even blocks, b's even blocks) and (a's odd, b's odd), alternating.
+    """
+    step = 1
+    while step < width:
+        even = tuple(lane if not lane & step else width + lane - step for lane in range(width))
+        odd = tuple(lane + step if not lane & step else width + lane for lane in range(width))
+        with out.loop(out.names.fresh("pair"), width // 2, (0, width // 2 - 1), unroll=True) as pair:
+            low = (pair // step) * (2 * step) + pair % step if step > 1 else pair * 2
+            a = out.let("a", Element(rows, (low,), dtype, width))
+            b = out.let("b", Element(rows, (low + step,), dtype, width))
+            out.assign(Element(rows, (low,), dtype, width), Shuffle(a, b, even))
+            out.assign(Element(rows, (low + step,), dtype, width), Shuffle(a, b, odd))
+        step *= 2
 
 
 @contextmanager

@@ -185,6 +185,23 @@ class Pick:
 
 
 @dataclass(frozen=True, slots=True)
+class Shuffle:
+    """Lanes of two vectors: lane l of the result is lane ``order[l]`` of both, one after the other."""
+
+    first: Expr
+    second: Expr
+    order: tuple[int, ...]
+
+    @property
+    def dtype(self) -> str:
+        return self.first.dtype
+
+    @property
+    def lanes(self) -> int:
+        return len(self.order)
+
+
+@dataclass(frozen=True, slots=True)
 class Convert:
     """The operand's value in another dtype, or (``bits``) its bit pattern read as one."""
 
@@ -198,7 +215,7 @@ class Convert:
 
 
 Expr = Union[
-    Number, Name, Element, Read, Position, Inside, Aligned, Operation, Call, Broadcast, Build, Pick, Convert
+    Number, Name, Element, Read, Position, Inside, Aligned, Operation, Call, Broadcast, Build, Pick, Shuffle, Convert
 ]  # fmt: skip
 Atom = (Number, Name, Element, Position, Broadcast)
 

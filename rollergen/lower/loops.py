@@ -39,7 +39,7 @@ from rollergen.lower.ir import Broadcast, Build, Element, Expr, Inside, Name, Nu
 from rollergen.lower.place import Lane, Nest, Place, Registers, clipped, conjunction, is_uniform, trip_count
 from rollergen.lower.reductions import Threads
 from rollergen.lower.writer import Writer
-from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy, Resident
+from rollergen.program.rprogram import PARALLEL, SERIAL, UNROLL, Copy, Resident
 
 Inner = Callable[[Place], None]
 
@@ -345,10 +345,6 @@ def _walked(nest: Nest, *roles: str) -> frozenset[int]:
     return frozenset(nest.positions(*roles, after=nest.tile_depth))
 
 
-def _stop(nest: Nest) -> int:
-    return len(nest.loops) - (1 if nest.loops and nest.loops[-1].kind == LANE else 0)
-
-
 def _scope(
     context: Context,
     place: Place,
@@ -432,7 +428,7 @@ def _reduce(
     phase = Phase(
         _walked(nest, "spatial", "reduce", "row"),
         loads(*(value for _, value in made), *bodies),
-        _stop(nest),
+        nest.innermost,
         True,
         nest.lane,
     )
@@ -538,7 +534,7 @@ def _store_all(
     _, (value,) = _phase_values(nest, len(nest.definition.reductions), (result,))
     walked = _walked(nest, "spatial", "row")
     grouped = _grouped_loop(nest, walked, lane)
-    phase = Phase(walked - {grouped}, loads(value), _stop(nest), True, lane, grouped)
+    phase = Phase(walked - {grouped}, loads(value), nest.innermost, True, lane, grouped)
     tile = _edge_tile(context, place, walked, lane)
 
     def scope_at(here: Place) -> Scope:

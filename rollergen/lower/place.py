@@ -98,8 +98,13 @@ class Nest:
 
     @cached_property
     def tile_depth(self) -> int:
-        """Depth at which accumulators are made (never outside the thread loops)."""
-        return min(max(self.stage.accumulator.at_loop, self.first_inner), len(self.loops))
+        """Depth at which accumulators are made (never outside the thread loops, nor inside the lanes)."""
+        return min(max(self.stage.accumulator.at_loop, self.first_inner), self.innermost)
+
+    @cached_property
+    def innermost(self) -> int:
+        """Depth inside all loops but the lane loop."""
+        return len(self.loops) - (1 if self.loops and self.loops[-1].kind == LANE else 0)
 
     @cached_property
     def lane_position(self) -> int | None:
