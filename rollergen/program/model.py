@@ -29,7 +29,7 @@ from rollergen.program.model_costs import Costs, costs_of
 from rollergen.program.model_facts import facts_of
 from rollergen.program.model_memory import Walks
 from rollergen.program.model_nest import Nest, Waves, nest_of, waves_of
-from rollergen.program.model_numeric import Number, ceil_div, choose, least
+from rollergen.program.model_numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model_occupancy import resident_blocks
 from rollergen.program.model_supply import ADDS, OVERLAPS, exposed_misses, supply
 from rollergen.program.model_work import Work, work_of
@@ -162,7 +162,8 @@ def _limiters(
     blocks = waves.per_unit
     found.append(("multiply-adds", blocks * arithmetic_clocks(nest, device, costs, work), OVERLAPS))
     instructions = instructions_of(nest, costs, work)
-    found.append(("issue", blocks * nest.warps * instructions / issue_rate(device, costs), OVERLAPS))
+    alone = ceil_div(blocks, waves.resident) * instructions * costs.thread_issue_clocks
+    found.append(("issue", most(blocks * nest.warps * instructions / issue_rate(device, costs), alone), OVERLAPS))
     for name, clocks in path_clocks(nest, device, costs, work):
         found.append((name, blocks * clocks, OVERLAPS))
     latency = latency_clocks(nest, device, costs, work, instructions)

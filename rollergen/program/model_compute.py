@@ -110,8 +110,11 @@ def _access_clocks(nest: Nest, costs: Costs, layer: MemoryLayer, access: Access)
 
 
 def latency_clocks(nest: Nest, device: Device, costs: Costs, work: Work, instructions: Number) -> Number:
-    """Clocks of one block during which it waits for its own loads, barriers and dependent accumulations."""
-    staged: Number = 0
+    """Clocks of one block during which it waits for its own loads, barriers and dependent accumulations.
+
+    What no copy brings is exchanged once for the whole block, as is what the block stores."""
+    direct = 1 + (work.reads_direct or work.reads_stream)
+    staged: Number = direct * costs.exchange_clocks
     for visits, depth in work.stagings:
         hidden = costs.exposed_staging_clocks if depth == 1 else costs.exposed_prefetched_clocks
         staged = staged + visits * (hidden + costs.exchange_clocks)

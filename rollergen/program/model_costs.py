@@ -13,6 +13,7 @@ from rollergen.hal.spec import Device
 MEANINGS: dict[str, str] = {
     "norm_exponent": "exponent that combines overlapping limiters (2: root of the sum of squares)",
     "issue_per_clock": "instructions that one unit issues in one clock (default: one for each scheduler)",
+    "thread_issue_clocks": "clocks between two instructions of one thread (of the threads of one lockstep)",
     "loop_instructions": "instructions of one iteration of a rolled loop beside its body",
     "staging_instructions": "instructions of one staged element group: load, store and their addresses",
     "memory_operands": "1: a value that is loaded for one use folds into the arithmetic instruction",

@@ -21,7 +21,8 @@ TURING = Device(
     launch_us=3.0,
     targets=(Target("opencl"),),
     costs=(
-        ("norm_exponent", 2), ("loop_instructions", 10), ("staging_instructions", 12), ("fragment_registers", 2),
+        ("norm_exponent", 2), ("thread_issue_clocks", 1),
+        ("loop_instructions", 10), ("staging_instructions", 12), ("fragment_registers", 2),
         ("reserved_registers", 24), ("spill_accesses", 2), ("load_store_lanes", 16), ("exposed_staging_clocks", 450),
         ("exposed_prefetched_clocks", 60), ("exposed_direct_clocks", 250), ("exposed_managed_clocks", 30),
         ("exposed_stream_clocks", 450), ("keep_below", 0.6), ("keep_above", 2.5), ("combine_clocks", 30),
@@ -57,6 +58,7 @@ AVX512 = Device(
         ("spill_narrow_clocks", 0.65), ("reorder_window", 512), ("load_ports", 3), ("store_ports", 1),
         ("keep_below", 0.6), ("keep_above", 2.5), ("write_allocate", 1), ("warm_cache", 1), ("walk_clocks", 18),
         ("walk_far_clocks", 28), ("walk_rows", 96), ("walk_sets", 8), ("miss_buffers", 16), ("miss_window", 200),
-        ("tile_clocks", 25), ("block_clocks", 11), ("edge_clocks", 2), ("gather_clocks", 1.2), ("op_exp", 12), ("op_div", 8), ("guard_instructions", 2),
+        ("tile_clocks", 25), ("block_clocks", 11), ("edge_clocks", 2), ("gather_clocks", 1.2),
+        ("op_exp", 12), ("op_div", 8), ("guard_instructions", 2),
     ),
 )  # fmt: skip
