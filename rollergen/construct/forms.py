@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rollergen.construct.roles import contraction_roles
 from rollergen.expr.canonical import implicit_gemm
 from rollergen.expr.definition import Definition
-from rollergen.expr.packing import pad_view
+from rollergen.expr.padding import pad_view
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.nest import lane_stride

@@ -1,0 +1,146 @@
+"""Padding: a sliding-window operand copied so that every tap is a constant shift of the address.
+
+Like packing, the copy is an ordinary elementwise definition into a temporary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from rollergen.expr.definition import Axis, Definition
+from rollergen.expr.index import Index, Within
+from rollergen.expr.packing import fresh_axis, replace_load
+from rollergen.expr.values import Buffer, Load, substitute_axes
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One windowed dimension: ``stride * position + dilation * tap + constant``, over ``positions`` and ``taps``."""
+
+    dim: int
+    position: str
+    positions: int
+    stride: int
+    tap: str
+    taps: int
+    dilation: int
+    constant: int
+
+    @property
+    def span(self) -> int:
+        """Lines of one phase that all positions and taps reach."""
+        return self.positions + self.dilation * (self.taps - 1) // self.stride
+
+
+def pad_view(definition: Definition, load: Load) -> tuple[Definition, Definition] | None:
+    """A sliding-window operand copied into a padded, phase-split buffer and its positions flattened.
+
+    The copy has shape [other dimensions..., stride of each window above 1..., span of each window...]:
+    tap t of position p lies ``(dilation * t) // stride`` lines further in phase ``(dilation * t) % stride``.
+    So the positions of all windows can be walked as one axis over the padded lines, every tap is a
+    constant shift of the address, and no tap needs a guard.  Positions in the padding of a line are
+    computed and not stored (`Definition.where`).
+
+    None where the load is no such window, or its positions are not the last axes of the output.
+    """
+    windows = find_windows(definition, load)
+    dims = {w.dim for w in windows}
+    rest = [d for d in range(len(load.indices)) if d not in dims]
+    positions = {w.position for w in windows}
+    if not windows or any(load.indices[d].axes() & positions for d in rest):
+        return None
+    copy = _padding_copy(definition, load, windows, rest)
+    return copy, _walked_flat(definition, load, copy.output, windows, rest)
+
+
+def find_windows(definition: Definition, load: Load) -> list[Window]:
+    """The windowed dimensions of `load`, if they are the output's last axes, affine, and all that is guarded."""
+    spatial = {a.name: a.extent for a in definition.of_role("spatial")}
+    reduced = {a.name: a.extent for a in definition.of_role("reduce")}
+    found = []
+    for dim, index in enumerate(load.indices):
+        own = [(str(a), c) for a, c in index.terms if a in spatial]
+        taps = [(str(a), c) for a, c in index.terms if a in reduced]
+        if len(own) == 1 and len(taps) == 1 and len(index.terms) == 2 and own[0][1] > 0 and taps[0][1] > 0:
+            (position, stride), (tap, dilation) = own[0], taps[0]
+            found.append(Window(dim, position, spatial[position], stride, tap, reduced[tap], dilation, index.const))
+    last = list(spatial)[-len(found) :] if found else []
+    plain = all(index.is_affine for index in load.indices)
+    guarded = all(bound.index in {load.indices[w.dim] for w in found} for bound in load.guard)
+    return found if plain and guarded and [w.position for w in found] == last else []
+
+
+def _padding_copy(definition: Definition, load: Load, windows: list[Window], rest: list[int]) -> Definition:
+    """``padded[rest..., phases..., lines...] = load at stride * line + phase + constant``, fill outside."""
+    kept = [Axis(fresh_axis(definition, f"dim{d}"), load.buffer.shape[d]) for d in rest]
+    phases = {w.dim: Axis(fresh_axis(definition, f"phase{w.dim}"), w.stride) for w in windows if w.stride > 1}
+    lines = {w.dim: Axis(fresh_axis(definition, f"line{w.dim}"), w.span) for w in windows}
+    axes = (*kept, *phases.values(), *lines.values())
+    source = {d: Index.axis(axis.name) for d, axis in zip(rest, kept, strict=True)}
+    for w in windows:
+        phase = Index.axis(phases[w.dim].name) if w.dim in phases else Index()
+        source[w.dim] = Index.axis(lines[w.dim].name) * w.stride + phase + w.constant
+    ranges = {a.name: (0, a.extent - 1) for a in axes}
+    bounds = [Within(source[w.dim], 0, load.buffer.shape[w.dim]) for w in windows]
+    original = replace(
+        load,
+        indices=tuple(source[d] for d in range(len(load.indices))),
+        guard=tuple(bound for bound in bounds if not bound.always(ranges)),
+    )
+    shape = tuple(a.extent for a in axes)
+    padded = Buffer(f"{load.buffer.name}_padded", shape, load.buffer.dtype, "temporary")
+    return Definition(padded, axes, tuple(Index.axis(a.name) for a in axes), original)
+
+
+def _walked_flat(
+    definition: Definition, load: Load, padded: Buffer, windows: list[Window], rest: list[int]
+) -> Definition:
+    """`definition` over one flat axis of positions instead of the windows' own, reading `padded`."""
+    flat = fresh_axis(definition, "_".join(w.position for w in windows))
+    strides = _strides([w.span for w in windows])
+    position, inside = _positions(flat, windows, strides)
+    rewritten = replace_load(definition, load, _shifted(load, padded, flat, windows, strides, rest))
+    count = sum((w.positions - 1) * stride for w, stride in zip(windows, strides, strict=True)) + 1
+    axes = [a for a in definition.axes if a.name not in position]
+    spatial, others = [a for a in axes if a.role == "spatial"], [a for a in axes if a.role != "spatial"]
+    return replace(
+        rewritten,
+        axes=(*spatial, Axis(flat, count), *others),
+        target=tuple(index.substitute(position) for index in definition.target),
+        where=(*definition.where, *inside),
+        reductions=tuple(
+            replace(r, bodies=tuple(substitute_axes(b, position) for b in r.bodies)) for r in rewritten.reductions
+        ),
+        result=substitute_axes(rewritten.result, position),
+    )
+
+
+def _strides(spans: list[int]) -> list[int]:
+    strides = [1] * len(spans)
+    for d in range(len(spans) - 2, -1, -1):
+        strides[d] = strides[d + 1] * spans[d + 1]
+    return strides
+
+
+def _positions(flat: str, windows: list[Window], strides: list[int]) -> tuple[dict[str, Index], list[Within]]:
+    """Each window's position as a digit of the flat axis, and the bounds that leave the padding out."""
+    found, inside = {}, []
+    for d, (w, stride) in enumerate(zip(windows, strides, strict=True)):
+        digit = Index.axis(flat) // stride
+        found[w.position] = digit if d == 0 else digit % w.span
+        if d > 0:
+            inside.append(Within(found[w.position], 0, w.positions))
+    return found, inside
+
+
+def _shifted(load: Load, padded: Buffer, flat: str, windows: list[Window], strides: list[int], rest: list[int]) -> Load:
+    """The padded operand at the flat position plus each tap's shift.  All lines are one dimension, since a
+    position plus its shift may run over a line's end."""
+    offset, phases = Index.axis(flat), []
+    for w, stride in zip(windows, strides, strict=True):
+        shift = Index.axis(w.tap) * w.dilation
+        offset = offset + (shift // w.stride) * stride
+        if w.stride > 1:
+            phases.append(shift % w.stride)
+    shape = (*padded.shape[: len(padded.shape) - len(windows)], strides[0] * windows[0].span)
+    return Load(replace(padded, shape=shape), (*(load.indices[d] for d in rest), *phases, offset))
