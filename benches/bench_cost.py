@@ -65,7 +65,7 @@ def main() -> None:
     for one in found:
         met = one["met"] = one["seconds"] <= one["target_seconds"]
         table.add_row(one["what"], f"{one['seconds']:.3f}", f"{one['target_seconds']}", "yes" if met else "no")
-    console = Console()
+    console = Console(width=130)
     console.print(table)
     console.print(f"kept in {keep('cost', {'figures': found})}")
 

@@ -96,7 +96,7 @@ def main() -> None:
         torch.set_num_threads(1)
     except ImportError:
         raise SystemExit('PyTorch is missing; pip install -e ".[cpu,bench]"') from None
-    console = Console()
+    console = Console(width=130)
     table = Table("case", "peer", "ours", "peer's", "rate", "ratio", "target", "met", title=f"one core (number {CORE})")
     found = []
     for case in CASES:

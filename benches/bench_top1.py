@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=200)
     parser.add_argument("--case", default="", help="only cases whose name contains this text")
     arguments = parser.parse_args()
-    console = Console()
+    console = Console(width=130)
     table = Table("case", "aligned space", "measured", "refused", "top-1 / best")
     found = []
     for case in CASES:
