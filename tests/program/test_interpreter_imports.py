@@ -5,6 +5,11 @@ from tests.imports import modules, reachable
 FORBIDDEN = (
     "rollergen.tile.closed_forms",
     "rollergen.tile.exact_traffic",
+    "rollergen.tile.affine_traffic",
+    "rollergen.tile.gather_traffic",
+    "rollergen.tile.guarded_access",
+    "rollergen.tile.segments",
+    "rollergen.tile.visits",
     "rollergen.program.model",
     "rollergen.construct",
     "rollergen.lower",

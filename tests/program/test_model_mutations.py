@@ -18,7 +18,7 @@ from rollergen.program import (
     model_work,
 )
 from rollergen.program.model import predict_stage
-from rollergen.tile import closed_forms, exact_traffic, segments, visits
+from rollergen.tile import affine_traffic, closed_forms, exact_traffic, guarded_access, segments, visits
 from tests.program.batches import cpu_stage
 from tests.program.hand_devices import AVX512, TURING
 from tests.program.test_model_wavefronts import SRAM, VECTORS
@@ -163,11 +163,11 @@ MUTATIONS = {
         segments, "_progression_histogram", lambda n, step, t: histogram(n - n % t if n > t else n, step, t)
     ),
     "a staged operand is counted by the block": (exact_traffic, "_copy_depth", lambda stage, load: 0),
-    "guards are ignored": (exact_traffic, "_bounds", lambda access, d: (-(2**62), 2**62)),
+    "guards are ignored": (affine_traffic, "_bounds", lambda access, d: (-(2**62), 2**62)),
     "start addresses are ignored": (
-        exact_traffic, "convolve_residues", lambda h, t: np.eye(t, dtype=np.int64)[0] * prod(int(x.sum()) for x in h)
+        affine_traffic, "convolve_residues", lambda h, t: np.eye(t, dtype=np.int64)[0] * prod(int(x.sum()) for x in h)
     ),
-    "divisions cancel though they do not": (exact_traffic, "recompose", lambda index: index.axis("k")),
+    "divisions cancel though they do not": (guarded_access, "recompose", lambda index: index.axis("k")),
     "the store counts once for each step": (
         closed_forms, "structure_of", lambda d, f=closed_forms.structure_of: (replace(f(d)[0], summed=()), f(d)[1])
     ),

@@ -151,6 +151,6 @@ def test_cutting_a_gather_never_loses_and_adds_at_most_a_tenth(monkeypatch):
     stage = Stage(**{f: getattr(stage, f) for f in Stage.__dataclass_fields__} | {"loops": tuple(loops)})
     exact = counted(stage, 32)
     assert exact == brute_force(stage, 32)
-    monkeypatch.setattr("rollergen.tile.exact_traffic.ENUMERATED_AT_MOST", 0)
+    monkeypatch.setattr("rollergen.tile.gather_traffic.ENUMERATED_AT_MOST", 0)
     for bound, count in zip(counted(stage, 32), exact, strict=True):
         assert count[4] <= bound[4] <= 1.1 * count[4]
