@@ -1,0 +1,231 @@
+"""Values: every operation and dtype, alone and in vectors, here against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rollergen.emit import emit
+from rollergen.expr.combiners import named_combiner
+from rollergen.expr.index import Index, Within
+from rollergen.expr.values import Binary, Cast, Combiner, Const, IndexValue, Load, Partial, Select, Unary, Var
+from tests.lower.builders import elementwise, ix, load, row_reduction
+from tests.lower.devices import DEVICES
+from tests.lower.harness import difference, execute
+from tests.lower.reference import numpy_dtype
+
+F32 = "float32"
+N = 100
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, 3e38, -3e38], np.float32)
+
+
+def x_load(dtype=F32, name="X", elements=N):
+    return load(name, ix("i"), shape=(elements,), dtype=dtype)
+
+
+def compute(value, x, device="cpu", dtype=None, lanes=16, **more):
+    program = elementwise(value, x.size, device, lanes, dtype)
+    arrays = execute(emit(program, DEVICES[device]), program, {"X": x, **more})
+    return arrays["Y"].array.copy()
+
+
+def units_apart(got, want):
+    """Distance in units in the last place of float32."""
+    want32 = want.astype(np.float32)
+    return np.abs(got.astype(np.float64) - want) / np.spacing(np.abs(want32)).astype(np.float64)
+
+
+@pytest.mark.parametrize("device", ["cpu", "v100"])
+@pytest.mark.parametrize(
+    ("op", "low", "high", "units"),
+    [("exp", -87, 88.7, 1.5), ("exp", -1, 1, 1.5), ("tanh", -12, 12, 3), ("tanh", -1, 1, 3), ("erf", -5, 5, 3), ("erf", -1, 1, 3)],
+)
+def test_transcendental_functions_err_by_few_units_in_the_last_place(op, low, high, units, device):
+    import math
+
+    x = np.linspace(low, high, 20000, dtype=np.float32)
+    reference = {"exp": np.exp, "tanh": np.tanh, "erf": np.vectorize(math.erf)}[op](x.astype(np.float64))
+    got = compute(Unary(op, x_load(elements=x.size), F32), x, device)
+    assert units_apart(got, reference).max() <= units
+
+
+def test_exp_is_right_at_the_ends_of_its_range():
+    x = np.array([np.nan, np.inf, -np.inf, 0, -0.0, 88.722839, 88.8, 1e30, -87.4, -100, -103.9, -105, -1e30], np.float32)
+    got = compute(Unary("exp", x_load(elements=x.size), F32), x)
+    with np.errstate(over="ignore"):
+        want = np.exp(x.astype(np.float64)).astype(np.float32)
+    assert np.isnan(got[0])
+    np.testing.assert_allclose(got[1:8], want[1:8], rtol=3e-7)
+    np.testing.assert_allclose(got[8:], want[8:], atol=2e-45)  # denormals: to one step
+
+
+@pytest.mark.parametrize("op", ["tanh", "erf"])
+def test_odd_functions_keep_nan_and_limits(op):
+    x = np.array([np.nan, np.inf, -np.inf, 0.0, 40.0, -40.0], np.float32)
+    got = compute(Unary(op, x_load(elements=x.size), F32), x)
+    np.testing.assert_array_equal(got, np.array([np.nan, 1, -1, 0, 1, -1], np.float32))
+
+
+@pytest.mark.parametrize("op", ["exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "floor", "neg"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_unary_operations(op, dtype):
+    x = np.random.default_rng(1).uniform(0.1, 3, N)
+    x = x if op in ("log", "sqrt", "rsqrt") else x - 1.5
+    program = elementwise(Unary(op, x_load(dtype), dtype), N, lanes=16 if dtype == F32 else 8)
+    assert difference(program, {"X": x.astype(dtype)}, tolerance=1e-6 if dtype == F32 else 1e-14) is None
+
+
+@pytest.mark.parametrize("device", ["cpu", "v100"])
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "div", "max", "min", "pow"])
+def test_binary_operations(op, device):
+    value = Binary(op, x_load(), x_load(name="Z"), F32)
+    inputs = {"X": np.random.default_rng(1).uniform(0.5, 2, N).astype(F32), "Z": np.random.default_rng(2).uniform(0.5, 2, N).astype(F32)}
+    assert difference(elementwise(value, N, device), inputs, tolerance=1e-6) is None
+
+
+@pytest.mark.parametrize("device", ["cpu", "v100"])
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_max_and_min_keep_nan_from_either_side(op, device):
+    x, z = (a.reshape(-1) for a in np.meshgrid(SPECIAL, SPECIAL))
+    x, z = x.copy(), z.copy()
+    program = elementwise(Binary(op, x_load(elements=64), x_load(name="Z", elements=64), F32), 64, device)
+    got = execute(emit(program, DEVICES[device]), program, {"X": x, "Z": z})["Y"].array
+    np.testing.assert_array_equal(got, {"max": np.maximum, "min": np.minimum}[op](x, z))
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_max_with_a_number_keeps_nan(swap):
+    x = np.resize(SPECIAL, 48).astype(np.float32)
+    sides = (Const(0.0, F32), x_load(elements=48)) if swap else (x_load(elements=48), Const(0.0, F32))
+    np.testing.assert_array_equal(compute(Binary("max", *sides, F32), x), np.maximum(x, 0))
+
+
+@pytest.mark.parametrize("device", ["cpu", "v100"])
+def test_comparisons_logic_and_select(device):
+    x, z = x_load(), x_load(name="Z")
+    condition = Binary("or", Binary("lt", x, z, "bool"), Unary("not", Binary("ge", x, Const(0.0, F32), "bool"), "bool"), "bool")
+    value = Select(Binary("and", condition, Binary("ne", z, Const(1.0, F32), "bool"), "bool"), x, Binary("mul", z, Const(2.0, F32), F32), F32)
+    assert difference(elementwise(value, N, device)) is None
+
+
+def test_a_mask_selects_values_of_another_width():
+    condition = Binary("gt", x_load(), Const(0.0, F32), "bool")
+    wide = Cast(x_load(name="Z", dtype="float64"), "float64")
+    assert difference(elementwise(Select(condition, wide, Const(0.5, "float64"), "float64"), N, lanes=8)) is None
+
+
+def test_a_condition_is_stored_as_zeros_and_ones():
+    value = Binary("gt", x_load(), Const(0.0, F32), "bool")
+    for device in ("cpu", "v100"):
+        assert difference(elementwise(value, N, device, dtype="bool")) is None
+
+
+@pytest.mark.parametrize("device", ["cpu", "v100"])
+@pytest.mark.parametrize(("source", "target"), [("int8", "int32"), ("int32", "float32"), ("float32", "int32"), ("int32", "int64"), ("int64", "float64"), ("float64", "float32")])
+def test_casts(source, target, device):
+    program = elementwise(Cast(x_load(source), target), N, device, lanes=8 if "64" in source + target else 16)
+    assert difference(program) is None
+
+
+@pytest.mark.parametrize("device", ["cpu", "v100"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_floats_are_read_exactly_and_stored_rounded_to_even(dtype, device):
+    program = elementwise(Cast(x_load(elements=4096), dtype), 4096, device)
+    x = np.random.default_rng(0).standard_normal(4096).astype(np.float32)
+    assert difference(program, {"X": x}) is None
+    value = Cast(Binary("mul", Cast(x_load(dtype, elements=4096), F32), Const(3.0, F32), F32), dtype)
+    assert difference(elementwise(value, 4096, device), {"X": x.astype(numpy_dtype(dtype))}) is None
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_cast_to_a_narrow_float_rounds_though_the_register_is_wide(dtype):
+    value = Cast(Cast(x_load(), dtype), F32)
+    x = np.random.default_rng(0).standard_normal(N).astype(np.float32)
+    assert difference(elementwise(value, N), {"X": x}) is None
+
+
+@pytest.mark.parametrize("device", ["cpu", "v100"])
+def test_an_index_is_a_number(device):
+    index = (ix("i") * 3 - 50) // 7 + ix("i") % 5
+    assert difference(elementwise(IndexValue(index), N, device)) is None
+
+
+@pytest.mark.parametrize("device", ["cpu", "v100"])
+def test_the_side_of_a_select_that_is_not_chosen_is_not_read(device):
+    inside = Binary("lt", IndexValue(ix("i")), Const(60, "int32"), "bool")
+    ahead = load("X", ix("i") + 40, shape=(100,))  # beyond the buffer from i = 60 on
+    assert difference(elementwise(Select(inside, ahead, Const(-1.0, F32), F32), N, device)) is None
+
+
+@pytest.mark.parametrize("device", ["cpu", "v100"])
+@pytest.mark.parametrize("index", [ix("i") - 3, ix("i") * 2 - 7, Index.of(99) - ix("i"), (ix("i") // 7) * 3 + ix("i") % 7])
+def test_guarded_loads_have_their_fill(index, device):
+    value = Load(x_load().buffer, (index,), (Within(index, 5, 90),), 7.0)
+    assert difference(elementwise(value, N, device)) is None
+
+
+@pytest.mark.parametrize("shape", ["cpu", "gpu"])
+@pytest.mark.parametrize("columns", [64, 77, 5])
+@pytest.mark.parametrize(("name", "dtype"), [("sum", "float32"), ("max", "float32"), ("min", "int32"), ("sum", "int64"), ("prod", "float64"), ("max", "int8")])
+def test_reductions_of_every_kind_with_masked_points(name, dtype, columns, shape):
+    x = load("X", ix("i"), ix("j"), shape=(6, columns), dtype=dtype)
+    body = Cast(x, "int32") if dtype == "int8" else x
+    program = row_reduction(named_combiner(name, body.dtype), (body,), 6, columns, shape=shape)
+    rng = np.random.default_rng(0)
+    values = rng.integers(1, 3, (6, columns)) if name == "prod" else rng.integers(-90, -3, (6, columns))
+    assert difference(program, {"X": values.astype(dtype)}) is None
+
+
+@pytest.mark.parametrize("combine", ["tree", "shuffle"])
+def test_threads_combine_alike_by_tree_and_by_shuffle(combine):
+    x = load("X", ix("i"), ix("j"), shape=(10, 77))
+    assert difference(row_reduction(named_combiner("sum", F32), (x,), 10, 77, shape="gpu", combine=combine)) is None
+
+
+def argmax():
+    """(largest value, its first position)."""
+    l0, r0, l1, r1 = Var("lhs0", F32), Var("rhs0", F32), Var("lhs1", "int32"), Var("rhs1", "int32")
+    earlier = Binary("and", Binary("eq", l0, r0, "bool"), Binary("lt", l1, r1, "bool"), "bool")
+    left = Binary("or", Binary("gt", l0, r0, "bool"), earlier, "bool")
+    both = (Select(left, l0, r0, F32), Select(left, l1, r1, "int32"))
+    return Combiner("argmax", (Const(float("-inf"), F32), Const(2**31 - 1, "int32")), both)
+
+
+@pytest.mark.parametrize("shape", ["cpu", "gpu"])
+@pytest.mark.parametrize("columns", [64, 77])
+def test_argmax_reduces_pairs(columns, shape):
+    x = load("X", ix("i"), ix("j"), shape=(6, columns))
+    program = row_reduction(argmax(), (x, IndexValue(ix("j"))), 6, columns, shape=shape)
+    assert difference(program) is None
+
+
+def welford():
+    """(count, mean, sum of squared deviations), Chan's parallel form."""
+    n, m, s = (Var(f"lhs{c}", F32) for c in range(3))
+    k, p, t = (Var(f"rhs{c}", F32) for c in range(3))
+    op = lambda name, a, b: Binary(name, a, b, F32)
+    count = op("add", n, k)
+    safe = op("max", count, Const(1.0, F32))
+    delta = op("sub", p, m)
+    mean = op("add", m, op("mul", delta, op("div", k, safe)))
+    spread = op("add", op("add", s, t), op("mul", op("mul", delta, delta), op("div", op("mul", n, k), safe)))
+    return Combiner("welford", (Const(0.0, F32),) * 3, (count, mean, spread))
+
+
+@pytest.mark.parametrize("shape", ["cpu", "gpu"])
+@pytest.mark.parametrize("columns", [64, 77])
+def test_welford_gives_the_variance(columns, shape):
+    x = load("X", ix("i"), ix("j"), shape=(6, columns))
+    variance = Binary("div", Partial("r", F32, 2), Partial("r", F32, 0), F32)
+    program = row_reduction(welford(), (Const(1.0, F32), x, Const(0.0, F32)), 6, columns, variance, shape)
+    inputs = {"X": np.random.default_rng(0).standard_normal((6, columns)).astype(F32)}
+    assert difference(program, inputs, tolerance=1e-5) is None
+
+
+@pytest.mark.parametrize("shape", ["cpu", "gpu"])
+def test_a_factor_that_is_infinite_does_not_leak_from_masked_points(shape):
+    x = load("X", ix("i"), ix("j"), shape=(6, 77))
+    factor = load("S", ix("i"), shape=(6,))
+    program = row_reduction(named_combiner("sum", F32), (Binary("mul", x, factor, F32),), 6, 77, shape=shape)
+    inputs = {"X": np.ones((6, 77), np.float32), "S": np.full(6, np.inf, np.float32)}
+    assert difference(program, inputs) is None
