@@ -1,0 +1,79 @@
+"""A sample of a whole program's blocks: every edge class of every stage, and what those blocks read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from rollergen.expr.index import Index
+from rollergen.expr.values import Load
+from rollergen.program.blocks import edge_blocks, grid_positions
+from rollergen.program.interpret_loads import executed_everywhere, guarded
+from rollergen.program.interpret_memory import offsets
+from rollergen.program.interpret_points import Points, block_box, both
+from rollergen.program.rprogram import GRID, RProgram, Stage
+from rollergen.program.traffic import distinct, picked
+
+
+def sample_blocks(program: RProgram, per_class: int = 1, seed: int = 0) -> dict[str, tuple[int, ...]]:
+    """Block numbers of every stage, by name, for `interpret`.
+
+    Each stage runs its `edge_blocks`, and all blocks that write what chosen blocks of later stages read,
+    so that a sample of a full-size program with packing or split stages costs what its blocks cost.
+    """
+    chosen = {stage.name: set(edge_blocks(stage, per_class, seed)) for stage in program.stages}
+    for at, reader in reversed(list(enumerate(program.stages))):
+        for writer in program.stages[:at]:
+            elements = elements_read(reader, writer.definition.output.name, sorted(chosen[reader.name]))
+            if elements.size:
+                chosen[writer.name].update(blocks_writing(writer, elements))
+    return {name: tuple(sorted(numbers)) for name, numbers in chosen.items()}
+
+
+def elements_read(stage: Stage, tensor: str, blocks: Iterable[int]) -> Any:
+    """Distinct row-major offsets of the elements of `tensor` that the given blocks of a stage read."""
+    loads = [load for load in stage.definition.loads() if load.buffer.name == tensor]
+    parts = [_read_by_block(stage, load, block) for block in blocks for load in loads]
+    return distinct(np.concatenate(parts), loads[0].buffer.elements) if parts else np.zeros(0, dtype=np.int64)
+
+
+def _read_by_block(stage: Stage, load: Load, block: int) -> Any:
+    box, axes = block_box(stage, grid_positions(stage, block)), load.axes()
+    for position, loop in enumerate(stage.loops):
+        if loop.axis not in axes and loop.kind != GRID:
+            box = box.fix(position, 0)
+    points = Points.of_box(stage, box)
+    reads = both(executed_everywhere(points, sorted(axes)), guarded(load, points))
+    at, exists = offsets(load.buffer.shape, load.indices, points.axes(), False, f"stage {stage.name}")
+    return distinct(picked(at, both(reads, exists)), load.buffer.elements)
+
+
+def blocks_writing(stage: Stage, elements: Any) -> set[int]:
+    """The blocks of a stage that write the given elements (row-major offsets) of its output.
+
+    All blocks, where the output is not stored at plain axes: then an element does not tell its block.
+    """
+    axes = _stored_axes(stage)
+    loops = stage.of_kind(GRID)
+    if axes is None or not all(loop.axis in axes for _, loop in loops):
+        return set(range(stage.blocks))
+    coordinates = dict(zip(axes, np.unravel_index(elements, stage.definition.output.shape), strict=True))
+    extents = [loop.extent for _, loop in loops]
+    if not extents:
+        return {0}
+    digits = [coordinates[loop.axis] // loop.stride % loop.extent for _, loop in loops]
+    positions = grid_positions(stage, np.arange(stage.blocks))
+    number_at = np.empty(extents, dtype=np.int64)
+    number_at[tuple(positions[p] for p, _ in loops)] = np.arange(stage.blocks)
+    return {int(number) for number in np.unique(number_at[tuple(digits)])}
+
+
+def _stored_axes(stage: Stage) -> tuple[str, ...] | None:
+    """The axis that each dimension of the output is stored at; None unless all are plain and distinct."""
+    target = stage.definition.target
+    names = tuple(next(iter(index.axes()), "") for index in target)
+    if len(set(names)) != len(names) or any(index != Index.axis(n) for index, n in zip(target, names, strict=True)):
+        return None
+    return names
