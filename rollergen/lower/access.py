@@ -26,6 +26,7 @@ from rollergen.lower.ir import (
     Pick,
     Pointer,
     Read,
+    Shuffle,
     Write,
 )
 from rollergen.lower.place import Lane, conjunction
@@ -264,17 +265,37 @@ def _write(out: Writer, access: Access, offset: Index, value: Expr) -> None:
     out.write(Write(pointer, short, value, aligned=access.aligned(offset, value.lanes)))
 
 
+_PIECE_BYTES = 16
+"""Bytes at which NumPy's arrays begin at least."""
+
+
 def _write_vector(out: Writer, access: Access, offset: Index, value: Expr, streaming: bool) -> None:
     if not streaming or access.pointer.dtype in ("float16", "bfloat16"):
         _write(out, access, offset, value)
         return
     value = out.atom("value", value)
     pointer, short = out.place(access.pointer, offset)
-    odd = Index(tuple((a, c) for a, c in short.terms if c % value.lanes), short.const % value.lanes)
-    with out.when(Aligned(pointer, odd, value.lanes * STORAGE_BYTES[pointer.dtype])):
+    size = STORAGE_BYTES[pointer.dtype]
+    whole, part = value.lanes, max(1, _PIECE_BYTES // size)
+    with out.when(_aligned(pointer, short, whole, size)):
         out.write(Write(pointer, short, value, streaming=True, aligned=True))
     with out.otherwise():
-        out.write(Write(pointer, short, value))
+        if part < whole:
+            # Host arrays begin at multiples of 16 bytes only: narrower stores past the caches still do.
+            with out.when(_aligned(pointer, short, part, size)):
+                for first in range(0, whole, part):
+                    piece = Shuffle(value, value, tuple(range(first, first + part)))
+                    out.write(Write(pointer, short + first, piece, streaming=True, aligned=True))
+            with out.otherwise():
+                out.write(Write(pointer, short, value))
+        else:
+            out.write(Write(pointer, short, value))
+
+
+def _aligned(pointer: Pointer, offset: Index, lanes: int, size: int) -> Aligned:
+    """Whether vectors of `lanes` may be streamed to ``pointer + offset``: what divides evenly needs no test."""
+    odd = Index(tuple((a, c) for a, c in offset.terms if c % lanes), offset.const % lanes)
+    return Aligned(pointer, odd, lanes * size)
 
 
 def _when(out: Writer, tests: tuple[Inside, ...], write) -> None:  # type: ignore[no-untyped-def]
