@@ -65,11 +65,12 @@ def fetch(out: Writer, access: Access, lane: Lane | None, wish: str) -> Expr:
     access = replace(access, tests=tuple(_coarsen(test, lane) for test in access.tests))
     if lane is None or not _depends(access, lane):
         return _guarded(access.tests, _read(out, access, 1), access.fill)
-    plan = _vector_plan(out.ranges, access, lane)
+    stride = _lane_stride(out.ranges, access, lane)
+    plan = _vector_plan(out.ranges, access, lane, stride) if stride in (1, 2) else None
     if plan is None:
         return _gather(out, access, lane, wish)
     offset, common, edge = plan
-    vector = _read(out, replace(access, offset=offset), lane.width)
+    vector = _read_spaced(out, replace(access, offset=offset), lane.width, stride)
     if not edge:
         return _guarded(common, vector, access.fill)
     name = Name(out.register(wish, vector.dtype, (), lane.width), vector.dtype, lane.width)
@@ -130,12 +131,19 @@ def _varies(test: Inside, lane: Lane) -> bool:
 # Whole vectors ---------------------------------------------------------------------------------
 
 
-def _vector_plan(
-    ranges: Mapping[str, Bounds], access: Access, lane: Lane
-) -> tuple[Index, tuple[Inside, ...], tuple[Inside, ...]] | None:
-    """(offset of lane 0, tests without the lane, what makes the vector whole); None: never whole."""
+def _lane_stride(ranges: Mapping[str, Bounds], access: Access, lane: Lane) -> int:
+    """Elements between neighbouring lanes, where that is one number; else 0."""
     straight = _straighten(access.offset, lane, ranges)
-    if straight is None or straight[0].coefficient(lane.variable) != 1:
+    return 0 if straight is None else straight[0].coefficient(lane.variable)
+
+
+def _vector_plan(
+    ranges: Mapping[str, Bounds], access: Access, lane: Lane, stride: int = 1
+) -> tuple[Index, tuple[Inside, ...], tuple[Inside, ...]] | None:
+    """(offset of lane 0, tests without the lane, what makes the vector whole); None: never whole, or its
+    lanes are not `stride` elements apart."""
+    straight = _straighten(access.offset, lane, ranges)
+    if straight is None or straight[0].coefficient(lane.variable) != stride:
         return None
     offset, edge = straight
     common = []
@@ -223,6 +231,16 @@ def _read(out: Writer, access: Access, lanes: int) -> Expr:
     half = Convert(Read(replace(pointer, dtype="uint16"), offset, "uint16", lanes, aligned), "uint32")
     word = Operation("shl", (half, Number(16, "uint32", lanes)), "uint32", lanes)
     return Convert(word, "float32", bits=True)
+
+
+def _read_spaced(out: Writer, access: Access, lanes: int, stride: int) -> Expr:
+    """A vector of adjacent elements, or (stride 2) of every other one, from two vectors that end with it."""
+    first = _read(out, access, lanes)
+    if stride == 1:
+        return first
+    second = _read(out, replace(access, offset=access.offset + (lanes - 1)), lanes)
+    order = (*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2))
+    return Shuffle(first, second, order)
 
 
 def _guarded(tests: tuple[Inside, ...], value: Expr, fill: float | int) -> Expr:
