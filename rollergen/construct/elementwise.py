@@ -44,13 +44,8 @@ def transposed_load(definition: Definition) -> int:
 def _serial_plans(
     definition: Definition, device: Device, m: str | None, n: str, staged: int
 ) -> Iterator[ElementwisePlan]:
-    dtype = _widest(definition)
-    lanes = min(vector_lanes(device, dtype), power_below(definition.axis(n).extent))
-    size_bytes = definition.output.elements * ITEMSIZE[definition.output.dtype]
-    cache = max((layer.capacity_bytes for layer in device.layers[1:-1]), default=0)
-    last_store = Load(definition.output, definition.target)
-    aligned = definition.axis(n).extent % lanes == 0 and contiguous_axis(last_store) == n
-    streams = (False, True) if size_bytes > cache // 8 and aligned and definition.output.kind == "output" else (False,)
+    lanes = min(vector_lanes(device, _widest(definition)), power_below(definition.axis(n).extent))
+    streams = (False, True) if staged < 0 and _worth_streaming(definition, device, n, lanes) else (False,)
     n_steps = ceil_div(definition.axis(n).extent, lanes)
     m_extent = definition.axis(m).extent if m else 1
     for streaming in streams:
@@ -63,6 +58,17 @@ def _serial_plans(
                         pm=pm, pn=pn, lanes=lanes, staged=staged, layer=device.layers[1].name, streaming=streaming
                     )
                 yield ElementwisePlan(pm=pm, pn=pn, lanes=lanes, streaming=streaming)
+
+
+def _worth_streaming(definition: Definition, device: Device, n: str, lanes: int) -> bool:
+    """Whether stores may bypass the caches: the output is large beside them, nobody reads it next, and it is
+    written in long runs.  (Arrays of a host begin at multiples of 16 bytes only: runs as short as a
+    transposed tile's lose their first and last lines, which costs more than it saves.)"""
+    size_bytes = definition.output.elements * ITEMSIZE[definition.output.dtype]
+    cache = max((layer.capacity_bytes for layer in device.layers[1:-1]), default=0)
+    contiguous = contiguous_axis(Load(definition.output, definition.target)) == n
+    whole = definition.axis(n).extent % lanes == 0 and contiguous
+    return size_bytes > cache // 8 and whole and definition.output.kind == "output"
 
 
 def _widest(definition: Definition) -> str:
