@@ -58,11 +58,11 @@ def test_errors_import_nothing_but_the_hardware_layers_own():
     ("importer", "line", "found"),
     [
         ("rollergen.expr.index", "from rollergen.tile import rules", ["rollergen.tile.rules"]),
-        ("rollergen.program.check", "import rollergen.construct.choose", ["rollergen.construct.choose"]),
+        ("rollergen.program.check.program", "import rollergen.construct.choose", ["rollergen.construct.choose"]),
         ("rollergen.lower.ir", "def f():\n    from rollergen.kernel import Kernel", ["rollergen.kernel"]),
         ("rollergen.hal.spec", "from rollergen.expr.values import Load", ["rollergen.expr.values"]),
         ("rollergen.tile.rules", "from ..program import check", ["rollergen.program.check"]),
-        ("rollergen.program.check", "from rollergen.options import BuildOptions", ["rollergen.options"]),
+        ("rollergen.program.check.program", "from rollergen.options import BuildOptions", ["rollergen.options"]),
         ("rollergen.construct.choose", "from rollergen.options import BuildOptions", []),
         ("rollergen.measure.gate", "from rollergen.expr.values import Load\nimport numpy.linalg", []),
     ],

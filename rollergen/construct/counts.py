@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rollergen.hal.spec import Device
-from rollergen.program.nest import ceil_div
+from rollergen.program.assemble.nest import ceil_div
 from rollergen.tile.rules import AlignmentRules, block_layer, thread_multiple
 
 POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)

@@ -9,9 +9,9 @@ from rollergen.construct.counts import power_below, private_limit, thread_counts
 from rollergen.expr.definition import Definition
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
-from rollergen.program.assemble_elementwise import elementwise_axes, elementwise_stage
-from rollergen.program.nest import ceil_div
-from rollergen.program.plan import ElementwisePlan
+from rollergen.program.assemble.elementwise import elementwise_axes, elementwise_stage
+from rollergen.program.assemble.nest import ceil_div
+from rollergen.program.assemble.plan import ElementwisePlan
 from rollergen.tile.rules import ITEMSIZE, AlignmentRules, block_layer, contiguous_axis, vector_lanes
 
 

@@ -11,8 +11,8 @@ from rollergen.expr.definition import Definition
 from rollergen.expr.padding import pad_view
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
-from rollergen.program.nest import lane_stride
-from rollergen.program.plan import Roles
+from rollergen.program.assemble.nest import lane_stride
+from rollergen.program.assemble.plan import Roles
 from rollergen.tile.rules import block_layer
 
 

@@ -17,8 +17,8 @@ from rollergen.expr.definition import Definition
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
-from rollergen.program.assemble import contraction_stage
-from rollergen.program.plan import ContractionPlan
+from rollergen.program.assemble.contraction import contraction_stage
+from rollergen.program.assemble.plan import ContractionPlan
 from rollergen.tile.rules import AlignmentRules, block_layer
 
 

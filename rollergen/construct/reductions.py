@@ -10,10 +10,10 @@ from rollergen.construct.roles import contraction_roles
 from rollergen.expr.definition import Definition
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device
-from rollergen.program.assemble import accumulator_dtype, contraction_stage
-from rollergen.program.assemble_reduction import reduction_stage, row_stage
-from rollergen.program.nest import ceil_div
-from rollergen.program.plan import ContractionPlan, ReductionPlan
+from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage
+from rollergen.program.assemble.nest import ceil_div
+from rollergen.program.assemble.plan import ContractionPlan, ReductionPlan
+from rollergen.program.assemble.reduction import reduction_stage, row_stage
 from rollergen.program.rprogram import Stage
 from rollergen.tile.rules import ITEMSIZE, AlignmentRules, block_layer, vector_lanes
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.values import Load
-from rollergen.program.plan import Roles
+from rollergen.program.assemble.plan import Roles
 from rollergen.tile.rules import contiguous_axis
 
 ROW, ELEMENTWISE, CONTRACTION, REDUCTION = "row", "elementwise", "contraction", "reduction"

@@ -8,9 +8,9 @@ from dataclasses import replace
 from rollergen.construct.scale_up import reuse_score
 from rollergen.expr.definition import Definition
 from rollergen.hal.spec import Device
-from rollergen.program.assemble import accumulator_dtype
-from rollergen.program.nest import ceil_div
-from rollergen.program.plan import ContractionPlan, Roles
+from rollergen.program.assemble.contraction import accumulator_dtype
+from rollergen.program.assemble.nest import ceil_div
+from rollergen.program.assemble.plan import ContractionPlan, Roles
 from rollergen.tile.rtile import RTile
 from rollergen.tile.rules import AlignmentRules, thread_multiple, vector_lanes
 

@@ -13,8 +13,8 @@ from math import prod
 
 from rollergen.expr.definition import Definition
 from rollergen.hal.spec import Device, MemoryLayer
-from rollergen.program.assemble import accumulator_dtype
-from rollergen.program.plan import Roles
+from rollergen.program.assemble.contraction import accumulator_dtype
+from rollergen.program.assemble.plan import Roles
 from rollergen.tile.rtile import RTile
 from rollergen.tile.rules import ITEMSIZE, AlignmentRules, aligned_multiple, block_layer, vector_lanes
 

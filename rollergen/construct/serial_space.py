@@ -16,11 +16,11 @@ from rollergen.expr.definition import Definition
 from rollergen.expr.packing import pack_operand
 from rollergen.expr.values import Buffer, Load
 from rollergen.hal.spec import Device
-from rollergen.program.assemble import accumulator_dtype, contraction_stage
-from rollergen.program.assemble_elementwise import elementwise_stage
+from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage
+from rollergen.program.assemble.elementwise import elementwise_stage
+from rollergen.program.assemble.nest import ceil_div
+from rollergen.program.assemble.plan import ContractionPlan
 from rollergen.program.model import predict_stage
-from rollergen.program.nest import ceil_div
-from rollergen.program.plan import ContractionPlan
 from rollergen.program.rprogram import Stage
 from rollergen.tile.rules import AlignmentRules, fits_tensor, vector_lanes
 

@@ -15,7 +15,7 @@ from rollergen.expr.definition import Definition
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
-from rollergen.program.plan import ContractionPlan
+from rollergen.program.assemble.plan import ContractionPlan
 from rollergen.program.rprogram import RProgram
 from rollergen.tile.rules import AlignmentRules, block_layer
 

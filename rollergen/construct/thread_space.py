@@ -16,10 +16,10 @@ from rollergen.construct.reductions import combine_stage
 from rollergen.expr.definition import Definition
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device
-from rollergen.program.assemble import accumulator_dtype, contraction_stage
+from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage
+from rollergen.program.assemble.nest import ceil_div
+from rollergen.program.assemble.plan import ContractionPlan, Roles
 from rollergen.program.model import predict_stage
-from rollergen.program.nest import ceil_div
-from rollergen.program.plan import ContractionPlan, Roles
 from rollergen.tile.rules import (
     AlignmentRules,
     aligned_multiple,

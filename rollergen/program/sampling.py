@@ -10,9 +10,9 @@ import numpy as np
 from rollergen.expr.index import Index
 from rollergen.expr.values import Load
 from rollergen.program.blocks import edge_blocks, grid_positions
-from rollergen.program.interpret_loads import executed_everywhere, guarded
-from rollergen.program.interpret_memory import offsets
-from rollergen.program.interpret_points import Points, block_box, both
+from rollergen.program.interpreter.loads import executed_everywhere, guarded
+from rollergen.program.interpreter.memory import offsets
+from rollergen.program.interpreter.points import Points, block_box, both
 from rollergen.program.rprogram import GRID, RProgram, Stage
 from rollergen.program.traffic import distinct, picked
 

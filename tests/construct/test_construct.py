@@ -17,8 +17,8 @@ from rollergen.construct.scale_up import footprint_bytes, grow_layer, grow_regis
 from rollergen.errors import DoesNotFitError
 from rollergen.expr.canonical import canonicalize
 from rollergen.options import BuildOptions
+from rollergen.program.assemble.plan import Roles
 from rollergen.program.check import check
-from rollergen.program.plan import Roles
 from rollergen.tile.rtile import RTile
 from rollergen.tile.rules import AlignmentRules, vector_lanes
 from tests.program.hand_devices import AVX512, TURING

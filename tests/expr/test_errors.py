@@ -1,4 +1,4 @@
-# ruff: noqa: E501  (a table, one case a line)
+
 """What is refused, and what the refusal says: the thing, its value, what would be accepted."""
 
 import re

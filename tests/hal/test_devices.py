@@ -8,7 +8,7 @@ import pytest
 
 from rollergen.hal import spec_schema
 from rollergen.hal.load import device_names, load_device
-from rollergen.program.model_costs import MEANINGS
+from rollergen.program.model.costs import MEANINGS
 
 FOLDER = Path(spec_schema.__file__).parents[1] / "devices"
 SHIPPED = [*device_names(), "template"]

@@ -23,9 +23,9 @@ from rollergen.expr.values import (
     Unary,
     Var,
 )  # fmt: skip
-from rollergen.program import interpret_plan
 from rollergen.program.blocks import edge_classes, grid_positions
-from rollergen.program.interpreter import edge_blocks, execute, interpret
+from rollergen.program.interpreter import plan as interpret_plan
+from rollergen.program.interpreter.execute import edge_blocks, execute, interpret
 from rollergen.program.rprogram import Accumulator, BlockOrder, Compute, Copy, Loop, RProgram, Stage
 from tests.definitions import evaluate_definition, evaluate_program, small_integers
 from tests.program.hand_devices import AVX512, TURING

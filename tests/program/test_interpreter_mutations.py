@@ -8,17 +8,14 @@ import pytest
 
 from rollergen.errors import ProgramError
 from rollergen.expr.combiners import named_combiner
-from rollergen.program import (
-    blocks,
-    interpret_copies,
-    interpret_loads,
-    interpret_plan,
-    interpret_points,
-    interpret_reduce,
-    interpreter,
-    traffic,
-)
-from rollergen.program.interpreter import execute
+from rollergen.program import blocks, traffic
+from rollergen.program.interpreter import copies as interpret_copies
+from rollergen.program.interpreter import execute as interpreter
+from rollergen.program.interpreter import loads as interpret_loads
+from rollergen.program.interpreter import plan as interpret_plan
+from rollergen.program.interpreter import points as interpret_points
+from rollergen.program.interpreter import reduce as interpret_reduce
+from rollergen.program.interpreter.execute import execute
 from rollergen.program.rprogram import SERIAL, Accumulator, Compute, Copy, Loop, RProgram, Stage
 from rollergen.tile.closed_forms import traffic as closed_form
 from tests.definitions import evaluate_program, small_integers

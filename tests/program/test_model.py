@@ -8,9 +8,9 @@ import pytest
 
 from rollergen.hal.load import device_names, load_device
 from rollergen.hal.spec import Tlb
-from rollergen.program.model import predict, predict_stage
-from rollergen.program.model_costs import MEANINGS, Costs, costs_of
-from rollergen.program.model_roofline import compulsory_bytes, roofline_seconds
+from rollergen.program.model.costs import MEANINGS, Costs, costs_of
+from rollergen.program.model.prediction import predict, predict_stage
+from rollergen.program.model.roofline import compulsory_bytes, roofline_seconds
 from rollergen.program.rprogram import Loop, Store
 from tests.program.batches import CPU, batch, cpu_stage, gpu_stage, random_stages
 from tests.program.hand_devices import AVX512, TURING

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from rollergen.expr.index import Index
 from rollergen.expr.values import Buffer
-from rollergen.program.model_costs import Costs
-from rollergen.program.model_facts import Operand, alignment_of, count_of, facts_of, range_of
-from rollergen.program.model_memory import Cache, Stream, Walk, footprint, sets_reached, stride_sets, survival
-from rollergen.program.model_nest import nest_of, waves_of
+from rollergen.program.model.costs import Costs
+from rollergen.program.model.facts import Operand, alignment_of, count_of, facts_of, range_of
+from rollergen.program.model.memory import Cache, Stream, Walk, footprint, sets_reached, stride_sets, survival
+from rollergen.program.model.nest import nest_of, waves_of
 from tests.program.hand_devices import AVX512
 from tests.programs import cpu_matmul, gpu_conv
 

@@ -6,18 +6,16 @@ from math import prod
 import numpy as np
 import pytest
 
-from rollergen.program import (
-    model,
-    model_access,
-    model_compute,
-    model_facts,
-    model_memory,
-    model_nest,
-    model_supply,
-    model_wavefronts,
-    model_work,
-)
+from rollergen.program.model import access as model_access
+from rollergen.program.model import compute as model_compute
+from rollergen.program.model import facts as model_facts
+from rollergen.program.model import memory as model_memory
+from rollergen.program.model import nest as model_nest
 from rollergen.program.model import predict_stage
+from rollergen.program.model import prediction as model
+from rollergen.program.model import supply as model_supply
+from rollergen.program.model import wavefronts as model_wavefronts
+from rollergen.program.model import work as model_work
 from rollergen.tile import affine_traffic, closed_forms, exact_traffic, guarded_access, segments, visits
 from tests.program.batches import cpu_stage
 from tests.program.hand_devices import AVX512, TURING

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rollergen.hal.spec import MemoryLayer
-from rollergen.program.model_wavefronts import digits, transactions, wavefronts
+from rollergen.program.model.wavefronts import digits, transactions, wavefronts
 
 SRAM = MemoryLayer("shared", "unit", True, 65536, 128, bytes_per_clock=64, banks=32, bank_bytes=4)
 LANE = np.arange(32)

@@ -5,7 +5,7 @@ import pytest
 
 from rollergen.expr.splitting import split_reduction
 from rollergen.program.blocks import edge_classes
-from rollergen.program.interpreter import edge_blocks, interpret
+from rollergen.program.interpreter.execute import edge_blocks, interpret
 from rollergen.program.rprogram import Accumulator, BlockOrder, Compute, Loop, RProgram, Stage
 from rollergen.program.sampling import blocks_writing, sample_blocks
 from tests.definitions import evaluate_program, small_integers

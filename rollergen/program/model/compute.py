@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rollergen.hal.spec import Device, MemoryLayer
-from rollergen.program.model_access import Access, path_layer
-from rollergen.program.model_costs import Costs
-from rollergen.program.model_nest import Nest
-from rollergen.program.model_numeric import Number, ceil_div, choose, most
-from rollergen.program.model_work import Work
+from rollergen.program.model.access import Access, path_layer
+from rollergen.program.model.costs import Costs
+from rollergen.program.model.nest import Nest
+from rollergen.program.model.numeric import Number, ceil_div, choose, most
+from rollergen.program.model.work import Work
 
 
 def slot_clocks(nest: Nest, device: Device) -> float:

@@ -12,7 +12,7 @@ from rollergen.errors import ArgumentError, ProgramError
 from rollergen.expr.dtypes import is_integer, numpy_dtype
 from rollergen.expr.index import Index
 from rollergen.expr.values import Buffer
-from rollergen.program.interpret_points import Array, both, everywhere
+from rollergen.program.interpreter.points import Array, both, everywhere
 from rollergen.program.rprogram import RProgram
 
 

@@ -16,16 +16,16 @@ from rollergen.errors import ArgumentError, ProgramError
 from rollergen.expr.definition import Reduction
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.hal.spec import Device
-from rollergen.program import interpret_points as nest
-from rollergen.program import interpret_reduce as reduce
 from rollergen.program.blocks import edge_blocks, grid_positions
-from rollergen.program.check import check
-from rollergen.program.interpret_loads import executed_everywhere, fill, read_load
-from rollergen.program.interpret_memory import Memory, offsets, poison
-from rollergen.program.interpret_plan import Traversal, plan_stage, visit_box
-from rollergen.program.interpret_points import Array, Box, Points, both
-from rollergen.program.interpret_run import StageRun, Visit, cut, shape_of
-from rollergen.program.interpret_values import Scope, evaluate
+from rollergen.program.check.program import check
+from rollergen.program.interpreter import points as nest
+from rollergen.program.interpreter import reduce
+from rollergen.program.interpreter.loads import executed_everywhere, fill, read_load
+from rollergen.program.interpreter.memory import Memory, offsets, poison
+from rollergen.program.interpreter.plan import Traversal, plan_stage, visit_box
+from rollergen.program.interpreter.points import Array, Box, Points, both
+from rollergen.program.interpreter.run import StageRun, Visit, cut, shape_of
+from rollergen.program.interpreter.values import Scope, evaluate
 from rollergen.program.layers import block_capacity, managed_bytes
 from rollergen.program.rprogram import Resident, RProgram, Stage
 from rollergen.program.traffic import STORE, Traffic, TrafficCounter

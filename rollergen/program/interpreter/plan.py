@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from rollergen.expr.values import Load, Value, Var, walk
 from rollergen.hal.spec import Device
-from rollergen.program.interpret_copies import Layout, layout_of
-from rollergen.program.interpret_points import Box, block_box, first_inner
-from rollergen.program.interpret_reduce import reduced_axes
+from rollergen.program.interpreter.copies import Layout, layout_of
+from rollergen.program.interpreter.points import Box, block_box, first_inner
+from rollergen.program.interpreter.reduce import reduced_axes
 from rollergen.program.rprogram import PARALLEL, Resident, Stage
 
 POINTS_AT_ONCE = 4_000_000

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from rollergen.expr.definition import Definition
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
-from rollergen.program.nest import ceil_div, copy_vector, digits, is_batch, overhanging, useful
-from rollergen.program.plan import ContractionPlan, Roles, Size
+from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, is_batch, overhanging, useful
+from rollergen.program.assemble.plan import ContractionPlan, Roles, Size
 from rollergen.program.rprogram import (
     GRID,
     GROUP,

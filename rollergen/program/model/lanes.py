@@ -8,9 +8,9 @@ import numpy as np
 
 from rollergen.expr.index import Index
 from rollergen.hal.spec import MemoryLayer
-from rollergen.program.model_facts import Operand, alignment_of, divisors_of
-from rollergen.program.model_nest import Nest
-from rollergen.program.model_numeric import Number, choose, gcd, least, most
+from rollergen.program.model.facts import Operand, alignment_of, divisors_of
+from rollergen.program.model.nest import Nest
+from rollergen.program.model.numeric import Number, choose, gcd, least, most
 from rollergen.program.rprogram import LANE
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rollergen.hal.spec import Device, MemoryLayer
-from rollergen.program.model_nest import Nest
-from rollergen.program.model_numeric import Number, ceil_div, choose, least, most, whole
+from rollergen.program.model.nest import Nest
+from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, whole
 
 
 def register_cap(nest: Nest, device: Device) -> Number:

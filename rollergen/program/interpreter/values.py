@@ -13,7 +13,7 @@ from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.index import Index
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
-from rollergen.program.interpret_points import Array, both
+from rollergen.program.interpreter.points import Array, both
 
 _error_function = np.frompyfunc(math.erf, 1, 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rollergen.hal.spec import Device
-from rollergen.program.model_access import (
+from rollergen.program.model.access import (
     Access,
     block_copy,
     direct_access,
@@ -15,12 +15,12 @@ from rollergen.program.model_access import (
     tile_bytes,
     tile_shape,
 )
-from rollergen.program.model_costs import Costs
-from rollergen.program.model_facts import ITEMSIZE, Phase
-from rollergen.program.model_memory import Stream
-from rollergen.program.model_nest import Nest
-from rollergen.program.model_numeric import Number, ceil_div, choose, most, whole_log2
-from rollergen.program.model_occupancy import register_cap
+from rollergen.program.model.costs import Costs
+from rollergen.program.model.facts import ITEMSIZE, Phase
+from rollergen.program.model.memory import Stream
+from rollergen.program.model.nest import Nest
+from rollergen.program.model.numeric import Number, ceil_div, choose, most, whole_log2
+from rollergen.program.model.occupancy import register_cap
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL
 
 

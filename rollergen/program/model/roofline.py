@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from rollergen.hal.spec import Device
-from rollergen.program.model_costs import costs_of
+from rollergen.program.model.costs import costs_of
 from rollergen.program.rprogram import UNROLL, Accumulator, BlockOrder, Loop, Stage
 from rollergen.tile.exact_traffic import traffic
 from rollergen.tile.rules import ITEMSIZE

@@ -7,9 +7,9 @@ from dataclasses import replace
 from rollergen.expr.definition import Definition
 from rollergen.expr.values import Load, Unary, Value, loads, walk
 from rollergen.hal.spec import Device
-from rollergen.program.assemble import accumulator_dtype
-from rollergen.program.nest import ceil_div, copy_vector, digits, overhanging, useful, vector_copies
-from rollergen.program.plan import ReductionPlan
+from rollergen.program.assemble.contraction import accumulator_dtype
+from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, overhanging, useful, vector_copies
+from rollergen.program.assemble.plan import ReductionPlan
 from rollergen.program.rprogram import (
     GRID,
     LANE,

@@ -13,8 +13,8 @@ import numpy as np
 from rollergen.expr.combiners import named_combiner
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.values import Combiner
-from rollergen.program.interpret_points import Array, Box, first_inner, grid_loops
-from rollergen.program.interpret_values import BINARY, Scope, evaluate
+from rollergen.program.interpreter.points import Array, Box, first_inner, grid_loops
+from rollergen.program.interpreter.values import BINARY, Scope, evaluate
 from rollergen.program.rprogram import LANE, PARALLEL, UNROLL, Stage
 
 Parts = tuple[Any, ...]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rollergen.hal.spec import Device, MemoryLayer
-from rollergen.program.model_costs import Costs
-from rollergen.program.model_memory import Stream, Walks, cache_of, stride_sets, tlb_cache
-from rollergen.program.model_nest import Nest, Waves
-from rollergen.program.model_numeric import Number, ceil_div, choose, least, most, ratio
-from rollergen.program.model_work import Work
+from rollergen.program.model.costs import Costs
+from rollergen.program.model.memory import Stream, Walks, cache_of, stride_sets, tlb_cache
+from rollergen.program.model.nest import Nest, Waves
+from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, ratio
+from rollergen.program.model.work import Work
 
 OVERLAPS, ADDS = "overlaps", "adds"
 """How a limiter joins the others: in the p-norm, or on top."""

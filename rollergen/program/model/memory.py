@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from rollergen.hal.spec import MemoryLayer, Tlb
-from rollergen.program.model_costs import Costs
-from rollergen.program.model_facts import Operand
-from rollergen.program.model_nest import Nest, Waves
-from rollergen.program.model_numeric import Number, ceil_div, choose, clip, gcd, least, most
+from rollergen.program.model.costs import Costs
+from rollergen.program.model.facts import Operand
+from rollergen.program.model.nest import Nest, Waves
+from rollergen.program.model.numeric import Number, ceil_div, choose, clip, gcd, least, most
 from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL
 
 

@@ -8,10 +8,10 @@ from math import prod
 import numpy as np
 
 from rollergen.expr.values import Load
-from rollergen.program import interpret_copies as copies
-from rollergen.program.interpret_memory import offsets
-from rollergen.program.interpret_points import Array, Box, Points, both
-from rollergen.program.interpret_run import StageRun
+from rollergen.program.interpreter import copies
+from rollergen.program.interpreter.memory import offsets
+from rollergen.program.interpreter.points import Array, Box, Points, both
+from rollergen.program.interpreter.run import StageRun
 from rollergen.program.traffic import Filling
 
 

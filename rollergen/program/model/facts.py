@@ -14,7 +14,7 @@ from typing import Any
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import FloorDiv, Index, Mod, Within, linear
 from rollergen.expr.values import Binary, Buffer, Const, IndexValue, Load, Partial, Select, Unary, Value, Var, walk
-from rollergen.program.model_numeric import Number, ceil_div, gcd, least
+from rollergen.program.model.numeric import Number, ceil_div, gcd, least
 from rollergen.program.rprogram import Resident
 
 ITEMSIZE = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "bool": 1}

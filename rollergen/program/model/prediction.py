@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.hal.spec import Device
-from rollergen.program.model_compute import (
+from rollergen.program.model.compute import (
     arithmetic_clocks,
     instructions_of,
     issue_rate,
@@ -25,14 +25,14 @@ from rollergen.program.model_compute import (
     path_clocks,
     tile_clocks,
 )
-from rollergen.program.model_costs import Costs, costs_of
-from rollergen.program.model_facts import facts_of
-from rollergen.program.model_memory import Walks
-from rollergen.program.model_nest import Nest, Waves, nest_of, waves_of
-from rollergen.program.model_numeric import Number, ceil_div, choose, least, most
-from rollergen.program.model_occupancy import resident_blocks
-from rollergen.program.model_supply import ADDS, OVERLAPS, exposed_misses, supply
-from rollergen.program.model_work import Work, work_of
+from rollergen.program.model.costs import Costs, costs_of
+from rollergen.program.model.facts import facts_of
+from rollergen.program.model.memory import Walks
+from rollergen.program.model.nest import Nest, Waves, nest_of, waves_of
+from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
+from rollergen.program.model.occupancy import resident_blocks
+from rollergen.program.model.supply import ADDS, OVERLAPS, exposed_misses, supply
+from rollergen.program.model.work import Work, work_of
 from rollergen.program.rprogram import RProgram, Stage
 
 

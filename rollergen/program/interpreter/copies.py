@@ -17,8 +17,8 @@ from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
-from rollergen.program.interpret_memory import poison
-from rollergen.program.interpret_points import Array, Box, Points, everywhere, grid_loops, reached
+from rollergen.program.interpreter.memory import poison
+from rollergen.program.interpreter.points import Array, Box, Points, everywhere, grid_loops, reached
 from rollergen.program.layers import is_shared, tile_elements
 from rollergen.program.rprogram import PARALLEL, Copy, Stage
 

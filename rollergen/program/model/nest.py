@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rollergen.hal.spec import Device
-from rollergen.program.model_facts import Facts
-from rollergen.program.model_numeric import Number, ceil_div, choose, least, size_key
+from rollergen.program.model.facts import Facts
+from rollergen.program.model.numeric import Number, ceil_div, choose, least, size_key
 from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Loop, Stage
 
 

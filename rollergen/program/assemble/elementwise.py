@@ -7,9 +7,9 @@ from math import prod
 from rollergen.expr.definition import Definition
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
-from rollergen.program.assemble import accumulator_dtype
-from rollergen.program.nest import ceil_div, copy_vector, digits, overhanging, useful, vector_copies
-from rollergen.program.plan import ElementwisePlan
+from rollergen.program.assemble.contraction import accumulator_dtype
+from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, overhanging, useful, vector_copies
+from rollergen.program.assemble.plan import ElementwisePlan
 from rollergen.program.rprogram import (
     GRID,
     LANE,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from rollergen.errors import ProgramError
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
-from rollergen.program.check_definition import check_definition
-from rollergen.program.check_nest import check_nest, refuse
-from rollergen.program.check_tiles import check_tiles
+from rollergen.program.check.definition import check_definition
+from rollergen.program.check.nest import check_nest, refuse
+from rollergen.program.check.tiles import check_tiles
 from rollergen.program.rprogram import GRID, PARALLEL, RProgram, Stage
 
 

@@ -13,11 +13,11 @@ from math import prod
 import numpy as np
 
 from rollergen.hal.spec import Device, MemoryLayer
-from rollergen.program.model_facts import Operand
-from rollergen.program.model_lanes import broken_share, evaluate_lanes, lanes_adjacent, line_split
-from rollergen.program.model_nest import Nest
-from rollergen.program.model_numeric import Number, ceil_div, choose, most, per_distinct
-from rollergen.program.model_wavefronts import WIDEST_ACCESS_BYTES, digits, transactions, wavefronts
+from rollergen.program.model.facts import Operand
+from rollergen.program.model.lanes import broken_share, evaluate_lanes, lanes_adjacent, line_split
+from rollergen.program.model.nest import Nest
+from rollergen.program.model.numeric import Number, ceil_div, choose, most, per_distinct
+from rollergen.program.model.wavefronts import WIDEST_ACCESS_BYTES, digits, transactions, wavefronts
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.program.interpret_copies import Tile
-from rollergen.program.interpret_memory import Memory
-from rollergen.program.interpret_plan import StagePlan
-from rollergen.program.interpret_points import Array, Box, grid_loops
+from rollergen.program.interpreter.copies import Tile
+from rollergen.program.interpreter.memory import Memory
+from rollergen.program.interpreter.plan import StagePlan
+from rollergen.program.interpreter.points import Array, Box, grid_loops
 from rollergen.program.rprogram import Stage
 from rollergen.program.traffic import TrafficCounter
 

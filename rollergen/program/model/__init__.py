@@ -1,0 +1,5 @@
+"""Reader 1 of the rProgram: its predicted time."""
+
+from rollergen.program.model.prediction import Limiter, Prediction, StagePrediction, predict, predict_stage
+
+__all__ = ["Limiter", "Prediction", "StagePrediction", "predict", "predict_stage"]
