@@ -30,7 +30,7 @@ from rollergen.tile.rules import (
 
 _TILES = (1, 2, 4, 8, 16)
 _THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-_STEPS = (8, 16, 32)
+_STEPS = (8, 16)
 _PANELS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -62,9 +62,17 @@ def _shaped(
     for plan in _structures(definition, roles, device, rules):
         drafts.extend(_draft(definition, roles, plan, device, rules, count))
     drafts.sort(key=lambda item: (item[0], repr(item[1])))
-    for _, plan in drafts[: max(4, count // 2)]:
+    for plan in _distinct_tiles([plan for _, plan in drafts], max(3, count // 4 + 2)):
         for variant in _variants(definition, roles, plan, device, rules):
             yield candidate(name, (contraction_stage(definition, roles, variant, device, rules),), (), device)
+
+
+def _distinct_tiles(plans: list[ContractionPlan], count: int) -> list[ContractionPlan]:
+    """The first `count` plans of different block tiles: of one tile at most two candidates are kept anyway."""
+    kept: dict[tuple[int, int], ContractionPlan] = {}
+    for plan in plans:
+        kept.setdefault((plan.rm * plan.tm * plan.pm, plan.rn * plan.tn * plan.pn), plan)
+    return list(kept.values())[:count]
 
 
 def staged_loads(definition: Definition, roles: Roles) -> tuple[int, ...]:
@@ -89,6 +97,8 @@ def _structures(
     single = device.execution_width == 1
     for vm in _vectors(m_extent, single) if roles.m else (1,):
         for vn in _vectors(n_extent, single) if lanes == 1 else (1,):
+            if vm == vn == 1 and min(m_extent, n_extent) >= 64:
+                continue  # with both axes this long some fragment of four fits and is never worse
             points = _points(m_extent, n_extent, vm, vn, lanes, device, rules, definition, roles)
             if len(points):
                 rm, rn, tm, tn, pm, pn = points.T

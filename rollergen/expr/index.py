@@ -47,6 +47,10 @@ def _collect(terms: Iterator[tuple[Atom, int]], const: int) -> Index:
     total: dict[Atom, int] = {}
     for atom, coefficient in terms:
         total[atom] = total.get(atom, 0) + coefficient
+    return _ordered(total, const)
+
+
+def _ordered(total: Mapping[Atom, int], const: int) -> Index:
     kept = [(atom, c) for atom, c in total.items() if c]
     if len(kept) > 1:
         kept.sort(key=lambda term: str(term[0]))
@@ -60,7 +64,7 @@ def weighted_sum(parts: Iterable[tuple[Index, int]], const: int = 0) -> Index:
         const += index.const * factor
         for atom, coefficient in index.terms:
             total[atom] = total.get(atom, 0) + coefficient * factor
-    return _collect(iter(total.items()), const)
+    return _ordered(total, const)
 
 
 @dataclass(frozen=True, slots=True)
