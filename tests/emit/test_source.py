@@ -1,0 +1,150 @@
+"""Source text: deterministic, safe against names, in the dialect that compiles to fast code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from rollergen.emit import emit
+from rollergen.emit.c_family import number
+from rollergen.expr.index import Index
+from rollergen.expr.values import Binary, Buffer, Load
+from rollergen.lower.names import Names, identifier
+from tests import programs
+from tests.lower.builders import elementwise
+from tests.lower.devices import DEVICES
+from tests.lower.harness import difference, runtime
+
+F32 = "float32"
+
+
+def text_of(program):
+    return emit(program, DEVICES[program.device]).text
+
+
+@pytest.mark.parametrize("name", sorted(programs.ALL))
+def test_the_same_program_gives_the_same_bytes(name):
+    assert text_of(programs.ALL[name]) == text_of(programs.ALL[name])
+
+
+@pytest.mark.parametrize("name", sorted(programs.ALL))
+def test_every_kernel_opens_with_its_layout(name):
+    program = programs.ALL[name]
+    text = text_of(program)
+    assert text.count("/* ") == len(program.stages)
+    for stage in program.stages:
+        assert f"{stage.blocks} blocks of {stage.threads} thread" in text
+        for copy in stage.copies:
+            assert re.search(rf" \* {stage.load(copy).buffer.name} in {copy.to_layer}: \[", text)
+
+
+def test_launches_name_buffers_in_parameter_order():
+    source = emit(programs.ALL["cpu_matmul_bias"], DEVICES["cpu"])
+    pack, matmul = source.launches
+    assert (pack.entry, pack.blocks, pack.threads, pack.arguments) == ("pack_B", 4, 1, ("B", "B_packed"))
+    assert matmul.arguments == ("A", "B_packed", "D", "C")
+    assert source.language == "opencl"
+    once = replace(programs.ALL["cpu_matmul"].stages[0], once=True)
+    program = replace(programs.ALL["cpu_matmul"], stages=(once, *programs.ALL["cpu_matmul"].stages[1:]))
+    assert [launch.once for launch in emit(program, DEVICES["cpu"]).launches] == [True, False]
+
+
+@pytest.mark.parametrize("name", sorted(n for n, p in programs.ALL.items() if p.device == "cpu"))
+def test_cpu_kernels_call_no_builtin(name):
+    """The library's functions may be compiled for another target: then they are not inlined."""
+    text = re.sub(r"/\*.*?\*/", "", text_of(programs.ALL[name]), flags=re.S)
+    called = set(re.findall(r"\b([a-z_]\w*)\(", text))
+    syntax = {"if", "for", "aligned", "reqd_work_group_size", "min_vector_width", "__attribute__", "ext_vector_type"}
+    compiled_inline = {"get_group_id", "__builtin_convertvector", "__builtin_nontemporal_store", "__builtin_shufflevector"}
+    ours = set(re.findall(r"inline \w+ (\w+)\(", text)) | {stage.name for stage in programs.ALL[name].stages}
+    assert {c for c in called if not c.startswith("as_")} <= syntax | compiled_inline | ours
+
+
+def test_products_are_written_so_that_the_compiler_contracts_them():
+    assert re.search(r"acc\[i2\]\[j2\] = acc\[i2\]\[j2\] \+ a\*b_packed\[j2\];", text_of(programs.ALL["cpu_matmul"]))
+
+
+def test_the_device_s_attribute_is_on_every_kernel():
+    text = text_of(programs.ALL["cpu_matmul"])
+    assert text.count("kernel __attribute__((min_vector_width(512))) __attribute__((reqd_work_group_size(1, 1, 1)))") == 2
+    bare = replace(DEVICES["cpu"], targets=(replace(DEVICES["cpu"].targets[0], dialect=()),))
+    assert "min_vector_width" not in emit(programs.ALL["cpu_matmul"], bare).text
+
+
+def test_streamed_stores_are_aligned_or_not_streamed():
+    assert re.search(r"if \(\(\(size_t\)\(Y_at\) & 63\) == 0\) \{\n\s+__builtin_nontemporal_store", text_of(programs.ALL["relu"]))
+
+
+HOSTILE = ["float", "3d", "x*/ } kernel", "get_group_id", "as_int", "exp_f32x16", "acc", "block", "thread", "lane", "i0", "α", "a b", "_", "INFINITY", "float16u", "C\n#define x"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_any_name_is_made_a_c_name_and_changes_nothing(name):
+    load = Load(Buffer(name, (100,)), (Index.axis("i"),))
+    assert difference(elementwise(Binary("mul", load, load, F32), 100)) is None
+
+
+@pytest.mark.parametrize("axis", HOSTILE)
+def test_any_axis_name_is_made_a_c_name(axis):
+    program = programs.row_sum()
+    stage = program.stages[0]
+    rename = lambda a: axis if a == "k" else a
+    definition = stage.definition
+    load = Load(Buffer("X", (10, 100)), (Index.axis("i"), Index.axis(axis)))
+    axes = tuple(replace(a, name=rename(a.name)) for a in definition.axes)
+    reduction = replace(definition.reductions[0], axes=(axis,), bodies=(load,))
+    definition = replace(definition, axes=axes, reductions=(reduction,))
+    loops = tuple(replace(loop, axis=rename(loop.axis)) for loop in stage.loops)
+    stage = replace(stage, definition=definition, loops=loops, guards=((axis, "mask"),), name=axis)
+    assert difference(replace(program, stages=(stage,))) is None
+
+
+def test_entries_of_stages_with_one_name_differ():
+    program = programs.ALL["cpu_matmul"]
+    twins = tuple(replace(stage, name="same") for stage in program.stages)
+    source = emit(replace(program, stages=twins), DEVICES["cpu"])
+    assert [launch.entry for launch in source.launches] == ["same", "same_2"]
+    runtime().compile(source.text)
+
+
+def test_names_of_closed_scopes_are_given_again():
+    names = Names()
+    names.fresh("a")
+    names.enter()
+    assert (names.fresh("a"), names.fresh("b")) == ("a_2", "b")
+    names.leave()
+    assert names.fresh("b") == "b"
+
+
+def test_identifiers_are_ascii_and_no_words_of_the_language():
+    assert identifier("int") == "int_" and identifier("float16") == "float16_" and identifier("9") == "v9"
+    assert identifier("é/ñ").isascii() and identifier("").isidentifier()
+
+
+@pytest.mark.parametrize("value", [0.1, 1.0, 3e38, 1e-45, 16777217.0, -2.5e-7, 1 / 3, 0.0])
+def test_float_literals_read_back_as_the_same_number(value):
+    text = number(value, "float32")
+    assert text.endswith("f") and np.float32(text[:-1]) == np.float32(value)
+    assert float(number(value, "float64")) == value
+
+
+def test_literals_at_the_limits():
+    assert number(float("nan"), F32) == "NAN" and number(-float("inf"), "float64") == "-INFINITY"
+    assert number(-(2**31), "int32") == "(-2147483647 - 1)"
+    assert number(-(2**63), "int64") == "(-9223372036854775807L - 1)"
+    assert number(True, "bool") == "1"
+
+
+def test_a_matmul_is_lowered_and_printed_in_about_two_milliseconds():
+    """The best of many runs, with room for a slow machine: a factor of 4 here is a regression."""
+    program = programs.ALL["gpu_matmul_exact"]
+    times = []
+    for _ in range(20):
+        begin = perf_counter()
+        text_of(program)
+        times.append(perf_counter() - begin)
+    assert min(times) < 8e-3
