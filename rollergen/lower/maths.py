@@ -112,26 +112,25 @@ def _exp(b: _Body, x: Expr) -> Expr:
     """exp(x) = 2^n exp(r), x = n ln 2 + r; the power in two halves, so that results below the
     smallest normal number and above 2^127 come out right.
 
-    The quotient is rounded by truncating a positive number.  NaN is replaced before the conversion
-    (undefined there) and put back at the end.
+    The quotient is rounded by truncating a positive number, n + 254: half of it is the exponent field
+    of 2^(n / 2).  NaN passes through the clamps and the polynomial, whatever its n becomes.
     """
-    c = b.let("c", b.where("gt", x, -104.0, x, -104.0))
-    c = b.let("d", b.where("lt", c, 89.0, c, 89.0))
-    shifted = Convert(b.add(b.mul(c, _LOG2E), 256.5), "int32")
-    n = b.let("n", b.sub(shifted, 256))
-    m = b.let("m", Convert(n, "float32"))
+    c = b.let("c", b.where("lt", x, -104.0, -104.0, x))
+    c = b.let("d", b.where("gt", c, 89.0, 89.0, c))
+    n = b.let("n", Convert(b.add(b.mul(c, _LOG2E), 254.5), "int32"))
+    m = b.let("m", b.sub(Convert(n, "float32"), 254.0))
     r = b.let("r", b.sub(c, b.mul(m, _LN2_HIGH)))
     r = b.let("s", b.sub(r, b.mul(m, _LN2_LOW)))
     q = b.polynomial(r, _EXP)
     p = b.let("e", b.add(b.mul(b.mul(r, r), q), b.add(r, 1.0)))
     half = b.let("h", Operation("shr", (n, b.number(1, "int32")), "int32", b.lanes))
-    scaled = b.mul(b.mul(p, _power_of_two(b, half)), _power_of_two(b, b.sub(n, half)))
-    return b.where("eq", x, x, scaled, x)
+    return b.mul(b.mul(p, _with_exponent(b, half)), _with_exponent(b, b.sub(n, half)))
 
 
-def _power_of_two(b: _Body, n: Expr) -> Expr:
-    exponent = Operation("shl", (b.add(n, 127), b.number(23, "int32")), "int32", b.lanes)
-    return Convert(exponent, "float32", bits=True)
+def _with_exponent(b: _Body, field: Expr) -> Expr:
+    """The power of two with this exponent field."""
+    word = Operation("shl", (field, b.number(23, "int32")), "int32", b.lanes)
+    return Convert(word, "float32", bits=True)
 
 
 def _magnitude(b: _Body, x: Expr) -> Expr:

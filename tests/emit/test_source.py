@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import reduce
 from time import perf_counter
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from rollergen.emit import emit
 from rollergen.emit.c_family import number
 from rollergen.expr.index import Index
-from rollergen.expr.values import Binary, Buffer, Load
+from rollergen.expr.values import Binary, Buffer, Const, Load
 from rollergen.lower.names import Names, identifier
 from tests import programs
 from tests.lower.builders import elementwise
@@ -82,13 +83,13 @@ def test_streamed_stores_are_aligned_or_not_streamed():
 HOSTILE = ["float", "3d", "x*/ } kernel", "get_group_id", "as_int", "exp_f32x16", "acc", "block", "thread", "lane", "i0", "α", "a b", "_", "INFINITY", "float16u", "C\n#define x"]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_any_name_is_made_a_c_name_and_changes_nothing(name):
-    load = Load(Buffer(name, (100,)), (Index.axis("i"),))
-    assert difference(elementwise(Binary("mul", load, load, F32), 100)) is None
+def test_any_name_is_made_a_c_name_and_changes_nothing():
+    loads = [Load(Buffer(name, (100,)), (Index.axis("i"),)) for name in HOSTILE]
+    value = reduce(lambda a, b: Binary("add", a, Binary("mul", b, Const(2.0, F32), F32), F32), loads)
+    assert difference(elementwise(value, 100, lanes=8)) is None
 
 
-@pytest.mark.parametrize("axis", HOSTILE)
+@pytest.mark.parametrize("axis", ["float", "x*/ } kernel", "i0", "C\n#define x"])
 def test_any_axis_name_is_made_a_c_name(axis):
     program = programs.row_sum()
     stage = program.stages[0]

@@ -20,7 +20,7 @@ from tests.lower.devices import DEVICES
 from tests.lower.harness import difference
 
 F32 = "float32"
-QUICK = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+QUICK = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 def with_stage(program, **changes):
@@ -67,14 +67,13 @@ def test_streams_of_any_length(elements):
     assert difference(programs.relu(elements)) is None
 
 
-@pytest.mark.parametrize("width", [0, 1, 2, 3, 5, 8])
+@pytest.mark.parametrize("width", [0, 2, 5, 8])
 def test_blocks_in_bands_are_each_visited_once(width):
     program = programs.gpu_matmul(64 * 5, 64 * 3, 8)
     assert difference(with_stage(program, block_order=BlockOrder(width))) is None
 
 
-@pytest.mark.parametrize("padding", [0, 4])
-@pytest.mark.parametrize("vector", [1, 2, 4])
+@pytest.mark.parametrize(("padding", "vector"), [(0, 1), (4, 2), (4, 4)])
 def test_shared_tiles_with_any_padding_and_vector(vector, padding):
     program = programs.gpu_matmul(70, 100, 36, padding=padding)
     a, b, *fragments = program.stages[0].copies
@@ -82,8 +81,7 @@ def test_shared_tiles_with_any_padding_and_vector(vector, padding):
     assert difference(with_stage(program, copies=copies)) is None
 
 
-@pytest.mark.parametrize("swizzle", [2, 4, 8])
-@pytest.mark.parametrize("vector", [1, 2, 4])
+@pytest.mark.parametrize(("swizzle", "vector"), [(2, 1), (4, 2), (8, 4)])
 def test_swizzled_tiles_are_read_where_they_were_written(vector, swizzle):
     program = programs.gpu_matmul(64, 64, 40, swizzle=swizzle, padding=0)
     a, b, *fragments = program.stages[0].copies
