@@ -212,7 +212,7 @@ def mean(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str | No
 
 
 def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
-    """``exp(x - max) / sum(exp(x - max))`` along `axis`, any shape.
+    """``exp(x - max) * (1 / sum(exp(x - max)))`` along `axis`, any shape: one division a row.
 
     >>> import rollergen as rg
     >>> rg.ops.softmax(rg.tensor("x", (1, 4))).evaluate([[0.0, 0.0, 0.0, 0.0]])
@@ -231,7 +231,7 @@ def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     total = sum(powers, axis=position, keepdims=True)
 
     def share(*i: Any) -> Any:
-        return rg.cast(powers[i] / total[(*i[:position], 0, *i[position + 1 :])], x.dtype)
+        return rg.cast(powers[i] * (1 / total[(*i[:position], 0, *i[position + 1 :])]), x.dtype)
 
     return rg.compute(x.shape, share, name)
 
