@@ -38,6 +38,7 @@ class Access:
     """``pointer[offset]`` where every test holds, else ``fill``.
 
     ``alignment``: bytes to which the pointer is known to be aligned (0: only to its elements).
+    ``asynchronous``: writes need not be waited for before the barrier that says so.
     """
 
     pointer: Pointer
@@ -45,6 +46,7 @@ class Access:
     tests: tuple[Inside, ...] = ()
     fill: float | int = 0
     alignment: int = 0
+    asynchronous: bool = False
 
     def aligned(self, offset: Index, lanes: int) -> bool:
         """Whether `lanes` elements from `offset` on lie at a multiple of their size."""
@@ -280,7 +282,9 @@ def _write(out: Writer, access: Access, offset: Index, value: Expr) -> None:
     pointer, short = out.place(access.pointer, offset)
     if pointer.dtype == "bfloat16":
         pointer, value = replace(pointer, dtype="uint16"), maths.call(out, "bfloat16_bits", value)
-    out.write(Write(pointer, short, value, aligned=access.aligned(offset, value.lanes)))
+    out.write(
+        Write(pointer, short, value, aligned=access.aligned(offset, value.lanes), asynchronous=access.asynchronous)
+    )
 
 
 _PIECE_BYTES = 16

@@ -7,11 +7,12 @@ from math import prod
 from rollergen.expr.index import Index
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
+from rollergen.lower.context import Context
 from rollergen.lower.copies import allocate_buffers
 from rollergen.lower.ir import GLOBAL, Expr, Kernel, Number, Operation, Pointer, Position
 from rollergen.lower.layout import layout
-from rollergen.lower.loops import Context, write_nest
 from rollergen.lower.names import Names
+from rollergen.lower.phases import write_nest
 from rollergen.lower.place import Nest, make_nest
 from rollergen.lower.reductions import thread_shares
 from rollergen.lower.writer import Writer

@@ -68,10 +68,10 @@ def packed_inside():
 
 def main(fault):
     if fault:
-        from rollergen.lower import copies
+        from rollergen.lower import fills
 
-        old = copies._filling
-        copies._filling = lambda here, copy, changes: replace(old(here, copy, changes), loose=frozenset())
+        old = fills._filling
+        fills._filling = lambda here, copy, changes: replace(old(here, copy, changes), loose=frozenset())
     everything = {"packed_inside": packed_inside(), **({} if fault else programs.ALL)}
     for at_end in (True, False):
         for name, program in everything.items():

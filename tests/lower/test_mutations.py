@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rollergen.expr.index import Index, Within, linear
-from rollergen.lower import access, arithmetic, copies, loops, place, reductions, stage
+from rollergen.lower import access, arithmetic, copies, fills, loops, phases, pipelines, place, reductions, stage, stores
 from rollergen.lower.access import Access
 from rollergen.lower.ir import Number, Operation, Position
 from rollergen.lower.place import Place
@@ -26,12 +26,12 @@ def guard_one_too_wide(patch):
 
 
 def store_without_tests(patch):
-    old = loops.output_access
-    patch(loops, "output_access", lambda here, out: replace(old(here, out), tests=()))
+    old = stores.output_access
+    patch(stores, "output_access", lambda here, out: replace(old(here, out), tests=()))
 
 
 def tile_taken_as_whole(patch):
-    patch(loops, "_tile_fits", lambda here, axis, out: None)
+    patch(phases, "_tile_fits", lambda here, axis, out: None)
 
 
 def no_barriers(patch):
@@ -79,7 +79,8 @@ def swapped_index(patch):
         offset = linear(tuple(reversed(load.indices)), shape).substitute(here.axes).simplify(out.ranges)
         return Access(here.nest.parameters[load.buffer.name], offset, here.tests(place.load_bounds(here, load), out.ranges))
 
-    patch(copies, "load_access", load_access)
+    for module in (copies, fills):
+        patch(module, "load_access", load_access)
 
 
 def dropped_tail_iteration(patch):
@@ -105,13 +106,13 @@ def wrong_stride(patch):
 
 
 def wrong_buffer_of_two(patch):
-    old = copies.stages_of
-    patch(loops, "stages_of", lambda staged, at, ranges: old(staged, at * 2, ranges))
+    old = pipelines.stages_of
+    patch(pipelines, "stages_of", lambda staged, at, ranges: old(staged, at * 2, ranges))
 
 
 def prefetch_of_the_same_tile(patch):
-    old = loops.prefetch
-    patch(loops, "prefetch", lambda out, here, *rest: old(out, Place.outermost(here.nest), *rest))
+    old = pipelines.prefetch
+    patch(pipelines, "prefetch", lambda context, here, one: old(context, Place.outermost(here.nest), one))
 
 
 def padding_only_when_written(patch):
@@ -127,12 +128,12 @@ def swizzle_only_when_written(patch):
 
 
 def every_visit_is_the_first(patch):
-    old = loops._first_visit
-    patch(loops, "_first_visit", lambda here, out: Operation("or", (old(here, out), Number(1, "bool")), "bool"))
+    old = phases.first_visit
+    patch(phases, "first_visit", lambda here, out: Operation("or", (old(here, out), Number(1, "bool")), "bool"))
 
 
 def every_visit_is_the_last(patch):
-    patch(loops, "_last_visit", lambda here, out: None)
+    patch(stores, "last_visit", lambda here, out: None)
 
 
 def odd_lanes_dropped(patch):

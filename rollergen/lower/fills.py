@@ -1,0 +1,291 @@
+"""Filling a copy: vectors along one axis, by one thread or by all threads of the block.
+
+A fill also visits what serial loops inside will not reach: those elements, like guarded ones, hold
+the load's fill value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from math import prod
+
+from rollergen.errors import ProgramError
+from rollergen.expr.index import Bounds, Index
+from rollergen.expr.values import Load
+from rollergen.lower.access import fetch, put, register_dtype
+from rollergen.lower.copies import Staged, axis_digits, buffer_access, load_access, varying
+from rollergen.lower.ir import Broadcast, Element, Expr, Inside, Pick
+from rollergen.lower.place import Lane, Nest, Place, Registers
+from rollergen.lower.turning import turn
+from rollergen.lower.writer import Writer
+from rollergen.program.rprogram import Copy
+
+RAW = "uint16"
+"""Narrow floats are copied as their bits."""
+
+
+def _filling(place: Place, copy: Copy, changes: Mapping[int, Index]) -> Place:
+    """The place with loop variables bound for a fill, which also visits what the loops will not reach."""
+    nest = place.nest
+    loose = frozenset(axis for axis in copy.order if nest.spans[axis] > nest.extents[axis])
+    return place.bind(changes, loose)
+
+
+def _bind(place: Place, copy: Copy, axis: str, position: Index, *, lanes: bool = True) -> dict[int, Index]:
+    """Loop variables that bring the axis to a position of the buffer."""
+    nest = place.nest
+    digits = axis_digits(nest, copy, axis, lanes=lanes)
+    if not digits:
+        return {}
+    strides = [nest.loops[p].stride for p, _ in digits]
+    if all(stride == strides[-1] * weight for stride, (_, weight) in zip(strides, digits, strict=True)):
+        changes = {p: Index() for p, _ in digits}
+        changes[digits[-1][0]] = position
+        return changes
+    return {
+        p: (position // weight) % nest.loops[p].extent if n else position // weight
+        for n, (p, weight) in enumerate(digits)
+    }
+
+
+def _symbol(out: Writer, width: int) -> Lane | None:
+    """A lane of its own for groups of `width` elements."""
+    if width == 1:
+        return None
+    lane = Lane(f"element_{width}", width)
+    out.ranges[lane.variable] = (0, width - 1)
+    return lane
+
+
+def copied_value(out: Writer, place: Place, load: Load, lane: Lane | None) -> Expr:
+    """The load's elements as they are copied: narrow floats as bits, one of a kind in every lane."""
+    access = load_access(out, place, load)
+    if access.pointer.dtype in ("float16", "bfloat16"):
+        access = replace(access, pointer=replace(access.pointer, dtype=RAW), fill=_bits(load))
+    value = fetch(out, access, lane, load.buffer.name.lower())
+    return Broadcast(value, lane.width) if lane is not None and value.lanes == 1 else value
+
+
+def _bits(load: Load) -> int:
+    import ml_dtypes
+    import numpy as np
+
+    dtype = ml_dtypes.bfloat16 if load.dtype == "bfloat16" else np.float16
+    return int(np.array(load.fill, dtype).view(np.uint16))
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """The groups that one thread moves: how to reach one, by its step variable."""
+
+    copy: Copy
+    staged: Staged
+    lane: Lane | None
+    positions: tuple[Index, ...]
+    place: Place
+
+
+def move(out: Writer, groups: _Groups, value: Expr, asynchronous: bool = False) -> None:
+    """A group's value into the buffer: as a vector, or element by element."""
+    staged, lane = groups.staged, groups.lane
+    pointer = staged.pointer
+    if pointer.dtype in ("float16", "bfloat16"):
+        pointer = replace(pointer, dtype=RAW)
+    if lane is None or groups.copy.along == groups.copy.order[-1]:
+        positions = groups.positions if lane is None else _at_element(groups.positions, lane, 0)
+        access = buffer_access(out, staged, positions)
+        if lane is not None:
+            access = replace(access, offset=access.offset + Index.axis(lane.variable))
+        put(out, replace(access, pointer=pointer, asynchronous=asynchronous), value, lane)
+        return
+    value = out.atom("group", value)
+    for e in range(lane.width):
+        access = buffer_access(out, staged, _at_element(groups.positions, lane, e))
+        one = Pick(value, e) if value.lanes > 1 else value
+        put(out, replace(access, pointer=pointer, asynchronous=asynchronous), one, None)
+
+
+def _at_element(positions: tuple[Index, ...], lane: Lane, e: int) -> tuple[Index, ...]:
+    return tuple(p.substitute({lane.variable: Index.of(e)}) for p in positions)
+
+
+def fill_private(out: Writer, place: Place, staged: Staged, load: Load) -> None:
+    """One thread fills its array: a loop for each axis, vectors along one (or square blocks, turned)."""
+    if _turns(staged):
+        _fill_turned(out, place, staged, load)
+        return
+    copy = staged.copy
+    lane = _symbol(out, copy.vector)
+    with ExitStack() as stack:
+        positions = []
+        changes: dict[int, Index] = {}
+        for axis, extent in zip(copy.order, staged.shape, strict=True):
+            steps = extent // copy.vector if axis == copy.along else extent
+            at = Index()
+            if steps > 1:
+                at = stack.enter_context(out.loop(out.names.fresh(axis), steps, (0, steps - 1)))
+            if axis == copy.along and lane is not None:
+                at = at * copy.vector + Index.axis(lane.variable)
+            positions.append(at)
+            changes |= _bind(place, copy, axis, at)
+        there = _filling(place, copy, changes)
+        value = copied_value(out, there, load, lane)
+        move(out, _Groups(copy, staged, lane, tuple(positions), there), value)
+
+
+def _turns(staged: Staged) -> bool:
+    """Whether vectors read along one axis are stored along another, in whole square blocks."""
+    copy, width = staged.copy, staged.copy.vector
+    square = width > 1 and width & (width - 1) == 0 and staged.shape[-1] % width == 0
+    return square and copy.along != copy.order[-1] and copy.swizzle <= 1
+
+
+def _fill_turned(out: Writer, place: Place, staged: Staged, load: Load) -> None:
+    """Blocks of ``vector`` x ``vector`` elements, turned in registers between vector reads and writes."""
+    copy, width = staged.copy, staged.copy.vector
+    lane = _symbol(out, width)
+    assert lane is not None
+    with ExitStack() as stack:
+        base: dict[str, Index] = {}
+        for axis, extent in zip(copy.order, staged.shape, strict=True):
+            step = width if axis in (copy.along, copy.order[-1]) else 1
+            at = Index()
+            if extent > step:
+                at = stack.enter_context(out.loop(out.names.fresh(axis), extent // step, (0, extent // step - 1)))
+            base[axis] = at * step
+        dtype = RAW if load.dtype in ("float16", "bfloat16") else load.dtype
+        rows = out.register(f"{load.buffer.name.lower()}_rows", dtype, (width,), width)
+        row, last = out.names.fresh("row"), copy.order[-1]
+        with out.loop(row, width, (0, width - 1), unroll=True) as at:
+            source = base | {copy.along: base[copy.along] + Index.axis(lane.variable), last: base[last] + at}
+            changes: dict[int, Index] = {}
+            for axis in copy.order:
+                changes |= _bind(place, copy, axis, source[axis])
+            value = copied_value(out, _filling(place, copy, changes), load, lane)
+            out.assign(Element(rows, (at,), dtype, width), value)
+        turn(out, rows, dtype, width)
+        pointer = replace(staged.pointer, dtype=dtype)
+        with out.loop(row, width, (0, width - 1), unroll=True) as at:
+            target = base | {copy.along: base[copy.along] + at}
+            access = buffer_access(out, staged, tuple(target[axis] for axis in copy.order))
+            access = replace(access, pointer=pointer, offset=access.offset + Index.axis(lane.variable))
+            put(out, access, Element(rows, (at,), dtype, width), lane)
+
+
+def fill_shared(
+    out: Writer, place: Place, staged: Staged, load: Load, thread: Index, step: str, asynchronous: bool = False
+) -> None:
+    """All threads of the block fill the buffer (without barriers)."""
+    with thread_groups(out, place, staged, step, thread) as (groups, _):
+        move(out, groups, copied_value(out, groups.place, load, groups.lane), asynchronous)
+
+
+@contextmanager
+def thread_groups(
+    out: Writer, place: Place, staged: Staged, step: str, thread: Index
+) -> Iterator[tuple[_Groups, Index]]:
+    """A loop over the groups that a thread moves, with the step's number."""
+    copy, nest = staged.copy, place.nest
+    lane = _symbol(out, copy.vector)
+    count = prod(staged.shape) // copy.vector
+    steps = -(-count // nest.threads)
+    with ExitStack() as stack:
+        at = Index()
+        if steps > 1:
+            at = stack.enter_context(out.loop(step, steps, (0, steps - 1), unroll=True))
+        group = at * nest.threads + thread
+        if count % nest.threads:
+            stack.enter_context(out.when(Inside(group, None, count)))
+        known = nest.decoded.get(copy)
+        if known is None:
+            positions = _decode(copy, staged.shape, group, lane, out.ranges)
+            changes: dict[int, Index] = {}
+            for axis, position in zip(copy.order, positions, strict=True):
+                changes |= _bind(place, copy, axis, position)
+            changes = {p: index.simplify(out.ranges) for p, index in changes.items()}
+            known = nest.decoded[copy] = positions, changes
+        yield _Groups(copy, staged, lane, known[0], _filling(place, copy, known[1])), at
+
+
+def _decode(
+    copy: Copy, shape: tuple[int, ...], group: Index, lane: Lane | None, ranges: Mapping[str, Bounds]
+) -> tuple[Index, ...]:
+    """Positions of a group: ``along`` fastest, then the other axes, the last fastest."""
+    extents = dict(zip(copy.order, shape, strict=True))
+    extents[copy.along] //= copy.vector
+    fastest_first = [copy.along, *(axis for axis in reversed(copy.order) if axis != copy.along)]
+    positions: dict[str, Index] = {}
+    rest = group
+    for n, axis in enumerate(fastest_first):
+        last = n == len(fastest_first) - 1
+        positions[axis] = rest if last else rest % extents[axis]
+        rest = rest // extents[axis]
+    if lane is not None:
+        positions[copy.along] = positions[copy.along] * copy.vector + Index.axis(lane.variable)
+    return tuple(positions[axis].simplify(ranges) for axis in copy.order)
+
+
+def fill_registers(out: Writer, place: Place, copy: Copy, load: Load) -> Registers:
+    """A thread's fragment, ``vector`` elements at a time; each register a vector along the lane loop."""
+    nest = place.nest
+    lane = nest.lane if nest.lane_position in varying(nest, place, load) else None
+    digits = tuple(axis_digits(nest, copy, axis, lanes=False) for axis in copy.order)
+    digits = tuple(d for d in digits if d)
+    shape = tuple(prod(nest.loops[p].extent for p, _ in d) for d in digits)
+    dtype = register_dtype(load.dtype)
+    lanes = lane.width if lane else 1
+    registers = Registers(out.register(load.buffer.name.lower(), dtype, shape, lanes), digits, dtype, lanes)
+    has_along = copy.along in copy.order and axis_digits(nest, copy, copy.along, lanes=False)
+    group = lane or (_symbol(out, copy.vector) if has_along else None)
+    with ExitStack() as stack:
+        changes: dict[int, Index] = {}
+        indices: list[Index] = []
+        for axis in copy.order:
+            own = axis_digits(nest, copy, axis, lanes=False)
+            if not own:
+                continue
+            extent = prod(nest.loops[p].extent for p, _ in own)
+            grouped = axis == copy.along and lane is None and group is not None
+            if grouped and extent % copy.vector:
+                raise ProgramError(
+                    f"{nest.stage.name}: copy of {load.buffer.name} moves vectors of {copy.vector} along {axis}, "
+                    f"which has {extent} elements there; expected a multiple"
+                )
+            steps = extent // copy.vector if grouped else extent
+            at = Index()
+            if steps > 1:
+                name = out.names.fresh(axis)
+                at = stack.enter_context(out.loop(name, steps, (0, steps - 1), unroll=True))
+            at = at * copy.vector if grouped else at
+            indices.append(at)
+            lane_part = Index.axis(group.variable) if grouped and group is not None else Index()
+            changes |= _bind(place, copy, axis, at + lane_part, lanes=False)
+        changes = {p: index.simplify(out.ranges) for p, index in changes.items()}
+        there = _filling(place, copy, changes)
+        value = fetch(out, load_access(out, there, load), group, load.buffer.name.lower())
+        _assign_group(out, registers, copy, tuple(indices), value, lane, group, nest)
+    return registers
+
+
+def _assign_group(
+    out: Writer,
+    registers: Registers,
+    copy: Copy,
+    indices: tuple[Index, ...],
+    value: Expr,
+    lane: Lane | None,
+    group: Lane | None,
+    nest: Nest,
+) -> None:
+    if lane is not None or group is None:
+        out.assign(Element(registers.name, indices, registers.dtype, registers.lanes), value)
+        return
+    if value.lanes > 1:
+        value = out.atom("group", value)
+    axes = [axis for axis in copy.order if axis_digits(nest, copy, axis, lanes=False)]
+    for e in range(group.width):
+        at = tuple(i + e if axis == copy.along else i for axis, i in zip(axes, indices, strict=True))
+        one = Pick(value, e) if value.lanes > 1 else value
+        out.assign(Element(registers.name, at, registers.dtype, 1), one)

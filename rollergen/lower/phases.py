@@ -1,0 +1,119 @@
+"""The nest of one stage: outer loops, then for each tile every reduction and the result.
+
+outer loops, copies on the way
+  tile:  (peel: whole | with tests)
+    each reduction:  start, loops { copies, fragments, update }, finish
+    result:          spatial loops { copies, fragments, store }
+"""
+
+from __future__ import annotations
+
+from rollergen.expr.definition import Reduction
+from rollergen.expr.index import Index
+from rollergen.expr.values import loads
+from rollergen.lower import reductions
+from rollergen.lower.arithmetic import evaluate
+from rollergen.lower.context import Context
+from rollergen.lower.ir import Inside
+from rollergen.lower.loops import Phase, descend, scope_of, spread, walked_loops
+from rollergen.lower.place import Place, Registers, conjunction, is_uniform
+from rollergen.lower.residents import allocate_residents, phase_values
+from rollergen.lower.stores import Kept, Totals, output_access, write_result
+from rollergen.lower.visits import first_visit
+from rollergen.lower.writer import Writer
+from rollergen.program.rprogram import PARALLEL
+
+
+def write_nest(context: Context) -> None:
+    """The whole stage inside its grid and thread loops."""
+    nest = context.nest
+    outer = Phase(
+        frozenset(range(nest.first_inner, nest.tile_depth)), nest.definition.loads(), nest.tile_depth, False, nest.lane
+    )
+    descend(context, Place.outermost(nest), nest.first_inner, outer, lambda place: write_tile(context, place))
+
+
+def write_tile(context: Context, place: Place) -> None:
+    """The register tile, twice where its axes are peeled: whole, and with tests."""
+    nest, out = context.nest, context.out
+    peeled = [axis for axis, kind in nest.stage.guards if kind == "peel"]
+    whole = place.knowing(peeled)
+    condition = conjunction(test for test in (_tile_fits(place, axis, out) for axis in peeled) if test)
+    if condition is None:
+        write_phases(context, whole)
+        return
+    with out.when(condition):
+        write_phases(context, whole)
+    with out.otherwise():
+        write_phases(context, place)
+
+
+def _tile_fits(place: Place, axis: str, out: Writer) -> Inside | None:
+    """The last point of the tile along `axis` is within the extent (of all threads' tiles, if they
+    must agree)."""
+    nest = place.nest
+    uniform = is_uniform(nest, nest.tile_depth - 1)
+    last = Index()
+    for p, loop in enumerate(nest.loops):
+        if loop.axis != axis:
+            continue
+        reach = p >= nest.tile_depth or (uniform and loop.kind in PARALLEL)
+        last = last + (Index.of(loop.extent - 1) if reach else place.point[p]) * loop.stride
+    last = last.simplify(out.ranges)
+    extent = nest.extents[axis]
+    return None if last.bounds(out.ranges)[1] < extent else Inside(last, None, extent)
+
+
+def write_phases(context: Context, place: Place) -> None:
+    """Every reduction, then the result."""
+    definition = context.nest.definition
+    totals: dict[str, tuple[Registers, ...]] = {}
+    kept = allocate_residents(context)
+    for number, reduction in enumerate(definition.reductions):
+        totals[reduction.name] = _reduce(context, place, reduction, number, totals, kept)
+    write_result(context, place, totals, kept)
+
+
+def _reduce(
+    context: Context,
+    place: Place,
+    reduction: Reduction,
+    number: int,
+    totals: Totals,
+    kept: Kept,
+) -> tuple[Registers, ...]:
+    out, nest = context.out, context.nest
+    made, bodies = phase_values(nest, number, reduction.bodies)
+    phase = Phase(
+        walked_loops(nest, "spatial", "reduce", "row"),
+        loads(*(value for _, value in made), *bodies),
+        nest.innermost,
+        True,
+        nest.lane,
+    )
+    acc = reductions.make_accumulators(out, nest, reduction)
+    split = reductions.is_split(nest, context.threads)
+    first = first_visit(place, out) if nest.stage.accumulator.carry else None
+    if first is None or split:
+        reductions.start(out, place, acc)
+    else:
+        with out.when(first):
+            reductions.start(out, place, acc)
+        with out.otherwise():
+            reductions.resume(out, place, acc, output_access(place, out))
+
+    def point(here: Place) -> None:
+        names = {name: here.element(registers) for name, registers in kept.items()}
+        for resident, value in made:
+            scope = scope_of(context, here, nest.lane, totals, names)
+            at = here.element(kept[resident.name])
+            fresh = out.atom("value", spread(evaluate(out, scope, value), nest.lane))
+            out.assign(at, fresh)
+            names[resident.name] = fresh  # type: ignore[assignment]
+        scope = scope_of(context, here, nest.lane, totals, names)
+        reductions.update(out, scope, acc, tuple(evaluate(out, scope, body) for body in bodies))
+
+    descend(context, place, nest.tile_depth, phase, point)
+    scope = scope_of(context, place, nest.lane, totals, {})
+    output = output_access(place, out) if first is not None else None
+    return reductions.finish(out, scope, acc, context.threads, output, first)

@@ -1,0 +1,132 @@
+"""Copies made ahead of their use: two buffers and registers between, or a ring of buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from rollergen.expr.index import Bounds, Index
+from rollergen.expr.values import Load
+from rollergen.lower.context import Context
+from rollergen.lower.copies import Staged
+from rollergen.lower.fills import RAW, copied_value, fill_shared, move, thread_groups
+from rollergen.lower.ir import Element, Expr, Inside, Operation, Position
+from rollergen.lower.place import Nest, Place
+from rollergen.lower.writer import Writer
+from rollergen.program.rprogram import Copy
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """Registers that hold a thread's part of the next tile."""
+
+    staged: Staged
+    load: Load
+    register: str
+    lanes: int
+    steps: int
+    dtype: str
+
+    def element(self, step: Index) -> Element:
+        return Element(self.register, (step,) if self.steps > 1 else (), self.dtype, self.lanes)
+
+
+def write_pipeline(
+    context: Context, place: Place, p: int, count: int | Expr, copies: list[Copy], inside: Callable[[Place], None]
+) -> None:
+    """Serial loop `p` of `count` iterations, each of which finds its tile of every copy in place."""
+    out, nest = context.out, context.nest
+    double = [copy for copy in copies if copy.depth == 2]
+    ring = [copy for copy in copies if copy.depth > 2]
+    _start_ring(context, place, ring, p, count)
+    fetched = _fetch_first(context, place.bind({p: Index()}), double)
+    with out.loop(nest.variables[p], count, (0, nest.loops[p].extent - 1)) as at:
+        if ring:
+            out.barrier(pending=min(copy.depth for copy in ring) - 2)
+            _advance_ring(context, place, ring, p, at, count)
+        following = place.bind({p: at + 1})
+        if double:
+            with out.when(next_exists(at, 1, count)):
+                for one in fetched:
+                    prefetch(context, following, one)
+        here = place
+        for copy in copies:
+            here = here.with_source(nest.load(copy), stages_of(context.buffers[copy], at, out.ranges))
+        inside(here)
+        if double:
+            with out.when(next_exists(at, 1, count)):
+                for one in fetched:
+                    deposit(context, following, one, stages_of(one.staged, at + 1, out.ranges))
+            out.barrier()
+    if ring:
+        out.barrier()
+
+
+def make_prefetch(out: Writer, nest: Nest, staged: Staged, load: Load) -> Prefetch:
+    vector, threads = staged.copy.vector, nest.threads
+    steps = -(-(prod(staged.shape) // vector) // threads)
+    dtype = RAW if load.dtype in ("float16", "bfloat16") else load.dtype
+    name = out.register(f"{load.buffer.name}_next", dtype, (steps,) if steps > 1 else (), vector)
+    return Prefetch(staged, load, name, vector, steps, dtype)
+
+
+def prefetch(context: Context, place: Place, fetched: Prefetch) -> None:
+    """A thread's part of the tile at this point into its registers."""
+    out = context.out
+    with thread_groups(out, place, fetched.staged, context.step, context.threads.thread) as (groups, at):
+        out.assign(fetched.element(at), copied_value(out, groups.place, fetched.load, groups.lane))
+
+
+def deposit(context: Context, place: Place, fetched: Prefetch, staged: Staged) -> None:
+    """The registers into the buffer of `staged`."""
+    with thread_groups(context.out, place, staged, context.step, context.threads.thread) as (groups, at):
+        move(context.out, groups, fetched.element(at))
+
+
+def stages_of(staged: Staged, at: Index, ranges: Mapping[str, Bounds]) -> Staged:
+    """`staged` with the buffer for iteration `at` in use."""
+    return replace(staged, stage=(at % staged.copy.depth).simplify(ranges) * staged.tile)
+
+
+def next_exists(at: Index, ahead: int, count: int | Expr) -> Expr:
+    """Whether iteration ``at + ahead`` is still one of the loop."""
+    if isinstance(count, int):
+        return Inside(at + ahead, None, count)
+    return Operation("lt", (Position(at + ahead), count), "bool")
+
+
+def _fetch_first(context: Context, first: Place, copies: list[Copy]) -> list[Prefetch]:
+    """The first tile of every double-buffered copy in place, and registers for the next ones."""
+    out, nest = context.out, context.nest
+    fetched = []
+    for copy in copies:
+        one = make_prefetch(out, nest, context.buffers[copy], nest.load(copy))
+        prefetch(context, first, one)
+        deposit(context, first, one, context.buffers[copy])
+        fetched.append(one)
+    if copies:
+        out.barrier()
+    return fetched
+
+
+def _start_ring(context: Context, place: Place, copies: list[Copy], p: int, count: int | Expr) -> None:
+    """All but the last buffer of every ring, as far as there are tiles."""
+    for copy in copies:
+        for tile in range(copy.depth - 1):
+            with context.out.when(next_exists(Index.of(tile), 0, count)):
+                _fill_stage(context, place, copy, p, Index.of(tile))
+
+
+def _advance_ring(context: Context, place: Place, copies: list[Copy], p: int, at: Index, count: int | Expr) -> None:
+    """The tile that follows those already under way, into the buffer that was used last."""
+    for copy in copies:
+        with context.out.when(next_exists(at, copy.depth - 1, count)):
+            _fill_stage(context, place, copy, p, at + (copy.depth - 1))
+
+
+def _fill_stage(context: Context, place: Place, copy: Copy, p: int, tile: Index) -> None:
+    staged = stages_of(context.buffers[copy], tile, context.out.ranges)
+    load = context.nest.load(copy)
+    there = place.bind({p: tile})
+    fill_shared(context.out, there, staged, load, context.threads.thread, context.step, asynchronous=True)

@@ -1,0 +1,55 @@
+"""Row values kept from one phase for later ones."""
+
+from __future__ import annotations
+
+from rollergen.expr.values import Value, Var
+from rollergen.lower.arithmetic import register_dtype
+from rollergen.lower.context import Context
+from rollergen.lower.place import Nest, Registers
+from rollergen.program.rprogram import Resident
+
+
+def allocate_residents(context: Context) -> dict[str, Registers]:
+    """A private array for each resident, over the loops inside the tile."""
+    nest = context.nest
+    positions = nest.positions("spatial", "row", after=nest.tile_depth)
+    shape = tuple(nest.loops[p].extent for p in positions)
+    lanes = nest.lane.width if nest.lane else 1
+    kept = {}
+    for resident in nest.stage.residents:
+        dtype = register_dtype(resident.value.dtype)
+        name = context.out.register(resident.name, dtype, shape, lanes)
+        kept[resident.name] = Registers(name, tuple(((p, 1),) for p in positions), dtype, lanes)
+    return kept
+
+
+def phase_values(
+    nest: Nest, number: int, values: tuple[Value, ...]
+) -> tuple[tuple[tuple[Resident, Value], ...], tuple[Value, ...]]:
+    """(residents made in this phase with their values, the phase's values), both reading kept ones."""
+    earlier = tuple(r for r in nest.stage.residents if r.phase < number)
+    made: list[tuple[Resident, Value]] = []
+    known = list(earlier)
+    for resident in nest.stage.residents:
+        if resident.phase == number:
+            made.append((resident, _substituted(resident.value, known)))
+            known.append(resident)
+    return tuple(made), tuple(_substituted(value, known) for value in values)
+
+
+def _substituted(value: Value, known: list[Resident]) -> Value:
+    """Kept values replaced by their names, largest first (one may contain another)."""
+    sized = sorted(known, key=lambda r: -_size(r.value))
+
+    def rebuild(node: Value) -> Value:
+        for resident in sized:
+            if node == resident.value:
+                return Var(resident.name, resident.value.dtype)
+        children = node.children()
+        return node.with_children(tuple(rebuild(child) for child in children)) if children else node
+
+    return rebuild(value)
+
+
+def _size(value: Value) -> int:
+    return 1 + sum(_size(child) for child in value.children())

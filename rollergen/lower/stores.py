@@ -1,0 +1,150 @@
+"""Results stored: point by point, in groups, or through a private tile where it has edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import prod
+
+from rollergen.errors import ProgramError
+from rollergen.expr.index import Index, linear
+from rollergen.expr.values import Partial, Value, loads
+from rollergen.lower.access import Access, has_edge, put
+from rollergen.lower.arithmetic import Scope, evaluate, register_dtype, stored
+from rollergen.lower.context import Context
+from rollergen.lower.ir import Build, Element, Inside
+from rollergen.lower.loops import Phase, descend, scope_of, walked_loops
+from rollergen.lower.place import Lane, Nest, Place, Registers
+from rollergen.lower.reductions import RegisterTile, loops_over
+from rollergen.lower.residents import phase_values
+from rollergen.lower.visits import last_visit
+from rollergen.lower.writer import Writer
+from rollergen.program.rprogram import SERIAL
+
+Totals = Mapping[str, tuple[Registers, ...]]
+Kept = Mapping[str, Registers]
+
+
+def output_access(place: Place, out: Writer) -> Access:
+    """Where the point's result lies, and the tests under which it may be touched."""
+    nest = place.nest
+    definition = nest.definition
+    axes = [axis for axis, _ in nest.stage.guards if nest.roles[axis] != "reduce" and place.unsure(axis)]
+    bounds = (*(place.axis_test(axis) for axis in axes), *definition.where)
+    offset = linear(definition.target, definition.output.shape).substitute(place.axes).simplify(out.ranges)
+    return Access(nest.parameters[definition.output.name], offset, place.tests(bounds, out.ranges))
+
+
+def write_result(context: Context, place: Place, totals: Totals, kept: Kept) -> None:
+    """The result of every output of the tile; on visits before the last one the bare partial results."""
+    nest, out = context.nest, context.out
+    definition = nest.definition
+    last = last_visit(place, out) if nest.stage.accumulator.carry else None
+    if last is None or definition.result == Partial(definition.reductions[0].name, definition.result.dtype):
+        _store_all(context, place, definition.result, totals, kept)
+        return
+    raw = Partial(definition.reductions[0].name, definition.reductions[0].bodies[0].dtype)
+    with out.when(last):
+        _store_all(context, place, definition.result, totals, kept)
+    with out.otherwise():
+        _store_all(context, place, raw, totals, kept)
+
+
+def _store_all(
+    context: Context,
+    place: Place,
+    result: Value,
+    totals: Totals,
+    kept: Kept,
+) -> None:
+    """The result at every point of the tile."""
+    nest, out = context.nest, context.out
+    lane = None if nest.definition.reductions and nest.roles.get(nest.lane_axis or "") == "reduce" else nest.lane
+    _, (value,) = phase_values(nest, len(nest.definition.reductions), (result,))
+    walked = walked_loops(nest, "spatial", "row")
+    grouped = _grouped_loop(nest, walked, lane)
+    phase = Phase(walked - {grouped}, loads(value), nest.innermost, True, lane, grouped)
+    tile = _edge_tile(context, place, walked, lane)
+
+    def scope_at(here: Place) -> Scope:
+        return scope_of(context, here, lane, totals, {n: here.element(r) for n, r in kept.items()})
+
+    def point(here: Place) -> None:
+        if grouped is not None:
+            _store_groups(context, here, grouped, value, scope_at)
+            return
+        whole = stored(evaluate(out, scope_at(here), value), nest.definition.output.dtype)
+        if tile is not None:
+            tile.write(out, here, whole)
+            return
+        access = _once_per_result(context, output_access(here, out))
+        put(out, access, whole, lane, nest.stage.store.streaming)
+
+    def flush(here: Place) -> None:
+        assert tile is not None
+        with loops_over(out, here, tile.positions, rolled=True):
+            access = _once_per_result(context, output_access(here, out))
+            put(out, access, tile.read(here), lane, nest.stage.store.streaming)
+
+    if tile is not None:
+        phase = replace(phase, after=(tile.positions[0], flush))
+    descend(context, place, nest.tile_depth, phase, point)
+
+
+def _edge_tile(context: Context, place: Place, walked: frozenset[int], lane: Lane | None) -> RegisterTile | None:
+    """A detour through memory for tiles of several vectors whose stores have edges."""
+    nest, out = context.nest, context.out
+    serial = [p for p in walked if nest.loops[p].kind == SERIAL]
+    unrolled = tuple(p for p in sorted(walked) if p > max(serial, default=-1))
+    if prod(nest.loops[p].extent for p in unrolled) <= 2 or not has_edge(out, output_access(place, out), lane):
+        return None
+    dtype = register_dtype(nest.definition.output.dtype)
+    return RegisterTile.allocate(out, nest, unrolled, dtype)
+
+
+def _once_per_result(context: Context, access: Access) -> Access:
+    """Where threads share a reduction, the first of them stores (each stores its part of a row)."""
+    nest = context.nest
+    if context.threads.count == 1 or any(role == "row" for role in nest.roles.values()):
+        return access
+    return replace(access, tests=(Inside(context.threads.rank, None, 1), *access.tests))
+
+
+def _grouped_loop(nest: Nest, walked: frozenset[int], lane: Lane | None) -> int | None:
+    """The loop along which ``vector`` results are stored at once: the innermost that is walked."""
+    width = nest.stage.store.vector
+    if width == 1 or lane is not None or not walked:
+        return None
+    p = max(walked)
+    if nest.loops[p].extent % width:
+        raise ProgramError(
+            f"{nest.stage.name}: results are stored {width} at a time along {nest.loops[p].axis} "
+            f"in a loop of {nest.loops[p].extent}; expected a multiple"
+        )
+    return p
+
+
+def _store_groups(context: Context, place: Place, p: int, value: Value, scope_at: Callable[[Place], Scope]) -> None:
+    """Results along loop `p` in groups of the store's width."""
+    out, nest = context.out, context.nest
+    width = nest.stage.store.vector
+    steps = nest.loops[p].extent // width
+    variable, lane = nest.variables[p], Lane(f"element_{width}", width)
+    out.ranges[lane.variable] = (0, width - 1)
+    dtype = register_dtype(nest.definition.output.dtype)
+
+    def group(base: Index) -> None:
+        name = out.register("result", dtype, (width,))
+        with out.loop(out.names.fresh("e"), width, (0, width - 1), unroll=True) as e:
+            here = place.bind({p: base + e})
+            out.assign(Element(name, (e,), dtype), stored(evaluate(out, scope_at(here), value), dtype))
+        vector = Build(tuple(Element(name, (Index.of(e),), dtype) for e in range(width)))
+        there = place.bind({p: base + Index.axis(lane.variable)})
+        access = _once_per_result(context, output_access(there, out))
+        put(out, access, vector, lane, nest.stage.store.streaming)
+
+    if steps == 1:
+        group(Index())
+        return
+    with out.loop(variable, steps, (0, steps - 1), unroll=True) as at:
+        group(at * width)
