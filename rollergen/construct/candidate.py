@@ -67,19 +67,30 @@ def order_key(candidate: Candidate) -> tuple[Any, ...]:
 
 
 def best(candidates: Iterable[Candidate], count: int, per_key: int = 2) -> list[Candidate]:
-    """The `count` best that fit the device, at most `per_key` of one key and none twice."""
+    """The `count` best that fit the device: at most `per_key` of one key, at most half of one form as long
+    as there are others, none twice."""
+    distinct = _distinct(candidates, per_key)
+    share = max(per_key, -(-count // 2))
+    taken: dict[str, int] = {}
+    chosen, spare = [], []
+    for one in distinct:
+        taken[one.form] = taken.get(one.form, 0) + 1
+        (chosen if taken[one.form] <= share else spare).append(one)
+    chosen = chosen[:count]
+    return sorted([*chosen, *spare[: count - len(chosen)]], key=order_key)
+
+
+def _distinct(candidates: Iterable[Candidate], per_key: int) -> list[Candidate]:
+    """Those that fit, best first, none twice and at most `per_key` of one key."""
     kept: list[Candidate] = []
     seen: dict[Key, int] = {}
     texts: set[str] = set()
     for one in sorted(candidates, key=order_key):
         text = repr(one.stages)
-        if not isfinite(one.seconds) or text in texts or seen.get(one.key, 0) >= per_key:
-            continue
-        texts.add(text)
-        seen[one.key] = seen.get(one.key, 0) + 1
-        kept.append(one)
-        if len(kept) == count:
-            break
+        if isfinite(one.seconds) and text not in texts and seen.get(one.key, 0) < per_key:
+            texts.add(text)
+            seen[one.key] = seen.get(one.key, 0) + 1
+            kept.append(one)
     return kept
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rollergen.construct.candidate import Candidate, candidate, cheapest
 from rollergen.construct.counts import item_counts, power_below, private_limit, thread_counts
@@ -22,6 +23,10 @@ def reduction_candidates(definition: Definition, device: Device, rules: Alignmen
     """Reductions along the contiguous reduce axis, and split ones where there are few outputs."""
     for plan in reduction_plans(definition, device, rules):
         yield candidate("direct", (reduction_stage(definition, plan, device),), (), device)
+        if plan.lanes >= 8:
+            # Full vectors straddle two lines wherever an array does not begin on a line.
+            half = replace(plan, lanes=plan.lanes // 2)
+            yield candidate("direct, half vectors", (reduction_stage(definition, half, device),), (), device)
     yield from split_candidates(definition, device, rules)
 
 
