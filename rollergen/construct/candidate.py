@@ -72,7 +72,8 @@ def best(candidates: Iterable[Candidate], count: int, per_key: int = 2) -> list[
     distinct = _distinct(candidates, per_key)
     share = max(per_key, -(-count // 2))
     taken: dict[str, int] = {}
-    chosen, spare = [], []
+    chosen: list[Candidate] = []
+    spare: list[Candidate] = []
     for one in distinct:
         taken[one.form] = taken.get(one.form, 0) + 1
         (chosen if taken[one.form] <= share else spare).append(one)

@@ -29,7 +29,8 @@ from rollergen.lower.ir import (
     Shuffle,
     Write,
 )
-from rollergen.lower.place import Lane, conjunction
+from rollergen.lower.nest import Lane
+from rollergen.lower.place import conjunction
 from rollergen.lower.writer import Writer
 
 

@@ -28,7 +28,7 @@ from rollergen.lower.ir import (
     Operation,
     Position,
 )
-from rollergen.lower.place import Lane
+from rollergen.lower.nest import Lane
 from rollergen.lower.writer import Writer
 
 if TYPE_CHECKING:

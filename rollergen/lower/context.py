@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rollergen.lower.copies import Staged
-from rollergen.lower.place import Nest
+from rollergen.lower.nest import Nest
 from rollergen.lower.reductions import Threads
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import Copy

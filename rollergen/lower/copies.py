@@ -18,7 +18,8 @@ from rollergen.expr.index import Index, linear, weighted_sum
 from rollergen.expr.values import Load
 from rollergen.lower.access import Access, fetch
 from rollergen.lower.ir import LOCAL, PRIVATE, Expr, Operation, Pointer, Position
-from rollergen.lower.place import Lane, Nest, Place, Registers, Source, load_bounds
+from rollergen.lower.nest import Lane, Nest
+from rollergen.lower.place import Place, Registers, Source, load_bounds
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import LANE, Copy
 

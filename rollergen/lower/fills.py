@@ -17,7 +17,8 @@ from rollergen.expr.values import Load
 from rollergen.lower.access import fetch, put, register_dtype
 from rollergen.lower.copies import Staged, axis_digits, buffer_access, load_access, varying
 from rollergen.lower.ir import Broadcast, Element, Expr, Inside, Pick
-from rollergen.lower.place import Lane, Nest, Place, Registers
+from rollergen.lower.nest import Lane, Nest
+from rollergen.lower.place import Place, Registers
 from rollergen.lower.turning import turn
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import Copy

@@ -7,7 +7,7 @@ from math import prod
 from rollergen.lower.copies import in_registers, is_shared
 from rollergen.lower.ir import STORAGE_BYTES
 from rollergen.lower.names import identifier
-from rollergen.lower.place import Nest
+from rollergen.lower.nest import Nest
 from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Copy
 
 _COLUMNS = (

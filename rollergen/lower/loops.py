@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from rollergen.expr.index import weighted_sum
 from rollergen.expr.values import Load, Partial
 from rollergen.lower.arithmetic import Scope, register_dtype
 from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged, copies_at, in_registers, is_shared, read_load, varying
+from rollergen.lower.counts import is_uniform, trip_count, whole_iterations
 from rollergen.lower.fills import fill_private, fill_registers, fill_shared
-from rollergen.lower.ir import Broadcast, Expr, Name, Number, Operation, Position
+from rollergen.lower.ir import Broadcast, Expr, Name
+from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.pipelines import write_pipeline
-from rollergen.lower.place import Lane, Nest, Place, Registers, clipped, is_uniform, trip_count
+from rollergen.lower.place import Place, Registers
 from rollergen.lower.reductions import loops_over
-from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import SERIAL, UNROLL, Copy
 
 Inner = Callable[[Place], None]
@@ -67,7 +67,7 @@ def open_loop(context: Context, place: Place, p: int, phase: Phase, inside: Inne
         write_pipeline(context, place, p, count, ahead, inner)
         return
     bounds = (0, loop.extent - 1)
-    whole = _whole_iterations(place, p, out)
+    whole = whole_iterations(place, p, out)
     if whole is not None:
         with out.loop(variable, whole, bounds):
             inner(place.knowing([loop.axis]))
@@ -77,30 +77,6 @@ def open_loop(context: Context, place: Place, p: int, phase: Phase, inside: Inne
 
 def _runs_ahead(nest: Nest, copy: Copy, p: int) -> bool:
     return copy.depth > 1 and nest.loops[p].kind == SERIAL and is_shared(copy, nest)
-
-
-def _whole_iterations(place: Place, p: int, out: Writer) -> int | Expr | None:
-    """How many iterations of serial loop `p` lie wholly within its axis; None where the loop stays one.
-
-    The innermost serial loop of the lanes' axis is written twice where that axis is masked: first the
-    iterations in which every vector is whole, without tests, then the tail.
-    """
-    nest, loop = place.nest, place.nest.loops[p]
-    deeper = [inner for inner in nest.loops[p + 1 :] if inner.axis == loop.axis]
-    in_tile = p >= nest.tile_depth or not nest.definition.reductions
-    if loop.kind != SERIAL or nest.lane_axis != loop.axis or not place.unsure(loop.axis) or nest.threads > 1:
-        return None
-    if not in_tile or any(inner.kind == SERIAL for inner in deeper):
-        return None
-    outer = ((place.point[q], nest.loops[q].stride) for q in range(p) if nest.loops[q].axis == loop.axis)
-    reach = sum((inner.extent - 1) * inner.stride for inner in deeper)
-    left = (weighted_sum(outer) * -1 + (nest.extents[loop.axis] - 1 - reach + loop.stride)).simplify(out.ranges)
-    low, high = left.bounds(out.ranges)
-    if not left.terms:
-        return max(0, min(loop.extent, left.const // loop.stride))
-    number = clipped(Operation("div", (Position(left), Number(loop.stride, "int32")), "int32"),
-                     low // loop.stride, high // loop.stride, loop.extent)  # fmt: skip
-    return out.let(f"{nest.variables[p]}_whole", number)
 
 
 def make_copies(context: Context, place: Place, depth: int, phase: Phase) -> Place:

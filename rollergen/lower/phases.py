@@ -14,9 +14,10 @@ from rollergen.expr.values import loads
 from rollergen.lower import reductions
 from rollergen.lower.arithmetic import evaluate
 from rollergen.lower.context import Context
+from rollergen.lower.counts import is_uniform
 from rollergen.lower.ir import Inside
 from rollergen.lower.loops import Phase, descend, scope_of, spread, walked_loops
-from rollergen.lower.place import Place, Registers, conjunction, is_uniform
+from rollergen.lower.place import Place, Registers, conjunction
 from rollergen.lower.residents import allocate_residents, phase_values
 from rollergen.lower.stores import Kept, Totals, output_access, write_result
 from rollergen.lower.visits import first_visit

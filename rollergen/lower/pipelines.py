@@ -12,7 +12,8 @@ from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged
 from rollergen.lower.fills import RAW, copied_value, fill_shared, move, thread_groups
 from rollergen.lower.ir import Element, Expr, Inside, Operation, Position
-from rollergen.lower.place import Nest, Place
+from rollergen.lower.nest import Nest
+from rollergen.lower.place import Place
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import Copy
 

@@ -13,6 +13,7 @@ from rollergen.expr.definition import Reduction
 from rollergen.expr.index import Index, linear
 from rollergen.lower.access import Access, alignment, fetch, has_edge, register_dtype
 from rollergen.lower.arithmetic import Scope, combine, inside_lanes, select, widen, zero_when_masked
+from rollergen.lower.counts import is_uniform, trip_count
 from rollergen.lower.ir import (
     LOCAL,
     PRIVATE,
@@ -27,7 +28,8 @@ from rollergen.lower.ir import (
     Read,
     Write,
 )
-from rollergen.lower.place import Nest, Place, Registers, conjunction, is_uniform, trip_count
+from rollergen.lower.nest import Nest
+from rollergen.lower.place import Place, Registers, conjunction
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import PARALLEL, UNROLL
 

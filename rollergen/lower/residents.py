@@ -5,7 +5,8 @@ from __future__ import annotations
 from rollergen.expr.values import Value, Var
 from rollergen.lower.arithmetic import register_dtype
 from rollergen.lower.context import Context
-from rollergen.lower.place import Nest, Registers
+from rollergen.lower.nest import Nest
+from rollergen.lower.place import Registers
 from rollergen.program.rprogram import Resident
 
 

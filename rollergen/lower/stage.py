@@ -12,8 +12,8 @@ from rollergen.lower.copies import allocate_buffers
 from rollergen.lower.ir import GLOBAL, Expr, Kernel, Number, Operation, Pointer, Position
 from rollergen.lower.layout import layout
 from rollergen.lower.names import Names
+from rollergen.lower.nest import Nest, make_nest
 from rollergen.lower.phases import write_nest
-from rollergen.lower.place import Nest, make_nest
 from rollergen.lower.reductions import thread_shares
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import GRID, PARALLEL, RProgram, Stage

@@ -14,7 +14,8 @@ from rollergen.lower.arithmetic import Scope, evaluate, register_dtype, stored
 from rollergen.lower.context import Context
 from rollergen.lower.ir import Build, Element, Inside
 from rollergen.lower.loops import Phase, descend, scope_of, walked_loops
-from rollergen.lower.place import Lane, Nest, Place, Registers
+from rollergen.lower.nest import Lane, Nest
+from rollergen.lower.place import Place, Registers
 from rollergen.lower.reductions import RegisterTile, loops_over
 from rollergen.lower.residents import phase_values
 from rollergen.lower.visits import last_visit

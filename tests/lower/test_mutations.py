@@ -7,7 +7,20 @@ from dataclasses import replace
 import pytest
 
 from rollergen.expr.index import Index, Within, linear
-from rollergen.lower import access, arithmetic, copies, fills, loops, phases, pipelines, place, reductions, stage, stores
+from rollergen.lower import (
+    access,
+    arithmetic,
+    copies,
+    counts,
+    fills,
+    loops,
+    phases,
+    pipelines,
+    place,
+    reductions,
+    stage,
+    stores,
+)
 from rollergen.lower.access import Access
 from rollergen.lower.ir import Number, Operation, Position
 from rollergen.lower.place import Place
@@ -84,7 +97,7 @@ def swapped_index(patch):
 
 
 def dropped_tail_iteration(patch):
-    old = place.trip_count
+    old = counts.trip_count
 
     def trip_count(here, p, uniform, ranges):
         count = old(here, p, uniform, ranges)
@@ -172,8 +185,8 @@ def first_register_for_all(patch):
 
 
 def last_vector_taken_as_whole(patch):
-    old = loops._whole_iterations
-    patch(loops, "_whole_iterations", lambda here, p, out: (lambda n: n + 1 if isinstance(n, int) else n)(old(here, p, out)))
+    old = loops.whole_iterations
+    patch(loops, "whole_iterations", lambda here, p, out: (lambda n: n + 1 if isinstance(n, int) else n)(old(here, p, out)))
 
 
 def vector_test_of_the_first_lane_only(patch):
