@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rollergen.expr.index import Bounds, weighted_sum
+from rollergen.expr.index import Bounds, Index, weighted_sum
 from rollergen.lower.ir import Expr, Number, Operation, Position
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import Place

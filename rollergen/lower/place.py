@@ -1,4 +1,4 @@
-"""Where in a stage's nest we are: loop variables, axis values, trip counts, what must be tested."""
+"""Where in a stage's nest we are: axis values, where loads are to be had, what must be tested."""
 
 from __future__ import annotations
 
