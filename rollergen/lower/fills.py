@@ -232,61 +232,65 @@ def fill_registers(out: Writer, place: Place, copy: Copy, load: Load) -> Registe
     """A thread's fragment, ``vector`` elements at a time; each register a vector along the lane loop."""
     nest = place.nest
     lane = nest.lane if nest.lane_position in varying(nest, place, load) else None
-    digits = tuple(axis_digits(nest, copy, axis, lanes=False) for axis in copy.order)
-    digits = tuple(d for d in digits if d)
-    shape = tuple(prod(nest.loops[p].extent for p, _ in d) for d in digits)
-    dtype = register_dtype(load.dtype)
-    lanes = lane.width if lane else 1
-    registers = Registers(out.register(load.buffer.name.lower(), dtype, shape, lanes), digits, dtype, lanes)
-    has_along = copy.along in copy.order and axis_digits(nest, copy, copy.along, lanes=False)
-    group = lane or (_symbol(out, copy.vector) if has_along else None)
+    axes = [axis for axis in copy.order if axis_digits(nest, copy, axis, lanes=False)]
+    registers = _fragment(out, nest, copy, load, axes, lane)
+    group = _symbol(out, copy.vector) if lane is None and copy.along in axes else None
     with ExitStack() as stack:
         changes: dict[int, Index] = {}
         indices: list[Index] = []
-        for axis in copy.order:
-            own = axis_digits(nest, copy, axis, lanes=False)
-            if not own:
-                continue
-            extent = prod(nest.loops[p].extent for p, _ in own)
-            grouped = axis == copy.along and lane is None and group is not None
-            if grouped and extent % copy.vector:
-                raise ProgramError(
-                    f"{nest.stage.name}: copy of {load.buffer.name} moves vectors of {copy.vector} along {axis}, "
-                    f"which has {extent} elements there; expected a multiple"
-                )
-            steps = extent // copy.vector if grouped else extent
-            at = Index()
-            if steps > 1:
-                name = out.names.fresh(axis)
-                at = stack.enter_context(out.loop(name, steps, (0, steps - 1), unroll=True))
-            at = at * copy.vector if grouped else at
+        for axis in axes:
+            width = group.width if group is not None and axis == copy.along else 1
+            at = stack.enter_context(_steps(out, nest, copy, axis, width))
             indices.append(at)
-            lane_part = Index.axis(group.variable) if grouped and group is not None else Index()
-            changes |= _bind(place, copy, axis, at + lane_part, lanes=False)
+            element = at + Index.axis(group.variable) if group is not None and width > 1 else at
+            changes |= _bind(place, copy, axis, element, lanes=False)
         changes = {p: index.simplify(out.ranges) for p, index in changes.items()}
         there = _filling(place, copy, changes)
-        value = fetch(out, load_access(out, there, load), group, load.buffer.name.lower())
-        _assign_group(out, registers, copy, tuple(indices), value, lane, group, nest)
+        value = fetch(out, load_access(out, there, load), lane or group, load.buffer.name.lower())
+        _assign_group(out, registers, axes, copy.along, indices, value, group)
     return registers
+
+
+def _fragment(out: Writer, nest: Nest, copy: Copy, load: Load, axes: list[str], lane: Lane | None) -> Registers:
+    """Registers for the copy's elements, indexed by the positions along `axes`."""
+    digits = tuple(axis_digits(nest, copy, axis, lanes=False) for axis in axes)
+    shape = tuple(prod(nest.loops[p].extent for p, _ in d) for d in digits)
+    dtype, lanes = register_dtype(load.dtype), lane.width if lane else 1
+    return Registers(out.register(load.buffer.name.lower(), dtype, shape, lanes), digits, dtype, lanes)
+
+
+@contextmanager
+def _steps(out: Writer, nest: Nest, copy: Copy, axis: str, width: int) -> Iterator[Index]:
+    """An unrolled walk over the positions along an axis of a fragment, `width` at a time."""
+    extent = prod(nest.loops[p].extent for p, _ in axis_digits(nest, copy, axis, lanes=False))
+    if extent % width:
+        raise ProgramError(
+            f"{nest.stage.name}: a copy of {nest.load(copy).buffer.name} moves vectors of {width} along {axis}, "
+            f"which has {extent} elements there; expected a multiple"
+        )
+    if extent == width:
+        yield Index()
+        return
+    with out.loop(out.names.fresh(axis), extent // width, (0, extent // width - 1), unroll=True) as at:
+        yield at * width
 
 
 def _assign_group(
     out: Writer,
     registers: Registers,
-    copy: Copy,
-    indices: tuple[Index, ...],
+    axes: list[str],
+    along: str,
+    indices: list[Index],
     value: Expr,
-    lane: Lane | None,
     group: Lane | None,
-    nest: Nest,
 ) -> None:
-    if lane is not None or group is None:
-        out.assign(Element(registers.name, indices, registers.dtype, registers.lanes), value)
+    """One register, or one for each element of the group."""
+    if group is None:
+        out.assign(Element(registers.name, tuple(indices), registers.dtype, registers.lanes), value)
         return
     if value.lanes > 1:
         value = out.atom("group", value)
-    axes = [axis for axis in copy.order if axis_digits(nest, copy, axis, lanes=False)]
     for e in range(group.width):
-        at = tuple(i + e if axis == copy.along else i for axis, i in zip(axes, indices, strict=True))
+        at = tuple(i + e if axis == along else i for axis, i in zip(axes, indices, strict=True))
         one = Pick(value, e) if value.lanes > 1 else value
-        out.assign(Element(registers.name, at, registers.dtype, 1), one)
+        out.assign(Element(registers.name, at, registers.dtype), one)

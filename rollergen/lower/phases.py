@@ -76,41 +76,19 @@ def write_phases(context: Context, place: Place) -> None:
 
 
 def _reduce(
-    context: Context,
-    place: Place,
-    reduction: Reduction,
-    number: int,
-    totals: Totals,
-    kept: Kept,
+    context: Context, place: Place, reduction: Reduction, number: int, totals: Totals, kept: Kept
 ) -> tuple[Registers, ...]:
+    """One reduction over all its loops; its results over the tile's spatial loops."""
     out, nest = context.out, context.nest
     made, bodies = phase_values(nest, number, reduction.bodies)
-    phase = Phase(
-        walked_loops(nest, "spatial", "reduce", "row"),
-        loads(*(value for _, value in made), *bodies),
-        nest.innermost,
-        True,
-        nest.lane,
-    )
+    used = loads(*(value for _, value in made), *bodies)
+    phase = Phase(walked_loops(nest, "spatial", "reduce", "row"), used, nest.innermost, True, nest.lane)
     acc = reductions.make_accumulators(out, nest, reduction)
-    split = reductions.is_split(nest, context.threads)
     first = first_visit(place, out) if nest.stage.accumulator.carry else None
-    if first is None or split:
-        reductions.start(out, place, acc)
-    else:
-        with out.when(first):
-            reductions.start(out, place, acc)
-        with out.otherwise():
-            reductions.resume(out, place, acc, output_access(place, out))
+    _start(context, place, acc, first)
 
     def point(here: Place) -> None:
-        names = {name: here.element(registers) for name, registers in kept.items()}
-        for resident, value in made:
-            scope = scope_of(context, here, nest.lane, totals, names)
-            at = here.element(kept[resident.name])
-            fresh = out.atom("value", spread(evaluate(out, scope, value), nest.lane))
-            out.assign(at, fresh)
-            names[resident.name] = fresh  # type: ignore[assignment]
+        names = _keep(context, here, made, totals, kept)
         scope = scope_of(context, here, nest.lane, totals, names)
         reductions.update(out, scope, acc, tuple(evaluate(out, scope, body) for body in bodies))
 
@@ -118,3 +96,28 @@ def _reduce(
     scope = scope_of(context, place, nest.lane, totals, {})
     output = output_access(place, out) if first is not None else None
     return reductions.finish(out, scope, acc, context.threads, output, first)
+
+
+def _start(context: Context, place: Place, acc: reductions.Accumulators, first: Expr | None) -> None:
+    """At the identity, or on later visits at what the output holds (split ones add that at the end)."""
+    out = context.out
+    if first is None or reductions.is_split(context.nest, context.threads):
+        reductions.start(out, place, acc)
+        return
+    with out.when(first):
+        reductions.start(out, place, acc)
+    with out.otherwise():
+        reductions.resume(out, place, acc, output_access(place, out))
+
+
+def _keep(
+    context: Context, here: Place, made: tuple[tuple[Resident, Value], ...], totals: Totals, kept: Kept
+) -> dict[str, Expr]:
+    """The residents at this point, those of this phase computed first."""
+    names: dict[str, Expr] = {name: here.element(registers) for name, registers in kept.items()}
+    for resident, value in made:
+        scope = scope_of(context, here, context.nest.lane, totals, names)
+        fresh = context.out.atom("value", spread(evaluate(context.out, scope, value), context.nest.lane))
+        context.out.assign(here.element(kept[resident.name]), fresh)
+        names[resident.name] = fresh
+    return names
