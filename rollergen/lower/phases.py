@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from rollergen.expr.definition import Reduction
 from rollergen.expr.index import Index
-from rollergen.expr.values import loads
+from rollergen.expr.values import Value, loads
 from rollergen.lower import reductions
 from rollergen.lower.arithmetic import evaluate
 from rollergen.lower.context import Context
 from rollergen.lower.counts import is_uniform
-from rollergen.lower.ir import Inside
+from rollergen.lower.ir import Expr, Inside
 from rollergen.lower.loops import Phase, descend, scope_of, spread, walked_loops
 from rollergen.lower.place import Place, Registers, conjunction
 from rollergen.lower.residents import allocate_residents, phase_values
 from rollergen.lower.stores import Kept, Totals, output_access, write_result
 from rollergen.lower.visits import first_visit
 from rollergen.lower.writer import Writer
-from rollergen.program.rprogram import PARALLEL
+from rollergen.program.rprogram import PARALLEL, Resident
 
 
 def write_nest(context: Context) -> None:
