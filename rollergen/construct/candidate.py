@@ -85,11 +85,11 @@ def _distinct(candidates: Iterable[Candidate], per_key: int) -> list[Candidate]:
     """Those that fit, best first, none twice and at most `per_key` of one key."""
     kept: list[Candidate] = []
     seen: dict[Key, int] = {}
-    texts: set[str] = set()
+    programs: set[Key] = set()
     for one in sorted(candidates, key=order_key):
-        text = repr(one.stages)
-        if isfinite(one.seconds) and text not in texts and seen.get(one.key, 0) < per_key:
-            texts.add(text)
+        decided = (one.form, *((s.loops, s.copies, s.residents, s.store, s.block_order) for s in one.stages))
+        if isfinite(one.seconds) and decided not in programs and seen.get(one.key, 0) < per_key:
+            programs.add(decided)
             seen[one.key] = seen.get(one.key, 0) + 1
             kept.append(one)
     return kept

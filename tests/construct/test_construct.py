@@ -19,6 +19,7 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.options import BuildOptions
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.check import check
+from rollergen.program.rprogram import BlockOrder
 from rollergen.tile.rtile import RTile
 from rollergen.tile.rules import AlignmentRules, vector_lanes
 from tests.program.hand_devices import AVX512, TURING
@@ -112,7 +113,7 @@ def test_at_most_half_of_the_candidates_have_one_form_while_there_are_others():
     definition = OPERATORS["matmul"].definitions[0]
     one = definition_candidates(definition, TURING, AlignmentRules(), 1)[0]
     made = [
-        replace(one, form=form, seconds=seconds, key=(form, seconds), stages=(replace(one.stages[0], name=f"s{n}"),))
+        replace(one, form=form, seconds=seconds, key=(form, seconds), stages=(replace(one.stages[0], block_order=BlockOrder(n)),))
         for n, (form, seconds) in enumerate([("a", 1.0), ("a", 2.0), ("a", 3.0), ("b", 9.0), ("a", 4.0)])
     ]
     assert [x.seconds for x in best(made, 4)] == [1.0, 2.0, 3.0, 9.0]
