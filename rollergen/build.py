@@ -75,13 +75,15 @@ def build(
 def _check_kinds(expr: object, options: object) -> None:
     if isinstance(expr, (str, Path, Device)):
         raise ExpressionError(f"expr is {expr!r}: the arguments look swapped: rg.build(expr, device)")
+    if not isinstance(expr, (Tensor, list, tuple)):
+        raise ExpressionError(f"expr is {expr!r}; expected a computed tensor, or a list of them")
     if not isinstance(options, BuildOptions):
         raise ArgumentError(f"options is {options!r}; expected rg.BuildOptions(...)")
 
 
 def _executor(device: Device, profile: bool | str) -> Executor | None:
     """What runs the candidates; None where nothing is to be run."""
-    if profile not in (True, False, "auto"):
+    if not isinstance(profile, bool) and not (isinstance(profile, str) and profile == "auto"):
         raise ArgumentError(f'profile is {profile!r}; expected "auto", True or False')
     if profile is False:
         return None

@@ -262,7 +262,7 @@ def explanation_text(facts: Facts) -> str:
 
 def _stage_lines(stage: Facts) -> list[str]:
     heading = f"Stage {stage['name']}: {', '.join(stage['reads'])} -> {stage['writes']}"
-    lines = [heading + (" (once, at build)" if stage["once"] else ""), "  tiles"]
+    lines = [heading + (" (once, at the first call)" if stage["once"] else ""), "  tiles"]
     width = max(len(one["level"]) for one in stage["tiles"])
     lines += [f"    {one['level']:{width}}  {tile_text(one['tile'])}" for one in stage["tiles"]]
     lines += [f"  {text}" for text in stage["decisions"]]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen.errors import DeviceError
+from rollergen.errors import ArgumentError, DeviceError, ExpressionError
 
 
 def relu_of_sum(m=64, n=80, k=48):
@@ -121,3 +121,16 @@ def test_public_functions_stay_functions_when_modules_of_their_names_are_importe
     import rollergen.construct.choose  # noqa: F401
 
     assert callable(rg.build) and callable(rg.construct)
+
+
+@pytest.mark.parametrize("value", [0, 1, "yes", None])
+def test_profile_takes_truth_values_and_auto_only(value):
+    product = rg.ops.matmul(rg.tensor("A", (4, 4)), rg.tensor("B", (4, 4)))
+    with pytest.raises(ArgumentError, match="profile is"):
+        rg.build(product, "v100", profile=value)
+
+
+@pytest.mark.parametrize("value", [None, 5, {}])
+def test_what_is_no_expression_is_named(value):
+    with pytest.raises(ExpressionError, match="expected a computed tensor"):
+        rg.build(value, "v100")

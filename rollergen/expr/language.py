@@ -87,7 +87,7 @@ class Producer:
 class Tensor:
     """A tensor, given (``producer`` None) or computed; ``A[i, k]`` is one element.
 
-    ``constant`` marks weights: what depends on these only is prepared once, at build.  Tensors
+    ``constant`` marks weights: what depends on these only is prepared once, at the first call.  Tensors
     compare by identity.  ``buffer`` is what `Load` nodes name.
     """
 
@@ -143,7 +143,7 @@ class Tensor:
 def tensor(name: str, shape: Iterable[int], dtype: Any = "float32", constant: bool = False) -> Tensor:
     """A given tensor: an input of the kernel.
 
-    ``constant`` marks weights, which are packed once at build.
+    ``constant`` marks weights, which are packed once, at the first call with them.
 
     >>> tensor("A", (4, 8), dtype="float16").dtype
     'float16'
@@ -263,7 +263,12 @@ def _parameter_names(fn: Callable[..., Any], count: int, where: str) -> tuple[st
             f"{where}: fn takes {len(positional)} indices ({', '.join(positional)}); shape has {count} dimensions"
         )
     names = positional[:count]
-    return (*names, *(f"{starred}{n}" for n in range(count - len(names))))
+    for n in range(count - len(names)):
+        name = f"{starred}{n}"
+        while name in names:
+            name += "_"
+        names.append(name)
+    return tuple(names)
 
 
 def check_shape(shape: Any, where: str) -> tuple[int, ...]:
