@@ -75,14 +75,15 @@ def _store_all(
             _store_groups(context, here, grouped, value, scope_at)
             return
         whole = stored(evaluate(out, scope_at(here), value), nest.definition.output.dtype)
-        if tile is not None:
+        access = _once_per_result(context, output_access(here, out))
+        if tile is not None and has_edge(out, access, lane):
             tile.write(out, here, whole)
             return
-        access = _once_per_result(context, output_access(here, out))
         put(out, access, whole, lane, nest.stage.store.streaming)
 
     def flush(here: Place) -> None:
-        assert tile is not None
+        if tile is None or not has_edge(out, output_access(here, out), lane):
+            return
         with loops_over(out, here, tile.positions, rolled=True):
             access = _once_per_result(context, output_access(here, out))
             put(out, access, tile.read(here), lane, nest.stage.store.streaming)
