@@ -11,7 +11,8 @@ _LANGUAGE = "rollergen.expr.language"
 _NAMES = {
     **dict.fromkeys(
         ("tensor", "reduce_axis", "compute", "sum", "max", "min", "prod", "reduce", "maximum", "minimum", "select",
-         "cast", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "pow", "Tensor"),
+         "cast", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "floor",
+         "round", "pow", "Tensor"),
         _LANGUAGE,
     ),
     "einsum": "rollergen.expr.einsum",

@@ -13,7 +13,7 @@ from rollergen.program.rprogram import RProgram
 
 _UNARY = {
     "neg": np.negative, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "rsqrt": lambda x: x**-0.5, "tanh": np.tanh,
-    "erf": np.vectorize(math.erf, otypes=[float]), "abs": np.abs, "floor": np.floor, "not": np.logical_not,
+    "erf": np.vectorize(math.erf, otypes=[float]), "abs": np.abs, "floor": np.floor, "round": np.rint, "not": np.logical_not,
 }  # fmt: skip
 _BINARY = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "max": np.maximum, "min": np.minimum,

@@ -108,7 +108,7 @@ def _constant(value: Value) -> float | int | bool | None:
 def _unary(op: str, x: float) -> float | None:
     if op in ("neg", "abs"):
         return -x if op == "neg" else abs(x)
-    return x if op in ("tanh", "sqrt", "erf", "floor") and x == 0 else None
+    return x if op in ("tanh", "sqrt", "erf", "floor", "round") and x == 0 else None
 
 
 def _binary(op: str, a: float, b: float) -> float | None:

@@ -32,7 +32,8 @@ def _error_function(x: Array) -> Array:
 
 _UNARY: dict[str, Callable[[Array], Array]] = {
     "neg": np.negative, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x),
-    "tanh": np.tanh, "erf": _error_function, "abs": np.abs, "floor": np.floor, "not": np.logical_not,
+    "tanh": np.tanh, "erf": _error_function, "abs": np.abs, "floor": np.floor,
+    "round": np.rint, "not": np.logical_not,
 }  # fmt: skip
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "max": np.maximum,

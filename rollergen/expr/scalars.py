@@ -312,6 +312,8 @@ sqrt = _floating("sqrt", "Square root")
 rsqrt = _floating("rsqrt", "Reciprocal square root")
 tanh = _floating("tanh", "Hyperbolic tangent")
 erf = _floating("erf", "Error function")
+floor = _floating("floor", "Largest integer that does not exceed it")
+round = _floating("round", "Nearest integer, ties to even,")
 
 
 def _require_number(x: Expr, where: str) -> None:

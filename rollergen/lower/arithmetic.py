@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-_CALLS = {"sqrt": "sqrt", "floor": "floor"}
+_CALLS = {"sqrt": "sqrt"}
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ def zero_when_masked(value: Value, axis: str) -> bool:
         case Cast():
             return zero(value.x)
         case Unary():
-            return value.op in ("neg", "abs", "sqrt", "tanh", "erf", "floor") and zero(value.x)
+            return value.op in ("neg", "abs", "sqrt", "tanh", "erf", "floor", "round") and zero(value.x)
         case Binary(op="mul"):
             return (zero(value.a) and _finite(value.b, axis)) or (zero(value.b) and _finite(value.a, axis))
         case Binary(op="add" | "sub" | "max" | "min"):

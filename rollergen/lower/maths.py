@@ -4,8 +4,8 @@ OpenCL's builtins are calls into a library that may be compiled for another targ
 vector loop such a call spills every register.  So exp, tanh and erf are written out here, for any
 number of lanes: clamp, reduce, polynomial (Horner form, contracted to multiply-adds), scale.  The
 polynomials interpolate at Chebyshev nodes of the interval given.  NaN gives NaN, infinities their
-limits.  log, sqrt, floor and pow are the language's own, and all functions of float64 are: they
-are not expected in hot loops.
+limits.  log, sqrt and pow are the language's own, and most functions of float64 are: they are
+not expected in hot loops.
 """
 
 from __future__ import annotations
@@ -172,6 +172,19 @@ def _rsqrt(b: _Body, x: Expr) -> Expr:
     return Operation("div", (b.number(1.0), root), x.dtype, b.lanes)
 
 
+def _round(b: _Body, x: Expr) -> Expr:
+    """To the nearest integer, ties to even: adding 2^p, p fraction bits, leaves no room for a fraction."""
+    whole = 2.0 ** {32: 23, 64: 52}[BITS[x.dtype]]
+    t = _magnitude(b, x)
+    near = b.let("n", b.sub(b.let("m", b.add(t, whole)), whole))
+    return b.where("lt", t, whole, b.let("r", _with_sign_of(b, x, near)), x)
+
+
+def _floor(b: _Body, x: Expr) -> Expr:
+    near = b.let("n", b.own(_round, "round", x))
+    return b.where("gt", near, x, b.let("l", b.sub(near, 1.0)), near)
+
+
 def _bfloat16_bits(b: _Body, x: Expr) -> Expr:
     """The bits of `x` rounded to nearest even in the upper half of a word; NaN stays one."""
     word = b.let("u", Convert(x, "uint32", bits=True))
@@ -205,8 +218,10 @@ _OURS: dict[str, Callable[[_Body, Expr], Expr]] = {
     "tanh": _tanh,
     "erf": _erf,
     "rsqrt": _rsqrt,
+    "round": _round,
+    "floor": _floor,
     "round_float16": _round_float16,
     "round_bfloat16": _round_bfloat16,
     "bfloat16_bits": _upper_half,
 }
-_DOUBLE: dict[str, Callable[[_Body, Expr], Expr]] = {"rsqrt": _rsqrt}
+_DOUBLE: dict[str, Callable[[_Body, Expr], Expr]] = {"rsqrt": _rsqrt, "round": _round, "floor": _floor}

@@ -36,7 +36,7 @@ ULPS = {"exp": 4, "log": 4, "sqrt": 3, "rsqrt": 4, "tanh": 6, "erf": 16, "div": 
 """Units in the last place that OpenCL C allows these (specification, section 7.4, full profile; rsqrt and
 exp rounded up to also admit our own polynomials)."""
 
-_EXACT_OPS = ("neg", "abs", "floor", "not")
+_EXACT_OPS = ("neg", "abs", "floor", "round", "not")
 _PREDICATES = ("lt", "le", "gt", "ge", "eq", "ne", "and", "or")
 _MANTISSA_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 _INTEGER_BITS = {"int8": 7, "int32": 31, "int64": 63, "bool": 1}

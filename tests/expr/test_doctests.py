@@ -9,7 +9,14 @@ import pytest
 import rollergen.expr
 
 
-@pytest.mark.parametrize("name", [m.name for m in pkgutil.iter_modules(rollergen.expr.__path__)])
+@pytest.mark.parametrize("name", [m.name for m in pkgutil.walk_packages(rollergen.expr.__path__, "rollergen.expr.")])
 def test_examples_of_the_module_show_what_they_claim(name):
-    module = importlib.import_module(f"rollergen.expr.{name}")
-    assert doctest.testmod(module).failed == 0
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_every_operator_shows_an_example():
+    import rollergen as rg
+
+    refused = {"cumsum", "cumprod"}
+    for name in set(rg.ops.__all__) - refused:
+        assert ">>> rg.ops." + name + "(" in getattr(rg.ops, name).__doc__, name

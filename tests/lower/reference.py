@@ -10,7 +10,7 @@ from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial
 
 _UNARY = {
     "neg": np.negative, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x),
-    "tanh": np.tanh, "erf": np.vectorize(math.erf, otypes=[np.float64]), "abs": np.abs, "floor": np.floor,
+    "tanh": np.tanh, "erf": np.vectorize(math.erf, otypes=[np.float64]), "abs": np.abs, "floor": np.floor, "round": np.rint,
     "not": np.logical_not,
 }  # fmt: skip
 _BINARY = {

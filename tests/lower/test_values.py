@@ -66,7 +66,7 @@ def test_odd_functions_keep_nan_and_limits(op):
     np.testing.assert_array_equal(got, np.array([np.nan, 1, -1, 0, 1, -1], np.float32))
 
 
-@pytest.mark.parametrize("op", ["exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "floor", "neg"])
+@pytest.mark.parametrize("op", ["exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "floor", "round", "neg"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_unary_operations(op, dtype):
     x = np.random.default_rng(1).uniform(0.1, 3, N)

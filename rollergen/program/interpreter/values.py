@@ -19,7 +19,7 @@ _error_function = np.frompyfunc(math.erf, 1, 1)
 
 UNARY: dict[str, Callable[[Array], Array]] = {
     "neg": np.negative, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh, "abs": np.abs,
-    "floor": np.floor, "not": np.logical_not,
+    "floor": np.floor, "round": np.rint, "not": np.logical_not,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "erf": lambda x: np.asarray(_error_function(x.astype(np.float64))).astype(np.float64),
 }  # fmt: skip

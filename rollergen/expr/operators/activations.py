@@ -1,0 +1,89 @@
+"""Activation functions, element by element."""
+
+from __future__ import annotations
+
+import math
+
+import rollergen.expr.language as rg
+from rollergen.errors import ExpressionError
+from rollergen.expr.language import Tensor
+from rollergen.expr.operators.arguments import Number, elementwise, number, require_float
+
+_SQRT_HALF = math.sqrt(0.5)
+_GELU_SCALE, _GELU_CUBIC = math.sqrt(2 / math.pi), 0.044715
+
+
+def relu(x: Tensor, *, name: str | None = None) -> Tensor:
+    """``max(x, 0)``, any shape.
+
+    >>> import rollergen as rg
+    >>> rg.ops.relu(rg.tensor("x", (3,))).evaluate([-1.0, 0.5, 2.0])
+    array([0. , 0.5, 2. ])
+    """
+    return elementwise("relu", lambda v: rg.maximum(v, 0), x, name=name)
+
+
+def leaky_relu(x: Tensor, negative_slope: Number = 0.01, *, name: str | None = None) -> Tensor:
+    """``x`` where it is positive, else ``negative_slope * x``; floating values of any shape.
+
+    >>> import rollergen as rg
+    >>> rg.ops.leaky_relu(rg.tensor("x", (2,)), 0.5).evaluate([-1.0, 2.0])
+    array([-0.5,  2. ])
+    """
+    require_float(x, "leaky_relu")
+    slope = number(negative_slope, "leaky_relu", "negative_slope")
+    return elementwise("leaky_relu", lambda v: rg.select(v > 0, v, v * slope), x, name=name)
+
+
+def sigmoid(x: Tensor, *, name: str | None = None) -> Tensor:
+    """``1 / (1 + exp(-x))`` of floating values, any shape.
+
+    >>> import rollergen as rg
+    >>> rg.ops.sigmoid(rg.tensor("x", (1,))).evaluate([0.0])
+    array([0.5])
+    """
+    require_float(x, "sigmoid")
+    return elementwise("sigmoid", lambda v: 1 / (1 + rg.exp(-v)), x, name=name)
+
+
+def tanh(x: Tensor, *, name: str | None = None) -> Tensor:
+    """Hyperbolic tangent of floating values, any shape.
+
+    >>> import rollergen as rg
+    >>> rg.ops.tanh(rg.tensor("x", (2,))).evaluate([0.0, 99.0])
+    array([0., 1.])
+    """
+    return elementwise("tanh", rg.tanh, x, name=name)
+
+
+def silu(x: Tensor, *, name: str | None = None) -> Tensor:
+    """``x * sigmoid(x)`` of floating values, any shape.
+
+    >>> import rollergen as rg
+    >>> rg.ops.silu(rg.tensor("x", (1,))).evaluate([0.0])
+    array([0.])
+    """
+    require_float(x, "silu")
+    return elementwise("silu", lambda v: v / (1 + rg.exp(-v)), x, name=name)
+
+
+def gelu(x: Tensor, approximate: str = "none", *, name: str | None = None) -> Tensor:
+    """``x / 2 * (1 + erf(x / sqrt 2))`` of floating values, any shape.
+
+    `approximate` is "none", or "tanh" for ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))``
+    (Hendrycks and Gimpel, arXiv:1606.08415).
+
+    >>> import rollergen as rg
+    >>> rg.ops.gelu(rg.tensor("x", (2,))).evaluate([0.0, 9.0])
+    array([0., 9.])
+    """
+    require_float(x, "gelu")
+    if approximate == "none":
+        return elementwise("gelu", lambda v: v * 0.5 * (1 + rg.erf(v * _SQRT_HALF)), x, name=name)
+    if approximate != "tanh":
+        raise ExpressionError(f'gelu: approximate is {approximate!r}; expected "none" or "tanh"')
+
+    def element(v: rg.Expr) -> rg.Expr:
+        return v * 0.5 * (1 + rg.tanh(_GELU_SCALE * (v + _GELU_CUBIC * v**3)))
+
+    return elementwise("gelu", element, x, name=name)

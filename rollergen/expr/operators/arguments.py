@@ -1,0 +1,129 @@
+"""Arguments of operators: tensors, axes, broadcasting, and settings given once or for each dimension."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import rollergen.expr.language as rg
+from rollergen.errors import DtypeError, ExpressionError, ShapeError
+from rollergen.expr.dtypes import is_float
+from rollergen.expr.language import Tensor
+from rollergen.expr.scalars import is_scalar, python_scalar
+
+Axes = int | Sequence[int] | None
+Setting = int | Sequence[int]
+Number = float | int
+
+_DIRECTIONS = {
+    1: "one in a tuple",
+    2: "two (vertical, horizontal)",
+    3: "three (depth, vertical, horizontal)",
+}
+
+
+def require_tensor(x: Any, operation: str) -> None:
+    """ExpressionError unless `x` is a whole tensor."""
+    if isinstance(x, rg.Expr):
+        raise ExpressionError(f"rg.ops.{operation} takes whole tensors; got one element, {x!r}")
+    if not isinstance(x, Tensor):
+        raise ExpressionError(f"rg.ops.{operation} of {x!r} ({type(x).__name__}); expected a rollergen tensor")
+
+
+def require_float(x: Tensor, operation: str) -> None:
+    """DtypeError unless `x` is a tensor of floating values."""
+    require_tensor(x, operation)
+    if not is_float(x.dtype):
+        raise DtypeError(
+            f'{operation}: {x.label} has dtype {x.dtype}; expected a floating dtype, e.g. rg.ops.cast(x, "float32")'
+        )
+
+
+def require_vector(x: Any, extent: int, operation: str, what: str, of: str) -> None:
+    """ShapeError unless the tensor `x`, argument `what`, is a vector of `extent` elements (the extent `of`)."""
+    require_tensor(x, operation)
+    if x.shape != (extent,):
+        raise ShapeError(f"{operation}: {what} {x.label} has shape {x.shape}; expected ({extent},), {of}")
+
+
+def axes_of(axis: Axes, x: Tensor, operation: str) -> tuple[int, ...]:
+    """Positions from 0, in rising order; None stands for all."""
+    if axis is None:
+        return tuple(range(x.ndim))
+    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    for one in given:
+        if not isinstance(one, int) or isinstance(one, bool) or not -x.ndim <= one < x.ndim:
+            raise ShapeError(f"{operation}: axis is {axis!r}; {x.label} has axes {-x.ndim} to {x.ndim - 1}")
+    positions = sorted(one % x.ndim for one in given)
+    if len(set(positions)) != len(positions):
+        raise ShapeError(f"{operation}: axis={axis!r} names an axis twice")
+    return tuple(positions)
+
+
+def axis_of(axis: int, x: Tensor, operation: str) -> int:
+    """The position of one axis, from 0."""
+    if not isinstance(axis, int):
+        raise ShapeError(f"{operation}: axis is {axis!r}; expected one of {-x.ndim} to {x.ndim - 1}")
+    return axes_of(axis, x, operation)[0]
+
+
+def setting(value: Setting, operation: str, what: str, count: int, least: int) -> tuple[int, ...]:
+    """`value` for each of `count` dimensions: one integer of at least `least` for all, or one each."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    parts = (value,) * count if whole else tuple(value) if isinstance(value, (tuple, list)) else ()
+    if len(parts) != count or not all(isinstance(v, int) and not isinstance(v, bool) and v >= least for v in parts):
+        raise ShapeError(
+            f"{operation}: {what} is {value!r}; expected an integer of at least {least}, or {_DIRECTIONS[count]}"
+        )
+    return tuple(int(part) for part in parts)  # type: ignore[arg-type]
+
+
+def number(value: Any, operation: str, what: str) -> Number:
+    """`value` as a Python number; ExpressionError for anything else."""
+    if not is_scalar(value) or isinstance(python_scalar(value), bool):
+        raise ExpressionError(f"{operation}: {what} is {value!r}; expected a number")
+    return python_scalar(value)
+
+
+def flag(value: Any, operation: str, what: str) -> bool:
+    """`value`, which must be True or False."""
+    if not isinstance(value, bool):
+        raise ExpressionError(f"{operation}: {what} is {value!r}; expected True or False")
+    return value
+
+
+def broadcast_shape(operation: str, *tensors: Tensor) -> tuple[int, ...]:
+    """The shape that `tensors` have together by NumPy's rule; ShapeError where there is none."""
+    rank = builtins.max(tensor.ndim for tensor in tensors)
+    shape = []
+    for extents in zip(*((1,) * (rank - t.ndim) + t.shape for t in tensors), strict=True):
+        extent = builtins.max(extents)
+        if any(e not in (1, extent) for e in extents):
+            shapes = " and ".join(f"{t.label} {t.shape}" for t in tensors)
+            raise ShapeError(f"{operation}: {shapes} do not broadcast; expected extents equal or 1, last axes first")
+        shape.append(extent)
+    return tuple(shape)
+
+
+def broadcast_index(shape: Sequence[int], indices: Sequence[Any]) -> tuple[Any, ...]:
+    """Where a tensor of `shape` is read for the element at `indices` of what it was broadcast to."""
+    own = indices[len(indices) - len(shape) :]
+    return tuple(0 if extent == 1 else index for extent, index in zip(shape, own, strict=True))
+
+
+def elementwise(operation: str, function: Callable[..., Any], *operands: Any, name: str | None) -> Tensor:
+    """`function` of the elements of `operands`: tensors, broadcast together, and numbers; one tensor at least."""
+    for operand in operands:
+        if not is_scalar(operand):
+            require_tensor(operand, operation)
+    tensors = [operand for operand in operands if isinstance(operand, Tensor)]
+    if not tensors:
+        raise ExpressionError(
+            f"rg.ops.{operation} of {', '.join(map(repr, operands))}; expected at least one rollergen tensor"
+        )
+
+    def element(*i: Any) -> Any:
+        return function(*(o[broadcast_index(o.shape, i)] if isinstance(o, Tensor) else o for o in operands))
+
+    return rg.compute(broadcast_shape(operation, *tensors), element, name)

@@ -1,0 +1,244 @@
+"""Convolutions (without flipping the kernel, as deep learning has it) and their transposes."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import rollergen.expr.language as rg
+from rollergen.errors import ShapeError
+from rollergen.expr.language import Tensor
+from rollergen.expr.operators.arguments import Setting, require_tensor, require_vector, setting
+from rollergen.expr.operators.windows import inside, sliding
+
+_IMAGE = {1: "(N, C, L)", 2: "(N, C, H, W)", 3: "(N, C, D, H, W)"}
+_KERNEL = {1: "K", 2: "KH, KW", 3: "KD, KH, KW"}
+_TAPS = {1: ("kx",), 2: ("ky", "kx"), 3: ("kz", "ky", "kx")}
+
+
+def conv1d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: Setting = 1, padding: Setting | str = 0,
+    dilation: Setting = 1, groups: int = 1, acc: Any = None, dtype: Any = None, name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """Convolution of x (N, C, L) with weight (F, C / groups, K) into (N, F, OL); arguments as `conv2d`.
+
+    >>> import rollergen as rg
+    >>> rg.ops.conv1d(rg.tensor("x", (1, 1, 4)), rg.tensor("w", (1, 1, 2))).evaluate([[[1, 2, 3, 4]]], [[[1, 10]]])
+    array([[[21., 32., 43.]]])
+    """
+    return _convolution("conv1d", 1, x, weight, bias, stride, padding, dilation, groups, acc, dtype, name)
+
+
+def conv2d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: Setting = 1, padding: Setting | str = 0,
+    dilation: Setting = 1, groups: int = 1, acc: Any = None, dtype: Any = None, name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """Convolution of x (N, C, H, W) with weight (F, C / groups, KH, KW) into (N, F, OH, OW), plus bias (F,).
+
+    `stride`, `padding` and `dilation` are one number or (vertical, horizontal); `padding` may be
+    "valid" (none) or "same" (OH = ceil(H / stride), the odd row or column at the end).
+
+    >>> import rollergen as rg
+    >>> x, w = rg.tensor("x", (1, 3, 224, 224)), rg.tensor("w", (64, 3, 7, 7))
+    >>> rg.ops.conv2d(x, w, stride=2, padding=3).shape
+    (1, 64, 112, 112)
+
+    Raises ShapeError for channels that do not match or a kernel larger than the padded image.
+    """
+    return _convolution("conv2d", 2, x, weight, bias, stride, padding, dilation, groups, acc, dtype, name)
+
+
+def conv3d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: Setting = 1, padding: Setting | str = 0,
+    dilation: Setting = 1, groups: int = 1, acc: Any = None, dtype: Any = None, name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """Convolution of x (N, C, D, H, W) with weight (F, C / groups, KD, KH, KW); arguments as `conv2d`.
+
+    >>> import rollergen as rg
+    >>> rg.ops.conv3d(rg.tensor("x", (1, 3, 8, 9, 10)), rg.tensor("w", (4, 3, 3, 3, 3)), padding=1).shape
+    (1, 4, 8, 9, 10)
+    """
+    return _convolution("conv3d", 3, x, weight, bias, stride, padding, dilation, groups, acc, dtype, name)
+
+
+def depthwise_conv2d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: Setting = 1, padding: Setting | str = 0,
+    dilation: Setting = 1, acc: Any = None, dtype: Any = None, name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """Every channel of x (N, C, H, W) with M filters of its own, weight (C * M, 1, KH, KW), into (N, C * M, OH, OW).
+
+    M is the channel multiplier: channel c gives the outputs c * M to c * M + M - 1.  Other arguments as `conv2d`.
+
+    >>> import rollergen as rg
+    >>> rg.ops.depthwise_conv2d(rg.tensor("x", (1, 8, 9, 9)), rg.tensor("w", (16, 1, 3, 3)), padding="same").shape
+    (1, 16, 9, 9)
+    """
+    operation = "depthwise_conv2d"
+    _check_ranks(operation, 2, x, weight, "(C * M, 1, KH, KW)")
+    if weight.shape[1] != 1 or weight.shape[0] % x.shape[1]:
+        raise ShapeError(
+            f"{operation}: {weight.label} has shape {weight.shape}; expected (C * M, 1, KH, KW) "
+            f"with the C = {x.shape[1]} channels of {x.label} {x.shape}"
+        )
+    return _convolution(operation, 2, x, weight, bias, stride, padding, dilation, x.shape[1], acc, dtype, name)
+
+
+def conv_transpose2d(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: Setting = 1, padding: Setting = 0,
+    output_padding: Setting = 0, groups: int = 1, dilation: Setting = 1, acc: Any = None, dtype: Any = None,
+    name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """The transpose of `conv2d`: x (N, C, H, W), weight (C, F / groups, KH, KW) into (N, F, OH, OW).
+
+    OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1.  Each output gathers the taps
+    that reach it, so that nothing is multiplied by inserted zeros.
+
+    >>> import rollergen as rg
+    >>> x, w = rg.tensor("x", (1, 8, 7, 7)), rg.tensor("w", (8, 4, 3, 3))
+    >>> rg.ops.conv_transpose2d(x, w, stride=2, padding=1, output_padding=1).shape
+    (1, 4, 14, 14)
+
+    Raises ShapeError for channels that do not match, an `output_padding` that neither stride nor dilation
+    exceeds, and outputs without elements.
+    """
+    operation = "conv_transpose2d"
+    _check_ranks(operation, 2, x, weight, "(C, F / groups, KH, KW)")
+    _check_groups(operation, groups, x.shape[1], weight.shape[1] * groups if _is_count(groups) else 0)
+    if weight.shape[0] != x.shape[1]:
+        raise ShapeError(
+            f"{operation}: {weight.label} {weight.shape} has {weight.shape[0]} channels; {x.label} {x.shape} has "
+            f"{x.shape[1]}; expected equal ones, (C, F / groups, KH, KW)"
+        )
+    spreads = _spreads(operation, x.shape[2:], weight.shape[2:], stride, padding, output_padding, dilation)
+    (batch, channels, *_), per_group = x.shape, weight.shape[1]
+    c = rg.reduce_axis("c", channels // groups)
+    taps = [rg.reduce_axis(n, s.taps) for n, s in zip(_TAPS[2], spreads, strict=True)]
+    if bias is not None:
+        require_vector(bias, per_group * groups, operation, "bias", "one for each filter")
+
+    def element(n: Any, f: Any, oy: Any, ox: Any) -> Any:
+        channel = c if groups == 1 else (f // per_group) * (channels // groups) + c
+        filter_ = f if groups == 1 else f % per_group
+        reads = [s.read(o, t) for s, o, t in zip(spreads, (oy, ox), taps, strict=True)]
+        pixel = x[(n, channel, *(r[1] for r in reads))]
+        tap = weight[(channel, filter_, *(r[0] for r in reads))]
+        condition = reads[0][2] & reads[1][2]
+        total = rg.sum(rg.select(condition, pixel, 0) * rg.select(condition, tap, 0), axis=(c, *taps),
+                       acc=acc, dtype=dtype)  # fmt: skip
+        return total if bias is None else total + bias[f]
+
+    return rg.compute((batch, per_group * groups, *(s.out for s in spreads)), element, name)
+
+
+class _Spread:
+    """How outputs of a transposed convolution find their taps, along one axis.
+
+    Output ``o`` receives x[i] * w[k] where ``i * stride + k * dilation = o + padding =: t``.  With g = gcd of
+    both, t must be a multiple of g, and ``k = (t / g * inverse) % (stride / g) + (stride / g) * j`` for a
+    running number j, where ``inverse`` is that of dilation / g modulo stride / g.
+    """
+
+    def __init__(self, size: int, kernel: int, stride: int, padding: int, dilation: int, out: int) -> None:
+        self.size, self.kernel, self.padding, self.out = size, kernel, padding, out
+        self.common = math.gcd(stride, dilation)
+        self.stride, self.dilation = stride // self.common, dilation // self.common
+        self.inverse = builtins.pow(self.dilation, -1, self.stride) if self.stride > 1 else 0
+        self.taps = -(-kernel // self.stride)
+
+    def read(self, output: Any, number: Any) -> tuple[Any, Any, Any]:
+        """(index in the kernel, index in x, condition under which both exist)."""
+        at = output + self.padding
+        reached = None
+        if self.common > 1:
+            reached = at % self.common == 0
+            at = at // self.common
+        first = (at * self.inverse) % self.stride if self.stride > 1 else 0
+        tap = number * self.stride + first
+        source = (at - first * self.dilation) // self.stride - number * self.dilation
+        condition = (source >= 0) & (source < self.size)
+        if self.kernel % self.stride:
+            condition = condition & (tap < self.kernel)
+        return tap, source, condition if reached is None else condition & reached
+
+
+def _spreads(
+    operation: str, size: Sequence[int], kernel: Sequence[int], stride: Setting, padding: Setting,
+    output_padding: Setting, dilation: Setting,
+) -> tuple[_Spread, ...]:  # fmt: skip
+    count = len(size)
+    steps, spread = (
+        setting(v, operation, n, count, 1) for v, n in ((stride, "stride"), (dilation, "dilation"))
+    )
+    pads, extra = (
+        setting(v, operation, n, count, 0) for v, n in ((padding, "padding"), (output_padding, "output_padding"))
+    )
+    made = []
+    for h, k, s, d, p, e in zip(size, kernel, steps, spread, pads, extra, strict=True):
+        if e >= builtins.max(s, d):
+            raise ShapeError(
+                f"{operation}: output_padding is {output_padding!r}; expected less than stride or dilation, {s} and {d}"
+            )
+        out = (h - 1) * s - 2 * p + d * (k - 1) + e + 1
+        if out < 1:
+            raise ShapeError(f"{operation}: padding is {padding!r}; it leaves {out} outputs of {h} inputs and {k} taps")
+        made.append(_Spread(h, k, s, p, d, out))
+    return tuple(made)
+
+
+def _convolution(
+    operation: str, rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Setting,
+    padding: Setting | str, dilation: Setting, groups: int, acc: Any, dtype: Any, name: str | None,
+) -> Tensor:  # fmt: skip
+    _check_convolution(operation, rank, x, weight, groups)
+    (batch, _, *size), (filters, channels, *kernel) = x.shape, weight.shape
+    windows = sliding(operation, size, kernel, stride, padding, dilation)
+    c, *taps = (rg.reduce_axis(n, e) for n, e in zip(("c", *_TAPS[rank]), (channels, *kernel), strict=True))
+    per_group = filters // groups
+    if bias is not None:
+        require_vector(bias, filters, operation, "bias", f"one for each filter of {weight.label} {weight.shape}")
+
+    def element(n: Any, f: Any, *o: Any) -> Any:
+        at = tuple(w.position(output, tap) for w, output, tap in zip(windows, o, taps, strict=True))
+        channel = c if groups == 1 else (f // per_group) * channels + c
+        pixel = x[(n, channel, *at)]
+        condition = inside(windows, at)
+        pixel = pixel if condition is None else rg.select(condition, pixel, 0)
+        total = rg.sum(pixel * weight[(f, c, *taps)], axis=(c, *taps), acc=acc, dtype=dtype)
+        return total if bias is None else total + bias[f]
+
+    return rg.compute((batch, filters, *(w.out for w in windows)), element, name)
+
+
+def _check_ranks(operation: str, rank: int, x: Tensor, weight: Tensor, kernel: str) -> None:
+    require_tensor(x, operation)
+    require_tensor(weight, operation)
+    if x.ndim != rank + 2 or weight.ndim != rank + 2:
+        raise ShapeError(
+            f"{operation}: {x.label} has shape {x.shape} and {weight.label} {weight.shape}; "
+            f"expected {_IMAGE[rank]} and {kernel}"
+        )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _check_groups(operation: str, groups: Any, channels: int, filters: int) -> None:
+    if not _is_count(groups) or channels % groups or filters % groups:
+        raise ShapeError(
+            f"{operation}: groups is {groups!r}; expected a divisor of the {channels} channels and {filters} filters"
+        )
+
+
+def _check_convolution(operation: str, rank: int, x: Tensor, weight: Tensor, groups: int) -> None:
+    _check_ranks(operation, rank, x, weight, f"(F, C / groups, {_KERNEL[rank]})")
+    _check_groups(operation, groups, x.shape[1], weight.shape[0])
+    if x.shape[1] // groups != weight.shape[1]:
+        swapped = weight.shape[1] % builtins.max(1, x.shape[1]) == 0 and weight.shape[2] > x.shape[2]
+        raise ShapeError(
+            f"{operation}: {weight.label} {weight.shape} has {weight.shape[1]} channels; {x.label} {x.shape} has "
+            f"{x.shape[1]} in {groups} groups, so {x.shape[1] // groups} are expected"
+            + (f"; the arguments look swapped: {operation}(x, weight)" if swapped else "")
+        )

@@ -1,0 +1,178 @@
+"""Normalisation: of rows (softmax and its kin, layer and RMS norms) and of channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import rollergen.expr.language as rg
+from rollergen.errors import ShapeError
+from rollergen.expr.dtypes import accumulator_dtype
+from rollergen.expr.language import Tensor
+from rollergen.expr.operators.arguments import (
+    Number,
+    axis_of,
+    number,
+    require_float,
+    require_tensor,
+    require_vector,
+)
+from rollergen.expr.operators.reductions import reduction
+
+
+def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
+    """``exp(x - max) * (1 / sum(exp(x - max)))`` along `axis`, any shape: one division a row.
+
+    >>> import rollergen as rg
+    >>> rg.ops.softmax(rg.tensor("x", (1, 4))).evaluate([[0.0, 0.0, 0.0, 0.0]])
+    array([[0.25, 0.25, 0.25, 0.25]])
+    """
+    require_tensor(x, "softmax")
+    position = axis_of(axis, x, "softmax")
+    wide = accumulator_dtype(x.dtype)
+    largest = reduction("softmax", lambda v, r: rg.max(v, axis=r), x, position, True, None)
+
+    def power(*i: Any) -> Any:
+        return rg.exp(rg.cast(x[i], wide) - rg.cast(largest[_row(i, position)], wide))
+
+    powers = rg.compute(x.shape, power)
+    total = reduction("softmax", lambda v, r: rg.sum(v, axis=r), powers, position, True, None)
+    return rg.compute(x.shape, lambda *i: rg.cast(powers[i] * (1 / total[_row(i, position)]), x.dtype), name)
+
+
+def log_softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
+    """``x - max - log(sum(exp(x - max)))`` along `axis`, any shape.
+
+    >>> import rollergen as rg
+    >>> rg.ops.log_softmax(rg.tensor("x", (1, 1))).evaluate([[5.0]])
+    array([[0.]])
+    """
+    require_float(x, "log_softmax")
+    position = axis_of(axis, x, "log_softmax")
+    wide = accumulator_dtype(x.dtype)
+    largest = reduction("log_softmax", lambda v, r: rg.max(v, axis=r), x, position, True, None)
+
+    def shifted(*i: Any) -> Any:
+        return rg.cast(x[i], wide) - rg.cast(largest[_row(i, position)], wide)
+
+    below = rg.compute(x.shape, shifted)
+    total = reduction("log_softmax", lambda v, r: rg.sum(rg.exp(v), axis=r), below, position, True, None)
+    return rg.compute(x.shape, lambda *i: rg.cast(below[i] - rg.log(total[_row(i, position)]), x.dtype), name)
+
+
+def layer_norm(
+    x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
+    eps: Number = 1e-5, *, name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """``(x - mean) * rsqrt(var + eps) * weight + bias``, mean and variance over the last axes of x, floating.
+
+    `normalized_shape` gives the extents of these axes; weight and bias have that shape.
+
+    >>> import rollergen as rg
+    >>> rg.ops.layer_norm(rg.tensor("x", (1, 2)), 2, eps=0).evaluate([[1.0, 3.0]])
+    array([[-1.,  1.]])
+
+    Raises ShapeError for a `normalized_shape` that x does not end with.
+    """
+    axes = _normalized_axes("layer_norm", x, normalized_shape, weight, bias)
+    wide, count = accumulator_dtype(x.dtype), _elements(x, axes)
+    mean = reduction("layer_norm", lambda v, r: rg.sum(v, axis=r, dtype=wide) / count, x, axes, True, None)
+    centred = rg.compute(x.shape, lambda *i: rg.cast(x[i], wide) - mean[_row(i, *axes)])
+    variance = reduction("layer_norm", lambda v, r: rg.sum(v * v, axis=r) / count, centred, axes, True, None)
+    least = number(eps, "layer_norm", "eps")
+
+    def element(*i: Any) -> Any:
+        value = centred[i] * rg.rsqrt(variance[_row(i, *axes)] + least)
+        return rg.cast(_scaled(value, weight, bias, i[axes[0] :], wide), x.dtype)
+
+    return rg.compute(x.shape, element, name)
+
+
+def rms_norm(
+    x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: Number = 1e-6, *,
+    name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """``x * rsqrt(mean(x^2) + eps) * weight``, the mean over the last axes of x, floating; as `layer_norm`.
+
+    >>> import rollergen as rg
+    >>> rg.ops.rms_norm(rg.tensor("x", (1, 2)), 2, eps=0).evaluate([[3.0, -3.0]])
+    array([[ 1., -1.]])
+    """
+    axes = _normalized_axes("rms_norm", x, normalized_shape, weight, None)
+    wide, count = accumulator_dtype(x.dtype), _elements(x, axes)
+    square = reduction("rms_norm", lambda v, r: rg.sum(v * v, axis=r, dtype=wide) / count, x, axes, True, None)
+    least = number(eps, "rms_norm", "eps")
+
+    def element(*i: Any) -> Any:
+        value = rg.cast(x[i], wide) * rg.rsqrt(square[_row(i, *axes)] + least)
+        return rg.cast(_scaled(value, weight, None, i[axes[0] :], wide), x.dtype)
+
+    return rg.compute(x.shape, element, name)
+
+
+def batch_norm(
+    x: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor | None = None, bias: Tensor | None = None,
+    eps: Number = 1e-5, *, name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """``(x - mean[c]) * (weight[c] * rsqrt(var[c] + eps)) + bias[c]`` for the channels c of x (N, C, ...): inference.
+
+    >>> import rollergen as rg
+    >>> x, (m, v) = rg.tensor("x", (1, 2)), (rg.tensor(n, (2,)) for n in "mv")
+    >>> rg.ops.batch_norm(x, m, v, eps=0).evaluate([[3.0, 4.0]], [1.0, 2.0], [4.0, 1.0])
+    array([[1., 2.]])
+
+    Raises ShapeError for vectors that do not have one element for each channel.
+    """
+    require_float(x, "batch_norm")
+    if x.ndim < 2:
+        raise ShapeError(f"batch_norm: {x.label} has shape {x.shape}; expected (N, C, ...)")
+    vectors = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    for what, vector in vectors.items():
+        if vector is not None or what.startswith("running"):
+            require_vector(vector, x.shape[1], "batch_norm", what, f"one for each channel of {x.label} {x.shape}")
+    least, wide = number(eps, "batch_norm", "eps"), accumulator_dtype(x.dtype)
+
+    def element(*i: Any) -> Any:
+        c = i[1]
+        scale = rg.rsqrt(rg.cast(running_var[c], wide) + least)
+        if weight is not None:
+            scale = rg.cast(weight[c], wide) * scale
+        value = (rg.cast(x[i], wide) - rg.cast(running_mean[c], wide)) * scale
+        return rg.cast(value if bias is None else value + rg.cast(bias[c], wide), x.dtype)
+
+    return rg.compute(x.shape, element, name)
+
+
+def _row(indices: Sequence[Any], *axes: int) -> tuple[Any, ...]:
+    """`indices` with those along `axes` 0: where a reduction that keeps its axes stands."""
+    return tuple(0 if d in axes else index for d, index in enumerate(indices))
+
+
+def _elements(x: Tensor, axes: Sequence[int]) -> int:
+    count = 1
+    for axis in axes:
+        count *= x.shape[axis]
+    return count
+
+
+def _normalized_axes(
+    operation: str, x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None, bias: Tensor | None
+) -> tuple[int, ...]:
+    require_float(x, operation)
+    single = isinstance(normalized_shape, int) and not isinstance(normalized_shape, bool)
+    shape = (normalized_shape,) if single else tuple(normalized_shape)  # type: ignore[arg-type]
+    if not shape or x.shape[-len(shape) :] != shape:
+        raise ShapeError(
+            f"{operation}: normalized_shape is {normalized_shape!r}; expected the last extents of {x.label} {x.shape}"
+        )
+    for what, tensor in (("weight", weight), ("bias", bias)):
+        if tensor is not None:
+            require_tensor(tensor, operation)
+            if tensor.shape != shape:
+                raise ShapeError(f"{operation}: {what} {tensor.label} has shape {tensor.shape}; expected {shape}")
+    return tuple(range(x.ndim - len(shape), x.ndim))
+
+
+def _scaled(value: Any, weight: Tensor | None, bias: Tensor | None, at: tuple[Any, ...], wide: str) -> Any:
+    value = value if weight is None else value * rg.cast(weight[at], wide)
+    return value if bias is None else value + rg.cast(bias[at], wide)

@@ -1,0 +1,100 @@
+"""What convolutions and poolings have in common: windows that slide over the last axes of a tensor."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rollergen.errors import ShapeError
+from rollergen.expr.operators.arguments import Setting, setting
+
+_COUNT = {1: "one", 2: "two", 3: "three"}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How a window slides along one axis of `size` elements.
+
+    Tap ``t`` of output ``o`` reads element ``o * stride + t * dilation - before``; ``out`` is the number
+    of outputs; ``before`` and ``after`` count the elements of padding.
+    """
+
+    size: int
+    taps: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+    out: int
+
+    def position(self, output: Any, tap: Any) -> Any:
+        """The element read; outside 0 to ``size - 1`` in the padding."""
+        return output * self.stride + tap * self.dilation - self.before
+
+    @property
+    def stays_inside(self) -> bool:
+        """Whether no window reaches into padding."""
+        return self.before == 0 and self.last < self.size
+
+    @property
+    def last(self) -> int:
+        """The largest position read."""
+        return (self.out - 1) * self.stride + (self.taps - 1) * self.dilation - self.before
+
+
+def inside(windows: Sequence[Window], at: Sequence[Any]) -> Any:
+    """The condition that the positions `at` are no padding; None where none is."""
+    condition = None
+    for window, position in zip(windows, at, strict=True):
+        if window.stays_inside:
+            continue
+        here = (position >= 0) & (position < window.size)
+        condition = here if condition is None else condition & here
+    return condition
+
+
+def sliding(
+    operation: str, size: Sequence[int], taps: Sequence[int], stride: Setting, padding: Setting | str,
+    dilation: Setting, *, what: str = "kernel", ceil_mode: bool = False,
+) -> tuple[Window, ...]:  # fmt: skip
+    """The windows along all axes.
+
+    `padding` may be "valid" (none) or "same" (outputs: ceil(size / stride), the odd element at the end,
+    TensorFlow's rule).  ``ceil_mode`` lets the last window reach beyond the padding, as long as it begins
+    before it (PyTorch's rule).  Raises ShapeError for a window larger than the padded axis.
+    """
+    count = len(size)
+    if isinstance(padding, str) and padding not in ("same", "valid"):
+        raise ShapeError(
+            f'{operation}: padding is {padding!r}; expected an integer, {_COUNT[count]}, "same" or "valid"'
+        )
+    steps = setting(stride, operation, "stride", count, 1)
+    spread = setting(dilation, operation, "dilation", count, 1)
+    pads = (0,) * count if isinstance(padding, str) else setting(padding, operation, "padding", count, 0)
+    windows = []
+    for h, k, s, d, p in zip(size, taps, steps, spread, pads, strict=True):
+        reach = (k - 1) * d + 1
+        if padding == "same":
+            out = -(-h // s)
+            total = builtins.max((out - 1) * s + reach - h, 0)
+            before, after = total // 2, total - total // 2
+        else:
+            out = outputs(h, reach, s, p, ceil_mode)
+            before = after = p
+        if out < 1:
+            raise ShapeError(
+                f"{operation}: a {what} of {k} (dilation {d}) reaches over {reach}; the padded image has {h + 2 * p}"
+            )
+        windows.append(Window(h, k, s, d, before, after, out))
+    return tuple(windows)
+
+
+def outputs(size: int, reach: int, stride: int, padding: int, ceil_mode: bool = False) -> int:
+    """How many windows fit."""
+    room = size + 2 * padding - reach
+    if not ceil_mode or room < 0:
+        return room // stride + 1
+    count = -(-room // stride) + 1
+    return count - 1 if (count - 1) * stride >= size + padding else count
