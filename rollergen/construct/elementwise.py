@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rollergen.construct.candidate import Candidate, candidate
 from rollergen.construct.counts import power_below, private_limit, thread_counts
 from rollergen.expr.definition import Definition
+from rollergen.expr.index import linear
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.elementwise import elementwise_axes, elementwise_stage
@@ -48,6 +49,8 @@ def _serial_plans(
     streams = (False, True) if staged < 0 and _worth_streaming(definition, device, n, lanes) else (False,)
     n_steps = ceil_div(definition.axis(n).extent, lanes)
     m_extent = definition.axis(m).extent if m else 1
+    if staged >= 0 and lanes > 1:
+        yield from _turned_plans(definition, device, m, n, lanes, staged)
     for streaming in streams:
         for pn in sorted({1, 4, 16, 64, 256, 1024, 4096, ceil_div(n_steps, device.units), n_steps}):
             for pm in sorted({1, 8, 16, 32, 64, ceil_div(m_extent, device.units)}):
@@ -60,10 +63,38 @@ def _serial_plans(
                 yield ElementwisePlan(pm=pm, pn=pn, lanes=lanes, streaming=streaming)
 
 
+def _turned_plans(
+    definition: Definition, device: Device, m: str | None, n: str, lanes: int, staged: int
+) -> Iterator[ElementwisePlan]:
+    """Square tiles turned in registers; where every row of the output begins alike, stores begin on its lines."""
+    if m is None or definition.axis(m).extent % lanes:
+        return
+    rows = definition.axis(m).extent // lanes
+    layer = device.layers[1].name
+    on_lines = _rows_alike(definition, n, lanes) and _worth_streaming(definition, device, n, lanes)
+    reach = definition.axis(n).extent + (lanes - 1 if on_lines else 0)
+    for pm in (1, 2, 4, 8, 16):
+        for steps in (1, 2, 4, 8, 16, 32, 64):
+            # One step more than a power of two, so that blocks are even though the first starts early.
+            pn = steps + 1 if on_lines else steps
+            blocks = ceil_div(reach, pn * lanes)
+            if pm > rows or (blocks - 1) * pn * lanes >= definition.axis(n).extent:
+                continue
+            yield ElementwisePlan(
+                pm=pm, pn=pn, lanes=lanes, staged=staged, layer=layer, turned=lanes, streaming=on_lines, on_lines=on_lines
+            )
+
+
+def _rows_alike(definition: Definition, n: str, lanes: int) -> bool:
+    """Whether the output's rows along n lie multiples of `lanes` elements apart."""
+    offset = linear(definition.target, definition.output.shape)
+    return all(coefficient % lanes == 0 for atom, coefficient in offset.terms if atom != n)
+
+
 def _worth_streaming(definition: Definition, device: Device, n: str, lanes: int) -> bool:
     """Whether stores may bypass the caches: the output is large beside them, nobody reads it next, and it is
-    written in long runs.  (Arrays of a host begin at multiples of 16 bytes only: runs as short as a
-    transposed tile's lose their first and last lines, which costs more than it saves.)"""
+    written in whole vectors.  (Arrays of a host begin at multiples of 16 bytes only: short runs that do not begin
+    on lines lose their first and last ones, which costs more than it saves.)"""
     size_bytes = definition.output.elements * ITEMSIZE[definition.output.dtype]
     cache = max((layer.capacity_bytes for layer in device.layers[1:-1]), default=0)
     contiguous = contiguous_axis(Load(definition.output, definition.target)) == n

@@ -15,6 +15,7 @@ import numpy as np
 from rollergen.emit.index_code import index_code
 from rollergen.expr.index import Index
 from rollergen.lower.ir import (
+    STORAGE_BYTES,
     Aligned,
     Allocate,
     Assign,
@@ -32,6 +33,7 @@ from rollergen.lower.ir import (
     Inside,
     Kernel,
     Let,
+    Misalignment,
     Name,
     Number,
     Operation,
@@ -292,6 +294,9 @@ class CFamily:
             case Aligned():
                 at = self.address(node.pointer, node.offset, 1, False)
                 return f"((size_t)({at}) & {node.bytes - 1}) == 0", EQUAL
+            case Misalignment():
+                size = STORAGE_BYTES[node.pointer.dtype]
+                return f"(int)(((size_t)({node.pointer.name}) & {node.bytes - 1})/{size})", UNARY
         raise TypeError(f"{type(node).__name__} is no expression")
 
     def inside(self, node: Inside) -> tuple[str, int]:

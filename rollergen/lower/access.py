@@ -32,6 +32,7 @@ from rollergen.lower.ir import (
 from rollergen.lower.nest import Lane
 from rollergen.lower.place import conjunction
 from rollergen.lower.writer import Writer
+from rollergen.program.rprogram import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +87,14 @@ def fetch(out: Writer, access: Access, lane: Lane | None, wish: str) -> Expr:
     return name
 
 
-def put(out: Writer, access: Access, value: Expr, lane: Lane | None, streaming: bool = False) -> None:
+_PLAIN = Store()
+
+
+def put(out: Writer, access: Access, value: Expr, lane: Lane | None, store: Store = _PLAIN) -> None:
     """`value` (a vector where `lane` is given) stored where the tests hold.
 
-    ``streaming``: whole vectors bypass the caches, where the address turns out to be aligned (the
-    instructions for it want that).
+    ``store.streaming``: whole vectors bypass the caches, where the address turns out to be aligned (the
+    instructions for it want that; with ``on_lines`` it always is).
     """
     access = replace(access, tests=tuple(_coarsen(test, lane) for test in access.tests))
     if lane is None:
@@ -103,13 +107,13 @@ def put(out: Writer, access: Access, value: Expr, lane: Lane | None, streaming: 
         return
     offset, common, edge = plan
     if not edge:
-        _when(out, common, lambda: _write_vector(out, access, offset, value, streaming))
+        _when(out, common, lambda: _write_vector(out, access, offset, value, store))
         return
     value = out.atom("value", value)
     condition = conjunction((*common, *edge))
     assert condition is not None
     with out.when(condition):
-        _write_vector(out, access, offset, value, streaming)
+        _write_vector(out, access, offset, value, store)
     with out.otherwise():
         _scatter(out, access, value, lane)
 
@@ -292,9 +296,13 @@ _PIECE_BYTES = 16
 """Bytes at which NumPy's arrays begin at least."""
 
 
-def _write_vector(out: Writer, access: Access, offset: Index, value: Expr, streaming: bool) -> None:
-    if not streaming or access.pointer.dtype in ("float16", "bfloat16"):
+def _write_vector(out: Writer, access: Access, offset: Index, value: Expr, store: Store) -> None:
+    if not store.streaming or access.pointer.dtype in ("float16", "bfloat16"):
         _write(out, access, offset, value)
+        return
+    if store.on_lines:
+        pointer, short = out.place(access.pointer, offset)
+        out.write(Write(pointer, short, value, streaming=True, aligned=True))
         return
     value = out.atom("value", value)
     pointer, short = out.place(access.pointer, offset)

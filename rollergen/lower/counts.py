@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rollergen.expr.index import Bounds, Index, weighted_sum
+from rollergen.expr.index import Bounds, weighted_sum
 from rollergen.lower.ir import Expr, Number, Operation, Position
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import Place
@@ -30,7 +30,7 @@ def trip_count(place: Place, p: int, uniform: bool, ranges: Mapping[str, Bounds]
     loop, nest = place.nest.loops[p], place.nest
     if loop.kind != SERIAL:
         return loop.extent
-    base = Index()
+    base = nest.start(loop.axis)
     for q, outer in enumerate(nest.loops[:p]):
         if outer.axis == loop.axis and not (uniform and outer.kind in PARALLEL):
             base = base + place.point[q] * outer.stride
@@ -71,6 +71,8 @@ def whole_iterations(place: Place, p: int, out: Writer) -> int | Expr | None:
     deeper = [inner for inner in nest.loops[p + 1 :] if inner.axis == loop.axis]
     in_tile = p >= nest.tile_depth or not nest.definition.reductions
     if loop.kind != SERIAL or nest.lane_axis != loop.axis or not place.unsure(loop.axis) or nest.threads > 1:
+        return None
+    if nest.lead is not None:
         return None
     if not in_tile or any(inner.kind == SERIAL for inner in deeper):
         return None

@@ -21,7 +21,7 @@ from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers
 from rollergen.lower.turning import turn
 from rollergen.lower.writer import Writer
-from rollergen.program.rprogram import Copy
+from rollergen.program.rprogram import SERIAL, Copy
 
 RAW = "uint16"
 """Narrow floats are copied as their bits."""
@@ -30,7 +30,8 @@ RAW = "uint16"
 def _filling(place: Place, copy: Copy, changes: Mapping[int, Index]) -> Place:
     """The place with loop variables bound for a fill, which also visits what the loops will not reach."""
     nest = place.nest
-    loose = frozenset(axis for axis in copy.order if nest.spans[axis] > nest.extents[axis])
+    stopping = {loop.axis for loop in nest.loops[copy.at_loop :] if loop.kind == SERIAL}
+    loose = frozenset(axis for axis in copy.order if axis in stopping and nest.spans[axis] > nest.extents[axis])
     return place.bind(changes, loose)
 
 

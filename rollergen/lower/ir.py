@@ -154,6 +154,16 @@ class Broadcast:
 
 
 @dataclass(frozen=True, slots=True)
+class Misalignment:
+    """How many elements the pointer's address lies behind the last multiple of ``bytes``."""
+
+    pointer: Pointer
+    bytes: int
+    dtype: str = "int32"
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Build:
     """A vector from scalars."""
 
@@ -215,7 +225,8 @@ class Convert:
 
 
 Expr = Union[
-    Number, Name, Element, Read, Position, Inside, Aligned, Operation, Call, Broadcast, Build, Pick, Shuffle, Convert
+    Number, Name, Element, Read, Position, Inside, Aligned, Misalignment,
+    Operation, Call, Broadcast, Build, Pick, Shuffle, Convert,
 ]  # fmt: skip
 Atom = (Number, Name, Element, Position, Broadcast)
 

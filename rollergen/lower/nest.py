@@ -28,7 +28,8 @@ class Lane:
 class Nest:
     """Facts about one stage that hold everywhere in it.
 
-    ``digits`` and ``decoded`` are memos of `copies`: the digits of positions in a buffer, and the
+    ``lead``: the variable that says how many elements before 0 the loops of the lanes' axis start (see
+    `Store.on_lines`), if they do.  ``digits`` and ``decoded`` are memos of `copies`: the digits of positions in a buffer, and the
     positions of the groups that a thread moves.
     """
 
@@ -36,6 +37,7 @@ class Nest:
     device: Device
     variables: tuple[str, ...]
     parameters: Mapping[str, Pointer]
+    lead: str | None = None
     digits: dict[Any, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     decoded: dict[Copy, tuple[tuple[Index, ...], dict[int, Index]]] = field(default_factory=dict)
 
@@ -121,6 +123,10 @@ class Nest:
     def lane_axis(self) -> str | None:
         return None if self.lane_position is None else self.loops[self.lane_position].axis
 
+    def start(self, axis: str) -> Index:
+        """Where the loops of the axis start."""
+        return Index.axis(self.lead) * -1 if self.lead is not None and axis == self.lane_axis else Index()
+
     def positions(self, *roles: str, after: int = 0) -> tuple[int, ...]:
         """Loops of axes of these roles from position `after` on, lane loops not counted."""
         return tuple(
@@ -138,4 +144,5 @@ def make_nest(stage: Stage, device: Device, parameters: Mapping[str, Pointer], n
         rank = seen.get(loop.axis, 0)
         seen[loop.axis] = rank + 1
         variables.append(names.fresh("lane" if loop.kind == LANE else f"{loop.axis}{rank}"))
-    return Nest(stage, device, tuple(variables), parameters)
+    lead = names.fresh("lead") if stage.store.on_lines else None
+    return Nest(stage, device, tuple(variables), parameters, lead)

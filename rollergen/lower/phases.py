@@ -50,19 +50,24 @@ def write_tile(context: Context, place: Place) -> None:
 
 
 def _tile_fits(place: Place, axis: str, out: Writer) -> Inside | None:
-    """The last point of the tile along `axis` is within the extent (of all threads' tiles, if they
-    must agree)."""
+    """The first and last point of the tile along `axis` are within the extent (of all threads' tiles, if
+    they must agree)."""
     nest = place.nest
     uniform = is_uniform(nest, nest.tile_depth - 1)
-    last = Index()
+    first, reached = nest.start(axis), 0
     for p, loop in enumerate(nest.loops):
         if loop.axis != axis:
             continue
-        reach = p >= nest.tile_depth or (uniform and loop.kind in PARALLEL)
-        last = last + (Index.of(loop.extent - 1) if reach else place.point[p]) * loop.stride
-    last = last.simplify(out.ranges)
-    extent = nest.extents[axis]
-    return None if last.bounds(out.ranges)[1] < extent else Inside(last, None, extent)
+        if p >= nest.tile_depth or (uniform and loop.kind in PARALLEL):
+            reached += (loop.extent - 1) * loop.stride
+        else:
+            first = first + place.point[p] * loop.stride
+    first = first.simplify(out.ranges)
+    low, high = first.bounds(out.ranges)
+    above, below = 0 if low < 0 else None, nest.extents[axis] - reached
+    if above is None and high < below:
+        return None
+    return Inside(first, above, below if high >= below else None)
 
 
 def write_phases(context: Context, place: Place) -> None:

@@ -57,7 +57,7 @@ class Place:
         terms: dict[str, list[tuple[Index, int]]] = {axis: [] for axis in self.nest.extents}
         for loop, at in zip(self.nest.loops, self.point, strict=True):
             terms[loop.axis].append((at, loop.stride))
-        return {axis: weighted_sum(parts) for axis, parts in terms.items()}
+        return {axis: weighted_sum(parts) + self.nest.start(axis) for axis, parts in terms.items()}
 
     def bind(self, changes: Mapping[int, Index], loose: frozenset[str] = frozenset()) -> Place:
         """The same place with some loops' variables replaced, and more axes that may overhang."""
@@ -88,9 +88,12 @@ class Place:
     def axis_ranges(self) -> dict[str, Bounds]:
         """Bounds of every axis here, overhang included."""
         nest = self.nest
-        return {
-            axis: (0, (nest.spans[axis] if self.unsure(axis) else extent) - 1) for axis, extent in nest.extents.items()
-        }
+        ranges = {}
+        for axis, extent in nest.extents.items():
+            unsure = self.unsure(axis)
+            lead = nest.lane.width - 1 if unsure and nest.lead and nest.lane and axis == nest.lane_axis else 0
+            ranges[axis] = (-lead, (nest.spans[axis] if unsure else extent) - 1)
+        return ranges
 
     def axis_test(self, axis: str) -> Within:
         """The axis is within its extent."""

@@ -9,7 +9,17 @@ from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.lower.context import Context
 from rollergen.lower.copies import allocate_buffers
-from rollergen.lower.ir import GLOBAL, Expr, Kernel, Number, Operation, Pointer, Position
+from rollergen.lower.ir import (
+    GLOBAL,
+    STORAGE_BYTES,
+    Expr,
+    Kernel,
+    Misalignment,
+    Number,
+    Operation,
+    Pointer,
+    Position,
+)
 from rollergen.lower.layout import layout
 from rollergen.lower.names import Names
 from rollergen.lower.nest import Nest, make_nest
@@ -46,6 +56,7 @@ def lower_stage(stage: Stage, device: Device, entry: str) -> Kernel:
     out.ranges.update((v, (0, loop.extent - 1)) for v, loop in zip(nest.variables, nest.loops, strict=True))
     _define_grid(out, nest, block)
     _define_threads(out, nest, thread)
+    _define_lead(out, nest)
     staged = allocate_buffers(out, nest)
     write_nest(Context(out, nest, staged, thread_shares(nest, Index.axis(thread)), step))
     return Kernel(
@@ -69,6 +80,15 @@ def _buffers(stage: Stage) -> tuple[Buffer, ...]:
     read = {load.buffer.name: load.buffer for load in stage.definition.loads()}
     read.pop(stage.definition.output.name, None)
     return (*read.values(), stage.definition.output)
+
+
+def _define_lead(out: Writer, nest: Nest) -> None:
+    """How far before 0 the loops of the lanes' axis start, so that stores begin on lines."""
+    if nest.lead is None or nest.lane is None:
+        return
+    output = nest.parameters[nest.definition.output.name]
+    bytes_ = nest.lane.width * STORAGE_BYTES[output.dtype]
+    out.define(nest.lead, Misalignment(output, bytes_), (0, nest.lane.width - 1))
 
 
 def _define_grid(out: Writer, nest: Nest, block: str) -> None:

@@ -79,14 +79,14 @@ def _store_all(
         if tile is not None and has_edge(out, access, lane):
             tile.write(out, here, whole)
             return
-        put(out, access, whole, lane, nest.stage.store.streaming)
+        put(out, access, whole, lane, nest.stage.store)
 
     def flush(here: Place) -> None:
         if tile is None or not has_edge(out, output_access(here, out), lane):
             return
         with loops_over(out, here, tile.positions, rolled=True):
             access = _once_per_result(context, output_access(here, out))
-            put(out, access, tile.read(here), lane, nest.stage.store.streaming)
+            put(out, access, tile.read(here), lane, nest.stage.store)
 
     if tile is not None:
         phase = replace(phase, after=(tile.positions[0], flush))
@@ -143,7 +143,7 @@ def _store_groups(context: Context, place: Place, p: int, value: Value, scope_at
         vector = Build(tuple(Element(name, (Index.of(e),), dtype) for e in range(width)))
         there = place.bind({p: base + Index.axis(lane.variable)})
         access = _once_per_result(context, output_access(there, out))
-        put(out, access, vector, lane, nest.stage.store.streaming)
+        put(out, access, vector, lane, nest.stage.store)
 
     if steps == 1:
         group(Index())

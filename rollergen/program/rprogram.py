@@ -128,10 +128,15 @@ class Resident:
 @dataclass(frozen=True, slots=True)
 class Store:
     """How results are written: ``vector`` adjacent elements at once (a lane loop makes its own
-    vectors); ``streaming`` bypasses the caches (non-temporal)."""
+    vectors); ``streaming`` bypasses the caches (non-temporal).
+
+    ``on_lines``: vectors of the lane loop begin on multiples of their size in memory, wherever the
+    output begins: all loops of the lanes' axis start as many elements before 0 as the output's address
+    lies behind such a multiple.  (In the interpreter, and wherever buffers begin on one, that is 0.)"""
 
     vector: int = 1
     streaming: bool = False
+    on_lines: bool = False
 
 
 @dataclass(frozen=True, slots=True)

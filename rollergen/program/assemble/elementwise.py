@@ -23,13 +23,15 @@ from rollergen.program.rprogram import (
     Stage,
     Store,
 )
-from rollergen.tile.rules import block_layer, contiguous_axis, main_instruction
+from rollergen.tile.rules import ITEMSIZE, block_layer, contiguous_axis, main_instruction
 
 
 def elementwise_stage(
     definition: Definition, plan: ElementwisePlan, device: Device, name: str = "elementwise"
 ) -> Stage:
     """Every element once: (m, n) are the axes of `elementwise_axes`, the others get blocks."""
+    if plan.turned:
+        return _turned_stage(definition, plan, device, name)
     m, n, batch = elementwise_axes(definition)
     loops: list[Loop] = [Loop(axis, definition.axis(axis).extent, 1, GRID) for axis in batch]
     n_loops = digits(
@@ -66,6 +68,35 @@ def elementwise_stage(
         copies=copies,
         store=Store(vector=width if wide else 1, streaming=plan.streaming),
         guards=tuple((axis, "mask") for axis in overhanging(definition, loops)),
+    )
+
+
+def _turned_stage(definition: Definition, plan: ElementwisePlan, device: Device, name: str) -> Stage:
+    """Square tiles of the staged load turned in registers: blocks of ``pn`` x ``pm`` of them, n outside."""
+    m, n, batch = elementwise_axes(definition)
+    assert m is not None
+    side = plan.turned
+    reach = definition.axis(n).extent + (side - 1 if plan.on_lines else 0)
+    n_loops = digits(n, (GRID, ceil_div(reach, plan.pn * side)), (SERIAL, plan.pn), (LANE, side))
+    m_loops = digits(
+        m, (GRID, ceil_div(definition.axis(m).extent, plan.pm * side)), (SERIAL, plan.pm), (UNROLL, side)
+    )
+    outer = [Loop(axis, definition.axis(axis).extent, 1, GRID) for axis in batch]
+    loops = useful([*outer, m_loops[0], n_loops[0], n_loops[1], m_loops[1], m_loops[2], n_loops[2]])
+    tile = next(p for p, x in enumerate(loops) if x.kind == UNROLL)
+    rows = next((p for p, x in enumerate(loops) if x.kind == SERIAL and x.axis == m), tile)
+    over = set(overhanging(definition, loops)) | ({n} if plan.on_lines else set())
+    load = definition.loads()[plan.staged]
+    vector = copy_vector(definition, load, m, side, side * ITEMSIZE[load.dtype])
+    return Stage(
+        name=name,
+        definition=definition,
+        loops=tuple(loops),
+        compute=Compute(main_instruction(device, accumulator_dtype(definition)).name, side),
+        accumulator=Accumulator(rows, accumulator_dtype(definition)),
+        copies=(Copy(plan.staged, device.backing.name, plan.layer, tile, (m, n), m, vector),),
+        store=Store(streaming=plan.streaming, on_lines=plan.on_lines),
+        guards=tuple((axis, "peel" if axis == n else "mask") for axis in sorted(over)),
     )
 
 

@@ -78,7 +78,8 @@ class ReductionPlan:
 class ElementwisePlan:
     """An elementwise stage along (m, n): threads, vectors, and serial steps.
 
-    ``staged``: the load that is transposed through a tile in ``layer``."""
+    ``staged``: the load that is transposed through a tile in ``layer``; ``turned``: through square tiles
+    of that many elements each way, which stay in registers.  ``on_lines``: see `Store`."""
 
     tm: int = 1
     tn: int = 1
@@ -89,4 +90,6 @@ class ElementwisePlan:
     lanes: int = 1
     staged: int = -1
     layer: str = ""
+    turned: int = 0
     streaming: bool = False
+    on_lines: bool = False

@@ -73,9 +73,19 @@ def _check_digits(stage: Stage, axis: Axis, own: list[tuple[int, Loop]]) -> bool
             _check_grid_digit(stage, position, axis, leading=len(own) == 1 or span == prod(x.extent for _, x in own))
         elif loop.kind != SERIAL and axis.extent % span:
             over = True
-    if span < axis.extent:
-        raise refuse(stage, f"the loops of axis {axis.name} cover {span} elements; expected its extent {axis.extent}")
-    return over
+    lead = _lead(stage, axis)
+    if span < axis.extent + lead:
+        beyond = f" and {lead} more, as vectors begin on lines" if lead else ""
+        raise refuse(
+            stage, f"the loops of axis {axis.name} cover {span} elements; expected its extent {axis.extent}{beyond}"
+        )
+    return over or lead > 0
+
+
+def _lead(stage: Stage, axis: Axis) -> int:
+    """How many elements before the axis its loops may start, see `Store.on_lines`."""
+    lane = stage.loops[-1]
+    return lane.extent - 1 if stage.store.on_lines and lane.kind == LANE and lane.axis == axis.name else 0
 
 
 def _check_grid_digit(stage: Stage, position: int, axis: Axis, *, leading: bool) -> None:

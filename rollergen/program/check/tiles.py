@@ -12,7 +12,7 @@ from rollergen.hal.spec import Device
 from rollergen.program.check.definition import axes_of
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import REGISTERS, block_capacity, is_shared, managed_bytes
-from rollergen.program.rprogram import PARALLEL, SERIAL, UNROLL, Copy, Stage
+from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy, Stage
 
 _COMBINE = ("none", "shuffle", "tree")
 
@@ -26,6 +26,7 @@ def check_tiles(
     _check_accumulator(stage, axes, first_inner, device)
     _check_residents(stage, device)
     _check_store(stage, axes)
+    _check_lines(stage, axes)
     if device is not None:
         _check_instruction(stage, device)
         _check_capacity(stage, device)
@@ -311,6 +312,27 @@ def _check_store(stage: Stage, axes: Mapping[str, Axis]) -> None:
         f"store.vector is {vector}; expected 1, as no unroll loop's neighbours are adjacent and aligned in "
         f"{stage.definition.output.name} at offset {offset}",
     )
+
+
+def _check_lines(stage: Stage, axes: Mapping[str, Axis]) -> None:
+    """Vectors that begin on lines do so in every row of the output at once, and nothing is reduced along them."""
+    if not stage.store.on_lines:
+        return
+    lane = stage.loops[-1] if stage.loops else None
+    offset = linear(stage.definition.target, stage.definition.output.shape)
+    apart = {coefficient for atom, coefficient in offset.terms if lane is None or atom != lane.axis}
+    if (
+        lane is None
+        or lane.kind != LANE
+        or axes[lane.axis].role != "spatial"
+        or offset.coefficient(lane.axis) != 1
+        or any(distance % lane.extent for distance in apart)
+    ):
+        raise refuse(
+            stage,
+            f"store.on_lines with the output at offset {offset}; expected a lane loop along a spatial axis of "
+            "coefficient 1, and multiples of its extent as all others",
+        )
 
 
 def _check_instruction(stage: Stage, device: Device) -> None:
