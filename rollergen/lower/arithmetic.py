@@ -60,7 +60,7 @@ def evaluate(out: Writer, scope: Scope, value: Value) -> Expr:
         case Const():
             return Number(value.value, register_dtype(value.dtype))
         case Load():
-            return scope.load(value)
+            return truth(scope.load(value))
         case Partial():
             return scope.partial(value)
         case Var():
@@ -137,6 +137,11 @@ def select(condition: Expr, a: Expr, b: Expr) -> Expr:
     if a.dtype.startswith("mask"):
         a, b = (_mask(side, _bits(condition)) for side in (a, b))
     return Operation("select", (_mask(condition, _bits(a)), a, b), a.dtype, a.lanes)
+
+
+def truth(x: Expr) -> Expr:
+    """A vector of stored zeros and ones as a mask (vectors choose by their lanes' highest bits); others as they are."""
+    return compare("ne", x, Number(0, "int8")) if x.dtype == "bool" and x.lanes > 1 else x
 
 
 def _bits(value: Expr) -> int:

@@ -22,6 +22,9 @@ from rollergen.tile.exact_traffic import traffic
 GUARD = 64
 """Elements of every array's guard zones."""
 
+POISON = 77
+"""What stands there, and in outputs, where a dtype has no NaN."""
+
 DEVICES = ("cpu", "v100", "mi50", "ipu")
 
 
@@ -48,8 +51,8 @@ def run_opencl(program: RProgram, arrays: Mapping[str, np.ndarray], spec) -> dic
     whole, views = {}, {}
     for buffer in program.buffers():
         dtype = numpy_dtype(buffer.dtype)
-        poison = np.nan if dtype.kind == "f" else 77
-        whole[buffer.name] = np.full(buffer.elements + 2 * GUARD, poison, dtype)
+        whole[buffer.name] = np.empty(buffer.elements + 2 * GUARD, dtype)
+        _poisoned(whole[buffer.name])[...] = np.nan if dtype.kind == "f" else POISON
         views[buffer.name] = whole[buffer.name][GUARD : GUARD + buffer.elements].reshape(buffer.shape)
         if buffer.name in arrays:
             views[buffer.name][...] = arrays[buffer.name]
@@ -61,11 +64,16 @@ def run_opencl(program: RProgram, arrays: Mapping[str, np.ndarray], spec) -> dic
     runtime().finish()
     for name, array in whole.items():
         for zone in (array[:GUARD], array[-GUARD:]):
-            untouched = np.isnan(zone) if array.dtype.kind == "f" else zone == 77
+            untouched = np.isnan(zone) if array.dtype.kind == "f" else _poisoned(zone) == POISON
             assert untouched.all(), f"{name}: written outside its bounds"
         if name in arrays:
             assert np.array_equal(views[name], arrays[name]), f"{name}: an input was changed"
     return {b.name: views[b.name] for b in program.outputs}
+
+
+def _poisoned(array: np.ndarray) -> np.ndarray:
+    """`array` as numbers that can hold `POISON`."""
+    return array.view(np.uint8) if array.dtype.kind == "b" else array
 
 
 def sampled_blocks(program: RProgram, most: int) -> dict[str, Sequence[int]]:

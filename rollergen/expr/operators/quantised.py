@@ -139,7 +139,7 @@ def _parameters(operation: str, x: Tensor, scale: Scale, zero_point: ZeroPoint, 
     vectors = [p for p in (scale, zero_point) if isinstance(p, Tensor)]
     if vectors and axis is None:
         raise ShapeError(
-            f"{operation}: {vectors[0].label} has shape {vectors[0].shape} and axis is None; expected the axis it is along"
+            f"{operation}: {vectors[0].label} has shape {vectors[0].shape} and axis is None; expected its axis"
         )
     if axis is not None and not vectors:
         raise ShapeError(f"{operation}: axis is {axis!r}; expected None for one scale and one zero point")

@@ -1,0 +1,39 @@
+"""Every operator builds: run on this machine for cpu, constructed and interpreted for the other devices."""
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.construct import construct
+from rollergen.expr.canonical import canonicalize
+from rollergen.expr.inputs import given_tensors
+from tests.agreement.readers import assert_values, device, interpreted
+from tests.operators.cases import CASES
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_kernel_for_this_machine_computes_the_definition(name):
+    case = CASES[name]
+    expression = case.make()
+    kernel = rg.build(expression, "cpu", profile=False, top_k=1)
+    arrays = case.arrays([tensor.buffer for tensor in given_tensors((expression,))])
+    found, wanted = kernel(*arrays.values()), expression.evaluate(*arrays.values())
+    assert found.shape == expression.shape and str(found.dtype) == expression.dtype
+    error = np.abs(found.astype(float) - wanted.astype(float))
+    assert np.all(error <= case.tolerance * np.maximum(1, np.abs(wanted)))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("device_name", ["v100", "mi50", "ipu"])
+def test_the_program_for_other_devices_computes_the_definition(device_name, name):
+    case, spec = CASES[name], device(device_name)
+    expression = case.make()
+    (ranked,) = construct(canonicalize(expression), spec, top_k=1)
+    arrays = case.arrays(ranked.program.inputs)
+    result, _ = interpreted(ranked.program, arrays, spec, most_blocks=60)
+    assert_values(expression, ranked.program, result.outputs, arrays, result.written, case.tolerance)
+
+
+def test_every_operator_is_among_the_cases():
+    built = {name.replace(",", "").split()[0] for name in CASES}
+    assert set(rg.ops.__all__) - built == {"cumsum", "cumprod"}
