@@ -33,6 +33,7 @@ from rollergen.lower.ir import (
 from rollergen.lower.writer import Writer
 
 _LN2_HIGH, _LN2_LOW, _LOG2E = 0.693359375, -2.12194440e-4, 1.44269504088896341
+_ROUNDING = 1.5 * 2**23 + 254
 # (exp(r) - 1 - r) / r^2 on |r| <= ln(2) / 2
 _EXP = (0.5, 0.166665769, 0.0416665545, 0.00836319488, 0.00139262034)
 # (erf(x) / x - 1) over x^2, x^2 <= 0.87
@@ -112,17 +113,18 @@ def _exp(b: _Body, x: Expr) -> Expr:
     """exp(x) = 2^n exp(r), x = n ln 2 + r; the power in two halves, so that results below the
     smallest normal number and above 2^127 come out right.
 
-    The quotient is rounded by truncating a positive number, n + 254: half of it is the exponent field
-    of 2^(n / 2).  NaN passes through the clamps and the polynomial, whatever its n becomes.
+    Adding 1.5 * 2^23 + 254 rounds the quotient to an integer that lies, as n + 254, in the sum's low bits:
+    half of it is the exponent field of 2^(n / 2).  NaN passes through the clamps and the polynomial,
+    whatever its n becomes.
     """
     c = b.let("c", b.where("lt", x, -104.0, -104.0, x))
     c = b.let("d", b.where("gt", c, 89.0, 89.0, c))
-    n = b.let("n", Convert(b.add(b.mul(c, _LOG2E), 254.5), "int32"))
-    m = b.let("m", b.sub(Convert(n, "float32"), 254.0))
+    t = b.let("t", b.add(b.mul(c, _LOG2E), _ROUNDING))
+    m = b.let("m", b.sub(t, _ROUNDING))
     r = b.let("r", b.sub(c, b.mul(m, _LN2_HIGH)))
     r = b.let("s", b.sub(r, b.mul(m, _LN2_LOW)))
-    q = b.polynomial(r, _EXP)
-    p = b.let("e", b.add(b.mul(b.mul(r, r), q), b.add(r, 1.0)))
+    p = b.polynomial(r, (1.0, 1.0, *_EXP))
+    n = b.let("n", Convert(t, "int32", bits=True))
     half = b.let("h", Operation("shr", (n, b.number(1, "int32")), "int32", b.lanes))
     return b.mul(b.mul(p, _with_exponent(b, half)), _with_exponent(b, b.sub(n, half)))
 
