@@ -11,7 +11,7 @@ import numpy as np
 import rollergen as rg
 from rollergen.expr.dtypes import numpy_dtype
 
-T, O = rg.tensor, rg.ops
+T, ops = rg.tensor, rg.ops
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,16 @@ def _vectors(count: int, **names: str) -> list[Any]:
 
 def _batch_norm() -> Any:
     m, v, w, b = (T(n, (5,)) for n in ("mean", "var", "w", "b"))
-    return O.batch_norm(T("x", (2, 5, 3, 7)), m, v, w, b)
+    return ops.batch_norm(T("x", (2, 5, 3, 7)), m, v, w, b)
 
 
 def _per_axis_quantize() -> Any:
-    return O.quantize(T("x", (5, 7)), T("s", (5,)), T("z", (5,), "int32"), axis=0)
+    return ops.quantize(T("x", (5, 7)), T("s", (5,)), T("z", (5,), "int32"), axis=0)
 
 
 def _scaled_product() -> Any:
     a, b = T("a", (13, 17), "int8"), T("b", (17, 11), "int8")
-    return O.quantized_matmul(a, b, T("sa", (13,)), T("sb", (11,)), T("bias", (11,)))
+    return ops.quantized_matmul(a, b, T("sa", (13,)), T("sb", (11,)), T("bias", (11,)))
 
 
 def _head(m: int, n: int, d: int, e: int, *lead: int) -> Any:
@@ -63,121 +63,121 @@ def _head(m: int, n: int, d: int, e: int, *lead: int) -> Any:
 
 def _chosen() -> Any:
     x = T("x", (3, 5, 7))
-    return O.where(O.greater(x, 0), O.exp(x), -1.0)
+    return ops.where(ops.greater(x, 0), ops.exp(x), -1.0)
 
 
 X3, X4 = (3, 5, 7), (2, 3, 9, 11)
 FUNCTION = 2e-6
 
 CASES: dict[str, Case] = {
-    "matmul": Case(lambda: O.matmul(T("a", (13, 17)), T("b", (17, 11)))),
-    "batch_matmul": Case(lambda: O.batch_matmul(T("a", (3, 5, 7)), T("b", (3, 7, 9)))),
-    "linear": Case(lambda: O.linear(T("x", (2, 5, 7)), T("w", (9, 7)), T("b", (9,)))),
-    "conv1d": Case(lambda: O.conv1d(T("x", (2, 3, 19)), T("w", (5, 3, 3)), T("b", (5,)), stride=2, padding=1)),
-    "conv1d same": Case(lambda: O.conv1d(T("x", (1, 4, 13)), T("w", (6, 2, 4)), padding="same", groups=2)),
-    "conv2d": Case(lambda: O.conv2d(T("x", X4), T("w", (5, 3, 3, 3)), T("b", (5,)), padding=1)),
-    "conv3d": Case(lambda: O.conv3d(T("x", (1, 2, 5, 6, 7)), T("w", (3, 2, 3, 3, 3)), padding=1, stride=(1, 2, 1))),
-    "depthwise_conv2d": Case(lambda: O.depthwise_conv2d(T("x", X4), T("w", (3, 1, 3, 3)), padding=1)),
-    "depthwise_conv2d multiplied": Case(lambda: O.depthwise_conv2d(T("x", X4), T("w", (6, 1, 3, 3)), stride=2)),
-    "conv_transpose2d": Case(lambda: O.conv_transpose2d(T("x", (2, 4, 5, 7)), T("w", (4, 3, 3, 3)))),
+    "matmul": Case(lambda: ops.matmul(T("a", (13, 17)), T("b", (17, 11)))),
+    "batch_matmul": Case(lambda: ops.batch_matmul(T("a", (3, 5, 7)), T("b", (3, 7, 9)))),
+    "linear": Case(lambda: ops.linear(T("x", (2, 5, 7)), T("w", (9, 7)), T("b", (9,)))),
+    "conv1d": Case(lambda: ops.conv1d(T("x", (2, 3, 19)), T("w", (5, 3, 3)), T("b", (5,)), stride=2, padding=1)),
+    "conv1d same": Case(lambda: ops.conv1d(T("x", (1, 4, 13)), T("w", (6, 2, 4)), padding="same", groups=2)),
+    "conv2d": Case(lambda: ops.conv2d(T("x", X4), T("w", (5, 3, 3, 3)), T("b", (5,)), padding=1)),
+    "conv3d": Case(lambda: ops.conv3d(T("x", (1, 2, 5, 6, 7)), T("w", (3, 2, 3, 3, 3)), padding=1, stride=(1, 2, 1))),
+    "depthwise_conv2d": Case(lambda: ops.depthwise_conv2d(T("x", X4), T("w", (3, 1, 3, 3)), padding=1)),
+    "depthwise_conv2d multiplied": Case(lambda: ops.depthwise_conv2d(T("x", X4), T("w", (6, 1, 3, 3)), stride=2)),
+    "conv_transpose2d": Case(lambda: ops.conv_transpose2d(T("x", (2, 4, 5, 7)), T("w", (4, 3, 3, 3)))),
     "conv_transpose2d stride 2": Case(
-        lambda: O.conv_transpose2d(T("x", (1, 4, 5, 7)), T("w", (4, 3, 3, 3)), stride=2, padding=1, output_padding=1)
+        lambda: ops.conv_transpose2d(T("x", (1, 4, 5, 7)), T("w", (4, 3, 3, 3)), stride=2, padding=1, output_padding=1)
     ),
     "conv_transpose2d grouped": Case(
-        lambda: O.conv_transpose2d(T("x", (1, 4, 5, 6)), T("w", (4, 3, 2, 3)), stride=(2, 3), groups=2, dilation=(2, 1))
+        lambda: ops.conv_transpose2d(T("x", (1, 4, 5, 6)), T("w", (4, 3, 2, 3)), stride=(2, 3), groups=2, dilation=(2, 1))
     ),
-    "max_pool2d": Case(lambda: O.max_pool2d(T("x", X4), 3, stride=2, padding=1)),
-    "max_pool2d ceil": Case(lambda: O.max_pool2d(T("x", (1, 3, 10, 11)), 2, stride=3, ceil_mode=True)),
-    "avg_pool2d": Case(lambda: O.avg_pool2d(T("x", X4), 3, stride=2, padding=1), FUNCTION),
+    "max_pool2d": Case(lambda: ops.max_pool2d(T("x", X4), 3, stride=2, padding=1)),
+    "max_pool2d ceil": Case(lambda: ops.max_pool2d(T("x", (1, 3, 10, 11)), 2, stride=3, ceil_mode=True)),
+    "avg_pool2d": Case(lambda: ops.avg_pool2d(T("x", X4), 3, stride=2, padding=1), FUNCTION),
     "avg_pool2d uncounted": Case(
-        lambda: O.avg_pool2d(T("x", X4), (3, 2), stride=2, padding=1, ceil_mode=True, count_include_pad=False), FUNCTION
+        lambda: ops.avg_pool2d(T("x", X4), (3, 2), stride=2, padding=1, ceil_mode=True, count_include_pad=False), FUNCTION
     ),
-    "global_avg_pool": Case(lambda: O.global_avg_pool(T("x", X4)), FUNCTION),
-    "global_max_pool": Case(lambda: O.global_max_pool(T("x", X4), keepdims=False)),
-    "sum": Case(lambda: O.sum(T("x", X3), (0, 2))),
-    "sum of all": Case(lambda: O.sum(T("x", X3))),
-    "prod": Case(lambda: O.prod(T("x", (5, 7)), 1)),
-    "max": Case(lambda: O.max(T("x", X3), 1)),
-    "min": Case(lambda: O.min(T("x", X3), -1, keepdims=True)),
-    "max of int8": Case(lambda: O.max(T("x", X3, "int8"), -1)),
-    "mean": Case(lambda: O.mean(T("x", X3), (1, 2)), FUNCTION),
-    "var": Case(lambda: O.var(T("x", (5, 37)), 1), FUNCTION, "any"),
-    "var of all": Case(lambda: O.var(T("x", X3)), FUNCTION, "any"),
-    "var over the first": Case(lambda: O.var(T("x", (19, 7)), 0, correction=0), FUNCTION, "any"),
-    "std": Case(lambda: O.std(T("x", X3), (1, 2), keepdims=True), FUNCTION, "any"),
-    "argmax": Case(lambda: O.argmax(T("x", (5, 37)), 1)),
-    "argmax of all": Case(lambda: O.argmax(T("x", (5, 37)))),
-    "argmax over the first": Case(lambda: O.argmax(T("x", (13, 37)), 0, dtype="int32")),
-    "argmin of int32": Case(lambda: O.argmin(T("x", X3, "int32"), (0, 2), keepdims=True)),
-    "logsumexp": Case(lambda: O.logsumexp(T("x", (5, 37)), 1), FUNCTION, "any"),
-    "logsumexp of all": Case(lambda: O.logsumexp(T("x", X3)), FUNCTION, "any"),
-    "softmax": Case(lambda: O.softmax(T("x", (5, 37))), FUNCTION, "any"),
-    "softmax over the first": Case(lambda: O.softmax(T("x", (13, 7)), 0), FUNCTION, "any"),
-    "log_softmax": Case(lambda: O.log_softmax(T("x", (5, 37))), FUNCTION, "any"),
+    "global_avg_pool": Case(lambda: ops.global_avg_pool(T("x", X4)), FUNCTION),
+    "global_max_pool": Case(lambda: ops.global_max_pool(T("x", X4), keepdims=False)),
+    "sum": Case(lambda: ops.sum(T("x", X3), (0, 2))),
+    "sum of all": Case(lambda: ops.sum(T("x", X3))),
+    "prod": Case(lambda: ops.prod(T("x", (5, 7)), 1)),
+    "max": Case(lambda: ops.max(T("x", X3), 1)),
+    "min": Case(lambda: ops.min(T("x", X3), -1, keepdims=True)),
+    "max of int8": Case(lambda: ops.max(T("x", X3, "int8"), -1)),
+    "mean": Case(lambda: ops.mean(T("x", X3), (1, 2)), FUNCTION),
+    "var": Case(lambda: ops.var(T("x", (5, 37)), 1), FUNCTION, "any"),
+    "var of all": Case(lambda: ops.var(T("x", X3)), FUNCTION, "any"),
+    "var over the first": Case(lambda: ops.var(T("x", (19, 7)), 0, correction=0), FUNCTION, "any"),
+    "std": Case(lambda: ops.std(T("x", X3), (1, 2), keepdims=True), FUNCTION, "any"),
+    "argmax": Case(lambda: ops.argmax(T("x", (5, 37)), 1)),
+    "argmax of all": Case(lambda: ops.argmax(T("x", (5, 37)))),
+    "argmax over the first": Case(lambda: ops.argmax(T("x", (13, 37)), 0, dtype="int32")),
+    "argmin of int32": Case(lambda: ops.argmin(T("x", X3, "int32"), (0, 2), keepdims=True)),
+    "logsumexp": Case(lambda: ops.logsumexp(T("x", (5, 37)), 1), FUNCTION, "any"),
+    "logsumexp of all": Case(lambda: ops.logsumexp(T("x", X3)), FUNCTION, "any"),
+    "softmax": Case(lambda: ops.softmax(T("x", (5, 37))), FUNCTION, "any"),
+    "softmax over the first": Case(lambda: ops.softmax(T("x", (13, 7)), 0), FUNCTION, "any"),
+    "log_softmax": Case(lambda: ops.log_softmax(T("x", (5, 37))), FUNCTION, "any"),
     "layer_norm": Case(
-        lambda: O.layer_norm(T("x", (2, 5, 37)), 37, T("w", (37,)), T("b", (37,))), 4 * FUNCTION, "any"
+        lambda: ops.layer_norm(T("x", (2, 5, 37)), 37, T("w", (37,)), T("b", (37,))), 4 * FUNCTION, "any"
     ),
-    "layer_norm of two axes": Case(lambda: O.layer_norm(T("x", (3, 5, 7)), (5, 7)), 4 * FUNCTION, "any"),
-    "rms_norm": Case(lambda: O.rms_norm(T("x", (5, 37)), 37, T("w", (37,))), FUNCTION, "any"),
+    "layer_norm of two axes": Case(lambda: ops.layer_norm(T("x", (3, 5, 7)), (5, 7)), 4 * FUNCTION, "any"),
+    "rms_norm": Case(lambda: ops.rms_norm(T("x", (5, 37)), 37, T("w", (37,))), FUNCTION, "any"),
     "batch_norm": Case(_batch_norm, FUNCTION, "positive"),
-    "relu": Case(lambda: O.relu(T("x", X3))),
-    "leaky_relu": Case(lambda: O.leaky_relu(T("x", X3), 0.25)),
-    "gelu": Case(lambda: O.gelu(T("x", (5, 37))), FUNCTION, "any"),
-    "gelu tanh": Case(lambda: O.gelu(T("x", (5, 37)), "tanh"), FUNCTION, "any"),
-    "silu": Case(lambda: O.silu(T("x", X3)), FUNCTION, "any"),
-    "sigmoid": Case(lambda: O.sigmoid(T("x", X3)), FUNCTION, "any"),
-    "tanh": Case(lambda: O.tanh(T("x", X3)), FUNCTION, "any"),
-    "exp": Case(lambda: O.exp(T("x", X3)), FUNCTION, "any"),
-    "log": Case(lambda: O.log(T("x", X3)), FUNCTION, "positive"),
-    "sqrt": Case(lambda: O.sqrt(T("x", X3)), FUNCTION, "positive"),
-    "rsqrt": Case(lambda: O.rsqrt(T("x", X3)), FUNCTION, "positive"),
-    "erf": Case(lambda: O.erf(T("x", X3)), FUNCTION, "any"),
-    "abs": Case(lambda: O.abs(T("x", X3))),
-    "neg": Case(lambda: O.neg(T("x", X3))),
-    "floor": Case(lambda: O.floor(T("x", X3)), 0.0, "any"),
-    "round": Case(lambda: O.round(T("x", X3)), 0.0, "any"),
-    "add": Case(lambda: O.add(T("x", X3), T("y", (5, 1)))),
-    "sub": Case(lambda: O.sub(1, T("y", (5, 7)))),
-    "mul": Case(lambda: O.mul(T("x", (3, 1, 7)), T("y", (5, 1)))),
-    "div": Case(lambda: O.div(T("x", X3), T("y", (7,))), FUNCTION, "positive"),
-    "pow": Case(lambda: O.pow(T("x", X3), T("y", (7,))), 4 * FUNCTION, "positive"),
-    "maximum": Case(lambda: O.maximum(T("x", X3), T("y", (5, 1)))),
-    "minimum": Case(lambda: O.minimum(T("x", X3), 1)),
-    "where": Case(lambda: O.where(T("c", (5, 7), "bool"), T("x", X3), T("y", (7,)))),
+    "relu": Case(lambda: ops.relu(T("x", X3))),
+    "leaky_relu": Case(lambda: ops.leaky_relu(T("x", X3), 0.25)),
+    "gelu": Case(lambda: ops.gelu(T("x", (5, 37))), FUNCTION, "any"),
+    "gelu tanh": Case(lambda: ops.gelu(T("x", (5, 37)), "tanh"), FUNCTION, "any"),
+    "silu": Case(lambda: ops.silu(T("x", X3)), FUNCTION, "any"),
+    "sigmoid": Case(lambda: ops.sigmoid(T("x", X3)), FUNCTION, "any"),
+    "tanh": Case(lambda: ops.tanh(T("x", X3)), FUNCTION, "any"),
+    "exp": Case(lambda: ops.exp(T("x", X3)), FUNCTION, "any"),
+    "log": Case(lambda: ops.log(T("x", X3)), FUNCTION, "positive"),
+    "sqrt": Case(lambda: ops.sqrt(T("x", X3)), FUNCTION, "positive"),
+    "rsqrt": Case(lambda: ops.rsqrt(T("x", X3)), FUNCTION, "positive"),
+    "erf": Case(lambda: ops.erf(T("x", X3)), FUNCTION, "any"),
+    "abs": Case(lambda: ops.abs(T("x", X3))),
+    "neg": Case(lambda: ops.neg(T("x", X3))),
+    "floor": Case(lambda: ops.floor(T("x", X3)), 0.0, "any"),
+    "round": Case(lambda: ops.round(T("x", X3)), 0.0, "any"),
+    "add": Case(lambda: ops.add(T("x", X3), T("y", (5, 1)))),
+    "sub": Case(lambda: ops.sub(1, T("y", (5, 7)))),
+    "mul": Case(lambda: ops.mul(T("x", (3, 1, 7)), T("y", (5, 1)))),
+    "div": Case(lambda: ops.div(T("x", X3), T("y", (7,))), FUNCTION, "positive"),
+    "pow": Case(lambda: ops.pow(T("x", X3), T("y", (7,))), 4 * FUNCTION, "positive"),
+    "maximum": Case(lambda: ops.maximum(T("x", X3), T("y", (5, 1)))),
+    "minimum": Case(lambda: ops.minimum(T("x", X3), 1)),
+    "where": Case(lambda: ops.where(T("c", (5, 7), "bool"), T("x", X3), T("y", (7,)))),
     "where greater": Case(_chosen, FUNCTION, "any"),
-    "greater": Case(lambda: O.greater(T("x", X3), T("y", (7,)))),
-    "equal of integers": Case(lambda: O.equal(T("x", X3, "int32"), 1)),
-    "not_equal": Case(lambda: O.not_equal(T("x", X3), T("y", (7,)))),
-    "less": Case(lambda: O.less(T("x", X3), T("y", (7,)))),
-    "less_equal": Case(lambda: O.less_equal(T("x", X3, "int8"), T("y", (7,), "int8"))),
-    "greater_equal": Case(lambda: O.greater_equal(T("x", X3, "float64"), 0)),
-    "clip": Case(lambda: O.clip(T("x", X3), -1, T("high", (7,)))),
-    "cast": Case(lambda: O.cast(T("x", X3), "int32"), 0.0, "any"),
-    "cast to float16": Case(lambda: O.cast(T("x", X3), "float16")),
-    "cast of bool": Case(lambda: O.cast(T("x", X3, "bool"), "float32")),
-    "bias_add": Case(lambda: O.bias_add(T("x", X4), T("b", (3,)))),
-    "quantize": Case(lambda: O.quantize(T("x", X3), 0.25, 3), 0.0, "any"),
+    "greater": Case(lambda: ops.greater(T("x", X3), T("y", (7,)))),
+    "equal of integers": Case(lambda: ops.equal(T("x", X3, "int32"), 1)),
+    "not_equal": Case(lambda: ops.not_equal(T("x", X3), T("y", (7,)))),
+    "less": Case(lambda: ops.less(T("x", X3), T("y", (7,)))),
+    "less_equal": Case(lambda: ops.less_equal(T("x", X3, "int8"), T("y", (7,), "int8"))),
+    "greater_equal": Case(lambda: ops.greater_equal(T("x", X3, "float64"), 0)),
+    "clip": Case(lambda: ops.clip(T("x", X3), -1, T("high", (7,)))),
+    "cast": Case(lambda: ops.cast(T("x", X3), "int32"), 0.0, "any"),
+    "cast to float16": Case(lambda: ops.cast(T("x", X3), "float16")),
+    "cast of bool": Case(lambda: ops.cast(T("x", X3, "bool"), "float32")),
+    "bias_add": Case(lambda: ops.bias_add(T("x", X4), T("b", (3,)))),
+    "quantize": Case(lambda: ops.quantize(T("x", X3), 0.25, 3), 0.0, "any"),
     "quantize per axis": Case(_per_axis_quantize, 0.0, "positive"),
-    "dequantize": Case(lambda: O.dequantize(T("q", X3, "int8"), 0.5, -3)),
+    "dequantize": Case(lambda: ops.dequantize(T("q", X3, "int8"), 0.5, -3)),
     "dequantize per axis": Case(
-        lambda: O.dequantize(T("q", X3, "int8"), T("s", (7,)), T("z", (7,), "int32"), axis=-1)
+        lambda: ops.dequantize(T("q", X3, "int8"), T("s", (7,)), T("z", (7,), "int32"), axis=-1)
     ),
     "quantized_matmul": Case(_scaled_product),
     "quantized_matmul, numbers": Case(
-        lambda: O.quantized_matmul(T("a", (9, 12), "int8"), T("b", (7, 12), "int8"), 0.5, 0.25, transpose_b=True)
+        lambda: ops.quantized_matmul(T("a", (9, 12), "int8"), T("b", (7, 12), "int8"), 0.5, 0.25, transpose_b=True)
     ),
-    "concat": Case(lambda: O.concat([T("x", (3, 5)), T("y", (3, 1)), T("z", (3, 7))], 1)),
-    "concat, outer": Case(lambda: O.concat([T("x", (3, 5)), T("y", (4, 5))])),
-    "slice": Case(lambda: O.slice(T("x", (9, 5, 11)), np.s_[1:8:2, -1, ::-3])),
-    "pad": Case(lambda: O.pad(T("x", (3, 5)), ((1, 2), (3, 0)), value=2)),
-    "pad reflect": Case(lambda: O.pad(T("x", (2, 5, 7)), ((0, 0), (2, 1), (3, 3)), "reflect")),
-    "pad edge": Case(lambda: O.pad(T("x", (5, 7)), 2, "edge")),
-    "pad wrap": Case(lambda: O.pad(T("x", (5, 7)), (2, 3), "wrap")),
-    "transpose": Case(lambda: O.transpose(T("x", X3), (2, 0, 1))),
-    "reshape": Case(lambda: O.reshape(T("x", (6, 35)), (14, -1))),
-    "reshape across": Case(lambda: O.reshape(O.transpose(T("x", (6, 35))), (15, 14))),
-    "expand": Case(lambda: O.expand(T("x", (5, 1)), (3, 5, 7))),
-    "upsample_nearest": Case(lambda: O.upsample_nearest(T("x", (2, 3, 5, 7)), (2, 3))),
-    "attention": Case(lambda: O.attention(*_head(9, 13, 8, 5)), FUNCTION, "any"),
-    "attention causal": Case(lambda: O.attention(*_head(13, 13, 8, 8, 2, 3), causal=True), FUNCTION, "any"),
+    "concat": Case(lambda: ops.concat([T("x", (3, 5)), T("y", (3, 1)), T("z", (3, 7))], 1)),
+    "concat, outer": Case(lambda: ops.concat([T("x", (3, 5)), T("y", (4, 5))])),
+    "slice": Case(lambda: ops.slice(T("x", (9, 5, 11)), np.s_[1:8:2, -1, ::-3])),
+    "pad": Case(lambda: ops.pad(T("x", (3, 5)), ((1, 2), (3, 0)), value=2)),
+    "pad reflect": Case(lambda: ops.pad(T("x", (2, 5, 7)), ((0, 0), (2, 1), (3, 3)), "reflect")),
+    "pad edge": Case(lambda: ops.pad(T("x", (5, 7)), 2, "edge")),
+    "pad wrap": Case(lambda: ops.pad(T("x", (5, 7)), (2, 3), "wrap")),
+    "transpose": Case(lambda: ops.transpose(T("x", X3), (2, 0, 1))),
+    "reshape": Case(lambda: ops.reshape(T("x", (6, 35)), (14, -1))),
+    "reshape across": Case(lambda: ops.reshape(ops.transpose(T("x", (6, 35))), (15, 14))),
+    "expand": Case(lambda: ops.expand(T("x", (5, 1)), (3, 5, 7))),
+    "upsample_nearest": Case(lambda: ops.upsample_nearest(T("x", (2, 3, 5, 7)), (2, 3))),
+    "attention": Case(lambda: ops.attention(*_head(9, 13, 8, 5)), FUNCTION, "any"),
+    "attention causal": Case(lambda: ops.attention(*_head(13, 13, 8, 8, 2, 3), causal=True), FUNCTION, "any"),
 }

@@ -114,7 +114,7 @@ def batch_norm(
     x: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: Number = 1e-5, *, name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """``(x - mean[c]) * (weight[c] * rsqrt(var[c] + eps)) + bias[c]`` for the channels c of x (N, C, ...): inference.
+    """``(x - mean[c]) * (rsqrt(var[c] + eps) * weight[c]) + bias[c]`` for the channels c of x (N, C, ...): inference.
 
     >>> import rollergen as rg
     >>> x, (m, v) = rg.tensor("x", (1, 2)), (rg.tensor(n, (2,)) for n in "mv")
@@ -136,7 +136,7 @@ def batch_norm(
         c = i[1]
         scale = rg.rsqrt(rg.cast(running_var[c], wide) + least)
         if weight is not None:
-            scale = rg.cast(weight[c], wide) * scale
+            scale = scale * rg.cast(weight[c], wide)
         value = (rg.cast(x[i], wide) - rg.cast(running_mean[c], wide)) * scale
         return rg.cast(value if bias is None else value + rg.cast(bias[c], wide), x.dtype)
 

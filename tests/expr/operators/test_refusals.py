@@ -1,0 +1,78 @@
+"""What operators refuse: the message names operator, argument, value and what is accepted."""
+
+import re
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen import errors
+
+ops = rg.ops
+X = rg.tensor("x", (2, 4, 9, 9))
+W = rg.tensor("w", (6, 4, 3, 3))
+M = rg.tensor("m", (5, 7))
+V = rg.tensor("v", (7,))
+I = rg.tensor("i", (5, 7), "int8")
+H = rg.tensor("h", (5, 7), "float16")
+
+CASES = {
+    "stride": (lambda: ops.conv2d(X, W, stride=0), "conv2d: stride is 0; expected an integer of at least 1, or two (vertical, horizontal)"),
+    "one setting for three axes": (lambda: ops.conv3d(rg.tensor("a", (1, 1, 4, 4, 4)), rg.tensor("b", (1, 1, 1, 1, 1)), stride=(1, 2)), "conv3d: stride is (1, 2); expected an integer of at least 1, or three (depth, vertical, horizontal)"),
+    "rank": (lambda: ops.conv1d(X, W), "conv1d: x has shape (2, 4, 9, 9) and w (6, 4, 3, 3); expected (N, C, L) and (F, C / groups, K)"),
+    "groups": (lambda: ops.conv2d(X, W, groups=3), "conv2d: groups is 3; expected a divisor of the 4 channels and 6 filters"),
+    "bias of a convolution": (lambda: ops.conv2d(X, W, V), "conv2d: bias v has shape (7,); expected (6,), one for each filter of w (6, 4, 3, 3)"),
+    "swapped convolution": (lambda: ops.conv2d(rg.tensor("w", (8, 1, 3, 3)), rg.tensor("x", (2, 4, 9, 9))), "1 in 1 groups, so 1 are expected; the arguments look swapped: conv2d(x, weight)"),
+    "depthwise": (lambda: ops.depthwise_conv2d(X, W), "depthwise_conv2d: w has shape (6, 4, 3, 3); expected (C * M, 1, KH, KW) with the C = 4 channels of x"),
+    "transposed channels": (lambda: ops.conv_transpose2d(X, W), "conv_transpose2d: w (6, 4, 3, 3) has 6 channels; x (2, 4, 9, 9) has 4"),
+    "output padding": (lambda: ops.conv_transpose2d(X, rg.tensor("w", (4, 2, 3, 3)), output_padding=1), "output_padding is 1; expected less than stride or dilation, 1 and 1"),
+    "padding of a transpose": (lambda: ops.conv_transpose2d(X, rg.tensor("w", (4, 2, 3, 3)), padding=9), "padding is 9; it leaves -7 outputs"),
+    "padding of a pool": (lambda: ops.max_pool2d(X, 3, padding=2), "max_pool2d: padding is 2; expected at most half of the window, (1, 1)"),
+    "window": (lambda: ops.avg_pool2d(X, 10), "avg_pool2d: a window of 10 (dilation 1) reaches over 10; the padded image has 9"),
+    "pooled rank": (lambda: ops.max_pool2d(M, 2), "max_pool2d: m has shape (5, 7); expected (N, C, H, W)"),
+    "ceil_mode": (lambda: ops.max_pool2d(X, 2, ceil_mode=1), "max_pool2d: ceil_mode is 1; expected True or False"),
+    "global pool": (lambda: ops.global_avg_pool(M), "global_avg_pool: m has shape (5, 7); expected (N, C, ...)"),
+    "mean of integers": (lambda: ops.mean(I), 'mean: i has dtype int8; expected a floating dtype, e.g. rg.ops.cast(x, "float32")'),
+    "correction": (lambda: ops.var(M, 0, correction=5), "var: correction is 5; expected less than the 5 elements reduced"),
+    "keepdims": (lambda: ops.sum(M, 0, 1), "sum: keepdims is 1; expected True or False"),
+    "dtype of a position": (lambda: ops.argmax(M, 0, dtype="int8"), "argmax: dtype is 'int8'; expected int64 or int32"),
+    "normalized shape": (lambda: ops.layer_norm(M, 5), "layer_norm: normalized_shape is 5; expected the last extents of m (5, 7)"),
+    "weight of a norm": (lambda: ops.layer_norm(M, (5, 7), V), "layer_norm: weight v has shape (7,); expected (5, 7)"),
+    "running mean": (lambda: ops.batch_norm(X, V, V), "batch_norm: running_mean v has shape (7,); expected (4,), one for each channel of x"),
+    "gelu": (lambda: ops.gelu(M, True), 'gelu: approximate is True; expected "none" or "tanh"'),
+    "sigmoid of integers": (lambda: ops.sigmoid(I), "sigmoid: i has dtype int8; expected a floating dtype"),
+    "slope": (lambda: ops.leaky_relu(M, V), "leaky_relu: negative_slope is Tensor("),
+    "promotion": (lambda: ops.add(M, H), "+ of float32 and float16; dtypes are not promoted: cast one operand"),
+    "condition": (lambda: ops.where(M, M, 0), "condition m has dtype float32; expected bool, e.g. rg.ops.greater(x, 0)"),
+    "numbers only": (lambda: ops.add(1, 2), "rg.ops.add of 1, 2; expected at least one rollergen tensor"),
+    "an array": (lambda: ops.add(M, np.ones(7)), "rg.ops.add of array("),
+    "limits": (lambda: ops.clip(M, 2, 1), "clip: low is 2 and high 1; expected low <= high"),
+    "no limits": (lambda: ops.clip(M), "clip: low and high are None; expected at least one limit"),
+    "scale": (lambda: ops.quantize(M, 0.0), "quantize: scale is 0.0; expected a positive number"),
+    "scale's shape": (lambda: ops.quantize(M, V, axis=0), "quantize: scale v has shape (7,); expected (5,), the extent of axis 0 of m (5, 7)"),
+    "axis of a scale": (lambda: ops.quantize(M, V), "quantize: v has shape (7,) and axis is None; expected its axis"),
+    "zero point": (lambda: ops.quantize(M, 1.0, 128), "quantize: zero_point is 128; expected an integer from -128 to 127"),
+    "quantised operands": (lambda: ops.quantized_matmul(M, I, 1.0, 1.0), "quantized_matmul: m has dtype float32; expected int8"),
+    "elements": (lambda: ops.reshape(M, (6, 6)), "reshape: m (5, 7) has 35 elements; shape (6, 6) holds 36"),
+    "two unknown extents": (lambda: ops.reshape(M, (-1, -1)), "reshape: shape is (-1, -1); expected extents of at least 1, at most one of them -1"),
+    "concat": (lambda: ops.concat([M, V]), "concat: v has shape (7,) and m (5, 7); expected equal extents but along axis 0"),
+    "concat of dtypes": (lambda: ops.concat([M, H]), "concat: h has dtype float16 and m float32; expected one"),
+    "concat of one tensor": (lambda: ops.concat(M), "expected a list of at least one tensor"),
+    "empty slice": (lambda: ops.slice(M, np.s_[3:3]), "slice: index 0 of m (5, 7) is slice(3, 3, None); it leaves no elements"),
+    "index": (lambda: ops.slice(M, (0, 7)), "slice: index 1 of m (5, 7) is 7; expected a slice or -7 to 6"),
+    "too many indices": (lambda: ops.slice(M, (0, 0, 0)), "expected at most 2 indices and one ..."),
+    "widths": (lambda: ops.pad(M, (1, 2, 3)), "pad: widths is (1, 2, 3); expected an integer of at least 0, (before, after)"),
+    "mode": (lambda: ops.pad(M, 1, "mirror"), 'pad: mode is \'mirror\'; expected "constant", "edge", "reflect" or "wrap"'),
+    "reflected too far": (lambda: ops.pad(M, (5, 0), "reflect"), "pad: widths (5, 0) of an axis of 5; mode 'reflect' fills at most 4"),
+    "upsampled rank": (lambda: ops.upsample_nearest(M, 2), "upsample_nearest: m has shape (5, 7); expected (N, C, L)"),
+    "linear": (lambda: ops.linear(M, W), "linear: m has shape (5, 7) and w (6, 4, 3, 3); expected (..., k) and (n, k)"),
+    "attention": (lambda: ops.attention(M, M, V), "attention: query has shape (5, 7), key (5, 7) and value (7,); expected (..., M, D)"),
+    "dtypes of attention": (lambda: ops.attention(M, H, M), "attention: dtypes are float32, float16 and float32; expected equal ones"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_refusal_says_what_is_wrong_and_what_is_accepted(name):
+    make, text = CASES[name]
+    with pytest.raises(errors.RollergenError, match=re.escape(text)):
+        make()
