@@ -11,6 +11,7 @@ from typing import Any
 
 import rollergen as rg
 from rollergen.errors import ArgumentError
+from rollergen.suites import suite
 
 Shape = tuple[int, ...]
 
@@ -177,9 +178,15 @@ def _parse_size(name: str, text: str) -> Any:
 def expression(problem: str, words: Sequence[str], dtype: str = "float32") -> Any:
     """The tensor that ``problem`` (an operator's name or an einsum string) with its sizes describes.
 
-    Raises ArgumentError for an unknown operator and for sizes that are missing or unknown.
+    ``SUITE:ENTRY``, such as roller:C0, takes no sizes.  Raises ArgumentError for an unknown operator and for
+    sizes that are missing or unknown.
     """
     sizes = parse_sizes(words)
+    suite_name, colon, entry = problem.partition(":")
+    if colon:
+        if sizes:
+            raise ArgumentError(f"{problem} is an entry of a suite and has its sizes; expected no {words[0]!r}")
+        return suite(suite_name).entry(entry).make()
     if problem in OPERATORS:
         operator = OPERATORS[problem]
         _check_names(problem, sizes, operator.required, [name for name, _ in operator.optional], operator.example)

@@ -81,8 +81,25 @@ def test_every_operator_is_listed_and_its_example_makes_an_expression(name):
 
 
 @pytest.mark.parametrize(
+    ("name", "count"), [("roller", 119), ("autotvm-resnet18", 12), ("pruner-linears", 192), ("pruner-attention", 24)]
+)
+def test_a_suite_is_listed_with_its_source(name, count):
+    found = json.loads(ok("ops", "--suite", name, "--json"))
+    assert len(found["entries"]) == count and found["source"]
+    assert f"{count} operators" in ok("ops", "--suite", name)
+
+
+def test_an_entry_of_a_suite_is_a_problem():
+    found = json.loads(ok("explain", "roller:E19", "--device", "v100", "--json"))
+    assert found["signature"] == "kernel(X: float32[128, 512, 7, 7]) -> Y: float32[128, 512, 7, 7]"
+
+
+@pytest.mark.parametrize(
     ("words", "text"),
     [
+        (["ops", "--suite", "rollr"], "there is no suite 'rollr'; did you mean roller?"),
+        (["explain", "roller:C99"], "there is no entry of suite roller 'C99'; did you mean "),
+        (["explain", "roller:C0", "m=4"], "roller:C0 is an entry of a suite and has its sizes; expected no 'm=4'"),
         (["build", "matmul", "m=64"], "matmul lacks n, k; an example: matmul m=1024 n=1024 k=1024"),
         (["build", "matmull", "m=64"], "there is no operator 'matmull'; did you mean matmul?"),
         (["build", "zzz"], "expected one of matmul, "),
