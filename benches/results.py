@@ -39,10 +39,15 @@ def _git(*words: str) -> str:
     return done.stdout.strip()
 
 
-def keep(name: str, content: dict[str, Any]) -> Path:
-    """Writes ``results/<name>_<cpu>_<day>.json`` and returns its path."""
+def result_path(name: str) -> Path:
+    """``results/<name>_<cpu>_<day>.json``."""
     cpu = re.sub(r"[^a-z0-9]+", "-", cpu_model().lower()).strip("-")
     day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-    path = ROOT / "benches" / "results" / f"{name}_{cpu}_{day}.json"
+    return ROOT / "benches" / "results" / f"{name}_{cpu}_{day}.json"
+
+
+def keep(name: str, content: dict[str, Any]) -> Path:
+    """Writes `result_path` and returns it."""
+    path = result_path(name)
     path.write_text(json.dumps({**origin(), **content}, indent=1) + "\n")
     return path

@@ -62,17 +62,23 @@ def _shaped(
     for plan in _structures(definition, roles, device, rules):
         drafts.extend(_draft(definition, roles, plan, device, rules, count))
     drafts.sort(key=lambda item: (item[0], repr(item[1])))
-    for plan in _distinct_tiles([plan for _, plan in drafts], max(3, count // 4 + 2)):
-        for variant in _variants(definition, roles, plan, device, rules):
+    enough, tiles = 0, 0
+    for plan in _distinct_tiles([plan for _, plan in drafts]):
+        variants = list(_variants(definition, roles, plan, device, rules))
+        for variant in variants:
             yield candidate(name, (contraction_stage(definition, roles, variant, device, rules),), (), device)
+        # Of one tile at most two candidates are kept.
+        enough, tiles = enough + min(2, len(variants)), tiles + 1
+        if enough >= count and tiles >= max(3, count // 4 + 2):
+            return
 
 
-def _distinct_tiles(plans: list[ContractionPlan], count: int) -> list[ContractionPlan]:
-    """The first `count` plans of different block tiles: of one tile at most two candidates are kept anyway."""
+def _distinct_tiles(plans: list[ContractionPlan]) -> list[ContractionPlan]:
+    """The first plan of each block tile."""
     kept: dict[tuple[int, int], ContractionPlan] = {}
     for plan in plans:
         kept.setdefault((plan.rm * plan.tm * plan.pm, plan.rn * plan.tn * plan.pn), plan)
-    return list(kept.values())[:count]
+    return list(kept.values())
 
 
 def staged_loads(definition: Definition, roles: Roles) -> tuple[int, ...]:

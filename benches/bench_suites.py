@@ -1,0 +1,177 @@
+"""Construction over whole suites: ``python benches/bench_suites.py [--suite NAME ...] [--device NAME ...]``.
+
+For every operator of a suite and every device: ten candidates constructed, each checked against the
+program invariants and the device's limits, each emitted; how many there are, and the time from expression to
+sources (best of three with every structure already seen: nothing about the operator itself is kept).  Where
+there are fewer than ten, ``space`` counts all that are diverse enough to be candidates.  Where a device without
+a backing store cannot hold the data, the shortfall in bytes.  Rows are kept as they come, in
+results/suites_<cpu>_<day>.json, and not measured again (`--again` does).
+
+``--fresh``: instead, the first build of each distinct structure, each in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from rich.console import Console
+from rich.table import Table
+
+from benches.results import keep, result_path
+from rollergen.construct import construct
+from rollergen.construct.choose import definition_candidates
+from rollergen.construct.serial_space import copy_stage
+from rollergen.emit import emit
+from rollergen.errors import DoesNotFitError
+from rollergen.expr.canonical import canonicalize
+from rollergen.hal.host import complete
+from rollergen.hal.load import load_device
+from rollergen.hal.spec import Device
+from rollergen.program.check import check
+from rollergen.suites import Entry, suite, suite_names
+
+DEVICES = ("cpu", "v100", "mi50", "ipu")
+CANDIDATES = 10
+REPEATS = 3
+Row = dict[str, Any]
+
+
+def device(name: str) -> Device:
+    return complete(load_device(name)) if name == "cpu" else load_device(name)
+
+
+def build_row(entry: Entry, on: Device, repeats: int = REPEATS) -> Row:
+    """One operator on one device: count, state, and milliseconds of the first and the best run."""
+    row: Row = {"suite": entry.suite, "id": entry.id, "kind": entry.kind, "device": on.name}
+    runs = []
+    for _ in range(repeats):
+        forget()
+        try:
+            runs.append(_run(entry, on))
+        except DoesNotFitError as error:
+            return {**row, "state": "does not fit", "shortfall": _shortfall(str(error)), "candidates": 0, "space": 0}
+    parts, count, programs = min(runs, key=lambda run: sum(run[0]))
+    for program in programs:
+        check(program, on)
+    if count < CANDIDATES:
+        row["space"] = len(construct(canonicalize(entry.make()), on, top_k=50))
+    return {
+        **row,
+        "state": "valid" if count else "empty",
+        "candidates": count,
+        "first_ms": round(1e3 * sum(runs[0][0]), 1),
+        "ms": round(1e3 * sum(parts), 1),
+        "parts_ms": [round(1e3 * part, 1) for part in parts],
+    }
+
+
+def forget() -> None:
+    """Drops what was found for operators; what was compiled for structures stays."""
+    definition_candidates.cache_clear()
+    copy_stage.cache_clear()
+
+
+def _run(entry: Entry, on: Device) -> tuple[tuple[float, float, float], int, list[Any]]:
+    start = time.perf_counter()
+    graph = canonicalize(entry.make())
+    canonical = time.perf_counter()
+    programs = [one.program for one in construct(graph, on, top_k=CANDIDATES)]
+    constructed = time.perf_counter()
+    texts = {emit(program, on).text for program in programs}
+    emitted = time.perf_counter()
+    assert len(texts) == len(programs), f"{entry.name} on {on.name}: two candidates have the same source"
+    return (canonical - start, constructed - canonical, emitted - constructed), len(programs), programs
+
+
+def _shortfall(message: str) -> int:
+    """Bytes, from the message's last clause."""
+    return int(message.rsplit("; ", 1)[1].split(" bytes too many")[0])
+
+
+def structure_key(entry: Entry) -> str:
+    """What two operators share when they differ in sizes only."""
+    definitions = canonicalize(entry.make()).definitions
+    return repr([([a.role for a in d.axes], [str(t) for t in d.target], len(d.loads())) for d in definitions])
+
+
+def fresh_rows(entries: list[Entry], names: list[str]) -> list[Row]:
+    """The first build of each structure, timed in a process that has built nothing."""
+    distinct = {(entry.kind, structure_key(entry)): entry for entry in reversed(entries)}
+    rows = []
+    for entry in sorted(distinct.values(), key=lambda e: e.name):
+        for name in names:
+            words = [sys.executable, __file__, "--one", entry.suite, entry.id, name]
+            done = subprocess.run(words, capture_output=True, text=True, check=True)
+            rows.append(json.loads(done.stdout))
+            print(rows[-1], file=sys.stderr, flush=True)
+    return rows
+
+
+def summary(rows: list[Row]) -> list[Row]:
+    found = []
+    for key in dict.fromkeys((row["suite"], row["device"]) for row in rows):
+        own = [row for row in rows if (row["suite"], row["device"]) == key]
+        times = [row["ms"] for row in own if row["state"] == "valid"]
+        found.append({
+            "suite": key[0], "device": key[1], "operators": len(own),
+            "valid": sum(row["state"] == "valid" for row in own),
+            "with ten": sum(row["candidates"] == CANDIDATES for row in own),
+            "fewer than the space has": sum(row["candidates"] < row.get("space", CANDIDATES) for row in own),
+            "do not fit": sum(row["state"] == "does not fit" for row in own),
+            "mean ms": round(mean(times), 1) if times else None, "worst ms": max(times, default=None),
+        })  # fmt: skip
+    return found
+
+
+def show(rows: list[Row], title: str) -> None:
+    table = Table(*rows[0], title=title)
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    Console(width=150).print(table)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--suite", nargs="+", default=list(suite_names()), choices=suite_names())
+    parser.add_argument("--device", nargs="+", default=list(DEVICES))
+    parser.add_argument("--only", nargs="+", help="identifiers of entries")
+    parser.add_argument("--again", action="store_true", help="measure what was measured before too")
+    parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.one:
+        name, identifier, device_name = asked.one
+        print(json.dumps(build_row(suite(name).entry(identifier), device(device_name), repeats=1)))
+        return 0
+    entries = [e for name in asked.suite for e in suite(name).entries if not asked.only or e.id in asked.only]
+    if asked.fresh:
+        rows = fresh_rows(entries, asked.device)
+        print(keep("suites_first_build", {"rows": rows}))
+        return 0 if all(row["state"] != "empty" for row in rows) else 1
+    path = result_path("suites")
+    before = json.loads(path.read_text())["rows"] if path.exists() else []
+    rows = {(row["suite"], row["id"], row["device"]): row for row in before}
+    for name in asked.device:
+        on = device(name)
+        for entry in entries:
+            key = (entry.suite, entry.id, on.name)
+            if key in rows and not asked.again:
+                continue
+            rows[key] = build_row(entry, on)
+            print(rows[key], file=sys.stderr, flush=True)
+            keep("suites", {"summary": summary(list(rows.values())), "rows": list(rows.values())})
+    show(summary(list(rows.values())), "expression to sources")
+    return 0 if all(row["state"] != "empty" for row in rows.values()) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
