@@ -31,6 +31,7 @@ from rollergen.lower.ir import (
 )
 from rollergen.lower.nest import Lane
 from rollergen.lower.place import conjunction
+from rollergen.lower.wraps import Piece, pieces
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import Store
 
@@ -162,7 +163,7 @@ def _vector_plan(
         if whole is None:
             return None
         edge = (*edge, *whole)
-    edge = tuple(dict.fromkeys(_needed(edge, ranges)))
+    edge = _joined(_needed(edge, ranges))
     return offset.substitute({lane.variable: Index()}), tuple(common), edge
 
 
@@ -214,6 +215,17 @@ def _needed(tests: tuple[Inside, ...], ranges: Mapping[str, Bounds]) -> list[Ins
         if need_low or need_high:
             kept.append(Inside(test.index, test.low if need_low else None, test.high if need_high else None))
     return kept
+
+
+def _joined(tests: list[Inside]) -> tuple[Inside, ...]:
+    """One test for each index: the tightest bounds."""
+    found: dict[Index, Inside] = {}
+    for test in tests:
+        other = found.get(test.index, test)
+        lows = [low for low in (test.low, other.low) if low is not None]
+        highs = [high for high in (test.high, other.high) if high is not None]
+        found[test.index] = Inside(test.index, max(lows, default=None), min(highs, default=None))
+    return tuple(found.values())
 
 
 def _coarsen(test: Inside, lane: Lane | None) -> Inside:
@@ -271,11 +283,15 @@ def _gather(out: Writer, access: Access, lane: Lane, wish: str, rare: bool = Fal
 
 
 def _scatter(out: Writer, access: Access, value: Expr, lane: Lane) -> None:
+    """Element by element: one loop, or where the address wraps once two whose addresses are straight."""
     array = out.array("lanes", PRIVATE, value.dtype, lane.width, alignment(value.dtype, lane.width))
     out.write(Write(array, Index(), value, aligned=True))
-    with out.loop(lane.variable, lane.width, (0, lane.width - 1)) as at:
-        element = Read(array, at, value.dtype)
-        _when(out, access.tests, lambda: _write(out, access, access.offset, element))
+    straight = pieces(access.offset, access.tests, lane, out.ranges) or (Piece(access.offset, access.tests),)
+    for piece in straight:
+        tests = tuple(_needed(piece.tests, out.ranges))
+        with out.loop(lane.variable, lane.width, (0, lane.width - 1)) as at:
+            element = Read(array, at, value.dtype)
+            _when(out, tests, lambda offset=piece.offset, element=element: _write(out, access, offset, element))
 
 
 def alignment(dtype: str, lanes: int) -> int:

@@ -9,7 +9,6 @@ outer loops, copies on the way
 from __future__ import annotations
 
 from rollergen.expr.definition import Reduction
-from rollergen.expr.index import Index
 from rollergen.expr.values import Value, loads
 from rollergen.lower import reductions
 from rollergen.lower.arithmetic import evaluate

@@ -1,0 +1,65 @@
+"""Vectors whose address wraps around once: two straight pieces instead of one division a lane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rollergen.expr.index import Bounds, FloorDiv, Index, Mod
+from rollergen.lower.ir import Inside
+from rollergen.lower.nest import Lane
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Lanes between two wraps: an offset that is straight in the lane, and the tests that make the piece."""
+
+    offset: Index
+    tests: tuple[Inside, ...]
+
+
+def pieces(
+    offset: Index, tests: tuple[Inside, ...], lane: Lane, ranges: Mapping[str, Bounds]
+) -> tuple[Piece, ...] | None:
+    """The lanes before and after the one wrap of ``(r + lane) // d`` and ``% d``; None where that is not
+    all that varies along the lane.
+
+    With ``phase = r % d`` and at most d lanes, lane l lies before the wrap where ``phase + l < d``: there the
+    quotient is ``r // d`` and the remainder ``phase + l``; behind it they are one more and d less.
+
+    >>> i, l = Index.axis("i"), Index.axis("l")
+    >>> [str(p.offset) for p in pieces((i + l) % 20, (), Lane("l", 16), {"i": (0, 99), "l": (0, 15)})]
+    ['((i)%20) + l', '((i)%20) + l - 20']
+    """
+    found = {(a.index, a.divisor) for index in (offset, *(t.index for t in tests)) for a in _wrapping(index, lane)}
+    if len(found) != 1:
+        return None
+    ((inner, divisor),) = found
+    step = Index.axis(lane.variable)
+    start = inner - step
+    if lane.variable in start.axes() or divisor < lane.width:
+        return None
+    phase = (start % divisor).simplify(ranges)
+    made = []
+    for turn in (0, 1):
+        position = phase + step - turn * divisor
+        quotient = (start // divisor).simplify(ranges) + turn
+        straight = [Inside(_replaced(t.index, lane, position, quotient), t.low, t.high) for t in tests]
+        own = Inside(phase + step, divisor, None) if turn else Inside(phase + step, None, divisor)
+        made.append(Piece(_replaced(offset, lane, position, quotient), (own, *straight)))
+    return tuple(made)
+
+
+def _wrapping(index: Index, lane: Lane) -> list[FloorDiv | Mod]:
+    """The divisions and remainders of the index that vary along the lane."""
+    return [atom for atom, _ in index.terms if not isinstance(atom, str) and lane.variable in atom.index.axes()]
+
+
+def _replaced(index: Index, lane: Lane, position: Index, quotient: Index) -> Index:
+    """The index with remainders along the lane put as `position`, quotients as `quotient`."""
+    varying = _wrapping(index, lane)
+    result = Index(tuple((atom, c) for atom, c in index.terms if atom not in varying), index.const)
+    for atom, coefficient in index.terms:
+        if atom in varying:
+            result = result + (position if isinstance(atom, Mod) else quotient) * coefficient
+    return result
