@@ -29,8 +29,8 @@ class Nest:
     """Facts about one stage that hold everywhere in it.
 
     ``lead``: the variable that says how many elements before 0 the loops of the lanes' axis start (see
-    `Store.on_lines`), if they do.  ``digits`` and ``decoded`` are memos of `copies`: the digits of positions in a buffer, and the
-    positions of the groups that a thread moves.
+    `Store.on_lines`), if they do.  ``digits`` and ``decoded`` are memos of `copies`: the digits of
+    positions in a buffer, and the positions of the groups that a thread moves.
     """
 
     stage: Stage
