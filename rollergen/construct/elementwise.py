@@ -81,7 +81,8 @@ def _turned_plans(
             if pm > rows or (blocks - 1) * pn * lanes >= definition.axis(n).extent:
                 continue
             yield ElementwisePlan(
-                pm=pm, pn=pn, lanes=lanes, staged=staged, layer=layer, turned=lanes, streaming=on_lines, on_lines=on_lines
+                pm=pm, pn=pn, lanes=lanes, staged=staged, layer=layer, turned=lanes,
+                streaming=on_lines, on_lines=on_lines,
             )
 
 
