@@ -26,7 +26,7 @@ _POISON_BITS = {
     "int8": (0x7F, 0x80),
     "int32": (0x7FFFFFFF, 0x80000000),
     "int64": (0x7FFFFFFFFFFFFFFF, 0x8000000000000000),
-    "bool": (0x00, 0x01),
+    "bool": (0xA5, 0x5A),
 }
 
 
@@ -79,7 +79,7 @@ def guarded(buffers: Iterable[Buffer]) -> dict[str, Guarded]:
 
 
 def poison(array: np.ndarray, dtype: str, variant: int) -> None:
-    """Fills with a value no kernel is likely to compute: a NaN with a payload, an extreme integer.
+    """Fills with a value no kernel is likely to compute: a NaN with a payload, an extreme integer, no truth value.
 
     The two variants differ, so an element that holds its poison after both of two runs was not written.
     """

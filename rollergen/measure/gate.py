@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rollergen.expr.dtypes import is_float
 from rollergen.expr.values import Buffer
 from rollergen.measure.arrays import Guarded, guarded, integer_array, poison, poisoned, random_array, same_bits
 from rollergen.measure.points import sample_points
-from rollergen.measure.tolerance import accuracies, differences, exact_magnitude
+from rollergen.measure.tolerance import Accuracy, accuracies, differences, exact_magnitude
 from rollergen.program.rprogram import RProgram
 
 Points = tuple[np.ndarray, ...]
@@ -87,17 +88,18 @@ class Gate:
                 blank[buffer.name] = still & blank.get(buffer.name, True)
                 text = self._compare(program, trial, buffer, array, points[buffer.name])
                 problems += [f"{trial.title}: {text}"] if text else []
-        problems += [_unwritten(name, where) for name, where in blank.items() if where.any()]
+        problems += [self._unwritten(trial, b, made[b.name].array, blank[b.name]) for b in program.outputs]
+        problems = [text for text in problems if text]
         compared = len(self._trials) * sum(len(p[0]) if p else 1 for p in points.values())
         return Verdict(tuple(problems), compared)
 
     def _compare(self, program: RProgram, trial: _Trial, buffer: Buffer, got: np.ndarray, points: Points) -> str | None:
         definitions = tuple(stage.definition for stage in program.stages)
-        variance = accuracies(definitions, program.inputs)[buffer.name].variance
-        suspects = self._suspects(trial, buffer, got, variance)
+        accuracy = accuracies(definitions, program.inputs)[buffer.name]
+        suspects = self._suspects(trial, buffer, got, accuracy)
         where = tuple(np.concatenate(pair) for pair in zip(points, suspects, strict=True))
         want = np.asarray(self._oracle(trial.pristine, buffer.name, where), dtype=np.float64)
-        wrong = differences(np.asarray(got[where]), want, variance, buffer.dtype, trial.exact)
+        wrong = differences(np.asarray(got[where]), want, accuracy.variance, buffer.dtype, trial.exact, accuracy.steps)
         if not np.any(wrong):
             trial.accepted.setdefault(buffer.name, got.copy())
             return None
@@ -109,12 +111,25 @@ class Gate:
             f"such as {buffer.name}[{place}] = {value}, expected {expected}"
         )
 
-    def _suspects(self, trial: _Trial, buffer: Buffer, got: np.ndarray, variance: float) -> Points:
+    def _unwritten(self, trial: _Trial, buffer: Buffer, got: np.ndarray, where: np.ndarray) -> str:
+        """Which elements kept their poison; none if they are right (a narrow integer may equal it)."""
+        if not where.any():
+            return ""
+        at = tuple(axis[:_SUSPECTS] for axis in np.nonzero(where)) if where.ndim else ()
+        want = np.asarray(self._oracle(trial.pristine, buffer.name, at), dtype=np.float64)
+        held = got[at].view(np.uint8) if buffer.dtype == "bool" else got[at]
+        if not is_float(buffer.dtype) and np.array_equal(held, want):
+            return ""
+        first, name = ", ".join(str(int(axis[0])) for axis in at), buffer.name
+        return f"{int(where.sum())} of {where.size} elements of {name} were never written, such as {name}[{first}]"
+
+    def _suspects(self, trial: _Trial, buffer: Buffer, got: np.ndarray, accuracy: Accuracy) -> Points:
         """Elements where this output and an accepted one disagree: the oracle decides about them too."""
         known = trial.accepted.get(buffer.name)
         if known is None or not got.ndim:
             return (np.zeros(0, dtype=np.int64),) * got.ndim
-        wrong = differences(got, known.astype(np.float64), 4 * variance, buffer.dtype, trial.exact)
+        other, variance, steps = known.astype(np.float64), 4 * accuracy.variance, 2 * accuracy.steps
+        wrong = differences(got, other, variance, buffer.dtype, trial.exact, steps)
         return tuple(axis[:_SUSPECTS] for axis in np.nonzero(wrong))
 
 
@@ -148,8 +163,3 @@ def _damages(zones: Mapping[str, Guarded], trial: _Trial) -> list[str]:
         if found:
             zone.restore(original)
     return found
-
-
-def _unwritten(name: str, where: np.ndarray) -> str:
-    first = ", ".join(str(int(axis[0])) for axis in np.nonzero(where))
-    return f"{int(where.sum())} of {where.size} elements of {name} were never written, such as {name}[{first}]"

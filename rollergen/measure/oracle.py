@@ -35,12 +35,13 @@ def compare(
     The elements are those the gate would sample for `program`, the tolerance is the gate's too.
     """
     points = sample_points(program, np.random.default_rng(0))
-    variances = accuracies((stage.definition for stage in program.stages), program.inputs)
+    accuracy = accuracies((stage.definition for stage in program.stages), program.inputs)
     compared, problems = 0, []
     for buffer, result in zip(program.outputs, results, strict=True):
         where = points[buffer.name]
         want = np.asarray(oracle(inputs, buffer.name, where), dtype=np.float64)
-        wrong = differences(np.asarray(result[where]), want, variances[buffer.name].variance, buffer.dtype, False)
+        known = accuracy[buffer.name]
+        wrong = differences(np.asarray(result[where]), want, known.variance, buffer.dtype, False, known.steps)
         compared += wrong.size
         if wrong.any():
             problems.append(f"{int(wrong.sum())} of {wrong.size} compared elements of {buffer.name} are wrong")

@@ -6,11 +6,13 @@ errors add in quadrature (Higham and Mary, "A New Approach to Probabilistic Roun
 Analysis", SIAM J. Sci. Comput. 41(5), 2019): a sum of n terms has a standard error of at most
 sqrt(n) u times the scale of the result, whatever the order of summation.  An element `want` passes if
 
-    |got - want| <= CONFIDENCE * sqrt(variance) * max(|want|, rms of all wants) + u_out * |want| + tiny
+    |got - want| <= CONFIDENCE * sqrt(variance) * max(|want|, rms of all wants) + u_out * |want| + tiny + steps
 
 where ``variance`` sums (units * u)^2 over the operations behind one element and u_out, tiny are
 those of the output's dtype.  Operations that round nothing (loads, max, min, select, casts to a
-wider dtype) contribute nothing, so copies must match exactly.
+wider dtype) contribute nothing, so copies must match exactly.  ``steps`` is not 0 where a rounded
+value is made whole (floor, round, a cast to integers) or compared: next to a jump the result may
+fall on either side of it.
 
 Where every intermediate value is a whole number that its dtype holds exactly, the tolerance is 0:
 `exact_magnitude` finds the largest inputs for which that is so.
@@ -20,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ml_dtypes
 import numpy as np
@@ -36,7 +38,8 @@ ULPS = {"exp": 4, "log": 4, "sqrt": 3, "rsqrt": 4, "tanh": 6, "erf": 16, "div": 
 """Units in the last place that OpenCL C allows these (specification, section 7.4, full profile; rsqrt and
 exp rounded up to also admit our own polynomials)."""
 
-_EXACT_OPS = ("neg", "abs", "floor", "round", "not")
+_EXACT_OPS = ("neg", "abs", "not")
+_JUMPS = ("floor", "round")
 _PREDICATES = ("lt", "le", "gt", "ge", "eq", "ne", "and", "or")
 _MANTISSA_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 _INTEGER_BITS = {"int8": 7, "int32": 31, "int64": 63, "bool": 1}
@@ -55,16 +58,23 @@ def largest_exact(dtype: str) -> float:
 @dataclass(frozen=True, slots=True)
 class Accuracy:
     """``variance``: squared relative error behind one value; ``magnitude``: the largest absolute
-    value if it is certainly a whole number held exactly, else infinity."""
+    value if it is certainly a whole number held exactly, else infinity; ``steps``: absolute error by
+    which it may have jumped; ``whole``: whether it is a whole number, whatever its size."""
 
     variance: float
     magnitude: float
+    steps: float = 0.0
+    whole: bool = False
 
     def held_in(self, dtype: str) -> Accuracy:
-        return self if self.magnitude <= largest_exact(dtype) else Accuracy(self.variance, math.inf)
+        return self if self.magnitude <= largest_exact(dtype) else replace(self, magnitude=math.inf)
 
     def rounded(self, dtype: str, units: float = 1.0) -> Accuracy:
-        return Accuracy(self.variance + (units * unit_roundoff(dtype)) ** 2, self.magnitude).held_in(dtype)
+        return replace(self, variance=self.variance + (units * unit_roundoff(dtype)) ** 2).held_in(dtype)
+
+    def jumped(self) -> Accuracy:
+        """Made a whole number: exact where it was one already, else off by one where it lay next to a jump."""
+        return self if self.whole or not self.variance else replace(self, steps=self.steps + 1.0, whole=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +88,8 @@ class _Scope:
             case Const(number):
                 whole = float(number).is_integer()
                 held = whole or math.isinf(number)
-                return Accuracy(0.0 if held else unit_roundoff(value.dtype) ** 2, abs(number) if whole else math.inf)
+                rounded = 0.0 if held else unit_roundoff(value.dtype) ** 2
+                return Accuracy(rounded, abs(number) if whole else math.inf, whole=whole)
             case Load(buffer):
                 return self.buffers[buffer.name]
             case IndexValue(index):
@@ -89,13 +100,19 @@ class _Scope:
                 return Accuracy(0.0, 0.0)
             case Cast(x):
                 inner = self.of(x)
+                if unit_roundoff(x.dtype) and not unit_roundoff(value.dtype) and value.dtype != "bool":
+                    return inner.jumped().held_in(value.dtype)
                 narrower = unit_roundoff(value.dtype) > unit_roundoff(x.dtype)
                 return inner.rounded(value.dtype) if narrower else inner.held_in(value.dtype)
             case Select(condition, a, b):
                 return _widest((self.of(a), self.of(b)), self.of(condition).variance)
             case Unary(op, x):
                 inner = self.of(x)
+                if op in _JUMPS:
+                    return inner.jumped()
                 return inner if op in _EXACT_OPS else _inexact(inner.variance).rounded(value.dtype, ULPS[op])
+            case Binary("mul", a, b):
+                return _product(self.of(a), self.of(b), _factor(a), _factor(b), value.dtype)
             case Binary(op, a, b):
                 return _binary(op, self.of(a), self.of(b), value.dtype)
         raise TypeError(f"no accuracy rule for {type(value).__name__}")
@@ -107,7 +124,27 @@ def _inexact(variance: float) -> Accuracy:
 
 def _widest(parts: Iterable[Accuracy], variance: float = 0.0) -> Accuracy:
     parts = tuple(parts)
-    return Accuracy(variance + max(p.variance for p in parts), max(p.magnitude for p in parts))
+    largest, steps = max(p.magnitude for p in parts), max(p.steps for p in parts)
+    return Accuracy(variance + max(p.variance for p in parts), largest, steps, all(p.whole for p in parts))
+
+
+def _factor(value: Value) -> float:
+    """What a jump of the other factor is multiplied by at most: known of constants and of random inputs."""
+    match value:
+        case Const(number):
+            return abs(number)
+        case Load(buffer):
+            return 1.0 if unit_roundoff(buffer.dtype) else 8.0
+        case Cast(x):
+            return _factor(x)
+    return 0.0
+
+
+def _product(a: Accuracy, b: Accuracy, a_factor: float, b_factor: float, dtype: str) -> Accuracy:
+    """Jumps times an operand of unknown size are not allowed for: a false alarm is better than none."""
+    largest = 0.0 if 0.0 in (a.magnitude, b.magnitude) else a.magnitude * b.magnitude
+    steps = a.steps * b_factor + b.steps * a_factor
+    return Accuracy(a.variance + b.variance, largest, steps, a.whole and b.whole).rounded(dtype)
 
 
 def _binary(op: str, a: Accuracy, b: Accuracy, dtype: str) -> Accuracy:
@@ -115,12 +152,9 @@ def _binary(op: str, a: Accuracy, b: Accuracy, dtype: str) -> Accuracy:
     if op in ("max", "min"):
         return _widest((a, b))
     if op in _PREDICATES:
-        return Accuracy(both, 1.0)
+        return Accuracy(both, 1.0, 1.0 if both else 0.0, True)
     if op in ("add", "sub"):
-        return Accuracy(both, a.magnitude + b.magnitude).rounded(dtype)
-    if op == "mul":
-        product = 0.0 if 0.0 in (a.magnitude, b.magnitude) else a.magnitude * b.magnitude
-        return Accuracy(both, product).rounded(dtype)
+        return Accuracy(both, a.magnitude + b.magnitude, a.steps + b.steps, a.whole and b.whole).rounded(dtype)
     return _inexact(both).rounded(dtype, ULPS[op])
 
 
@@ -129,7 +163,9 @@ def _reduce(reduction: Reduction, length: int, scope: _Scope) -> tuple[Accuracy,
     if reduction.combiner.name == "sum":
         dtype = reduction.bodies[0].dtype
         added = length * unit_roundoff(dtype) ** 2
-        return (Accuracy(bodies[0].variance + added, length * bodies[0].magnitude).held_in(dtype),)
+        one = bodies[0]
+        steps = math.sqrt(length) * one.steps  # jumps are as independent as roundings
+        return (Accuracy(one.variance + added, length * one.magnitude, steps, one.whole).held_in(dtype),)
     step = tuple(scope.of(value) for value in reduction.combiner.combine)
     if all(part.variance == 0 for part in step):
         return tuple(_widest(bodies) for _ in step)
@@ -170,17 +206,19 @@ def exact_magnitude(definitions: tuple[Definition, ...], inputs: tuple[Buffer, .
     return None
 
 
-def allowed_error(want: np.ndarray, variance: float, dtype: str) -> np.ndarray:
+def allowed_error(want: np.ndarray, variance: float, dtype: str, steps: float = 0.0) -> np.ndarray:
     """The formula at the head of this module, for the wants (float64) of one output of `dtype`."""
     unit = unit_roundoff(dtype)
     size = np.abs(np.where(np.isfinite(want), want, 0.0))
     scale = np.maximum(size, math.sqrt(float(np.mean(size**2)))) if want.size else size
     tiny = float(ml_dtypes.finfo(dtype).tiny) if unit and (variance or dtype != "float64") else 0.0
     margin = CONFIDENCE * math.sqrt(variance) * scale
-    return margin + unit * size + tiny if variance else margin
+    return margin + unit * size + tiny + steps if variance else margin
 
 
-def differences(got: np.ndarray, want: np.ndarray, variance: float, dtype: str, exact: bool) -> np.ndarray:
+def differences(
+    got: np.ndarray, want: np.ndarray, variance: float, dtype: str, exact: bool, steps: float = 0.0
+) -> np.ndarray:
     """Where `got` (any dtype) is not an acceptable value of `want` (float64); bool, same shape.
 
     ``exact``: `got` must be `want` rounded once to `dtype`.  NaN matches NaN, an infinity itself.
@@ -190,5 +228,5 @@ def differences(got: np.ndarray, want: np.ndarray, variance: float, dtype: str, 
         rounded = want.astype(got.dtype).astype(np.float64)
         return ~((actual == rounded) | (np.isnan(actual) & np.isnan(rounded)))
     with np.errstate(invalid="ignore"):
-        near = np.abs(actual - want) <= allowed_error(want, variance, dtype)
+        near = np.abs(actual - want) <= allowed_error(want, variance, dtype, steps)
     return ~(near | (actual == want) | (np.isnan(actual) & np.isnan(want)))

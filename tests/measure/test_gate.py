@@ -1,8 +1,13 @@
 """The gate lets right results through and names what is wrong with the others."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from rollergen.expr.definition import Axis, Definition
+from rollergen.expr.index import Index
+from rollergen.expr.values import Binary, Buffer, Cast, Const, Load
 from rollergen.measure.gate import Gate
 from tests import programs
 
@@ -139,3 +144,32 @@ def test_every_point_compared_lies_inside_the_output_and_covers_its_ends(name):
         assert len(points) == len(buffer.shape)
         for axis, extent in zip(points, buffer.shape, strict=True):
             assert axis.min() == 0 and axis.max() == extent - 1
+
+
+def saturated(skipped=False):
+    """Whether the gate passes a kernel whose int8 results equal the poison of both trials."""
+    x = Load(Buffer("X", (64,)), (Index.axis("i"),))
+    limits = x
+    for op, number in (("mul", 1e9), ("max", -128.0), ("min", 127.0)):
+        limits = Binary(op, limits, Const(number, "float32"), "float32")
+    output = Buffer("Y", (64,), "int8", "output")
+    definition = Definition(output, (Axis("i", 64),), (Index.axis("i"),), Cast(limits, "int8"))
+    stage = replace(programs.relu(64).stages[0], definition=definition)
+    program = replace(programs.relu(64), inputs=(x.buffer,), outputs=(output,), stages=(stage,))
+
+    def wanted(arrays, output, points):
+        return np.clip(arrays["X"].astype(np.float64)[points] * 1e9, -128, 127)
+
+    def run(arrays):
+        if not skipped:
+            arrays["Y"][...] = np.clip(arrays["X"].astype(np.float64) * 1e9, -128, 127).astype(np.int8)
+
+    return Gate(program, wanted).check(program, run)
+
+
+def test_right_results_that_equal_the_poison_count_as_written():
+    assert saturated().passed
+
+
+def test_saturated_results_that_were_never_written_are_reported():
+    assert any("never written" in text for text in saturated(skipped=True).problems)

@@ -125,3 +125,30 @@ def test_not_a_number_and_infinities_match_only_themselves():
     got = np.array([np.nan, np.inf, np.inf, 0.0, np.nan], np.float32)
     for exact in (False, True):
         assert differences(got, want, 1e-14, F32, exact).tolist() == [False, False, True, True, True]
+
+
+def rounded_quotient(op="round", scale=0.1, dtype="int8"):
+    """Y[i] = X[i] / scale, made whole."""
+    x = Load(Buffer("X", (1000,), F32), (Index.axis("i"),))
+    quotient = Binary("div", x, Const(scale, F32), F32)
+    whole = quotient if op == "cast" else Unary(op, quotient, F32)
+    return Definition(Buffer("Y", (1000,), dtype, "output"), (Axis("i", 1000),), (Index.axis("i"),), Cast(whole, dtype))
+
+
+@pytest.mark.parametrize("op", ["round", "floor", "cast"])
+def test_next_to_a_jump_either_side_is_right_and_no_third(op):
+    made = accuracies((rounded_quotient(op),), (Buffer("X", (1000,), F32),))["Y"]
+    want, got = np.array([3.0, 3.0, 3.0, 3.0]), np.array([2, 3, 4, 5], np.int8)
+    assert differences(got, want, made.variance, "int8", False, made.steps).tolist() == [False, False, False, True]
+
+
+def test_a_jump_grows_with_what_it_is_multiplied_by():
+    y = rounded_quotient(dtype="float32")
+    scaled = Definition(y.output, y.axes, y.target, Binary("mul", y.result, Const(0.5, F32), F32))
+    assert accuracies((scaled,), (Buffer("X", (1000,), F32),))["Y"].steps == 0.5
+
+
+def test_whole_numbers_do_not_jump():
+    x = Load(Buffer("X", (1000,), F32), (Index.axis("i"),))
+    y = Definition(Buffer("Y", (1000,), "int8", "output"), (Axis("i", 1000),), (Index.axis("i"),), Cast(Unary("round", x, F32), "int8"))
+    assert accuracies((y,), (x.buffer,))["Y"].steps == 0.0

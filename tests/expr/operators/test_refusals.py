@@ -13,7 +13,7 @@ X = rg.tensor("x", (2, 4, 9, 9))
 W = rg.tensor("w", (6, 4, 3, 3))
 M = rg.tensor("m", (5, 7))
 V = rg.tensor("v", (7,))
-I = rg.tensor("i", (5, 7), "int8")
+Q = rg.tensor("i", (5, 7), "int8")
 H = rg.tensor("h", (5, 7), "float16")
 
 CASES = {
@@ -32,7 +32,7 @@ CASES = {
     "pooled rank": (lambda: ops.max_pool2d(M, 2), "max_pool2d: m has shape (5, 7); expected (N, C, H, W)"),
     "ceil_mode": (lambda: ops.max_pool2d(X, 2, ceil_mode=1), "max_pool2d: ceil_mode is 1; expected True or False"),
     "global pool": (lambda: ops.global_avg_pool(M), "global_avg_pool: m has shape (5, 7); expected (N, C, ...)"),
-    "mean of integers": (lambda: ops.mean(I), 'mean: i has dtype int8; expected a floating dtype, e.g. rg.ops.cast(x, "float32")'),
+    "mean of integers": (lambda: ops.mean(Q), 'mean: i has dtype int8; expected a floating dtype, e.g. rg.ops.cast(x, "float32")'),
     "correction": (lambda: ops.var(M, 0, correction=5), "var: correction is 5; expected less than the 5 elements reduced"),
     "keepdims": (lambda: ops.sum(M, 0, 1), "sum: keepdims is 1; expected True or False"),
     "dtype of a position": (lambda: ops.argmax(M, 0, dtype="int8"), "argmax: dtype is 'int8'; expected int64 or int32"),
@@ -40,7 +40,7 @@ CASES = {
     "weight of a norm": (lambda: ops.layer_norm(M, (5, 7), V), "layer_norm: weight v has shape (7,); expected (5, 7)"),
     "running mean": (lambda: ops.batch_norm(X, V, V), "batch_norm: running_mean v has shape (7,); expected (4,), one for each channel of x"),
     "gelu": (lambda: ops.gelu(M, True), 'gelu: approximate is True; expected "none" or "tanh"'),
-    "sigmoid of integers": (lambda: ops.sigmoid(I), "sigmoid: i has dtype int8; expected a floating dtype"),
+    "sigmoid of integers": (lambda: ops.sigmoid(Q), "sigmoid: i has dtype int8; expected a floating dtype"),
     "slope": (lambda: ops.leaky_relu(M, V), "leaky_relu: negative_slope is Tensor("),
     "promotion": (lambda: ops.add(M, H), "+ of float32 and float16; dtypes are not promoted: cast one operand"),
     "condition": (lambda: ops.where(M, M, 0), "condition m has dtype float32; expected bool, e.g. rg.ops.greater(x, 0)"),
@@ -52,7 +52,7 @@ CASES = {
     "scale's shape": (lambda: ops.quantize(M, V, axis=0), "quantize: scale v has shape (7,); expected (5,), the extent of axis 0 of m (5, 7)"),
     "axis of a scale": (lambda: ops.quantize(M, V), "quantize: v has shape (7,) and axis is None; expected its axis"),
     "zero point": (lambda: ops.quantize(M, 1.0, 128), "quantize: zero_point is 128; expected an integer from -128 to 127"),
-    "quantised operands": (lambda: ops.quantized_matmul(M, I, 1.0, 1.0), "quantized_matmul: m has dtype float32; expected int8"),
+    "quantised operands": (lambda: ops.quantized_matmul(M, Q, 1.0, 1.0), "quantized_matmul: m has dtype float32; expected int8"),
     "elements": (lambda: ops.reshape(M, (6, 6)), "reshape: m (5, 7) has 35 elements; shape (6, 6) holds 36"),
     "two unknown extents": (lambda: ops.reshape(M, (-1, -1)), "reshape: shape is (-1, -1); expected extents of at least 1, at most one of them -1"),
     "concat": (lambda: ops.concat([M, V]), "concat: v has shape (7,) and m (5, 7); expected equal extents but along axis 0"),
