@@ -49,4 +49,3 @@ def test_unknown_names_are_refused_with_the_nearest():
         suite("rolller")
     with pytest.raises(ArgumentError, match="no entry of suite roller 'C99'"):
         suite("roller").entry("C99")
-

@@ -80,7 +80,7 @@ def evaluate_at(tensor: Tensor, arrays: Sequence[Any] | Mapping[str, Any], point
 
 
 def bound_arrays(tensor: Tensor, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Array]:
-    """float64, int64 or bool arrays by tensor name, checked against `tensor`'s inputs."""
+    """Arrays by tensor name, checked against `tensor`'s inputs; widened only where they are read."""
     inputs = given_tensors((tensor,))
     names = [t.buffer.name for t in inputs]
     if len(arrays) + len(named) != len(inputs) or not set(named) <= set(names[len(arrays) :]):
@@ -94,11 +94,10 @@ def _as_array(array: Any, tensor: Tensor) -> Array:
     data = np.asarray(array)
     if data.shape != tensor.shape:
         raise ShapeError(f"the array for {tensor.label} has shape {data.shape}; expected {tensor.shape}")
-    wide = _wide(tensor.dtype)
     floating = data.dtype.kind == "f" or data.dtype == numpy_dtype("bfloat16")
     if (data.dtype.kind not in "fiub" and not floating) or (floating and not is_float(tensor.dtype)):
         raise DtypeError(f"the array for {tensor.label} has dtype {data.dtype}; expected {tensor.dtype}")
-    return data.astype(wide)
+    return data
 
 
 def _wide(dtype: str) -> Any:
@@ -115,7 +114,7 @@ class _Evaluation:
         """Elements at `indices`, in blocks of points that keep intermediates small."""
         shape = np.broadcast_shapes(*(i.shape for i in indices))
         if tensor.producer is None:
-            return np.broadcast_to(self.arrays[tensor.buffer.name][indices], shape)
+            return np.broadcast_to(self.read(tensor.buffer.name, indices, tensor.dtype), shape)
         out = np.empty(shape, _wide(tensor.dtype))
         names = [name for name, _ in tensor.producer.axes]
         for block in _blocks(shape):
@@ -153,12 +152,16 @@ class _Evaluation:
         )
         source = load.source
         if load.buffer.name in self.arrays:
-            return self.arrays[load.buffer.name][indices]
+            return self.read(load.buffer.name, indices, load.dtype)
         if math.prod(np.broadcast_shapes(*(i.shape for i in indices))) * 2 < load.buffer.elements:
             return self.tensor(source, indices)
         mesh = np.ogrid[tuple(slice(0, extent) for extent in source.shape)]
         self.arrays[source.buffer.name] = self.tensor(source, tuple(mesh))
         return self.arrays[source.buffer.name][indices]
+
+    def read(self, name: str, indices: tuple[Array, ...], dtype: str) -> Array:
+        """Elements of a known array as float64, int64 or bool."""
+        return self.arrays[name][indices].astype(_wide(dtype), copy=False)
 
     def reduce(self, node: Reduce, axes: Axes, rank: int) -> Array:
         """The reduction at all points: its axes become trailing dimensions, walked in slabs."""
