@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
-from rollergen.hal.pocl_cpu_name import mend_cpu_name
+from rollergen.hal.pocl_cpu_name import UnknownProcessorError, mend_cpu_name
 
 POCL = "Portable Computing Language"
 INSTALL = 'pip install "rollergen[cpu]" (pyopencl with PoCL; wheels for Linux on x86-64)'
@@ -170,7 +170,10 @@ def _cpu_device(opencl: Any, threads: int | None) -> Any:
             raise RuntimeUnavailableError(f"no OpenCL CPU device among the platforms {names}; {INSTALL}")
         device = min(found, key=lambda d: d.platform.name != POCL)
         if device.platform.name == POCL:
-            mend_cpu_name(device.int_ptr, device.version)
+            try:
+                mend_cpu_name(device.int_ptr, device.version)
+            except UnknownProcessorError as error:
+                raise RuntimeUnavailableError(str(error)) from None
         return device
 
 

@@ -7,6 +7,8 @@ sets it after it has read both.  The name is a heap string that the device struc
 module finds that pointer and writes a name in its place that clang knows and whose features the host has.
 The string is read through /proc/self/mem, which fails instead of faulting on a wrong address, and it
 is changed only if it reads exactly "generic".
+
+This module needs nothing but Python: saved kernels carry a copy of it beside their launcher.
 """
 
 from __future__ import annotations
@@ -16,8 +18,6 @@ import os
 import platform
 import struct
 from pathlib import Path
-
-from rollergen.hal.errors import RuntimeUnavailableError
 
 _STRUCT_BYTES = 2048
 _ROOM = 24
@@ -34,6 +34,10 @@ NAMES: tuple[tuple[str, frozenset[str]], ...] = (
 PoCL's library of builtins is compiled for, so that they are inlined."""
 
 _MENDED: dict[int, str] = {}
+
+
+class UnknownProcessorError(RuntimeError):
+    """PoCL does not know this processor, and its idea of it cannot be changed."""
 
 
 def host_flags() -> frozenset[str]:
@@ -57,7 +61,7 @@ def mend_cpu_name(structure: int, version: str) -> str | None:
     """Replace the name "generic" in PoCL's device structure at address `structure`.
 
     `version` is CL_DEVICE_VERSION, which ends in the name that LLVM found (and keeps its first value).
-    Returns the new name; None where nothing needs mending.  Raises `RuntimeUnavailableError` where the
+    Returns the new name; None where nothing needs mending.  Raises `UnknownProcessorError` where the
     name needs mending and cannot be: otherwise every later build would fail with clang's complaint.
     """
     if platform.system() != "Linux" or platform.machine() != "x86_64" or not version.endswith("-generic"):
@@ -67,7 +71,7 @@ def mend_cpu_name(structure: int, version: str) -> str | None:
     name = best_name(host_flags())
     address = _find_generic(structure)
     if name is None or address is None or len(name) >= _ROOM:
-        raise RuntimeUnavailableError(
+        raise UnknownProcessorError(
             f"PoCL ({version}) does not know this processor, so its compiler builds nothing, and its idea of it "
             "cannot be changed here; use a newer PoCL"
         )

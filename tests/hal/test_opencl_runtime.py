@@ -17,7 +17,7 @@ from rollergen.hal.host import complete
 from rollergen.hal.host_facts import cpu_model
 from rollergen.hal.load import load_device
 from rollergen.hal.microbench import best_seconds
-from rollergen.hal.pocl_cpu_name import best_name, host_flags, mend_cpu_name
+from rollergen.hal.pocl_cpu_name import UnknownProcessorError, best_name, host_flags, mend_cpu_name
 
 pytest.importorskip("pyopencl", reason="the extra [cpu] is not installed")
 
@@ -236,7 +236,7 @@ def test_only_a_name_that_llvm_did_not_know_is_mended():
 def test_a_name_that_cannot_be_found_is_an_error_and_no_crash(monkeypatch):
     monkeypatch.setattr(pocl_cpu_name.platform, "system", lambda: "Linux")
     monkeypatch.setattr(pocl_cpu_name.platform, "machine", lambda: "x86_64")
-    with pytest.raises(RuntimeUnavailableError, match="does not know this processor"):
+    with pytest.raises(UnknownProcessorError, match="does not know this processor"):
         mend_cpu_name(0, "pthread-x86_64-unknown-linux-gnu-generic")
 
 
