@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 
 from rollergen.hal.spec import Device, MemoryLayer
+from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.lanes import broken_share, evaluate_lanes, lanes_adjacent, line_split
 from rollergen.program.model.nest import Nest
@@ -284,7 +285,8 @@ def direct_access(
     service = tile_service(nest, device, source, width) if source else thread_service(nest, device, operand, width)
     parts = pieces(nest, width)
     vectors = source is None and lane is not None and not gathered and nest.loops[lane].axis in used
-    split = line_split(nest, path_layer(device), operand, width) if vectors else 1
+    begins = int(costs_of(device).array_alignment)
+    split = line_split(nest, path_layer(device), operand, width, begins) if vectors else 1
     broken = broken_share(nest, operand, lane) if vectors and lane is not None else 0
     tested = is_tested(nest, operand) if source is None else 0
     return Access(

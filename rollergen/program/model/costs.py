@@ -48,6 +48,7 @@ MEANINGS: dict[str, str] = {
     "edge_clocks": "clocks for each element of a tile that overhangs its tensor",
     "guard_instructions": "instructions of one access that tests whether it is inside",
     "gather_clocks": "clocks for each element that a lane loop loads or stores by itself",
+    "array_alignment": "bytes at which the caller's arrays are sure to begin (0: on lines of the cache)",
     "combine_clocks": "exposed clocks of one step of a tree over the threads of a block",
     "exchange_clocks": "clocks of one copy phase from the other units' memories: synchronisation and set-up",
     **{

@@ -32,8 +32,10 @@ def lanes_adjacent(nest: Nest, operand: Operand, lane: int) -> bool:
     return found
 
 
-def line_split(nest: Nest, layer: MemoryLayer | None, operand: Operand, width_bytes: int) -> Number:
-    """Lines that a vector touches on average: 1 where all start on a boundary of their own width."""
+def line_split(nest: Nest, layer: MemoryLayer | None, operand: Operand, width_bytes: int, begins: int) -> Number:
+    """Lines that a vector touches on average: 1 where all start on a boundary of their own width.
+
+    ``begins``: bytes at which arrays given by the caller begin; 0: on lines, like our own temporaries."""
     if layer is None or width_bytes > layer.transaction_bytes:
         return 1
     steps: dict[str, Number] = {}
@@ -43,6 +45,8 @@ def line_split(nest: Nest, layer: MemoryLayer | None, operand: Operand, width_by
             steps[loop.axis] = gcd(steps.get(loop.axis, 0), moved)
     step = _offset_alignment(operand, steps) * operand.itemsize
     start = gcd(step, layer.transaction_bytes)
+    if begins and operand.buffer.kind != "temporary":
+        start = gcd(start, begins)
     return 1 + most(width_bytes - start, 0) / layer.transaction_bytes
 
 
