@@ -185,7 +185,7 @@ MUTATIONS = {
         lambda nest, costs, streams, lines, last: (sum(lines[:-1]), lines[-1]),
     ),
     "writing is free": (model_supply, "_directions", lambda nest, costs, streams, lines, last: (sum(lines), 0)),
-    "vectors never cross a line": (model_access, "line_split", lambda nest, layer, operand, width: 1),
+    "vectors never cross a line": (model_access, "line_split", lambda nest, layer, operand, width, begins: 1),
     "a staged tile has no padding": (
         model_access, "_place", lambda places, extents, copy: place(places, extents, replace(copy, padding=0))
     ),
