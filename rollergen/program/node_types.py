@@ -1,0 +1,301 @@
+"""The types a program is made of, field by field, and how each field stands in JSON.
+
+The registry is written out by hand: only what stands here is ever made from a text, and a test holds it
+against the dataclasses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from rollergen.errors import ProgramError
+from rollergen.expr.definition import Axis, Definition, Reduction
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.index import FloorDiv, Index, Mod, Within
+from rollergen.expr.values import (
+    BINARY,
+    UNARY,
+    Binary,
+    Buffer,
+    Cast,
+    Combiner,
+    Const,
+    IndexValue,
+    Load,
+    Partial,
+    Select,
+    Unary,
+    Value,
+    Var,
+)
+from rollergen.program.rprogram import (
+    GRID,
+    GROUP,
+    LANE,
+    SERIAL,
+    THREAD,
+    UNROLL,
+    Accumulator,
+    BlockOrder,
+    Compute,
+    Copy,
+    Loop,
+    Resident,
+    RProgram,
+    Stage,
+    Store,
+)
+
+_LONGEST_TEXT = 1000
+_BITS = 63
+_NOT_FINITE = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
+
+
+def shown(value: Any) -> str:
+    """A value as an error shows it: short, however long it is."""
+    if isinstance(value, (dict, list, tuple)):
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+class Field:
+    """How one field's value stands in JSON."""
+
+    def encode(self, value: Any, known: dict[int, int]) -> Any:
+        """``known``: number of the row of each node that the value holds, by identity."""
+        return value
+
+    def decode(self, data: Any, made: Sequence[Any]) -> Any:
+        """``made``: the nodes of the rows before.  Raises ProgramError that says what `data` is not."""
+        raise NotImplementedError
+
+    def nodes(self, value: Any) -> Iterator[Any]:
+        """The nodes directly in the value."""
+        return iter(())
+
+    def rows(self, data: Any) -> Iterator[int]:
+        """The rows that decoded data refer to."""
+        return iter(())
+
+
+class Text(Field):
+    def decode(self, data: Any, made: Sequence[Any]) -> str:
+        if not isinstance(data, str) or len(data) > _LONGEST_TEXT:
+            raise ProgramError(f"is {shown(data)}; expected a text of at most {_LONGEST_TEXT} characters")
+        return data
+
+
+class Flag(Field):
+    def decode(self, data: Any, made: Sequence[Any]) -> bool:
+        if not isinstance(data, bool):
+            raise ProgramError(f"is {shown(data)}; expected true or false")
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Whole(Field):
+    """An integer of 64 bits, at least ``least``."""
+
+    least: int = -(1 << _BITS)
+
+    def encode(self, value: Any, known: dict[int, int]) -> int:
+        if type(value) is not int:
+            raise ProgramError(f"the program holds {shown(value)}, a {type(value).__name__}; expected an int")
+        return value
+
+    def decode(self, data: Any, made: Sequence[Any]) -> int:
+        if type(data) is not int or not self.least <= data < 1 << _BITS:
+            low = f"at least {self.least}" if self.least > -(1 << _BITS) else "64 bits"
+            raise ProgramError(f"is {shown(data)}; expected an integer of {low}")
+        return data
+
+
+class Number(Field):
+    """A literal: bool, integer or float, each as itself; what is not finite as a text."""
+
+    def encode(self, value: Any, known: dict[int, int]) -> Any:
+        if type(value) not in (bool, int, float):
+            raise ProgramError(f"the program holds the number {shown(value)}, a {type(value).__name__}")
+        return value if not isinstance(value, float) or isfinite(value) else repr(value)
+
+    def decode(self, data: Any, made: Sequence[Any]) -> Any:
+        if isinstance(data, str) and data in _NOT_FINITE:
+            return _NOT_FINITE[data]
+        if type(data) not in (bool, int, float) or not isfinite(data):
+            raise ProgramError(f'is {shown(data)}; expected a number, "inf", "-inf" or "nan"')
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf(Field):
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+    def decode(self, data: Any, made: Sequence[Any]) -> str:
+        if not isinstance(data, str) or data not in self.words:
+            raise ProgramError(f"is {shown(data)}; expected one of {', '.join(self.words)}")
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Node(Field):
+    """A node of one of ``types``, or of a type below them: the number of its row."""
+
+    types: tuple[type, ...]
+
+    def encode(self, value: Any, known: dict[int, int]) -> int:
+        return known[id(value)]
+
+    def decode(self, data: Any, made: Sequence[Any]) -> Any:
+        expected = " or ".join(one.__name__ for one in self.types)
+        if type(data) is not int or not 0 <= data < len(made):
+            raise ProgramError(f"is {shown(data)}; expected the number of an earlier row, a {expected}")
+        if not isinstance(made[data], self.types):
+            raise ProgramError(f"is row {data}, a {type(made[data]).__name__}; expected a {expected}")
+        return made[data]
+
+    def nodes(self, value: Any) -> Iterator[Any]:
+        yield value
+
+    def rows(self, data: Any) -> Iterator[int]:
+        yield data
+
+
+@dataclass(frozen=True, slots=True)
+class Many(Field):
+    """A tuple of any length."""
+
+    item: Field
+
+    def encode(self, value: Any, known: dict[int, int]) -> list[Any]:
+        return [self.item.encode(one, known) for one in value]
+
+    def decode(self, data: Any, made: Sequence[Any]) -> tuple[Any, ...]:
+        if not isinstance(data, list):
+            raise ProgramError(f"is {shown(data)}; expected a list")
+        return tuple(self.item.decode(one, made) for one in data)
+
+    def nodes(self, value: Any) -> Iterator[Any]:
+        for one in value:
+            yield from self.item.nodes(one)
+
+    def rows(self, data: Any) -> Iterator[int]:
+        for one in data:
+            yield from self.item.rows(one)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair(Field):
+    first: Field
+    second: Field
+
+    def encode(self, value: Any, known: dict[int, int]) -> list[Any]:
+        return [self.first.encode(value[0], known), self.second.encode(value[1], known)]
+
+    def decode(self, data: Any, made: Sequence[Any]) -> tuple[Any, Any]:
+        if not isinstance(data, list) or len(data) != 2:
+            raise ProgramError(f"has {shown(data)}; expected a pair")
+        return self.first.decode(data[0], made), self.second.decode(data[1], made)
+
+    def nodes(self, value: Any) -> Iterator[Any]:
+        yield from self.first.nodes(value[0])
+        yield from self.second.nodes(value[1])
+
+    def rows(self, data: Any) -> Iterator[int]:
+        yield from self.first.rows(data[0])
+        yield from self.second.rows(data[1])
+
+
+@dataclass(frozen=True, slots=True)
+class AtomField(Field):
+    """An atom of an index: an axis by its name, a division or remainder by the number of its row."""
+
+    node: Node
+
+    def encode(self, value: Any, known: dict[int, int]) -> Any:
+        return value if isinstance(value, str) else self.node.encode(value, known)
+
+    def decode(self, data: Any, made: Sequence[Any]) -> Any:
+        return TEXT.decode(data, made) if isinstance(data, str) else self.node.decode(data, made)
+
+    def nodes(self, value: Any) -> Iterator[Any]:
+        if not isinstance(value, str):
+            yield value
+
+    def rows(self, data: Any) -> Iterator[int]:
+        if not isinstance(data, str):
+            yield data
+
+
+TEXT, FLAG, INTEGER, COUNT, EXTENT, DIVISOR = Text(), Flag(), Whole(), Whole(0), Whole(1), Whole(2)
+DTYPE = OneOf(tuple(ITEMSIZE))
+TEXTS, VALUE, INDEX, BUFFER = Many(TEXT), Node((Value,)), Node((Index,)), Node((Buffer,))
+INDICES, BOUNDS, VALUES, BUFFERS = Many(INDEX), Many(Node((Within,))), Many(VALUE), Many(BUFFER)
+LOOP_KIND = OneOf((GRID, GROUP, THREAD, SERIAL, UNROLL, LANE))
+
+Fields = tuple[tuple[str, Field], ...]
+
+_EXPRESSIONS: dict[type, Fields] = {
+    FloorDiv: (("index", INDEX), ("divisor", DIVISOR)),
+    Mod: (("index", INDEX), ("divisor", DIVISOR)),
+    Index: (("terms", Many(Pair(AtomField(Node((FloorDiv, Mod))), INTEGER))), ("const", INTEGER)),
+    Within: (("index", INDEX), ("low", INTEGER), ("high", INTEGER)),
+    Buffer: (
+        ("name", TEXT), ("shape", Many(COUNT)), ("dtype", DTYPE), ("kind", OneOf(("input", "output", "temporary"))),
+        ("constant", FLAG),
+    ),
+    Const: (("value", Number()), ("dtype", DTYPE)),
+    Load: (("buffer", BUFFER), ("indices", INDICES), ("guard", BOUNDS), ("fill", Number())),
+    IndexValue: (("index", INDEX), ("dtype", DTYPE)),
+    Unary: (("op", OneOf(UNARY)), ("x", VALUE), ("dtype", DTYPE)),
+    Binary: (("op", OneOf(BINARY)), ("a", VALUE), ("b", VALUE), ("dtype", DTYPE)),
+    Select: (("cond", VALUE), ("a", VALUE), ("b", VALUE), ("dtype", DTYPE)),
+    Cast: (("x", VALUE), ("dtype", DTYPE)),
+    Var: (("name", TEXT), ("dtype", DTYPE)),
+    Partial: (("name", TEXT), ("dtype", DTYPE), ("component", COUNT)),
+    Combiner: (("name", TEXT), ("identity", Many(Node((Const,)))), ("combine", VALUES)),
+    Axis: (("name", TEXT), ("extent", COUNT), ("role", OneOf(("spatial", "reduce", "row")))),
+    Reduction: (("name", TEXT), ("combiner", Node((Combiner,))), ("axes", TEXTS), ("bodies", VALUES)),
+    Definition: (
+        ("output", BUFFER), ("axes", Many(Node((Axis,)))), ("target", INDICES), ("result", VALUE),
+        ("reductions", Many(Node((Reduction,)))), ("where", BOUNDS),
+    ),
+}  # fmt: skip
+
+_DECISIONS: dict[type, Fields] = {
+    Loop: (("axis", TEXT), ("extent", COUNT), ("stride", EXTENT), ("kind", LOOP_KIND)),
+    Copy: (
+        ("load", COUNT), ("from_layer", TEXT), ("to_layer", TEXT), ("at_loop", COUNT), ("order", TEXTS),
+        ("along", TEXT), ("vector", EXTENT), ("padding", COUNT), ("swizzle", COUNT), ("depth", EXTENT),
+    ),
+    Compute: (("instruction", TEXT), ("lanes", EXTENT)),
+    Accumulator: (
+        ("at_loop", COUNT), ("dtype", DTYPE), ("carry", FLAG), ("separate", Many(COUNT)),
+        ("combine", OneOf(("none", "shuffle", "tree"))),
+    ),
+    Resident: (("name", TEXT), ("value", VALUE), ("layer", TEXT), ("phase", COUNT)),
+    Store: (("vector", EXTENT), ("streaming", FLAG), ("on_lines", FLAG)),
+    BlockOrder: (("width", COUNT),),
+    Stage: (
+        ("name", TEXT), ("definition", Node((Definition,))), ("loops", Many(Node((Loop,)))),
+        ("compute", Node((Compute,))), ("accumulator", Node((Accumulator,))), ("copies", Many(Node((Copy,)))),
+        ("residents", Many(Node((Resident,)))), ("store", Node((Store,))),
+        ("guards", Many(Pair(TEXT, OneOf(("none", "mask", "peel"))))), ("block_order", Node((BlockOrder,))),
+        ("once", FLAG),
+    ),
+    RProgram: (
+        ("device", TEXT), ("inputs", BUFFERS), ("outputs", BUFFERS), ("stages", Many(Node((Stage,)))),
+        ("temporaries", BUFFERS),
+    ),
+}  # fmt: skip
+
+NODES: dict[type, Fields] = {**_EXPRESSIONS, **_DECISIONS}
+"""Every type that a program may hold, with its fields in the order of a row."""
+
+SIGNATURES: dict[str, type] = {kind.__name__: kind for kind in NODES}
+"""The types by the names that rows begin with."""
