@@ -180,7 +180,8 @@ def _define(definition: Definition, buffers: Mapping[str, Accuracy]) -> Accuracy
         for component, accuracy in enumerate(_reduce(reduction, length, scope)):
             scope.partials[reduction.name, component] = accuracy
     result, dtype = definition.result, definition.output.dtype
-    if isinstance(result, Cast) and result.dtype == dtype and unit_roundoff(dtype):  # the output's own rounding: u_out, not variance
+    if isinstance(result, Cast) and result.dtype == dtype and unit_roundoff(dtype):
+        # The output's own rounding is u_out, not variance.
         return scope.of(result.x).held_in(dtype)
     return scope.of(result)
 

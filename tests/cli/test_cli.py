@@ -6,6 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+import rollergen as rg
 from rollergen.__main__ import main
 from rollergen.cli.errors import OneLineErrors
 from rollergen.cli.problems import OPERATORS, expression
@@ -154,3 +155,52 @@ def test_help_is_given(words):
 
 def test_the_version_is_given():
     assert "version" in ok("--version")
+
+
+def test_every_operator_of_the_library_is_on_the_command_line():
+    assert set(rg.ops.__all__) - set(OPERATORS) == {"cumsum", "cumprod"}  # which are refused
+
+
+@pytest.mark.parametrize(
+    ("words", "shape", "dtype"),
+    [
+        ("matmul m=3 n=5 k=7 transpose_a=1 transpose_b=1", (3, 5), "float32"),
+        ("conv2d n=1 c=4 h=9 w=9 f=6 kh=3 kw=3 groups=2 padding=same stride=2,1", (1, 6, 5, 9), "float32"),
+        ("conv_transpose2d n=1 c=4 h=5 w=5 f=6 kh=3 kw=3 groups=2", (1, 6, 7, 7), "float32"),
+        ("depthwise_conv2d n=1 c=4 h=9 w=9 kh=3 kw=3 multiplier=2", (1, 8, 7, 7), "float32"),
+        ("max_pool2d n=1 c=4 h=9 w=9 kernel_size=3,2 ceil_mode=1", (1, 4, 3, 5), "float32"),
+        ("argmax shape=4x5 axis=1", (4,), "int64"),
+        ("sum shape=4x5x6 axis=0,2 keepdims=1", (1, 5, 1), "float32"),
+        ("gelu shape=4x5 approximate=tanh", (4, 5), "float32"),
+        ("layer_norm shape=4x5 eps=1e-3", (4, 5), "float32"),
+        ("clip shape=4x5 low=-0.5", (4, 5), "float32"),
+        ("quantize shape=4x5 scale=.25 zero_point=3", (4, 5), "int8"),
+        ("pad shape=4x5 widths=2 mode=edge", (8, 9), "float32"),
+        ("slice shape=4x9 stop=-1 step=3", (4, 3), "float32"),
+        ("cast shape=4x5 to=int8", (4, 5), "int8"),
+        ("attention b=2 m=3 n=4 d=5 causal=1", (2, 3, 5), "float32"),
+    ],
+)
+def test_options_of_an_operator_are_those_of_the_library(words, shape, dtype):
+    problem, *sizes = words.split()
+    made = expression(problem, sizes)
+    assert (made.shape, made.dtype) == (shape, dtype)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("max_pool2d n=1 c=4 h=9 w=9", "max_pool2d lacks kernel_size; an example: max_pool2d n=1"),
+        ("sum shape=4x5 keepdims=2", "keepdims is 2; expected 0 or 1"),
+        ("conv2d n=1 c=4 h=9 w=9 f=6 kh=3 kw=3 groups=3", "groups is 3; expected a divisor of c=4"),
+        ("gelu shape=4x5 approximate=erf", "gelu: approximate is 'erf'; expected \"none\" or \"tanh\""),
+    ],
+)
+def test_wrong_options_of_an_operator_are_refused(words, text):
+    result = run("build", *words.split())
+    assert result.exit_code == 2 and text in result.stderr
+
+
+def test_an_operator_without_an_entry_of_its_own_kind_builds_and_is_checked():
+    found = json.loads(ok("build", "log_softmax", "shape=5x37", "--json", "--device", "cpu"))
+    assert found["check"]["compared"] == 5 * 37

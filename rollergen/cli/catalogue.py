@@ -1,0 +1,248 @@
+"""The operators of the command line: which sizes each takes, and how tensors follow from them.
+
+An entry says what the operator's tensors are; its options, their defaults and its summary are those of
+the function in `rg.ops`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import rollergen as rg
+from rollergen.errors import ArgumentError
+
+Sizes = Mapping[str, Any]
+"""What was given on the command line, and the defaults of what was not."""
+
+Make = Callable[..., Any]
+"""``tensor(name, shape, dtype=...)``: the dtype asked for, unless told otherwise."""
+
+_HIDDEN = ("name", "acc", "dtype")
+_IMAGE = ("n", "c", "h", "w")
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator of the command line.
+
+    ``sizes`` are whole numbers (``shape``: several) and ``arguments`` anything, both required; ``optional``
+    gives the others with their defaults.  ``make(sizes, dtype)`` gets all of them by name.
+    """
+
+    name: str
+    summary: str
+    sizes: tuple[str, ...]
+    arguments: tuple[str, ...]
+    optional: tuple[tuple[str, Any], ...]
+    example: str
+    make: Callable[[Sizes, str], Any]
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        return self.sizes + self.arguments
+
+    @property
+    def usage(self) -> str:
+        return " ".join([*(f"{n}=.." for n in self.required), *(f"[{n}={v}]" for n, v in self.optional)])
+
+
+def _entry(
+    name: str, example: str, tensors: Callable[[Sizes, Make], Iterable[Any]], *, arguments: tuple[str, ...] = (),
+    optional: tuple[tuple[str, Any], ...] = (), passed: Callable[[Sizes, Make], Sizes] = lambda s, t: {},
+    output: str = "Y",
+) -> Operator:  # fmt: skip
+    """`rg.ops.<name>` on `tensors`; ``passed`` gives arguments that are not called as on the command line."""
+    function = getattr(rg.ops, name)
+    parameters = inspect.signature(function).parameters
+    options = {
+        p.name: p.default
+        for p in parameters.values()
+        if p.default is not p.empty and p.name not in _HIDDEN and "Tensor" not in p.annotation
+    }
+    sizes = tuple(word.partition("=")[0] for word in example.split())
+    sizes = tuple(size for size in sizes if size not in (*options, *dict(optional), *arguments))
+
+    def make(given: Sizes, dtype: str) -> Any:
+        tensor = lambda name, shape, kind=dtype: rg.tensor(name, shape, kind)
+        made = tensors(given, tensor)
+        named = {key: given[key] for key in (*arguments, *options) if key in parameters}
+        return function(*made, **(named | dict(passed(given, tensor))), name=output)
+
+    every = tuple((dict(optional) | options).items())
+    return Operator(name, _summary(function), sizes, arguments, every, f"{name} {example}", make)
+
+
+def _summary(function: Callable[..., Any]) -> str:
+    """The first sentence of its docstring, without markup."""
+    text = " ".join((function.__doc__ or "").partition("\n\n")[0].split())
+    return text.partition(". ")[0].replace("`", "").rstrip(".")
+
+
+def _one(sizes: Sizes, tensor: Make) -> Iterator[Any]:
+    yield tensor("X", sizes["shape"])
+
+
+def _two(sizes: Sizes, tensor: Make) -> Iterator[Any]:
+    yield tensor("A", sizes["shape"])
+    yield tensor("B", sizes["shape"])
+
+
+def _elementwise() -> Iterator[Operator]:
+    for name in ("relu", "leaky_relu", "gelu", "silu", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "erf", "abs",
+                 "neg", "floor", "round"):  # fmt: skip
+        yield _entry(name, "shape=4096x1024", _one)
+    for name in ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "equal", "not_equal", "less", "less_equal",
+                 "greater", "greater_equal"):  # fmt: skip
+        yield _entry(name, "shape=4096x4096", _two)
+    yield _entry("clip", "shape=4096x4096 low=0 high=6", _one)
+    yield _entry("cast", "shape=4096x4096 to=float16", _one, arguments=("to",), passed=lambda s, t: {"dtype": s["to"]})
+    yield _entry("where", "shape=4096x4096", lambda s, t: (t("condition", s["shape"], "bool"), *_two(s, t)))
+    yield _entry("bias_add", "shape=1x64x56x56 axis=1", _with_bias)
+
+
+def _with_bias(sizes: Sizes, tensor: Make) -> Iterator[Any]:
+    shape, axis = sizes["shape"], sizes["axis"]
+    if not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
+        raise ArgumentError(f"axis is {axis}; expected {-len(shape)} to {len(shape) - 1} for shape {shape}")
+    yield from _one(sizes, tensor)
+    yield tensor("bias", (shape[axis],))
+
+
+def _reductions() -> Iterator[Operator]:
+    for name in ("sum", "mean", "max", "min", "prod", "var", "std", "argmax", "argmin", "logsumexp"):
+        yield _entry(name, "shape=4096x1024 axis=-1", _one)
+
+
+def _normalisation() -> Iterator[Operator]:
+    for name in ("softmax", "log_softmax"):
+        yield _entry(name, "shape=4096x1024", _one)
+    last = lambda s: s["shape"][-1:]
+    weight = lambda s, t: {"normalized_shape": last(s), "weight": t("weight", last(s))}
+    affine = lambda s, t: {**weight(s, t), "bias": t("bias", last(s))}
+    yield _entry("layer_norm", "shape=4096x1024", _one, passed=affine)
+    yield _entry("rms_norm", "shape=4096x1024", _one, passed=weight)
+    names = ("mean", "var", "weight", "bias")
+    yield _entry(
+        "batch_norm", "shape=8x64x56x56", lambda s, t: (*_one(s, t), *(t(name, s["shape"][1:2]) for name in names))
+    )
+
+
+def _contractions() -> Iterator[Operator]:
+    turned = lambda flag, rows, columns: (columns, rows) if flag else (rows, columns)
+    yield _entry(
+        "matmul", "m=1024 n=1024 k=1024",
+        lambda s, t: (
+            t("A", turned(s["transpose_a"], s["m"], s["k"])), t("B", turned(s["transpose_b"], s["k"], s["n"]))
+        ), output="C",
+    )  # fmt: skip
+    yield Operator(
+        "matmul_bias_relu", "max(A B + bias, 0) in one kernel", ("m", "n", "k"), (), (),
+        "matmul_bias_relu m=1024 n=1024 k=1024", _matmul_bias_relu,
+    )  # fmt: skip
+    yield _entry(
+        "batch_matmul", "b=8 m=256 n=256 k=64",
+        lambda s, t: (
+            t("A", (s["b"], *turned(s["transpose_a"], s["m"], s["k"]))),
+            t("B", (s["b"], *turned(s["transpose_b"], s["k"], s["n"]))),
+        ), output="C",
+    )  # fmt: skip
+    yield _entry(
+        "linear", "m=512 n=1024 k=1024",
+        lambda s, t: (t("X", (s["m"], s["k"])), t("weight", (s["n"], s["k"])), t("bias", (s["n"],))),
+    )  # fmt: skip
+    yield _entry(
+        "attention", "b=8 m=512 n=512 d=64",
+        lambda s, t: (t("Q", (s["b"], s["m"], s["d"])), *(t(x, (s["b"], s["n"], s["d"])) for x in ("K", "V"))),
+    )  # fmt: skip
+
+
+def _matmul_bias_relu(sizes: Sizes, dtype: str) -> Any:
+    m, n, k = (sizes[name] for name in ("m", "n", "k"))
+    product = rg.ops.matmul(rg.tensor("A", (m, k), dtype), rg.tensor("B", (k, n), dtype))
+    return rg.ops.relu(rg.ops.bias_add(product, rg.tensor("bias", (n,), dtype)), name="C")
+
+
+def _convolutions() -> Iterator[Operator]:
+    extents = {"conv1d": "l", "conv2d": "h w", "conv3d": "d h w"}
+    examples = {
+        "conv1d": "n=8 c=64 l=1024 f=64 kl=3 padding=1",
+        "conv2d": "n=1 c=64 h=56 w=56 f=64 kh=3 kw=3 padding=1",
+        "conv3d": "n=1 c=16 d=16 h=28 w=28 f=32 kd=3 kh=3 kw=3 padding=1",
+    }
+    for name, example in examples.items():
+        yield _entry(name, example, _convolved(extents[name].split()))
+    image = lambda s, t: t("image", tuple(s[n] for n in _IMAGE))
+    yield _entry(
+        "depthwise_conv2d", "n=1 c=64 h=56 w=56 kh=3 kw=3 padding=1",
+        lambda s, t: (image(s, t), t("weight", (s["c"] * s["multiplier"], 1, s["kh"], s["kw"]))),
+        optional=(("multiplier", 1),),
+    )  # fmt: skip
+    yield _entry(
+        "conv_transpose2d", "n=1 c=64 h=28 w=28 f=32 kh=4 kw=4 stride=2 padding=1",
+        lambda s, t: (image(s, t), t("weight", (s["c"], _grouped("f", s), s["kh"], s["kw"]))),
+    )  # fmt: skip
+
+
+def _convolved(extents: list[str]) -> Callable[[Sizes, Make], Iterator[Any]]:
+    def tensors(sizes: Sizes, tensor: Make) -> Iterator[Any]:
+        yield tensor("image", tuple(sizes[n] for n in ("n", "c", *extents)))
+        yield tensor("weight", (sizes["f"], _grouped("c", sizes), *(sizes["k" + n] for n in extents)))
+
+    return tensors
+
+
+def _grouped(name: str, sizes: Sizes) -> int:
+    groups = sizes["groups"]
+    if not isinstance(groups, int) or groups < 1 or sizes[name] % groups:
+        raise ArgumentError(f"groups is {groups}; expected a divisor of {name}={sizes[name]}")
+    return sizes[name] // groups
+
+
+def _pooling() -> Iterator[Operator]:
+    image = lambda s, t: (t("X", tuple(s[n] for n in _IMAGE)),)
+    for name in ("max_pool2d", "avg_pool2d"):
+        example = "n=1 c=64 h=112 w=112 kernel_size=3 stride=2 padding=1"
+        yield _entry(name, example, image, arguments=("kernel_size",))
+    for name in ("global_avg_pool", "global_max_pool"):
+        yield _entry(name, "n=8 c=512 h=7 w=7", image)
+
+
+def _quantised() -> Iterator[Operator]:
+    yield _entry("quantize", "shape=4096x1024 scale=0.1", _one, arguments=("scale",))
+    yield _entry(
+        "dequantize", "shape=4096x1024 scale=0.1", lambda s, t: (t("Q", s["shape"], "int8"),), arguments=("scale",)
+    )
+    yield _entry(
+        "quantized_matmul", "m=512 n=512 k=512 a_scale=0.1 b_scale=0.1",
+        lambda s, t: (
+            t("A", (s["m"], s["k"]), "int8"),
+            t("B", (s["n"], s["k"]) if s["transpose_b"] else (s["k"], s["n"]), "int8"),
+        ), arguments=("a_scale", "b_scale"), output="C",
+    )  # fmt: skip
+
+
+def _views() -> Iterator[Operator]:
+    yield _entry("transpose", "shape=4096x4096", _one)
+    for name, example in (("reshape", "shape=64x96 to=128,-1"), ("expand", "shape=1x1024 to=4096,1024")):
+        yield _entry(name, example, _one, arguments=("to",), passed=lambda s, t: {"shape": _tuple(s["to"])})
+    yield _entry("concat", "shape=1024x1024 axis=1", lambda s, t: (tuple(_two(s, t)),))
+    yield _entry(
+        "slice", "shape=1024x1024 start=1 step=2", _one, optional=(("start", None), ("stop", None), ("step", None)),
+        passed=lambda s, t: {"index": (..., slice(s["start"], s["stop"], s["step"]))},
+    )  # fmt: skip
+    yield _entry("pad", "shape=1024x1024 widths=1,2 mode=reflect", _one, arguments=("widths",))
+    image = lambda s, t: (t("X", tuple(s[n] for n in _IMAGE)),)
+    yield _entry("upsample_nearest", "n=1 c=64 h=56 w=56 scale_factor=2", image, arguments=("scale_factor",))
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+_FAMILIES = (
+    _contractions, _convolutions, _pooling, _reductions, _normalisation, _elementwise, _quantised, _views,
+)  # fmt: skip
+OPERATORS: Mapping[str, Operator] = {operator.name: operator for family in _FAMILIES for operator in family()}
