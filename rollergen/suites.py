@@ -26,7 +26,8 @@ class Entry:
     """One operator of a suite.
 
     ``kind`` is the operator's class (matmul, conv2d, depthwise_conv2d, elementwise, avg_pool2d, reduce_sum,
-    linear, attention); ``summary`` gives its sizes; ``make()`` the expression, new at every call.
+    linear, attention); ``summary`` gives its sizes; ``fields`` is its record, which ``build`` turns into an
+    expression.
     """
 
     suite: str
@@ -34,7 +35,12 @@ class Entry:
     kind: str
     dtype: str
     summary: str
-    make: Callable[[], Tensor]
+    fields: Fields
+    build: Callable[[Fields], Tensor]
+
+    def make(self) -> Tensor:
+        """The expression, new at every call."""
+        return self.build(self.fields)
 
     @property
     def name(self) -> str:
@@ -80,7 +86,7 @@ def _roller() -> Suite:
     content = _read("roller_ops.json")
     source = f"{content['title']}: {content['source']['repo']}, {content['source']['commit']}"
     entries = [
-        Entry("roller", op["id"], op["kind"], op["dtype"], _roller_summary(op), lambda op=op: _ROLLER[op["kind"]](op))
+        Entry("roller", op["id"], op["kind"], op["dtype"], _roller_summary(op), op, _ROLLER[op["kind"]])
         for op in content["ops"]
     ]
     return Suite("roller", source, tuple(entries))
@@ -158,9 +164,7 @@ def _resnet18() -> Suite:
         sizes = f"{_by(op['input'])} and {_by(op['weight'])}"
         return f"{sizes}, stride {op['stride']}, padding {op['padding']}"
 
-    entries = [
-        Entry(name, op["id"], "conv2d", op["dtype"], summary(op), lambda op=op: make(op)) for op in content["ops"]
-    ]
+    entries = [Entry(name, op["id"], "conv2d", op["dtype"], summary(op), op, make) for op in content["ops"]]
     return Suite(name, content["source"], tuple(entries))
 
 
@@ -169,14 +173,14 @@ def _linears() -> Suite:
     content = _read("seed_suites.json")["pruner_linears"]
     name = "pruner-linears"
 
-    def make(op: Fields, dtype: str) -> Tensor:
-        x = rg.tensor("X", (op["M"], op["K"]), dtype)
-        return rg.ops.linear(x, rg.tensor("W", (op["N"], op["K"]), dtype, constant=True), name="Y")
+    def make(op: Fields) -> Tensor:
+        x = rg.tensor("X", (op["M"], op["K"]), op["dtype"])
+        return rg.ops.linear(x, rg.tensor("W", (op["N"], op["K"]), op["dtype"], constant=True), name="Y")
 
     entries = [
         Entry(
             name, f"{op['model']}, {op['phase']}, {op['name']}, {dtype}", "linear", dtype,
-            f"{op['M']}x{op['K']} and {op['N']}x{op['K']}", lambda op=op, dtype=dtype: make(op, dtype),
+            f"{op['M']}x{op['K']} and {op['N']}x{op['K']}", {**op, "dtype": dtype}, make,
         )
         for dtype in content["dtype"]
         for op in content["ops"]
@@ -199,7 +203,7 @@ def _attention() -> Suite:
         Entry(
             name, f"{op['model']}, {op['phase']}", op["kind"], "float32",
             f"{op['batch_heads']} heads, {op['queries']} queries, {op['keys']} keys of {op['head_dim']}",
-            lambda op=op: make(op),
+            op, make,
         )
         for op in content["ops"]
     ]  # fmt: skip

@@ -1,0 +1,77 @@
+"""Entries of suites made small enough for one run of a few seconds, with odd remainders on every axis cut."""
+
+from __future__ import annotations
+
+import copy
+from math import prod
+from typing import Any
+
+from rollergen.expr.canonical import canonicalize
+from rollergen.expr.dtypes import numpy_dtype
+from rollergen.suites import Entry
+
+Places = tuple[tuple[Any, ...], ...]
+"""Where an axis' extent stands in the entry's fields: paths of keys and positions."""
+
+_ROLLER: dict[str, tuple[Places, ...]] = {
+    "matmul": ((("inputs", 0, "shape", 0),), (("inputs", 0, "shape", 1), ("inputs", 1, "shape", 0)),
+               (("inputs", 1, "shape", 1),)),
+    "conv2d": ((("inputs", 0, "shape", 0),), (("inputs", 0, "shape", 1), ("inputs", 1, "shape", 1)),
+               (("inputs", 1, "shape", 0),)),
+    "depthwise_conv2d": ((("inputs", 0, "shape", 0),), (("inputs", 0, "shape", 1), ("inputs", 1, "shape", 0))),
+    "avg_pool2d": ((("inputs", 0, "shape", 0),), (("inputs", 0, "shape", 1),)),
+    "elementwise": ((("inputs", 0, "shape", 0),), (("inputs", 0, "shape", 1),)),
+    "reduce_sum": ((("inputs", 0, "shape", 0),), (("inputs", 0, "shape", 1),)),
+}  # fmt: skip
+_AXES: dict[str, dict[str, tuple[Places, ...]]] = {
+    "roller": _ROLLER,
+    "autotvm-resnet18": {"conv2d": ((("input", 1), ("weight", 1)), (("weight", 0),))},
+    "pruner-linears": {"linear": ((("M",),), (("K",),), (("N",),))},
+    "pruner-attention": {"attention": ((("batch_heads",),), (("keys",),))},
+}
+
+
+def cut(entry: Entry, most_points: int, most_bytes: int) -> Any:
+    """The entry's fields with its longest axes halved to odd extents until the work is small enough.
+
+    Axes that image and window share stay as they are: their tails are the operator's own.  If anything is cut,
+    every axis that may be is made odd.
+    """
+    fields: Any = copy.deepcopy(dict(entry.fields))
+    axes = _AXES[entry.suite][entry.kind]
+    if _small(entry, fields, most_points, most_bytes):
+        return fields
+    for places in axes:
+        _set(fields, places, _odd(_get(fields, places[0])))
+    while not _small(entry, fields, most_points, most_bytes):
+        longest = max(axes, key=lambda places: _get(fields, places[0]))
+        extent = _get(fields, longest[0])
+        assert extent > 1, f"{entry.name} is never small"
+        _set(fields, longest, _odd(extent // 2))
+    return fields
+
+
+def _odd(extent: int) -> int:
+    return extent if extent % 2 else max(1, extent - 1)
+
+
+def _get(fields: Any, path: tuple[Any, ...]) -> int:
+    for step in path:
+        fields = fields[step]
+    return fields
+
+
+def _set(fields: Any, places: Places, extent: int) -> None:
+    for *path, last in places:
+        holder = fields
+        for step in path:
+            holder = holder[step]
+        holder[last] = extent
+
+
+def _small(entry: Entry, fields: Any, most_points: int, most_bytes: int) -> bool:
+    graph = canonicalize(entry.build(fields))
+    points = sum(prod(axis.extent for axis in d.axes) for d in graph.definitions)
+    buffers = (*graph.inputs, *graph.temporaries, *graph.outputs)
+    size = sum(b.elements * numpy_dtype(b.dtype).itemsize for b in buffers)
+    return points <= most_points and size <= most_bytes
