@@ -203,4 +203,4 @@ def test_wrong_options_of_an_operator_are_refused(words, text):
 
 def test_an_operator_without_an_entry_of_its_own_kind_builds_and_is_checked():
     found = json.loads(ok("build", "log_softmax", "shape=5x37", "--json", "--device", "cpu"))
-    assert found["check"]["compared"] == 5 * 37
+    assert found["check"]["compared_elements"] >= 5 * 37

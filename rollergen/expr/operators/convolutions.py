@@ -9,6 +9,7 @@ from typing import Any
 
 import rollergen.expr.language as rg
 from rollergen.errors import ShapeError
+from rollergen.expr.dtypes import accumulator_dtype, reduced_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import Setting, require_tensor, require_vector, setting
 from rollergen.expr.operators.windows import inside, sliding
@@ -92,8 +93,9 @@ def conv_transpose2d(
 ) -> Tensor:  # fmt: skip
     """The transpose of `conv2d`: x (N, C, H, W), weight (C, F / groups, KH, KW) into (N, F, OH, OW).
 
-    OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1.  Each output gathers the taps
-    that reach it, so that nothing is multiplied by inserted zeros.
+    OH = (H - 1) stride - 2 padding + dilation (KH - 1) + output_padding + 1.  Nothing is multiplied by
+    inserted zeros: with a stride, all products of pixels and taps are one matrix product, of which each
+    output then sums the few that reach it; without, each output gathers pixels as a convolution does.
 
     >>> import rollergen as rg
     >>> x, w = rg.tensor("x", (1, 8, 7, 7)), rg.tensor("w", (8, 4, 3, 3))
@@ -112,24 +114,58 @@ def conv_transpose2d(
             f"{x.shape[1]}; expected equal ones, (C, F / groups, KH, KW)"
         )
     spreads = _spreads(operation, x.shape[2:], weight.shape[2:], stride, padding, output_padding, dilation)
-    (batch, channels, *_), per_group = x.shape, weight.shape[1]
-    c = rg.reduce_axis("c", channels // groups)
-    taps = [rg.reduce_axis(n, s.taps) for n, s in zip(_TAPS[2], spreads, strict=True)]
+    filters = weight.shape[1] * groups
     if bias is not None:
-        require_vector(bias, per_group * groups, operation, "bias", "one for each filter")
+        require_vector(bias, filters, operation, "bias", "one for each filter")
+    strided = any(s.stride * s.common > 1 for s in spreads)
+    made = (_tap_sums if strided else _gathered_taps)(x, weight, spreads, groups, acc, dtype)
 
     def element(n: Any, f: Any, oy: Any, ox: Any) -> Any:
-        channel = c if groups == 1 else (f // per_group) * (channels // groups) + c
-        filter_ = f if groups == 1 else f % per_group
-        reads = [s.read(o, t) for s, o, t in zip(spreads, (oy, ox), taps, strict=True)]
-        pixel = x[(n, channel, *(r[1] for r in reads))]
-        tap = weight[(channel, filter_, *(r[0] for r in reads))]
-        condition = reads[0][2] & reads[1][2]
-        total = rg.sum(rg.select(condition, pixel, 0) * rg.select(condition, tap, 0), axis=(c, *taps),
-                       acc=acc, dtype=dtype)  # fmt: skip
+        total = made(n, f, oy, ox)
         return total if bias is None else total + bias[f]
 
-    return rg.compute((batch, per_group * groups, *(s.out for s in spreads)), element, name)
+    return rg.compute((x.shape[0], filters, *(s.out for s in spreads)), element, name)
+
+
+def _tap_sums(x: Tensor, weight: Tensor, spreads: Sequence[_Spread], groups: int, acc: Any, dtype: Any) -> Any:
+    """A function of the output's indices: the products that reach it, summed."""
+    (batch, channels, *size), (_, per_group, *kernel) = x.shape, weight.shape
+    wide = accumulator_dtype(x.dtype) if acc is None else acc
+    c = rg.reduce_axis("c", channels // groups)
+    taps = [rg.reduce_axis(n, s.taps) for n, s in zip(_TAPS[2], spreads, strict=True)]
+
+    def product(n: Any, f: Any, ky: Any, kx: Any, iy: Any, ix: Any) -> Any:
+        channel, filter_ = _in_group(f, c, channels, per_group, groups)
+        return rg.sum(x[n, channel, iy, ix] * weight[channel, filter_, ky, kx], axis=c, acc=acc, dtype=wide)
+
+    products = rg.compute((batch, per_group * groups, *kernel, *size), product)
+
+    def total(n: Any, f: Any, oy: Any, ox: Any) -> Any:
+        (ky, iy, above), (kx, ix, beside) = (s.read(o, t) for s, o, t in zip(spreads, (oy, ox), taps, strict=True))
+        one = rg.select(above & beside, products[n, f, ky, kx, iy, ix], 0)
+        return rg.sum(one, axis=tuple(taps), dtype=reduced_dtype(x.dtype) if dtype is None else dtype)
+
+    return total
+
+
+def _gathered_taps(x: Tensor, weight: Tensor, spreads: Sequence[_Spread], groups: int, acc: Any, dtype: Any) -> Any:
+    """A function of the output's indices: one sum over channels and taps."""
+    channels, per_group = x.shape[1], weight.shape[1]
+    c = rg.reduce_axis("c", channels // groups)
+    taps = [rg.reduce_axis(n, s.taps) for n, s in zip(_TAPS[2], spreads, strict=True)]
+
+    def total(n: Any, f: Any, oy: Any, ox: Any) -> Any:
+        channel, filter_ = _in_group(f, c, channels, per_group, groups)
+        (ky, iy, above), (kx, ix, beside) = (s.read(o, t) for s, o, t in zip(spreads, (oy, ox), taps, strict=True))
+        pixel = rg.select(above & beside, x[n, channel, iy, ix], 0)
+        return rg.sum(pixel * weight[channel, filter_, ky, kx], axis=(c, *taps), acc=acc, dtype=dtype)
+
+    return total
+
+
+def _in_group(f: Any, c: Any, channels: int, per_group: int, groups: int) -> tuple[Any, Any]:
+    """(channel, filter within the group) for output filter `f` and the group's channel `c`."""
+    return (c, f) if groups == 1 else ((f // per_group) * (channels // groups) + c, f % per_group)
 
 
 class _Spread:
