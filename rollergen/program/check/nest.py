@@ -84,8 +84,10 @@ def _check_digits(stage: Stage, axis: Axis, own: list[tuple[int, Loop]]) -> bool
 
 def _lead(stage: Stage, axis: Axis) -> int:
     """How many elements before the axis its loops may start, see `Store.on_lines`."""
+    if not stage.store.on_lines or not stage.loops:
+        return 0
     lane = stage.loops[-1]
-    return lane.extent - 1 if stage.store.on_lines and lane.kind == LANE and lane.axis == axis.name else 0
+    return lane.extent - 1 if lane.kind == LANE and lane.axis == axis.name else 0
 
 
 def _check_grid_digit(stage: Stage, position: int, axis: Axis, *, leading: bool) -> None:
