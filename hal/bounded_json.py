@@ -16,15 +16,15 @@ _TEXT_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]', re.DOTAL
 _OPENS, _CLOSES = frozenset("[{"), frozenset("]}")
 
 
-def read_json(content: bytes, where: str) -> Any:
+def read_json(content: bytes, where: str, *, most_bytes: int = MOST_BYTES, deepest: int = DEEPEST) -> Any:
     """The value of a JSON document; SpecError, which starts with `where`, for one that is not fit to be looked at."""
-    if len(content) > MOST_BYTES:
-        raise SpecError(f"{where}: the file has {len(content)} bytes; expected at most {MOST_BYTES}")
+    if len(content) > most_bytes:
+        raise SpecError(f"{where}: the file has {len(content)} bytes; expected at most {most_bytes}")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise SpecError(f"{where}: byte {error.start} is no UTF-8; expected a JSON text in UTF-8") from None
-    _refuse_depth(text, where)
+    _refuse_depth(text, where, deepest)
     try:
         value = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, where))
     except SpecError:
@@ -50,16 +50,16 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _refuse_depth(text: str, where: str) -> None:
+def _refuse_depth(text: str, where: str, deepest: int) -> None:
     """Before parsing: the parser itself recurses."""
     depth = 0
     for match in _TEXT_OR_BRACKET.finditer(text):
         first = match.group()[0]
         if first in _OPENS:
             depth += 1
-            if depth > DEEPEST:
+            if depth > deepest:
                 line = text.count("\n", 0, match.start()) + 1
-                raise SpecError(f"{where}: line {line} nests deeper than {DEEPEST} levels")
+                raise SpecError(f"{where}: line {line} nests deeper than {deepest} levels")
         elif first in _CLOSES:
             depth -= 1
 

@@ -28,18 +28,31 @@ def schema() -> Mapping[str, Any]:
 
 def refuse_what_the_schema_refuses(document: Any, where: str) -> None:
     """SpecError with the JSON path of the first finding; misspelt keys first, for they also look like missing ones."""
-    found = list(islice(_validator().iter_errors(document), _LOOKED_AT))
-    if found:
-        error = min(found, key=lambda e: (e.validator != "additionalProperties", e.validator == "required", _place(e)))
-        raise SpecError(f"{where}: {_retold(error)}")
+    finding = first_finding(_validator(), document)
+    if finding:
+        raise SpecError(f"{where}: {finding}")
+
+
+def first_finding(held_against: Any, document: Any) -> str | None:
+    """What a `validator` finds first, in one line; None where the document meets the schema."""
+    found = list(islice(held_against.iter_errors(document), _LOOKED_AT))
+    if not found:
+        return None
+    error = min(found, key=lambda e: (e.validator != "additionalProperties", e.validator == "required", _place(e)))
+    return _retold(error)
+
+
+def validator(text: str) -> Any:
+    """A validator of the schema that is a JSON text."""
+    from jsonschema import Draft202012Validator
+
+    whole = json.loads(text)
+    return Draft202012Validator(_inlined(whole, whole.get("$defs", {})))
 
 
 @lru_cache(maxsize=1)
 def _validator() -> Any:
-    from jsonschema import Draft202012Validator
-
-    whole = schema()
-    return Draft202012Validator(_inlined(whole, whole["$defs"]))
+    return validator(json.dumps(schema()))
 
 
 def _inlined(node: Any, definitions: Mapping[str, Any]) -> Any:

@@ -20,6 +20,7 @@ _NAMES = {
     "BuildOptions": "rollergen.options",
     "AlignmentRules": "rollergen.tile.rules",
     "Kernel": "rollergen.kernel",
+    "load": "rollergen.bundle.read",
     **dict.fromkeys(("construct", "predict", "space", "profile", "load_device"), "rollergen.research"),
 }  # fmt: skip
 _MODULES = {"ops": "rollergen.expr.operators", "errors": "rollergen.errors"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rollergen.bundle.references import self_tests
 from rollergen.construct import construct
 from rollergen.construct.growth import growth_notes
 from rollergen.errors import ArgumentError, DeviceError, ExpressionError
@@ -65,11 +66,13 @@ def build(
     ranked = construct(graph, target, options, _count(top_k, executor))
     candidates = propose([one.program for one in ranked], target, [one.seconds for one in ranked])
     growth = lambda: growth_notes(graph, target, options)
+    oracle = expression_oracle(_tensors(expr), graph.outputs)
+    references = lambda program: self_tests(program, oracle)
     if executor is None:
-        return Kernel(target, candidates, candidates[0], graph.cuts, growth)
-    gate = Gate(ranked[0].program, expression_oracle(_tensors(expr), graph.outputs))
+        return Kernel(target, candidates, candidates[0], graph.cuts, growth, references=references)
+    gate = Gate(ranked[0].program, oracle)
     measured = measure(candidates, executor, gate, time_budget_s=options.time_budget_s, progress=progress)
-    return Kernel(target, measured, fastest(measured), graph.cuts, growth)
+    return Kernel(target, measured, fastest(measured), graph.cuts, growth, references=references)
 
 
 def _check_kinds(expr: object, options: object) -> None:

@@ -7,6 +7,7 @@ from rollergen.hal.errors import BuildError, RuntimeUnavailableError, SpecError
 __all__ = [
     "ArgumentError",
     "BuildError",
+    "BundleError",
     "CheckFailedError",
     "DeviceError",
     "DoesNotFitError",
@@ -55,6 +56,10 @@ class DoesNotFitError(RollergenError, ValueError):
 
 class ProgramError(RollergenError, ValueError):
     """An rProgram that breaks one of its invariants."""
+
+
+class BundleError(RollergenError, ValueError):
+    """A directory that is no saved kernel, or one that was damaged or tampered with."""
 
 
 class CheckFailedError(RollergenError, RuntimeError):

@@ -8,8 +8,9 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rollergen.emit import Launch
 from rollergen.errors import ArgumentError, DeviceError
@@ -20,6 +21,9 @@ from rollergen.measure.executor import Compiled, Executor, Session, executor_for
 from rollergen.measure.profiler import Outcome, cache_state
 from rollergen.program.rprogram import RProgram
 from rollergen.signature import Signature
+
+if TYPE_CHECKING:
+    from rollergen.bundle.references import References
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +68,11 @@ class Kernel:
         chosen: Outcome,
         cuts: Sequence[str] = (),
         growth: Callable[[], Sequence[str]] = tuple,
+        *,
+        references: References | None = None,
     ) -> None:
         self.device = device
-        self._growth = growth
+        self._growth, self._references = growth, references
         self.candidates = tuple(candidates)
         self.signature = Signature(chosen.program.inputs, chosen.program.outputs)
         self._chosen, self._cuts = chosen, tuple(cuts)
@@ -190,6 +196,24 @@ class Kernel:
         facts = {"signature": str(self.signature), "language": self.language}
         facts |= explanation(self._chosen, self.candidates, self.device, self._cuts, self._growth())
         return facts if as_dict else f"{self.signature}\n{explanation_text(facts)}"
+
+    def save(self, directory: str | Path) -> Path:
+        """Writes the kernel into a directory that runs without rollergen, and from which `rollergen.load` reads it.
+
+        The directory must not exist, be empty, or be a saved kernel, which then is replaced; whatever happens, it is
+        written whole or not at all.  Beside source, program and manifest it has launchers in Python (pyopencl) and C
+        with a self-test: its README.md says how to run them.  Returns the directory's path.
+
+        Raises BundleError where the directory is something else or cannot be written, ArgumentError where nothing
+        says what a right result is (a kernel made of bare programs).
+        """
+        from rollergen.bundle.manifest import Contents
+        from rollergen.bundle.references import self_tests
+        from rollergen.bundle.write import save
+
+        tests = (self._references or self_tests)(self.program)
+        growth = tuple(self._growth())
+        return save(Contents(self.device, self.candidates, self._chosen, self._cuts, growth, tests), directory)
 
     def __repr__(self) -> str:
         measured = "not measured" if self.measured_time is None else f"measured {seconds_text(self.measured_time)}"

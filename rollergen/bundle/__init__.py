@@ -1,0 +1,1 @@
+"""Kernels as directories that run without this package: `write.save`, `read.load`."""

@@ -1,0 +1,134 @@
+"""Reads a saved kernel.  Nothing in it is believed before it is checked, and nothing is run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from rollergen.bundle import candidates, references
+from rollergen.bundle.manifest import MANIFEST, MOST_BYTES, Contents, buffers, checked_json, launches_of, parse
+from rollergen.emit import Source
+from rollergen.errors import BundleError, ProgramError, SpecError
+from rollergen.hal.load import device_hash, parse_device
+from rollergen.hal.spec import Device
+from rollergen.kernel import Kernel
+from rollergen.program import serial
+from rollergen.program.check import check
+from rollergen.program.rprogram import RProgram
+
+
+def load(directory: str | Path) -> Kernel:
+    """The kernel that ``kernel.save(directory)`` wrote: the same source, times and explanation.
+
+    Loading runs nothing of it; calling it runs its source, so call only kernels whose origin you trust.
+    Raises BundleError: no saved kernel, another format, a file that was damaged or does not fit the others.
+    """
+    contents = read(Path(directory))
+    tests = contents.tests
+    return Kernel(
+        contents.device, contents.candidates, contents.chosen, contents.cuts, lambda: contents.growth,
+        references=lambda program: tests,
+    )  # fmt: skip
+
+
+def read(directory: Path) -> Contents:
+    """Everything in the directory, checked; raises as `load` does."""
+    if not directory.is_dir():
+        raise BundleError(f"{directory} is no directory; expected one that kernel.save wrote")
+    manifest = parse(_content(directory, MANIFEST), f"{directory}/{MANIFEST}")
+    device = _device(directory, manifest)
+    program = _program(directory, manifest, device)
+    text = _text(_verified(directory, manifest, manifest["source"]), directory / manifest["source"])
+    source = Source(text, launches_of(manifest["launches"]), manifest["language"])
+    listed = checked_json(_verified(directory, manifest, "candidates.json"), f"{directory}/candidates.json")
+    outcomes, chosen = candidates.from_json(listed, program, source, f"{directory}/candidates.json")
+    for one in outcomes:
+        _refuse_other_program(one.program, program, device, f"{directory}/candidates.json")
+        _refuse_unknown_arguments(one.source, one.program, f"{directory}/{MANIFEST}")
+    stored = checked_json(_verified(directory, manifest, "selftest.json"), f"{directory}/selftest.json")
+    tests = references.from_json(stored, program.outputs, f"{directory}/selftest.json")
+    return Contents(device, outcomes, chosen, tuple(manifest["cuts"]), tuple(manifest["construction"]), tests)
+
+
+def _device(directory: Path, manifest: dict[str, Any]) -> Device:
+    try:
+        device = parse_device(_verified(directory, manifest, "device.json"), f"{directory}/device.json")
+    except SpecError as error:
+        raise BundleError(str(error)) from None
+    if device_hash(device) != manifest["device"]["spec_sha256"]:
+        raise BundleError(f"{directory}/device.json is not the device whose spec_sha256 the manifest gives")
+    return device
+
+
+def _program(directory: Path, manifest: dict[str, Any], device: Device) -> RProgram:
+    where = f"{directory}/program.json"
+    try:
+        program = serial.from_json(checked_json(_verified(directory, manifest, "program.json"), where))
+    except ProgramError as error:
+        raise BundleError(f"{where}: {error}") from None
+    if buffers(program) != manifest["buffers"]:
+        raise BundleError(f"{where}: its buffers are not those of the manifest")
+    _refuse_invalid(program, device, where)
+    return program
+
+
+def _refuse_invalid(program: RProgram, device: Device, where: str) -> None:
+    """A program that breaks an invariant, whatever it breaks on the way."""
+    try:
+        check(program, device)
+    except ProgramError as error:
+        raise BundleError(f"{where}: {error}") from None
+    except (ValueError, TypeError, KeyError, IndexError, ArithmeticError, AttributeError) as error:
+        raise BundleError(f"{where}: the program means nothing: {type(error).__name__}: {error}") from None
+
+
+def _refuse_other_program(one: RProgram, program: RProgram, device: Device, where: str) -> None:
+    if one is not program:
+        _refuse_invalid(one, device, where)
+    if (one.inputs, one.outputs) != (program.inputs, program.outputs):
+        raise BundleError(f"{where}: a candidate has other inputs or outputs than the kernel")
+
+
+def _refuse_unknown_arguments(source: Source, program: RProgram, where: str) -> None:
+    known = {buffer.name for buffer in program.buffers()}
+    for number, launch in enumerate(source.launches):
+        unknown = [name for name in launch.arguments if name not in known]
+        if unknown:
+            raise BundleError(f"{where}: launches[{number}] takes {unknown[0]}, which is no buffer of the kernel")
+
+
+def _verified(directory: Path, manifest: dict[str, Any], name: str) -> bytes:
+    """A file's content, if it is what was saved."""
+    content = _content(directory, name)
+    expected, found = manifest["files"].get(name), hashlib.sha256(content).hexdigest()
+    if found != expected:
+        said = f"the manifest says {expected}" if expected else "the manifest does not list it"
+        raise BundleError(f"{directory}/{name} has SHA-256 {found}; {said}: it was changed after it was saved")
+    return content
+
+
+def _content(directory: Path, name: str) -> bytes:
+    """A regular file, read no further than the first byte too many."""
+    path = directory / name
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            raise BundleError(f"{path} is no regular file; expected the one that kernel.save wrote")
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise BundleError(f"{directory} is no saved kernel: it has no {name}") from None
+    except OSError as error:
+        raise BundleError(f"{path} cannot be read: {error.strerror}") from None
+    if len(content) > MOST_BYTES:
+        raise BundleError(f"{path} has more than {MOST_BYTES} bytes; expected a file that kernel.save wrote")
+    return content
+
+
+def _text(content: bytes, path: Path) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{path}: byte {error.start} is no UTF-8") from None

@@ -1,0 +1,87 @@
+"""kernel_tables.h: the manifest and the self-test as C tables, which main.c includes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rollergen.bundle.references import Reference, SelfTest
+from rollergen.explain import seconds_text
+
+
+def tables(manifest: Mapping[str, Any], tests: Sequence[SelfTest]) -> str:
+    """The header's text; names are identifiers (the manifest's format sees to it), texts are escaped."""
+    lines = ["/* Written with the kernel: what main.c launches and compares. */", *_facts(manifest)]
+    lines += ["", *_buffers(manifest["buffers"]), "", *_launches(manifest), "", *_tests(manifest["buffers"], tests)]
+    return "\n".join(lines) + "\n"
+
+
+def _facts(manifest: Mapping[str, Any]) -> Iterator[str]:
+    device, times = manifest["device"], manifest["times"]
+    measured = times["measured_seconds"]
+    built = f"predicted {seconds_text(times['predicted_seconds'])}, "
+    built += "never measured" if measured is None else f"measured {seconds_text(measured)}"
+    yield f"#define SOURCE_FILE {_quoted(manifest['source'])}"
+    yield f"#define SIGNATURE {_quoted(manifest['signature'])}"
+    yield f"#define TIMES {_quoted(built)}"
+    yield f"#define DEVICE_TITLE {_quoted(device['title'])}"
+    yield f"#define DEVICE_IS_CPU {int(device['type'] == 'cpu')}"
+    yield f"static const char *const DEVICE_NAMES[] = {{{', '.join(map(_quoted, device['names']))}}};"
+
+
+def _buffers(buffers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield "static const struct buffer BUFFERS[] = {"
+    for one in buffers:
+        elements = math.prod(one["shape"])
+        yield f"    {{{_quoted(one['name'])}, {one['role'].upper()}, {one['dtype'].upper()}, {elements}}},"
+    yield "};"
+
+
+def _launches(manifest: Mapping[str, Any]) -> Iterator[str]:
+    numbers = {one["name"]: number for number, one in enumerate(manifest["buffers"])}
+    for number, launch in enumerate(manifest["launches"]):
+        arguments = ", ".join(str(numbers[name]) for name in launch["arguments"])
+        yield f"static const int ARGUMENTS_{number}[] = {{{arguments}}};"
+    yield "static const struct launch LAUNCHES[] = {"
+    for number, launch in enumerate(manifest["launches"]):
+        sizes = f"{launch['blocks']}, {launch['threads']}, {int(launch['once'])}, {len(launch['arguments'])}"
+        yield f"    {{{_quoted(launch['entry'])}, {sizes}, ARGUMENTS_{number}}},"
+    yield "};"
+
+
+def _tests(buffers: Sequence[Mapping[str, Any]], tests: Sequence[SelfTest]) -> Iterator[str]:
+    numbers = {one["name"]: number for number, one in enumerate(buffers)}
+    for t, test in enumerate(tests):
+        for r, reference in enumerate(test.references):
+            yield from _points(f"POINTS_{t}_{r}", reference)
+        yield f"static const struct expectation EXPECTATIONS_{t}[] = {{"
+        for r, one in enumerate(test.references):
+            yield f"    {{{numbers[one.output]}, {len(one.offsets)}, POINTS_{t}_{r}}},"
+        yield "};"
+    yield "static const struct test TESTS[] = {"
+    for t, test in enumerate(tests):
+        sizes = f"{test.seed}, {test.magnitude or 0}, {len(test.references)}"
+        yield f"    {{{_quoted(test.title)}, {sizes}, EXPECTATIONS_{t}}},"
+    yield "};"
+
+
+def _points(name: str, reference: Reference) -> Iterator[str]:
+    yield f"static const struct point {name}[] = {{"
+    for offset, want, allowed in zip(reference.offsets, reference.want, reference.allowed, strict=True):
+        yield f"    {{{offset}, {_number(want)}, {_number(allowed)}}},"
+    yield "};"
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NAN"
+    return repr(value) if math.isfinite(value) else f"{'-' if value < 0 else ''}INFINITY"
+
+
+def _quoted(text: str) -> str:
+    """A C string literal.  JSON's escapes are C's, but for non-ASCII characters, which stand as they are, and
+    control characters, which do not stand at all; ``??`` could begin a trigraph."""
+    plain = "".join(c if c.isprintable() else " " for c in text)
+    return json.dumps(plain, ensure_ascii=False).replace("??", '?""?')
