@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def origin() -> dict[str, Any]:
     """Machine, versions and commit of this run."""
     versions = {"python": platform.python_version()}
-    for package in ("rollergen", "numpy", "torch", "pyopencl", "pocl-binary-distribution", "sympy"):
+    for package in ("rollergen", "numpy", "torch", "onnxruntime", "pyopencl", "pocl-binary-distribution", "sympy"):
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

@@ -1,0 +1,126 @@
+"""Every class of operators on one core: ``python benches/bench_operators.py [--case TEXT] [--kind K] [--seconds S]``.
+
+Each case is built, checked against its float64 definition, then timed: ``kernel(*arrays, out=y)`` and every
+peer's call take turns in this one process.  A case's ratio is the smallest, over the peers, of the median of
+peer time over ours; a class' is the mean of its cases'.
+"""
+
+# ruff: noqa: E402
+from __future__ import annotations
+
+import os
+
+for name in ("POCL_MAX_PTHREAD_COUNT", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"
+CORE = max(os.sched_getaffinity(0))
+os.sched_setaffinity(0, {CORE})
+
+import argparse
+import time
+from statistics import mean, median
+from typing import Any
+
+import numpy as np
+from operator_cases import CASES, Case
+from results import keep
+from rich.console import Console
+from rich.table import Table
+
+import rollergen as rg
+from rollergen.measure.oracle import compare, expression_oracle
+
+LEAST_ROUNDS, MOST_ROUNDS = 11, 2000
+CLASS_TARGET, LEAST_CLASS = 1.0, 0.85
+
+
+def measure(case: Case, seconds: float) -> dict[str, Any]:
+    tensor = case.make()
+    started = time.perf_counter()
+    kernel = rg.build(tensor, "cpu")
+    built = time.perf_counter() - started
+    rng = np.random.default_rng(1)
+    arrays = [rng.random(b.shape, dtype=np.float32) * 2 - 1 for b in kernel.signature.inputs]
+    out = np.empty(kernel.signature.outputs[0].shape, np.float32)
+    kernel(*arrays, out=out)
+    names = [b.name for b in kernel.signature.inputs]
+    oracle = expression_oracle((tensor,), kernel.signature.outputs)
+    _, wrong = compare(kernel.program, dict(zip(names, arrays, strict=True)), (out,), oracle)
+    if wrong:
+        raise SystemExit(f"{case.name}: {wrong}")
+    calls: dict[str, Any] = {"rollergen": lambda: kernel(*arrays, out=out)}
+    missing = {}
+    for name, peer in case.peers.items():
+        try:
+            calls[name] = peer(arrays)
+        except ImportError as error:
+            missing[name] = str(error)
+    times = alternate(calls, seconds)
+    ours = times.pop("rollergen")
+    ratios = {name: median(t / o for o, t in zip(ours, theirs, strict=True)) for name, theirs in times.items()}
+    return {
+        "kind": case.kind, "case": case.name, "ratio": min(ratios.values()), "ratios": ratios, "missing": missing,
+        "ours_seconds": median(ours), "seconds": {name: median(t) for name, t in times.items()},
+        "predicted_seconds": kernel.predicted_time, "rounds": len(ours), "build_seconds": built,
+        "launches": len(kernel.launches),
+    }  # fmt: skip
+
+
+def alternate(calls: dict[str, Any], seconds: float) -> dict[str, list[float]]:
+    """Wall seconds of every round, two warm-up rounds left out; the order turns by one from round to round."""
+    for _ in range(2):
+        for call in calls.values():
+            call()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    names = list(calls)
+    started = time.perf_counter()
+    rounds = 0
+    while rounds < LEAST_ROUNDS or (time.perf_counter() - started < seconds and rounds < MOST_ROUNDS):
+        turn = rounds % len(names)
+        for name in names[turn:] + names[:turn]:
+            start = time.perf_counter()
+            calls[name]()
+            times[name].append(time.perf_counter() - start)
+        rounds += 1
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--case", default="", help="only cases whose name contains this text")
+    parser.add_argument("--kind", default="", help="only this class")
+    parser.add_argument("--seconds", type=float, default=1.0, help="least seconds of timing for each case")
+    arguments = parser.parse_args()
+    try:
+        import torch
+
+        torch.set_num_threads(1)
+    except ImportError:
+        raise SystemExit('PyTorch is missing; pip install -e ".[cpu,bench]"') from None
+    console = Console(width=150)
+    columns = ("class", "case", "ours", "best peer", "its time", "ratio", "all ratios")
+    table = Table(*columns, title=f"one core (number {CORE})")
+    found = []
+    for case in CASES:
+        if arguments.case not in case.name or arguments.kind not in case.kind:
+            continue
+        one = measure(case, arguments.seconds)
+        found.append(one)
+        best = min(one["ratios"], key=lambda name: one["ratios"][name])
+        every = " ".join(f"{name} {ratio:.2f}" for name, ratio in one["ratios"].items())
+        console.print(f"{case.name}: {one['ratio']:.3f} ({every})")
+        times = f"{one['ours_seconds'] * 1e3:.3f} ms", best, f"{one['seconds'][best] * 1e3:.3f} ms"
+        table.add_row(case.kind, case.name, *times, f"{one['ratio']:.3f}", every)
+    console.print(table)
+    kinds = dict.fromkeys(one["kind"] for one in found)
+    classes = {kind: mean(one["ratio"] for one in found if one["kind"] == kind) for kind in kinds}
+    overall = mean(classes.values())
+    for kind, ratio in classes.items():
+        console.print(f"{kind}: {ratio:.3f} (at least {LEAST_CLASS})")
+    console.print(f"mean of class means: {overall:.3f} (at least {CLASS_TARGET})")
+    if not arguments.case and not arguments.kind:
+        content = {"cache": "warm", "cases": found, "classes": classes, "mean": overall}
+        console.print(f"kept in {keep('operators', content)}")
+
+
+if __name__ == "__main__":
+    main()
