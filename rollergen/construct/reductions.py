@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 from rollergen.construct.candidate import Candidate, candidate, cheapest
 from rollergen.construct.counts import item_counts, power_below, private_limit, thread_counts
@@ -21,6 +22,10 @@ from rollergen.tile.rules import ITEMSIZE, AlignmentRules, block_layer, vector_l
 
 def reduction_candidates(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
     """Reductions along the contiguous reduce axis, and split ones where there are few outputs."""
+    if len(definition.reductions) > 1:
+        for plan in row_plans(definition, device, rules):
+            yield candidate("one row", (reduction_stage(definition, plan, device),), (), device)
+        return
     for plan in reduction_plans(definition, device, rules):
         yield candidate("direct", (reduction_stage(definition, plan, device),), (), device)
         if plan.lanes >= 8:
@@ -97,10 +102,11 @@ def row_candidates(definition: Definition, device: Device, rules: AlignmentRules
 def row_plans(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[ReductionPlan]:
     """Threads or lanes along the row; kept values in registers where a thread's share is small,
     else in a private array where a block is one thread."""
-    extent = definition.of_role("row")[-1].extent
+    extent = definition.of_role("row", "reduce")[-1].extent
     rows = definition.of_role("spatial")[-1].extent if definition.of_role("spatial") else 1
     lanes = min(vector_lanes(device, accumulator_dtype(definition)), power_below(extent))
     size = ITEMSIZE[accumulator_dtype(definition)]
+    kept_bytes = size * prod(a.extent for a in definition.of_role("row", "reduce"))
     inner = device.layers[1].name
     single = block_layer(device) is None
     counts = thread_counts(device, rules)
@@ -111,7 +117,7 @@ def row_plans(definition: Definition, device: Device, rules: AlignmentRules) -> 
                 least = threads == counts[0] and vector * chains == 1
                 if threads * vector * lanes * chains > 2 * extent and not least:
                     continue
-                kept = ["", inner] if single and extent * size <= private_limit(device) else [""]
+                kept = ["", inner] if single and kept_bytes <= private_limit(device) else [""]
                 if not single and share <= 32:
                     kept = ["", "registers"]
                 for layer in kept:

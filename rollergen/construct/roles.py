@@ -14,12 +14,13 @@ ROW, ELEMENTWISE, CONTRACTION, REDUCTION = "row", "elementwise", "contraction", 
 
 def kind_of(definition: Definition) -> str:
     """row: a resident row; elementwise: nothing is reduced; contraction: a load is reused along a
-    spatial axis, or neighbours in the output are neighbours in memory; reduction: neither."""
+    spatial axis, or neighbours in the output are neighbours in memory; reduction: neither, or several."""
     if definition.of_role("row"):
         return ROW
     if not definition.reductions:
         return ELEMENTWISE
-    return CONTRACTION if any(contraction_roles(definition)) else REDUCTION
+    several = len(definition.reductions) > 1
+    return REDUCTION if several or not any(contraction_roles(definition)) else CONTRACTION
 
 
 def reused_along(definition: Definition, axis: str) -> bool:

@@ -45,8 +45,8 @@ class Definition:
     """One stage's computation; see the module's docstring.
 
     ``reductions`` run in order; a later one may use earlier `Partial` values.  All reductions of
-    a definition with a row axis are over exactly the row axes; without one there is at most one
-    reduction, over exactly the reduce axes.
+    a definition with a row axis are over exactly the row axes; without one all are over exactly the
+    reduce axes.
     """
 
     output: Buffer

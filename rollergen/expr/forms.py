@@ -1,4 +1,5 @@
-"""Whether an expansion is one stage: elementwise, one reduction with its epilogue, or a resident row."""
+"""Whether an expansion is one stage: elementwise, one reduction with its epilogue, several over one row, or a
+resident row."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from rollergen.expr.inlining import Expansion, Read, Separator, reductions_of, s
 from rollergen.expr.language import free_axes
 from rollergen.expr.recombine import reduced
 from rollergen.expr.reductions import Reduce
-from rollergen.expr.values import Value
+from rollergen.expr.values import Load, Value, loads
 
 LARGEST_BODY = 4000  # nodes; beyond it a stage is cut rather than grown
 _REUSED = "its elements are used several times each"
@@ -36,8 +37,9 @@ class Misfit:
 def form_of(expansion: Expansion, separator: Separator, row_limit_elements: int) -> Form | Misfit:
     """The form of `expansion`, or why it has none.
 
-    A row needs its reductions to run over the last axes of the result, for every row of it, and at
-    most `row_limit_elements` elements.
+    A resident row needs its reductions to run over the last axes of the result, for every row of it, and
+    at most `row_limit_elements` elements.  Several reductions for each element of the result (a variance
+    and its mean) are one stage where they run over the same row of adjacent elements, under the same limit.
     """
     if expansion.size > LARGEST_BODY:
         return Misfit(f"its {expansion.size} operations are too many for one stage")
@@ -49,14 +51,17 @@ def form_of(expansion: Expansion, separator: Separator, row_limit_elements: int)
     if single is not None:
         return single if _each_once(expansion, separator, axes) else Misfit(_REUSED)
     row = _row_axes(expansion, nodes)
-    if row is None:
+    if row is None and not _over_one_row(expansion, nodes, axes):
         return Misfit(_several(nodes))
-    elements = prod(expansion.extents[name] for name in row)
+    elements = prod(extent for _, extent in nodes[0].axes)
     if elements > row_limit_elements:
         return Misfit(f"rows of {elements} elements exceed the limit of {row_limit_elements} for residence")
-    outer = [name for name in axes if name not in row]
+    outer = [name for name in axes if name not in (row or ())]
     if not _each_once(expansion, separator, outer):
         return Misfit(_REUSED)
+    if row is None:
+        first = nodes[0]
+        return Form(_unified(expansion.body, nodes, first.bound), (), first.axes)
     return Form(_unified(expansion.body, nodes, row), row)
 
 
@@ -94,6 +99,27 @@ def _row_axes(expansion: Expansion, nodes: list[Reduce]) -> tuple[str, ...] | No
         if all(long <= free_axes(node) <= others for node in nodes):
             return row
     return None
+
+
+def _over_one_row(expansion: Expansion, nodes: list[Reduce], axes: list[str]) -> bool:
+    """Whether all reductions run over axes of the same extents for every element of the result, and read
+    neighbours one after another (else lanes go to neighbouring elements of the result, in a stage each)."""
+    extents = tuple(extent for _, extent in nodes[0].axes)
+    own = {name for name, _ in _axes(expansion)}
+    return all(
+        tuple(extent for _, extent in node.axes) == extents
+        and set(axes) <= free_axes(node) <= own
+        and all(_adjacent_along(load, node.bound) for body in node.bodies for load in loads(body))
+        for node in nodes
+    )
+
+
+def _adjacent_along(load: Load, bound: tuple[str, ...]) -> bool:
+    """Whether neighbours along the last of the axes `bound` that `load` uses are neighbours in memory."""
+    used = load.axes()
+    return not used & set(bound) or (
+        bound[-1] in used and linear(load.indices, load.buffer.shape).coefficient(bound[-1]) == 1
+    )
 
 
 def _unified(body: Value, nodes: Iterable[Reduce], names: tuple[str, ...]) -> Value:

@@ -2,7 +2,7 @@
 
 Elementwise and view producers are inlined (prologue), elementwise consumers of a reduction are
 its epilogue.  A reduction that another reduction or several stages read is materialised, unless
-all reductions are over one resident row.
+all reductions are over one row.
 """
 
 from __future__ import annotations
@@ -223,7 +223,8 @@ def _placed(node: Value, buffers: dict[str, Buffer]) -> Value | None:
 def _with_partials(form: Form) -> tuple[Value, tuple[Reduction, ...]]:
     """The body with every `Reduce` node as a `Partial`, and the reductions, inner ones first."""
     names: dict[object, Reduction] = {}
-    prefix = "r{}" if form.row else "r"
+    several = form.row or len({node.key for node in walk(form.body) if isinstance(node, Reduce)}) > 1
+    prefix = "r{}" if several else "r"
 
     def change(node: Value) -> Value | None:
         if not isinstance(node, Reduce):

@@ -13,7 +13,7 @@ from rollergen.program.rprogram import Resident
 def allocate_residents(context: Context) -> dict[str, Registers]:
     """A private array for each resident, over the loops inside the tile."""
     nest = context.nest
-    positions = nest.positions("spatial", "row", after=nest.tile_depth)
+    positions = nest.positions("spatial", "reduce", "row", after=nest.tile_depth)
     shape = tuple(nest.loops[p].extent for p in positions)
     lanes = nest.lane.width if nest.lane else 1
     kept = {}

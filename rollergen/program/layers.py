@@ -29,7 +29,7 @@ def copy_bytes(stage: Stage, copy: Copy, *, block: bool) -> int:
 
 def resident_bytes(stage: Stage, resident: Resident) -> int:
     """Bytes of a resident value that all threads of a block keep together."""
-    rows = {axis.name for axis in stage.definition.of_role("row")}
+    rows = {axis.name for axis in stage.definition.of_role("row", "reduce")}
     points = prod(loop.extent for loop in stage.loops if loop.axis in rows)
     return points * ITEMSIZE[resident.value.dtype]
 

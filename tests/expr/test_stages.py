@@ -136,11 +136,25 @@ def test_an_output_that_another_output_reads_is_read_from_memory():
     assert load.buffer.name == "C" and load.buffer.kind == "output"
 
 
-def test_two_reductions_of_one_result_are_two_stages():
+def test_two_reductions_over_one_row_are_one_stage():
     x, k, n = *tensors(x=(4, 7)), rg.reduce_axis("k", 7), rg.reduce_axis("n", 7)
     both = rg.compute((4,), lambda i: rg.max(x[i, k], axis=k) + rg.sum(x[i, n], axis=n), name="y")
     graph = agree(both, small_integers((4, 7)))
+    assert axes(graph) == [("i", 4, "spatial"), ("k", 7, "reduce")]
+    assert show(graph.definitions[0].result) == "r0 + r1"
+
+
+def test_two_reductions_over_columns_are_two_stages():
+    x, k, n = *tensors(x=(4, 7)), rg.reduce_axis("k", 4), rg.reduce_axis("n", 4)
+    both = rg.compute((7,), lambda i: rg.max(x[k, i], axis=k) + rg.sum(x[n, i], axis=n), name="y")
+    graph = agree(both, small_integers((4, 7)))
     assert [d.output.name for d in graph.definitions] == ["y_sum", "y"]
+
+
+def test_two_reductions_over_long_rows_are_two_stages_and_the_cut_says_why():
+    graph = agree(rg.ops.var(*tensors(x=(4, 7)), axis=1), small_integers((4, 7)), row_limit_elements=6)
+    assert len(graph.definitions) == 2
+    assert graph.cuts[0].endswith("rows of 7 elements exceed the limit of 6 for residence")
 
 
 def test_equal_reductions_under_other_names_are_one():
@@ -189,14 +203,14 @@ def test_a_reduction_that_broadcasts_is_not_repeated():
     assert len(agree(total, small_integers((4, 7))).definitions) == 2
 
 
-def test_logsumexp_stores_its_maxima_only():
+@pytest.mark.parametrize(("limit", "stored"), [(7, []), (6, ["m"])])
+def test_logsumexp_stores_its_maxima_only_where_rows_are_long(limit, stored):
     x, k = *tensors(x=(4, 7)), rg.reduce_axis("k", 7)
     largest = rg.ops.max(x, axis=1, name="m")
     powers = rg.compute((4, 7), lambda i, j: rg.exp(x[i, j] - largest[i]))
-    graph = agree(
-        rg.compute((4,), lambda i: largest[i] + rg.log(rg.sum(powers[i, k], axis=k))), small_integers((4, 7))
-    )
-    assert [b.name for b in graph.temporaries] == ["m"]
+    total = rg.compute((4,), lambda i: largest[i] + rg.log(rg.sum(powers[i, k], axis=k)))
+    graph = agree(total, small_integers((4, 7)), row_limit_elements=limit)
+    assert [b.name for b in graph.temporaries] == stored
 
 
 def test_axes_of_one_name_in_producer_and_consumer_stay_apart():

@@ -7,7 +7,7 @@ import rollergen as rg
 from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.inputs import given_tensors
-from tests.agreement.readers import assert_values, device, interpreted
+from tests.agreement.readers import assert_values, device, interpreted, run_opencl
 from tests.operators.cases import CASES
 
 
@@ -32,6 +32,17 @@ def test_the_program_for_other_devices_computes_the_definition(device_name, name
     arrays = case.arrays(ranked.program.inputs)
     result, _ = interpreted(ranked.program, arrays, spec, most_blocks=60)
     assert_values(expression, ranked.program, result.outputs, arrays, result.written, case.tolerance)
+
+
+@pytest.mark.parametrize("name", ["var", "std", "logsumexp", "log_softmax", "argmax", "where", "greater", "quantize"])
+@pytest.mark.parametrize("device_name", ["v100", "mi50", "ipu"])
+def test_the_source_for_other_devices_computes_the_definition_here(device_name, name):
+    case, spec = CASES[name], device(device_name)
+    expression = case.make()
+    for ranked in construct(canonicalize(expression), spec, top_k=2):
+        arrays = case.arrays(ranked.program.inputs)
+        found = run_opencl(ranked.program, arrays, spec)
+        assert_values(expression, ranked.program, found, arrays, None, case.tolerance)
 
 
 def test_every_operator_is_among_the_cases():

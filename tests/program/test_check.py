@@ -174,7 +174,7 @@ BROKEN = {
     "a resident that is the same for the whole row": (
         "cpu_softmax",
         resident(value=Partial("m", F32)),
-        "its value varies along none of the row axes",
+        "its value varies along none of the axes reduced over",
     ),
     # definition
     "an axis twice": (GPU, definition(axes=(Axis("i", 70), Axis("i", 70))), "axis 'i' occurs twice"),

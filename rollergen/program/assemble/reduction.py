@@ -28,8 +28,10 @@ from rollergen.tile.rules import main_instruction
 
 
 def reduction_stage(definition: Definition, plan: ReductionPlan, device: Device, name: str = "reduction") -> Stage:
-    """Rows of outputs, each reduced along the last reduce axis by threads and lanes."""
+    """Rows of outputs, each reduced (several times, if need be) along the last reduce axis by threads and lanes."""
     stage = _reduced(definition, plan, device, "reduce", name)
+    if len(definition.reductions) > 1:
+        return replace(stage, residents=residents(definition, plan.resident))
     k = definition.of_role("reduce")[-1].name
     return replace(stage, copies=vector_copies(definition, device, list(stage.loops), k, plan.vector))
 
@@ -108,7 +110,7 @@ def residents(definition: Definition, layer: str) -> tuple[Resident, ...]:
     transcendental to recompute, and (in registers) the loads themselves, read once."""
     if not layer:
         return ()
-    row_axes = {a.name for a in definition.of_role("row")}
+    row_axes = {a.name for a in definition.of_role("row", "reduce")}
     phases = [*(r.bodies for r in definition.reductions), (definition.result,)]
     kept: list[Resident] = []
     for phase, bodies in enumerate(phases[:-1]):

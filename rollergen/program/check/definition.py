@@ -30,17 +30,13 @@ def _check_axes(stage: Stage) -> None:
 
 
 def _check_reductions(stage: Stage) -> None:
-    """Over exactly the row axes, or one over exactly the reduce axes; bodies fit the combiner."""
+    """Over exactly the row axes, or over exactly the reduce axes; bodies fit the combiner."""
     definition = stage.definition
     rows = {axis.name for axis in definition.of_role("row")}
     reduce = {axis.name for axis in definition.of_role("reduce")}
     if rows and reduce:
         raise ProgramError(
             f"stage {stage.name} has row axes {sorted(rows)} and reduce axes {sorted(reduce)}; expected one kind"
-        )
-    if not rows and len(definition.reductions) > 1:
-        raise ProgramError(
-            f"stage {stage.name} has {len(definition.reductions)} reductions and no row axis; expected at most 1"
         )
     if reduce and not definition.reductions:
         raise ProgramError(f"stage {stage.name} has reduce axes {sorted(reduce)} and no reduction; expected one")

@@ -276,11 +276,11 @@ def _check_residents(stage: Stage, device: Device | None) -> None:
     names = [resident.name for resident in stage.residents]
     if len(set(names)) != len(names):
         raise refuse(stage, f"residents are named {', '.join(names)}; expected different names")
-    rows = {axis.name for axis in stage.definition.of_role("row")}
+    rows = {axis.name for axis in stage.definition.of_role("row", "reduce")}
     for resident in stage.residents:
         where = f"resident {resident.name}"
         if not rows & axes_of(resident.value):
-            raise refuse(stage, f"{where}: its value varies along none of the row axes {sorted(rows)}")
+            raise refuse(stage, f"{where}: its value varies along none of the axes reduced over, {sorted(rows)}")
         if not 0 <= resident.phase < len(reductions):
             raise refuse(stage, f"{where}: phase is {resident.phase}; expected 0 to {len(reductions) - 1}")
         problem = _layer_problem(resident.layer, device)

@@ -111,6 +111,11 @@ class Facts:
     def by_row(self) -> bool:
         return "row" in self.roles.values()
 
+    @property
+    def rewalks(self) -> bool:
+        """Whether a row is walked several times."""
+        return self.by_row or len(self.definition.reductions) > 1
+
     def passes(self, load: int) -> int:
         """In how many phases the load is read."""
         return sum(load in phase.loads for phase in self.phases)

@@ -255,8 +255,8 @@ def _levels(nest: Nest, waves: Waves) -> list[Level]:
         for p in reversed(own)
         if p <= outermost_of_region
     ]
-    if nest.facts.by_row:
-        rows = [n for n, level in enumerate(levels) if nest.facts.roles[level.axis or ""] == "row"]
+    if nest.facts.rewalks:
+        rows = [n for n, level in enumerate(levels) if nest.facts.roles[level.axis or ""] in ("row", "reduce")]
         at = max(rows) + 1 if rows else 0
         depth = levels[at - 1].position if at else len(nest.loops)
         levels.insert(at, Level(depth, None, 1, 1))
