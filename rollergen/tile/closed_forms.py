@@ -123,18 +123,18 @@ def compiled(structure: Structure) -> CompiledForms:
     constants = sympy.symbols(f"c0:{structure.parameters}", positive=True) if structure.parameters else ()
     writer = _Writer(sympy, tiles, constants)
     footprint = tuple(
-        sympy.prod([tiles[a] + (pad if a == last else 0) for a in own])
+        sympy.Mul(*[tiles[a] + (pad if a == last else 0) for a in own])
         for (_, own, last), pad in zip(structure.accesses, pads, strict=True)
     )
-    distinct = tuple(sympy.prod([writer.count(dim) for dim in dims]) for dims, _, _ in structure.accesses)
-    steps = sympy.prod([sympy.ceiling(n / t) for n, t in zip(sizes, tiles, strict=True)])
-    smooth = sympy.prod([n / t for n, t in zip(sizes, tiles, strict=True)])
-    plain = tuple(sympy.prod([tiles[a] for a in own]) for _, own, _ in structure.accesses)
+    distinct = tuple(sympy.Mul(*[writer.count(dim) for dim in dims]) for dims, _, _ in structure.accesses)
+    steps = sympy.Mul(*[sympy.ceiling(n / t) for n, t in zip(sizes, tiles, strict=True)])
+    smooth = sympy.Mul(*[n / t for n, t in zip(sizes, tiles, strict=True)])
+    plain = tuple(sympy.Mul(*[tiles[a] for a in own]) for _, own, _ in structure.accesses)
     even = tuple(d.replace(sympy.ceiling, lambda x: x) for d in distinct)
     saved = tuple(tuple(-sympy.diff(d * smooth, t) for d in even) for t in tiles)
     added = tuple(tuple(sympy.diff(p, t) for p in plain) for t in tiles)
-    stores = sympy.prod(
-        [sympy.ceiling(n / t) for a, (n, t) in enumerate(zip(sizes, tiles, strict=True)) if a not in structure.summed]
+    stores = sympy.Mul(
+        *[sympy.ceiling(n / t) for a, (n, t) in enumerate(zip(sizes, tiles, strict=True)) if a not in structure.summed]
     )
     moved = (*(d * steps for d in distinct[:-1]), distinct[-1] * stores)
     symbols = (*tiles, *sizes, *pads, *constants)

@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rollergen as rg
+from rollergen.expr.canonical import canonicalize
 from rollergen.tile import closed_forms as module
 from rollergen.tile.closed_forms import closed_forms, explain_forms, reuse_score, structure_of, traffic
 from tests.programs import cpu_matmul, gpu_conv, gpu_matmul, matmul_definition
@@ -118,3 +120,9 @@ def test_a_plain_tile_touches_exactly_what_it_holds():
     forms = closed_forms(matmul_definition(64, 64, 64))
     tile = {"i": 5, "j": 7, "k": 3}
     assert forms.distinct_bytes(tile) == forms.footprint_bytes(tile) == (5 * 3 * 4, 3 * 7 * 4, 5 * 7 * 4)
+
+
+def test_an_output_of_one_element_has_forms_too():
+    graph = canonicalize(rg.ops.sum(rg.tensor("A", (33, 65)), name="C"))
+    (definition,) = graph.definitions
+    assert "C: footprint 1 = 1 elements; traffic 1 = 4 bytes" in explain_forms(definition, {})
