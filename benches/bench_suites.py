@@ -28,7 +28,7 @@ from rich.table import Table
 
 from benches.results import keep, result_path
 from rollergen.construct import construct
-from rollergen.construct.choose import definition_candidates
+from rollergen.construct.choose import choice
 from rollergen.construct.serial_space import copy_stage
 from rollergen.emit import emit
 from rollergen.errors import DoesNotFitError
@@ -76,7 +76,7 @@ def build_row(entry: Entry, on: Device, repeats: int = REPEATS) -> Row:
 
 def forget() -> None:
     """Drops what was found for operators; what was compiled for structures stays."""
-    definition_candidates.cache_clear()
+    choice.cache_clear()
     copy_stage.cache_clear()
 
 

@@ -9,6 +9,7 @@ __all__ = [
     "BuildError",
     "BundleError",
     "CheckFailedError",
+    "ConstructionError",
     "DeviceError",
     "DoesNotFitError",
     "DtypeError",
@@ -52,6 +53,10 @@ class DeviceError(RollergenError, RuntimeError):
 
 class DoesNotFitError(RollergenError, ValueError):
     """Data that exceed a device without a backing store; the message gives the shortfall in bytes."""
+
+
+class ConstructionError(RollergenError, ValueError):
+    """No program meets the user's limits; the message says which constraint rejected what, and what would do."""
 
 
 class ProgramError(RollergenError, ValueError):

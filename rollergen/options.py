@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from rollergen.errors import ArgumentError
 from rollergen.tile.rules import AlignmentRules
@@ -22,6 +22,12 @@ class BuildOptions:
     epsilon
         Largest padded share of an axis that a tile may cause, 0.1 meaning 10 %.  None: starts at 0
         and is raised until enough programs exist.
+    padding
+        Whether tiles may reach beyond the end of an axis (what lies there is computed in vain, or masked).  False
+        is ``epsilon=0``: every tile divides its axis.
+    pad_value
+        What copies made for a program (packed operands) hold beyond the end of an axis; never part of a result,
+        whatever it is.  Copies of operands that the expression itself pads hold the expression's value.
     max_units
         Use at most so many of the device's execution units (streaming multiprocessors, cores).
         None: all of them.
@@ -34,6 +40,8 @@ class BuildOptions:
 
     alignment: AlignmentRules = AlignmentRules()
     epsilon: float | None = None
+    padding: bool = True
+    pad_value: float = 0.0
     max_units: int | None = None
     time_budget_s: float = 60.0
 
@@ -43,7 +51,22 @@ class BuildOptions:
             raise ArgumentError(f"alignment is {self.alignment!r}; expected AlignmentRules({names})")
         if self.epsilon is not None and not (_is_number(self.epsilon) and self.epsilon >= 0):
             raise ArgumentError(f"epsilon is {self.epsilon!r}; expected None or a share of at least 0, such as 0.1")
+        self._check_padding()
         if self.max_units is not None and not (isinstance(self.max_units, int) and self.max_units >= 1):
             raise ArgumentError(f"max_units is {self.max_units!r}; expected None or an integer of at least 1")
         if not (_is_number(self.time_budget_s) and self.time_budget_s > 0):
             raise ArgumentError(f"time_budget_s is {self.time_budget_s!r}; expected a number of seconds above 0")
+
+    def _check_padding(self) -> None:
+        if not isinstance(self.padding, bool):
+            raise ArgumentError(f"padding is {self.padding!r}; expected True or False")
+        if not _is_number(self.pad_value):
+            raise ArgumentError(f"pad_value is {self.pad_value!r}; expected a number")
+        if not self.padding and self.epsilon:
+            raise ArgumentError(f"epsilon is {self.epsilon!r}, padding False; expected epsilon=None or padding=True")
+
+    @property
+    def rules(self) -> AlignmentRules:
+        """The alignment rules with the limits of padding that go with them."""
+        epsilon = self.epsilon if self.padding else 0.0
+        return replace(self.alignment, epsilon=epsilon, pad_value=float(self.pad_value))

@@ -12,7 +12,7 @@ import numpy as np
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict_stage
-from rollergen.program.rprogram import GRID, Stage
+from rollergen.program.rprogram import GRID, LANE, PARALLEL, Stage
 
 Key = tuple[Any, ...]
 
@@ -22,7 +22,8 @@ class Candidate:
     """Stages that compute one definition, in launch order.
 
     ``form`` names the rewrite (direct, packed n, padded, implicit GEMM, split 4, ...); ``key`` is
-    (form, block tile, split, depth): at most two candidates of one key are kept.
+    (form, block tile, split, depth), and the threads and lanes that share one reduction or row, where it
+    is shared: at most two candidates of one key are kept.
     """
 
     form: str
@@ -44,7 +45,14 @@ def candidate(
 ) -> Candidate:
     main = stages[-1] if split == 1 else stages[-2]
     depth = max((copy.depth for copy in main.copies), default=1)
-    return Candidate(form, stages, temporaries, price(stages, device), (form, block_tile(main), split, depth))
+    key = (form, block_tile(main), split, depth, _sharers(main))
+    return Candidate(form, stages, temporaries, price(stages, device), key)
+
+
+def _sharers(stage: Stage) -> tuple[tuple[str, int], ...]:
+    """Threads and lanes along reduced axes and rows: a block that has a whole row differs from others in these."""
+    along = {axis.name for axis in stage.definition.of_role("reduce", "row")}
+    return tuple((x.kind, x.extent) for x in stage.loops if x.axis in along and x.kind in (*PARALLEL, LANE))
 
 
 def cheapest(stages: list[Stage], device: Device) -> Stage:

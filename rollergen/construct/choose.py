@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import isfinite
 
 from rollergen.construct.candidate import Candidate, best
 from rollergen.construct.elementwise import elementwise_candidates
 from rollergen.construct.fit import require_fit
 from rollergen.construct.forms import forms
+from rollergen.construct.ledger import Account, Ledger, waste_limit, waste_of
 from rollergen.construct.reductions import reduction_candidates, row_candidates
 from rollergen.construct.rename import rename_buffers
 from rollergen.construct.roles import CONTRACTION, ELEMENTWISE, REDUCTION, ROW, kind_of
 from rollergen.construct.serial_space import serial_candidates
 from rollergen.construct.thread_space import thread_candidates
+from rollergen.errors import ConstructionError
 from rollergen.expr.definition import Definition
 from rollergen.expr.stages import Graph
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 from rollergen.program.check import check
+from rollergen.program.model import predict_stage
 from rollergen.program.rprogram import RProgram, Stage
 from rollergen.tile.rules import AlignmentRules, block_layer, contiguous_axis
 
@@ -40,12 +44,12 @@ def construct(
     """Up to `top_k` programs for `graph` on `device`, best predicted first.
 
     Deterministic: prices are rounded and ties fall by the program's text.  Raises `DoesNotFitError`
-    where the device has no backing store and the data exceed its memory.
+    where the device has no backing store and the data exceed its memory, `ConstructionError` where the
+    limits of the options admit no program.
     """
     device = limited(device, options)
-    rules = replace(options.alignment, epsilon=options.epsilon)
     require_fit(graph, device)
-    choices = [definition_candidates(d, device, rules, top_k) for d in graph.definitions]
+    choices = [some_candidates(d, device, options, top_k) for d in graph.definitions]
     ranked = [program_of(graph, device, pick) for pick in _picks(choices, top_k)]
     for one in ranked:
         check(one.program, device)
@@ -59,15 +63,75 @@ def limited(device: Device, options: BuildOptions) -> Device:
     return replace(device, units=min(device.units, options.max_units))
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The best candidates of one definition, and what was turned away."""
+
+    candidates: tuple[Candidate, ...]
+    account: Account
+
+
 @lru_cache(maxsize=64)
+def choice(definition: Definition, device: Device, rules: AlignmentRules, count: int) -> Choice:
+    """The `count` best candidates of one definition, at most two of a kind; none if the rules admit none."""
+    ledger = Ledger()
+    made = _all_candidates(definition, device, rules, count, ledger)
+    return Choice(tuple(best(_admitted(made, device, rules, ledger), count)), ledger.account())
+
+
 def definition_candidates(
     definition: Definition, device: Device, rules: AlignmentRules, count: int
 ) -> tuple[Candidate, ...]:
     """The `count` best candidates of one definition, at most two of a kind."""
-    return tuple(best(_all_candidates(definition, device, rules, count), count))
+    return choice(definition, device, rules, count).candidates
 
 
-def _all_candidates(definition: Definition, device: Device, rules: AlignmentRules, count: int) -> Iterator[Candidate]:
+def some_candidates(definition: Definition, device: Device, options: BuildOptions, count: int) -> tuple[Candidate, ...]:
+    """`definition_candidates` within the user's limits; ConstructionError, with the ledger, if there are none."""
+    found = choice(definition, device, options.rules, count)
+    if found.candidates:
+        return found.candidates
+    relaxation = found.account.relaxation()
+    raise ConstructionError(
+        f"{device.name}: no program for {definition.output.name} {definition.output.shape} within "
+        f"{limits_text(options)}: {found.account.text()}" + (f"; {relaxation}" if relaxation else "")
+    )
+
+
+def limits_text(options: BuildOptions) -> str:
+    """The user's limits on padding, as they are written; the device's own where there are none."""
+    if not options.padding:
+        return "padding=False"
+    return "the device's limits" if options.epsilon is None else f"epsilon={options.epsilon:g}"
+
+
+def _admitted(
+    candidates: Iterator[Candidate], device: Device, rules: AlignmentRules, ledger: Ledger
+) -> Iterator[Candidate]:
+    """Candidates that fit the device and waste no more than the rules allow."""
+    limit = waste_limit(rules)
+    for one in candidates:
+        waste = 0.0 if limit is None else max(waste_of(stage) for stage in one.stages)
+        if not isfinite(one.seconds):
+            for stage in one.stages:
+                ledger.unfit(predict_stage(stage, device), device)
+        elif limit is not None and waste > limit:
+            ledger.wasteful(waste)
+        else:
+            yield one
+
+
+def _all_candidates(
+    definition: Definition, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
+) -> Iterator[Candidate]:
+    for one in _constructed(definition, device, rules, count, ledger):
+        ledger.considered += 1
+        yield one
+
+
+def _constructed(
+    definition: Definition, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
+) -> Iterator[Candidate]:
     kind = kind_of(definition)
     if kind == ROW:
         yield from row_candidates(definition, device, rules)
@@ -78,7 +142,7 @@ def _all_candidates(definition: Definition, device: Device, rules: AlignmentRule
     if kind == CONTRACTION:
         space = serial_candidates if block_layer(device) is None else thread_candidates
         for form in forms(definition, device):
-            yield from space(form, device, rules, count)
+            yield from space(form, device, rules, count, ledger)
 
 
 def _dot_shaped(definition: Definition) -> bool:

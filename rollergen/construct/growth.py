@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from rollergen.construct.candidate import Candidate, best, candidate
-from rollergen.construct.choose import definition_candidates, limited
+from rollergen.construct.choose import choice, definition_candidates, limited
 from rollergen.construct.forms import Form, forms, needs_packing
 from rollergen.construct.roles import CONTRACTION, kind_of
 from rollergen.construct.scale_out import panel_plan, scale_out, thread_plan
@@ -23,10 +22,12 @@ from rollergen.tile.rules import AlignmentRules, block_layer
 
 
 def growth_notes(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) -> tuple[str, ...]:
-    """For each contraction of `graph`: the grown tiles, and their distance from the model's own optimum."""
-    device, rules = limited(device, options), replace(options.alignment, epsilon=options.epsilon)
+    """For each definition of `graph`, what constraints rejected; for each contraction the grown tiles, and their
+    distance from the model's own optimum."""
+    device, rules = limited(device, options), options.rules
     notes = []
     for definition in graph.definitions:
+        notes.append(f"{definition.output.name}: {choice(definition, device, rules, 10).account.text()}")
         if kind_of(definition) == CONTRACTION:
             grown = grown_candidate(definition, device, rules)
             optimum = definition_candidates(definition, device, rules, 10)[0]
@@ -52,7 +53,8 @@ def grown_candidate(definition: Definition, device: Device, rules: AlignmentRule
 def _serial(form: Form, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
     packed = tuple(needs_packing(form.definition, form.roles))
     for plan in grown_plans(form, device, rules):
-        yield exact(Structure(form, plan.lanes, plan.rn, packed, plan.order, device), plan, device, rules)
+        structure = Structure(form, plan.lanes, plan.rn, packed, plan.order, device, rules.pad_value)
+        yield exact(structure, plan, device, rules)
 
 
 def _threaded(form: Form, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:

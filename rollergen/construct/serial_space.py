@@ -12,6 +12,7 @@ import numpy as np
 from rollergen.construct.candidate import Candidate, candidate, cheapest, lowest, price
 from rollergen.construct.elementwise import elementwise_plans
 from rollergen.construct.forms import Form, needs_packing, operands
+from rollergen.construct.ledger import LONGER, NARROW_OUTPUT, REGISTERS, TENSOR_SHAPE, Ledger, waste_limit
 from rollergen.expr.definition import Definition
 from rollergen.expr.packing import pack_operand
 from rollergen.expr.values import Buffer, Load
@@ -22,7 +23,7 @@ from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import ContractionPlan
 from rollergen.program.model import predict_stage
 from rollergen.program.rprogram import Stage
-from rollergen.tile.rules import AlignmentRules, fits_tensor, vector_lanes
+from rollergen.tile.rules import AlignmentRules, fits_tensor, padding_waste, vector_lanes
 
 _ROWS = tuple(range(1, 15))
 _VECTORS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -30,29 +31,48 @@ _STEPS = (32, 64, 128, 256, 384, 512, 1024)
 _PANELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-def serial_candidates(form: Form, device: Device, rules: AlignmentRules, count: int) -> Iterator[Candidate]:
+def serial_candidates(
+    form: Form, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
+) -> Iterator[Candidate]:
     """The best candidates of one form: all structures in batches, the best of each built exactly."""
     drafts: list[tuple[float, Structure, ContractionPlan]] = []
-    for structure in structures(form, device, rules):
-        drafts.extend(_draft(structure, device, rules, count))
+    for structure in _sparing(list(structures(form, device, rules)), rules):
+        drafts.extend(_draft(structure, device, rules, count, ledger))
     drafts.sort(key=lambda item: (item[0], repr(item[2])))
     for _, structure, plan in drafts[: 3 * count]:
         yield exact(structure, plan, device, rules)
 
 
+def _sparing(found: list[Structure], rules: AlignmentRules) -> list[Structure]:
+    """Those whose panels waste no more than the user allows, else the least wasteful."""
+    limit = waste_limit(rules)
+    if limit is None:
+        return found
+    least = max(limit, min(structure.waste for structure in found))
+    return [structure for structure in found if structure.waste <= least]
+
+
 class Structure:
     """One choice of form, vectors per register tile and packed operands: one loop structure."""
 
-    def __init__(self, form: Form, lanes: int, vectors: int, packed: tuple[Load, ...], order: str, device: Device):
+    def __init__(
+        self, form: Form, lanes: int, vectors: int, packed: tuple[Load, ...], order: str, device: Device,
+        pad_value: float = 0.0,
+    ):  # fmt: skip
         self.form, self.lanes, self.vectors, self.packed, self.order = form, lanes, vectors, packed, order
         copies, definition = [], form.definition
         for load in packed:
-            copy, definition = pack_operand(definition, load, form.roles.n or "", vectors * lanes)
+            copy, definition = pack_operand(definition, load, form.roles.n or "", vectors * lanes, pad_value)
             copies.append(copy)
         self.definition = definition
         self.copies = (*form.copies, *copies)
         self.copy_stages = tuple(copy_stage(copy, device) for copy in self.copies)
         self.copy_seconds = price(self.copy_stages, device)
+
+    @property
+    def waste(self) -> float:
+        """Padded share of the axis along which panels run."""
+        return padding_waste(self.definition.axis(self.form.roles.n or "").extent, self.vectors * self.lanes)
 
     @property
     def name(self) -> str:
@@ -87,14 +107,14 @@ def structures(form: Form, device: Device, rules: AlignmentRules) -> Iterator[St
                 continue
             if vectors * lanes < 2 * n_extent or vectors == 1:
                 for order in ("ji", "ij"):
-                    yield Structure(form, lanes, vectors, packed, order, device)
+                    yield Structure(form, lanes, vectors, packed, order, device, rules.pad_value)
 
 
 def _draft(
-    structure: Structure, device: Device, rules: AlignmentRules, count: int
+    structure: Structure, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
 ) -> list[tuple[float, Structure, ContractionPlan]]:
     definition, roles = structure.definition, structure.form.roles
-    points = grid(structure, device, rules)
+    points = grid(structure, device, rules, ledger)
     if points is None:
         return []
     rows, step, pm, pn = points
@@ -111,7 +131,7 @@ def _draft(
 
 
 def grid(
-    structure: Structure, device: Device, rules: AlignmentRules
+    structure: Structure, device: Device, rules: AlignmentRules, ledger: Ledger
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
     """Arrays (rows, step, panels of m, panels of n) of all points that the rules allow."""
     definition, roles = structure.definition, structure.form.roles
@@ -120,12 +140,20 @@ def grid(
     k_extent = definition.axis(roles.k).extent
     registers = device.limits.registers_per_thread
     width = structure.vectors * structure.lanes
-    rows = [r for r in _ROWS if r <= m_extent and r * structure.vectors + structure.vectors + 2 <= registers + 2]
-    rows = _within_waste(m_extent, rows or [1], rules)
+    short = [r for r in _ROWS if r <= m_extent]
+    held = [r for r in short if r * structure.vectors + structure.vectors + 2 <= registers + 2] or [1]
+    rows = _within_waste(m_extent, held, rules)
     # Between k blocks partial results wait in the output, which must then be as wide as the accumulators.
     carries = accumulator_dtype(definition) == definition.output.dtype
-    steps = sorted({s for s in _STEPS if s < k_extent and carries} | {k_extent})
+    shorter = [s for s in _STEPS if s < k_extent]
+    steps = sorted({*(shorter if carries else ()), k_extent})
     n_panels = ceil_div(n_extent, width)
+    tried = len(shorter) + 1
+    ledger.considered += len(_ROWS) * tried
+    ledger.reject(LONGER, (len(_ROWS) - len(short)) * tried)
+    ledger.reject(REGISTERS, (len(short) - len(held)) * tried)
+    ledger.reject(TENSOR_SHAPE, (len(held) - len(rows)) * tried)
+    ledger.reject(NARROW_OUTPUT, len(rows) * (tried - len(steps)))
     points = [
         (r, s, p, q)
         for r in rows
@@ -143,7 +171,7 @@ def _within_waste(extent: int, tiles: Sequence[int], rules: AlignmentRules) -> l
     """Tiles within the smallest waste limit that leaves at least four of them (or all there are)."""
     for epsilon in rules.waste_limits():
         kept = [tile for tile in tiles if fits_tensor(extent, tile, epsilon, rules)]
-        if len(kept) >= min(4, len(tiles)):
+        if len(kept) >= min(4, len(tiles)) or (kept and rules.epsilon is not None):
             return kept
     return list(tiles)
 

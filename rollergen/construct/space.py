@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rollergen.construct.candidate import Candidate
-from rollergen.construct.choose import definition_candidates, program_of
+from rollergen.construct.choose import definition_candidates, program_of, some_candidates
 from rollergen.construct.forms import forms
+from rollergen.construct.ledger import Ledger
 from rollergen.construct.roles import CONTRACTION, kind_of
 from rollergen.construct.serial_space import Structure, exact, grid, structures
 from rollergen.expr.definition import Definition
@@ -37,8 +38,8 @@ class Space:
 
 def space(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) -> Space:
     """The aligned space of the definition that the model finds slowest."""
-    rules = replace(options.alignment, epsilon=options.epsilon)
-    firsts = [definition_candidates(d, device, rules, 10)[0] for d in graph.definitions]
+    rules = options.rules
+    firsts = [some_candidates(d, device, options, 10)[0] for d in graph.definitions]
     at = max(range(len(firsts)), key=lambda i: firsts[i].seconds)
     definition = graph.definitions[at]
     make = lambda one: program_of(graph, device, (*firsts[:at], one, *firsts[at + 1 :])).program
@@ -53,7 +54,7 @@ def space(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) 
 def _serial_blocks(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[tuple[Structure, tuple]]:
     for form in forms(definition, device):
         for structure in structures(form, device, rules):
-            columns = grid(structure, device, rules)
+            columns = grid(structure, device, rules, Ledger())
             if columns is not None:
                 yield structure, columns
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from rollergen.construct.candidate import Candidate, candidate, lowest
 from rollergen.construct.forms import Form
+from rollergen.construct.ledger import EXECUTION_UNIT, LONGER, REGISTERS, TENSOR_SHAPE, THREADS, TRANSACTION, Ledger
 from rollergen.construct.reductions import combine_stage
 from rollergen.expr.definition import Definition
 from rollergen.expr.splitting import split_reduction
@@ -24,6 +25,7 @@ from rollergen.tile.rules import (
     AlignmentRules,
     aligned_multiple,
     fits_tensor,
+    padding_waste,
     thread_multiple,
     vector_lanes,
 )
@@ -34,33 +36,37 @@ _STEPS = (8, 16)
 _PANELS = (1, 2, 4, 8, 16, 32, 64)
 
 
-def thread_candidates(form: Form, device: Device, rules: AlignmentRules, count: int) -> Iterator[Candidate]:
+def thread_candidates(
+    form: Form, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
+) -> Iterator[Candidate]:
     """The best candidates of one form, split reductions included."""
-    yield from _shaped(form.definition, form.roles, form.name, device, rules, count)
+    yield from _shaped(form.definition, form.roles, form.name, device, rules, count, ledger)
     blocks = prod(a.extent for a in form.definition.of_role("spatial")) // 1024
     parts = 4
     while blocks * parts <= 8 * device.units and form.definition.axis(form.roles.k).extent >= 64 * parts:
-        yield from _split(form, parts, device, rules, max(2, count // 4))
+        yield from _split(form, parts, device, rules, max(2, count // 4), ledger)
         parts *= 4
 
 
-def _split(form: Form, parts: int, device: Device, rules: AlignmentRules, count: int) -> Iterator[Candidate]:
+def _split(
+    form: Form, parts: int, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
+) -> Iterator[Candidate]:
     pair = split_reduction(form.definition, form.roles.k, parts)
     if pair is None:
         return
     combine = combine_stage(pair[1], device, rules)
     first = replace(form.roles, batch=(pair[0].axes[0].name, *form.roles.batch))
-    for shaped in _shaped(pair[0], first, form.name, device, rules, count):
+    for shaped in _shaped(pair[0], first, form.name, device, rules, count, ledger):
         stages = (*shaped.stages, combine)
         yield candidate(f"{form.name}, split {parts}", stages, (pair[0].output,), device, split=parts)
 
 
 def _shaped(
-    definition: Definition, roles: Roles, name: str, device: Device, rules: AlignmentRules, count: int
+    definition: Definition, roles: Roles, name: str, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
 ) -> Iterator[Candidate]:
     drafts: list[tuple[float, ContractionPlan]] = []
-    for plan in _structures(definition, roles, device, rules):
-        drafts.extend(_draft(definition, roles, plan, device, rules, count))
+    for plan in _structures(definition, roles, device, rules, ledger):
+        drafts.extend(_draft(definition, roles, plan, device, rules, count, ledger))
     drafts.sort(key=lambda item: (item[0], repr(item[1])))
     enough, tiles = 0, 0
     for plan in _distinct_tiles([plan for _, plan in drafts]):
@@ -92,7 +98,7 @@ def staged_loads(definition: Definition, roles: Roles) -> tuple[int, ...]:
 
 
 def _structures(
-    definition: Definition, roles: Roles, device: Device, rules: AlignmentRules
+    definition: Definition, roles: Roles, device: Device, rules: AlignmentRules, ledger: Ledger
 ) -> Iterator[ContractionPlan]:
     """Plans with array sizes, one for each pair of fragment widths (and panel order)."""
     lanes = vector_lanes(device, accumulator_dtype(definition))
@@ -105,7 +111,7 @@ def _structures(
         for vn in _vectors(n_extent, single) if lanes == 1 else (1,):
             if vm == vn == 1 and min(m_extent, n_extent) >= 64:
                 continue  # with both axes this long some fragment of four fits and is never worse
-            points = _points(m_extent, n_extent, vm, vn, lanes, device, rules, definition, roles)
+            points = _points(m_extent, n_extent, vm, vn, lanes, device, rules, definition, roles, ledger)
             if len(points):
                 rm, rn, tm, tn, pm, pn = points.T
                 step = _first_step(definition, roles, device)
@@ -146,6 +152,7 @@ def _points(
     rules: AlignmentRules,
     definition: Definition,
     roles: Roles,
+    ledger: Ledger,
 ) -> np.ndarray:
     """Rows (rm, rn, tm, tn, pm, pn) that the rules and limits allow; waste raised until some are left."""
     tiles_m = [t for t in _TILES if t % vm == 0 and (t == vm or vm == 4)] if roles.m else [1]
@@ -158,30 +165,39 @@ def _points(
     grids = np.meshgrid(tiles_m, tiles_n, threads_m, threads_n, panels if roles.m else [1], panels, indexing="ij")
     rm, rn, tm, tn, pm, pn = (g.reshape(-1).astype(np.int64) for g in grids)
     threads = tm * tn
-    ok = (threads <= most) & (threads % thread_multiple(device, rules) == 0 if not single else threads >= 1)
-    ok &= rm * rn * lanes <= 128 if not single else rm * rn * lanes <= 2 * device.limits.registers_per_thread
+    ledger.considered += len(rm)
+    ok = ledger.sieve(np.ones(len(rm), dtype=bool), THREADS, threads <= most)
+    ok = ledger.sieve(ok, EXECUTION_UNIT, single or threads % thread_multiple(device, rules) == 0)
+    ok = ledger.sieve(ok, REGISTERS, rm * rn * lanes <= (2 * device.limits.registers_per_thread if single else 128))
     block_m, block_n = rm * tm * pm, rn * tn * pn * lanes
     # The smallest block that rule 1 allows stays, however short the axes are: no space is empty.
     smallest = (rm == vm) & (rn == vn) & (threads == (1 if single else thread_multiple(device, rules))) & (pm * pn == 1)
-    ok &= smallest | ((block_m < 2 * m_extent) | (rm * tm * pm == vm)) & (
-        (block_n < 2 * n_extent) | (rn * tn * pn == vn)
-    )
+    short = ((block_m < 2 * m_extent) | (rm * tm * pm == vm)) & ((block_n < 2 * n_extent) | (rn * tn * pn == vn))
+    ok = ledger.sieve(ok, LONGER, smallest | short)
     unit = aligned_multiple(definition, roles.n or "", device, rules)
     aligned = (block_n % unit == 0) | (n_extent < unit)
     if (ok & aligned).any():
-        ok &= aligned
+        ok = ledger.sieve(ok, TRANSACTION, aligned)
     for epsilon in rules.waste_limits():
         fit = ok & fits_tensor(m_extent, block_m, epsilon, rules) & fits_tensor(n_extent, block_n, epsilon, rules)
         if fit.sum() >= min(24, ok.sum()):
             break
+    if not fit.any():
+        # Only the user's own limit leaves nothing: the least wasteful tiles say by how much.
+        waste = np.maximum(padding_waste(m_extent, block_m), padding_waste(n_extent, block_n))
+        fit = ok & (waste == waste[ok].min())
+    ledger.reject(TENSOR_SHAPE, int((ok & ~fit).sum()))
     return np.stack([rm, rn, tm, tn, pm, pn], axis=1)[fit]
 
 
 def _draft(
-    definition: Definition, roles: Roles, plan: ContractionPlan, device: Device, rules: AlignmentRules, count: int
-) -> list[tuple[float, ContractionPlan]]:
+    definition: Definition, roles: Roles, plan: ContractionPlan, device: Device, rules: AlignmentRules, count: int,
+    ledger: Ledger,
+) -> list[tuple[float, ContractionPlan]]:  # fmt: skip
     stage = contraction_stage(definition, roles, plan, device, rules)
-    seconds = np.broadcast_to(np.asarray(predict_stage(stage, device).seconds, dtype=float), plan.rm.shape)
+    predicted = predict_stage(stage, device)
+    ledger.unfit(predicted, device)
+    seconds = np.broadcast_to(np.asarray(predicted.seconds, dtype=float), plan.rm.shape)
     picked = []
     for at in lowest(seconds, count):
         size = lambda value, at=at: int(value[at]) if isinstance(value, np.ndarray) else value

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rollergen.expr.definition import Axis, Definition
+from rollergen.expr.dtypes import is_float
 from rollergen.expr.index import Index, Within
 from rollergen.expr.values import Buffer, Load, Value, transform
 
@@ -26,12 +27,14 @@ def replace_load(definition: Definition, old: Load, new: Load) -> Definition:
     return replace(definition, reductions=reductions, result=transform(definition.result, change))
 
 
-def pack_operand(definition: Definition, load: Load, axis: str, width: int) -> tuple[Definition, Definition]:
+def pack_operand(
+    definition: Definition, load: Load, axis: str, width: int, pad_value: float = 0.0
+) -> tuple[Definition, Definition]:
     """`load` copied once into panels of `width` along `axis`; (the copying stage, the rewritten user).
 
     The panel buffer has shape [other spatial axes..., ceil(extent / width), reduce axes..., width],
-    zero-padded (with the load's fill) beyond the axis: a view is materialised as it is iterated, so
-    packing the image of a convolution is im2col.
+    padded beyond the axis with `pad_value`, or with the fill of a load that is guarded itself: a view is
+    materialised as it is iterated, so packing the image of a convolution is im2col.
     """
     extent = definition.axis(axis).extent
     used = load.axes()
@@ -49,7 +52,8 @@ def pack_operand(definition: Definition, load: Load, axis: str, width: int) -> t
     guard = tuple(bound.substitute({axis: position}) for bound in load.guard)
     if extent % width:
         guard = (Within(position, 0, extent), *guard)
-    source = replace(load, indices=tuple(i.substitute({axis: position}) for i in load.indices), guard=guard)
+    indices = tuple(i.substitute({axis: position}) for i in load.indices)
+    source = replace(load, indices=indices, guard=guard, fill=_fill(load, pad_value))
     copy = Definition(packed, axes, tuple(Index.axis(a.name) for a in axes), source)
     here = Index.axis(axis)
     indices = (
@@ -59,6 +63,13 @@ def pack_operand(definition: Definition, load: Load, axis: str, width: int) -> t
         here % width,
     )
     return copy, replace_load(definition, load, Load(packed, indices))
+
+
+def _fill(load: Load, pad_value: float) -> float | int:
+    """What lies beyond the axis: of a guarded load its own fill, as there is one fill only."""
+    if load.guard or pad_value == 0:
+        return load.fill
+    return pad_value if is_float(load.dtype) else int(pad_value)
 
 
 def fresh_axis(definition: Definition, name: str) -> str:

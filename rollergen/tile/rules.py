@@ -25,7 +25,7 @@ class AlignmentRules:
     """Which rules hold; all do unless an ablation switches one off.
 
     ``epsilon`` is the largest padded share of an axis; None: starts at 0 and is raised until enough
-    programs exist.
+    programs exist.  ``pad_value`` is what packed copies hold beyond the end of an axis.
     """
 
     execution_unit: bool = True
@@ -33,6 +33,7 @@ class AlignmentRules:
     bank: bool = True
     tensor_shape: bool = True
     epsilon: float | None = None
+    pad_value: float = 0.0
 
     def waste_limits(self) -> tuple[float, ...]:
         """The limits of padding waste to try in turn (ROLLER, section 3.2: raised greedily)."""
@@ -66,12 +67,17 @@ def main_instruction(device: Device, dtype: str) -> Instruction:
     return max(wide, key=lambda i: i.lanes)
 
 
+WIDEST_VECTOR = 16
+"""Elements of the widest vector that OpenCL C has (specification, section 6.3.2), of any dtype."""
+
+
 def vector_lanes(device: Device, dtype: str) -> int:
     """Lanes of a vector program on the device for accumulators of `dtype` (1: scalar threads)."""
     instruction = main_instruction(device, dtype)
     if instruction.lanes == 1:
         return 1
-    return max(1, instruction.lanes * ITEMSIZE[instruction.accumulator_dtype] // ITEMSIZE[dtype])
+    fitting = instruction.lanes * ITEMSIZE[instruction.accumulator_dtype] // ITEMSIZE[dtype]
+    return max(1, min(fitting, WIDEST_VECTOR))
 
 
 def thread_multiple(device: Device, rules: AlignmentRules) -> int:

@@ -52,7 +52,8 @@ def cut(entry: Entry, most_points: int, most_bytes: int) -> Any:
 
 
 def _odd(extent: int) -> int:
-    return extent if extent % 2 else max(1, extent - 1)
+    """The odd extent at most this one; extents that are no longer than a vector stay as they are."""
+    return extent if extent % 2 or extent <= 4 else extent - 1
 
 
 def _get(fields: Any, path: tuple[Any, ...]) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.construct import construct
-from rollergen.construct.choose import definition_candidates
+from rollergen.construct.choose import choice
 from rollergen.errors import DoesNotFitError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import numpy_dtype
@@ -140,7 +140,7 @@ def run_entry(entry: Entry, device: Device) -> dict[str, Any]:
     """One row: what each of the two readers found."""
     row: dict[str, Any] = {"suite": entry.suite, "id": entry.id, "kind": entry.kind, "device": device.name}
     for name, run in (("interpreter", run_interpreter), ("pocl", run_pocl)):
-        definition_candidates.cache_clear()
+        choice.cache_clear()
         try:
             row[name] = run(entry, device)
         except AssertionError as error:

@@ -12,6 +12,7 @@ import rollergen as rg
 from rollergen import errors
 from rollergen.errors import (
     ArgumentError,
+    ConstructionError,
     DeviceError,
     DoesNotFitError,
     DtypeError,
@@ -61,6 +62,13 @@ CASES = {
         lambda: rg.build(C, "cpu", options={"top": 1}), ArgumentError, ["options is {'top': 1}", "BuildOptions"]),
     "negative waste": (lambda: rg.BuildOptions(epsilon=-0.5), ArgumentError, ["epsilon is -0.5", "at least 0"]),
     "waste that is no number": (lambda: rg.BuildOptions(epsilon="much"), ArgumentError, ["epsilon is 'much'"]),
+    "padding of another type": (lambda: rg.BuildOptions(padding=1), ArgumentError, ["padding is 1", "True or False"]),
+    "a pad value that is no number": (lambda: rg.BuildOptions(pad_value="x"), ArgumentError, ["pad_value is 'x'"]),
+    "waste without padding": (
+        lambda: rg.BuildOptions(padding=False, epsilon=0.1), ArgumentError, ["epsilon is 0.1", "padding=True"]),
+    "limits that admit nothing": (
+        lambda: rg.build(rg.ops.relu(rg.tensor("X", (997,))), "v100", options=rg.BuildOptions(padding=False)),
+        ConstructionError, ["within padding=False", "tensor shape", "epsilon="]),
     "no units": (lambda: rg.BuildOptions(max_units=0), ArgumentError, ["max_units is 0", "at least 1"]),
     "no time": (lambda: rg.BuildOptions(time_budget_s=0), ArgumentError, ["time_budget_s is 0", "above 0"]),
     "time that is no number": (lambda: rg.BuildOptions(time_budget_s=None), ArgumentError, ["time_budget_s is None"]),

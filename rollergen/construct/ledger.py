@@ -1,0 +1,115 @@
+"""What construction turned away: how many tiles each constraint rejected, and what would admit one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import ceil, log10
+
+import numpy as np
+
+from rollergen.hal.spec import Device
+from rollergen.program.model import StagePrediction
+from rollergen.program.rprogram import GRID, SERIAL, Stage
+from rollergen.tile.rules import AlignmentRules, padding_waste
+
+LONGER = "longer than the axes"
+EXECUTION_UNIT = "execution unit"
+TRANSACTION = "memory transaction"
+TENSOR_SHAPE = "tensor shape"
+NARROW_OUTPUT = "partial sums do not fit the output"
+THREADS = "threads of a block"
+REGISTERS = "registers"
+BLOCK_MEMORY = "block memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """``considered`` counts tiles; ``rejections`` are (constraint, tiles), each tile under the first constraint
+    that rejected it.  ``least_waste``: the smallest padded share of an axis among the programs that only the
+    waste limit rejected; ``least_bytes``: the smallest block memory among those that only its capacity did."""
+
+    considered: int
+    rejections: tuple[tuple[str, int], ...]
+    least_waste: float | None = None
+    least_bytes: int | None = None
+
+    def text(self) -> str:
+        """``1,404 tiles considered; rejected: registers 300, tensor shape 12``."""
+        said = ", ".join(f"{name} {count:,}" for name, count in self.rejections)
+        return f"{self.considered:,} tiles considered; rejected: {said or 'none'}"
+
+    def relaxation(self) -> str:
+        """The least change that would admit a program; empty if none is known."""
+        if self.least_waste is not None:
+            return f"epsilon={_rounded_up(self.least_waste):g} (and padding=True) admits one"
+        if self.least_bytes is not None:
+            return f"a device with {self.least_bytes} bytes of block memory admits one"
+        return ""
+
+
+@dataclass
+class Ledger:
+    """Collects an `Account` while the candidates of one definition are constructed."""
+
+    considered: int = 0
+    rejected: dict[str, int] = field(default_factory=dict)
+    least_waste: float | None = None
+    least_bytes: int | None = None
+
+    def account(self) -> Account:
+        found = sorted(self.rejected.items(), key=lambda item: (-item[1], item[0]))
+        return Account(self.considered, tuple(found), self.least_waste, self.least_bytes)
+
+    def reject(self, constraint: str, count: int = 1) -> None:
+        if count:
+            self.rejected[constraint] = self.rejected.get(constraint, 0) + count
+
+    def sieve(self, kept: np.ndarray, constraint: str, allowed: np.ndarray | bool) -> np.ndarray:
+        """`kept` where `allowed`; what is lost counts for the constraint."""
+        left = kept & allowed
+        self.reject(constraint, int(kept.sum()) - int(left.sum()))
+        return left
+
+    def unfit(self, predicted: StagePrediction, device: Device) -> None:
+        """Counts the tiles of a (batched) prediction that do not fit a unit of the device."""
+        lost = ~np.isfinite(np.asarray(predicted.seconds, dtype=float))
+        if not lost.any():
+            return
+        threads = np.broadcast_to(predicted.threads, lost.shape) > device.limits.threads_per_block
+        memory = np.broadcast_to(predicted.shared_bytes, lost.shape)
+        large = memory > device.limits.block_memory_bytes
+        self.reject(THREADS, int((lost & threads).sum()))
+        self.reject(BLOCK_MEMORY, int((lost & large & ~threads).sum()))
+        self.reject(REGISTERS, int((lost & ~large & ~threads).sum()))
+        if (lost & large & ~threads).any():
+            least = int(memory[lost & large & ~threads].min())
+            self.least_bytes = least if self.least_bytes is None else min(self.least_bytes, least)
+
+    def wasteful(self, waste: float) -> None:
+        """Counts one program that only the waste limit rejects."""
+        self.reject(TENSOR_SHAPE)
+        self.least_waste = waste if self.least_waste is None else min(self.least_waste, waste)
+
+
+def waste_limit(rules: AlignmentRules) -> float | None:
+    """The padded share of an axis that the user allows; None: whatever programs need."""
+    return rules.epsilon if rules.tensor_shape else None
+
+
+def waste_of(stage: Stage) -> float:
+    """The largest padded share of an axis that the stage's masks hide."""
+    wasted = 0.0
+    for axis, kind in stage.guards:
+        if kind == "mask":
+            own = [loop for loop in stage.loops if loop.axis == axis and loop.kind not in (GRID, SERIAL)]
+            tile = max(loop.extent * loop.stride for loop in own)
+            wasted = max(wasted, float(padding_waste(stage.definition.axis(axis).extent, tile)))
+    return wasted
+
+
+def _rounded_up(share: float) -> float:
+    """`share` with three significant digits, not less than it."""
+    if share <= 0:
+        return 0.0
+    unit = 10.0 ** (ceil(log10(share)) - 3)
+    return ceil(share / unit) * unit
