@@ -310,7 +310,9 @@ class CFamily:
     def operation(self, node: Operation) -> tuple[str, int]:
         if node.op == "select":
             condition, yes, no = node.operands
-            parts = self.within(condition, LOGIC_OR), self.within(yes, LOGIC_OR), self.within(no, LOGIC_OR)
+            # Compilers warn of a bit operation before "?".
+            loosest = EQUAL if condition.lanes > 1 else LOGIC_OR
+            parts = self.within(condition, loosest), self.within(yes, LOGIC_OR), self.within(no, LOGIC_OR)
             return f"{parts[0]} ? {parts[1]} : {parts[2]}", TERNARY
         if node.op in ("neg", "not"):
             sign = "-" if node.op == "neg" else ("!" if node.lanes == 1 else "~")

@@ -7,12 +7,12 @@ element, each with its own test, where not.  Nothing is read or written that fai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from rollergen.expr.index import Bounds, FloorDiv, Index, Mod
+from rollergen.expr.index import Index
 from rollergen.lower import maths
 from rollergen.lower.ir import (
+    BITS,
     PRIVATE,
     STORAGE_BYTES,
     Aligned,
@@ -31,6 +31,7 @@ from rollergen.lower.ir import (
 )
 from rollergen.lower.nest import Lane
 from rollergen.lower.place import conjunction
+from rollergen.lower.vectors import VectorPlan, coarsen, depends, lane_mask, lane_stride, needed, vector_plan
 from rollergen.lower.wraps import Piece, pieces
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import Store
@@ -42,6 +43,7 @@ class Access:
 
     ``alignment``: bytes to which the pointer is known to be aligned (0: only to its elements).
     ``asynchronous``: writes need not be waited for before the barrier that says so.
+    ``elements``: of the array; 0: unknown.
     """
 
     pointer: Pointer
@@ -50,6 +52,7 @@ class Access:
     fill: float | int = 0
     alignment: int = 0
     asynchronous: bool = False
+    elements: int = 0
 
     def aligned(self, offset: Index, lanes: int) -> bool:
         """Whether `lanes` elements from `offset` on lie at a multiple of their size."""
@@ -67,11 +70,11 @@ def fetch(out: Writer, access: Access, lane: Lane | None, wish: str) -> Expr:
 
     Where two paths are needed the value is put into a register named after `wish` first.
     """
-    access = replace(access, tests=tuple(_coarsen(test, lane) for test in access.tests))
-    if lane is None or not _depends(access, lane):
+    access = replace(access, tests=tuple(coarsen(test, lane) for test in access.tests))
+    if lane is None or not depends(access.offset, access.tests, lane):
         return _guarded(access.tests, _read(out, access, 1), access.fill)
-    stride = _lane_stride(out.ranges, access, lane)
-    plan = _vector_plan(out.ranges, access, lane, stride) if stride in (1, 2) else None
+    stride = lane_stride(out.ranges, access.offset, lane)
+    plan = vector_plan(out.ranges, access.offset, access.tests, lane, stride) if stride in (1, 2) else None
     if plan is None:
         return _gather(out, access, lane, wish)
     offset, common, edge = plan
@@ -84,8 +87,31 @@ def fetch(out: Writer, access: Access, lane: Lane | None, wish: str) -> Expr:
     with out.when(condition):
         out.assign(name, vector)
     with out.otherwise():
-        out.assign(name, _gather(out, access, lane, wish, rare=True))
+        _read_broken(out, access, lane, wish, plan, name)
     return name
+
+
+def _read_broken(
+    out: Writer, access: Access, lane: Lane, wish: str, plan: VectorPlan, name: Name
+) -> None:
+    """A vector that is not whole: read whole and masked where that stays inside the array, else lane by lane."""
+    mask = lane_mask(out.ranges, access.offset, access.tests, lane, BITS[name.dtype])
+    stride = lane_stride(out.ranges, access.offset, lane)
+    if mask is None or not access.elements:
+        out.assign(name, _gather(out, access, lane, wish, rare=True))
+        return
+    offset, common, _ = plan
+    vector = _read_spaced(out, replace(access, offset=offset), lane.width, stride)
+    value = Operation("select", (mask, vector, Number(access.fill, name.dtype, lane.width)), name.dtype, lane.width)
+    reach = needed([Inside(offset, 0, access.elements - stride * (lane.width - 1))], out.ranges)
+    condition = conjunction(reach)
+    if condition is None:
+        out.assign(name, _guarded(common, value, access.fill))
+        return
+    with out.when(condition):
+        out.assign(name, _guarded(common, value, access.fill))
+    with out.otherwise():
+        out.assign(name, _gather(out, access, lane, wish, rare=True))
 
 
 _PLAIN = Store()
@@ -97,11 +123,11 @@ def put(out: Writer, access: Access, value: Expr, lane: Lane | None, store: Stor
     ``store.streaming``: whole vectors bypass the caches, where the address turns out to be aligned (the
     instructions for it want that; with ``on_lines`` it always is).
     """
-    access = replace(access, tests=tuple(_coarsen(test, lane) for test in access.tests))
+    access = replace(access, tests=tuple(coarsen(test, lane) for test in access.tests))
     if lane is None:
         _when(out, access.tests, lambda: _write(out, access, access.offset, value))
         return
-    plan = _vector_plan(out.ranges, access, lane)
+    plan = vector_plan(out.ranges, access.offset, access.tests, lane)
     value = value if value.lanes > 1 else Broadcast(value, lane.width)
     if plan is None:
         _scatter(out, access, out.atom("value", value), lane)
@@ -123,120 +149,10 @@ def has_edge(out: Writer, access: Access, lane: Lane | None) -> bool:
     """Whether access along the lane needs a path element by element."""
     if lane is None:
         return False
-    access = replace(access, tests=tuple(_coarsen(test, lane) for test in access.tests))
-    plan = _vector_plan(out.ranges, access, lane) if _depends(access, lane) else None
+    access = replace(access, tests=tuple(coarsen(test, lane) for test in access.tests))
+    varying = depends(access.offset, access.tests, lane)
+    plan = vector_plan(out.ranges, access.offset, access.tests, lane) if varying else None
     return plan is None or bool(plan[2])
-
-
-def _depends(access: Access, lane: Lane) -> bool:
-    return lane.variable in access.offset.axes() or any(_varies(test, lane) for test in access.tests)
-
-
-def _varies(test: Inside, lane: Lane) -> bool:
-    return lane.variable in test.index.axes()
-
-
-# Whole vectors ---------------------------------------------------------------------------------
-
-
-def _lane_stride(ranges: Mapping[str, Bounds], access: Access, lane: Lane) -> int:
-    """Elements between neighbouring lanes, where that is one number; else 0."""
-    straight = _straighten(access.offset, lane, ranges)
-    return 0 if straight is None else straight[0].coefficient(lane.variable)
-
-
-def _vector_plan(
-    ranges: Mapping[str, Bounds], access: Access, lane: Lane, stride: int = 1
-) -> tuple[Index, tuple[Inside, ...], tuple[Inside, ...]] | None:
-    """(offset of lane 0, tests without the lane, what makes the vector whole); None: never whole, or its
-    lanes are not `stride` elements apart."""
-    straight = _straighten(access.offset, lane, ranges)
-    if straight is None or straight[0].coefficient(lane.variable) != stride:
-        return None
-    offset, edge = straight
-    common = []
-    for test in access.tests:
-        if not _varies(test, lane):
-            common.append(test)
-            continue
-        whole = _whole(test, lane, ranges)
-        if whole is None:
-            return None
-        edge = (*edge, *whole)
-    edge = _joined(_needed(edge, ranges))
-    return offset.substitute({lane.variable: Index()}), tuple(common), edge
-
-
-def _straighten(index: Index, lane: Lane, ranges: Mapping[str, Bounds]) -> tuple[Index, tuple[Inside, ...]] | None:
-    """`index` as ``start + c * lane`` plus the tests under which it is that; None: never.
-
-    ``(r + c lane) // d`` and ``% d`` do not wrap within the vector where ``r % d < d - c (width - 1)``.
-    """
-    result, tests = Index((), index.const), tuple[Inside, ...]()
-    for atom, coefficient in index.terms:
-        if isinstance(atom, str) or lane.variable not in atom.index.axes():
-            result = result + Index(((atom, coefficient),))
-            continue
-        inner = _straighten(atom.index, lane, ranges)
-        step = 0 if inner is None else inner[0].coefficient(lane.variable)
-        room = atom.divisor - step * (lane.width - 1)
-        if inner is None or step < 0 or room <= 0:
-            return None
-        start = inner[0].substitute({lane.variable: Index()})
-        phase = (start % atom.divisor).simplify(ranges)
-        tests = (*tests, *inner[1], Inside(phase, None, room))
-        value = (start // atom.divisor).simplify(ranges) if isinstance(atom, FloorDiv) else phase
-        if isinstance(atom, Mod):
-            value = value + Index(((lane.variable, step),)) if step else value
-        result = result + value * coefficient
-    return result, tests
-
-
-def _whole(test: Inside, lane: Lane, ranges: Mapping[str, Bounds]) -> tuple[Inside, ...] | None:
-    """Tests under which `test` holds in every lane; None where it cannot be told at once."""
-    straight = _straighten(test.index, lane, ranges)
-    if straight is None:
-        return None
-    index, tests = straight
-    reach = index.coefficient(lane.variable) * (lane.width - 1)
-    start = index.substitute({lane.variable: Index()})
-    low = None if test.low is None else test.low - min(reach, 0)
-    high = None if test.high is None else test.high - max(reach, 0)
-    return (*tests, Inside(start, low, high))
-
-
-def _needed(tests: tuple[Inside, ...], ranges: Mapping[str, Bounds]) -> list[Inside]:
-    """The tests that the variables' ranges leave open, with the bounds that they leave open."""
-    kept = []
-    for test in tests:
-        low, high = test.index.bounds(ranges)
-        need_low = test.low is not None and low < test.low
-        need_high = test.high is not None and high >= test.high
-        if need_low or need_high:
-            kept.append(Inside(test.index, test.low if need_low else None, test.high if need_high else None))
-    return kept
-
-
-def _joined(tests: list[Inside]) -> tuple[Inside, ...]:
-    """One test for each index: the tightest bounds."""
-    found: dict[Index, Inside] = {}
-    for test in tests:
-        other = found.get(test.index, test)
-        lows = [low for low in (test.low, other.low) if low is not None]
-        highs = [high for high in (test.high, other.high) if high is not None]
-        found[test.index] = Inside(test.index, max(lows, default=None), min(highs, default=None))
-    return tuple(found.values())
-
-
-def _coarsen(test: Inside, lane: Lane | None) -> Inside:
-    """Without the lane, where all lanes pass or fail together (everything else is a multiple)."""
-    if lane is None or test.index.coefficient(lane.variable) != 1:
-        return test
-    rest = test.index - Index.axis(lane.variable)
-    numbers = [c for _, c in rest.terms] + [rest.const, test.low or 0, test.high or 0]
-    if any(number % lane.width for number in numbers) or lane.variable in rest.axes():
-        return test
-    return replace(test, index=rest)
 
 
 # Spelling --------------------------------------------------------------------------------------
@@ -288,7 +204,7 @@ def _scatter(out: Writer, access: Access, value: Expr, lane: Lane) -> None:
     out.write(Write(array, Index(), value, aligned=True))
     straight = pieces(access.offset, access.tests, lane, out.ranges) or (Piece(access.offset, access.tests),)
     for piece in straight:
-        tests = tuple(_needed(piece.tests, out.ranges))
+        tests = tuple(needed(piece.tests, out.ranges))
         with out.loop(lane.variable, lane.width, (0, lane.width - 1)) as at:
             element = Read(array, at, value.dtype)
             _when(out, tests, lambda offset=piece.offset, element=element: _write(out, access, offset, element))

@@ -129,7 +129,7 @@ def load_access(out: Writer, place: Place, load: Load) -> Access:
         return staged_access(out, place, source)
     offset = linear(load.indices, load.buffer.shape).substitute(place.axes).simplify(out.ranges)
     tests = place.tests(load_bounds(place, load), out.ranges)
-    return Access(place.nest.parameters[load.buffer.name], offset, tests, load.fill)
+    return Access(place.nest.parameters[load.buffer.name], offset, tests, load.fill, elements=load.buffer.elements)
 
 
 def read_load(out: Writer, place: Place, load: Load, lane: Lane | None) -> Expr:

@@ -1,4 +1,4 @@
-"""Vectors whose address wraps around once: two straight pieces instead of one division a lane."""
+"""Vectors whose address wraps around: straight pieces instead of one division a lane."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from rollergen.expr.index import Bounds, FloorDiv, Index, Mod
 from rollergen.lower.ir import Inside
 from rollergen.lower.nest import Lane
+
+_MOST_PIECES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +23,11 @@ class Piece:
 def pieces(
     offset: Index, tests: tuple[Inside, ...], lane: Lane, ranges: Mapping[str, Bounds]
 ) -> tuple[Piece, ...] | None:
-    """The lanes before and after the one wrap of ``(r + lane) // d`` and ``% d``; None where that is not
-    all that varies along the lane.
+    """The lanes before, between and after the wraps of ``(r + lane) // d`` and ``% d``; None where that is not
+    all that varies along the lane, or there would be more than four pieces.
 
-    With ``phase = r % d`` and at most d lanes, lane l lies before the wrap where ``phase + l < d``: there the
-    quotient is ``r // d`` and the remainder ``phase + l``; behind it they are one more and d less.
+    With ``phase = r % d``, lane l lies behind w wraps where ``w d <= phase + l < (w + 1) d``: there the quotient is
+    ``r // d + w`` and the remainder ``phase + l - w d``.
 
     >>> i, l = Index.axis("i"), Index.axis("l")
     >>> [str(p.offset) for p in pieces((i + l) % 20, (), Lane("l", 16), {"i": (0, 99), "l": (0, 15)})]
@@ -37,15 +39,16 @@ def pieces(
     ((inner, divisor),) = found
     step = Index.axis(lane.variable)
     start = inner - step
-    if lane.variable in start.axes() or divisor < lane.width:
+    turns = (divisor - 1 + lane.width - 1) // divisor
+    if lane.variable in start.axes() or turns >= _MOST_PIECES:
         return None
     phase = (start % divisor).simplify(ranges)
     made = []
-    for turn in (0, 1):
+    for turn in range(turns + 1):
         position = phase + step - turn * divisor
         quotient = (start // divisor).simplify(ranges) + turn
         straight = [Inside(_replaced(t.index, lane, position, quotient), t.low, t.high) for t in tests]
-        own = Inside(phase + step, divisor, None) if turn else Inside(phase + step, None, divisor)
+        own = Inside(phase + step, turn * divisor if turn else None, (turn + 1) * divisor if turn < turns else None)
         made.append(Piece(_replaced(offset, lane, position, quotient), (own, *straight)))
     return tuple(made)
 

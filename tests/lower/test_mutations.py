@@ -20,6 +20,7 @@ from rollergen.lower import (
     reductions,
     stage,
     stores,
+    vectors,
 )
 from rollergen.lower.access import Access
 from rollergen.lower.ir import Number, Operation, Position
@@ -190,12 +191,22 @@ def last_vector_taken_as_whole(patch):
 
 
 def vector_test_of_the_first_lane_only(patch):
-    patch(access, "_whole", lambda test, lane, ranges: (replace(test, index=test.index.substitute({lane.variable: Index()})),))
+    patch(vectors, "_whole", lambda test, lane, ranges: (replace(test, index=test.index.substitute({lane.variable: Index()})),))
+
+
+def masks_let_every_lane_pass(patch):
+    patch(access, "lane_mask", lambda ranges, offset, tests, lane, bits: Number(-1, f"mask{bits}", lane.width))
+
+
+def masks_without_their_lower_bound(patch):
+    old = access.lane_mask
+    upper = lambda tests: tuple(replace(test, low=None) for test in tests)
+    patch(access, "lane_mask", lambda ranges, offset, tests, *rest: old(ranges, offset, upper(tests), *rest))
 
 
 def wrap_inside_a_vector_unnoticed(patch):
-    old = access._straighten
-    patch(access, "_straighten", lambda *a: (lambda found: found and (found[0], ()))(old(*a)))
+    old = vectors.straighten
+    patch(vectors, "straighten", lambda *a: (lambda found: found and (found[0], ()))(old(*a)))
 
 
 def negative_rows():
@@ -221,6 +232,20 @@ def gathered_rows():
     x = Load(Buffer("X", (12, 10)), (ix("p") // 7, ix("p") % 7))
     definition = Definition(Buffer("Y", (84,), kind="output"), (Axis("p", 84),), (ix("p"),), x)
     return program_of("cpu", definition, (Loop("p", 21, 4, "serial"), Loop("p", 4, 1, "lane")))
+
+
+def padded_rows():
+    """Rows of 18 between two zeros, sixteen lanes at a time."""
+    from rollergen.expr.definition import Axis, Definition
+    from rollergen.expr.values import Buffer, Load
+    from rollergen.program.rprogram import Loop
+    from tests.lower.builders import ix, program_of
+
+    x = Load(Buffer("X", (12, 18)), (ix("i"), ix("j") - 1), (Within(ix("j") - 1, 0, 18),))
+    y = Buffer("Y", (12, 20), kind="output")
+    definition = Definition(y, (Axis("i", 12), Axis("j", 20)), (ix("i"), ix("j")), x)
+    loops = (Loop("i", 12, 1, "serial"), Loop("j", 2, 16, "serial"), Loop("j", 16, 1, "lane"))
+    return program_of("cpu", definition, loops, guards=(("j", "mask"),))
 
 
 MUTATIONS = [
@@ -252,6 +277,8 @@ MUTATIONS = [
     (last_vector_taken_as_whole, programs.ALL["cpu_softmax"]),
     (vector_test_of_the_first_lane_only, programs.relu(1001)),
     (wrap_inside_a_vector_unnoticed, gathered_rows()),
+    (masks_let_every_lane_pass, padded_rows()),
+    (masks_without_their_lower_bound, padded_rows()),
 ]
 
 

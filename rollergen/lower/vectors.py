@@ -1,0 +1,155 @@
+"""Vectors along a lane: where they are whole, and under which tests; nothing here writes code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from rollergen.expr.index import Bounds, FloorDiv, Index, Mod
+from rollergen.lower.ir import Broadcast, Build, Expr, Inside, Number, Operation, Position
+from rollergen.lower.nest import Lane
+
+
+def depends(offset: Index, tests: Iterable[Inside], lane: Lane) -> bool:
+    """Whether anything differs between the lanes."""
+    return lane.variable in offset.axes() or any(varies(test, lane) for test in tests)
+
+
+def varies(test: Inside, lane: Lane) -> bool:
+    """Whether the test differs between the lanes."""
+    return lane.variable in test.index.axes()
+
+
+def lane_stride(ranges: Mapping[str, Bounds], offset: Index, lane: Lane) -> int:
+    """Elements between neighbouring lanes, where that is one number; else 0."""
+    straight = straighten(offset, lane, ranges)
+    return 0 if straight is None else straight[0].coefficient(lane.variable)
+
+
+VectorPlan = tuple[Index, tuple[Inside, ...], tuple[Inside, ...]]
+
+
+def vector_plan(
+    ranges: Mapping[str, Bounds], offset: Index, tests: Iterable[Inside], lane: Lane, stride: int = 1
+) -> VectorPlan | None:
+    """(offset of lane 0, tests without the lane, what makes the vector whole); None: never whole, or its
+    lanes are not `stride` elements apart."""
+    straight = straighten(offset, lane, ranges)
+    if straight is None or straight[0].coefficient(lane.variable) != stride:
+        return None
+    offset, edge = straight
+    common = []
+    for test in tests:
+        if not varies(test, lane):
+            common.append(test)
+            continue
+        whole = _whole(test, lane, ranges)
+        if whole is None:
+            return None
+        edge = (*edge, *whole)
+    edge = _joined(needed(edge, ranges))
+    return offset.substitute({lane.variable: Index()}), tuple(common), edge
+
+
+def straighten(index: Index, lane: Lane, ranges: Mapping[str, Bounds]) -> tuple[Index, tuple[Inside, ...]] | None:
+    """`index` as ``start + c * lane`` plus the tests under which it is that; None: never.
+
+    ``(r + c lane) // d`` and ``% d`` do not wrap within the vector where ``r % d < d - c (width - 1)``.
+    """
+    result, tests = Index((), index.const), tuple[Inside, ...]()
+    for atom, coefficient in index.terms:
+        if isinstance(atom, str) or lane.variable not in atom.index.axes():
+            result = result + Index(((atom, coefficient),))
+            continue
+        inner = straighten(atom.index, lane, ranges)
+        step = 0 if inner is None else inner[0].coefficient(lane.variable)
+        room = atom.divisor - step * (lane.width - 1)
+        if inner is None or step < 0 or room <= 0:
+            return None
+        start = inner[0].substitute({lane.variable: Index()})
+        phase = (start % atom.divisor).simplify(ranges)
+        tests = (*tests, *inner[1], Inside(phase, None, room))
+        value = (start // atom.divisor).simplify(ranges) if isinstance(atom, FloorDiv) else phase
+        if isinstance(atom, Mod):
+            value = value + Index(((lane.variable, step),)) if step else value
+        result = result + value * coefficient
+    return result, tests
+
+
+def _whole(test: Inside, lane: Lane, ranges: Mapping[str, Bounds]) -> tuple[Inside, ...] | None:
+    """Tests under which `test` holds in every lane; None where it cannot be told at once."""
+    straight = straighten(test.index, lane, ranges)
+    if straight is None:
+        return None
+    index, tests = straight
+    reach = index.coefficient(lane.variable) * (lane.width - 1)
+    start = index.substitute({lane.variable: Index()})
+    low = None if test.low is None else test.low - min(reach, 0)
+    high = None if test.high is None else test.high - max(reach, 0)
+    return (*tests, Inside(start, low, high))
+
+
+def needed(tests: tuple[Inside, ...], ranges: Mapping[str, Bounds]) -> list[Inside]:
+    """The tests that the variables' ranges leave open, with the bounds that they leave open."""
+    kept = []
+    for test in tests:
+        low, high = test.index.bounds(ranges)
+        need_low = test.low is not None and low < test.low
+        need_high = test.high is not None and high >= test.high
+        if need_low or need_high:
+            kept.append(Inside(test.index, test.low if need_low else None, test.high if need_high else None))
+    return kept
+
+
+def _joined(tests: list[Inside]) -> tuple[Inside, ...]:
+    """One test for each index: the tightest bounds."""
+    found: dict[Index, Inside] = {}
+    for test in tests:
+        other = found.get(test.index, test)
+        lows = [low for low in (test.low, other.low) if low is not None]
+        highs = [high for high in (test.high, other.high) if high is not None]
+        found[test.index] = Inside(test.index, max(lows, default=None), min(highs, default=None))
+    return tuple(found.values())
+
+
+def coarsen(test: Inside, lane: Lane | None) -> Inside:
+    """Without the lane, where all lanes pass or fail together (everything else is a multiple)."""
+    if lane is None or test.index.coefficient(lane.variable) != 1:
+        return test
+    rest = test.index - Index.axis(lane.variable)
+    numbers = [c for _, c in rest.terms] + [rest.const, test.low or 0, test.high or 0]
+    if any(number % lane.width for number in numbers) or lane.variable in rest.axes():
+        return test
+    return replace(test, index=rest)
+
+
+def lane_mask(
+    ranges: Mapping[str, Bounds], offset: Index, tests: Iterable[Inside], lane: Lane, bits: int
+) -> Expr | None:
+    """Which lanes pass the tests, as a mask of `bits` a lane; None where addresses or tests wrap in the vector."""
+    straight = straighten(offset, lane, ranges)
+    if straight is None or straight[1] or bits not in (32, 64):
+        return None
+    dtype, mask = f"int{bits}", f"mask{bits}"
+    found: Expr | None = None
+    for test in tests:
+        if not varies(test, lane):
+            continue
+        line = straighten(test.index, lane, ranges)
+        if line is None or line[1]:
+            return None
+        step = line[0].coefficient(lane.variable)
+        start = line[0].substitute({lane.variable: Index()}).simplify(ranges)
+        reached = Build(tuple(Number(step * e, dtype) for e in range(lane.width)))
+        for order, bound in (("ge", test.low), ("lt", test.high)):
+            if bound is not None and not _always(order, start, step * (lane.width - 1), bound, ranges):
+                limit = Broadcast(Position(start * -1 + bound, dtype), lane.width)
+                one = Operation(order, (reached, limit), mask, lane.width)
+                found = one if found is None else Operation("and", (found, one), mask, lane.width)
+    return found
+
+
+def _always(order: str, start: Index, reach: int, bound: int, ranges: Mapping[str, Bounds]) -> bool:
+    """Whether every lane passes one bound, wherever the vector lies."""
+    low, high = start.bounds(ranges)
+    return low + min(reach, 0) >= bound if order == "ge" else high + max(reach, 0) < bound
