@@ -1,10 +1,10 @@
 """Elementary functions for float32, written with plain arithmetic.
 
 OpenCL's builtins are calls into a library that may be compiled for another target; inside a
-vector loop such a call spills every register.  So exp, tanh and erf are written out here, for any
+vector loop such a call spills every register.  So exp, log, tanh and erf are written out here, for any
 number of lanes: clamp, reduce, polynomial (Horner form, contracted to multiply-adds), scale.  The
 polynomials interpolate at Chebyshev nodes of the interval given.  NaN gives NaN, infinities their
-limits.  log, sqrt and pow are the language's own, and most functions of float64 are: they are
+limits.  sqrt (one instruction) and pow are the language's own, and most functions of float64 are: they are
 not expected in hot loops.
 """
 
@@ -43,6 +43,12 @@ _ERFC = (0.000320441531, -1.13023762, -0.631814517, -0.110094481, 0.0264310176, 
          -4.61779128e-05, 1.64356965e-06)  # fmt: skip
 # (tanh(x) / x - 1) / x^2 over x^2, x^2 <= 0.4
 _TANH = (-0.333333284, 0.133327188, -0.0538432632, 0.0209613291, -0.0060451651)
+
+
+# (log(1 + f) - f + f^2 / 2) / f^3 on sqrt(1/2) <= 1 + f <= sqrt(2)
+_LOG = (0.333333313, -0.25000307, 0.200010449, -0.166412815, 0.142144963, -0.129981831, 0.126223207, -0.0790274665)
+_SQRT_HALF_BITS = 0x3F3504F3
+_LARGEST, _SMALLEST_NORMAL = 3.4028234663852886e38, 2.0**-126
 
 
 def call(out: Writer, name: str, x: Expr) -> Expr:
@@ -127,6 +133,25 @@ def _exp(b: _Body, x: Expr) -> Expr:
     n = b.let("n", Convert(t, "int32", bits=True))
     half = b.let("h", Operation("shr", (n, b.number(1, "int32")), "int32", b.lanes))
     return b.mul(b.mul(p, _with_exponent(b, half)), _with_exponent(b, b.sub(n, half)))
+
+
+def _log(b: _Body, x: Expr) -> Expr:
+    """log(x) = n ln 2 + log(1 + f), x = 2^n (1 + f) with 1 + f between sqrt(1/2) and sqrt(2); errs by one unit
+    in the last place.  Numbers below the smallest normal one are scaled up first."""
+    tiny = Operation("lt", (x, b.number(_SMALLEST_NORMAL)), "mask32" if b.lanes > 1 else "bool", b.lanes)
+    choose = lambda yes, no: Operation("select", (tiny, yes, no), "float32", b.lanes)
+    word = b.let("w", Convert(b.let("y", choose(b.mul(x, 2.0**23), x)), "int32", bits=True))
+    shifted = b.sub(word, b.number(_SQRT_HALF_BITS, "int32"))
+    power = b.let("k", Operation("shr", (shifted, b.number(23, "int32")), "int32", b.lanes))
+    scaled = Operation("shl", (power, b.number(23, "int32")), "int32", b.lanes)
+    f = b.let("f", b.sub(Convert(b.sub(word, scaled), "float32", bits=True), 1.0))
+    n = b.let("n", b.sub(Convert(power, "float32"), choose(b.number(23.0), b.number(0.0))))
+    tail = b.add(b.mul(b.polynomial(f, _LOG), f), -0.5)
+    low = b.let("l", b.add(b.mul(b.mul(f, f), tail), b.mul(n, _LN2_LOW)))
+    result = b.let("r", b.add(b.mul(n, _LN2_HIGH), b.add(f, low)))
+    result = b.let("u", b.where("le", x, _LARGEST, result, x))
+    edge = b.let("v", b.where("eq", x, 0.0, float("-inf"), float("nan")))
+    return b.where("gt", x, 0.0, result, edge)
 
 
 def _with_exponent(b: _Body, field: Expr) -> Expr:
@@ -217,6 +242,7 @@ def _round_float16(b: _Body, x: Expr) -> Expr:
 
 _OURS: dict[str, Callable[[_Body, Expr], Expr]] = {
     "exp": _exp,
+    "log": _log,
     "tanh": _tanh,
     "erf": _erf,
     "rsqrt": _rsqrt,

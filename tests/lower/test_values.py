@@ -38,13 +38,13 @@ def units_apart(got, want):
 @pytest.mark.parametrize("device", ["cpu", "v100"])
 @pytest.mark.parametrize(
     ("op", "low", "high", "units"),
-    [("exp", -87, 88.7, 1.5), ("exp", -1, 1, 1.5), ("tanh", -12, 12, 3), ("tanh", -1, 1, 3), ("erf", -5, 5, 3), ("erf", -1, 1, 3)],
+    [("exp", -87, 88.7, 1.5), ("exp", -1, 1, 1.5), ("tanh", -12, 12, 3), ("tanh", -1, 1, 3), ("erf", -5, 5, 3), ("erf", -1, 1, 3), ("log", 1e-3, 3, 1.5), ("log", 0.99, 1.01, 1.5), ("log", 1e-30, 1e30, 1.5)],
 )
 def test_transcendental_functions_err_by_few_units_in_the_last_place(op, low, high, units, device):
     import math
 
     x = np.linspace(low, high, 20000, dtype=np.float32)
-    reference = {"exp": np.exp, "tanh": np.tanh, "erf": np.vectorize(math.erf)}[op](x.astype(np.float64))
+    reference = {"exp": np.exp, "tanh": np.tanh, "erf": np.vectorize(math.erf), "log": np.log}[op](x.astype(np.float64))
     got = compute(Unary(op, x_load(elements=x.size), F32), x, device)
     assert units_apart(got, reference).max() <= units
 
@@ -57,6 +57,13 @@ def test_exp_is_right_at_the_ends_of_its_range():
     assert np.isnan(got[0])
     np.testing.assert_allclose(got[1:8], want[1:8], rtol=3e-7)
     np.testing.assert_allclose(got[8:], want[8:], atol=2e-45)  # denormals: to one step
+
+
+def test_log_is_right_at_the_ends_of_its_range():
+    x = np.array([np.nan, np.inf, -np.inf, 0, -0.0, -1, 1, 1e-45, 1e-40, 1.1754944e-38, 3.4028235e38], np.float32)
+    got = compute(Unary("log", x_load(elements=x.size), F32), x)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        np.testing.assert_allclose(got, np.log(x.astype(np.float64)), rtol=2e-7)
 
 
 @pytest.mark.parametrize("op", ["tanh", "erf"])
