@@ -9,9 +9,9 @@ from math import isfinite
 
 from rollergen.construct.candidate import Candidate, best
 from rollergen.construct.elementwise import elementwise_candidates
-from rollergen.construct.fit import require_fit
+from rollergen.construct.fit import require_fit, room_bytes, size_bytes
 from rollergen.construct.forms import forms
-from rollergen.construct.ledger import Account, Ledger, waste_limit, waste_of
+from rollergen.construct.ledger import BACKING_STORE, Account, Ledger, waste_limit, waste_of
 from rollergen.construct.reductions import reduction_candidates, row_candidates
 from rollergen.construct.rename import rename_buffers
 from rollergen.construct.roles import CONTRACTION, ELEMENTWISE, REDUCTION, ROW, kind_of
@@ -49,7 +49,8 @@ def construct(
     """
     device = limited(device, options)
     require_fit(graph, device)
-    choices = [some_candidates(d, device, options, top_k) for d in graph.definitions]
+    room = room_bytes(graph, device)
+    choices = [some_candidates(d, device, options, top_k, room) for d in graph.definitions]
     ranked = [program_of(graph, device, pick) for pick in _picks(choices, top_k)]
     for one in ranked:
         check(one.program, device)
@@ -72,11 +73,16 @@ class Choice:
 
 
 @lru_cache(maxsize=64)
-def choice(definition: Definition, device: Device, rules: AlignmentRules, count: int) -> Choice:
-    """The `count` best candidates of one definition, at most two of a kind; none if the rules admit none."""
+def choice(
+    definition: Definition, device: Device, rules: AlignmentRules, count: int, room: int | None = None
+) -> Choice:
+    """The `count` best candidates of one definition, at most two of a kind; none if the rules admit none.
+
+    ``room``: bytes for temporaries of the candidate's own; None: as many as it likes.
+    """
     ledger = Ledger()
     made = _all_candidates(definition, device, rules, count, ledger)
-    return Choice(tuple(best(_admitted(made, device, rules, ledger), count)), ledger.account())
+    return Choice(tuple(best(_admitted(made, device, rules, room, ledger), count)), ledger.account())
 
 
 def definition_candidates(
@@ -86,9 +92,11 @@ def definition_candidates(
     return choice(definition, device, rules, count).candidates
 
 
-def some_candidates(definition: Definition, device: Device, options: BuildOptions, count: int) -> tuple[Candidate, ...]:
+def some_candidates(
+    definition: Definition, device: Device, options: BuildOptions, count: int, room: int | None = None
+) -> tuple[Candidate, ...]:
     """`definition_candidates` within the user's limits; ConstructionError, with the ledger, if there are none."""
-    found = choice(definition, device, options.rules, count)
+    found = choice(definition, device, options.rules, count, room)
     if found.candidates:
         return found.candidates
     relaxation = found.account.relaxation()
@@ -106,7 +114,7 @@ def limits_text(options: BuildOptions) -> str:
 
 
 def _admitted(
-    candidates: Iterator[Candidate], device: Device, rules: AlignmentRules, ledger: Ledger
+    candidates: Iterator[Candidate], device: Device, rules: AlignmentRules, room: int | None, ledger: Ledger
 ) -> Iterator[Candidate]:
     """Candidates that fit the device and waste no more than the rules allow."""
     limit = waste_limit(rules)
@@ -115,6 +123,8 @@ def _admitted(
         if not isfinite(one.seconds):
             for stage in one.stages:
                 ledger.unfit(predict_stage(stage, device), device)
+        elif room is not None and size_bytes(one.temporaries) > room:
+            ledger.reject(BACKING_STORE)
         elif limit is not None and waste > limit:
             ledger.wasteful(waste)
         else:

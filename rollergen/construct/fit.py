@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rollergen.errors import DoesNotFitError
 from rollergen.expr.stages import Graph
+from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.tile.rules import ITEMSIZE
 
@@ -11,11 +14,24 @@ from rollergen.tile.rules import ITEMSIZE
 def require_fit(graph: Graph, device: Device) -> None:
     """Raise `DoesNotFitError` with the shortfall where all tensors exceed the backing store."""
     buffers = (*graph.inputs, *graph.temporaries, *graph.outputs)
-    needed = sum(buffer.elements * ITEMSIZE[buffer.dtype] for buffer in buffers)
-    available = device.backing.capacity_bytes - device.backing.reserved_bytes
+    needed, available = size_bytes(buffers), _available(device)
     if needed > available:
         sizes = ", ".join(f"{b.name} {b.elements * ITEMSIZE[b.dtype]}" for b in buffers)
         raise DoesNotFitError(
             f"{device.name}: the tensors take {needed} bytes ({sizes}) and {device.backing.name} holds "
             f"{available}; {needed - available} bytes too many"
         )
+
+
+def room_bytes(graph: Graph, device: Device) -> int:
+    """What is left of the backing store for each definition's own temporaries (packed operands, parts of sums)."""
+    used = size_bytes((*graph.inputs, *graph.temporaries, *graph.outputs))
+    return (_available(device) - used) // max(1, len(graph.definitions))
+
+
+def size_bytes(buffers: Iterable[Buffer]) -> int:
+    return sum(buffer.elements * ITEMSIZE[buffer.dtype] for buffer in buffers)
+
+
+def _available(device: Device) -> int:
+    return device.backing.capacity_bytes - device.backing.reserved_bytes

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollergen.construct.candidate import Candidate, best, candidate
-from rollergen.construct.choose import choice, definition_candidates, limited
+from rollergen.construct.choose import choice, limited
+from rollergen.construct.fit import room_bytes
 from rollergen.construct.forms import Form, forms, needs_packing
 from rollergen.construct.roles import CONTRACTION, kind_of
 from rollergen.construct.scale_out import panel_plan, scale_out, thread_plan
@@ -25,13 +26,13 @@ def growth_notes(graph: Graph, device: Device, options: BuildOptions = BuildOpti
     """For each definition of `graph`, what constraints rejected; for each contraction the grown tiles, and their
     distance from the model's own optimum."""
     device, rules = limited(device, options), options.rules
-    notes = []
+    room, notes = room_bytes(graph, device), []
     for definition in graph.definitions:
-        notes.append(f"{definition.output.name}: {choice(definition, device, rules, 10).account.text()}")
+        found = choice(definition, device, rules, 10, room)
+        notes.append(f"{definition.output.name}: {found.account.text()}")
         if kind_of(definition) == CONTRACTION:
             grown = grown_candidate(definition, device, rules)
-            optimum = definition_candidates(definition, device, rules, 10)[0]
-            away = grown.seconds / optimum.seconds - 1
+            away = grown.seconds / found.candidates[0].seconds - 1
             notes.append(
                 f"{definition.output.name}: grown by data reuse, {tile_text(grown)} ({grown.form}), predicted "
                 f"{grown.seconds * 1e6:.4g} us: {away:+.1%} against the best of the whole aligned space"

@@ -20,6 +20,7 @@ NARROW_OUTPUT = "partial sums do not fit the output"
 THREADS = "threads of a block"
 REGISTERS = "registers"
 BLOCK_MEMORY = "block memory"
+BACKING_STORE = "workspace in the backing store"
 
 
 @dataclass(frozen=True, slots=True)
