@@ -11,7 +11,7 @@ from rollergen.expr.index import linear
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.elementwise import elementwise_axes, elementwise_stage
-from rollergen.program.assemble.nest import ceil_div
+from rollergen.program.assemble.nest import ceil_div, lane_stride
 from rollergen.program.assemble.plan import ElementwisePlan
 from rollergen.tile.rules import ITEMSIZE, AlignmentRules, block_layer, contiguous_axis, vector_lanes
 
@@ -34,9 +34,12 @@ def elementwise_plans(definition: Definition, device: Device, rules: AlignmentRu
 
 
 def transposed_load(definition: Definition) -> int:
-    """The load that is contiguous along m but strided along n; -1 if there is none."""
+    """The load that is contiguous along m but strided along n; -1 if there is none.  (Every other element is
+    read as two vectors.)"""
     m, n, _ = elementwise_axes(definition)
     for number, load in enumerate(definition.loads()):
+        if lane_stride(load, n) == 2:
+            continue
         if m is not None and contiguous_axis(load) == m and n in load.axes() and not load.guard:
             return number
     return -1

@@ -51,7 +51,7 @@ def _shifted_forms(definition: Definition) -> Iterator[Form]:
         if pair is not None:
             padded = True
             yield from _form("padded", (pair[0],), pair[1])
-    if not padded:
+    if not padded or not any(load.guard for load in definition.body_loads()):
         yield from _form("direct", (), definition)
     gemm = implicit_gemm(definition) if padded or _windowed(definition) else None
     if gemm is not None:
@@ -69,10 +69,10 @@ def operands(definition: Definition, axis: str | None) -> list[Load]:
 
 def needs_packing(definition: Definition, roles: Roles) -> list[Load]:
     """Operands whose neighbours along n are not neighbours in memory, or are guarded one by one:
-    lanes cannot load them."""
+    lanes cannot load them.  (Every other element is read as two vectors.)"""
     n = roles.n or ""
     return [
         load
         for load in operands(definition, roles.n)
-        if lane_stride(load, n) not in (0, 1) or any(n in bound.index.axes() for bound in load.guard)
+        if lane_stride(load, n) not in (0, 1, 2) or any(n in bound.index.axes() for bound in load.guard)
     ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollergen.expr.definition import Definition
+from rollergen.expr.index import Index
 from rollergen.expr.values import Load
+from rollergen.program.assemble.nest import lane_stride
 from rollergen.program.assemble.plan import Roles
 from rollergen.tile.rules import contiguous_axis
 
@@ -14,7 +16,8 @@ ROW, ELEMENTWISE, CONTRACTION, REDUCTION = "row", "elementwise", "contraction", 
 
 def kind_of(definition: Definition) -> str:
     """row: a resident row; elementwise: nothing is reduced; contraction: a load is reused along a
-    spatial axis, or neighbours in the output are neighbours in memory; reduction: neither, or several."""
+    spatial axis, or neighbours in the output are neighbours in memory (or windows that overlap or touch);
+    reduction: none of these, or several."""
     if definition.of_role("row"):
         return ROW
     if not definition.reductions:
@@ -31,14 +34,17 @@ def reused_along(definition: Definition, axis: str) -> bool:
 def contraction_roles(definition: Definition) -> Iterator[Roles]:
     """Sensible roles of the axes, best first; none where no spatial axis helps.
 
-    n is the output's contiguous axis where it has reuse or is contiguous in a load; m the longest
-    other axis with reuse.  k is the outermost reduce axis (taps of a window stay inside it).
+    n is the output's contiguous axis where it has reuse, or is contiguous in a load or slides a window over its
+    last dimension; m the longest other axis with reuse.  k is the outermost reduce axis (taps of a
+    window stay inside it).
     """
     spatial = list(definition.of_role("spatial"))
     store = Load(definition.output, definition.target)
     n = contiguous_axis(store)
     names = {a.name for a in spatial}
-    if n not in names or not (reused_along(definition, n) or _contiguous_somewhere(definition, n)):
+    if n not in names:
+        return
+    if not (reused_along(definition, n) or _contiguous_somewhere(definition, n) or slides(definition, n)):
         return
     others = [a for a in spatial if a.name != n and reused_along(definition, a.name)]
     m = max(others, key=lambda a: a.extent).name if others else None
@@ -47,5 +53,18 @@ def contraction_roles(definition: Definition) -> Iterator[Roles]:
     yield Roles(n, m, batch, reduced[0].name, tuple(a.name for a in reduced[1:]))
 
 
+def slides(definition: Definition, axis: str) -> bool:
+    """Whether a load's last dimension is a window that moves along `axis` by no more than the window's length."""
+    reduced = {a.name: a.extent for a in definition.of_role("reduce")}
+    for load in definition.body_loads():
+        last = load.indices[-1] if load.indices else Index()
+        taps = [(str(a), c) for a, c in last.terms if a in reduced]
+        if last.is_affine and len(taps) == 1 and len(last.terms) == 2:
+            (tap, dilation), stride = taps[0], last.coefficient(axis)
+            if dilation > 0 and 0 < stride <= dilation * reduced[tap]:
+                return True
+    return False
+
+
 def _contiguous_somewhere(definition: Definition, axis: str) -> bool:
-    return any(contiguous_axis(load) == axis for load in definition.body_loads())
+    return any(lane_stride(load, axis) == 1 for load in definition.body_loads())

@@ -103,7 +103,7 @@ def _read_broken(
     offset, common, _ = plan
     vector = _read_spaced(out, replace(access, offset=offset), lane.width, stride)
     value = Operation("select", (mask, vector, Number(access.fill, name.dtype, lane.width)), name.dtype, lane.width)
-    reach = needed([Inside(offset, 0, access.elements - stride * (lane.width - 1))], out.ranges)
+    reach = needed((Inside(offset, 0, access.elements - stride * (lane.width - 1)),), out.ranges)
     condition = conjunction(reach)
     if condition is None:
         out.assign(name, _guarded(common, value, access.fill))

@@ -194,7 +194,7 @@ MUTATIONS = {
     ),
     "latency is paid once": (model, "latency_clocks", lambda *a: 0),
     "every exp is one slot": (model_work, "_phase_slots", lambda phase, costs: sum(n for _, n in phase.operations)),
-    "the last lane of a vector is alone": (model_access, "lanes_adjacent", lambda nest, operand, lane: False),
+    "the last lane of a vector is alone": (model_access, "lanes_apart", lambda nest, operand, lane: 0),
 }
 
 

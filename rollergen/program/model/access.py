@@ -15,7 +15,7 @@ import numpy as np
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import Operand
-from rollergen.program.model.lanes import broken_share, evaluate_lanes, lanes_adjacent, line_split
+from rollergen.program.model.lanes import broken_share, evaluate_lanes, lanes_apart, line_split
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, most, per_distinct
 from rollergen.program.model.wavefronts import WIDEST_ACCESS_BYTES, digits, transactions, wavefronts
@@ -275,8 +275,12 @@ def direct_access(
             uses = uses * loop.extent
     width, gathered = operand.itemsize, False
     if lane is not None and nest.loops[lane].axis in used:
-        if source.order[-1] == nest.loops[lane].axis if source else lanes_adjacent(nest, operand, lane):
-            width = width * nest.lanes
+        if source is not None:
+            apart = 1 if source.order[-1] == nest.loops[lane].axis else 0
+        else:
+            apart = lanes_apart(nest, operand, lane)
+        if apart == 1 or (apart == 2 and load >= 0):
+            count, width = count * apart, width * nest.lanes
         else:
             count, gathered = count * nest.lanes, True
     elif vector > 1:
@@ -287,7 +291,7 @@ def direct_access(
     vectors = source is None and lane is not None and not gathered and nest.loops[lane].axis in used
     begins = int(costs_of(device).array_alignment)
     split = line_split(nest, path_layer(device), operand, width, begins) if vectors else 1
-    broken = broken_share(nest, operand, lane) if vectors and lane is not None else 0
+    broken = broken_share(nest, operand, lane, read=load >= 0) if vectors and lane is not None else 0
     tested = is_tested(nest, operand) if source is None else 0
     return Access(
         load, role, layer, count * parts, width // parts, service, split, uses, gathered, broken, tested, reduces

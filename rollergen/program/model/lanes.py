@@ -19,8 +19,8 @@ def evaluate_lanes(index: Index, coordinates: dict[str, np.ndarray], lanes: int)
     return np.broadcast_to(np.asarray(index.evaluate(values), dtype=np.int64), (lanes,))
 
 
-def lanes_adjacent(nest: Nest, operand: Operand, lane: int) -> bool:
-    """Whether neighbouring lanes hold neighbouring elements."""
+def lanes_apart(nest: Nest, operand: Operand, lane: int) -> int:
+    """Elements between neighbouring lanes where that is 1 or 2 (a vector, or every other element of two); else 0."""
     loop = nest.loops[lane]
     key = ("adjacent", id(operand), loop.axis, nest.lanes)
     found = nest.facts.tables.get(key)
@@ -28,7 +28,8 @@ def lanes_adjacent(nest: Nest, operand: Operand, lane: int) -> bool:
         coordinates = {axis: np.zeros(nest.lanes, dtype=np.int64) for axis in operand.offset.axes()}
         coordinates[loop.axis] = np.arange(nest.lanes)
         places = evaluate_lanes(operand.offset, coordinates, nest.lanes)
-        found = nest.facts.tables[key] = bool(np.all(np.diff(places) == 1))
+        apart = set(np.diff(places).tolist())
+        found = nest.facts.tables[key] = apart.pop() if apart in ({1}, {2}) else 0
     return found
 
 
@@ -56,15 +57,15 @@ def _offset_alignment(operand: Operand, steps: dict[str, Number]) -> Number:
     return gcd(found, constant) if constant else found
 
 
-def broken_share(nest: Nest, operand: Operand, lane: int) -> Number:
+def broken_share(nest: Nest, operand: Operand, lane: int, *, read: bool) -> Number:
     """Share of the vectors along the lane that are moved element by element: those that wrap where a view divides,
-    and those that a guard or the end of a masked axis cuts."""
+    and of those written also what a guard or the end of a masked axis cuts (reads are masked there)."""
     axis, lanes = nest.loops[lane].axis, nest.lanes
-    key = ("broken", id(operand), axis, lanes)
+    key = ("broken", id(operand), axis, lanes, read)
     share = nest.facts.tables.get(key)
     if share is None:
-        share = nest.facts.tables[key] = _sampled_share(operand, nest.facts.extents, axis, lanes)
-    if nest.stage.guard(axis) == "mask":
+        share = nest.facts.tables[key] = _sampled_share(operand, nest.facts.extents, axis, lanes, read)
+    if nest.stage.guard(axis) == "mask" and not read:
         share = share + choose(nest.overhangs.get(axis, False), lanes / nest.facts.extents[axis], 0)
     return least(share, 1.0)
 
@@ -72,11 +73,12 @@ def broken_share(nest: Nest, operand: Operand, lane: int) -> Number:
 SAMPLED_VECTORS = 1024
 
 
-def _sampled_share(operand: Operand, extents: Mapping[str, int], axis: str, lanes: int) -> float:
-    """Of vectors spread evenly over the operand's axes, the share that is neither whole nor altogether outside.
+def _sampled_share(operand: Operand, extents: Mapping[str, int], axis: str, lanes: int, read: bool) -> float:
+    """Of vectors spread evenly over the operand's axes, the share that is neither whole (reads: in a straight line)
+    nor altogether outside.
 
     The spread is a fixed lattice (multiples of irrational steps), so that the answer never varies."""
-    bounded = any(axis in bound.index.axes() for bound in operand.guard)
+    bounded = not read and any(axis in bound.index.axes() for bound in operand.guard)
     if not bounded and not any(divisors_of(index, axis) for index in operand.indices):
         return 0.0
     number = np.arange(SAMPLED_VECTORS)
@@ -93,7 +95,8 @@ def _sampled_share(operand: Operand, extents: Mapping[str, int], axis: str, lane
     passes = np.ones((SAMPLED_VECTORS, lanes), dtype=bool)
     for bound in operand.guard:
         passes &= np.broadcast_to(bound.evaluate(values), passes.shape)
-    whole = (np.diff(places, axis=1) == 1).all(axis=1) & passes.all(axis=1)
+    steps = np.diff(places, axis=1)
+    whole = (steps == steps[:, :1]).all(axis=1) if read else (steps == 1).all(axis=1) & passes.all(axis=1)
     return float((~whole & passes.any(axis=1)).mean())
 
 
