@@ -97,6 +97,11 @@ class OpenCLRuntime:
         return f"{platform.name} {self.device.driver_version} on {self.device.name}"
 
     @property
+    def compiler(self) -> str:
+        """The platform's version, in which implementations name their compiler."""
+        return str(self.device.platform.version)
+
+    @property
     def units(self) -> int:
         """Threads that run work-groups side by side."""
         return int(self.device.max_compute_units)

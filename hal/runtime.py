@@ -21,6 +21,10 @@ class Runtime(Protocol):
     def description(self) -> str:
         """Driver and device, as they call themselves."""
 
+    @property
+    def compiler(self) -> str:
+        """The compiler with its version, as it calls itself."""
+
     def compile(self, text: str, options: Sequence[str] = ()) -> Any:
         """A module; its ``kernel(entry)`` makes kernels.  Raises BuildError with the compiler's log."""
 

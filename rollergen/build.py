@@ -13,11 +13,12 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.hal.spec import Device
 from rollergen.kernel import Kernel
-from rollergen.measure.executor import Executor, executor_for
+from rollergen.measure.executor import Executor, RuntimeExecutor, executor_for
 from rollergen.measure.gate import Gate
 from rollergen.measure.oracle import expression_oracle
 from rollergen.measure.profiler import fastest, measure, propose
 from rollergen.options import BuildOptions
+from rollergen.store.cache import NO_CACHE, Cache
 from rollergen.targets import resolve
 
 CANDIDATES = 10
@@ -31,6 +32,7 @@ def build(
     inputs: Sequence[Tensor] | None = None,
     top_k: int | None = None,
     profile: bool | str = "auto",
+    cache: bool = True,
     options: BuildOptions = BuildOptions(),
     progress: Callable[[str, int, int], None] = lambda what, done, of: None,
 ) -> Kernel:
@@ -47,6 +49,10 @@ def build(
     profile
         "auto": check and measure them if the device is present; True: insist; False: take the model's
         first choice, which makes the result deterministic.
+    cache
+        Whether a kernel that was built before is taken from the user's cache directory (`store.keys` says what
+        it depends on; the environment variable ROLLERGEN_CACHE_DIR names another directory), and this one kept.
+        A cache that cannot be used is a `CacheWarning`, never an error.
     progress
         Called with (what, done, of) while candidates are compiled and timed.
 
@@ -59,32 +65,44 @@ def build(
     >>> print(kernel.signature)
     kernel(A: float32[64, 32], B: float32[32, 48]) -> C: float32[64, 48]
     """
-    _check_kinds(expr, options)
+    _check_kinds(expr, options, cache)
     target = resolve(device)
     executor = _executor(target, profile)
+    count = _count(top_k, executor)
     graph = canonicalize(expr, inputs)
-    ranked = construct(graph, target, options, _count(top_k, executor))
-    candidates = propose([one.program for one in ranked], target, [one.seconds for one in ranked])
+    driver = None if executor is None else executor.driver
+    kept = Cache(graph, target, options, count, driver) if cache else NO_CACHE
     growth = lambda: growth_notes(graph, target, options)
     oracle = expression_oracle(_tensors(expr), graph.outputs)
     references = lambda program: self_tests(program, oracle)
-    if executor is None:
-        return Kernel(target, candidates, candidates[0], graph.cuts, growth, references=references)
-    gate = Gate(ranked[0].program, oracle)
-    measured = measure(candidates, executor, gate, time_budget_s=options.time_budget_s, progress=progress)
-    return Kernel(target, measured, fastest(measured), graph.cuts, growth, references=references)
+    found = kept.find()
+    if found is None:
+        ranked = construct(graph, target, options, count)
+        candidates = propose([one.program for one in ranked], target, [one.seconds for one in ranked])
+        chosen = candidates[0]
+        if executor is not None:
+            gate = Gate(ranked[0].program, oracle)
+            budget = options.time_budget_s
+            candidates = measure(candidates, executor, gate, time_budget_s=budget, progress=progress)
+            chosen = fastest(candidates)
+        kept.keep(candidates, chosen)
+    else:
+        candidates, chosen = found.candidates, found.chosen
+    return Kernel(target, candidates, chosen, graph.cuts, growth, references=references)
 
 
-def _check_kinds(expr: object, options: object) -> None:
+def _check_kinds(expr: object, options: object, cache: object) -> None:
     if isinstance(expr, (str, Path, Device)):
         raise ExpressionError(f"expr is {expr!r}: the arguments look swapped: rg.build(expr, device)")
     if not isinstance(expr, (Tensor, list, tuple)):
         raise ExpressionError(f"expr is {expr!r}; expected a computed tensor, or a list of them")
     if not isinstance(options, BuildOptions):
         raise ArgumentError(f"options is {options!r}; expected rg.BuildOptions(...)")
+    if not isinstance(cache, bool):
+        raise ArgumentError(f"cache is {cache!r}; expected True or False (ROLLERGEN_CACHE_DIR names another directory)")
 
 
-def _executor(device: Device, profile: bool | str) -> Executor | None:
+def _executor(device: Device, profile: bool | str) -> RuntimeExecutor | None:
     """What runs the candidates; None where nothing is to be run."""
     if not isinstance(profile, bool) and not (isinstance(profile, str) and profile == "auto"):
         raise ArgumentError(f'profile is {profile!r}; expected "auto", True or False')

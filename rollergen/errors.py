@@ -8,6 +8,7 @@ __all__ = [
     "ArgumentError",
     "BuildError",
     "BundleError",
+    "CacheWarning",
     "CheckFailedError",
     "ConstructionError",
     "DeviceError",
@@ -25,6 +26,10 @@ __all__ = [
 
 class RollergenError(Exception):
     """Base of everything that rollergen raises on purpose."""
+
+
+class CacheWarning(UserWarning):
+    """The cache cannot be used; kernels are built without it, and are as right as with it."""
 
 
 class ExpressionError(RollergenError, TypeError):

@@ -47,7 +47,8 @@ def pack_operand(
         *(replace(a, role="spatial") for a in reduced),
         Axis(column, width),
     )
-    packed = Buffer(f"{load.buffer.name}_packed", tuple(a.extent for a in axes), load.buffer.dtype, "temporary")
+    name = fresh_buffer(definition, f"{load.buffer.name}_packed")
+    packed = Buffer(name, tuple(a.extent for a in axes), load.buffer.dtype, "temporary")
     position = Index.axis(panel) * width + Index.axis(column)
     guard = tuple(bound.substitute({axis: position}) for bound in load.guard)
     if extent % width:
@@ -75,6 +76,14 @@ def _fill(load: Load, pad_value: float) -> float | int:
 def fresh_axis(definition: Definition, name: str) -> str:
     """`name`, with underscores appended until no axis has it."""
     taken = {axis.name for axis in definition.axes}
+    while name in taken:
+        name += "_"
+    return name
+
+
+def fresh_buffer(definition: Definition, name: str) -> str:
+    """`name`, with underscores appended until no buffer of the definition has it."""
+    taken = {definition.output.name, *(load.buffer.name for load in definition.loads())}
     while name in taken:
         name += "_"
     return name

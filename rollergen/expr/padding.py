@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.index import Index, Within
-from rollergen.expr.packing import fresh_axis, replace_load
+from rollergen.expr.packing import fresh_axis, fresh_buffer, replace_load
 from rollergen.expr.values import Buffer, Load, substitute_axes
 
 
@@ -88,7 +88,7 @@ def _padding_copy(definition: Definition, load: Load, windows: list[Window], res
         guard=tuple(bound for bound in bounds if not bound.always(ranges)),
     )
     shape = tuple(a.extent for a in axes)
-    padded = Buffer(f"{load.buffer.name}_padded", shape, load.buffer.dtype, "temporary")
+    padded = Buffer(fresh_buffer(definition, f"{load.buffer.name}_padded"), shape, load.buffer.dtype, "temporary")
     return Definition(padded, axes, tuple(Index.axis(a.name) for a in axes), original)
 
 

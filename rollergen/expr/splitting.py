@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.index import Index
+from rollergen.expr.packing import fresh_buffer
 from rollergen.expr.values import Buffer, Load, Partial, substitute_axes
 
 
@@ -26,9 +27,8 @@ def split_reduction(definition: Definition, axis: str, parts: int) -> tuple[Defi
     spatial = definition.of_role("spatial")
     position = Index.axis(part) * chunk + Index.axis(axis)
     partial = Partial(reduction.name, reduction.bodies[0].dtype)
-    workspace = Buffer(
-        f"{definition.output.name}_parts", (parts, *(a.extent for a in spatial)), partial.dtype, "temporary"
-    )
+    name = fresh_buffer(definition, f"{definition.output.name}_parts")
+    workspace = Buffer(name, (parts, *(a.extent for a in spatial)), partial.dtype, "temporary")
     reduce_axes = tuple(Axis(a.name, chunk, "reduce") if a.name == axis else a for a in definition.of_role("reduce"))
     place = tuple(Index.axis(a.name) for a in spatial)
     first = Definition(

@@ -53,6 +53,11 @@ class RuntimeExecutor:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
+    @property
+    def driver(self) -> str:
+        """Runtime, device and compiler with their versions, as they call themselves."""
+        return f"{self._runtime.description} | {self._runtime.compiler}"
+
     def prepare(self, source: Source) -> Compiled:
         try:
             module = self._runtime.compile(source.text)
@@ -109,7 +114,7 @@ class _Session:
         return sum(one.seconds() for one in launched)
 
 
-def executor_for(device: Device) -> Executor:
+def executor_for(device: Device) -> RuntimeExecutor:
     """The executor of a device that is present in this machine.
 
     Raises DeviceError that says what is missing: the hardware, or the runtime.

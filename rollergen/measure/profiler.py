@@ -41,8 +41,9 @@ class Outcome:
     """What became of one candidate.
 
     ``wall_s`` and ``event_s``: medians in seconds of one call, by the host's clock and by the
-    device's; None where it was not timed.  ``problems`` is why it may not win; ``compared`` counts
-    the elements that were held against the oracle.  ``rank``: its place under the model, from 0.
+    device's; None where it was not timed.  ``times_s``: all by the host's clock, in order.
+    ``problems`` is why it may not win; ``compared`` counts the elements that were held against the
+    oracle.  ``rank``: its place under the model, from 0.
     """
 
     rank: int
@@ -55,6 +56,7 @@ class Outcome:
     rounds: int = 0
     compared: int = 0
     problems: tuple[str, ...] = ()
+    times_s: tuple[float, ...] = ()
 
     @property
     def state(self) -> str:
@@ -78,7 +80,8 @@ class _Running:
         self.events.append(self.session.event_seconds())
 
     def finished(self) -> Outcome:
-        return replace(self.outcome, wall_s=median(self.walls), event_s=median(self.events), rounds=len(self.walls))
+        wall, event, times = median(self.walls), median(self.events), tuple(self.walls)
+        return replace(self.outcome, wall_s=wall, event_s=event, rounds=len(times), times_s=times)
 
 
 def propose(

@@ -19,13 +19,14 @@ True
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from rollergen.errors import ProgramError
 from rollergen.program.node_types import NODES, SIGNATURES, shown
 from rollergen.program.rprogram import RProgram
 
-__all__ = ["FORMAT", "from_json", "from_text", "to_json", "to_text"]
+__all__ = ["FORMAT", "from_json", "from_text", "table", "to_json", "to_text"]
 
 FORMAT = 1
 """Counts changes of the rows."""
@@ -43,10 +44,15 @@ def to_json(program: RProgram) -> dict[str, Any]:
 
     Raises ProgramError for a program with something that no program holds, such as an uncut tensor.
     """
+    return {"format": FORMAT, "nodes": table((program,))[0]}
+
+
+def table(roots: Sequence[Any]) -> tuple[list[list[Any]], list[int]]:
+    """The rows of all nodes in and below `roots` (definitions, buffers, programs), and the number of each root's."""
     rows: list[list[Any]] = []
     numbers: dict[str, int] = {}  # of a row, by its text
     known: dict[int, int] = {}  # of a row, by the identity of a node
-    waiting: list[tuple[Any, bool]] = [(program, False)]
+    waiting: list[tuple[Any, bool]] = [(root, False) for root in reversed(roots)]
     while waiting:
         node, ready = waiting.pop()
         if id(node) in known:
@@ -60,7 +66,7 @@ def to_json(program: RProgram) -> dict[str, Any]:
         known[id(node)] = number = numbers.setdefault(json.dumps(row), len(rows))
         if number == len(rows):
             rows.append(row)
-    return {"format": FORMAT, "nodes": rows}
+    return rows, [known[id(root)] for root in roots]
 
 
 def from_json(data: Any) -> RProgram:

@@ -1,0 +1,1 @@
+"""What builds leave for later ones: kernels, programs and measurements in one SQLite file."""

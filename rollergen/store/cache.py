@@ -1,0 +1,156 @@
+"""What `rollergen.build` asks of the store: a kernel built before, and to keep this one.
+
+Nothing that is wrong with the store changes a result: it is told once, as a `CacheWarning`, and the kernel is
+built as if there were none.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from rollergen.emit import emit
+from rollergen.errors import CacheWarning, ProgramError
+from rollergen.expr.stages import Graph
+from rollergen.hal.load import device_to_json
+from rollergen.hal.spec import Device
+from rollergen.measure.profiler import Outcome
+from rollergen.options import BuildOptions
+from rollergen.signature import Signature
+from rollergen.store import entries
+from rollergen.store.database import StoreError, reading, writing
+from rollergen.store.entries import Damage, Entry, Names
+from rollergen.store.keys import Key, as_text, expression_text, key_of, sha256
+from rollergen.store.location import store_path
+from rollergen.store.records import records_of
+from rollergen.store.renaming import rename
+
+T = TypeVar("T")
+_LOCK = threading.Lock()
+_told: set[Path] = set()
+_given_up: dict[Path, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Candidates of a kernel built before, in the model's order, under the names of the expression at hand."""
+
+    candidates: tuple[Outcome, ...]
+    chosen: Outcome
+
+
+class Cache:
+    """The store as one build sees it: one expression, one device, one set of options."""
+
+    def __init__(self, graph: Graph, device: Device, options: BuildOptions, top_k: int, driver: str | None) -> None:
+        self._graph, self._device = graph, device
+        self._path = store_path()
+        self._key: Key | None = _guarded(self._path, lambda: key_of(graph, device, options, top_k, driver))
+        self._damaged = False
+
+    def find(self) -> Found | None:
+        """The kernel, if it was built before; None too where the store cannot be read."""
+        key = self._key
+        if key is None:
+            return None
+        entry = _guarded(self._path, lambda: self._read(key.hash))
+        return None if entry is None else self._renamed(entry)
+
+    def keep(self, candidates: tuple[Outcome, ...], chosen: Outcome) -> None:
+        """Stores a kernel, and the record of each candidate that was profiled, in one transaction."""
+        key = self._key
+        if key is not None:
+            _guarded(self._path, lambda: self._write(key, candidates, chosen))
+
+    def _read(self, key: str) -> Entry | None:
+        with reading(self._path) as connection:
+            if connection is None:
+                return None
+            try:
+                return entries.read(connection, key)
+            except (Damage, KeyError, TypeError, ValueError) as error:
+                self._damaged = True
+                raise StoreError(f"{self._path}: {error}; the kernel is built and stored anew", passing=True) from None
+
+    def _write(self, key: Key, candidates: tuple[Outcome, ...], chosen: Outcome) -> None:
+        now = time.time()
+        position = next(n for n, one in enumerate(candidates) if one is chosen)
+        signature = str(Signature(chosen.program.inputs, chosen.program.outputs))
+        entry = Entry(_names(self._graph), candidates, position)
+        spec, expression = as_text(device_to_json(self._device)), expression_text(self._graph)
+        records = records_of(candidates, self._graph, self._device, key, now) if key.profiled else ()
+        texts = [as_text(record) for record in records]
+        with writing(self._path) as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO devices VALUES (?, ?, ?)", (key.device, self._device.name, spec)
+            )
+            connection.execute("INSERT OR REPLACE INTO expressions VALUES (?, ?)", (key.expression, expression))
+            entries.write(connection, key, signature, entry, now, again=self._damaged)
+            connection.executemany(
+                "INSERT OR IGNORE INTO records (hash, record) VALUES (?, ?)", [(sha256(text), text) for text in texts]
+            )
+
+    def _renamed(self, entry: Entry) -> Found:
+        own = _names(self._graph)
+        if own == entry.names:
+            return Found(entry.candidates, entry.candidates[entry.chosen])
+        names = {old: new for group in own for old, new in zip(entry.names[group], own[group], strict=True)}
+        candidates = tuple(self._under(outcome, names) for outcome in entry.candidates)
+        return Found(candidates, candidates[entry.chosen])
+
+    def _under(self, outcome: Outcome, names: dict[str, str]) -> Outcome:
+        program = rename(outcome.program, names)
+        return replace(outcome, program=program, source=emit(program, self._device))
+
+
+class NoCache:
+    """Finds nothing and keeps nothing."""
+
+    def find(self) -> Found | None:
+        return None
+
+    def keep(self, candidates: tuple[Outcome, ...], chosen: Outcome) -> None:
+        pass
+
+
+NO_CACHE = NoCache()
+
+
+def _names(graph: Graph) -> Names:
+    groups = {"inputs": graph.inputs, "outputs": graph.outputs, "temporaries": graph.temporaries}
+    return {group: [b.name for b in buffers] for group, buffers in groups.items()}
+
+
+def _guarded(path: Path, work: Callable[[], T]) -> T | None:
+    """What `work` gives; None, and one warning for each process and file, where the store fails it."""
+    if path in _given_up:
+        return None
+    try:
+        return work()
+    except StoreError as error:
+        if not error.passing:
+            _given_up[path] = str(error)
+        _tell(path, str(error))
+    except ProgramError as error:
+        _tell(path, f"{path} cannot hold this kernel: {error}")
+    return None
+
+
+def _tell(path: Path, text: str) -> None:
+    with _LOCK:
+        if path in _told:
+            return
+        _told.add(path)
+    warnings.warn(f"kernels are built without the cache: {text}", CacheWarning, stacklevel=5)
+
+
+def forget_failures() -> None:
+    """Tries files again that were given up, and tells of failures again."""
+    with _LOCK:
+        _told.clear()
+        _given_up.clear()

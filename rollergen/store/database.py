@@ -1,0 +1,152 @@
+"""One SQLite file that many processes share: opening, short transactions, and what can go wrong.
+
+Every operation opens a connection of its own and closes it: nothing crosses a fork, threads share nothing.
+Writers are in WAL mode and take the lock with ``BEGIN IMMEDIATE``; what was committed survives the death of
+any process (``synchronous=NORMAL``: a power failure may lose the last transactions, never the file).
+Nobody else in a process may open and close the file itself: that would drop SQLite's locks on it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from rollergen.store.schema import APPLICATION_ID, STATEMENTS, VERSION
+
+BUSY_SECONDS = 10.0
+"""How long to wait for another process' transaction; these take milliseconds."""
+
+CLEAR = "rollergen cache clear starts a new one"
+ELSEWHERE = "ROLLERGEN_CACHE_DIR names another directory, cache=False does without"
+_PASSING = ("locked", "busy", "full")
+
+
+class StoreError(Exception):
+    """The store cannot be used: what is wrong, and what would help.
+
+    ``passing``: may be over at the next attempt (a full disk, another process that holds the lock).
+    ``damaged``: the file itself is not one that this version reads.
+    """
+
+    def __init__(self, message: str, *, passing: bool = False, damaged: bool = False) -> None:
+        super().__init__(message)
+        self.passing, self.damaged = passing, damaged
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
+    """A connection within one consistent view of the file; None where there is no file yet.
+
+    Raises StoreError.
+    """
+    with _named(path):
+        if not path.exists():
+            yield None
+            return
+        with closing(_opened_to_read(path)) as connection:
+            if not _is_current(connection, path):
+                yield None
+                return
+            connection.execute("BEGIN")
+            yield connection
+            connection.execute("ROLLBACK")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection within one transaction, committed at the end, undone by an exception; the file is made
+    where there is none.  Raises StoreError.
+    """
+    with _named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(_connected(path, "rwc")) as connection:
+            _share(connection)
+            connection.execute("PRAGMA synchronous=NORMAL")
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                if not _is_current(connection, path):
+                    _create(connection)
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+
+def _opened_to_read(path: Path) -> sqlite3.Connection:
+    """In a directory that may not be written SQLite cannot share a file in WAL mode: then it is read as it
+    stands, if no writer left anything beside it; every row carries its hash."""
+    connection = _connected(path, "rw")
+    try:
+        connection.execute("PRAGMA user_version").fetchone()
+        return connection
+    except sqlite3.OperationalError as error:
+        connection.close()
+        if _is_passing(error):
+            raise
+        beside = path.with_name(path.name + "-wal")
+        if beside.exists() and beside.stat().st_size:
+            raise
+    return _connected(path, "ro&immutable=1")
+
+
+def _connected(path: Path, mode: str) -> sqlite3.Connection:
+    address = f"file:{quote(str(path.absolute()))}?mode={mode}"
+    connection = sqlite3.connect(address, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
+    connection.execute("PRAGMA trusted_schema=OFF")
+    return connection
+
+
+def _share(connection: sqlite3.Connection) -> None:
+    """WAL mode, which the file keeps.  SQLite does not wait by itself where two processes switch at once."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if not _is_passing(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _is_passing(error: sqlite3.Error) -> bool:
+    return any(word in str(error) for word in _PASSING)
+
+
+def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether the file has this version's schema; False for an empty one.  StoreError for any other."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    owner = connection.execute("PRAGMA application_id").fetchone()[0]
+    if (version, owner) == (VERSION, APPLICATION_ID):
+        return True
+    if owner == APPLICATION_ID:
+        raise StoreError(f"{path} has version {version}; this rollergen reads {VERSION}; {CLEAR}", damaged=True)
+    if version or owner or connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
+        raise StoreError(f"{path} is a database of another program; {ELSEWHERE}")
+    return False
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    for statement in STATEMENTS:
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version={VERSION}")
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors of SQLite and of the file system as StoreError."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise StoreError(f"{path}: {error}; {ELSEWHERE}", passing=_is_passing(error)) from None
+    except sqlite3.DatabaseError as error:
+        raise StoreError(f"{path} is damaged ({error}); {CLEAR}", damaged=True) from None
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror or error}; {ELSEWHERE}") from None

@@ -1,0 +1,117 @@
+"""The candidates of a build as rows of the store, and back."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rollergen.emit import Launch, Source
+from rollergen.errors import ProgramError
+from rollergen.measure.profiler import Outcome
+from rollergen.program.serial import from_text, to_text
+from rollergen.store.keys import Key, as_text, sha256
+
+_FIGURES = ("rank", "predicted_s", "compile_s", "wall_s", "event_s", "rounds", "compared")
+COLUMNS = (
+    "key", "expression", "device", "options", "profiled", "driver", "rollergen", "signature", "names",
+    "candidates", "chosen", "made_at",
+)  # fmt: skip
+"""Columns of ``kernels`` in the order of its hash, which follows them."""
+
+Names = dict[str, list[str]]
+"""Names of the inputs, outputs and temporaries of an expression."""
+
+
+class Damage(Exception):
+    """A row that is not what was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A stored kernel: candidates in the model's order under the names of the expression they were built from."""
+
+    names: Names
+    candidates: tuple[Outcome, ...]
+    chosen: int
+
+
+def write(
+    connection: sqlite3.Connection, key: Key, signature: str, entry: Entry, made_at: float, *, again: bool
+) -> None:
+    """The kernel with its programs and sources; the first one stays, unless ``again``: its row was damaged."""
+    written = [_write_candidate(connection, one) for one in entry.candidates]
+    row = [
+        key.hash, *(asdict(key)[name] for name in COLUMNS[1:7]), signature, as_text(entry.names), as_text(written),
+        entry.chosen, made_at,
+    ]  # fmt: skip
+    row[4] = int(row[4])
+    verb = "INSERT OR REPLACE" if again else "INSERT OR IGNORE"
+    marks = ", ".join("?" * (len(COLUMNS) + 1))
+    connection.execute(f"{verb} INTO kernels ({', '.join(COLUMNS)}, hash) VALUES ({marks})", (*row, row_hash(row)))
+
+
+def row_hash(row: Sequence[Any]) -> str:
+    """Hash of the values of `COLUMNS`."""
+    return sha256(as_text(list(row)))
+
+
+def read(connection: sqlite3.Connection, key: str) -> Entry | None:
+    """The stored kernel, every hash checked.  Raises Damage."""
+    row = connection.execute(f"SELECT {', '.join(COLUMNS)}, hash FROM kernels WHERE key = ?", (key,)).fetchone()
+    return None if row is None else entry_of(connection, row)
+
+
+def entry_of(connection: sqlite3.Connection, row: Sequence[Any]) -> Entry:
+    """``row``: `COLUMNS` and the hash of one row of ``kernels``.  Raises Damage."""
+    if row_hash(row[:-1]) != row[-1]:
+        raise Damage(f"kernel {str(row[0])[:12]} is not what was written")
+    names, candidates, chosen = json.loads(row[8]), json.loads(row[9]), row[10]
+    programs = _contents(connection, "programs", "rprogram", (one["program"] for one in candidates))
+    sources = _contents(connection, "sources", "text", (one["source"] for one in candidates))
+    return Entry(names, tuple(_outcome(one, programs, sources) for one in candidates), chosen)
+
+
+def _write_candidate(connection: sqlite3.Connection, outcome: Outcome) -> dict[str, Any]:
+    program, source = to_text(outcome.program), outcome.source
+    hashes = {"program": sha256(program), "source": sha256(source.text)}
+    connection.execute("INSERT OR REPLACE INTO programs VALUES (?, ?)", (hashes["program"], program))
+    connection.execute(
+        "INSERT OR REPLACE INTO sources VALUES (?, ?, ?)", (hashes["source"], source.language, source.text)
+    )
+    return {
+        **hashes,
+        **{name: getattr(outcome, name) for name in _FIGURES},
+        "language": source.language,
+        "launches": [asdict(launch) for launch in source.launches],
+        "times_s": outcome.times_s,
+        "problems": outcome.problems,
+    }
+
+
+def _contents(connection: sqlite3.Connection, table: str, column: str, hashes: Iterable[str]) -> dict[str, str]:
+    """Texts by their hashes."""
+    wanted = list(dict.fromkeys(hashes))
+    marks = ", ".join("?" * len(wanted))
+    found = dict(connection.execute(f"SELECT hash, {column} FROM {table} WHERE hash IN ({marks})", wanted).fetchall())
+    for one in wanted:
+        if one not in found or sha256(str(found[one])) != one:
+            raise Damage(f"{table} {one[:12]} is {'not what was written' if one in found else 'missing'}")
+    return found
+
+
+def _outcome(data: dict[str, Any], programs: dict[str, str], sources: dict[str, str]) -> Outcome:
+    try:
+        program = from_text(programs[data["program"]])
+    except ProgramError as error:
+        raise Damage(f"programs {data['program'][:12]}: {error}") from None
+    launches = tuple(Launch(**{**one, "arguments": tuple(one["arguments"])}) for one in data["launches"])
+    return Outcome(
+        program=program,
+        source=Source(sources[data["source"]], launches, data["language"]),
+        problems=tuple(data["problems"]),
+        times_s=tuple(data["times_s"]),
+        **{name: data[name] for name in _FIGURES},
+    )

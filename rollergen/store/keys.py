@@ -1,0 +1,95 @@
+"""What a built kernel depends on: two builds with one key give the same kernel.
+
+The expression enters in its canonical form with tensors under neutral names, so that their names do not
+split the store (axes keep theirs: they stand in the source).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rollergen.expr.stages import Graph
+from rollergen.hal.load import device_hash
+from rollergen.hal.spec import Device
+from rollergen.options import BuildOptions
+from rollergen.program.serial import FORMAT, table
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def as_text(value: Any) -> str:
+    """JSON on one line, keys sorted: equal values give equal texts."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """``expression`` and ``device`` are hashes, ``options`` is JSON; ``driver`` is empty for kernels that are
+    not profiled, which depend on none."""
+
+    expression: str
+    device: str
+    options: str
+    profiled: bool
+    driver: str
+    rollergen: str
+
+    @property
+    def hash(self) -> str:
+        return sha256(as_text(asdict(self)))
+
+
+def key_of(graph: Graph, device: Device, options: BuildOptions, top_k: int, driver: str | None) -> Key:
+    """``driver``: of the runtime that profiles; None: nothing is profiled."""
+    chosen = as_text({**asdict(options), "top_k": top_k})
+    return Key(
+        sha256(expression_text(graph)), _device_hash(device), chosen, driver is not None, driver or "", fingerprint()
+    )
+
+
+def expression_text(graph: Graph) -> str:
+    """The graph as JSON, with buffers named by their place: in0, in1, out0, t0."""
+    groups = (("in", graph.inputs), ("out", graph.outputs), ("t", graph.temporaries))
+    neutral = {b.name: f"{prefix}{n}" for prefix, group in groups for n, b in enumerate(group)}
+    roots = (*graph.inputs, *graph.outputs, *graph.temporaries, *graph.definitions)
+    rows, numbers = table(roots)
+    named = [[row[0], neutral[row[1]], *row[2:]] if row[0] == "Buffer" else row for row in rows]
+    counts = [len(graph.inputs), len(graph.outputs), len(graph.temporaries), len(graph.definitions)]
+    return as_text({"format": FORMAT, "nodes": named, "roots": numbers, "counts": counts})
+
+
+_device_hash = lru_cache(maxsize=64)(device_hash)
+
+
+@lru_cache(maxsize=1)
+def fingerprint() -> str:
+    """Version of the package and a hash of its own modules: a changed one makes other kernels."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    import rollergen
+    import rollergen.hal
+
+    digest = hashlib.sha256()
+    for name, content in sorted(_modules([*rollergen.__path__, *rollergen.hal.__path__])):
+        digest.update(f"{name} {len(content)} ".encode() + content)
+    try:
+        number = version("rollergen")
+    except PackageNotFoundError:
+        number = "unknown"
+    return f"{number}+{digest.hexdigest()[:16]}"
+
+
+def _modules(folders: Iterable[str]) -> list[tuple[str, bytes]]:
+    return [
+        (f"{Path(folder).name}/{path.relative_to(folder).as_posix()}", path.read_bytes())
+        for folder in folders
+        for path in Path(folder).rglob("*.py")
+    ]

@@ -1,0 +1,89 @@
+"""One JSON record for each profiled candidate: what verifiers learn from.
+
+    {"v": 1, "group": "op_hash/device_id/dtype",
+     "op": {"class", "expr", "extents", "dtype"}, "device": {"id", "family", "spec"},
+     "program": {"v": 2, "rprogram": {...}, "kernel_sha256", "rank"},
+     "pred": {"micro_ms", "draft_ms", "terms": {...}}, "feat": {"ver", "vec", "seq"},
+     "result": {"status": "ok | compile | launch | wrong | timeout", "times_ms", "compile_s"},
+     "env": {"driver", "compiler", "rollergen"}, "ts"}
+
+``op.expr`` is the expression's hash (table ``expressions``), ``op.class`` and ``op.extents`` are those of its
+largest definition.  ``device.spec`` is the spec's hash (table ``devices``), ``device.family`` says whether its
+programs have thread loops (gpu) or not (cpu).  ``pred.terms``: milliseconds by ``stage.limiter``.
+``feat.ver`` 0: no features were computed.  ``env.driver`` and ``env.compiler``: as the runtime describes itself.
+``ts``: seconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+from rollergen.construct.roles import kind_of
+from rollergen.expr.definition import Definition
+from rollergen.expr.stages import Graph
+from rollergen.hal.spec import Device
+from rollergen.measure.profiler import Outcome
+from rollergen.program.model import predict
+from rollergen.program.serial import to_json
+from rollergen.store.keys import Key, sha256
+from rollergen.tile.rules import block_layer
+
+
+def records_of(
+    candidates: tuple[Outcome, ...], graph: Graph, device: Device, key: Key, now: float
+) -> Iterator[dict[str, Any]]:
+    """Records of the candidates that were tried; those for which no time was left have none."""
+    largest = max(graph.definitions, key=_points)
+    dtype, identity = largest.output.dtype, f"{device.name}-{key.device[:12]}"
+    driver, _, compiler = key.driver.partition(" | ")
+    for outcome in candidates:
+        if outcome.state == "not run":
+            continue
+        yield {
+            "v": 1,
+            "group": f"{key.expression[:16]}/{identity}/{dtype}",
+            "op": {
+                "class": kind_of(largest),
+                "expr": key.expression,
+                "extents": {axis.name: axis.extent for axis in largest.axes},
+                "dtype": dtype,
+            },
+            "device": {"id": identity, "family": "gpu" if block_layer(device) else "cpu", "spec": key.device},
+            "program": {
+                "v": 2,
+                "rprogram": to_json(outcome.program),
+                "kernel_sha256": sha256(outcome.source.text),
+                "rank": outcome.rank,
+            },
+            "pred": {"micro_ms": outcome.predicted_s * 1e3, "draft_ms": None, "terms": _terms(outcome, device)},
+            "feat": {"ver": 0, "vec": [], "seq": []},
+            "result": {
+                "status": status(outcome),
+                "times_ms": [seconds * 1e3 for seconds in outcome.times_s],
+                "compile_s": outcome.compile_s,
+            },
+            "env": {"driver": driver, "compiler": compiler, "rollergen": key.rollergen},
+            "ts": now,
+        }
+
+
+def status(outcome: Outcome) -> str:
+    """``compile``: it was never ready to run; ``wrong``: it ran and the gate refused it."""
+    if not outcome.problems:
+        return "ok"
+    return "compile" if outcome.compile_s is None else "wrong"
+
+
+def _points(definition: Definition) -> int:
+    return prod(axis.extent for axis in definition.axes)
+
+
+def _terms(outcome: Outcome, device: Device) -> dict[str, float]:
+    stages = predict(outcome.program, device).stages
+    return {
+        f"{stage.name}.{limiter.name}": float(limiter.seconds) * 1e3
+        for stage, one in zip(outcome.program.stages, stages, strict=True)
+        for limiter in one.limiters
+    }

@@ -1,0 +1,64 @@
+"""The schema of the store: one SQLite file, readable with any SQLite.
+
+Texts are JSON unless said otherwise; seconds are floats; a hash is SHA-256 in hexadecimal.
+
+devices       specs as they were completed when kernels were built for them (the format of device files)
+expressions   canonical expressions: definitions as rows of `program.serial`, buffers under neutral names
+programs      rPrograms (`program.serial`)
+sources       emitted texts, as they were compiled
+kernels       one row for each built kernel: what it was built from, its candidates, which one was chosen
+records       one row for each profiled candidate, append-only: what verifiers learn from (`store.records`)
+
+Rows of ``devices`` are named by `hal.load.device_hash`, those of the other tables by the hash of their
+content, so that damage shows and nothing stands twice.  ``kernels.key`` is the hash of the columns
+``expression`` to ``rollergen`` (`store.keys`); ``kernels.hash`` covers the whole row.
+
+``kernels.names``: ``{"inputs": [...], "outputs": [...], "temporaries": [...]}`` of the expression it was built from.
+``kernels.candidates``: in the model's order ``{rank, program, source (hashes), launches, predicted_s, compile_s,
+wall_s, event_s, times_s, rounds, compared, problems}``, as in `measure.profiler.Outcome`.
+"""
+
+from __future__ import annotations
+
+VERSION = 1
+"""``PRAGMA user_version``: counts changes of the schema."""
+
+APPLICATION_ID = 0x524C4752
+"""``PRAGMA application_id``: "RLGR", whose file this is."""
+
+KEPT = "records_stay", "records_stay_as_they_are"
+"""Triggers that refuse what would not be appending."""
+
+TRIGGERS = (
+    "CREATE TRIGGER records_stay BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, 'records are append-only'); END",
+    "CREATE TRIGGER records_stay_as_they_are BEFORE UPDATE ON records "
+    "BEGIN SELECT RAISE(ABORT, 'records are append-only'); END",
+)
+
+STATEMENTS = (
+    "CREATE TABLE devices (hash TEXT PRIMARY KEY, name TEXT NOT NULL, spec TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE expressions (hash TEXT PRIMARY KEY, expression TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE programs (hash TEXT PRIMARY KEY, rprogram TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE sources (hash TEXT PRIMARY KEY, language TEXT NOT NULL, text TEXT NOT NULL)",
+    """CREATE TABLE kernels (
+        key TEXT PRIMARY KEY,
+        expression TEXT NOT NULL,       -- hash
+        device TEXT NOT NULL,           -- hash of the completed spec
+        options TEXT NOT NULL,          -- BuildOptions and top_k
+        profiled INTEGER NOT NULL,      -- 1: candidates were checked and timed; 0: the model's first choice
+        driver TEXT NOT NULL,           -- plain text: runtime, compiler, device as they call themselves; '' unprofiled
+        rollergen TEXT NOT NULL,        -- plain text: version and fingerprint of the package
+        signature TEXT NOT NULL,        -- plain text
+        names TEXT NOT NULL,
+        candidates TEXT NOT NULL,
+        chosen INTEGER NOT NULL,        -- position in candidates
+        made_at REAL NOT NULL,          -- seconds since 1970
+        hash TEXT NOT NULL
+    ) WITHOUT ROWID""",
+    """CREATE TABLE records (
+        id INTEGER PRIMARY KEY,
+        hash TEXT NOT NULL UNIQUE,      -- of record: the same measurement is never counted twice
+        record TEXT NOT NULL
+    )""",
+    *TRIGGERS,
+)
