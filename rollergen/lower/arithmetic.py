@@ -29,6 +29,7 @@ from rollergen.lower.ir import (
     Position,
 )
 from rollergen.lower.nest import Lane
+from rollergen.lower.sharing import Shared, shared, worth_keeping
 from rollergen.lower.writer import Writer
 
 if TYPE_CHECKING:
@@ -56,6 +57,26 @@ class Scope:
 
 def evaluate(out: Writer, scope: Scope, value: Value) -> Expr:
     """`value` as an expression (of one lane where nothing in it depends on the lane)."""
+    return _evaluate(out, scope, value, shared(value))
+
+
+def evaluate_all(out: Writer, scope: Scope, values: tuple[Value, ...]) -> tuple[Expr, ...]:
+    """As `evaluate`; what the values have in common is computed once."""
+    repeated = shared(*values)
+    return tuple(_evaluate(out, scope, value, repeated) for value in values)
+
+
+def _evaluate(out: Writer, scope: Scope, value: Value, repeated: Shared) -> Expr:
+    number = repeated.numbers.get(id(value))
+    if number is None or not worth_keeping(value):
+        return _computed(out, scope, value, repeated)
+    if number not in repeated.made:
+        repeated.made[number] = out.atom("shared", _computed(out, scope, value, repeated))
+    return repeated.made[number]
+
+
+def _computed(out: Writer, scope: Scope, value: Value, repeated: Shared) -> Expr:
+    of = lambda part: _evaluate(out, scope, part, repeated)
     match value:
         case Const():
             return Number(value.value, register_dtype(value.dtype))
@@ -68,15 +89,13 @@ def evaluate(out: Writer, scope: Scope, value: Value) -> Expr:
         case IndexValue():
             return index_number(out, scope, value.index, value.dtype)
         case Unary():
-            return _unary(out, value.op, evaluate(out, scope, value.x), register_dtype(value.dtype))
+            return _unary(out, value.op, of(value.x), register_dtype(value.dtype))
         case Binary():
-            a, b = evaluate(out, scope, value.a), evaluate(out, scope, value.b)
-            return _binary(out, value.op, a, b, register_dtype(value.dtype))
+            return _binary(out, value.op, of(value.a), of(value.b), register_dtype(value.dtype))
         case Select():
-            parts = (evaluate(out, scope, part) for part in value.children())
-            return select(*parts)
+            return select(*(of(part) for part in value.children()))
         case Cast():
-            return cast(out, evaluate(out, scope, value.x), value.dtype)
+            return cast(out, of(value.x), value.dtype)
     raise ProgramError(f"{type(value).__name__} is no value that can be lowered")
 
 
@@ -240,7 +259,7 @@ def combine(
         rhs = tuple(out.atom("x", value) for value in rhs)
     names = {f"lhs{c}": value for c, value in enumerate(lhs)} | {f"rhs{c}": value for c, value in enumerate(rhs)}
     inner = Scope(scope.place, scope.lane, scope.load, scope.partial, names)
-    new = tuple(evaluate(out, inner, value) for value in combiner.combine)
+    new = evaluate_all(out, inner, combiner.combine)
     return new if len(new) == 1 else tuple(out.let("next", value) if not _is_leaf(value) else value for value in new)
 
 

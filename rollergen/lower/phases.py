@@ -11,7 +11,7 @@ from __future__ import annotations
 from rollergen.expr.definition import Reduction
 from rollergen.expr.values import Value, loads
 from rollergen.lower import reductions
-from rollergen.lower.arithmetic import evaluate
+from rollergen.lower.arithmetic import evaluate, evaluate_all
 from rollergen.lower.context import Context
 from rollergen.lower.counts import is_uniform
 from rollergen.lower.ir import Expr, Inside
@@ -94,7 +94,7 @@ def _reduce(
     def point(here: Place) -> None:
         names = _keep(context, here, made, totals, kept)
         scope = scope_of(context, here, nest.lane, totals, names)
-        reductions.update(out, scope, acc, tuple(evaluate(out, scope, body) for body in bodies))
+        reductions.update(out, scope, acc, evaluate_all(out, scope, bodies))
 
     descend(context, place, nest.tile_depth, phase, point)
     scope = scope_of(context, place, nest.lane, totals, {})

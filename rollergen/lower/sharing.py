@@ -1,0 +1,63 @@
+"""Parts that occur several times in a value, found by structure, so that they are computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value
+from rollergen.lower.ir import Expr
+
+
+@dataclass(slots=True)
+class Shared:
+    """``numbers``: by identity of a node, a number that equal nodes have in common, where equal ones occur
+    more than once; ``made``: what has been computed so far, by number."""
+
+    numbers: dict[int, int]
+    made: dict[int, Expr] = field(default_factory=dict)
+
+
+def shared(*values: Value) -> Shared:
+    """The arithmetic that occurs at several places of `values` (loads and conditions are others' concern).
+
+    Structure is compared by numbering nodes from the leaves up: linear in the size of the values.
+    """
+    known: dict[Hashable, int] = {}
+    uses: list[int] = []
+    numbers: dict[int, int] = {}
+
+    def number(value: Value) -> int:
+        found = numbers.get(id(value))
+        if found is not None:
+            return found
+        children = tuple(number(child) for child in value.children())
+        key = (_head(value), children)
+        found = known.get(key)
+        if found is None:
+            found = known[key] = len(uses)
+            uses.append(0)
+            for child in children:
+                uses[child] += 1
+        numbers[id(value)] = found
+        return found
+
+    for value in values:
+        uses[number(value)] += 1
+    return Shared({node: n for node, n in numbers.items() if uses[n] > 1})
+
+
+def _head(value: Value) -> Hashable:
+    match value:
+        case Unary() | Binary():
+            return type(value), value.op, value.dtype
+        case Select() | Cast():
+            return type(value), value.dtype
+        case Const():
+            return repr(value.value), value.dtype  # 0 is not -0
+    return value
+
+
+def worth_keeping(value: Value) -> bool:
+    """Whether a repeated `value` is arithmetic on numbers, and not a leaf."""
+    return isinstance(value, (Unary, Binary, Select, Cast)) and value.dtype != "bool"
