@@ -1,10 +1,11 @@
-"""The command line: ``rollergen build | explain | devices | ops``."""
+"""The command line: ``rollergen build | explain | devices | ops | cache``."""
 
 from __future__ import annotations
 
 import click
 
 from rollergen.cli.build import build
+from rollergen.cli.cache import cache
 from rollergen.cli.devices import devices
 from rollergen.cli.errors import OneLineErrors
 from rollergen.cli.explain import explain
@@ -20,7 +21,7 @@ def main() -> None:
     """
 
 
-for command in (build, explain, devices, ops):
+for command in (build, explain, devices, ops, cache):
     main.add_command(command)
 
 if __name__ == "__main__":

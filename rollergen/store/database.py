@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from rollergen.errors import RollergenError
 from rollergen.store.schema import APPLICATION_ID, STATEMENTS, VERSION
 
 BUSY_SECONDS = 10.0
@@ -25,7 +26,7 @@ ELSEWHERE = "ROLLERGEN_CACHE_DIR names another directory, cache=False does witho
 _PASSING = ("locked", "busy", "full")
 
 
-class StoreError(Exception):
+class StoreError(RollergenError):
     """The store cannot be used: what is wrong, and what would help.
 
     ``passing``: may be over at the next attempt (a full disk, another process that holds the lock).

@@ -1,0 +1,209 @@
+"""The store as its owner sees it: what is in it, whether it is whole, and away with it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from rollergen.emit import emit
+from rollergen.errors import ProgramError, SpecError
+from rollergen.hal.load import device_hash, parse_device
+from rollergen.hal.spec import Device
+from rollergen.program.serial import from_text
+from rollergen.store.database import StoreError, reading, writing
+from rollergen.store.entries import COLUMNS, Damage, Entry, entry_of
+from rollergen.store.keys import Key, fingerprint, sha256
+from rollergen.store.schema import KEPT, TRIGGERS, VERSION
+
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``checked``: rows by table; ``problems``: what is wrong, in words, none if the store is whole."""
+
+    checked: dict[str, int]
+    problems: tuple[str, ...]
+
+
+def listing(path: Path) -> Facts:
+    """Where the store is, its size, its kernels (newest first) and how many records it has.  Raises StoreError."""
+    found: Facts = {"path": str(path), "version": VERSION, "bytes": _bytes(path), "records": 0, "kernels": []}
+    with reading(path) as connection:
+        if connection is not None:
+            found["records"] = connection.execute("SELECT count(*) FROM records").fetchone()[0]
+            rows = connection.execute(f"SELECT {', '.join(COLUMNS)}, hash FROM kernels ORDER BY made_at DESC, key")
+            names = dict(connection.execute("SELECT hash, name FROM devices").fetchall())
+            found["kernels"] = [_listed(dict(zip(COLUMNS, row, strict=False)), names) for row in rows]
+    return found
+
+
+def _listed(row: Facts, devices: dict[str, str]) -> Facts:
+    candidates = json.loads(row["candidates"])
+    chosen = candidates[row["chosen"]]
+    return {
+        "key": row["key"],
+        "signature": row["signature"],
+        "device": devices.get(row["device"], "?"),
+        "profiled": bool(row["profiled"]),
+        "candidates": len(candidates),
+        "predicted_seconds": chosen["predicted_s"],
+        "measured_seconds": chosen["wall_s"],
+        "options": json.loads(row["options"]),
+        "driver": row["driver"],
+        "rollergen": row["rollergen"],
+        "usable": row["rollergen"] == fingerprint(),
+        "made_at": row["made_at"],
+    }
+
+
+def records(path: Path) -> Iterator[Facts]:
+    """Every record (`store.records`), in the order in which they were appended.  Raises StoreError."""
+    with reading(path) as connection:
+        if connection is not None:
+            for (text,) in connection.execute("SELECT record FROM records ORDER BY id"):
+                yield json.loads(text)
+
+
+def clear(path: Path, *, with_records: bool = False) -> Facts:
+    """Removes all kernels, and with_records the records too; a damaged file and one of another version
+    altogether.  Returns how much was removed; raises StoreError where that cannot be done.
+    """
+    if not path.exists():
+        return {"path": str(path), "kernels": 0, "records": 0, "bytes": 0}
+    before = _bytes(path)
+    try:
+        with writing(path) as connection:
+            counts = _emptied(connection, with_records)
+        _compact(path)
+    except StoreError as error:
+        if not error.damaged:
+            raise
+        for name in (f"{path.name}-wal", f"{path.name}-shm", path.name):
+            path.with_name(name).unlink(missing_ok=True)
+        counts = {"kernels": None, "records": None}
+    return {"path": str(path), **counts, "bytes": before - _bytes(path)}
+
+
+def _emptied(connection: sqlite3.Connection, with_records: bool) -> Facts:
+    counts = {"kernels": connection.execute("DELETE FROM kernels").rowcount, "records": 0}
+    for table in ("programs", "sources"):
+        connection.execute(f"DELETE FROM {table}")
+    if with_records:
+        for name in KEPT:
+            connection.execute(f"DROP TRIGGER {name}")
+        counts["records"] = connection.execute("DELETE FROM records").rowcount
+        for statement in TRIGGERS:
+            connection.execute(statement)
+        for table in ("devices", "expressions"):  # records refer to them
+            connection.execute(f"DELETE FROM {table}")
+    return counts
+
+
+def _compact(path: Path) -> None:
+    """Gives the space back; where others are at work, it is used again later."""
+    with closing(sqlite3.connect(path, timeout=1.0, isolation_level=None)) as connection:
+        try:
+            connection.execute("VACUUM")
+        except sqlite3.OperationalError:
+            return
+
+
+def verify(path: Path, *, deep: bool = False) -> Verdict:
+    """Checks every page, row, hash and reference, that programs can be read, and that chosen kernels (``deep``:
+    all candidates) of this version of the package are emitted again as they were.
+
+    Raises StoreError where the file cannot be opened; damage inside it is among the problems.
+    """
+    checked: dict[str, int] = {}
+    problems: list[str] = []
+    with reading(path) as connection:
+        if connection is None:
+            return Verdict({}, ())
+        pages = [text for (text,) in connection.execute("PRAGMA integrity_check(20)")]
+        problems += [f"pages: {text}" for text in pages if text != "ok"]
+        devices = {row[0]: row[2] for row in connection.execute("SELECT hash, name, spec FROM devices")}
+        for table, check in _checks(connection, devices, deep).items():
+            columns = (*COLUMNS, "hash") if table == "kernels" else _CONTENT[table]
+            checked[table] = 0
+            for row in connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall():
+                checked[table] += 1
+                try:
+                    check(row)
+                except (Damage, ProgramError, SpecError, ValueError, KeyError, TypeError) as error:
+                    problems.append(f"{table} {str(row[0])[:12]}: {error}")
+    return Verdict(checked, tuple(problems))
+
+
+_CONTENT = {
+    "devices": ("hash", "spec"),
+    "expressions": ("hash", "expression"),
+    "programs": ("hash", "rprogram"),
+    "sources": ("hash", "text"),
+    "records": ("hash", "record"),
+}
+
+
+def _checks(
+    connection: sqlite3.Connection, devices: dict[str, str], deep: bool
+) -> dict[str, Callable[[tuple[Any, ...]], None]]:
+    def content(row: tuple[Any, ...]) -> None:
+        if sha256(str(row[1])) != row[0]:
+            raise Damage("is not what was written")
+
+    def program(row: tuple[Any, ...]) -> None:
+        content(row)
+        from_text(row[1])
+
+    def device(row: tuple[Any, ...]) -> None:
+        if device_hash(_device(row[1])) != row[0]:
+            raise Damage("is not what was written")
+
+    def record(row: tuple[Any, ...]) -> None:
+        content(row)
+        if json.loads(row[1])["device"]["spec"] not in devices:
+            raise Damage("its device is missing")
+
+    def kernel(row: tuple[Any, ...]) -> None:
+        _check_kernel(row, entry_of(connection, row), devices, deep)
+
+    return {
+        "devices": device,
+        "expressions": content,
+        "programs": program,
+        "sources": content,
+        "kernels": kernel,
+        "records": record,
+    }
+
+
+def _check_kernel(row: tuple[Any, ...], entry: Entry, devices: dict[str, str], deep: bool) -> None:
+    stored = dict(zip(COLUMNS, row, strict=False))
+    parts = {field.name: stored[field.name] for field in fields(Key)}
+    if Key(**{**parts, "profiled": bool(parts["profiled"])}).hash != stored["key"]:
+        raise Damage("its key is not that of its columns")
+    if not 0 <= entry.chosen < len(entry.candidates):
+        raise Damage(f"chosen is {entry.chosen}; it has {len(entry.candidates)} candidates")
+    if stored["device"] not in devices:
+        raise Damage("its device is missing")
+    if stored["rollergen"] != fingerprint():
+        return
+    device = _device(devices[stored["device"]])
+    for number, one in enumerate(entry.candidates):
+        if (deep or number == entry.chosen) and emit(one.program, device) != one.source:
+            raise Damage(f"candidate {number} is no longer emitted as it was")
+
+
+def _device(spec: str) -> Device:
+    return parse_device(spec.encode(), "spec")
+
+
+def _bytes(path: Path) -> int:
+    """Of the file and what SQLite keeps beside it."""
+    beside = (path, path.with_name(f"{path.name}-wal"))
+    return sum(one.stat().st_size for one in beside if one.exists())
