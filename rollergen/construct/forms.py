@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rollergen.construct.roles import contraction_roles
 from rollergen.expr.canonical import implicit_gemm
@@ -18,12 +18,16 @@ from rollergen.tile.rules import block_layer
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """``copies`` (elementwise definitions) run first; ``definition`` is the contraction left."""
+    """``copies`` (elementwise definitions) run first; ``definition`` is the contraction left.
+
+    ``whole_rows``: tiles span n, so that compilers see which lanes a guard cuts.
+    """
 
     name: str
     copies: tuple[Definition, ...]
     definition: Definition
     roles: Roles
+    whole_rows: bool = False
 
 
 def forms(definition: Definition, device: Device) -> Iterator[Form]:
@@ -53,9 +57,19 @@ def _shifted_forms(definition: Definition) -> Iterator[Form]:
             yield from _form("padded", (pair[0],), pair[1])
     if not padded or not any(load.guard for load in definition.body_loads()):
         yield from _form("direct", (), definition)
+    else:
+        yield from _row_form(definition)
     gemm = implicit_gemm(definition) if padded or _windowed(definition) else None
     if gemm is not None:
         yield from _form("implicit GEMM", (), gemm)
+
+
+def _row_form(definition: Definition) -> Iterator[Form]:
+    """Guarded windows without reuse along other axes (depthwise convolutions, pooling): row by row, nothing copied."""
+    for roles in contraction_roles(definition):
+        if roles.m is None or not any(roles.m not in load.axes() for load in operands(definition, roles.n)):
+            batch = roles.batch if roles.m is None else (*roles.batch, roles.m)
+            yield Form("direct", (), definition, replace(roles, m=None, batch=batch), whole_rows=True)
 
 
 def _windowed(definition: Definition) -> bool:
@@ -71,8 +85,4 @@ def needs_packing(definition: Definition, roles: Roles) -> list[Load]:
     """Operands whose neighbours along n are not neighbours in memory, or are guarded one by one:
     lanes cannot load them.  (Every other element is read as two vectors.)"""
     n = roles.n or ""
-    return [
-        load
-        for load in operands(definition, roles.n)
-        if lane_stride(load, n) not in (0, 1, 2) or any(n in bound.index.axes() for bound in load.guard)
-    ]
+    return [load for load in operands(definition, roles.n) if lane_stride(load, n) not in (0, 1, 2)]

@@ -105,6 +105,8 @@ def structures(form: Form, device: Device, rules: AlignmentRules) -> Iterator[St
         for vectors in _VECTORS:
             if vectors > 4 and (roles.m is not None or packed):
                 continue
+            if form.whole_rows and vectors != min((v for v in _VECTORS if v * lanes >= n_extent), default=0):
+                continue
             if vectors * lanes < 2 * n_extent or vectors == 1:
                 for order in ("ji", "ij"):
                     yield Structure(form, lanes, vectors, packed, order, device, rules.pad_value)

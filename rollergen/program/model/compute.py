@@ -8,6 +8,7 @@ from rollergen.program.model.costs import Costs
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, most
 from rollergen.program.model.work import Work
+from rollergen.program.rprogram import LANE
 
 
 def slot_clocks(nest: Nest, device: Device) -> float:
@@ -153,9 +154,11 @@ def tile_clocks(nest: Nest, costs: Costs, work: Work) -> Number:
 
 
 def _overhanging(nest: Nest) -> Number:
-    """Share of register tiles that reach beyond their tensor."""
+    """Share of register tiles that reach beyond their tensor; where a tile spans its whole axis, which compilers
+    see, only its last vector."""
     inside: Number = 1.0
     depth = nest.stage.accumulator.at_loop
+    lane = next((loop.axis for loop in nest.loops if loop.kind == LANE), None)
     for axis, _ in nest.stage.guards:
         if not nest.spatial(axis):
             continue
@@ -164,5 +167,6 @@ def _overhanging(nest: Nest) -> Number:
             if p >= depth and nest.loops[p].axis == axis:
                 tile = tile * nest.trips[p]
         tiles = ceil_div(nest.facts.extents[axis], tile)
-        inside = inside * (1 - choose(nest.facts.extents[axis] % tile != 0, 1 / tiles, 0))
+        share = choose(tiles == 1, nest.lanes / tile, 1 / tiles) if axis == lane else 1 / tiles
+        inside = inside * (1 - choose(nest.facts.extents[axis] % tile != 0, share, 0))
     return 1 - inside
