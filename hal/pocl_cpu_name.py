@@ -69,7 +69,9 @@ def mend_cpu_name(structure: int, version: str) -> str | None:
     if structure in _MENDED:
         return _MENDED[structure]
     name = best_name(host_flags())
-    address = _find_generic(structure)
+    address = _find(structure, b"generic\0")
+    if name and address is None and _find(structure, name.encode() + b"\0") is not None:
+        return name  # another copy of this module was here before
     if name is None or address is None or len(name) >= _ROOM:
         raise UnknownProcessorError(
             f"PoCL ({version}) does not know this processor, so its compiler builds nothing, and its idea of it "
@@ -80,7 +82,8 @@ def mend_cpu_name(structure: int, version: str) -> str | None:
     return name
 
 
-def _find_generic(structure: int) -> int | None:
+def _find(structure: int, text: bytes) -> int | None:
+    """Where a pointer of the structure leads to this text."""
     try:
         memory = os.open("/proc/self/mem", os.O_RDONLY)
     except OSError:
@@ -89,7 +92,7 @@ def _find_generic(structure: int) -> int | None:
         block = _read(memory, structure, _STRUCT_BYTES)
         for offset in range(0, len(block) - 7, 8):
             (pointer,) = struct.unpack_from("<Q", block, offset)
-            if 4096 < pointer < 1 << 47 and _read(memory, pointer, 8) == b"generic\0":
+            if 4096 < pointer < 1 << 47 and _read(memory, pointer, len(text)) == text:
                 return int(pointer)
     finally:
         os.close(memory)

@@ -25,6 +25,7 @@ def to_json(candidates: tuple[Outcome, ...], chosen: Outcome) -> dict[str, Any]:
 def _one(outcome: Outcome, chosen: bool) -> dict[str, Any]:
     return {
         **{key: getattr(outcome, key) for key in (*_COUNTS, *_SECONDS)},
+        "times_s": list(outcome.times_s),
         "problems": list(outcome.problems),
         "program": None if chosen else serial.to_json(outcome.program),
         "source": None if chosen else outcome.source.text,
@@ -49,7 +50,7 @@ def from_json(data: Any, program: RProgram, source: Source, where: str) -> tuple
 
 
 def _outcome(data: Any, known: tuple[RProgram, Source] | None, language: str, where: str) -> Outcome:
-    keys = {*_COUNTS, *_SECONDS, "problems", "program", "source", "launches"}
+    keys = {*_COUNTS, *_SECONDS, "times_s", "problems", "program", "source", "launches"}
     if not isinstance(data, dict) or data.keys() != keys:
         raise BundleError(f"{where}: expected an object with {', '.join(sorted(keys))}")
     for key in _COUNTS:
@@ -57,14 +58,20 @@ def _outcome(data: Any, known: tuple[RProgram, Source] | None, language: str, wh
             raise BundleError(f"{where}.{key}: expected an integer of at least 0")
     for key in _SECONDS:
         absent = data[key] is None and key != "predicted_s"
-        if not absent and (type(data[key]) not in (int, float) or data[key] < 0):
+        if not (absent or _is_seconds(data[key])):
             raise BundleError(f"{where}.{key}: expected seconds of at least 0")
-    problems = data["problems"]
+    times, problems = data["times_s"], data["problems"]
+    if not isinstance(times, list) or not all(map(_is_seconds, times)):
+        raise BundleError(f"{where}.times_s: expected a list of seconds of at least 0")
     if not isinstance(problems, list) or not all(isinstance(text, str) for text in problems):
         raise BundleError(f"{where}.problems: expected a list of texts")
     program, source = known or _written(data, language, where)
     figures = {key: data[key] for key in (*_COUNTS, *_SECONDS)}
-    return Outcome(program=program, source=source, problems=tuple(problems), **figures)
+    return Outcome(program=program, source=source, problems=tuple(problems), times_s=tuple(times), **figures)
+
+
+def _is_seconds(value: Any) -> bool:
+    return type(value) in (int, float) and value >= 0
 
 
 def _written(data: Any, language: str, where: str) -> tuple[RProgram, Source]:

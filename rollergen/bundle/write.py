@@ -32,8 +32,9 @@ _OURS = {MANIFEST, TABLES, "pocl_cpu_name.py", *SOURCES.values(), *LAUNCHERS, *D
 def save(contents: Contents, directory: str | Path) -> Path:
     """Writes the bundle into ``directory``, which must not exist, be empty, or be a bundle (then it is replaced).
 
-    All files are written into a new directory beside it, which takes its name at the end: whatever happens, the
-    target is what it was before or the whole bundle.  Returns its path.
+    All files are written into a new directory beside it, which takes its name at the end: the target is what it was
+    before or the whole bundle.  (A process killed in the instant of the exchange leaves no target, but both bundles
+    beside it, the former one under a name that ends in .old.)  Returns the target's path.
 
     Raises BundleError: a target that is something else, a directory that cannot be written.
     """

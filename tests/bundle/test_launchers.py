@@ -1,0 +1,201 @@
+"""A saved kernel runs and tests itself where there is no rollergen."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.bundle import inputs
+from rollergen.expr.values import Buffer
+from tests.bundle import kernels
+from tests.bundle.kernels import built, launched, made_in_c, packing
+
+needs_compiler = pytest.mark.skipif(
+    not (shutil.which("cc") and shutil.which("make")), reason="no C compiler (cc) or no make on this machine"
+)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Saves a kernel and moves it to where nothing else is."""
+
+    def save(make, device="cpu"):
+        (packing() if make is kernels.packed_matmul else built(make, device)).save(tmp_path / "made")
+        target = tmp_path / "elsewhere" / "kernel"
+        target.parent.mkdir()
+        return shutil.move(tmp_path / "made", target)
+
+    return save
+
+
+def launcher_module(directory):
+    spec = importlib.util.spec_from_file_location("launcher", directory / "launcher.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def break_source(directory, old, new):
+    path = directory / "kernel.cl"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+CASES = [
+    (kernels.matmul, "v100"),
+    (kernels.packed_matmul, "cpu"),
+    (kernels.chain, "cpu"),
+    (kernels.convolution, "cpu"),
+    (kernels.softmax, "mi50"),
+    (kernels.several, "cpu"),
+    (kernels.integers, "cpu"),
+    (kernels.halves, "cpu"),
+    (kernels.truth, "cpu"),
+    (kernels.total, "cpu"),
+]
+IDS = [f"{make.__name__}-{device}" for make, device in CASES]
+
+
+@pytest.mark.parametrize(("make", "device"), CASES, ids=IDS)
+def test_the_self_test_passes_without_rollergen(saved, make, device):
+    ran = launched(saved(make, device), *(["--any-device"] if device != "cpu" else []))
+    assert ran.returncode == 0 and ran.stdout.endswith("PASSED\n"), ran.stdout + ran.stderr
+
+
+def test_the_cases_cover_packing_and_temporaries():
+    assert [launch.once for launch in packing().launches] == [True, False]
+    assert built(kernels.chain).program.temporaries
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("make", "device"), [case for case in CASES if case[0] not in (kernels.softmax, kernels.total, kernels.convolution)]
+)
+def test_the_c_launcher_compiles_without_a_warning_and_passes(saved, make, device):
+    ran = made_in_c(saved(make, device), *(["--any-device"] if device != "cpu" else []))
+    assert ran.returncode == 0 and ran.stdout.endswith("PASSED\n"), ran.stdout + ran.stderr
+
+
+def test_a_wrong_source_fails(saved):
+    directory = saved(kernels.total)
+    break_source(directory, "acc[k01] + a", "acc[k01] - a")
+    ran = launched(directory)
+    assert ran.returncode == 1 and "compared elements of C are wrong, such as C[] = " in ran.stdout, ran.stdout
+    assert ran.stdout.endswith("FAILED\n")
+
+
+@needs_compiler
+def test_a_wrong_source_fails_in_c_too(saved):
+    directory = saved(kernels.several)
+    break_source(directory, "value = exp_f32x16(x", "value = exp_f32x16(x + x")
+    ran = made_in_c(directory)
+    assert "compared elements of P are wrong" in ran.stdout and "elements of S are right" in ran.stdout, ran.stdout
+    assert ran.returncode == 2 and ran.stdout.endswith("FAILED\n")  # make's own exit code
+
+
+def test_elements_that_are_not_written_fail(saved):
+    directory = saved(kernels.truth)
+    path = directory / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["launches"][0]["blocks"] = 1
+    path.write_text(json.dumps(manifest))
+    (blocks,) = {launch.blocks for launch in built(kernels.truth).launches}
+    assert blocks > 1
+    assert "are wrong" in launched(directory).stdout
+
+
+def test_a_kernel_for_an_absent_device_says_what_it_needs(saved):
+    ran = launched(saved(kernels.matmul, "v100"))
+    assert ran.returncode == 2
+    assert "needs NVIDIA" in ran.stderr and "(v100); OpenCL devices here: " in ran.stderr and "--any-device" in ran.stderr
+
+
+@needs_compiler
+def test_the_c_launcher_says_so_too(saved):
+    ran = made_in_c(saved(kernels.matmul, "v100"))
+    assert "needs NVIDIA" in ran.stderr and "--any-device" in ran.stderr
+
+
+@needs_compiler
+def test_the_c_launcher_names_a_library_that_is_missing(saved):
+    directory = saved(kernels.total)
+    subprocess.run(["make", "-s", "-C", directory, "selftest"], check=True)
+    environment = os.environ | {"OPENCL_LIBRARY": "/nowhere/libOpenCL.so"}
+    ran = subprocess.run([directory / "selftest"], env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2 and "/nowhere/libOpenCL.so" in ran.stderr
+
+
+def test_a_device_can_be_asked_for_by_name(saved):
+    directory = saved(kernels.total)
+    ran = launched(directory, "--device", "no such device")
+    assert ran.returncode == 2 and "needs one whose name contains 'no such device'" in ran.stderr
+    assert launched(directory, "--device", "").returncode == 0
+
+
+def test_the_launcher_computes_what_the_kernel_computes(saved):
+    launcher = launcher_module(saved(kernels.packed_matmul))
+    kernel = launcher.Kernel()
+    rng = np.random.default_rng(0)
+    a, b = rng.random((64, 512), np.float32), rng.random((512, 1024), np.float32)
+    ours = packing()
+    np.testing.assert_array_equal(kernel(a, b), ours(a, b))
+    other = rng.random((512, 1024), np.float32)
+    np.testing.assert_array_equal(kernel(a, other), ours(a, other))  # packed anew
+    assert kernel.seconds > 0
+
+
+def test_the_launcher_refuses_arrays_that_do_not_fit(saved):
+    launcher = launcher_module(saved(kernels.softmax, "cpu"))
+    kernel = launcher.Kernel()
+    with pytest.raises(TypeError, match=r"X is float64\[31, 130\]; expected float32\[31, 130\]"):
+        kernel(np.zeros((31, 130)))
+    with pytest.raises(TypeError, match=r"2 arrays given, expected 1: kernel\(X: float32"):
+        kernel(np.zeros((31, 130), "f"), np.zeros(3))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8", "int32", "int64", "bool"])
+@pytest.mark.parametrize("magnitude", [None, 3])
+def test_the_launcher_makes_the_same_inputs(saved_launcher, dtype, magnitude):
+    ours = inputs.made_array(Buffer("x", (7, 200), dtype), 5, 2, magnitude)
+    theirs = saved_launcher.made_array({"shape": [7, 200], "dtype": dtype}, 5, 2, magnitude)
+    assert ours.tobytes() == theirs.tobytes()
+    values = ours.astype(float)
+    assert values.min() >= -8 and values.max() <= 7 and len(np.unique(values)) >= (2 if dtype == "bool" else 5)
+
+
+def test_long_inputs_are_made_in_pieces_without_a_seam(monkeypatch):
+    whole = inputs.made_array(Buffer("x", (1000,), "float32"), 0, 0, None)
+    monkeypatch.setattr(inputs, "_PIECE", 64)
+    np.testing.assert_array_equal(inputs.made_array(Buffer("x", (1000,), "float32"), 0, 0, None), whole)
+
+
+@pytest.fixture(scope="module")
+def saved_launcher(tmp_path_factory):
+    return launcher_module(built(kernels.total).save(tmp_path_factory.mktemp("kernels") / "kernel"))
+
+
+def test_no_launcher_imports_anything_but_numpy_and_pyopencl(saved):
+    import ast
+    import sys
+
+    directory = saved(kernels.total)
+    imported = set()
+    for path in directory.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) else []
+            imported |= {name.split(".")[0] for name in names}
+    assert imported - set(sys.stdlib_module_names) == {"numpy", "pyopencl", "pocl_cpu_name"}
+
+
+def test_a_kernel_of_bare_programs_takes_what_is_right_from_their_definitions(tmp_path):
+    kernel = built(kernels.matmul)
+    rg.Kernel(kernel.device, kernel.candidates, kernel.candidates[0]).save(tmp_path / "bare")
+    kernel.save(tmp_path / "kernel")
+    assert (tmp_path / "bare" / "selftest.json").read_bytes() == (tmp_path / "kernel" / "selftest.json").read_bytes()
