@@ -1,13 +1,15 @@
 """What building costs: ``python benches/bench_cost.py``.
 
 Import time and the first build are taken in fresh processes (medians); ten sources of further shapes
-of one structure in this one.  Nothing is compiled or run: ``profile=False``.
+of one structure in this one, built and then found in a cache.  Nothing is compiled or run: ``profile=False``.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from statistics import mean, median
 from typing import Any
@@ -22,7 +24,8 @@ SHAPES = 20
 IMPORT = "import rollergen"
 FIRST = """
 import rollergen as rg
-kernel = rg.build(rg.ops.matmul(rg.tensor('A', (1024, 512)), rg.tensor('B', (512, 768))), {device!r}, profile=False)
+product = rg.ops.matmul(rg.tensor('A', (1024, 512)), rg.tensor('B', (512, 768)))
+kernel = rg.build(product, {device!r}, profile=False, cache={cache})
 assert kernel.source
 """
 
@@ -35,7 +38,7 @@ def fresh(code: str) -> float:
     return median(float(run.stdout.split()[-1]) for run in runs)
 
 
-def further_shapes() -> tuple[float, float]:
+def further_shapes(*, cache: bool) -> tuple[float, float]:
     """Mean seconds from an expression to (up to) ten sources for v100, over shapes of a structure seen before,
     and how many sources that were on average."""
     import rollergen as rg
@@ -43,7 +46,7 @@ def further_shapes() -> tuple[float, float]:
     def sources(m: int, n: int, k: int) -> tuple[float, int]:
         start = time.perf_counter()
         product = rg.ops.matmul(rg.tensor("A", (m, k)), rg.tensor("B", (k, n)))
-        kernel = rg.build(product, "v100", top_k=10, profile=False)
+        kernel = rg.build(product, "v100", top_k=10, profile=False, cache=cache)
         return time.perf_counter() - start, len({candidate.source.text for candidate in kernel.candidates})
 
     sources(1024, 1024, 1024)
@@ -52,14 +55,9 @@ def further_shapes() -> tuple[float, float]:
 
 
 def main() -> None:
-    further, count = further_shapes()
-    figures = (
-        ("import rollergen", fresh(IMPORT), 0.5),
-        ("import of all that a build needs", fresh(f"{IMPORT}.build"), 0.5),
-        ("first build for v100, imports included", fresh(FIRST.format(device="v100")), 2.0),
-        ("first build for cpu, imports included", fresh(FIRST.format(device="cpu")), 2.0),
-        (f"further shape, expression to {count:g} sources for v100", further, 0.05),
-    )
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ["ROLLERGEN_CACHE_DIR"] = directory
+        figures = measured()
     found: list[dict[str, Any]] = [{"what": w, "seconds": s, "target_seconds": t} for w, s, t in figures]
     table = Table("what", "seconds", "target", "met", title="cost of building, profile=False")
     for one in found:
@@ -68,6 +66,28 @@ def main() -> None:
     console = Console(width=130)
     console.print(table)
     console.print(f"kept in {keep('cost', {'figures': found})}")
+
+
+def measured() -> list[tuple[str, float, float]]:
+    """(what, seconds, target)."""
+    further, count = further_shapes(cache=False)
+    further_shapes(cache=True)
+    found, _ = further_shapes(cache=True)
+    first = {
+        (device, cache): fresh(FIRST.format(device=device, cache=cache))
+        for cache in (False, True)
+        for device in ("v100", "cpu")
+    }
+    return [
+        ("import rollergen", fresh(IMPORT), 0.5),
+        ("import of all that a build needs", fresh(f"{IMPORT}.build"), 0.5),
+        ("first build for v100, imports included", first["v100", False], 2.0),
+        ("first build for cpu, imports included", first["cpu", False], 2.0),
+        ("the same for v100, found in the cache", first["v100", True], 1.0),
+        ("the same for cpu, found in the cache", first["cpu", True], 1.0),
+        (f"further shape, expression to {count:g} sources for v100", further, 0.05),
+        ("the same, found in the cache", found, 0.02),
+    ]
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from rollergen.measure.oracle import compare, expression_oracle
 @click.option("--run/--no-run", "run", default=None, help="Run and check it; default: if the device is present.")
 def build(
     problem: str, sizes: tuple[str, ...], device: str | None, dtype: str, top_k: int | None, no_profile: bool,
-    as_json: bool, show_source: bool, run: bool | None,
+    no_cache: bool, as_json: bool, show_source: bool, run: bool | None,
 ) -> None:  # fmt: skip
     """Build PROBLEM, run it, check it against its definition, explain it.
 
@@ -38,9 +38,8 @@ def build(
     """
     tensor = expression(problem, sizes, dtype)
     with progress_bar(not as_json) as progress:
-        kernel = build_kernel(
-            tensor, device, top_k=top_k, profile=False if no_profile else "auto", progress=progress
-        )
+        profile = False if no_profile else "auto"
+        kernel = build_kernel(tensor, device, top_k=top_k, profile=profile, cache=not no_cache, progress=progress)
     checked = None
     if run if run is not None else is_present(kernel.device):
         checked = run_and_check(kernel, tensor)

@@ -15,7 +15,7 @@ from rollergen.cli.problems import expression
 @problem_options
 def explain(
     problem: str, sizes: tuple[str, ...], device: str | None, dtype: str, top_k: int | None, no_profile: bool,
-    as_json: bool,
+    no_cache: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Explain the kernel for PROBLEM: tiles, bytes, waves, limiters, closed forms, the runner-up.
 
@@ -23,7 +23,8 @@ def explain(
     """
     tensor = expression(problem, sizes, dtype)
     with progress_bar(not as_json) as progress:
-        kernel = build(tensor, device, top_k=top_k, profile=False if no_profile else "auto", progress=progress)
+        profile = False if no_profile else "auto"
+        kernel = build(tensor, device, top_k=top_k, profile=profile, cache=not no_cache, progress=progress)
     if as_json:
         click.echo(json.dumps(kernel.explain(as_dict=True)))
     else:

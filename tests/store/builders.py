@@ -1,16 +1,28 @@
-"""Processes that build on one store, for tests and benches: ``python -m tests.store.builders SEED COUNT``."""
+"""Processes that build on one store, for tests and benches: ``python -m tests.store.builders MODE SEED``.
+
+``few``: twelve expressions, mostly found; ``many``: `NUMBERS` of them, mostly built; ``writing``: kernels built once
+and stored again and again under other options, so that the process is nearly always within a transaction.  They work
+until they are killed, or whoever started them ends.
+"""
 
 from __future__ import annotations
 
+import os
 import random
 import sys
+import time
 
 import rollergen as rg
+from rollergen.expr.canonical import canonicalize
+from rollergen.options import BuildOptions
+from rollergen.store.cache import Cache
+
+NUMBERS, PREPARED, VARIANTS = 240, 6, 300
 
 
 def expression(number: int, name: str = "x"):
-    """One of twelve small expressions of a tensor `name`."""
-    extent = 60 + 7 * (number % 4)
+    """One of `NUMBERS` small expressions of a tensor `name`."""
+    extent = 60 + 7 * (number // 3)
     if number % 3 == 0:
         return rg.ops.relu(rg.tensor(name, (extent,)))
     if number % 3 == 1:
@@ -19,17 +31,43 @@ def expression(number: int, name: str = "x"):
 
 
 def build(number: int, name: str = "x", cache: bool = True):
-    return rg.build(expression(number, name), "v100", profile=False, top_k=3, cache=cache)
+    """Kernel `number`; from `NUMBERS` on, those of the first six expressions with as many other options."""
+    expr, options = expression(number, name), BuildOptions()
+    if number >= NUMBERS:
+        variant, which = divmod(number - NUMBERS, PREPARED)
+        expr, options = expression(which, name), BuildOptions(time_budget_s=1.0 + variant)
+    return rg.build(expr, "v100", profile=False, top_k=3, options=options, cache=cache)
 
 
-def main(seed: int, count: int) -> None:
+def build_without_end(most: int) -> None:
     """Builds expressions in random order, under changing tensor names, and says so line by line."""
-    random.seed(seed)
-    for _ in range(count):
-        number = random.randrange(12)
+    parent = os.getppid()
+    while os.getppid() == parent:
+        number = random.randrange(most)
         build(number, f"x{random.randrange(3)}")
         print(number, flush=True)
+        time.sleep(random.random() * 0.02)
+
+
+def write_without_end() -> None:
+    """Stores kernels that were built once, and says so line by line."""
+    device = rg.load_device("v100")
+    graphs = [canonicalize(expression(which)) for which in range(PREPARED)]
+    built = [build(which, cache=False).candidates for which in range(PREPARED)]
+    parent = os.getppid()
+    while os.getppid() == parent:
+        which, variant = random.randrange(PREPARED), random.randrange(VARIANTS)
+        options = BuildOptions(time_budget_s=1.0 + variant)
+        Cache(graphs[which], device, options, 3, None).keep(built[which], built[which][0])
+        print(NUMBERS + variant * PREPARED + which, flush=True)
+
+
+def main(mode: str, seed: int) -> None:
+    random.seed(seed)
+    if mode == "writing":
+        write_without_end()
+    build_without_end({"few": 12, "many": NUMBERS}[mode])
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]))

@@ -316,7 +316,7 @@ def test_killed_builders_leave_a_store_that_is_whole_and_right():
 
 
 def _builder(seed):
-    command = [sys.executable, "-m", "tests.store.builders", str(seed), "1000"]
+    command = [sys.executable, "-m", "tests.store.builders", "writing" if seed % 2 else "few", str(seed)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
