@@ -31,7 +31,16 @@ from rollergen.lower.ir import (
 )
 from rollergen.lower.nest import Lane
 from rollergen.lower.place import conjunction
-from rollergen.lower.vectors import VectorPlan, coarsen, depends, lane_mask, lane_stride, needed, vector_plan
+from rollergen.lower.vectors import (
+    VectorPlan,
+    coarsen,
+    depends,
+    edges_known,
+    lane_mask,
+    lane_stride,
+    needed,
+    vector_plan,
+)
 from rollergen.lower.wraps import Piece, pieces
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import Store
@@ -146,11 +155,13 @@ def put(out: Writer, access: Access, value: Expr, lane: Lane | None, store: Stor
 
 
 def has_edge(out: Writer, access: Access, lane: Lane | None) -> bool:
-    """Whether access along the lane needs a path element by element."""
+    """Whether access along the lane needs a path element by element that only the run decides on."""
     if lane is None:
         return False
     access = replace(access, tests=tuple(coarsen(test, lane) for test in access.tests))
     varying = depends(access.offset, access.tests, lane)
+    if edges_known(access.offset, access.tests, lane, out.unrolled):
+        return False
     plan = vector_plan(out.ranges, access.offset, access.tests, lane) if varying else None
     return plan is None or bool(plan[2])
 
@@ -203,9 +214,10 @@ def _scatter(out: Writer, access: Access, value: Expr, lane: Lane) -> None:
     array = out.array("lanes", PRIVATE, value.dtype, lane.width, alignment(value.dtype, lane.width))
     out.write(Write(array, Index(), value, aligned=True))
     straight = pieces(access.offset, access.tests, lane, out.ranges) or (Piece(access.offset, access.tests),)
+    known = edges_known(access.offset, access.tests, lane, out.unrolled)
     for piece in straight:
         tests = tuple(needed(piece.tests, out.ranges))
-        with out.loop(lane.variable, lane.width, (0, lane.width - 1)) as at:
+        with out.loop(lane.variable, lane.width, (0, lane.width - 1), unroll=known) as at:
             element = Read(array, at, value.dtype)
             _when(out, tests, lambda offset=piece.offset, element=element: _write(out, access, offset, element))
 

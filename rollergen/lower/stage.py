@@ -26,7 +26,7 @@ from rollergen.lower.nest import Nest, make_nest
 from rollergen.lower.phases import write_nest
 from rollergen.lower.reductions import thread_shares
 from rollergen.lower.writer import Writer
-from rollergen.program.rprogram import GRID, PARALLEL, RProgram, Stage
+from rollergen.program.rprogram import GRID, PARALLEL, UNROLL, RProgram, Stage
 
 
 def lower(program: RProgram, device: Device) -> tuple[Kernel, ...]:
@@ -54,6 +54,7 @@ def lower_stage(stage: Stage, device: Device, entry: str) -> Kernel:
     out.know(block, (0, stage.blocks - 1))
     out.know(thread, (0, stage.threads - 1))
     out.ranges.update((v, (0, loop.extent - 1)) for v, loop in zip(nest.variables, nest.loops, strict=True))
+    out.unrolled = frozenset(v for v, loop in zip(nest.variables, nest.loops, strict=True) if loop.kind == UNROLL)
     _define_grid(out, nest, block)
     _define_threads(out, nest, thread)
     _define_lead(out, nest)

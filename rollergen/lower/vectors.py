@@ -123,6 +123,15 @@ def coarsen(test: Inside, lane: Lane | None) -> Inside:
     return replace(test, index=rest)
 
 
+def edges_known(offset: Index, tests: Iterable[Inside], lane: Lane, unrolled: frozenset[str]) -> bool:
+    """Whether which lanes are accessed, and where addresses wrap, are numbers to the compiler."""
+    deciding = {name for test in tests if varies(test, lane) for name in test.index.axes()}
+    for atom, _ in offset.terms:
+        if not isinstance(atom, str) and lane.variable in atom.index.axes():
+            deciding |= atom.index.axes()
+    return deciding - {lane.variable} <= unrolled
+
+
 def lane_mask(
     ranges: Mapping[str, Bounds], offset: Index, tests: Iterable[Inside], lane: Lane, bits: int
 ) -> Expr | None:

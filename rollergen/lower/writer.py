@@ -39,9 +39,10 @@ from rollergen.lower.names import Names
 
 @dataclass(slots=True)
 class _Block:
-    """Statements of a block under construction, and the pointers it has named."""
+    """Statements of a block under construction, and the pointers and integers it has named."""
 
     statements: list[Statement] = field(default_factory=list)
+    integers: list[str] = field(default_factory=list)
     pointers: dict[tuple[Pointer, Index], Pointer] = field(default_factory=dict)
 
 
@@ -55,11 +56,15 @@ class _Home:
 
 
 class Writer:
-    """Builds the body of one kernel.  ``ranges`` collects the bounds of all integer variables."""
+    """Builds the body of one kernel.  ``ranges`` collects the bounds of all integer variables.
+
+    ``unrolled``: variables that are numbers to the compiler.
+    """
 
     def __init__(self, names: Names) -> None:
         self.names = names
         self.ranges: dict[str, Bounds] = {}
+        self.unrolled: frozenset[str] = frozenset()
         self.functions: dict[str, Function] = {}
         self._known: set[str] = set()
         self._blocks = [_Block()]
@@ -100,8 +105,11 @@ class Writer:
         self.know(variable, bounds)
 
     def know(self, variable: str, bounds: Bounds) -> None:
-        """`variable` is bound from here on (ids of the kernel)."""
-        self.ranges[variable] = bounds
+        """`variable` is bound from here to the end of the block (ids: of the kernel).
+
+        A name is given again once its block is closed; its range then covers all its uses."""
+        self.ranges[variable] = _union(self.ranges.get(variable), bounds)
+        self._blocks[-1].integers.append(variable)
         self._known.add(variable)
 
     def register(self, wish: str, dtype: str, shape: tuple[int, ...] = (), lanes: int = 1) -> str:
@@ -136,7 +144,9 @@ class Writer:
 
     def _close(self) -> _Block:
         self.names.leave()
-        return self._blocks.pop()
+        block = self._blocks.pop()
+        self._known.difference_update(block.integers)
+        return block
 
     @contextmanager
     def loop(

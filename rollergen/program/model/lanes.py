@@ -59,7 +59,7 @@ def _offset_alignment(operand: Operand, steps: dict[str, Number]) -> Number:
 
 def broken_share(nest: Nest, operand: Operand, lane: int, *, read: bool) -> Number:
     """Share of the vectors along the lane that are moved element by element: those that wrap where a view divides,
-    and of those written also what a guard or the end of a masked axis cuts (reads are masked there)."""
+    and those that a guard or the end of a masked axis cuts (but reads are masked there, if the guard does not wrap)."""
     axis, lanes = nest.loops[lane].axis, nest.lanes
     key = ("broken", id(operand), axis, lanes, read)
     share = nest.facts.tables.get(key)
@@ -78,7 +78,9 @@ def _sampled_share(operand: Operand, extents: Mapping[str, int], axis: str, lane
     nor altogether outside.
 
     The spread is a fixed lattice (multiples of irrational steps), so that the answer never varies."""
-    bounded = not read and any(axis in bound.index.axes() for bound in operand.guard)
+    bounded = any(
+        divisors_of(bound.index, axis) if read else axis in bound.index.axes() for bound in operand.guard
+    )
     if not bounded and not any(divisors_of(index, axis) for index in operand.indices):
         return 0.0
     number = np.arange(SAMPLED_VECTORS)
@@ -96,7 +98,8 @@ def _sampled_share(operand: Operand, extents: Mapping[str, int], axis: str, lane
     for bound in operand.guard:
         passes &= np.broadcast_to(bound.evaluate(values), passes.shape)
     steps = np.diff(places, axis=1)
-    whole = (steps == steps[:, :1]).all(axis=1) if read else (steps == 1).all(axis=1) & passes.all(axis=1)
+    straight = (steps == (steps[:, :1] if read else 1)).all(axis=1)
+    whole = straight & (passes.all(axis=1) | (read and not bounded))
     return float((~whole & passes.any(axis=1)).mean())
 
 
