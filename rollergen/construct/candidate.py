@@ -16,6 +16,9 @@ from rollergen.program.rprogram import GRID, LANE, PARALLEL, Stage
 
 Key = tuple[Any, ...]
 
+HOPELESS = 4.0
+"""Times the best prediction: the model's errors are smaller, so nothing slower is taken for the sake of variety."""
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -36,17 +39,27 @@ class Candidate:
 def price(stages: Iterable[Stage], device: Device) -> float:
     """Predicted seconds of the stages, rounded to 6 significant digits so that no platform's last bit
     decides a rank; stages that run once at build cost nothing."""
-    total = sum(float(predict_stage(stage, device).seconds) for stage in stages if not stage.once)
-    return float(f"{total:.6g}")
+    return rounded(sum(float(predict_stage(stage, device).seconds) for stage in stages if not stage.once))
+
+
+def rounded(seconds: float) -> float:
+    """6 significant digits."""
+    return float(f"{seconds:.6g}")
 
 
 def candidate(
-    form: str, stages: tuple[Stage, ...], temporaries: tuple[Buffer, ...], device: Device, split: int = 1
+    form: str,
+    stages: tuple[Stage, ...],
+    temporaries: tuple[Buffer, ...],
+    device: Device,
+    split: int = 1,
+    seconds: float | None = None,
 ) -> Candidate:
+    """A candidate of these stages; ``seconds``: their price, where it is known."""
     main = stages[-1] if split == 1 else stages[-2]
     depth = max((copy.depth for copy in main.copies), default=1)
     key = (form, block_tile(main), split, depth, _sharers(main))
-    return Candidate(form, stages, temporaries, price(stages, device), key)
+    return Candidate(form, stages, temporaries, price(stages, device) if seconds is None else seconds, key)
 
 
 def _sharers(stage: Stage) -> tuple[tuple[str, int], ...]:
@@ -76,7 +89,7 @@ def order_key(candidate: Candidate) -> tuple[Any, ...]:
 
 def best(candidates: Iterable[Candidate], count: int, per_key: int = 2) -> list[Candidate]:
     """The `count` best that fit the device: at most `per_key` of one key, at most half of one form as long
-    as there are others, none twice."""
+    as there are others that are not `HOPELESS`, none twice."""
     distinct = _distinct(candidates, per_key)
     share = max(per_key, -(-count // 2))
     taken: dict[str, int] = {}
@@ -84,7 +97,8 @@ def best(candidates: Iterable[Candidate], count: int, per_key: int = 2) -> list[
     spare: list[Candidate] = []
     for one in distinct:
         taken[one.form] = taken.get(one.form, 0) + 1
-        (chosen if taken[one.form] <= share else spare).append(one)
+        varied = taken[one.form] <= share and one.seconds <= HOPELESS * distinct[0].seconds
+        (chosen if varied else spare).append(one)
     chosen = chosen[:count]
     return sorted([*chosen, *spare[: count - len(chosen)]], key=order_key)
 

@@ -23,10 +23,11 @@ from rollergen.expr.stages import Graph
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
+from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.check import check
 from rollergen.program.model import predict_stage
 from rollergen.program.rprogram import RProgram, Stage
-from rollergen.tile.rules import AlignmentRules, block_layer, contiguous_axis
+from rollergen.tile.rules import AlignmentRules, block_layer, contiguous_axis, vector_lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +147,8 @@ def _constructed(
     if kind == ROW:
         yield from row_candidates(definition, device, rules)
     elif kind == ELEMENTWISE:
-        yield from elementwise_candidates(definition, device, rules)
-    if kind == REDUCTION or (kind == CONTRACTION and _dot_shaped(definition)):
+        yield from elementwise_candidates(definition, device, rules, count)
+    if kind == REDUCTION or (kind == CONTRACTION and _dot_shaped(definition, device)):
         yield from reduction_candidates(definition, device, rules)
     if kind == CONTRACTION:
         space = serial_candidates if block_layer(device) is None else thread_candidates
@@ -155,10 +156,13 @@ def _constructed(
             yield from space(form, device, rules, count, ledger)
 
 
-def _dot_shaped(definition: Definition) -> bool:
-    """Whether every operand that varies along the last reduce axis is contiguous along it."""
-    k = definition.of_role("reduce")[-1].name
-    return all(contiguous_axis(load) == k for load in definition.body_loads() if k in load.axes())
+def _dot_shaped(definition: Definition, device: Device) -> bool:
+    """Whether every operand that varies along the last reduce axis is contiguous along it, and it is long enough
+    to occupy half of the threads or lanes that would share it (the taps of a window are not)."""
+    k = definition.of_role("reduce")[-1]
+    sharers = max(device.execution_width, vector_lanes(device, accumulator_dtype(definition)))
+    contiguous = all(contiguous_axis(load) == k.name for load in definition.body_loads() if k.name in load.axes())
+    return contiguous and 2 * k.extent >= sharers
 
 
 def _picks(choices: Sequence[Sequence[Candidate]], count: int) -> list[tuple[Candidate, ...]]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from rollergen.construct.candidate import Candidate, candidate
+import numpy as np
+
+from rollergen.construct.candidate import Candidate, candidate, rounded
 from rollergen.construct.counts import power_below, private_limit, thread_counts
+from rollergen.construct.ledger import waste_limit
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import linear
 from rollergen.expr.values import Load
@@ -13,15 +17,49 @@ from rollergen.hal.spec import Device
 from rollergen.program.assemble.elementwise import elementwise_axes, elementwise_stage
 from rollergen.program.assemble.nest import ceil_div, lane_stride
 from rollergen.program.assemble.plan import ElementwisePlan
+from rollergen.program.model import predict_stage
 from rollergen.tile.rules import ITEMSIZE, AlignmentRules, block_layer, contiguous_axis, vector_lanes
 
 
 def elementwise_candidates(
-    definition: Definition, device: Device, rules: AlignmentRules, *, name: str = "elementwise"
+    definition: Definition, device: Device, rules: AlignmentRules, count: int, *, name: str = "elementwise"
 ) -> Iterator[Candidate]:
-    for plan in elementwise_plans(definition, device, rules):
+    """Candidates of all plans, or of those that a price in batches finds best, twice `count`."""
+    for plan in _promising(definition, list(elementwise_plans(definition, device, rules)), device, rules, count):
         form = "transposed" if plan.staged >= 0 else "direct"
         yield candidate(form, (elementwise_stage(definition, plan, device, name),), (), device)
+
+
+def _promising(
+    definition: Definition, plans: list[ElementwisePlan], device: Device, rules: AlignmentRules, count: int
+) -> list[ElementwisePlan]:
+    """The plans worth a price of their own.
+
+    A batch of plans is priced as one loop structure, which tells them apart to a few parts in a thousand: so three
+    are kept for each block tile, of which at most two become candidates.  All are kept where the user limits
+    padding, which the price does not know, and where threads are not in lockstep.
+    """
+    lockstep = block_layer(device) is not None and device.execution_width > 1
+    if not lockstep or waste_limit(rules) is not None or len(plans) <= 3 * count:
+        return plans
+    groups: dict[ElementwisePlan, list[ElementwisePlan]] = {}
+    for plan in plans:
+        groups.setdefault(replace(plan, tm=1, tn=1, un=1), []).append(plan)
+    priced: list[tuple[float, str, ElementwisePlan]] = []
+    for own in groups.values():
+        column = lambda size, own=own: np.array([getattr(plan, size) for plan in own])
+        batch = replace(own[0], tm=column("tm"), tn=column("tn"), un=column("un"))
+        seconds = predict_stage(elementwise_stage(definition, batch, device), device).seconds
+        values = np.broadcast_to(np.asarray(seconds, dtype=float), (len(own),))
+        priced += [(rounded(float(s)), repr(p), p) for s, p in zip(values, own, strict=True)]
+    tiles: dict[tuple[int, int], int] = {}
+    kept = []
+    for _, _, plan in sorted(priced, key=lambda item: item[:2]):
+        tile = (plan.pm * plan.tm, plan.pn * plan.un * plan.tn * plan.vector * plan.lanes)
+        tiles[tile] = tiles.get(tile, 0) + 1
+        if tiles[tile] <= 3:
+            kept.append(plan)
+    return kept[: 2 * count]
 
 
 def elementwise_plans(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[ElementwisePlan]:

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from rollergen.construct.candidate import Candidate, candidate, lowest
+from rollergen.construct.candidate import Candidate, candidate, lowest, price, rounded
 from rollergen.construct.forms import Form
 from rollergen.construct.ledger import EXECUTION_UNIT, LONGER, REGISTERS, TENSOR_SHAPE, THREADS, TRANSACTION, Ledger
 from rollergen.construct.reductions import combine_stage
@@ -55,10 +55,12 @@ def _split(
     if pair is None:
         return
     combine = combine_stage(pair[1], device, rules)
+    combining = price((combine,), device)
     first = replace(form.roles, batch=(pair[0].axes[0].name, *form.roles.batch))
     for shaped in _shaped(pair[0], first, form.name, device, rules, count, ledger):
         stages = (*shaped.stages, combine)
-        yield candidate(f"{form.name}, split {parts}", stages, (pair[0].output,), device, split=parts)
+        seconds = rounded(shaped.seconds + combining)
+        yield candidate(f"{form.name}, split {parts}", stages, (pair[0].output,), device, parts, seconds)
 
 
 def _shaped(

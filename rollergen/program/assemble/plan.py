@@ -81,11 +81,11 @@ class ElementwisePlan:
     ``staged``: the load that is transposed through a tile in ``layer``; ``turned``: through square tiles
     of that many elements each way, which stay in registers.  ``on_lines``: see `Store`."""
 
-    tm: int = 1
-    tn: int = 1
+    tm: Size = 1
+    tn: Size = 1
     pm: int = 1
     pn: int = 1
-    un: int = 1
+    un: Size = 1
     vector: int = 1
     lanes: int = 1
     staged: int = -1
