@@ -18,26 +18,54 @@ from typing import Any, Union
 Bounds = tuple[int, int]
 
 
+class _Remembered:
+    """Hash and text of an atom, found once: every sum of indices asks for both."""
+
+    __slots__ = ("_hash", "_text")
+
+    def _keep(self, name: str, value: Any) -> Any:
+        object.__setattr__(self, name, value)
+        return value
+
+
 @dataclass(frozen=True, slots=True)
-class FloorDiv:
+class FloorDiv(_Remembered):
     """``index // divisor`` with a divisor of at least 2."""
 
     index: Index
     divisor: int
 
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            return self._keep("_hash", hash((self.index, self.divisor)))
+
     def __str__(self) -> str:
-        return f"({self.index})//{self.divisor}"
+        try:
+            return self._text
+        except AttributeError:
+            return self._keep("_text", f"({self.index})//{self.divisor}")
 
 
 @dataclass(frozen=True, slots=True)
-class Mod:
+class Mod(_Remembered):
     """``index % divisor`` with a divisor of at least 2; never negative."""
 
     index: Index
     divisor: int
 
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            return self._keep("_hash", hash((self.index, -self.divisor)))
+
     def __str__(self) -> str:
-        return f"({self.index})%{self.divisor}"
+        try:
+            return self._text
+        except AttributeError:
+            return self._keep("_text", f"({self.index})%{self.divisor}")
 
 
 Atom = Union[str, FloorDiv, Mod]
@@ -53,7 +81,10 @@ def _collect(terms: Iterator[tuple[Atom, int]], const: int) -> Index:
 def _ordered(total: Mapping[Atom, int], const: int) -> Index:
     kept = [(atom, c) for atom, c in total.items() if c]
     if len(kept) > 1:
-        kept.sort(key=lambda term: str(term[0]))
+        try:
+            kept.sort()  # by name, where all atoms are axes; atoms differ, so coefficients are never compared
+        except TypeError:
+            kept.sort(key=lambda term: str(term[0]))
     return Index(tuple(kept), const)
 
 
