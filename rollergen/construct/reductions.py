@@ -99,9 +99,16 @@ def row_candidates(definition: Definition, device: Device, rules: AlignmentRules
         yield candidate("row resident", (row_stage(definition, plan, device),), (), device)
 
 
+def fills_output(definition: Definition) -> bool:
+    """Whether every point of the row has a place of its own in an output as wide as the arithmetic."""
+    places = {axis for index in definition.target for axis in index.axes()}
+    rows = {axis.name for axis in definition.of_role("row")}
+    return bool(rows) and rows <= places and definition.output.dtype == accumulator_dtype(definition)
+
+
 def row_plans(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[ReductionPlan]:
-    """Threads or lanes along the row; kept values in registers where a thread's share is small,
-    else in a private array where a block is one thread."""
+    """Threads or lanes along the row; kept values in registers where a thread's share is small; where a
+    block is one thread, in the output where it has place for them, else in a private array."""
     extent = definition.of_role("row", "reduce")[-1].extent
     rows = definition.of_role("spatial")[-1].extent if definition.of_role("spatial") else 1
     lanes = min(vector_lanes(device, accumulator_dtype(definition)), power_below(extent))
@@ -118,6 +125,8 @@ def row_plans(definition: Definition, device: Device, rules: AlignmentRules) -> 
                 if threads * vector * lanes * chains > 2 * extent and not least:
                     continue
                 kept = ["", inner] if single and kept_bytes <= private_limit(device) else [""]
+                if single and fills_output(definition):
+                    kept = ["", device.backing.name]
                 if not single and share <= 32:
                     kept = ["", "registers"]
                 for layer in kept:

@@ -16,9 +16,10 @@ from rollergen.lower.context import Context
 from rollergen.lower.counts import is_uniform
 from rollergen.lower.ir import Expr, Inside
 from rollergen.lower.loops import Phase, descend, scope_of, spread, walked_loops
+from rollergen.lower.outputs import output_access
 from rollergen.lower.place import Place, Registers, conjunction
-from rollergen.lower.residents import allocate_residents, phase_values
-from rollergen.lower.stores import Kept, Totals, output_access, write_result
+from rollergen.lower.residents import allocate_residents, keep, kept_values, phase_values
+from rollergen.lower.stores import Kept, Totals, write_result
 from rollergen.lower.visits import first_visit
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import PARALLEL, Resident
@@ -92,7 +93,7 @@ def _reduce(
     _start(context, place, acc, first)
 
     def point(here: Place) -> None:
-        names = _keep(context, here, made, totals, kept)
+        names = _keep(context, here, number, made, totals, kept)
         scope = scope_of(context, here, nest.lane, totals, names)
         reductions.update(out, scope, acc, evaluate_all(out, scope, bodies))
 
@@ -115,13 +116,13 @@ def _start(context: Context, place: Place, acc: reductions.Accumulators, first: 
 
 
 def _keep(
-    context: Context, here: Place, made: tuple[tuple[Resident, Value], ...], totals: Totals, kept: Kept
+    context: Context, here: Place, number: int, made: tuple[tuple[Resident, Value], ...], totals: Totals, kept: Kept
 ) -> dict[str, Expr]:
     """The residents at this point, those of this phase computed first."""
-    names: dict[str, Expr] = {name: here.element(registers) for name, registers in kept.items()}
+    names = kept_values(context, here, kept, number, context.nest.lane)
     for resident, value in made:
         scope = scope_of(context, here, context.nest.lane, totals, names)
         fresh = context.out.atom("value", spread(evaluate(context.out, scope, value), context.nest.lane))
-        context.out.assign(here.element(kept[resident.name]), fresh)
+        keep(context, here, kept, resident, fresh)
         names[resident.name] = fresh
     return names

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from rollergen.errors import ProgramError
-from rollergen.expr.index import Index, linear
+from rollergen.expr.index import Index
 from rollergen.expr.values import Partial, Value, loads
 from rollergen.lower.access import Access, has_edge, put
 from rollergen.lower.arithmetic import Scope, evaluate, register_dtype, stored
@@ -15,25 +15,15 @@ from rollergen.lower.context import Context
 from rollergen.lower.ir import Build, Element, Inside
 from rollergen.lower.loops import Phase, descend, scope_of, walked_loops
 from rollergen.lower.nest import Lane, Nest
+from rollergen.lower.outputs import output_access
 from rollergen.lower.place import Place, Registers
 from rollergen.lower.reductions import RegisterTile, loops_over
-from rollergen.lower.residents import phase_values
+from rollergen.lower.residents import kept_values, phase_values
 from rollergen.lower.visits import last_visit
-from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import SERIAL
 
 Totals = Mapping[str, tuple[Registers, ...]]
 Kept = Mapping[str, Registers]
-
-
-def output_access(place: Place, out: Writer) -> Access:
-    """Where the point's result lies, and the tests under which it may be touched."""
-    nest = place.nest
-    definition = nest.definition
-    axes = [axis for axis, _ in nest.stage.guards if nest.roles[axis] != "reduce" and place.unsure(axis)]
-    bounds = (*(place.axis_test(axis) for axis in axes), *definition.where)
-    offset = linear(definition.target, definition.output.shape).substitute(place.axes).simplify(out.ranges)
-    return Access(nest.parameters[definition.output.name], offset, place.tests(bounds, out.ranges))
 
 
 def write_result(context: Context, place: Place, totals: Totals, kept: Kept) -> None:
@@ -68,7 +58,8 @@ def _store_all(
     tile = _edge_tile(context, place, walked, lane)
 
     def scope_at(here: Place) -> Scope:
-        return scope_of(context, here, lane, totals, {n: here.element(r) for n, r in kept.items()})
+        names = kept_values(context, here, kept, len(nest.definition.reductions), lane)
+        return scope_of(context, here, lane, totals, names)
 
     def point(here: Place) -> None:
         if grouped is not None:

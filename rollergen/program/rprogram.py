@@ -116,8 +116,9 @@ class Accumulator:
 class Resident:
     """A row value kept for later phases: computed while reduction ``phase`` runs (or before it,
     if that reduction does not use it), at every point of the row loops, kept in ``layer``
-    (registers: each thread its own points; else a private array), and read as ``Var(name)``
-    wherever an equal value occurs in that phase, in later reductions or in the result."""
+    (registers: each thread its own points; the backing store: the output itself, at the point's place, until
+    the result is written there; else a private array), and read as ``Var(name)`` wherever an equal value
+    occurs in that phase, in later reductions or in the result."""
 
     name: str
     value: Value

@@ -41,7 +41,10 @@ def row_stage(definition: Definition, plan: ReductionPlan, device: Device, name:
     stage = _reduced(definition, plan, device, "row", name)
     j = definition.of_role("row")[-1].name
     width = _row_store_vector(definition, list(stage.loops), j, plan)
-    return replace(stage, residents=residents(definition, plan.resident), store=Store(vector=width))
+    kept = residents(definition, plan.resident)
+    if plan.resident == device.backing.name:
+        kept = tuple(r for r in kept if r.value.dtype == definition.output.dtype)[:1]
+    return replace(stage, residents=kept, store=Store(vector=width))
 
 
 def _reduced(definition: Definition, plan: ReductionPlan, device: Device, role: str, name: str) -> Stage:

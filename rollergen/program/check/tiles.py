@@ -12,7 +12,7 @@ from rollergen.hal.spec import Device
 from rollergen.program.check.definition import axes_of
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import REGISTERS, block_capacity, is_shared, managed_bytes
-from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy, Stage
+from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy, Resident, Stage
 
 _COMBINE = ("none", "shuffle", "tree")
 
@@ -286,6 +286,8 @@ def _check_residents(stage: Stage, device: Device | None) -> None:
         problem = _layer_problem(resident.layer, device)
         if problem:
             raise refuse(stage, f"{where}: layer is {problem}")
+        if device is not None and resident.layer == device.backing.name:
+            _check_kept_in_output(stage, where, resident)
         for node in walk(resident.value):
             if isinstance(node, Partial) and node.name not in reductions[: resident.phase]:
                 raise refuse(
@@ -293,6 +295,19 @@ def _check_residents(stage: Stage, device: Device | None) -> None:
                     f"{where}: phase is {resident.phase}, but its value needs reduction {node.name}; expected a later "
                     f"phase",
                 )
+
+
+def _check_kept_in_output(stage: Stage, where: str, resident: Resident) -> None:
+    """The output has a place of the value's dtype for every point of the row, and one thread writes both."""
+    output, places = stage.definition.output, {a for index in stage.definition.target for a in index.axes()}
+    rows = {axis.name for axis in stage.definition.of_role("row")}
+    alone = sum(r.layer == resident.layer for r in stage.residents) == 1
+    if resident.value.dtype != output.dtype or not rows <= places or stage.threads > 1 or not alone:
+        raise refuse(
+            stage,
+            f"{where}: layer is {resident.layer}, the output's; expected one value of its dtype {output.dtype} for "
+            f"each point of the row, kept by one thread",
+        )
 
 
 def _check_store(stage: Stage, axes: Mapping[str, Axis]) -> None:

@@ -1,0 +1,18 @@
+"""Where the results of a stage lie."""
+
+from __future__ import annotations
+
+from rollergen.expr.index import linear
+from rollergen.lower.access import Access
+from rollergen.lower.place import Place
+from rollergen.lower.writer import Writer
+
+
+def output_access(place: Place, out: Writer) -> Access:
+    """Where the point's result lies, and the tests under which it may be touched."""
+    nest = place.nest
+    definition = nest.definition
+    axes = [axis for axis, _ in nest.stage.guards if nest.roles[axis] != "reduce" and place.unsure(axis)]
+    bounds = (*(place.axis_test(axis) for axis in axes), *definition.where)
+    offset = linear(definition.target, definition.output.shape).substitute(place.axes).simplify(out.ranges)
+    return Access(nest.parameters[definition.output.name], offset, place.tests(bounds, out.ranges))
