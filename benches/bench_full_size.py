@@ -26,9 +26,7 @@ from benches.results import keep, result_path
 from rollergen.suites import suite, suite_names
 from tests.agreement.full_size import FULL_SIZE, run_case
 from tests.agreement.readers import DEVICES, device
-from tests.agreement.suite_cases import run_entry
-
-READERS = ("interpreter", "pocl")
+from tests.agreement.suite_cases import READERS, run_entry
 
 
 def main() -> int:
@@ -36,6 +34,7 @@ def main() -> int:
     parser.add_argument("devices", nargs="*", default=DEVICES)
     parser.add_argument("--suite", choices=suite_names())
     parser.add_argument("--only", nargs="+", help="identifiers of entries")
+    parser.add_argument("--readers", nargs="+", default=list(READERS), choices=list(READERS))
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -65,14 +64,17 @@ def _suite(arguments: argparse.Namespace) -> int:
     rows: dict[Any, Any] = {(row["id"], row["device"]): row for row in before}
     for device_name in arguments.devices:
         for entry in suite(arguments.suite).entries:
-            key = (entry.id, device_name)
             if arguments.only and entry.id not in arguments.only:
                 continue
-            if key in rows and _passed(rows[key]) and not arguments.again:
-                continue
-            rows[key] = run_entry(entry, device(device_name))
-            print(rows[key], file=sys.stderr, flush=True)
-            keep(name, {"summary": _summary(list(rows.values())), "rows": list(rows.values())})
+            row = rows.setdefault(
+                (entry.id, device_name),
+                {"suite": entry.suite, "id": entry.id, "kind": entry.kind, "device": device_name},
+            )
+            for reader in arguments.readers:
+                if arguments.again or not _state(row, reader).startswith(("right", "does not fit")):
+                    row[reader] = run_entry(entry, device(device_name), reader)
+                    print(device_name, entry.id, reader, row[reader], file=sys.stderr, flush=True)
+                    keep(name, {"summary": _summary(list(rows.values())), "rows": list(rows.values())})
     table = Table("device", "reader", "right", "do not fit", "not run", "wrong", title=arguments.suite)
     for line in _summary(list(rows.values())):
         table.add_row(*map(str, line.values()))
@@ -81,14 +83,18 @@ def _suite(arguments: argparse.Namespace) -> int:
 
 
 def _passed(row: Any) -> bool:
-    return not any(row[reader]["state"].startswith("wrong") for reader in READERS)
+    return not any(_state(row, reader).startswith("wrong") for reader in READERS)
+
+
+def _state(row: Any, reader: str) -> str:
+    return row[reader]["state"] if reader in row else "not run"
 
 
 def _summary(rows: list[Any]) -> list[dict[str, Any]]:
     lines = []
     for device_name in dict.fromkeys(row["device"] for row in rows):
         for reader in READERS:
-            states = [row[reader]["state"] for row in rows if row["device"] == device_name]
+            states = [_state(row, reader) for row in rows if row["device"] == device_name]
             starts = {
                 s: sum(state.startswith(s) for state in states) for s in ("right", "does not fit", "not run", "wrong")
             }

@@ -22,6 +22,8 @@ class _Remembered:
     """Hash and text of an atom, found once: every sum of indices asks for both."""
 
     __slots__ = ("_hash", "_text")
+    _hash: int
+    _text: str
 
     def _keep(self, name: str, value: Any) -> Any:
         object.__setattr__(self, name, value)
