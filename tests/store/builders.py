@@ -1,16 +1,16 @@
-"""Processes that build on one store, for tests and benches: ``python -m tests.store.builders MODE SEED``.
+"""Small kernels that many processes build on one store, and the processes' work.
 
-``few``: twelve expressions, mostly found; ``many``: `NUMBERS` of them, mostly built; ``writing``: kernels built once
-and stored again and again under other options, so that the process is nearly always within a transaction.  They work
-until they are killed, or whoever started them ends.
+``many``: expressions in random order, built or found; ``writing``: kernels built once and stored again and again
+under other options, so that the process is nearly always within a transaction.  They work until they are killed,
+or whoever started them ends.
 """
 
 from __future__ import annotations
 
 import os
 import random
-import sys
 import time
+from functools import lru_cache
 
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize
@@ -39,35 +39,38 @@ def build(number: int, name: str = "x", cache: bool = True):
     return rg.build(expr, "v100", profile=False, top_k=3, options=options, cache=cache)
 
 
-def build_without_end(most: int) -> None:
+def build_without_end() -> None:
     """Builds expressions in random order, under changing tensor names, and says so line by line."""
     parent = os.getppid()
     while os.getppid() == parent:
-        number = random.randrange(most)
+        number = random.randrange(NUMBERS)
         build(number, f"x{random.randrange(3)}")
         print(number, flush=True)
-        time.sleep(random.random() * 0.02)
+        time.sleep(random.random() * 0.05)
+
+
+@lru_cache(maxsize=1)
+def prepared():
+    """(graph, candidates) of the first `PREPARED` expressions."""
+    return [(canonicalize(expression(n)), build(n, cache=False).candidates) for n in range(PREPARED)]
 
 
 def write_without_end() -> None:
     """Stores kernels that were built once, and says so line by line."""
-    device = rg.load_device("v100")
-    graphs = [canonicalize(expression(which)) for which in range(PREPARED)]
-    built = [build(which, cache=False).candidates for which in range(PREPARED)]
+    device, kernels = rg.load_device("v100"), prepared()
     parent = os.getppid()
     while os.getppid() == parent:
         which, variant = random.randrange(PREPARED), random.randrange(VARIANTS)
         options = BuildOptions(time_budget_s=1.0 + variant)
-        Cache(graphs[which], device, options, 3, None).keep(built[which], built[which][0])
+        graph, candidates = kernels[which]
+        Cache(graph, device, options, 3, None).keep(candidates, candidates[0])
         print(NUMBERS + variant * PREPARED + which, flush=True)
+        time.sleep(random.random() * 0.005)
 
 
-def main(mode: str, seed: int) -> None:
+def work(mode: str, seed: int) -> None:
+    """``mode``: many or writing."""
     random.seed(seed)
     if mode == "writing":
         write_without_end()
-    build_without_end({"few": 12, "many": NUMBERS}[mode])
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    build_without_end()
