@@ -23,9 +23,10 @@ from rollergen.measure.oracle import compare, expression_oracle
 @problem_options
 @click.option("--source", "show_source", is_flag=True, help="Print the source too.")
 @click.option("--run/--no-run", "run", default=None, help="Run and check it; default: if the device is present.")
+@click.option("--save", "directory", metavar="DIR", help="Save it in DIR, with launchers that need no rollergen.")
 def build(
     problem: str, sizes: tuple[str, ...], device: str | None, dtype: str, top_k: int | None, no_profile: bool,
-    no_cache: bool, as_json: bool, show_source: bool, run: bool | None,
+    no_cache: bool, as_json: bool, show_source: bool, run: bool | None, directory: str | None,
 ) -> None:  # fmt: skip
     """Build PROBLEM, run it, check it against its definition, explain it.
 
@@ -43,10 +44,13 @@ def build(
     checked = None
     if run if run is not None else is_present(kernel.device):
         checked = run_and_check(kernel, tensor)
+    saved = None if directory is None else str(kernel.save(directory))
     if as_json:
-        click.echo(json.dumps(facts(kernel, checked, show_source)))
+        click.echo(json.dumps({**facts(kernel, checked, show_source), "saved": saved}))
     else:
         show(kernel, checked, show_source)
+        if saved:
+            console.print(f"saved in {saved}: see its README.md", markup=False, highlight=False, soft_wrap=True)
 
 
 def run_and_check(kernel: Kernel, tensor: Any) -> dict[str, Any]:

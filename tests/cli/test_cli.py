@@ -53,6 +53,13 @@ def test_insisting_on_a_run_on_an_absent_device_fails_in_one_line():
     assert result.exit_code == 2 and "v100" in result.stderr and "not present" in result.stderr
 
 
+def test_a_kernel_is_saved_on_demand(tmp_path):
+    words = ("build", "matmul", "m=8", "n=8", "k=8", "--device", "v100", "--top-k", "1", "--save", str(tmp_path / "kernel"))
+    assert f"saved in {tmp_path}/kernel: see its README.md" in ok(*words)
+    assert json.loads(ok(*words, "--json"))["saved"] == str(tmp_path / "kernel")
+    assert (tmp_path / "kernel" / "launcher.py").exists()
+
+
 def test_an_einsum_string_takes_a_size_for_every_letter():
     found = json.loads(ok("explain", "bmk,bkn->bmn", "b=2", "m=16", "k=8", "n=32", "--device", "v100", "--json"))
     assert found["signature"] == "kernel(A: float32[2, 16, 8], B: float32[2, 8, 32]) -> Y: float32[2, 16, 32]"
