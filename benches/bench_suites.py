@@ -1,11 +1,12 @@
 """Construction over whole suites: ``python benches/bench_suites.py [--suite NAME ...] [--device NAME ...]``.
 
-For every operator of a suite and every device: ten candidates constructed, each checked against the
-program invariants and the device's limits, each emitted; how many there are, and the time from expression to
-sources (best of three with every structure already seen: nothing about the operator itself is kept).  Where
-there are fewer than ten, ``space`` counts all that are diverse enough to be candidates.  Where a device without
-a backing store cannot hold the data, the shortfall in bytes.  Rows are kept as they come, in
-results/suites_<cpu>_<day>.json, and not measured again (`--again` does).
+For every operator of a suite and every device: ten candidates constructed, each checked against the program
+invariants and the device's limits, each emitted; how many there are, and the time from expression to sources: on
+the wall, and of the processor (which a machine shared with others leaves comparable), best of three with every
+structure already seen (nothing about the operator itself is kept).  Where there are fewer than ten, ``space``
+counts all that are diverse enough to be candidates.  Where a device without a backing store cannot hold the
+data, the shortfall in bytes.  Rows are kept as they come, in results/suites_<cpu>_<day>.json, and not measured
+again (`--again` does).
 
 ``--fresh``: instead, the first build of each distinct structure, each in a process of its own.
 """
@@ -59,7 +60,8 @@ def build_row(entry: Entry, on: Device, repeats: int = REPEATS) -> Row:
             runs.append(_run(entry, on))
         except DoesNotFitError as error:
             return {**row, "state": "does not fit", "shortfall": _shortfall(str(error)), "candidates": 0, "space": 0}
-    parts, count, programs = min(runs, key=lambda run: sum(run[0]))
+    parts, cpu_s, programs = min(runs, key=lambda run: sum(run[0]))
+    count = len(programs)
     for program in programs:
         check(program, on)
     if count < CANDIDATES:
@@ -70,6 +72,8 @@ def build_row(entry: Entry, on: Device, repeats: int = REPEATS) -> Row:
         "candidates": count,
         "first_ms": round(1e3 * sum(runs[0][0]), 1),
         "ms": round(1e3 * sum(parts), 1),
+        "first_cpu_ms": round(1e3 * runs[0][1], 1),
+        "cpu_ms": round(1e3 * cpu_s, 1),
         "parts_ms": [round(1e3 * part, 1) for part in parts],
     }
 
@@ -80,16 +84,17 @@ def forget() -> None:
     copy_stage.cache_clear()
 
 
-def _run(entry: Entry, on: Device) -> tuple[tuple[float, float, float], int, list[Any]]:
-    start = time.perf_counter()
+def _run(entry: Entry, on: Device) -> tuple[tuple[float, float, float], float, list[Any]]:
+    """Seconds of the three parts on the wall, all processor seconds, and the programs."""
+    start, cpu = time.perf_counter(), time.process_time()
     graph = canonicalize(entry.make())
     canonical = time.perf_counter()
     programs = [one.program for one in construct(graph, on, top_k=CANDIDATES)]
     constructed = time.perf_counter()
     texts = {emit(program, on).text for program in programs}
-    emitted = time.perf_counter()
+    emitted, cpu = time.perf_counter(), time.process_time() - cpu
     assert len(texts) == len(programs), f"{entry.name} on {on.name}: two candidates have the same source"
-    return (canonical - start, constructed - canonical, emitted - constructed), len(programs), programs
+    return (canonical - start, constructed - canonical, emitted - constructed), cpu, programs
 
 
 def _shortfall(message: str) -> int:
@@ -128,6 +133,7 @@ def summary(rows: list[Row]) -> list[Row]:
             "fewer than the space has": sum(row["candidates"] < row.get("space", CANDIDATES) for row in own),
             "do not fit": sum(row["state"] == "does not fit" for row in own),
             "mean ms": round(mean(times), 1) if times else None, "worst ms": max(times, default=None),
+            "mean cpu ms": round(mean(r["cpu_ms"] for r in own if "cpu_ms" in r), 1) if times else None,
         })  # fmt: skip
     return found
 
