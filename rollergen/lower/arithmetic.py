@@ -222,7 +222,7 @@ def _binary(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
         return extreme(out, op, a, b, dtype)
     a, b = widen(a, b)
     if op == "pow":
-        return Call("pow", (a, b), dtype, a.lanes)
+        return maths.call(out, "pow", a, b)
     return Operation(op, (a, b), dtype, a.lanes)
 
 

@@ -1,11 +1,11 @@
 """Elementary functions for float32, written with plain arithmetic.
 
 OpenCL's builtins are calls into a library that may be compiled for another target; inside a
-vector loop such a call spills every register.  So exp, log, tanh and erf are written out here, for any
+vector loop such a call spills every register.  So exp, log, pow, tanh and erf are written out here, for any
 number of lanes: clamp, reduce, polynomial (Horner form, contracted to multiply-adds), scale.  The
 polynomials interpolate at Chebyshev nodes of the interval given.  NaN gives NaN, infinities their
-limits.  sqrt (one instruction) and pow are the language's own, and most functions of float64 are: they are
-not expected in hot loops.
+limits.  sqrt is the language's own (one instruction), and so are most functions of float64, which are not
+expected in hot loops.
 """
 
 from __future__ import annotations
@@ -48,25 +48,34 @@ _TANH = (-0.333333284, 0.133327188, -0.0538432632, 0.0209613291, -0.0060451651)
 # (log(1 + f) - f + f^2 / 2) / f^3 on sqrt(1/2) <= 1 + f <= sqrt(2)
 _LOG = (0.333333313, -0.25000307, 0.200010449, -0.166412815, 0.142144963, -0.129981831, 0.126223207, -0.0790274665)
 _SQRT_HALF_BITS = 0x3F3504F3
+_SQRT_HALF_BITS_64 = 0x3FE6A09E667F3BCD
+_LN2 = 0.6931471805599453
+_AREA_TANGENT = tuple(2 / n for n in (1, 3, 5, 7, 9, 11, 13))
+"""2 artanh(s) / s over s^2 <= 0.0295: the next term is below 10^-11."""
+_TAYLOR = (1.0, 1.0, 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720, 1 / 5040, 1 / 40320)
+"""exp(r) on |r| <= ln(2) / 2: the next term is below 10^-9."""
 _LARGEST, _SMALLEST_NORMAL = 3.4028234663852886e38, 2.0**-126
 
 
-def call(out: Writer, name: str, x: Expr) -> Expr:
-    """``name(x)``: ours for float32 where there is one, else the language's."""
+def call(out: Writer, name: str, *operands: Expr) -> Expr:
+    """``name(x)`` or ``name(x, y)``: ours for float32 where there is one, else the language's."""
+    x = operands[0]
     make = _OURS.get(name) if x.dtype == "float32" else _DOUBLE.get(name)
     if make is None:
-        return Call(name, (x,), x.dtype, x.lanes)
-    return _use(out.functions, make, name, x)
+        return Call(name, operands, x.dtype, x.lanes)
+    return _use(out.functions, make, name, *operands)
 
 
-def _use(functions: dict[str, Function], make: Callable, name: str, x: Expr) -> Expr:  # type: ignore[type-arg]
+def _use(functions: dict[str, Function], make: Callable[..., Expr], name: str, *operands: Expr) -> Expr:
+    x = operands[0]
     full = f"{name}_f{BITS[x.dtype]}x{x.lanes}"
     if full not in functions:
         body = _Body(functions, x.dtype, x.lanes)
-        result = make(body, body.x)
-        functions[full] = Function(full, (body.x,), tuple(body.statements), result)
+        parameters = (body.x, body.y)[: len(operands)]
+        result = make(body, *parameters)
+        functions[full] = Function(full, parameters, tuple(body.statements), result)
     result = functions[full].result
-    return Call(full, (x,), result.dtype, result.lanes)
+    return Call(full, operands, result.dtype, result.lanes)
 
 
 class _Body:
@@ -74,7 +83,7 @@ class _Body:
 
     def __init__(self, functions: dict[str, Function], dtype: str, lanes: int) -> None:
         self.functions, self.dtype, self.lanes = functions, dtype, lanes
-        self.x = Name("x", dtype, lanes)
+        self.x, self.y = Name("x", dtype, lanes), Name("y", dtype, lanes)
         self.statements: list[Statement] = []
 
     def let(self, name: str, value: Expr) -> Name:
@@ -97,18 +106,19 @@ class _Body:
     def mul(self, a: Expr, b: Expr | float) -> Operation:
         return self.op("mul", a, b)
 
-    def polynomial(self, x: Expr, coefficients: tuple[float, ...]) -> Expr:
+    def polynomial(self, x: Expr, coefficients: tuple[float, ...], wish: str = "p") -> Expr:
         """Horner's rule; ``coefficients`` by rising power."""
-        value: Expr = self.number(coefficients[-1])
+        value: Expr = self.number(coefficients[-1], x.dtype)
         for step, coefficient in enumerate(reversed(coefficients[:-1])):
-            value = self.let(f"p{step}", self.add(self.mul(value, x), coefficient))
+            value = self.let(f"{wish}{step}", self.add(self.mul(value, x), coefficient))
         return value
 
     def where(self, order: str, a: Expr, b: Expr | float, yes: Expr | float, no: Expr | float) -> Operation:
         """``a order b ? yes : no``."""
         limit = b if not isinstance(b, (int, float)) else self.number(b, a.dtype)
         test = Operation(order, (a, limit), f"mask{BITS[a.dtype]}" if self.lanes > 1 else "bool", self.lanes)
-        sides = tuple(s if not isinstance(s, (int, float)) else self.number(s) for s in (yes, no))
+        dtype = next((s.dtype for s in (yes, no) if not isinstance(s, (int, float))), self.dtype)
+        sides = tuple(s if not isinstance(s, (int, float)) else self.number(s, dtype) for s in (yes, no))
         return Operation("select", (test, *sides), sides[0].dtype, self.lanes)
 
     def own(self, make: Callable, name: str, x: Expr) -> Expr:  # type: ignore[type-arg]
@@ -199,6 +209,48 @@ def _rsqrt(b: _Body, x: Expr) -> Expr:
     return Operation("div", (b.number(1.0), root), x.dtype, b.lanes)
 
 
+def _pow(b: _Body, x: Expr, y: Expr) -> Expr:
+    """exp(y log |x|) in float64, whose log and exp need no more than 10 digits here; then IEEE 754's sign and
+    exceptions: 1 for y = 0 and for x = 1, NaN for negative finite x unless y is whole, the sign of x for odd y."""
+    t = b.let("wide", Convert(_magnitude(b, x), "float64"))
+    power = b.let("m", b.mul(Convert(y, "float64"), _wide_log(b, t)))
+    size = b.let("z", Convert(_wide_exp(b, power), "float32"))
+    size = b.let("i", b.where("eq", b.let("a", Convert(t, "float32")), 1.0, 1.0, size))
+    half = b.let("h", b.mul(y, 0.5))
+    odd = b.where("eq", b.own(_floor, "floor", half), half, size, Operation("neg", (size,), "float32", b.lanes))
+    fractional = b.let("r", b.where("eq", b.mul(x, 2.0), x, size, float("nan")))  # equal: 0 and infinities
+    signed = b.let("o", b.where("eq", b.own(_floor, "floor", y), y, odd, fractional))
+    negative = Convert(x, "int32", bits=True)
+    signed = b.let("g", b.where("lt", negative, 0, signed, size))
+    signed = b.let("q", b.where("eq", x, x, signed, x))
+    return b.where("eq", y, 0.0, 1.0, signed)
+
+
+def _wide_log(b: _Body, t: Expr) -> Expr:
+    """log of a float64 that came from a non-negative float32: twice the area tangent of f / (2 + f)."""
+    word = b.let("w", Convert(t, "int64", bits=True))
+    fifty_two = b.number(52, "int64")
+    shifted = b.sub(word, b.number(_SQRT_HALF_BITS_64, "int64"))
+    k = b.let("k", Operation("shr", (shifted, fifty_two), "int64", b.lanes))
+    scaled = Operation("shl", (k, fifty_two), "int64", b.lanes)
+    f = b.let("f", b.sub(Convert(b.sub(word, scaled), "float64", bits=True), 1.0))
+    s = b.let("s", Operation("div", (f, b.add(f, 2.0)), "float64", b.lanes))
+    series = b.polynomial(b.let("u", b.mul(s, s)), _AREA_TANGENT, "l")
+    log = b.let("v", b.add(b.mul(Convert(k, "float64"), _LN2), b.mul(s, series)))
+    log = b.let("b", b.where("le", t, _LARGEST, log, t))
+    return b.where("eq", t, 0.0, float("-inf"), log)
+
+
+def _wide_exp(b: _Body, x: Expr) -> Expr:
+    """exp of a float64, for a float32: beyond the range of that, an infinity or 0 of it."""
+    c = b.let("c", b.where("lt", x, -110.0, -110.0, x))
+    c = b.let("d", b.where("gt", c, 90.0, 90.0, c))
+    n = b.let("n", Convert(b.add(b.mul(c, _LOG2E), 1023.5), "int64"))
+    rest = b.let("rest", b.sub(c, b.mul(b.sub(Convert(n, "float64"), 1023.0), _LN2)))
+    scale = Convert(Operation("shl", (n, b.number(52, "int64")), "int64", b.lanes), "float64", bits=True)
+    return b.mul(b.polynomial(rest, _TAYLOR, "e"), scale)
+
+
 def _round(b: _Body, x: Expr) -> Expr:
     """To the nearest integer, ties to even: adding 2^p, p fraction bits, leaves no room for a fraction."""
     whole = 2.0 ** {32: 23, 64: 52}[BITS[x.dtype]]
@@ -240,16 +292,17 @@ def _round_float16(b: _Body, x: Expr) -> Expr:
     return Read(array, Index(), "float32", b.lanes)
 
 
-_OURS: dict[str, Callable[[_Body, Expr], Expr]] = {
+_OURS: dict[str, Callable[..., Expr]] = {
     "exp": _exp,
     "log": _log,
     "tanh": _tanh,
     "erf": _erf,
     "rsqrt": _rsqrt,
+    "pow": _pow,
     "round": _round,
     "floor": _floor,
     "round_float16": _round_float16,
     "round_bfloat16": _round_bfloat16,
     "bfloat16_bits": _upper_half,
 }
-_DOUBLE: dict[str, Callable[[_Body, Expr], Expr]] = {"rsqrt": _rsqrt, "round": _round, "floor": _floor}
+_DOUBLE: dict[str, Callable[..., Expr]] = {"rsqrt": _rsqrt, "round": _round, "floor": _floor}

@@ -66,6 +66,29 @@ def test_log_is_right_at_the_ends_of_its_range():
         np.testing.assert_allclose(got, np.log(x.astype(np.float64)), rtol=2e-7)
 
 
+@pytest.mark.parametrize("device", ["cpu", "v100"])
+@pytest.mark.parametrize(("low", "high", "exponents"), [(0, 4, 30), (0.99, 1.01, 5000), (1e-38, 1e-30, 1), (1e30, 3e38, 1)])
+def test_powers_err_by_one_unit_in_the_last_place(low, high, exponents, device):
+    rng = np.random.default_rng(3)
+    x, z = rng.uniform(low, high, 20000).astype(F32), rng.uniform(-exponents, exponents, 20000).astype(F32)
+    value = Binary("pow", x_load(elements=x.size), x_load(name="Z", elements=x.size), F32)
+    got = compute(value, x, device, Z=z)
+    with np.errstate(over="ignore"):
+        want = x.astype(np.float64) ** z
+    kept = (want > 1.2e-38) & (want < 3.4e38)
+    assert kept.sum() > 1000 and units_apart(got[kept], want[kept]).max() <= 1
+    assert np.isinf(got[want > 3.5e38]).all() and (got[want < 1e-46] == 0).all()
+
+
+def test_powers_of_special_numbers_are_those_of_the_standard():
+    special = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, -2.5, 1e-45, 2.0**24, -(2.0**24) + 1]
+    x, z = (a.reshape(-1).astype(F32) for a in np.meshgrid(special, special))
+    value = Binary("pow", x_load(elements=x.size), x_load(name="Z", elements=x.size), F32)
+    got = compute(value, x, Z=z)
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(got, np.power(x, z), rtol=2e-7)
+
+
 @pytest.mark.parametrize("op", ["tanh", "erf"])
 def test_odd_functions_keep_nan_and_limits(op):
     x = np.array([np.nan, np.inf, -np.inf, 0.0, 40.0, -40.0], np.float32)
