@@ -11,9 +11,10 @@ from rollergen.expr.definition import Definition
 from rollergen.expr.padding import pad_view
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
+from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.nest import lane_stride
 from rollergen.program.assemble.plan import Roles
-from rollergen.tile.rules import block_layer
+from rollergen.tile.rules import block_layer, vector_lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ def forms(definition: Definition, device: Device) -> Iterator[Form]:
     addresses that are constant shifts, so they take the padded form.
     """
     if block_layer(device) is None:
-        yield from _shifted_forms(definition)
+        yield from _shifted_forms(definition, device)
     else:
         gemm = implicit_gemm(definition)
         yield from _form("implicit GEMM" if gemm else "direct", (), gemm or definition)
@@ -48,13 +49,14 @@ def _form(name: str, copies: tuple[Definition, ...], definition: Definition) -> 
         yield Form(name, copies, definition, roles)
 
 
-def _shifted_forms(definition: Definition) -> Iterator[Form]:
+def _shifted_forms(definition: Definition, device: Device) -> Iterator[Form]:
     padded = False
     for load in definition.body_loads():
         pair = pad_view(definition, load)
         if pair is not None:
             padded = True
             yield from _form("padded", (pair[0],), pair[1])
+            yield from _window_forms(definition, load, vector_lanes(device, accumulator_dtype(definition)))
     if not padded or not any(load.guard for load in definition.body_loads()):
         yield from _form("direct", (), definition)
     else:
@@ -64,10 +66,27 @@ def _shifted_forms(definition: Definition) -> Iterator[Form]:
         yield from _form("implicit GEMM", (), gemm)
 
 
+def _window_forms(definition: Definition, load: Load, lanes: int) -> Iterator[Form]:
+    """Windows without reuse along other axes, taps of a column unrolled: where lines are whole vectors, a vector
+    that one tap reads is read by the next line's as well."""
+    pair = pad_view(definition, load, lanes)
+    if pair is None or any(reuses(definition, roles) for roles in contraction_roles(definition)):
+        return
+    for roles in contraction_roles(pair[1]):
+        if roles.taps:
+            turned = replace(roles, k=roles.taps[-1], taps=(*roles.taps[:-1], roles.k))
+            yield Form("padded lines", (pair[0],), pair[1], turned)
+
+
+def reuses(definition: Definition, roles: Roles) -> bool:
+    """Whether an operand that varies along n is the same along m."""
+    return roles.m is not None and any(roles.m not in load.axes() for load in operands(definition, roles.n))
+
+
 def _row_form(definition: Definition) -> Iterator[Form]:
     """Guarded windows without reuse along other axes (depthwise convolutions, pooling): row by row, nothing copied."""
     for roles in contraction_roles(definition):
-        if roles.m is None or not any(roles.m not in load.axes() for load in operands(definition, roles.n)):
+        if not reuses(definition, roles):
             batch = roles.batch if roles.m is None else (*roles.batch, roles.m)
             yield Form("direct", (), definition, replace(roles, m=None, batch=batch), whole_rows=True)
 

@@ -25,21 +25,22 @@ class Window:
     taps: int
     dilation: int
     constant: int
+    multiple: int = 1
 
     @property
     def span(self) -> int:
-        """Lines of one phase that all positions and taps reach."""
-        return self.positions + self.dilation * (self.taps - 1) // self.stride
+        """Lines of one phase that all positions and taps reach, as a multiple of ``multiple``."""
+        return -(-(self.positions + self.dilation * (self.taps - 1) // self.stride) // self.multiple) * self.multiple
 
 
-def pad_view(definition: Definition, load: Load) -> tuple[Definition, Definition] | None:
+def pad_view(definition: Definition, load: Load, multiple: int = 1) -> tuple[Definition, Definition] | None:
     """A sliding-window operand copied into a padded, phase-split buffer and its positions flattened.
 
     The copy has shape [other dimensions..., stride of each window above 1..., span of each window...]:
     tap t of position p lies ``(dilation * t) // stride`` lines further in phase ``(dilation * t) % stride``.
     So the positions of all windows can be walked as one axis over the padded lines, every tap is a
     constant shift of the address, and no tap needs a guard.  Positions in the padding of a line are
-    computed and not stored (`Definition.where`).
+    computed and not stored (`Definition.where`).  Lines are padded to multiples of `multiple` elements.
 
     None where the load is no such window, or its positions are not the last axes of the output.
     """
@@ -49,6 +50,7 @@ def pad_view(definition: Definition, load: Load) -> tuple[Definition, Definition
     positions = {w.position for w in windows}
     if not windows or any(load.indices[d].axes() & positions for d in rest):
         return None
+    windows[-1] = replace(windows[-1], multiple=multiple)
     copy = _padding_copy(definition, load, windows, rest)
     return copy, _walked_flat(definition, load, copy.output, windows, rest)
 

@@ -38,11 +38,11 @@ def assert_same(definition, first, second):
     assert np.array_equal(evaluate_definition(second, made).reshape(-1), want.reshape(-1))
 
 
-@given(convolutions())
-@settings(max_examples=40, deadline=None)
-def test_a_padded_flat_walk_computes_the_same_convolution(definition):
+@given(convolutions(), st.sampled_from([1, 1, 4, 16]))
+@settings(max_examples=50, deadline=None)
+def test_a_padded_flat_walk_computes_the_same_convolution(definition, multiple):
     for load in definition.body_loads():
-        pair = pad_view(definition, load)
+        pair = pad_view(definition, load, multiple)
         if pair is not None:
             assert_same(definition, *pair)
             assert not pair[1].body_loads()[-1].guard

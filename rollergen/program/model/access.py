@@ -17,7 +17,7 @@ from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.lanes import broken_share, evaluate_lanes, lanes_apart, line_split
 from rollergen.program.model.nest import Nest
-from rollergen.program.model.numeric import Number, ceil_div, choose, most, per_distinct
+from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, per_distinct
 from rollergen.program.model.wavefronts import WIDEST_ACCESS_BYTES, digits, transactions, wavefronts
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
 
@@ -274,6 +274,8 @@ def direct_access(
         elif loop.kind == UNROLL:
             uses = uses * loop.extent
     width, gathered = operand.itemsize, False
+    if source is None and lane is not None:
+        count = count * _distinct_share(nest, operand, lane)
     if lane is not None and nest.loops[lane].axis in used:
         if source is not None:
             apart = 1 if source.order[-1] == nest.loops[lane].axis else 0
@@ -296,6 +298,23 @@ def direct_access(
     return Access(
         load, role, layer, count * parts, width // parts, service, split, uses, gathered, broken, tested, reduces
     )
+
+
+def _distinct_share(nest: Nest, operand: Operand, lane: int) -> Number:
+    """Share of the vectors that differ where unrolled taps shift the address by whole vectors: ``V`` neighbouring
+    vectors and ``T`` taps that lie ``s`` vectors apart touch ``V + (T - 1) s`` of them."""
+    unrolled = [loop for loop in nest.loops if loop.kind == UNROLL]
+    along = [loop for loop in unrolled if loop.axis == nest.loops[lane].axis]
+    if len(along) != 1 or operand.offset.coefficient(along[0].axis) != 1:
+        return 1
+    vectors, step = along[0].extent, along[0].stride
+    for tap in unrolled:
+        coefficient = operand.offset.coefficient(tap.axis)
+        if tap.axis != along[0].axis and coefficient > 0:
+            apart = coefficient * tap.stride
+            share = (vectors + (tap.extent - 1) * (apart // step)) / (vectors * tap.extent)
+            return choose(apart % step == 0, least(share, 1), 1)
+    return 1
 
 
 def is_tested(nest: Nest, operand: Operand) -> Number:
