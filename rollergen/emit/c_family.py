@@ -187,7 +187,7 @@ class CFamily:
 
     def loop(self, node: For, depth: int) -> list[str]:
         pad = INDENT * depth
-        stop = self.expression(node.stop) if not isinstance(node.stop, int) else str(node.stop)
+        stop = self.within(node.stop, SUM) if not isinstance(node.stop, int) else str(node.stop)
         start = self.expression(node.start) if not isinstance(node.start, int) else str(node.start)
         lines = [f"{pad}#pragma unroll"] if node.unroll else []
         lines.append(f"{pad}for (int {node.variable} = {start}; {node.variable} < {stop}; ++{node.variable}) {{")

@@ -9,15 +9,14 @@ How they are filled is `fills.py`; how ahead of their use, `pipelines.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from rollergen.errors import ProgramError
 from rollergen.expr.index import Index, linear, weighted_sum
 from rollergen.expr.values import Load
-from rollergen.lower.access import Access, fetch
-from rollergen.lower.ir import LOCAL, PRIVATE, Expr, Operation, Pointer, Position
+from rollergen.lower.access import Access, alignment, fetch, register_dtype
+from rollergen.lower.ir import LOCAL, PRIVATE, Expr, Operation, Pointer, Position, Read, Write
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers, Source, load_bounds
 from rollergen.lower.writer import Writer
@@ -102,8 +101,13 @@ def _position(place: Place, digits: Sequence[tuple[int, int]]) -> Index:
 
 def staged_access(out: Writer, place: Place, staged: Staged) -> Access:
     """Where the copy's buffer holds the element for this point."""
-    positions = tuple(_position(place, axis_digits(place.nest, staged.copy, axis)) for axis in staged.copy.order)
-    return buffer_access(out, staged, tuple(p.simplify(out.ranges) for p in positions))
+    return buffer_access(out, staged, _positions(out, place, staged))
+
+
+def _positions(out: Writer, place: Place, staged: Staged) -> tuple[Index, ...]:
+    """Of this point's element along each axis of the copy's buffer."""
+    positions = (_position(place, axis_digits(place.nest, staged.copy, axis)) for axis in staged.copy.order)
+    return tuple(position.simplify(out.ranges) for position in positions)
 
 
 def buffer_access(out: Writer, staged: Staged, positions: tuple[Index, ...]) -> Access:
@@ -137,10 +141,26 @@ def read_load(out: Writer, place: Place, load: Load, lane: Lane | None) -> Expr:
     source = place.source(load)
     if isinstance(source, Registers):
         return place.element(source)
-    swizzled = isinstance(source, Staged) and source.copy.swizzle > 1
-    if swizzled and lane is not None:
-        raise ProgramError(f"{place.nest.stage.name}: a swizzled copy of {load.buffer.name} is read along a lane loop")
-    return fetch(out, load_access(out, place, load), lane, load.buffer.name.lower())
+    return fetch_load(out, place, load, lane, lambda access: access)
+
+
+def fetch_load(
+    out: Writer, place: Place, load: Load, lane: Lane | None, adapted: Callable[[Access], Access]
+) -> Expr:
+    """The load's value here from memory, by an access that may be `adapted` first.
+
+    Neighbours in a swizzled tile lie apart: a vector from there is read element by element.
+    """
+    source, wish = place.source(load), load.buffer.name.lower()
+    if lane is None or not isinstance(source, Staged) or source.copy.swizzle <= 1:
+        return fetch(out, adapted(load_access(out, place, load)), lane, wish)
+    if all(lane.variable not in position.axes() for position in _positions(out, place, source)):
+        return fetch(out, adapted(staged_access(out, place, source)), None, wish)
+    dtype = register_dtype(adapted(Access(source.pointer, Index())).pointer.dtype)
+    array = out.array(f"{wish}_lanes", PRIVATE, dtype, lane.width, alignment(dtype, lane.width))
+    with out.loop(lane.variable, lane.width, (0, lane.width - 1), unroll=True) as at:
+        out.write(Write(array, at, fetch(out, adapted(staged_access(out, place, source)), None, wish)))
+    return Read(array, Index(), dtype, lane.width, aligned=True)
 
 
 def varying(nest: Nest, place: Place, load: Load) -> frozenset[int]:

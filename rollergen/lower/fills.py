@@ -14,8 +14,8 @@ from math import prod
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Load
-from rollergen.lower.access import fetch, put, register_dtype
-from rollergen.lower.copies import Staged, axis_digits, buffer_access, load_access, varying
+from rollergen.lower.access import Access, put, register_dtype
+from rollergen.lower.copies import Staged, axis_digits, buffer_access, fetch_load, varying
 from rollergen.lower.ir import Broadcast, Element, Expr, Inside, Pick
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers
@@ -63,10 +63,13 @@ def _symbol(out: Writer, width: int) -> Lane | None:
 
 def copied_value(out: Writer, place: Place, load: Load, lane: Lane | None) -> Expr:
     """The load's elements as they are copied: narrow floats as bits, one of a kind in every lane."""
-    access = load_access(out, place, load)
-    if access.pointer.dtype in ("float16", "bfloat16"):
-        access = replace(access, pointer=replace(access.pointer, dtype=RAW), fill=_bits(load))
-    value = fetch(out, access, lane, load.buffer.name.lower())
+
+    def as_bits(access: Access) -> Access:
+        if access.pointer.dtype not in ("float16", "bfloat16"):
+            return access
+        return replace(access, pointer=replace(access.pointer, dtype=RAW), fill=_bits(load))
+
+    value = fetch_load(out, place, load, lane, as_bits)
     return Broadcast(value, lane.width) if lane is not None and value.lanes == 1 else value
 
 
@@ -247,7 +250,7 @@ def fill_registers(out: Writer, place: Place, copy: Copy, load: Load) -> Registe
             changes |= _bind(place, copy, axis, element, lanes=False)
         changes = {p: index.simplify(out.ranges) for p, index in changes.items()}
         there = _filling(place, copy, changes)
-        value = fetch(out, load_access(out, there, load), lane or group, load.buffer.name.lower())
+        value = fetch_load(out, there, load, lane or group, lambda access: access)
         _assign_group(out, registers, axes, copy.along, indices, value, group)
     return registers
 

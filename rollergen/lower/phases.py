@@ -19,7 +19,7 @@ from rollergen.lower.loops import Phase, descend, scope_of, spread, walked_loops
 from rollergen.lower.outputs import output_access
 from rollergen.lower.place import Place, Registers, conjunction
 from rollergen.lower.residents import allocate_residents, keep, kept_values, phase_values
-from rollergen.lower.stores import Kept, Totals, write_result
+from rollergen.lower.stores import Kept, Totals, once_per_result, write_result
 from rollergen.lower.visits import first_visit
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import PARALLEL, Resident
@@ -99,7 +99,7 @@ def _reduce(
 
     descend(context, place, nest.tile_depth, phase, point)
     scope = scope_of(context, place, nest.lane, totals, {})
-    output = output_access(place, out) if first is not None else None
+    output = once_per_result(context, output_access(place, out)) if first is not None else None
     return reductions.finish(out, scope, acc, context.threads, output, first)
 
 

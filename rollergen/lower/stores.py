@@ -66,7 +66,7 @@ def _store_all(
             _store_groups(context, here, grouped, value, scope_at)
             return
         whole = stored(evaluate(out, scope_at(here), value), nest.definition.output.dtype)
-        access = _once_per_result(context, output_access(here, out))
+        access = once_per_result(context, output_access(here, out))
         if tile is not None and has_edge(out, access, lane):
             tile.write(out, here, whole)
             return
@@ -76,7 +76,7 @@ def _store_all(
         if tile is None or not has_edge(out, output_access(here, out), lane):
             return
         with loops_over(out, here, tile.positions, rolled=True):
-            access = _once_per_result(context, output_access(here, out))
+            access = once_per_result(context, output_access(here, out))
             put(out, access, tile.read(here), lane, nest.stage.store)
 
     if tile is not None:
@@ -95,8 +95,8 @@ def _edge_tile(context: Context, place: Place, walked: frozenset[int], lane: Lan
     return RegisterTile.allocate(out, nest, unrolled, dtype)
 
 
-def _once_per_result(context: Context, access: Access) -> Access:
-    """Where threads share a reduction, the first of them stores (each stores its part of a row)."""
+def once_per_result(context: Context, access: Access) -> Access:
+    """Where threads share a reduction, the first of them touches the output (each stores its part of a row)."""
     nest = context.nest
     if context.threads.count == 1 or any(role == "row" for role in nest.roles.values()):
         return access
@@ -133,7 +133,7 @@ def _store_groups(context: Context, place: Place, p: int, value: Value, scope_at
             out.assign(Element(name, (e,), dtype), stored(evaluate(out, scope_at(here), value), dtype))
         vector = Build(tuple(Element(name, (Index.of(e),), dtype) for e in range(width)))
         there = place.bind({p: base + Index.axis(lane.variable)})
-        access = _once_per_result(context, output_access(there, out))
+        access = once_per_result(context, output_access(there, out))
         put(out, access, vector, lane, nest.stage.store)
 
     if steps == 1:

@@ -2,37 +2,76 @@
 
 from __future__ import annotations
 
-from rollergen.expr.index import Index
-from rollergen.lower.ir import Expr, Inside
+from collections.abc import Sequence
+
+from rollergen.expr.index import Index, weighted_sum
+from rollergen.lower.ir import Expr, Inside, Operation
 from rollergen.lower.place import Place, conjunction
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import SERIAL, UNROLL
 
 
 def first_visit(place: Place, out: Writer) -> Expr | None:
+    """All loops outside stand at 0 (None: always)."""
     tests = []
-    for walked, _ in _outer_reductions(place).values():
+    for positions in _outer_reductions(place).values():
+        walked = _walked(place, positions)
         if walked.bounds(out.ranges)[1] > 0:
             tests.append(_reduced(walked, 0, 1))
     return conjunction(tests)
 
 
 def last_visit(place: Place, out: Writer) -> Expr | None:
-    tests = []
-    for axis, (walked, stride) in _outer_reductions(place).items():
-        low = place.nest.extents[axis] - stride
-        if walked.bounds(out.ranges)[0] < low:
-            tests.append(_reduced(walked, low, None))
+    """No loop outside has an iteration left that reaches the tile (None: always)."""
+    tests: list[Expr] = []
+    for axis, positions in _outer_reductions(place).items():
+        if _leads(place, axis, positions):
+            walked, low = _walked(place, positions), place.nest.extents[axis] - place.nest.loops[positions[-1]].stride
+            tests += [_reduced(walked, low, None)] if walked.bounds(out.ranges)[0] < low else []
+        else:
+            tests += [test for n in range(len(positions)) if (test := _last_iteration(place, positions, n, out))]
     return conjunction(tests)
 
 
-def _outer_reductions(place: Place) -> dict[str, tuple[Index, int]]:
-    """Reduce axes with loops outside the tile: what those have walked so far, and their last stride."""
-    nest, found = place.nest, dict[str, tuple[Index, int]]()
+def _leads(place: Place, axis: str, positions: Sequence[int]) -> bool:
+    """Whether these loops walk the axis straight to its end: its leading digits, each of which stops there."""
+    loops = [place.nest.loops[p] for p in positions]
+    below = [loop.extent * loop.stride for loop in loops]
+    straight = all(loop.stride == span for loop, span in zip(loops[:-1], below[1:], strict=True))
+    return straight and below[0] >= place.nest.extents[axis] and all(loop.kind == SERIAL for loop in loops)
+
+
+def _last_iteration(place: Place, positions: Sequence[int], n: int, out: Writer) -> Expr | None:
+    """The n-th loop outside is at its last iteration of which the tile hears, given the loops around it.
+
+    A serial loop stops at the axis' end; so do the visits of an unrolled one with serial loops inside, for
+    these then do not run.
+    """
+    loops, p = place.nest.loops, positions[n]
+    loop = loops[p]
+    if loop.extent == 1:
+        return None
+    at_end = Inside(place.point[p], loop.extent - 1, None)
+    if all(loops[q].kind != SERIAL for q in positions[n:]):
+        return at_end
+    following = (_walked(place, positions[: n + 1]) + loop.stride).simplify(out.ranges)
+    extent = place.nest.extents[loop.axis]
+    if following.bounds(out.ranges)[1] - loop.stride < extent:
+        return at_end
+    return Operation("or", (at_end, Inside(following, extent, None)), "bool")
+
+
+def _walked(place: Place, positions: Sequence[int]) -> Index:
+    """How far the loops at these positions are along their axis."""
+    return weighted_sum((place.point[p], place.nest.loops[p].stride) for p in positions)
+
+
+def _outer_reductions(place: Place) -> dict[str, list[int]]:
+    """Reduce axes with loops outside the tile: the positions of these."""
+    nest, found = place.nest, dict[str, list[int]]()
     for p, loop in enumerate(nest.loops[: nest.tile_depth]):
         if nest.roles[loop.axis] == "reduce" and loop.kind in (SERIAL, UNROLL):
-            walked, stride = found.get(loop.axis, (Index(), loop.stride))
-            found[loop.axis] = (walked + place.point[p] * loop.stride, min(stride, loop.stride))
+            found.setdefault(loop.axis, []).append(p)
     return found
 
 

@@ -14,7 +14,8 @@ def program_of(device, definition, loops, accumulator=None, **decisions):
     """A program of one stage."""
     inputs = tuple({load.buffer.name: load.buffer for load in definition.loads()}.values())
     accumulator = accumulator or Accumulator(len(loops), "float32")
-    stage = Stage("stage", definition, tuple(loops), Compute("fma"), accumulator, **decisions)
+    lanes = next((loop.extent for loop in loops if loop.kind == "lane"), 1)
+    stage = Stage("stage", definition, tuple(loops), Compute("fma", lanes), accumulator, **decisions)
     return RProgram(device, inputs, (definition.output,), (stage,))
 
 

@@ -12,7 +12,6 @@ from rollergen.lower import (
     arithmetic,
     copies,
     counts,
-    fills,
     loops,
     phases,
     pipelines,
@@ -93,8 +92,7 @@ def swapped_index(patch):
         offset = linear(tuple(reversed(load.indices)), shape).substitute(here.axes).simplify(out.ranges)
         return Access(here.nest.parameters[load.buffer.name], offset, here.tests(place.load_bounds(here, load), out.ranges))
 
-    for module in (copies, fills):
-        patch(module, "load_access", load_access)
+    patch(copies, "load_access", load_access)
 
 
 def dropped_tail_iteration(patch):
