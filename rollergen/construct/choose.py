@@ -14,7 +14,7 @@ from rollergen.construct.forms import forms
 from rollergen.construct.ledger import BACKING_STORE, Account, Ledger, waste_limit, waste_of
 from rollergen.construct.reductions import reduction_candidates, row_candidates
 from rollergen.construct.rename import rename_buffers
-from rollergen.construct.roles import CONTRACTION, ELEMENTWISE, REDUCTION, ROW, kind_of
+from rollergen.construct.roles import CONTRACTION, ELEMENTWISE, REDUCTION, ROW, contraction_roles, kind_of
 from rollergen.construct.serial_space import serial_candidates
 from rollergen.construct.thread_space import thread_candidates
 from rollergen.errors import ConstructionError
@@ -148,12 +148,17 @@ def _constructed(
         yield from row_candidates(definition, device, rules)
     elif kind == ELEMENTWISE:
         yield from elementwise_candidates(definition, device, rules, count)
-    if kind == REDUCTION or (kind == CONTRACTION and _dot_shaped(definition, device)):
+    if kind == REDUCTION or (kind == CONTRACTION and (_dot_shaped(definition, device) or _in_rows(definition))):
         yield from reduction_candidates(definition, device, rules)
     if kind == CONTRACTION:
         space = serial_candidates if block_layer(device) is None else thread_candidates
         for form in forms(definition, device):
             yield from space(form, device, rules, count, ledger)
+
+
+def _in_rows(definition: Definition) -> bool:
+    """Whether tiles have one axis only, as nothing is reused along a second (pooling)."""
+    return all(roles.m is None for roles in contraction_roles(definition))
 
 
 def _dot_shaped(definition: Definition, device: Device) -> bool:

@@ -201,7 +201,7 @@ def _draft(
     ledger.unfit(predicted, device)
     seconds = np.broadcast_to(np.asarray(predicted.seconds, dtype=float), plan.rm.shape)
     picked = []
-    for at in lowest(seconds, count):
+    for at in _first_of_each_tile(plan, lowest(seconds, len(seconds)), count):
         size = lambda value, at=at: int(value[at]) if isinstance(value, np.ndarray) else value
         one = replace(
             plan,
@@ -214,6 +214,14 @@ def _draft(
         )
         picked.append((float(f"{seconds[at]:.6g}"), one))
     return picked
+
+
+def _first_of_each_tile(plan: ContractionPlan, order: np.ndarray, count: int) -> np.ndarray:
+    """The first positions of `order` for `count` different block tiles of a batch."""
+    block_m, block_n = plan.rm * plan.tm * plan.pm, plan.rn * plan.tn * plan.pn
+    tiles = np.broadcast_to(block_m * (1 << 32) + block_n, plan.rm.shape)[order]
+    _, first = np.unique(tiles, return_index=True)
+    return order[np.sort(first)[:count]]
 
 
 def _variants(
