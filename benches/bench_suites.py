@@ -133,7 +133,7 @@ def summary(rows: list[Row]) -> list[Row]:
             "fewer than the space has": sum(row["candidates"] < row.get("space", CANDIDATES) for row in own),
             "do not fit": sum(row["state"] == "does not fit" for row in own),
             "mean ms": round(mean(times), 1) if times else None, "worst ms": max(times, default=None),
-            "mean cpu ms": round(mean(r["cpu_ms"] for r in own if "cpu_ms" in r), 1) if times else None,
+            "mean cpu ms": round(mean(r["cpu_ms"] for r in own if r["state"] == "valid"), 1) if times else None,
         })  # fmt: skip
     return found
 
@@ -151,6 +151,7 @@ def main() -> int:
     parser.add_argument("--device", nargs="+", default=list(DEVICES))
     parser.add_argument("--only", nargs="+", help="identifiers of entries")
     parser.add_argument("--again", action="store_true", help="measure what was measured before too")
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="runs of which the best counts")
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -172,7 +173,7 @@ def main() -> int:
             key = (entry.suite, entry.id, on.name)
             if key in rows and not asked.again:
                 continue
-            rows[key] = build_row(entry, on)
+            rows[key] = build_row(entry, on, asked.repeats)
             print(rows[key], file=sys.stderr, flush=True)
             keep("suites", {"summary": summary(list(rows.values())), "rows": list(rows.values())})
     show(summary(list(rows.values())), "expression to sources")
