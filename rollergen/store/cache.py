@@ -58,14 +58,17 @@ class Cache:
         key = self._key
         if key is None:
             return None
-        entry = _guarded(self._path, lambda: self._read(key.hash))
-        return None if entry is None else self._renamed(entry)
+        return _guarded(self._path, lambda: self._found(key.hash))
 
     def keep(self, candidates: tuple[Outcome, ...], chosen: Outcome) -> None:
         """Stores a kernel, and the record of each candidate that was profiled, in one transaction."""
         key = self._key
         if key is not None:
             _guarded(self._path, lambda: self._write(key, candidates, chosen))
+
+    def _found(self, key: str) -> Found | None:
+        entry = self._read(key)
+        return None if entry is None else self._renamed(entry)
 
     def _read(self, key: str) -> Entry | None:
         with reading(self._path) as connection:
