@@ -35,11 +35,15 @@ def write_nest(context: Context) -> None:
 
 
 def write_tile(context: Context, place: Place) -> None:
-    """The register tile, twice where its axes are peeled: whole, and with tests."""
+    """The register tile, twice where its axes are peeled: whole, and with tests.
+
+    An axis along which no tile is ever whole stays with its tests in both.
+    """
     nest, out = context.nest, context.out
-    peeled = [axis for axis, kind in nest.stage.guards if kind == "peel"]
+    fits = {axis: _tile_fits(place, axis, out) for axis, kind in nest.stage.guards if kind == "peel"}
+    peeled = {axis: test for axis, test in fits.items() if test is None or _may_hold(test, out)}
     whole = place.knowing(peeled)
-    condition = conjunction(test for test in (_tile_fits(place, axis, out) for axis in peeled) if test)
+    condition = conjunction(test for test in peeled.values() if test is not None)
     if condition is None:
         write_phases(context, whole)
         return
@@ -47,6 +51,11 @@ def write_tile(context: Context, place: Place) -> None:
         write_phases(context, whole)
     with out.otherwise():
         write_phases(context, place)
+
+
+def _may_hold(test: Inside, out: Writer) -> bool:
+    low, high = test.index.bounds(out.ranges)
+    return (test.low is None or high >= test.low) and (test.high is None or low < test.high)
 
 
 def _tile_fits(place: Place, axis: str, out: Writer) -> Inside | None:
