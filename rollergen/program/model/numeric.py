@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -87,5 +88,5 @@ def per_distinct(function: Callable[..., float], columns: list[Number]) -> Numbe
             span = int(key.max()) + 1
         key, span = key * width + (column - low), span * width
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    rows = [[int(c[i]) if type(c) is np.ndarray else int(c) for c in columns] for i in first]
-    return np.array([function(*row) for row in rows], dtype=float)[inverse]
+    lists = [c[first].tolist() if type(c) is np.ndarray else repeat(int(c)) for c in columns]
+    return np.array([function(*row) for row in zip(*lists, strict=False)], dtype=float)[inverse]
