@@ -17,7 +17,7 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.options import BuildOptions
 from rollergen.store.cache import Cache
 
-NUMBERS, PREPARED, VARIANTS = 240, 6, 300
+NUMBERS, PREPARED, VARIANTS = 120, 6, 40
 
 
 def expression(number: int, name: str = "x"):

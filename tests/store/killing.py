@@ -24,7 +24,7 @@ from rollergen.store.database import StoreError
 from rollergen.store.location import DIRECTORY_VARIABLE, store_path
 from tests.store.builders import build, prepared, work
 
-SAMPLE = 60
+SAMPLE, CHECK_EVERY = 40, 25
 _SLOWEST_S = 120.0
 
 
@@ -91,7 +91,7 @@ def stress(directory: Path, kills: int, builders: int, seed: int) -> dict[str, o
         running[victim].kill()
         running[victim] = Builder(builders + kill, directory)
         all_of_them.append(running[victim])
-        if kill % 10 == 9:
+        if kill % CHECK_EVERY == CHECK_EVERY - 1:
             problems += _problems_of_the_store(f"after {kill + 1} kills, builders at work")
             print(f"{kill + 1} kills, {len(problems)} problems", file=sys.stderr, flush=True)
     for one in running:
