@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from rollergen.hal.bounded_json import MOST_BYTES, join, read_json, shown
 from rollergen.hal.errors import SpecError
+from rollergen.hal.extending import Find, Parent, completed, is_figure
 from rollergen.hal.spec import Device, Instruction, Limits, MemoryLayer, Target, Tlb
 from rollergen.hal.spec_rules import refuse_contradictions
 from rollergen.hal.spec_schema import refuse_what_the_schema_refuses
@@ -48,13 +49,16 @@ def load_device(name_or_path: str | Path) -> Device:
     """
     if isinstance(name_or_path, Path) or name_or_path.endswith(".json"):
         path = Path(name_or_path)
-        return parse_device(_content(path), path.name)
+        return parse_device(_content(path), path.name, path)
     return _built_in(name_or_path)
 
 
-def parse_device(content: bytes, where: str) -> Device:
-    """The device of a JSON text; `where` names it in errors."""
-    document = read_json(content, where)
+def parse_device(content: bytes, where: str, path: Path | None = None) -> Device:
+    """The device of a JSON text; `where` names it in errors.
+
+    `path`: its file, beside which files that it extends are looked for; None: it may extend built-in devices only.
+    """
+    document = completed(read_json(content, where), where, str(path.resolve()) if path else where, _parents(path))
     refuse_what_the_schema_refuses(document, where)
     figures = dict(_figures(document, ""))
     _refuse_unknown_sources(document, figures, where)
@@ -116,6 +120,32 @@ def _built_in(name: str) -> Device:
     return parse_device(files("rollergen.devices").joinpath(f"{name}.json").read_bytes(), f"{name}.json")
 
 
+def _parents(path: Path | None) -> Find:
+    """Finds what specs extend, beginning in the folder of `path`."""
+    folder = path.resolve().parent if path else None
+
+    def find(named: str, where: str) -> Parent:
+        nonlocal folder
+        if not named.endswith(".json"):
+            folder = None
+            if named not in device_names():
+                known = ", ".join(device_names())
+                raise SpecError(f"{where}: extends is {shown(named)}; expected one of {known}, or a .json file")
+            content = files("rollergen.devices").joinpath(f"{named}.json").read_bytes()
+            return read_json(content, f"{named}.json"), f"{named}.json", f"{named}.json"
+        if folder is None or Path(named).is_absolute():
+            raise SpecError(f"{where}: extends is {shown(named)}; expected a path relative to the file's own folder")
+        try:
+            file = (folder / named).resolve()
+            content = _content(file)
+        except (SpecError, ValueError, OSError):
+            raise SpecError(f"{where}: extends is {shown(named)}; expected a file that can be read") from None
+        folder = file.parent
+        return read_json(content, file.name), file.name, str(file)
+
+    return find
+
+
 def _content(path: Path) -> bytes:
     """The file, read no further than the first byte too many (it may be a device without end)."""
     try:
@@ -126,12 +156,8 @@ def _content(path: Path) -> bytes:
         raise SpecError(f"{path}: cannot be read: {error.strerror}; expected a spec, or one of {names}") from None
 
 
-def _is_figure(node: Any) -> bool:
-    return isinstance(node, dict) and "value" in node and "kind" in node
-
-
 def _figures(node: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    if _is_figure(node):
+    if is_figure(node):
         yield path, node
     elif isinstance(node, dict):
         for key, item in node.items():
@@ -167,7 +193,7 @@ def _provenance(
 
 def _plain(node: Any) -> Any:
     """The document with every figure as its bare number."""
-    if _is_figure(node):
+    if is_figure(node):
         return node["value"]
     if isinstance(node, dict):
         return {key: _plain(item) for key, item in node.items()}
@@ -250,7 +276,7 @@ def _as_floats(node: Any) -> Any:
 
 def _written(node: Any, indent: int = 0) -> str:
     """JSON with one figure a line."""
-    inside = isinstance(node, (dict, list)) and node and not _is_figure(node)
+    inside = isinstance(node, (dict, list)) and node and not is_figure(node)
     if not inside:
         return json.dumps(node, ensure_ascii=False)
     pad = "\n" + " " * (indent + 1)
