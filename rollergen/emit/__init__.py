@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rollergen.emit.c_family import CFamily
+from rollergen.emit.cuda import Cuda
 from rollergen.emit.opencl import OpenCL
+from rollergen.errors import DeviceError
 from rollergen.hal.spec import Device
 from rollergen.lower import lower
 from rollergen.program.rprogram import RProgram
@@ -31,15 +34,27 @@ class Source:
     language: str
 
 
-def emit(program: RProgram, device: Device) -> Source:
+def emit(program: RProgram, device: Device, dialect: str | None = None) -> Source:
     """`program` written for `device`; the same input gives the same bytes.
 
-    Raises `ProgramError` for a program that cannot be lowered.
+    ``dialect``: "cuda" or "opencl"; None: the language that the device's spec names first.  Any program can be
+    written in either: a GPU's as OpenCL C, for a machine that has OpenCL and no such GPU.
+
+    Raises `ProgramError` for a program that cannot be lowered, `DeviceError` for a language that is not printed.
     """
     kernels = lower(program, device)
-    printer = OpenCL(_attribute(device))
+    printer = _printer(device, dialect)
     launches = tuple(Launch(k.name, k.blocks, k.threads, k.arguments, k.once) for k in kernels)
     return Source(printer.source(kernels), launches, printer.language)
+
+
+def _printer(device: Device, dialect: str | None) -> CFamily:
+    language = dialect or next((t.language for t in device.targets if t.language in ("cuda", "opencl")), "opencl")
+    if language == "cuda":
+        return Cuda()
+    if language == "opencl":
+        return OpenCL(_attribute(device))
+    raise DeviceError(f'dialect is {dialect!r}; expected "cuda" or "opencl"')
 
 
 def _attribute(device: Device) -> str:

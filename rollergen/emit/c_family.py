@@ -50,7 +50,7 @@ from rollergen.lower.ir import (
 INDENT = "    "
 ATOM, UNARY, PRODUCT, SUM, SHIFT, ORDER, EQUAL, BITS, LOGIC_AND, LOGIC_OR, TERNARY = range(11)
 """Precedence levels, tightest first."""
-_BINARY = {
+BINARY = {
     "mul": ("*", PRODUCT), "div": ("/", PRODUCT), "mod": ("%", PRODUCT), "add": ("+", SUM), "sub": ("-", SUM),
     "shl": ("<<", SHIFT), "shr": (">>", SHIFT), "lt": ("<", ORDER), "le": ("<=", ORDER), "gt": (">", ORDER),
     "ge": (">=", ORDER), "eq": ("==", EQUAL), "ne": ("!=", EQUAL), "bitand": ("&", BITS), "bitor": ("|", BITS),
@@ -78,7 +78,12 @@ class CFamily:
 
     language = ""
     function_prefix = ""
+    restrict = "restrict"
     scopes: ClassVar[Mapping[str, str]] = {}
+    scalars: ClassVar[Mapping[str, str]] = SCALARS
+
+    def literal(self, value: float | int | bool, dtype: str) -> str:
+        return number(value, dtype)
 
     def head(self, kernel: Kernel) -> str:
         """Everything of a kernel's definition before its body."""
@@ -105,10 +110,10 @@ class CFamily:
     def built(self, texts: list[str], dtype: str) -> str:
         raise NotImplementedError
 
-    def picked(self, text: str, which: int | str) -> str:
+    def picked(self, node: Pick) -> str:
         raise NotImplementedError
 
-    def shuffled(self, first: str, second: str, order: tuple[int, ...]) -> str:
+    def shuffled(self, node: Shuffle) -> str:
         raise NotImplementedError
 
     def converted(self, node: Convert) -> str:
@@ -151,7 +156,7 @@ class CFamily:
 
     def parameter(self, pointer: Pointer) -> str:
         constness = "" if pointer.writable else "const "
-        return f"{self.scopes[pointer.scope]}{constness}{SCALARS[pointer.dtype]} *restrict {pointer.name}"
+        return f"{self.scopes[pointer.scope]}{constness}{self.scalars[pointer.dtype]} *{self.restrict} {pointer.name}"
 
     # Statements
 
@@ -209,7 +214,7 @@ class CFamily:
 
     def point(self, node: Point) -> str:
         constness = "" if node.pointer.writable else "const "
-        kind = f"{self.scopes[node.pointer.scope]}{constness}{SCALARS[node.pointer.dtype]} *"
+        kind = f"{self.scopes[node.pointer.scope]}{constness}{self.scalars[node.pointer.dtype]} *"
         return f"{kind}{node.pointer.name} = {node.base.name} + {self.index(node.offset)}"
 
     def write(self, node: Write) -> str:
@@ -227,7 +232,7 @@ class CFamily:
         if not memory and dtype in ("float16", "bfloat16"):
             dtype = "float32"
         if lanes == 1:
-            return "int" if dtype == "bool" and not memory else SCALARS[dtype]
+            return "int" if dtype == "bool" and not memory else self.scalars[dtype]
         return self.vector_type(dtype, lanes)
 
     def index(self, index: Index) -> str:
@@ -264,16 +269,13 @@ class CFamily:
             case Element():
                 return node.name + "".join(f"[{self.index(i)}]" for i in node.indices), ATOM
             case Number():
-                text = number(node.value, node.dtype)
+                text = self.literal(node.value, node.dtype)
                 level = UNARY if text.startswith("-") else ATOM
                 return (text, level) if node.lanes == 1 else (self.spread(text, node.dtype, node.lanes), UNARY)
             case Operation():
                 return self.operation(node)
             case Read():
-                if node.pointer.dtype == "float16":
-                    return self.half_read(node), ATOM
-                text = self.cell(node.pointer, node.offset, node.lanes, node.aligned)
-                return text, ATOM if node.lanes == 1 else UNARY
+                return self.read(node)
             case Broadcast():
                 return self.spread(self.expression(node.operand), node.dtype, node.lanes), UNARY
             case Position():
@@ -282,13 +284,13 @@ class CFamily:
             case Inside():
                 return self.inside(node)
             case Call():
-                return f"{node.name}({', '.join(self.expression(o) for o in node.operands)})", ATOM
+                return self.call(node), ATOM
             case Build():
                 return self.built([self.expression(o) for o in node.operands], node.dtype), UNARY
             case Pick():
-                return self.picked(self.within(node.operand, ATOM), node.which), ATOM
+                return self.picked(node), ATOM
             case Shuffle():
-                return self.shuffled(self.expression(node.first), self.expression(node.second), node.order), ATOM
+                return self.shuffled(node), ATOM
             case Convert():
                 return self.converted(node), UNARY
             case Aligned():
@@ -298,6 +300,15 @@ class CFamily:
                 size = STORAGE_BYTES[node.pointer.dtype]
                 return f"(int)(((size_t)({node.pointer.name}) & {node.bytes - 1})/{size})", UNARY
         raise TypeError(f"{type(node).__name__} is no expression")
+
+    def read(self, node: Read) -> tuple[str, int]:
+        if node.pointer.dtype == "float16":
+            return self.half_read(node), ATOM
+        text = self.cell(node.pointer, node.offset, node.lanes, node.aligned)
+        return text, ATOM if node.lanes == 1 else UNARY
+
+    def call(self, node: Call) -> str:
+        return f"{node.name}({', '.join(self.expression(o) for o in node.operands)})"
 
     def inside(self, node: Inside) -> tuple[str, int]:
         at = self.index(node.index)
@@ -317,7 +328,7 @@ class CFamily:
         if node.op in ("neg", "not"):
             sign = "-" if node.op == "neg" else ("!" if node.lanes == 1 else "~")
             return sign + self.within(node.operands[0], ATOM), UNARY
-        spelling, level = _BINARY[node.op]
+        spelling, level = BINARY[node.op]
         if node.op in ("and", "or") and node.lanes > 1:
             spelling, level = spelling[0], BITS
         a, b = node.operands

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from rollergen.emit.c_family import SCALARS, CFamily
-from rollergen.lower.ir import Barrier, Convert, Kernel, Read, Write
+from rollergen.emit.c_family import ATOM, SCALARS, CFamily
+from rollergen.lower.ir import Barrier, Convert, Kernel, Pick, Read, Shuffle, Write
 
 _HEX = "0123456789abcdef"
 
@@ -60,11 +60,13 @@ class OpenCL(CFamily):
     def built(self, texts: list[str], dtype: str) -> str:
         return f"({self.vector_type(dtype, len(texts))})({', '.join(texts)})"
 
-    def picked(self, text: str, which: int | str) -> str:
-        return f"{text}.{which}" if isinstance(which, str) else f"{text}.s{_HEX[which]}"
+    def picked(self, node: Pick) -> str:
+        text = self.within(node.operand, ATOM)
+        return f"{text}.{node.which}" if isinstance(node.which, str) else f"{text}.s{_HEX[node.which]}"
 
-    def shuffled(self, first: str, second: str, order: tuple[int, ...]) -> str:
-        return f"__builtin_shufflevector({first}, {second}, {', '.join(map(str, order))})"
+    def shuffled(self, node: Shuffle) -> str:
+        operands = self.expression(node.first), self.expression(node.second)
+        return f"__builtin_shufflevector({', '.join(operands)}, {', '.join(map(str, node.order))})"
 
     def converted(self, node: Convert) -> str:
         operand = node.operand

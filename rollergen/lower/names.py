@@ -14,13 +14,18 @@ cl_mem_fence_flags select min max exp log sqrt rsqrt tanh erf floor pow fabs fma
 vload_half vstore_half as_type printf infinity nan j0 j1 y0 y1 jn yn"""
 _CUDA = """class new delete this template typename namespace using operator virtual public protected friend try
 catch throw nullptr auto constexpr decltype export mutable static_cast threadIdx blockIdx blockDim gridDim warpSize
-alignas alignof noexcept and or not xor bitand bitor compl not_eq and_eq or_eq xor_eq wchar_t char16_t char32_t"""
-RESERVED = frozenset((_C + " " + _OPENCL + " " + _CUDA).split()) - {"j0", "j1"}
+alignas alignof noexcept and or not xor bitand bitor compl not_eq and_eq or_eq xor_eq wchar_t char16_t char32_t
+dim3 clock clock64 malloc free memcpy memset assert std cuda"""
+_MATHS = """abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi erfc erfcinv erfcx erfinv exp10
+exp2 expm1 fdim fmax fmin fmod frexp hypot ilogb isfinite isinf isnan labs ldexp lgamma llabs llrint llround log10
+log1p log2 logb lrint lround modf nearbyint nextafter norm normcdf pow powf remainder remquo rhypot rint round
+scalbn signbit sin sincos sinh sinpi sqrtf tan tgamma trunc umax umin umul24 mul24"""
+RESERVED = frozenset(" ".join((_C, _OPENCL, _CUDA, _MATHS)).split()) - {"j0", "j1"}
 """Words that are not given out.  ``j0`` and ``j1`` are functions that no kernel here calls; a
 variable may hide them."""
 _PATTERN = re.compile(
     r"(u?(char|short|int|long)|float|double|half|bool)\d+(x\d+)?[ua]?$"
-    r"|(get|as|convert|vload|vstore|atomic)_"
+    r"|(get|as|convert|vload|vstore|atomic|make|load|store|spread|shuffle|half)_"
     r"|\w+_f\d+x\d+$"
 )
 

@@ -1,0 +1,338 @@
+"""CUDA C++: only the spellings that differ.
+
+CUDA's vectors are plain structs, so the operators, selects and conversions that a kernel applies to vectors stand
+as small inline functions before it: those that it uses and no others.  No header is included; NVRTC and nvcc
+compile the text as it is.
+
+Vectors in memory are read and written whole where their address is a proven multiple of their size (arguments start
+at multiples of `alignment.ARGUMENT_BYTES`), else in the largest parts for which that holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+from rollergen.emit.alignment import Alignment
+from rollergen.emit.c_family import ATOM, BINARY, INDENT, CFamily, number
+from rollergen.expr.index import Index
+from rollergen.lower.ir import (
+    LOCAL,
+    STORAGE_BYTES,
+    Allocate,
+    Barrier,
+    Call,
+    Convert,
+    Expr,
+    Kernel,
+    Operation,
+    Pick,
+    Pointer,
+    Read,
+    Shuffle,
+    Statement,
+    Write,
+)
+
+_SCALARS = {
+    "float64": "double", "float32": "float", "int64": "long long", "int32": "int", "int8": "signed char",
+    "bool": "signed char", "uint64": "unsigned long long", "uint32": "unsigned int", "uint16": "unsigned short",
+    "float16": "unsigned short", "bfloat16": "unsigned short", "mask64": "long long", "mask32": "int",
+    "mask16": "short", "mask8": "signed char",
+}  # fmt: skip
+_VECTORS = {
+    "double": "double", "float": "float", "long long": "longlong", "int": "int", "signed char": "char",
+    "unsigned long long": "ulonglong", "unsigned int": "uint", "unsigned short": "ushort", "short": "short",
+}  # fmt: skip
+"""What the names of CUDA's own vector types begin with."""
+_BYTES = {
+    "double": 8, "float": 4, "long long": 8, "int": 4, "signed char": 1, "unsigned long long": 8, "unsigned int": 4,
+    "unsigned short": 2, "short": 2,
+}  # fmt: skip
+_WIDEST_BYTES = 16
+"""Of one access; wider vectors are several of them."""
+_BIT_CASTS = {
+    ("float", "int"): "__float_as_int", ("float", "unsigned int"): "__float_as_uint",
+    ("int", "float"): "__int_as_float", ("unsigned int", "float"): "__uint_as_float",
+    ("double", "long long"): "__double_as_longlong", ("long long", "double"): "__longlong_as_double",
+}  # fmt: skip
+_SPECIAL = {
+    "float32": ("__int_as_float(0x7f800000)", "__int_as_float(0xff800000)", "__int_as_float(0x7fffffff)"),
+    "float64": (
+        "__longlong_as_double(0x7ff0000000000000LL)",
+        "__longlong_as_double(0xfff0000000000000LL)",
+        "__longlong_as_double(0x7fffffffffffffffLL)",
+    ),
+}
+"""Infinity, its negative, NaN: NVRTC has no macros for them."""
+_HALF = """#ifdef __CUDACC__
+__device__ __forceinline__ float half_to_float(const unsigned short bits)
+{
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+
+__device__ __forceinline__ unsigned short half_from_float(const float value)
+{
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+#endif
+"""
+_ORDERS = ("lt", "le", "gt", "ge", "eq", "ne")
+_INLINE = "__device__ __forceinline__ "
+
+
+class Cuda(CFamily):
+    """Float16 and bfloat16 lie in memory as unsigned short."""
+
+    language = "cuda"
+    function_prefix = _INLINE
+    restrict = "__restrict__"
+    scopes: ClassVar[Mapping[str, str]] = {"global": "", "local": "", "private": ""}
+    scalars: ClassVar[Mapping[str, str]] = _SCALARS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._alignment = Alignment()
+
+    # Kernels and statements
+
+    def head(self, kernel: Kernel) -> str:
+        parameters = ",\n          ".join(self.parameter(p) for p in kernel.parameters)
+        return f'extern "C" __global__ void __launch_bounds__({kernel.threads})\n{kernel.name}({parameters})'
+
+    def kernel(self, kernel: Kernel) -> str:
+        self._alignment = Alignment(kernel)
+        return super().kernel(kernel)
+
+    def ids(self, kernel: Kernel) -> list[str]:
+        lines = [f"const int {kernel.block_id} = blockIdx.x;"]
+        if kernel.threads > 1:
+            lines.append(f"const int {kernel.thread_id} = threadIdx.x;")
+        return lines
+
+    def statement(self, statement: Statement, depth: int) -> list[str]:
+        self._alignment.follow(statement)
+        return super().statement(statement, depth)
+
+    def barrier(self, statement: Barrier) -> str:
+        return "__syncthreads();"
+
+    def allocation(self, node: Allocate) -> str:
+        extents = "".join(f"[{extent}]" for extent in node.shape)
+        scope = "__shared__ " if node.scope == LOCAL else ""
+        aligned = f"__align__({node.alignment}) " if node.alignment else ""
+        kind = self.type(node.dtype, node.lanes, memory=node.scope != "register")
+        return f"{scope}{aligned}{kind} {node.name}{extents}"
+
+    def literal(self, value: float | int | bool, dtype: str) -> str:
+        if "float" not in dtype or math.isfinite(value):
+            text = number(value, dtype)
+            if "INFINITY" not in text:
+                return text
+        infinity, negative, nan = _SPECIAL["float64" if dtype == "float64" else "float32"]
+        return nan if math.isnan(value) else (infinity if value > 0 else negative)
+
+    # Vectors as values
+
+    def vector_type(self, dtype: str, lanes: int) -> str:
+        return self._vector(_SCALARS[dtype], lanes)
+
+    def memory_type(self, dtype: str, lanes: int, aligned: bool) -> str:
+        return self._vector(_SCALARS[dtype], lanes)
+
+    def _vector(self, scalar: str, lanes: int) -> str:
+        """The vector's type, defined by us where CUDA has none."""
+        name = f"{_VECTORS[scalar]}{lanes}"
+        if lanes > 4 and name not in self.types:
+            align = min(_WIDEST_BYTES, lanes * _BYTES[scalar])
+            given = ", ".join(f"const {scalar} s{i}" for i in range(lanes))
+            made = ", ".join(f"s{i}" for i in range(lanes))
+            self.types[name] = (
+                f"struct __align__({align}) {name} {{ {scalar} s[{lanes}]; }};\n"
+                f"{_INLINE}{name} make_{name}({given}) {{ return {{{{{made}}}}}; }}"
+            )
+        return name
+
+    def _helper(self, result: str, name: str, parameters: str, body: str, key: str = "") -> str:
+        """A small function before the kernels, once."""
+        self.types.setdefault(key or name, f"{_INLINE}{result} {name}({parameters}) {{ return {body}; }}")
+        return name
+
+    def _lanewise(self, scalar: str, lanes: int, one: str) -> str:
+        """A vector whose lane i is `one`, where {0}, {1}, ... stand for ``a``, ``b``, ... lane i."""
+        parts = [one.format(*(f"{v}{_lane(lanes, i)}" for v in "abc")) for i in range(lanes)]
+        return f"make_{self._vector(scalar, lanes)}({', '.join(parts)})"
+
+    def _register(self, dtype: str) -> str:
+        return _SCALARS["float32" if dtype in ("float16", "bfloat16") else dtype]
+
+    def spread(self, text: str, dtype: str, lanes: int) -> str:
+        scalar = self._register(dtype)
+        kind = self._vector(scalar, lanes)
+        body = f"make_{kind}({', '.join(['a']*lanes)})"
+        return f"{self._helper(kind, f'spread_{kind}', f'const {scalar} a', body)}({text})"
+
+    def built(self, texts: list[str], dtype: str) -> str:
+        return f"make_{self._vector(self._register(dtype), len(texts))}({', '.join(texts)})"
+
+    def picked(self, node: Pick) -> str:
+        lanes = node.operand.lanes
+        if isinstance(node.which, int):
+            return self.within(node.operand, ATOM) + _lane(lanes, node.which)
+        first = 1 if node.which == "odd" else 0
+        return self._gathered((node.operand,), tuple(range(first, lanes, 2)), f"{node.which}_lanes")
+
+    def shuffled(self, node: Shuffle) -> str:
+        digits = "_".join(map(str, node.order))
+        return self._gathered((node.first, node.second), node.order, f"shuffle_{digits}")
+
+    def _gathered(self, operands: tuple[Expr, ...], order: tuple[int, ...], name: str) -> str:
+        """Lanes of the operands, one after the other, in a new order."""
+        scalar, lanes = self._register(operands[0].dtype), operands[0].lanes
+        given, kind = self._vector(scalar, lanes), self._vector(scalar, len(order))
+        parameters = ", ".join(f"const {given} {letter}" for letter, _ in zip("ab", operands, strict=False))
+        picks = ", ".join("ab"[which // lanes] + _lane(lanes, which % lanes) for which in order)
+        self._helper(kind, name, parameters, f"make_{kind}({picks})", f"{name}_{given}")
+        return f"{name}({', '.join(self.expression(o) for o in operands)})"
+
+    def converted(self, node: Convert) -> str:
+        operand = node.operand
+        source, target = self._register(operand.dtype), self._register(node.dtype)
+        one = f"({target}){{0}}"
+        if node.bits and source != target:
+            one = f"{_BIT_CASTS[source, target]}({{0}})" if (source, target) in _BIT_CASTS else one
+        if node.lanes == 1:
+            text = self.expression(operand) if one.endswith("({0})") else self.within(operand, 0)
+            return one.format(text)
+        kind, what = self._vector(target, node.lanes), "as" if node.bits else "convert"
+        parameter = f"const {self._vector(source, node.lanes)} a"
+        body = self._lanewise(target, node.lanes, one)
+        name = self._helper(kind, f"{what}_{kind}", parameter, body, f"{what}_{kind}({source})")
+        return f"{name}({self.expression(operand)})"
+
+    def operation(self, node: Operation) -> tuple[str, int]:
+        lanes = max(operand.lanes for operand in node.operands)
+        if lanes == 1 or (node.op == "select" and node.operands[0].lanes == 1):
+            return super().operation(node)
+        target, source = self._register(node.dtype), self._register(node.operands[0].dtype)
+        kind, given = self._vector(target, lanes), self._vector(source, lanes)
+        if node.op == "select":
+            body = self._lanewise(target, lanes, "{0} ? {1} : {2}")
+            parameters = f"const {given} a, const {kind} b, const {kind} c"
+            name = self._helper(kind, "select", parameters, body, f"select_{given}_{kind}")
+            return f"{name}({', '.join(self.expression(o) for o in node.operands)})", ATOM
+        if len(node.operands) == 1:
+            symbol, parameters, one = ("-" if node.op == "neg" else "~"), f"const {given} a", ""
+            one = f"{symbol}{{0}}"
+        else:
+            symbol = BINARY[node.op][0][:1] if node.op in ("and", "or") else BINARY[node.op][0]
+            other = self._vector(self._register(node.operands[1].dtype), lanes)
+            parameters, one = f"const {given} a, const {other} b", f"{{0}} {symbol} {{1}}"
+            one = f"-({one})" if node.dtype.startswith("mask") and node.op in _ORDERS else one
+        body = self._lanewise(target, lanes, one)
+        self._helper(kind, f"operator{symbol}", parameters, body, f"{node.op}_{len(node.operands)}_{given}")
+        return super().operation(node)
+
+    def call(self, node: Call) -> str:
+        if node.lanes > 1 and not node.name.endswith(f"x{node.lanes}"):
+            scalar = self._register(node.dtype)
+            kind = self._vector(scalar, node.lanes)
+            parameters = ", ".join(f"const {kind} {letter}" for letter, _ in zip("abc", node.operands, strict=False))
+            arguments = ", ".join(f"{{{i}}}" for i in range(len(node.operands)))
+            body = self._lanewise(scalar, node.lanes, f"{node.name}({arguments})")
+            self._helper(kind, node.name, parameters, body, f"{node.name}_{kind}")
+        return super().call(node)
+
+    # Memory
+
+    def cell(self, pointer: Pointer, offset: Index, lanes: int, aligned: bool) -> str:
+        if lanes == 1:
+            return super().cell(pointer, offset, lanes, aligned)
+        part = self._part(pointer, offset, lanes, aligned)
+        if part == self._widest(pointer, lanes):
+            return super().cell(pointer, offset, lanes, aligned)
+        kind = self._vector(self.scalars[pointer.dtype], lanes)
+        return f"{self._loader(pointer.dtype, lanes, part, kind)}({self.address(pointer, offset, 1, False)})"
+
+    def write(self, node: Write) -> str:
+        lanes, dtype = node.value.lanes, node.pointer.dtype
+        if dtype == "float16":
+            return self.half_write(node)
+        part = self._part(node.pointer, node.offset, lanes, node.aligned or node.streaming)
+        if lanes == 1 or part == self._widest(node.pointer, lanes):
+            return super().write(node)
+        return self._stored(node.pointer, node.offset, lanes, part, self.expression(node.value))
+
+    def _widest(self, pointer: Pointer, lanes: int) -> int:
+        return min(lanes, _WIDEST_BYTES // STORAGE_BYTES[pointer.dtype])
+
+    def _part(self, pointer: Pointer, offset: Index, lanes: int, aligned: bool) -> int:
+        """How many elements go at once: as many as the address is known to be aligned to."""
+        widest = self._widest(pointer, lanes)
+        known = self._alignment.of(pointer, offset) // STORAGE_BYTES[pointer.dtype]
+        return widest if aligned or known == 0 else math.gcd(widest, known)
+
+    def _loader(self, dtype: str, lanes: int, part: int, kind: str) -> str:
+        """The function that reads a vector in parts."""
+        scalar = self.scalars[dtype]
+        if part == 1:
+            body = self._lanewise_at(scalar, lanes)
+        else:
+            sub = self._vector(scalar, part)
+            pieces = [f"((const {sub} *)p)[{i // part}]{_lane(part, i % part)}" for i in range(lanes)]
+            body = f"make_{kind}({', '.join(pieces)})"
+        name = f"load_{kind}" + (f"_by{part}" if part > 1 else "")
+        return self._helper(kind, name, f"const {scalar} *p", body)
+
+    def _lanewise_at(self, scalar: str, lanes: int) -> str:
+        return f"make_{self._vector(scalar, lanes)}({', '.join(f'p[{i}]' for i in range(lanes))})"
+
+    def _stored(self, pointer: Pointer, offset: Index, lanes: int, part: int, value: str) -> str:
+        """A call of the function that writes a vector in parts."""
+        scalar = self.scalars[pointer.dtype]
+        kind = self._vector(scalar, lanes)
+        name = f"store_{kind}" + (f"_by{part}" if part > 1 else "")
+        if part == 1:
+            lines = [f"p[{i}] = v{_lane(lanes, i)};" for i in range(lanes)]
+        else:
+            sub = self._vector(scalar, part)
+            packs = [", ".join(f"v{_lane(lanes, i + e)}" for e in range(part)) for i in range(0, lanes, part)]
+            lines = [f"(({sub} *)p)[{i}] = make_{sub}({pack});" for i, pack in enumerate(packs)]
+        head = f"{_INLINE}void {name}({scalar} *p, const {kind} v)"
+        self.types.setdefault(name, f"{head}\n{{\n" + "\n".join(INDENT + line for line in lines) + "\n}")
+        return f"{name}({self.address(pointer, offset, 1, False)}, {value})"
+
+    def half_read(self, node: Read) -> str:
+        self.types.setdefault("half", _HALF)
+        bits = self.cell(node.pointer, node.offset, node.lanes, node.aligned)
+        if node.lanes == 1:
+            return f"half_to_float({bits})"
+        kind, halves = self._vector("float", node.lanes), self._vector("unsigned short", node.lanes)
+        body = self._lanewise("float", node.lanes, "half_to_float({0})")
+        return f"{self._helper(kind, f'half_to_{kind}', f'const {halves} a', body)}({bits})"
+
+    def half_write(self, node: Write) -> str:
+        self.types.setdefault("half", _HALF)
+        lanes, value = node.value.lanes, self.expression(node.value)
+        if lanes == 1:
+            return f"{self.cell(node.pointer, node.offset, 1, False)} = half_from_float({value})"
+        kind, halves = self._vector("float", lanes), self._vector("unsigned short", lanes)
+        body = self._lanewise("unsigned short", lanes, "half_from_float({0})")
+        value = f"{self._helper(halves, f'half_from_{kind}', f'const {kind} a', body)}({value})"
+        part = self._part(node.pointer, node.offset, lanes, node.aligned)
+        if part == self._widest(node.pointer, lanes):
+            return f"{self.cell(node.pointer, node.offset, lanes, node.aligned)} = {value}"
+        return self._stored(node.pointer, node.offset, lanes, part, value)
+
+    def streamed(self, address: str, value: str) -> str:
+        return f"__stcs({address}, {value})"
+
+
+def _lane(lanes: int, which: int) -> str:
+    """Member of a vector: CUDA's own have four at most."""
+    return f".{'xyzw'[which]}" if lanes <= 4 else f".s[{which}]"
