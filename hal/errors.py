@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 
-class SpecError(ValueError):
+class RollergenError(Exception):
+    """Base of everything that rollergen raises on purpose."""
+
+
+class SpecError(RollergenError, ValueError):
     """A device spec that breaks the schema or contradicts itself; the message starts with file and JSON path."""
 
 
-class RuntimeUnavailableError(RuntimeError):
+class RuntimeUnavailableError(RollergenError, RuntimeError):
     """A runtime that cannot be had here; the message says what is missing and how to get it."""
 
 
-class BuildError(RuntimeError):
+class BuildError(RollergenError, RuntimeError):
     """Source that the device's compiler refused; the message carries the compiler's log."""

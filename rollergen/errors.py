@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollergen.hal.errors import BuildError, RuntimeUnavailableError, SpecError
+from rollergen.hal.errors import BuildError, RollergenError, RuntimeUnavailableError, SpecError
 
 __all__ = [
     "ArgumentError",
@@ -22,10 +22,6 @@ __all__ = [
     "ShapeError",
     "SpecError",
 ]
-
-
-class RollergenError(Exception):
-    """Base of everything that rollergen raises on purpose."""
 
 
 class CacheWarning(UserWarning):

@@ -16,6 +16,7 @@ from rollergen.emit import Launch
 from rollergen.errors import ArgumentError, DeviceError
 from rollergen.explain import explanation, explanation_text, seconds_text
 from rollergen.hal.spec import Device
+from rollergen.interop import alike
 from rollergen.measure.arrays import aligned_empty
 from rollergen.measure.executor import Compiled, Executor, Session, executor_for
 from rollergen.measure.profiler import Outcome, cache_state
@@ -44,18 +45,34 @@ class _Packed:
     """Which arrays a thread's packed constants were made from, and after how many `Kernel.repack`s."""
 
     version: int
-    arrays: tuple[weakref.ref, ...]
+    arrays: tuple[Callable[[], Any], ...]
 
     def holds(self, version: int, arrays: Sequence[Any]) -> bool:
         return self.version == version and all(a() is b for a, b in zip(self.arrays, arrays, strict=True))
 
 
+def _reference(array: Any) -> Callable[[], Any]:
+    """What gives the array back; it keeps alive only what cannot be referred to weakly."""
+    try:
+        return weakref.ref(array)
+    except TypeError:
+        return lambda: array
+
+
+def _returned(out: Any, results: tuple[Any, ...], passed: Sequence[Any] | None) -> tuple[Any, ...]:
+    """What a call gives back: the caller's own ``out``, or results of the kind that went in."""
+    if out is not None:
+        return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+    return results if passed is None else alike(results, passed)
+
+
 class Kernel:
     """A built kernel; made by `rollergen.build`.
 
-    ``kernel(a, b)`` takes NumPy arrays in the order of ``signature`` or by name and returns a new
-    array (a tuple for several outputs); ``out=`` writes into the caller's instead.  Calls are
-    thread-safe: every thread has temporaries of its own, allocated at its first call and reused.
+    ``kernel(a, b)`` takes host arrays (NumPy's, torch's, any with DLPack) in the order of
+    ``signature`` or by name and returns a new array of the inputs' kind (a tuple for several
+    outputs); ``out=`` writes into the caller's instead and returns it.  Calls are thread-safe: every
+    thread has temporaries of its own, allocated at its first call and reused.
 
     Constant tensors (weights): the array passed first is packed; passing a different array object
     packs anew; changing an array in place does not, until `repack`.
@@ -112,7 +129,7 @@ class Kernel:
         """Median wall seconds of one call when the kernel was built; None if it was not profiled."""
         return self._chosen.wall_s
 
-    def __call__(self, *arrays: Any, out: Any = None, stream: Any = None, **named: Any) -> Any:
+    def __call__(self, /, *arrays: Any, out: Any = None, stream: Any = None, **named: Any) -> Any:
         """Runs the kernel and waits for it.
 
         Raises ArgumentError, ShapeError or DtypeError for arrays that do not fit ``signature``, and
@@ -121,14 +138,18 @@ class Kernel:
         if stream is not None:
             raise ArgumentError(f"stream={stream!r}: {self.device.name} has no streams; a call returns when it is done")
         given = self.signature.arrange(arrays, named)
-        results = self.signature.results(out, given)
+        passed = None if given is arrays else self.signature.passed(arrays, named)
+        results = self.signature.results(out, given, passed)
         session = self._session()
-        session.set(dict(zip(self._names, (*given, *results), strict=True)))
-        if self._constants:
-            self._pack(session, self._originals(arrays, named))
-        session.run()
-        session.release(self._names)
-        return results[0] if len(results) == 1 else results
+        try:
+            session.set(dict(zip(self._names, (*given, *results), strict=True)))
+            if self._constants:
+                self._pack(session, self._originals(given if passed is None else passed))
+            session.run()
+        finally:
+            session.release(self._names)
+        returned = _returned(out, results, passed)
+        return returned[0] if len(returned) == 1 else returned
 
     def _session(self) -> Session:
         """This thread's session, temporaries set."""
@@ -142,22 +163,23 @@ class Kernel:
             self._local.session, self._local.packed = session, _Packed(-1, ())
         return session
 
-    def _originals(self, arrays: Sequence[Any], named: dict[str, Any]) -> tuple[Any, ...]:
+    def _originals(self, passed: Sequence[Any]) -> tuple[Any, ...]:
         """The constant arrays as they were passed (not the copies that strided ones become)."""
-        return tuple(
-            arrays[i] if i < len(arrays) else named[self.signature.inputs[i].name] for i in self._constants
-        )
+        return tuple(passed[i] for i in self._constants)
 
     def _pack(self, session: Session, constants: tuple[Any, ...]) -> None:
-        if not self._local.packed.holds(self._packs, constants):
+        version = self._packs  # before packing: what is changed meanwhile is packed at the next call
+        if not self._local.packed.holds(version, constants):
+            self._local.packed = _Packed(-1, ())
             session.once()
-            self._local.packed = _Packed(self._packs, tuple(map(weakref.ref, constants)))
+            self._local.packed = _Packed(version, tuple(map(_reference, constants)))
 
     def repack(self) -> None:
         """Packs constant tensors anew at the next call: their arrays were changed in place."""
-        self._packs += 1
+        with self._lock:
+            self._packs += 1
 
-    def interpret(self, *arrays: Any, **named: Any) -> Any:
+    def interpret(self, /, *arrays: Any, **named: Any) -> Any:
         """The result computed by the interpreter, in NumPy, on any machine: exact and slow."""
         from rollergen.program.interpreter import interpret
 
@@ -167,13 +189,13 @@ class Kernel:
         results = tuple(outputs[b.name] for b in self.program.outputs)
         return results[0] if len(results) == 1 else results
 
-    def benchmark(self, *arrays: Any, rounds: int = 15, **named: Any) -> Timing:
+    def benchmark(self, /, *arrays: Any, rounds: int = 15, **named: Any) -> Timing:
         """Times calls with these arrays after one warm-up; the output is allocated once.
 
         ``wall_s`` includes the argument checks and the launch, ``event_s`` neither.
         """
-        if rounds < 1:
-            raise ArgumentError(f"rounds is {rounds}; expected at least 1")
+        if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
+            raise ArgumentError(f"rounds is {rounds!r}; expected at least 1, an integer")
         given = self.signature.arrange(arrays, named)
         out = self.signature.results(None, given)
         self(*given, out=out)
@@ -182,9 +204,11 @@ class Kernel:
             start = time.perf_counter()
             self(*given, out=out)
             walls.append(time.perf_counter() - start)
-            session.set(dict(zip(self._names, (*given, *out), strict=True)))
-            events.append(session.event_seconds())
-        session.release(self._names)
+            try:
+                session.set(dict(zip(self._names, (*given, *out), strict=True)))
+                events.append(session.event_seconds())
+            finally:
+                session.release(self._names)
         return Timing(median(walls), median(events), rounds, cache_state(self.program, self.device))
 
     def explain(self, as_dict: bool = False) -> Any:

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from math import isfinite
+from typing import Any
 
 from rollergen.errors import ArgumentError
 from rollergen.tile.rules import AlignmentRules
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Whether it is an int or float that fits a double; infinities and NaN are."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and isfinite(value) and value >= 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +62,11 @@ class BuildOptions:
         if not isinstance(self.alignment, AlignmentRules):
             names = ", ".join(f.name for f in fields(AlignmentRules))
             raise ArgumentError(f"alignment is {self.alignment!r}; expected AlignmentRules({names})")
-        if self.epsilon is not None and not (_is_number(self.epsilon) and self.epsilon >= 0):
+        if self.epsilon is not None and not _is_share(self.epsilon):
             raise ArgumentError(f"epsilon is {self.epsilon!r}; expected None or a share of at least 0, such as 0.1")
         self._check_padding()
-        if self.max_units is not None and not (isinstance(self.max_units, int) and self.max_units >= 1):
+        units = self.max_units
+        if units is not None and (not isinstance(units, int) or isinstance(units, bool) or units < 1):
             raise ArgumentError(f"max_units is {self.max_units!r}; expected None or an integer of at least 1")
         if not (_is_number(self.time_budget_s) and self.time_budget_s > 0):
             raise ArgumentError(f"time_budget_s is {self.time_budget_s!r}; expected a number of seconds above 0")

@@ -11,7 +11,18 @@ import numpy as np
 from rollergen.errors import ArgumentError, DtypeError, ShapeError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.values import Buffer
+from rollergen.interop import view
 from rollergen.measure.arrays import aligned_empty
+
+_OVERLAP_WORK = 10_000
+"""Candidates that `numpy.shares_memory` may look at; where these do not decide, arrays count as overlapping."""
+
+
+def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
+    try:
+        return np.shares_memory(a, b, max_work=_OVERLAP_WORK)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
 
 
 def _described(buffer: Buffer) -> str:
@@ -42,11 +53,8 @@ class Parameter:
             and array.flags.aligned
         )
 
-    def refuse(self, array: Any, signature: object) -> None:
-        """Raises what is wrong with an array of another type, dtype or shape."""
-        if not isinstance(array, np.ndarray):
-            what = f"{type(array).__module__}.{type(array).__qualname__}"
-            raise ArgumentError(f"{self.name} is a {what}; expected a NumPy array, see numpy.asarray: {signature}")
+    def refuse(self, array: np.ndarray, signature: object) -> None:
+        """Raises what is wrong with an array of another dtype or shape."""
         if array.dtype != self.dtype:
             raise DtypeError(
                 f"{self.name} has dtype {array.dtype.name if array.dtype.isnative else array.dtype.str}; "
@@ -88,12 +96,17 @@ class Signature:
         return tuple(arrays)
 
     def _arrange_slowly(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
-        for parameter, array in zip(self._parameters, arrays, strict=True):
+        views = tuple(view(array, p.name, self) for p, array in zip(self._parameters, arrays, strict=True))
+        for parameter, array in zip(self._parameters, views, strict=True):
             try:
                 parameter.refuse(array, self)
             except (DtypeError, ShapeError) as error:
-                raise type(error)(f"{error}{self._order_advice(arrays)}") from None
-        return tuple(np.require(array, requirements=("C", "A")) for array in arrays)
+                raise type(error)(f"{error}{self._order_advice(views)}") from None
+        return tuple(np.require(array, requirements=("C", "A")) for array in views)
+
+    def passed(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What the caller passed, in the order of the inputs: neither checked for kind nor copied."""
+        return self._by_name(arrays, named)
 
     def _order_advice(self, arrays: Sequence[Any]) -> str:
         """Advice where the same arrays in another order would fit."""
@@ -116,9 +129,12 @@ class Signature:
             raise ArgumentError(f"{len(arrays) + len(named)} arrays given, expected {len(names)}{lacks}: {self}")
         return (*arrays, *(named[name] for name in names[len(arrays) :]))
 
-    def results(self, out: Any, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    def results(
+        self, out: Any, inputs: Sequence[np.ndarray], passed: Sequence[Any] | None = None
+    ) -> tuple[np.ndarray, ...]:
         """The arrays to write into: ``out`` (an array, or a tuple for several outputs), or new ones.
 
+        ``inputs`` are those that the kernel reads, ``passed`` those that the caller has, where they differ.
         Raises ArgumentError where one is strided, read-only, or overlaps an input or another output.
         """
         if out is None:
@@ -126,15 +142,21 @@ class Signature:
         given = out if isinstance(out, (tuple, list)) else (out,)
         if len(given) != len(self._results):
             raise ArgumentError(f"out has {len(given)} arrays; expected {len(self._results)}: {self}")
-        for number, (parameter, array) in enumerate(zip(self._results, given, strict=True)):
-            self._check_out(parameter, array)
-            for other in (*inputs, *given[:number]):
-                if np.may_share_memory(array, other):
+        if passed is not None:
+            inputs = [view(array, p.name, self) for p, array in zip(self._parameters, passed, strict=True)]
+        targets: list[np.ndarray] = []
+        for parameter, array in zip(self._results, given, strict=True):
+            target = self._target(parameter, array)
+            for other in (*inputs, *targets):
+                if np.may_share_memory(target, other) and _overlap(target, other):
                     text = f"out={parameter.name} overlaps another array of the call; give it memory of its own"
                     raise ArgumentError(text)
-        return tuple(given)
+            targets.append(target)
+        return tuple(targets)
 
-    def _check_out(self, parameter: Parameter, array: Any) -> None:
+    def _target(self, parameter: Parameter, thing: Any) -> np.ndarray:
+        """The plain array over the memory of an output that the caller gave."""
+        array = thing if thing.__class__ is np.ndarray else view(thing, f"out={parameter.name}", self)
         if not parameter.fits(array):
             parameter.refuse(array, self)
             raise ArgumentError(
@@ -143,3 +165,4 @@ class Signature:
             )
         if not array.flags.writeable:
             raise ArgumentError(f"out={parameter.name} is read-only; expected an array that may be written")
+        return array

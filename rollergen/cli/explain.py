@@ -1,4 +1,4 @@
-"""``rollergen explain``: why the model chooses what it chooses; nothing is run."""
+"""``rollergen explain``: why a kernel is as it is."""
 
 from __future__ import annotations
 

@@ -42,9 +42,12 @@ def dtype_name(dtype: Any, where: str = "dtype") -> str:
         import numpy
 
         try:
-            name = numpy.dtype(dtype).name
-        except TypeError:
-            name = None
+            kind = numpy.dtype(dtype)
+        except (TypeError, ValueError, SyntaxError):
+            kind = None
+        if kind is not None and not kind.isnative:
+            raise DtypeError(f"{where} is {dtype!r}, of foreign byte order; expected {kind.name!r}, and x.astype of it")
+        name = None if kind is None else kind.name
     if name not in ITEMSIZE:
         raise DtypeError(f"{where} is {dtype!r}; expected one of {', '.join(ITEMSIZE)}")
     return name
@@ -104,13 +107,22 @@ def check_scalar(scalar: float | int | bool, dtype: str, operation: str) -> floa
             return scalar
         raise DtypeError(f"{operation} of a {dtype} value and {scalar!r}; expected {_expected(dtype)}")
     if is_float(dtype):
-        return float(scalar)
+        try:
+            return float(scalar)
+        except OverflowError:
+            text = f"{_shown(int(scalar))} does not fit {dtype}"
+            raise DtypeError(f"{operation}: {text}; expected a number that a double holds") from None
     if isinstance(scalar, float):
         raise DtypeError(f"{operation} of a {dtype} value and {scalar!r}; expected {_expected(dtype)}, or a cast first")
     half = 1 << (_BITS[dtype] - 1)
     if not -half <= scalar < half:
-        raise DtypeError(f"{operation}: {scalar} does not fit {dtype}; expected {-half} to {half - 1}")
+        raise DtypeError(f"{operation}: {_shown(scalar)} does not fit {dtype}; expected {-half} to {half - 1}")
     return scalar
+
+
+def _shown(number: int) -> str:
+    """The digits, unless they are too many to read (Python itself refuses to write thousands)."""
+    return str(number) if number.bit_length() <= 256 else f"an integer of {number.bit_length()} bits"
 
 
 def _expected(dtype: str) -> str:

@@ -57,6 +57,9 @@ def ordered_inputs(outputs: tuple[Tensor, ...], inputs: Sequence[Tensor] | None)
     found = given_tensors(outputs)
     if inputs is None:
         return found
+    if not isinstance(inputs, (list, tuple)):
+        shown = inputs.label if isinstance(inputs, Tensor) else repr(inputs)
+        raise ExpressionError(f"inputs= is {shown}; expected a list of the tensors {', '.join(t.label for t in found)}")
     order = tuple(inputs)
     for tensor in order:
         if not any(tensor is one for one in found):

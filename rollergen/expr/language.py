@@ -78,6 +78,9 @@ __all__ = [
 
 _serial = itertools.count()
 
+CALL_WORDS = ("out", "stream", "rounds")
+"""Keywords of `Kernel.__call__` and `Kernel.benchmark`: an input of that name could not be passed by name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Producer:
@@ -164,6 +167,8 @@ def tensor(name: str, shape: Iterable[int], dtype: Any = "float32", constant: bo
     if not isinstance(constant, bool):
         raise ExpressionError(f"rg.tensor({name!r}): constant is {constant!r}; expected True or False")
     check_name(name, "rg.tensor's name")
+    if name in CALL_WORDS:
+        raise ExpressionError(f"rg.tensor's name is {name!r}, an argument of every kernel's own; expected another name")
     extents, dtype = check_shape(shape, f"rg.tensor({name!r})"), dtype_name(dtype, f"{name}'s dtype")
     return Tensor(name, extents, dtype, constant, None, Buffer(name, extents, dtype, "input", constant))
 
@@ -258,7 +263,15 @@ def free_axes(value: Value) -> frozenset[str]:
 
 
 def _parameter_names(fn: Callable[..., Any], count: int, where: str) -> tuple[str, ...]:
-    parameters = inspect.signature(fn).parameters.values()
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        raise ExpressionError(
+            f"{where}: the parameters of {fn!r} are not known to Python; expected a function, such as lambda i, j: ..."
+        ) from None
+    keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    if keywords:
+        raise ExpressionError(f"{where}: fn needs {keywords[0]!r} by keyword; expected indices by position alone")
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     starred = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
     required = [p.name for p in parameters if p.default is p.empty and p.name in positional]

@@ -179,7 +179,11 @@ def as_operand(value: Any, where: str) -> Expr | float | int | bool:
     if isinstance(value, Expr):
         return value
     if is_scalar(value):
-        return python_scalar(value)
+        scalar = python_scalar(value)
+        if not isinstance(scalar, (bool, int, float)):
+            kind = getattr(value, "dtype", type(scalar).__name__)
+            raise ExpressionError(f"{where} of {value!r} ({kind}); expected a real number of at most 64 bits")
+        return scalar
     if is_sympy(value):
         from rollergen.expr.sympy_forms import operand_of
 

@@ -1,0 +1,101 @@
+"""Arrays of other libraries: seen as NumPy arrays where their memory allows, and results given back in kind."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rollergen.errors import ArgumentError
+
+_HOST_DEVICES = (1, 3, 11)
+"""DLDeviceType of memory that the host addresses: CPU, and host memory pinned for CUDA and for ROCm (dlpack.h)."""
+
+_DEVICE_NAMES = {2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda managed", 14: "oneapi"}
+
+
+def is_torch(thing: Any) -> bool:
+    """Whether it is a torch tensor; torch is looked up, never imported."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(thing, getattr(torch, "Tensor", ()))
+
+
+def view(thing: Any, name: str, where: object) -> np.ndarray:
+    """The host array as a plain `numpy.ndarray` over the same memory, strides kept.
+
+    Takes NumPy arrays and subclasses, torch CPU tensors (bfloat16 as that of ml_dtypes), and whatever exports its
+    memory through ``__array_interface__`` or DLPack.  Raises ArgumentError, beginning with `name`, for masked arrays,
+    memory of another device, tensors that require gradients, and anything else.
+    """
+    if thing.__class__ is np.ndarray:
+        return thing
+    if isinstance(thing, np.ma.MaskedArray):
+        advice = f"expected an array without a mask, such as {name}.filled(0)"
+        raise ArgumentError(f"{name} is a masked array, and a kernel knows no masks; {advice}: {where}")
+    if isinstance(thing, np.ndarray):
+        return thing.view(np.ndarray)
+    if is_torch(thing):
+        return _of_torch(thing, name, where)
+    if hasattr(thing, "__array_interface__") and not isinstance(thing, np.generic):
+        return np.asarray(thing)
+    if hasattr(thing, "__dlpack__") and hasattr(thing, "__dlpack_device__"):
+        return _of_dlpack(thing, name, where)
+    what = f"{type(thing).__module__}.{type(thing).__qualname__}"
+    advice = f"such as {name}.get()" if hasattr(thing, "get") and hasattr(thing, "queue") else "see numpy.asarray"
+    raise ArgumentError(f"{name} is a {what}; expected a NumPy array or a host array with DLPack, {advice}: {where}")
+
+
+def _of_torch(tensor: Any, name: str, where: object) -> np.ndarray:
+    torch = sys.modules["torch"]
+    if tensor.device.type != "cpu":
+        advice = "no data; expected a tensor with values" if tensor.device.type == "meta" else f"try {name}.cpu()"
+        raise ArgumentError(f"{name} is on device {tensor.device}: {advice}: {where}")
+    if tensor.requires_grad:
+        raise ArgumentError(f"{name} requires gradients, which kernels do not track; pass {name}.detach(): {where}")
+    if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
+        advice = "expected a dense tensor, see to_dense and resolve_neg"
+        raise ArgumentError(f"{name} is sparse or a lazy view; {advice}: {where}")
+    if tensor.dtype is torch.bfloat16:
+        import ml_dtypes
+
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    try:
+        return tensor.numpy()
+    except (TypeError, RuntimeError) as error:
+        raise ArgumentError(f"{name} cannot be read as an array: {error}: {where}") from None
+
+
+def _of_dlpack(thing: Any, name: str, where: object) -> np.ndarray:
+    kind, number = thing.__dlpack_device__()
+    if int(kind) not in _HOST_DEVICES:
+        device = f"{_DEVICE_NAMES.get(int(kind), f'DLPack kind {int(kind)}')}:{number}"
+        raise ArgumentError(f"{name} is on device {device}; expected host memory: copy it there first: {where}")
+    try:
+        return np.from_dlpack(thing)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise ArgumentError(f"{name} cannot be read through DLPack: {error}: {where}") from None
+
+
+def alike(results: tuple[np.ndarray, ...], inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """The results as what all the inputs are: torch tensors, arrays of one array-API library; else NumPy arrays.
+
+    Nothing is copied: the memory is the results'.
+    """
+    if not inputs or isinstance(inputs[0], np.ndarray):
+        return results
+    if all(map(is_torch, inputs)):
+        return tuple(map(_to_torch, results))
+    spaces = {getattr(type(one), "__array_namespace__", None) for one in inputs}
+    if len(spaces) != 1 or None in spaces:
+        return results
+    from_dlpack = getattr(inputs[0].__array_namespace__(), "from_dlpack", None)
+    return results if from_dlpack is None else tuple(map(from_dlpack, results))
+
+
+def _to_torch(array: np.ndarray) -> Any:
+    torch = sys.modules["torch"]
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
