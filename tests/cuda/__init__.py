@@ -1,0 +1,1 @@
+"""CUDA text compiled for the host, unchanged, and run there."""

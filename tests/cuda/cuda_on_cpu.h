@@ -1,0 +1,262 @@
+// CUDA text as C++ on x86-64: every thread is a fiber, one block at a time.
+//
+// A fiber runs until it meets a barrier, a shuffle or its end.  A barrier opens once all threads of the block have
+// come to the same one; a thread that ended, or waits elsewhere, is an error.  Shared memory lies in a section of its
+// own and is filled with NaN before each block.  The order of threads may be reversed: text that lacks a barrier then
+// reads what was not yet written, in one order or the other.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <cmath>
+#include <sys/mman.h>
+#include <type_traits>
+#include <vector>
+
+#define __global__ __attribute__((visibility("default")))
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+#define __shared__ static __attribute__((section("cuda_shared")))
+
+// Vectors, aligned as CUDA's are --------------------------------------------------------------------------------
+
+#define VECTORS(T, name, a2, a4)                                                                               \
+    struct alignas(a2) name##2 { T x, y; };                                                                    \
+    struct name##3 { T x, y, z; };                                                                             \
+    struct alignas(a4) name##4 { T x, y, z, w; };                                                              \
+    inline name##2 make_##name##2(T x, T y) { return {x, y}; }                                                 \
+    inline name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }                                         \
+    inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+VECTORS(float, float, 8, 16)
+VECTORS(double, double, 16, 16)
+VECTORS(int, int, 8, 16)
+VECTORS(unsigned int, uint, 8, 16)
+VECTORS(short, short, 4, 8)
+VECTORS(unsigned short, ushort, 4, 8)
+VECTORS(signed char, char, 2, 4)
+VECTORS(long long, longlong, 16, 16)
+VECTORS(unsigned long long, ulonglong, 16, 16)
+
+// Built-in functions --------------------------------------------------------------------------------------------
+
+using std::sqrt; using std::exp; using std::log; using std::pow; using std::tanh; using std::erf; using std::floor;
+
+template <class To, class From> inline To bits_as(From from)
+{
+    static_assert(sizeof(To) == sizeof(From), "a bit cast changes no size");
+    To to;
+    memcpy(&to, &from, sizeof to);
+    return to;
+}
+inline int __float_as_int(float x) { return bits_as<int>(x); }
+inline unsigned __float_as_uint(float x) { return bits_as<unsigned>(x); }
+inline float __int_as_float(int x) { return bits_as<float>(x); }
+inline float __uint_as_float(unsigned x) { return bits_as<float>(x); }
+inline long long __double_as_longlong(double x) { return bits_as<long long>(x); }
+inline double __longlong_as_double(long long x) { return bits_as<double>(x); }
+template <class T> inline void __stcs(T *at, T value) { *at = value; }
+
+inline float half_to_float(unsigned short bits) { return (float)bits_as<_Float16>(bits); }
+inline unsigned short half_from_float(float value) { return bits_as<unsigned short>((_Float16)value); }
+
+template <class T> inline T atomicAdd(T *at, T value) { T old = *at; *at = old + value; return old; }
+template <class T> inline T atomicMax(T *at, T value) { T old = *at; *at = old < value ? value : old; return old; }
+
+// Fibers --------------------------------------------------------------------------------------------------------
+
+struct Dim3 { unsigned x, y, z; };
+static Dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace cuda_on_cpu {
+enum State { RUNS, AT_BARRIER, AT_WARP, ENDED };
+struct Fiber { void *stack_pointer; State state; const void *where; uint64_t exchanged; };
+
+static std::vector<Fiber> fibers;
+static void *scheduler;
+static unsigned current;
+static void (*body)();
+static char *stacks;
+constexpr size_t STACK = 128 << 10;
+static char error[400];
+
+// Saves what the ABI keeps, swaps stacks, restores.
+extern "C" void cuda_on_cpu_switch(void **save, void *load);
+asm(R"(
+.pushsection .text
+.local cuda_on_cpu_switch
+cuda_on_cpu_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+.popsection
+)");
+
+__attribute__((noinline)) inline void leave(State state, const void *where)
+{
+    Fiber &fiber = fibers[current];
+    fiber.state = state;
+    fiber.where = where;
+    cuda_on_cpu_switch(&fiber.stack_pointer, scheduler);
+}
+
+inline void begin()
+{
+    body();
+    leave(ENDED, nullptr);
+    abort();
+}
+
+inline void make(unsigned number)
+{
+    // On entry the stack pointer is 8 below a multiple of 16, as after a call.
+    void **top = (void **)(stacks + (number + 1) * STACK) - 2;
+    *top = (void *)begin;
+    fibers[number] = {top - 6, RUNS, nullptr, 0};
+}
+
+inline void resume(unsigned number)
+{
+    current = number;
+    threadIdx = {number, 0, 0};
+    fibers[number].state = RUNS;
+    cuda_on_cpu_switch(&scheduler, fibers[number].stack_pointer);
+}
+
+/// Lets every lane of [first, last) that waits only for its warp go on, until all wait for more.
+inline bool run_warp(unsigned first, unsigned last, bool reverse)
+{
+    for (;;) {
+        unsigned at_warp = 0, lanes = 0;
+        for (unsigned i = first; i < last; ++i) {
+            unsigned number = reverse ? last - 1 - (i - first) : i;
+            if (fibers[number].state == RUNS) resume(number);
+        }
+        for (unsigned i = first; i < last; ++i) {
+            at_warp += fibers[i].state == AT_WARP;
+            ++lanes;
+        }
+        if (!at_warp) return true;
+        if (at_warp != lanes) {
+            snprintf(error, sizeof error, "block %u, warp %u: %u of %u lanes are at a warp-wide call", blockIdx.x,
+                     first / 32, at_warp, lanes);
+            return false;
+        }
+        for (unsigned i = first; i < last; ++i) fibers[i].state = RUNS;
+    }
+}
+
+inline bool run_block(unsigned threads, bool reverse)
+{
+    for (unsigned i = 0; i < threads; ++i) make(i);
+    for (;;) {
+        unsigned warps = (threads + 31) / 32;
+        for (unsigned w = 0; w < warps; ++w) {
+            unsigned warp = reverse ? warps - 1 - w : w;
+            unsigned last = warp * 32 + 32 < threads ? warp * 32 + 32 : threads;
+            if (!run_warp(warp * 32, last, reverse)) return false;
+        }
+        unsigned ended = 0, same = 0;
+        for (unsigned i = 0; i < threads; ++i) {
+            ended += fibers[i].state == ENDED;
+            same += fibers[i].state == AT_BARRIER && fibers[i].where == fibers[0].where;
+        }
+        if (ended == threads) return true;
+        if (same != threads) {
+            snprintf(error, sizeof error, "block %u: %u of %u threads came to a barrier, %u ended", blockIdx.x, same,
+                     threads, ended);
+            return false;
+        }
+        for (unsigned i = 0; i < threads; ++i) fibers[i].state = RUNS;
+    }
+}
+}  // namespace cuda_on_cpu
+
+// Each place in the text is a barrier of its own.
+#define __syncthreads() \
+    do { \
+        static const char place = 0; \
+        cuda_on_cpu::leave(cuda_on_cpu::AT_BARRIER, &place); \
+    } while (0)
+#define __syncwarp(...) cuda_on_cpu::leave(cuda_on_cpu::AT_WARP, nullptr)
+
+namespace cuda_on_cpu {
+template <class T> inline T exchanged(T value, int lane)
+{
+    static_assert(sizeof(T) <= 8, "shuffles move 4 or 8 bytes");
+    uint64_t word = 0;
+    memcpy(&word, &value, sizeof value);
+    unsigned self = current, first = self / 32 * 32;
+    fibers[self].exchanged = word;
+    leave(AT_WARP, nullptr);
+    uint64_t got = word;
+    if (lane >= 0 && lane < 32 && first + lane < blockDim.x) got = fibers[first + lane].exchanged;
+    leave(AT_WARP, nullptr);  // nobody overwrites what another has yet to read
+    T result;
+    memcpy(&result, &got, sizeof result);
+    return result;
+}
+}  // namespace cuda_on_cpu
+
+template <class T> inline T __shfl_sync(unsigned, T value, int lane, int = 32)
+{ return cuda_on_cpu::exchanged(value, lane & 31); }
+template <class T> inline T __shfl_xor_sync(unsigned, T value, int mask, int = 32)
+{ return cuda_on_cpu::exchanged(value, (int)(cuda_on_cpu::current % 32) ^ mask); }
+template <class T> inline T __shfl_down_sync(unsigned, T value, unsigned by, int = 32)
+{ return cuda_on_cpu::exchanged(value, (int)(cuda_on_cpu::current % 32 + by)); }
+template <class T> inline T __shfl_up_sync(unsigned, T value, unsigned by, int = 32)
+{ return cuda_on_cpu::exchanged(value, (int)(cuda_on_cpu::current % 32) - (int)by); }
+
+// Launching -----------------------------------------------------------------------------------------------------
+
+extern "C" char __start_cuda_shared[] __attribute__((weak, visibility("hidden")));
+extern "C" char __stop_cuda_shared[] __attribute__((weak, visibility("hidden")));
+
+namespace cuda_on_cpu {
+template <class... P, size_t... I>
+void called(void (*kernel)(P...), void **arguments, std::index_sequence<I...>) { kernel((P)arguments[I]...); }
+
+static void (*invoke)(void **);
+static void **given;
+inline void run_body() { invoke(given); }
+
+/// 0, or 1 with a message in `message`.
+inline int launch(void (*call)(void **), void **arguments, unsigned blocks, unsigned threads, int reverse,
+                  char *message)
+{
+    invoke = call;
+    given = arguments;
+    body = run_body;
+    error[0] = 0;
+    fibers.assign(threads, Fiber());
+    stacks = (char *)mmap(nullptr, threads * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    blockDim = {threads, 1, 1};
+    gridDim = {blocks, 1, 1};
+    bool good = true;
+    for (unsigned b = 0; good && b < blocks; ++b) {
+        blockIdx = {reverse ? blocks - 1 - b : b, 0, 0};
+        if (__start_cuda_shared)  // all bits set: a NaN of every width, and -1
+            memset(__start_cuda_shared, 0xff, __stop_cuda_shared - __start_cuda_shared);
+        good = run_block(threads, reverse);
+    }
+    munmap(stacks, threads * STACK);
+    strcpy(message, error);
+    return good ? 0 : 1;
+}
+}  // namespace cuda_on_cpu

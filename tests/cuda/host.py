@@ -1,0 +1,97 @@
+"""CUDA text -> shared object -> NumPy arrays, in a process of its own: a misaligned access ends the process.
+
+``run(source, arrays)`` compiles the text unchanged behind `cuda_on_cpu.h` and runs every launch in order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rollergen.emit import Launch, Source
+
+HEADER = Path(__file__).with_name("cuda_on_cpu.h")
+WORKER = Path(__file__).with_name("worker.py")
+FLAGS = (
+    "-std=c++17", "-O1", "-w", "-fno-strict-aliasing", "-fno-builtin", "-march=native", "-ffp-contract=fast", "-shared",
+    "-fPIC", "-fsanitize=bounds,alignment", "-fsanitize-undefined-trap-on-error", "-fno-sanitize-recover=all",
+)  # fmt: skip
+
+
+class HostError(Exception):
+    """The text does not compile, or a run found a fault; the message says which."""
+
+
+def compiler() -> str | None:
+    """A C++ compiler of this machine."""
+    return shutil.which("g++") or shutil.which("clang++")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Every array after all launches."""
+
+    arrays: Mapping[str, np.ndarray]
+
+
+def run(source: Source, arrays: Mapping[str, np.ndarray], reverse: bool = False, timeout_s: float = 120) -> Run:
+    """Runs the launches on copies of `arrays`; ``reverse``: threads and blocks from the last to the first.
+
+    Raises HostError for text that g++ refuses, a barrier that not all threads come to, an address that is not
+    aligned or beyond a staged array.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        library = compile_text(source, Path(folder))
+        job = Path(folder) / "job.pickle"
+        job.write_bytes(pickle.dumps((str(library), source.launches, dict(arrays), reverse)))
+        found = subprocess.run([sys.executable, str(WORKER), str(job)], capture_output=True, timeout=timeout_s)
+        if found.returncode < 0:
+            raise HostError(f"ended by signal {-found.returncode}: an access misaligned or out of bounds")
+        if found.returncode:
+            raise HostError(found.stderr.decode().strip().splitlines()[-1])
+        return Run(pickle.loads(job.read_bytes()))
+
+
+def compile_text(source: Source, folder: Path) -> Path:
+    """The shared object of `source`, with one launcher ``launch_<entry>`` for each kernel."""
+    text = folder / "kernel.cpp"
+    entries = sorted({launch.entry for launch in source.launches})
+    text.write_text(f'#include "{HEADER}"\n{source.text}\n' + "\n".join(map(_launcher, entries)))
+    library = folder / f"{hashlib.sha256(source.text.encode()).hexdigest()[:12]}.so"
+    made = subprocess.run([compiler() or "g++", *FLAGS, "-o", str(library), str(text)], capture_output=True, text=True)
+    if made.returncode:
+        lines = [line for line in made.stderr.splitlines() if "error" in line]
+        raise HostError("\n".join(lines[:5]) or made.stderr[-2000:])
+    return library
+
+
+def _launcher(entry: str) -> str:
+    return f"""
+template <class... P> static void call_{entry}(void (*kernel)(P...), void **a)
+{{ cuda_on_cpu::called(kernel, a, std::index_sequence_for<P...>()); }}
+extern "C" __attribute__((visibility("default"))) int launch_{entry}(
+    void **arguments, unsigned blocks, unsigned threads, int reverse, char *message)
+{{
+    return cuda_on_cpu::launch([](void **a) {{ call_{entry}({entry}, a); }}, arguments, blocks, threads, reverse, message);
+}}
+"""
+
+
+def seeded(source: Source, pattern: str, replacement: str, count: int = 1) -> Source:
+    """The source with a fault: `pattern` replaced; a pattern that is not there is an error of the test."""
+    text, made = re.subn(pattern, replacement, source.text, count=count)
+    assert made, f"{pattern} is not in the text"
+    return Source(text, source.launches, source.language)
+
+
+__all__ = ["HostError", "Launch", "Run", "compile_text", "compiler", "run", "seeded"]
