@@ -4,6 +4,7 @@ then built with every step, depth and block order that fits."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
@@ -75,8 +76,9 @@ def _shaped(
         variants = list(_variants(definition, roles, plan, device, rules))
         for variant in variants:
             yield candidate(name, (contraction_stage(definition, roles, variant, device, rules),), (), device)
-        # Of one tile at most two candidates are kept.
-        enough, tiles = enough + min(2, len(variants)), tiles + 1
+        # Of one tile and depth at most two candidates are kept.
+        enough += sum(min(2, kept) for kept in Counter(variant.depth for variant in variants).values())
+        tiles += 1
         if enough >= count and tiles >= max(3, count // 4 + 2):
             return
 
