@@ -102,10 +102,13 @@ def save_device(device: Device, path: str | Path) -> None:
 
 
 def device_hash(device: Device) -> str:
-    """SHA-256 of everything that a kernel or a prediction can depend on: all but title and provenance."""
+    """SHA-256 of everything that a kernel or a prediction can depend on: all but title,
+    printed peaks and provenance."""
     document = _plain(device_to_json(device))
     for key in ("title", "provenance"):
         document.pop(key, None)
+    for instruction in document["instructions"]:
+        instruction.pop("peak_dense_tflop_s", None)
     return hashlib.sha256(json.dumps(_as_floats(document), sort_keys=True).encode()).hexdigest()
 
 
@@ -240,7 +243,7 @@ def _record(part: Any) -> dict[str, Any]:
     return {field.name: getattr(part, field.name) for field in fields(part)}
 
 
-_OPTIONAL = (*fields(MemoryLayer), *fields(Target))
+_OPTIONAL = (*fields(MemoryLayer), *fields(Instruction), *fields(Target))
 _DEFAULTS = {field.name: field.default for field in _OPTIONAL if field.default is not MISSING}
 
 

@@ -38,7 +38,8 @@ class Instruction:
     """An arithmetic instruction: an ``m x n x k`` multiply-add (1 x lanes x 1 for a vector FMA).
 
     ``per_clock``: how many one unit starts in one clock (of ``lanes`` lanes each).
-    ``latency_clocks``: until a dependent one may start.
+    ``latency_clocks``: until a dependent one may start.  ``peak_dense_tflop_s``: as printed, for the whole chip
+    (0: not known); nothing is computed from it, the rate is held against it.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Instruction:
     lanes: int
     per_clock: float
     latency_clocks: float
+    peak_dense_tflop_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,15 @@ class Device:
     def cost(self, name: str) -> float:
         """The named cost constant; KeyError where the spec has none."""
         return dict(self.costs)[name]
+
+    def replace(self, **figures: float) -> Device:
+        """The same device with other figures: ``device.replace(dram_gb_s=1500, units=120, fma_per_clock=128)``.
+
+        Raises SpecError for a name that is none of its figures, and for a device that contradicts itself.
+        """
+        from rollergen.hal.changes import changed, path_of
+
+        return changed(self, {path_of(self, name): value for name, value in figures.items()})
 
     @property
     def backing(self) -> MemoryLayer:

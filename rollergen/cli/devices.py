@@ -1,4 +1,4 @@
-"""``rollergen devices``: the built-in devices, and which of them is present."""
+"""``rollergen devices``: the built-in devices, and which of them is present; commands about one of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from rollergen.cli.device_facts import check, compare, show, what_if
 from rollergen.cli.output import console
 from rollergen.errors import DeviceError
 from rollergen.explain import bytes_text
@@ -16,10 +17,27 @@ from rollergen.measure.executor import executor_for
 from rollergen.targets import resolve
 
 
-@click.command()
+class ListByDefault(click.Group):
+    """``rollergen devices v100`` is ``rollergen devices list v100``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in {*self.commands, *ctx.help_option_names}:
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=ListByDefault)
+def devices() -> None:
+    """List the devices, or show, check, compare and change one.
+
+    DEVICE is a name or a .json file; without a command they are listed.
+    """
+
+
+@devices.command("list")
 @click.argument("names", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
-def devices(names: tuple[str, ...], as_json: bool) -> None:
+def list_devices(names: tuple[str, ...], as_json: bool) -> None:
     """List the devices (or just NAMES, which may be .json files) and what each one is."""
     described = {name: describe(name) for name in names or device_names()}
     if as_json:
@@ -69,3 +87,7 @@ def describe(name: str) -> dict[str, Any]:
         "present": missing is None,
         "missing": missing,
     }
+
+
+for command in (show, check, compare, what_if):
+    devices.add_command(command)

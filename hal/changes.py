@@ -1,0 +1,96 @@
+"""A device with some figures changed: what if it had another memory, more units, a wider instruction?
+
+    >>> changed(load_device("v100"), {"dram.bandwidth_gb_s": 1500}).layer("dram").bandwidth_gb_s
+    1500.0
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any
+
+from rollergen.hal.bounded_json import shown
+from rollergen.hal.errors import SpecError
+from rollergen.hal.load import device_to_json, is_figure, parse_device
+from rollergen.hal.spec import Device, Instruction, Limits, MemoryLayer
+
+ORIGIN = {"kind": "assumed", "source": "changed by hand"}
+_PLAIN = ("units", "execution_width", "schedulers", "clock_mhz", "launch_us")
+
+
+def changed(device: Device, settings: Mapping[str, float]) -> Device:
+    """`device` with the figures at these paths: ``units``, ``dram.bandwidth_gb_s`` (a layer's or an instruction's
+    figure), ``limits.threads_per_block``, ``costs.loop_instructions``.
+
+    A bandwidth above its nominal one raises that too.  Raises SpecError for an unknown path (with the nearest) and
+    for a device that contradicts itself.
+    """
+    document = device_to_json(device)
+    for path, value in settings.items():
+        part, key = _place(device, document, path)
+        part[key] = {"value": value, **ORIGIN}
+        nominal = part.get("bandwidth_nominal_gb_s")
+        if key == "bandwidth_gb_s" and nominal is not None and _bare(nominal) < value:
+            part["bandwidth_nominal_gb_s"] = {"value": value, **ORIGIN}
+    return parse_device(json.dumps(document).encode(), f"{device.name} with {', '.join(settings)}")
+
+
+def path_of(device: Device, name: str) -> str:
+    """The path that a Python name means: ``dram_gb_s`` is ``dram.bandwidth_gb_s``, ``fma_lanes`` is ``fma.lanes``.
+
+    Raises SpecError for a name that means none.
+    """
+    known = {path.replace(".", "_").replace("-", "_"): path for path in paths(device)}
+    known |= {f"{layer.name}_gb_s": f"{layer.name}.bandwidth_gb_s" for layer in device.layers}
+    if name in known:
+        return known[name]
+    raise SpecError(f"{device.name} has no figure {shown(name)}; {_advice(name, known)}")
+
+
+def paths(device: Device) -> Iterator[str]:
+    """All paths that `changed` takes."""
+    yield from _PLAIN
+    for named, kind in ((device.layers, MemoryLayer), (device.instructions, Instruction)):
+        for one in named:
+            yield from (f"{one.name}.{f.name}" for f in fields(kind) if f.type in ("int", "float"))  # type: ignore[arg-type]
+    yield from (f"limits.{field.name}" for field in fields(Limits))
+    yield from (f"costs.{name}" for name, _ in device.costs)
+
+
+def _place(device: Device, document: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
+    if path not in set(paths(device)):
+        raise SpecError(f"{device.name} has no figure {shown(path)}; {_advice(path, paths(device))}")
+    owner, dot, key = path.rpartition(".")
+    if not dot:
+        return document, path
+    if owner in ("limits", "costs"):
+        return document[owner], key
+    named = (*document["memory_layers"], *document["instructions"])
+    return next(one for one in named if one["name"] == owner), key
+
+
+def _advice(name: str, known: Any) -> str:
+    names = list(known)
+    near = get_close_matches(name, names, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(near)}?" if near else f"expected one such as {', '.join(names[:8])}"
+
+
+def _bare(figure: Any) -> float:
+    return float(figure["value"] if is_figure(figure) else figure)
+
+
+def figures(device: Device) -> dict[str, float]:
+    """The value at every path that `changed` takes."""
+    named = {one.name: one for one in (*device.layers, *device.instructions)}
+    costs = dict(device.costs)
+    found = {}
+    for path in paths(device):
+        owner, dot, key = path.rpartition(".")
+        if owner == "costs":
+            found[path] = costs[key]
+        else:
+            found[path] = float(getattr(device.limits if owner == "limits" else named[owner] if dot else device, key))
+    return found

@@ -1,0 +1,184 @@
+"""What is legal in a spec and likely wrong: findings across fields, each with a severity and its reason.
+
+What cannot be meant at all is refused when a spec is loaded (`spec_rules`).  One function a lint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rollergen.hal.spec import Device, MemoryLayer
+
+WARNING, NOTE = "warning", "note"
+_SLACK = 1.05
+"""Printed figures are rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``severity``: warning (predictions are probably off) or note (worth a look).  ``path``: of the figure."""
+
+    severity: str
+    path: str
+    message: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.path} {self.message} ({self.reason})"
+
+
+def lint(device: Device, siblings: Iterable[Device] = ()) -> tuple[Finding, ...]:
+    """All findings, warnings first; `siblings`: devices whose figures this one should not repeat."""
+    found = [finding for rule in LINTS for finding in rule(device)]
+    found += [finding for sibling in siblings for finding in figures_of_another(device, sibling)]
+    return tuple(sorted(found, key=lambda finding: finding.severity != WARNING))
+
+
+def chip_gb_s(device: Device, layer: MemoryLayer) -> float:
+    """What all units together read from the layer at most, decimal GB/s."""
+    rate = layer.bytes_per_clock * device.units * device.clock_mhz * 1e-3
+    return layer.bandwidth_nominal_gb_s or layer.bandwidth_gb_s or rate
+
+
+def outer_layers_are_slower(device: Device) -> Iterator[Finding]:
+    for number in range(2, len(device.layers)):
+        inner, outer = device.layers[number - 1], device.layers[number]
+        fast, slow = chip_gb_s(device, inner), chip_gb_s(device, outer)
+        if slow > fast * _SLACK:
+            yield Finding(
+                WARNING, f"memory_layers[{number}]", f"{outer.name} moves {slow:.5g} GB/s, {inner.name} {fast:.5g}",
+                "what lies further out is slower, or no tile pays; are the units GB/s and bytes per clock of one unit?",
+            )  # fmt: skip
+
+
+def rates_agree(device: Device) -> Iterator[Finding]:
+    for number, layer in enumerate(device.layers):
+        rate = layer.bytes_per_clock * device.units * device.clock_mhz * 1e-3
+        printed = max(layer.bandwidth_nominal_gb_s, layer.bandwidth_gb_s)
+        if printed and rate > printed * _SLACK:
+            # one unit alone may read more than its share of a layer that all units share
+            yield Finding(
+                NOTE if layer.scope == "device" else WARNING, f"memory_layers[{number}].bytes_per_clock",
+                f"makes {rate:.5g} GB/s of {device.units} units at {device.clock_mhz:g} MHz, {printed:.5g} are stated",
+                "units x bytes per clock x clock is the rate of the chip",
+            )  # fmt: skip
+
+
+def peaks_agree(device: Device) -> Iterator[Finding]:
+    for number, one in enumerate(device.instructions):
+        rate = 2e-6 * device.units * one.m * one.n * one.k * one.per_clock * device.clock_mhz
+        printed = one.peak_dense_tflop_s
+        if printed and not printed / _SLACK <= rate <= printed * _SLACK:
+            yield Finding(
+                WARNING, f"instructions[{number}].per_clock",
+                f"makes {rate:.4g} TFLOP/s of {one.name}, {printed:g} are printed",
+                "units x 2 m n k x per_clock x clock is the peak; a rate twice too high is often the sparse one",
+            )  # fmt: skip
+
+
+def all_threads_have_registers(device: Device) -> Iterator[Finding]:
+    limits = device.limits
+    if limits.registers_per_unit < 2 * limits.registers_per_thread:
+        return  # a processor that runs the threads of a block one after another
+    needed = limits.threads_per_unit * limits.register_allocation
+    if needed > limits.registers_per_unit:
+        yield Finding(
+            WARNING, "limits.registers_per_unit",
+            f"is {limits.registers_per_unit}; {limits.threads_per_unit} threads of {limits.register_allocation} "
+            f"registers, the fewest, need {needed}", "a unit could never hold as many threads as it may",
+        )  # fmt: skip
+
+
+def outer_layers_are_larger(device: Device) -> Iterator[Finding]:
+    """Among layers of the whole device; the sum of all units' caches may exceed the next one."""
+    shared = [(n, layer) for n, layer in enumerate(device.layers) if layer.scope == "device"]
+    for (_, inner), (number, outer) in pairwise(shared):
+        if inner.capacity_bytes >= outer.capacity_bytes:
+            yield Finding(
+                WARNING, f"memory_layers[{number}].capacity_bytes",
+                f"is {outer.capacity_bytes}, that of {inner.name} {inner.capacity_bytes}",
+                "a cache is smaller than what it caches; are both in bytes?",
+            )  # fmt: skip
+
+
+def transactions_divide(device: Device) -> Iterator[Finding]:
+    for number in range(2, len(device.layers)):
+        inner, outer = device.layers[number - 1].transaction_bytes, device.layers[number].transaction_bytes
+        if max(inner, outer) % min(inner, outer):
+            yield Finding(
+                WARNING, f"memory_layers[{number}].transaction_bytes", f"is {outer}, that of the layer above {inner}",
+                "lines consist of whole sectors",
+            )  # fmt: skip
+
+
+def banks_make_the_rate(device: Device) -> Iterator[Finding]:
+    for number, layer in enumerate(device.layers):
+        width = layer.banks * layer.bank_bytes
+        if width and layer.bytes_per_clock and not width / _SLACK <= layer.bytes_per_clock <= width * _SLACK:
+            yield Finding(
+                NOTE, f"memory_layers[{number}].bytes_per_clock",
+                f"is {layer.bytes_per_clock:g}; {layer.banks} banks of {layer.bank_bytes} bytes serve {width}",
+                "every bank serves one word a clock",
+            )  # fmt: skip
+
+
+def the_clock_is_in_mhz(device: Device) -> Iterator[Finding]:
+    if not 50 <= device.clock_mhz <= 10_000:
+        reason = "clocks run at 50 to 10,000 MHz; is it GHz or kHz?"
+        yield Finding(WARNING, "clock_mhz", f"is {device.clock_mhz:g}", reason)
+
+
+def achieved_is_near_nominal(device: Device) -> Iterator[Finding]:
+    for number, layer in enumerate(device.layers):
+        if layer.bandwidth_gb_s and layer.bandwidth_gb_s < 0.4 * layer.bandwidth_nominal_gb_s:
+            share = layer.bandwidth_gb_s / layer.bandwidth_nominal_gb_s
+            yield Finding(
+                NOTE, f"memory_layers[{number}].bandwidth_gb_s", f"is {share:.0%} of the nominal one",
+                "known devices achieve 60 to 88 %",
+            )  # fmt: skip
+
+
+def figures_are_known(device: Device) -> Iterator[Finding]:
+    assumed = [path for path, (kind, _) in device.provenance if kind == "assumed" and not path.startswith("costs.")]
+    if assumed:
+        some = ", ".join(assumed[:4]) + (", ..." if len(assumed) > 4 else "")
+        yield Finding(NOTE, assumed[0], f"and {len(assumed) - 1} others are assumed: {some}", "measure them")
+
+
+LINTS: tuple[Callable[[Device], Iterator[Finding]], ...] = (
+    outer_layers_are_slower,
+    rates_agree,
+    peaks_agree,
+    all_threads_have_registers,
+    outer_layers_are_larger,
+    transactions_divide,
+    banks_make_the_rate,
+    the_clock_is_in_mhz,
+    achieved_is_near_nominal,
+    figures_are_known,
+)
+
+_MEASURABLE = ("bandwidth_gb_s", "latency_clocks")
+
+
+def figures_of_another(device: Device, sibling: Device) -> Iterator[Finding]:
+    """Figures that only a measurement gives, and that equal those of a device with another chip.
+
+    Admitted copies (assumed, derived) are not reported, here or there.
+    """
+    if device.name == sibling.name or {t.arch for t in device.targets} & {t.arch for t in sibling.targets} - {""}:
+        return
+    kinds, its = ({path: kind for path, (kind, _) in one.provenance} for one in (device, sibling))
+    others = {layer.name: (n, layer) for n, layer in enumerate(sibling.layers)}
+    for number, layer in enumerate(device.layers):
+        for field in _MEASURABLE:
+            value, path = getattr(layer, field), f"memory_layers[{number}].{field}"
+            at, other = others.get(layer.name, (0, None))
+            admitted = {kinds.get(path), its.get(f"memory_layers[{at}].{field}")} & {"assumed", "derived"}
+            if value and other and value == getattr(other, field) and not admitted:
+                yield Finding(
+                    NOTE, path, f"is {value:g}, as that of {sibling.name}",
+                    "two devices seldom measure the same: where it was carried over, call it assumed",
+                )  # fmt: skip

@@ -1,0 +1,73 @@
+"""The commands about one device: show, check, compare, what-if."""
+
+import json
+
+import pytest
+
+from rollergen.hal.load import device_hash, load_device, parse_device
+from tests.cli.test_cli import ok, run
+
+
+def test_show_prints_every_figure_with_kind_and_source():
+    text = ok("devices", "show", "v100")
+    assert "dram.bandwidth_gb_s" in text and "datasheet" in text
+    assert device_hash(load_device("v100")) in text
+    spec = parse_device(ok("devices", "show", "v100-sxm2", "--json").encode(), "shown.json")
+    assert spec == load_device("v100-sxm2")
+
+
+def test_check_ends_with_1_where_there_are_warnings(tmp_path):
+    assert "v100: 0 warnings, 1 notes" in ok("devices", "check", "v100")
+    mine = tmp_path / "mine.json"
+    head = {"format": "rollergen.device.v1", "name": "mine", "title": "mine", "extends": "v100", "clock_mhz": 1.38}
+    mine.write_text(json.dumps(head))
+    result = run("devices", "check", str(mine))
+    assert result.exit_code == 1
+    assert "warning: clock_mhz is 1.38 (" in result.stdout
+    found = json.loads(run("devices", "check", str(mine), "--json").stdout)
+    assert any(f["path"] == "clock_mhz" and f["severity"] == "warning" and f["reason"] for f in found["findings"])
+
+
+def test_compare_shows_what_differs_and_nothing_else():
+    found = json.loads(ok("devices", "compare", "v100", "v100-sxm2", "--json"))
+    assert found["clock_mhz"] == {"first": 1380, "second": 1530}
+    assert "units" not in found
+    assert "1.11" in ok("devices", "compare", "v100", "v100-sxm2")
+
+
+def test_what_if_shows_the_limiter_before_and_after_and_where_it_changes():
+    words = ["devices", "what-if", "v100", "relu", "shape=4096x1024", "--set", "dram.bandwidth_gb_s=9000"]
+    found = json.loads(ok(*words, "--json"))
+    before, after = found["as it is"], found["changed, the same program"]
+    assert before["limiter"] == "dram bandwidth" != after["limiter"]
+    assert after["seconds"] < before["seconds"]
+    at = found["limiter_changes_at"]["dram.bandwidth_gb_s"]
+    assert 750 < at < 9000
+    below = json.loads(ok(*words[:-1], f"dram.bandwidth_gb_s={at * 0.99}", "--json"))
+    assert below["limiter_changes_at"] is None
+    assert f"dram.bandwidth_gb_s = {at:.6g}" in ok(*words)
+
+
+def test_whole_figures_change_in_whole_steps():
+    found = json.loads(ok("devices", "what-if", "v100", "relu", "shape=4096x1024", "--set", "units=1", "--json"))
+    turn = found["limiter_changes_at"]
+    assert turn is None or turn["units"] == int(turn["units"])
+    assert found["changed, the same program"]["seconds"] > found["as it is"]["seconds"]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["show", "v10"], "did you mean v100?"),
+        (["check", "none.json"], "none.json: cannot be read"),
+        (["compare", "v100"], "Missing argument 'SECOND'"),
+        (["what-if", "v100", "relu", "shape=64", "--set", "units"], "'units' sets nothing; expected figure=number"),
+        (["what-if", "v100", "relu", "shape=64", "--set", "unit=3"], "did you mean units"),
+        (["what-if", "v100", "relu", "shape=64", "--set", "units=nan"], "units is nan"),
+        (["what-if", "v100", "relu", "shape=64"], "Missing option '--set'"),
+    ],
+)
+def test_errors_are_one_line(words, text):
+    result = run("devices", *words)
+    assert result.exit_code == 2
+    assert text in result.stderr and result.stderr.count("\n") == 1

@@ -1,0 +1,66 @@
+"""A device with other figures: by path, by name, or refused."""
+
+import pytest
+
+from rollergen.hal.changes import changed, figures, paths
+from rollergen.hal.errors import SpecError
+from rollergen.hal.load import device_hash, device_names, load_device
+
+V100 = load_device("v100")
+
+
+def test_figures_are_replaced_by_name():
+    device = V100.replace(dram_gb_s=800, units=120, fma_per_clock=128, limits_threads_per_block=512)
+    assert (device.layer("dram").bandwidth_gb_s, device.units) == (800, 120)
+    assert (device.instruction("fma").per_clock, device.limits.threads_per_block) == (128, 512)
+    assert device.layer("l2") == V100.layer("l2")
+    assert device_hash(device) != device_hash(V100)
+
+
+def test_nothing_replaced_is_the_same_device():
+    assert V100.replace() == V100
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_every_figure_can_be_set_to_what_it_is(name):
+    device = load_device(name)
+    values = figures(device)
+    assert list(values) == list(paths(device))
+    same = changed(device, {path: int(value) if value.is_integer() else value for path, value in values.items() if value})
+    assert figures(same) == values
+
+
+def test_what_was_changed_says_so():
+    origins = dict(V100.replace(units=120).provenance)
+    assert origins["units"] == ("assumed", "changed by hand")
+    assert origins["clock_mhz"] == dict(V100.provenance)["clock_mhz"]
+
+
+def test_a_bandwidth_above_its_nominal_one_raises_that_too():
+    dram = V100.replace(dram_gb_s=1500).layer("dram")
+    assert (dram.bandwidth_gb_s, dram.bandwidth_nominal_gb_s) == (1500, 1500)
+
+
+@pytest.mark.parametrize(
+    ("figure", "value", "text"),
+    [
+        ("dram.bandwith_gb_s", 1, "did you mean dram.bandwidth_gb_s"),
+        ("nonsense", 1, "expected one such as units"),
+        ('a"\n' * 1000, 1, "v100 has no figure"),
+        ("units", 0, "units is 0; expected an integer of at least 1"),
+        ("units", 1.5, "units is 1.5"),
+        ("units", float("nan"), "units is nan; expected a finite number"),
+        ("limits.threads_per_block", 4096, "limits.threads_per_block is 4096; expected at most threads_per_unit"),
+    ],
+)
+def test_what_cannot_be_is_refused(figure, value, text):
+    with pytest.raises(SpecError) as caught:
+        changed(V100, {figure: value})
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_an_unknown_name_is_refused_with_the_nearest():
+    with pytest.raises(SpecError, match="did you mean dram_gb_s"):
+        V100.replace(dram_gbs=1500)

@@ -1,0 +1,96 @@
+"""What is legal and likely wrong is reported: each lint on a spec that breaks only it."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from rollergen.hal.lints import LINTS, NOTE, WARNING, lint
+from rollergen.hal.load import device_names, load_device, parse_device
+from rollergen.hal.spec import Device
+
+
+def with_layer(device: Device, name: str, **figures) -> Device:
+    layers = tuple(replace(layer, **figures) if layer.name == name else layer for layer in device.layers)
+    return replace(device, layers=layers)
+
+
+def with_limits(device: Device, **figures) -> Device:
+    return replace(device, limits=replace(device.limits, **figures))
+
+
+def sparse_rate(device: Device) -> Device:
+    fixed = tuple(replace(i, per_clock=2 * i.per_clock) if i.name == "mma" else i for i in device.instructions)
+    return replace(device, instructions=fixed)
+
+
+V100, A100 = load_device("v100"), load_device("a100")
+BROKEN = {
+    "outer_layers_are_slower": (
+        with_layer(V100, "dram", bandwidth_nominal_gb_s=9000), WARNING, "memory_layers[4]",
+        "dram moves 9000 GB/s, l2 2826",
+    ),
+    "rates_agree": (
+        with_layer(V100, "shared", bytes_per_clock=256, bank_bytes=8), WARNING, "memory_layers[1].bytes_per_clock",
+        "makes 28262 GB/s of 80 units at 1380 MHz, 14131 are stated",
+    ),
+    "peaks_agree": (
+        sparse_rate(A100), WARNING, "instructions[3].per_clock", "makes 623.7 TFLOP/s of mma, 312 are printed",
+    ),
+    "all_threads_have_registers": (
+        with_limits(V100, register_allocation=64), WARNING, "limits.registers_per_unit", "need 131072",
+    ),
+    "outer_layers_are_larger": (
+        with_layer(V100, "l2", capacity_bytes=1 << 40), WARNING, "memory_layers[4].capacity_bytes", "is 17179869184",
+    ),
+    "transactions_divide": (
+        with_layer(V100, "l2", transaction_bytes=48), WARNING, "memory_layers[3].transaction_bytes", "is 48",
+    ),
+    "banks_make_the_rate": (
+        with_layer(V100, "shared", bank_bytes=8), NOTE, "memory_layers[1].bytes_per_clock", "32 banks of 8 bytes serve 256",
+    ),
+    "the_clock_is_in_mhz": (replace(V100, clock_mhz=1.38), WARNING, "clock_mhz", "is 1.38"),
+    "achieved_is_near_nominal": (
+        with_layer(V100, "dram", bandwidth_gb_s=90), NOTE, "memory_layers[4].bandwidth_gb_s", "is 10% of the nominal one",
+    ),
+    "figures_are_known": (V100, NOTE, "instructions[4].latency_clocks", "and 1 others are assumed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", [rule.__name__ for rule in LINTS])
+def test_each_lint_finds_what_it_is_for_with_severity_path_and_reason(rule):
+    device, severity, path, text = BROKEN[rule]
+    finding = next(f for f in lint(device) if f.path == path and text in f.message)
+    assert finding.severity == severity
+    assert finding.reason
+    assert str(finding).startswith(f"{severity}: {path} ")
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_no_built_in_device_has_a_warning(name):
+    siblings = [load_device(other) for other in device_names()]
+    assert [str(f) for f in lint(load_device(name), siblings) if f.severity == WARNING] == []
+
+
+def test_warnings_come_first():
+    found = lint(with_layer(replace(V100, clock_mhz=1.38), "dram", bandwidth_gb_s=90))
+    assert [f.severity for f in found] == sorted((f.severity for f in found), key=[WARNING, NOTE].index)
+
+
+def test_a_figure_copied_from_another_chip_is_noticed_unless_it_is_called_assumed():
+    figure = {"value": 750, "source": "somebody ran it", "kind": "measured"}
+    layer = {"name": "dram", "bandwidth_gb_s": figure}
+    document = {"format": "rollergen.device.v1", "name": "mine", "title": "mine", "extends": "a100", "memory_layers": [layer]}
+    document["sources"] = {"somebody ran it": "somebody ran it"}
+
+    def copies():
+        found = lint(parse_device(json.dumps(document).encode(), "mine.json"), [V100])
+        return [str(f) for f in found if "as that of v100" in f.message]
+
+    assert [line.split(" (")[0] for line in copies()] == ["note: memory_layers[4].bandwidth_gb_s is 750, as that of v100"]
+    figure["kind"] = "assumed"
+    assert copies() == []
+
+
+def test_cards_of_one_chip_may_have_the_same_figures():
+    assert not any("as that of" in f.message for f in lint(load_device("v100-sxm2"), [V100]))
