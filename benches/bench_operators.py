@@ -16,72 +16,36 @@ CORE = max(os.sched_getaffinity(0))
 os.sched_setaffinity(0, {CORE})
 
 import argparse
-import time
 from statistics import mean, median
 from typing import Any
 
-import numpy as np
 from operator_cases import CASES, Case
 from results import keep
 from rich.console import Console
 from rich.table import Table
+from timing import Calls, alternate, checked
 
-import rollergen as rg
-from rollergen.measure.oracle import compare, expression_oracle
-
-LEAST_ROUNDS, MOST_ROUNDS = 11, 2000
 CLASS_TARGET, LEAST_CLASS = 1.0, 0.85
 
 
 def measure(case: Case, seconds: float) -> dict[str, Any]:
-    tensor = case.make()
-    started = time.perf_counter()
-    kernel = rg.build(tensor, "cpu", cache=False)
-    built = time.perf_counter() - started
-    rng = np.random.default_rng(1)
-    arrays = [rng.random(b.shape, dtype=np.float32) * 2 - 1 for b in kernel.signature.inputs]
-    out = np.empty(kernel.signature.outputs[0].shape, np.float32)
-    kernel(*arrays, out=out)
-    names = [b.name for b in kernel.signature.inputs]
-    oracle = expression_oracle((tensor,), kernel.signature.outputs)
-    _, wrong = compare(kernel.program, dict(zip(names, arrays, strict=True)), (out,), oracle)
-    if wrong:
-        raise SystemExit(f"{case.name}: {wrong}")
-    calls: dict[str, Any] = {"rollergen": lambda: kernel(*arrays, out=out)}
+    ours = checked(case.name, case.make())
+    calls: Calls = {"rollergen": ours.call}
     missing = {}
     for name, peer in case.peers.items():
         try:
-            calls[name] = peer(arrays)
+            calls[name] = peer(ours.arrays)
         except ImportError as error:
             missing[name] = str(error)
     times = alternate(calls, seconds)
-    ours = times.pop("rollergen")
-    ratios = {name: median(t / o for o, t in zip(ours, theirs, strict=True)) for name, theirs in times.items()}
+    own = times.pop("rollergen")
+    ratios = {name: median(t / o for o, t in zip(own, theirs, strict=True)) for name, theirs in times.items()}
     return {
         "kind": case.kind, "case": case.name, "ratio": min(ratios.values()), "ratios": ratios, "missing": missing,
-        "ours_seconds": median(ours), "seconds": {name: median(t) for name, t in times.items()},
-        "predicted_seconds": kernel.predicted_time, "rounds": len(ours), "build_seconds": built,
-        "launches": len(kernel.launches),
+        "ours_seconds": median(own), "seconds": {name: median(t) for name, t in times.items()},
+        "predicted_seconds": ours.kernel.predicted_time, "rounds": len(own), "build_seconds": ours.build_seconds,
+        "launches": len(ours.kernel.launches),
     }  # fmt: skip
-
-
-def alternate(calls: dict[str, Any], seconds: float) -> dict[str, list[float]]:
-    """Wall seconds of every round, two warm-up rounds left out; the order turns by one from round to round."""
-    for _ in range(2):
-        for call in calls.values():
-            call()
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    names = list(calls)
-    started = time.perf_counter()
-    rounds = 0
-    while rounds < LEAST_ROUNDS or (time.perf_counter() - started < seconds and rounds < MOST_ROUNDS):
-        turn = rounds % len(names)
-        for name in names[turn:] + names[:turn]:
-            start = time.perf_counter()
-            calls[name]()
-            times[name].append(time.perf_counter() - start)
-        rounds += 1
-    return times
 
 
 def main() -> None:

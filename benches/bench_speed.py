@@ -16,38 +16,21 @@ CORE = max(os.sched_getaffinity(0))
 os.sched_setaffinity(0, {CORE})
 
 import argparse
-import time
 from statistics import median, quantiles
 from typing import Any
 
-import numpy as np
 from operators import CASES, Case
 from results import keep
 from rich.console import Console
 from rich.table import Table
-
-import rollergen as rg
-from rollergen.measure.oracle import compare, expression_oracle
-
-LEAST_ROUNDS = 15
+from timing import alternate, checked
 
 
 def measure(case: Case, seconds: float, top_k: int | None) -> dict[str, Any]:
-    tensor = case.make()
-    started = time.perf_counter()
-    kernel = rg.build(tensor, "cpu", top_k=top_k, cache=False)
-    built = time.perf_counter() - started
-    rng = np.random.default_rng(1)
-    arrays = [rng.random(b.shape, dtype=np.float32) * 2 - 1 for b in kernel.signature.inputs]
-    out = np.empty(kernel.signature.outputs[0].shape, np.float32)
-    kernel(*arrays, out=out)
-    names = [b.name for b in kernel.signature.inputs]
-    oracle = expression_oracle((tensor,), kernel.signature.outputs)
-    compared, wrong = compare(kernel.program, dict(zip(names, arrays, strict=True)), (out,), oracle)
-    if wrong:
-        raise SystemExit(f"{case.name}: {wrong}")
-    ours, peers = alternate(lambda: kernel(*arrays, out=out), case.peer(arrays), seconds)
-    ratios = [theirs / own for own, theirs in zip(ours, peers, strict=True)]
+    own = checked(case.name, case.make(), top_k)
+    times = alternate({"ours": own.call, "peer": case.peer(own.arrays)}, seconds)
+    ours, peers = times["ours"], times["peer"]
+    ratios = [theirs / mine for mine, theirs in zip(ours, peers, strict=True)]
     low, _, high = quantiles(ratios, n=4)
     return {
         "case": case.name,
@@ -60,28 +43,13 @@ def measure(case: Case, seconds: float, top_k: int | None) -> dict[str, Any]:
         "peer_seconds": median(peers),
         "rate": case.work / median(ours) / 1e9,
         "unit": case.unit,
-        "predicted_seconds": kernel.predicted_time,
+        "predicted_seconds": own.kernel.predicted_time,
         "rounds": len(ratios),
-        "compared_elements": compared,
-        "build_seconds": built,
-        "launches": len(kernel.launches),
-        "chosen_rank": next(c.rank for c in kernel.candidates if c.program is kernel.program) + 1,
+        "compared_elements": own.compared,
+        "build_seconds": own.build_seconds,
+        "launches": len(own.kernel.launches),
+        "chosen_rank": next(c.rank for c in own.kernel.candidates if c.program is own.kernel.program) + 1,
     }
-
-
-def alternate(ours: Any, peer: Any, seconds: float) -> tuple[list[float], list[float]]:
-    """Wall seconds of every round, two warm-up rounds left out; who goes first changes from round to round."""
-    for _ in range(2):
-        ours(), peer()
-    times: tuple[list[float], list[float]] = ([], [])
-    started = time.perf_counter()
-    while len(times[0]) < LEAST_ROUNDS or time.perf_counter() - started < seconds:
-        order = ((0, ours), (1, peer)) if len(times[0]) % 2 == 0 else ((1, peer), (0, ours))
-        for which, call in order:
-            start = time.perf_counter()
-            call()
-            times[which].append(time.perf_counter() - start)
-    return times
 
 
 def main() -> None:

@@ -1,0 +1,67 @@
+"""Kernels checked, then timed in turns with what they compete with: read by the benches of speed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import rollergen as rg
+from rollergen.measure.oracle import compare, expression_oracle
+
+LEAST_ROUNDS, MOST_ROUNDS = 15, 2000
+
+Calls = dict[str, Callable[[], object]]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A kernel that agreed with its float64 definition on ``arrays``; ``compared``: elements."""
+
+    kernel: Any
+    arrays: list[np.ndarray]
+    out: np.ndarray
+    build_seconds: float
+    compared: int
+
+    def call(self) -> object:
+        return self.kernel(*self.arrays, out=self.out)
+
+
+def checked(name: str, tensor: Any, top_k: int | None = None) -> Checked:
+    """The tensor's kernel for this machine's CPU, built anew.  Raises SystemExit where its result is wrong."""
+    started = time.perf_counter()
+    kernel = rg.build(tensor, "cpu", top_k=top_k, cache=False)
+    built = time.perf_counter() - started
+    rng = np.random.default_rng(1)
+    arrays = [rng.random(b.shape, dtype=np.float32) * 2 - 1 for b in kernel.signature.inputs]
+    out = np.empty(kernel.signature.outputs[0].shape, np.float32)
+    kernel(*arrays, out=out)
+    names = [b.name for b in kernel.signature.inputs]
+    oracle = expression_oracle((tensor,), kernel.signature.outputs)
+    compared, wrong = compare(kernel.program, dict(zip(names, arrays, strict=True)), (out,), oracle)
+    if wrong:
+        raise SystemExit(f"{name}: {wrong}")
+    return Checked(kernel, arrays, out, built, compared)
+
+
+def alternate(calls: Calls, seconds: float) -> dict[str, list[float]]:
+    """Wall seconds of every round, two warm-up rounds left out; the order turns by one from round to round."""
+    for _ in range(2):
+        for call in calls.values():
+            call()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    names = list(calls)
+    started = time.perf_counter()
+    rounds = 0
+    while rounds < LEAST_ROUNDS or (time.perf_counter() - started < seconds and rounds < MOST_ROUNDS):
+        turn = rounds % len(names)
+        for name in names[turn:] + names[:turn]:
+            start = time.perf_counter()
+            calls[name]()
+            times[name].append(time.perf_counter() - start)
+        rounds += 1
+    return times
