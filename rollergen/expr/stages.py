@@ -2,7 +2,8 @@
 
 Elementwise and view producers are inlined (prologue), elementwise consumers of a reduction are
 its epilogue.  A reduction that another reduction or several stages read is materialised, unless
-all reductions are over one row.
+all reductions are over one row.  A choice between elements is materialised where a reduction reads
+it repeatedly.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from dataclasses import dataclass, replace
 
 from rollergen.errors import ExpressionError
 from rollergen.expr.definition import Axis, Definition, Reduction
-from rollergen.expr.forms import Form, Misfit, form_of
+from rollergen.expr.forms import Form, Misfit, form_of, injective
 from rollergen.expr.guarding import push_guards
 from rollergen.expr.index import Index
 from rollergen.expr.inlining import Expansion, Inliner, Separator
 from rollergen.expr.inputs import checked_outputs, ordered_inputs
 from rollergen.expr.language import Tensor
 from rollergen.expr.reductions import Reduce
-from rollergen.expr.values import Buffer, Load, Partial, Value, transform, walk
+from rollergen.expr.values import Buffer, Load, Partial, Select, Value, loads, transform, walk
 
 ROW_LIMIT_ELEMENTS = 65536
 
@@ -94,11 +95,16 @@ def _planned(outputs: tuple[Tensor, ...], row_limit: int) -> _Plan:
         expansions = {id(root): inliner.expand(root) for root in roots}
         forms = {key: form_of(expansion, separator, row_limit) for key, expansion in expansions.items()}
         problem = _problem(expansions, forms, inliner)
-        if problem is None:
-            fitting = {key: form for key, form in forms.items() if isinstance(form, Form)}
-            return _Plan(tuple(roots), expansions, fitting, tuple(cuts))
-        root, shared, reason = problem
-        tensor = _to_materialise(expansions[id(root)], shared, inliner, row_limit)
+        fitting = {key: form for key, form in forms.items() if isinstance(form, Form)}
+        if problem is not None:
+            root, shared, reason = problem
+            tensor = _to_materialise(expansions[id(root)], shared, inliner, row_limit)
+        else:
+            choice = _repeated_choice(expansions, fitting, inliner)
+            if choice is None:
+                return _Plan(tuple(roots), expansions, fitting, tuple(cuts))
+            tensor, root = choice
+            reason = "it chooses between elements that a reduction reads several times each"
         roots.append(tensor)
         cuts.append((tensor, root, reason))
 
@@ -117,6 +123,32 @@ def _problem(
             return expansion.root, frozenset(read & readers.keys()), "several stages read it"
         readers.update(dict.fromkeys(read, expansion.root))
     return None
+
+
+def _repeated_choice(
+    expansions: dict[int, Expansion], forms: dict[int, Form], inliner: Inliner
+) -> tuple[Tensor, Tensor] | None:
+    """(tensor, root): a concatenation, a mirrored border, ... whose elements a reduction of the root reads several
+    times each.  Stored, it is one operand again, which can be packed and staged; inlined, it would be a choice
+    between several at every step.  Rows that stay resident read it as they go."""
+    for key, expansion in expansions.items():
+        if not forms[key].reduce:
+            continue
+        assert expansion.root.producer is not None
+        own = [name for name, extent in expansion.root.producer.axes if extent > 1]
+        for read in expansion.reads:
+            axes = (*own, *(name for name in read.scope if expansion.extents[name] > 1))
+            chooses = read.scope and _chooses(inliner.separator.body(read.tensor))
+            if chooses and not injective(read, expansion.extents, axes):
+                return read.tensor, expansion.root
+    return None
+
+
+def _chooses(body: Value) -> bool:
+    """Whether `body` is an element of one tensor or of another (or of another place)."""
+    selects = (node for node in walk(body) if isinstance(node, Select))
+    sides = ((set(loads(node.a)), set(loads(node.b))) for node in selects)
+    return any(a - b and b - a for a, b in sides)
 
 
 def _to_materialise(

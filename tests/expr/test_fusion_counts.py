@@ -133,6 +133,33 @@ def test_padding_is_read_by_the_pool_not_stored():
     assert {tensor for tensor, _ in moved(pooled, "cpu")} == {"x", "y"}
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x, y: ops.conv2d(ops.concat([x, y], 1), T("w", (8, 8, 3, 3)), padding=1),
+        lambda x, y: ops.conv2d(ops.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), "reflect"), T("w", (8, 4, 3, 3))),
+        lambda x, y: ops.max_pool2d(ops.pad(x, 1, "edge"), 3, 1),
+    ],
+)
+def test_a_choice_that_a_reduction_reads_repeatedly_is_stored_first(make):
+    graph = canonicalize(make(T("x", (1, 4, 14, 16)), T("y", (1, 4, 14, 16))))
+    choice, reader = graph.definitions
+    assert not choice.reductions and reader.reductions
+    assert "it chooses between elements that a reduction reads several times each" in graph.cuts[0]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x, y: ops.softmax(ops.concat([x, y], 1)),  # a resident row
+        lambda x, y: ops.sum(ops.concat([x, y], 1), 1),  # each element once
+        lambda x, y: ops.matmul(ops.leaky_relu(x), T("w", (ROW, 8))),  # no choice of element
+    ],
+)
+def test_other_choices_cost_no_stage(make):
+    assert stages(make(rows(), rows("y"))) == 1
+
+
 def test_attention_is_cut_between_scores_weights_and_values():
     q, k, v = (T(name, (2, 32, 64)) for name in "qkv")
     graph = canonicalize(ops.attention(q, k, v, causal=True, name="y"))
