@@ -84,13 +84,14 @@ def _bare(figure: Any) -> float:
 
 def figures(device: Device) -> dict[str, float]:
     """The value at every path that `changed` takes."""
-    named = {one.name: one for one in (*device.layers, *device.instructions)}
-    costs = dict(device.costs)
-    found = {}
-    for path in paths(device):
-        owner, dot, key = path.rpartition(".")
-        if owner == "costs":
-            found[path] = costs[key]
-        else:
-            found[path] = float(getattr(device.limits if owner == "limits" else named[owner] if dot else device, key))
-    return found
+    return {path: float(figure(device, path)) for path in paths(device)}
+
+
+def figure(device: Device, path: str) -> float | int:
+    """The value at a path that `changed` takes; an integer where only whole numbers are meant."""
+    owner, dot, key = path.rpartition(".")
+    if owner == "costs":
+        return device.cost(key)
+    parts: dict[str, Any] = {one.name: one for one in device.layers} | {one.name: one for one in device.instructions}
+    value: float | int = getattr(device.limits if owner == "limits" else parts[owner] if dot else device, key)
+    return value

@@ -20,6 +20,8 @@ MOST_PARENTS = 4
 OWN = ("name", "title")
 """Keys that every file states itself."""
 _NOT_INHERITED = (*OWN, "notes")
+_MOST_NAMED = 64
+"""Items of the longest list that the schema allows."""
 _BY_NAME = ("memory_layers", "instructions")
 
 Parent = tuple[Any, str, str]
@@ -69,7 +71,9 @@ def _require_own(document: dict[str, Any], where: str) -> None:
 def _refuse_other_sources(parent: dict[str, Any], child: dict[str, Any], where: str) -> None:
     """One key of sources would otherwise mean two things."""
     old, new = parent.get("sources"), child.get("sources")
-    for key in new if isinstance(new, dict) and isinstance(old, dict) else ():
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return
+    for key in new:
         if key in old and old[key] != new[key]:
             raise SpecError(
                 f"{where}: sources.{shown(key)[1:-1]} is another text than in the device that is extended; "
@@ -79,6 +83,8 @@ def _refuse_other_sources(parent: dict[str, Any], child: dict[str, Any], where: 
 
 def _merged(parent: Any, child: Any, key: str = "") -> Any:
     if key in _BY_NAME and isinstance(parent, list) and isinstance(child, list):
+        if len(child) > _MOST_NAMED:
+            return child  # which the schema refuses
         return _merged_by_name(parent, child)
     plain = isinstance(parent, dict) and isinstance(child, dict) and not is_figure(parent) and not is_figure(child)
     if not plain:

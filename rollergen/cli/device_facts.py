@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import click
 from rich.table import Table
@@ -13,7 +12,7 @@ from rollergen.cli.output import console
 from rollergen.cli.problems import expression
 from rollergen.errors import ArgumentError, DeviceError
 from rollergen.explain import seconds_text
-from rollergen.hal.changes import changed, figures
+from rollergen.hal.changes import changed, figure, figures
 from rollergen.hal.errors import SpecError
 from rollergen.hal.lints import WARNING, lint
 from rollergen.hal.load import device_hash, device_names, device_to_json, load_device
@@ -158,7 +157,7 @@ def break_even(program: RProgram, device: Device, settings: Mapping[str, float])
     are whole numbers change in whole steps.
     """
     start = figures(device)
-    whole = {path for path in settings if isinstance(_exact(device, path), int)}
+    whole = {path for path in settings if isinstance(figure(device, path), int)}
 
     def on_the_way(share: float) -> dict[str, float]:
         there = {path: start[path] + share * (value - start[path]) for path, value in settings.items()}
@@ -181,18 +180,11 @@ def _changed(device: Device, settings: Mapping[str, float]) -> Device:
         raise DeviceError(str(error)) from None
 
 
-def _exact(device: Device, path: str) -> Any:
-    owner, dot, key = path.rpartition(".")
-    if owner == "costs":
-        return 0.0
-    named = {one.name: one for one in (*device.layers, *device.instructions)}
-    return getattr(device.limits if owner == "limits" else named[owner] if dot else device, key)
-
-
 def _json_path(device: Device, path: str) -> str:
     owner, dot, key = path.rpartition(".")
-    for name, parts in (("memory_layers", device.layers), ("instructions", device.instructions)):
-        for number, part in enumerate(parts):
-            if dot and part.name == owner:
-                return f"{name}[{number}].{key}"
-    return path
+    names = {
+        "memory_layers": [layer.name for layer in device.layers],
+        "instructions": [instruction.name for instruction in device.instructions],
+    }
+    found = (f"{part}[{known.index(owner)}].{key}" for part, known in names.items() if dot and owner in known)
+    return next(found, path)

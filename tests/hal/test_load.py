@@ -192,6 +192,15 @@ HOSTILE = {
     "a hundred thousand unknown keys": json.dumps({f"k{i}": 0 for i in range(70_000)}).encode(),
     "a hundred thousand layers": changed(["memory_layers"], [0] * 300_000),
     "a large file": b" " * 1_000_001,
+    "a hundred thousand layers beside a parent's": json.dumps(
+        {"name": "x", "title": "x", "extends": "v100", "memory_layers": [{"name": f"l{i}"} for i in range(60_000)]}
+    ).encode(),
+    "a parent's name that never ends": b'{"name": "x", "title": "x", "extends": "' + b"v" * 900_000 + b'"}',
+    "a parent with quotes and newlines": b'{"name": "x", "title": "x", "extends": "v\"100\n\u2028"}',
+    "a name with quotes and newlines": changed(["name"], 'a"\n"; int main() {} //'),
+    "a name that ends in a newline": changed(["name"], "small\n"),
+    "a layer's name with a quote": changed(["memory_layers", 1, "name"], 'shared"'),
+    "an instruction's name with a newline": changed(["instructions", 0, "name"], "fma\n*/"),
     "no text": bytes(range(128, 256)) * 1000,
     "nothing": b"",
     "no object": b"[]",
@@ -205,6 +214,25 @@ def test_hostile_files_are_refused_quickly_and_in_a_short_message(content):
     message = refusal(content)
     assert time.process_time() - start < 2
     assert len(message) < 600
+
+
+def test_a_file_of_a_gigabyte_is_refused_without_reading_it(tmp_path):
+    path = tmp_path / "huge.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 30)  # sparse: takes no room
+    start = time.process_time()
+    with pytest.raises(SpecError, match=r"^huge\.json: the file has .* bytes; expected at most 1000000"):
+        load_device(path)
+    child = tmp_path / "child.json"
+    child.write_text('{"name": "x", "title": "x", "extends": "huge.json"}')
+    with pytest.raises(SpecError, match=r"^huge\.json: the file has"):
+        load_device(child)
+    assert time.process_time() - start < 1
+
+
+def test_a_device_without_end_is_not_read_to_its_end():
+    with pytest.raises(SpecError, match="expected at most 1000000"):
+        load_device(Path("/dev/zero"))
 
 
 @settings(max_examples=200, deadline=None)
