@@ -57,12 +57,17 @@ class Threads:
 
 
 @contextmanager
-def loops_over(out: Writer, place: Place, positions: Sequence[int], rolled: bool = False) -> Iterator[None]:
-    """The loops at `positions`, nested, each with its own variable; `rolled`: none is unrolled."""
+def loops_over(
+    out: Writer, place: Place, positions: Sequence[int], rolled: bool = False, together: bool = False
+) -> Iterator[None]:
+    """The loops at `positions`, nested, each with its own variable.
+
+    `rolled`: none is unrolled.  `together`: there are barriers inside, so that all threads go round equally often.
+    """
     with ExitStack() as stack:
         for p in positions:
             loop = place.nest.loops[p]
-            count = trip_count(place, p, is_uniform(place.nest, p), out.ranges)
+            count = trip_count(place, p, together or is_uniform(place.nest, p), out.ranges)
             unroll = loop.kind == UNROLL and not rolled
             stack.enter_context(out.loop(place.nest.variables[p], count, (0, loop.extent - 1), unroll))
         yield
@@ -137,8 +142,8 @@ def identities(acc: Accumulators, lanes: int) -> tuple[Number, ...]:
 
 
 def start(out: Writer, place: Place, acc: Accumulators) -> None:
-    """Every accumulator at the identity."""
-    with loops_over(out, place, acc.positions):
+    """Every accumulator at the identity, also those that only serve to meet other threads."""
+    with loops_over(out, place, acc.positions, together=place.nest.stage.accumulator.combine != "none"):
         for registers, identity in zip(acc.components, identities(acc, acc.components[0].lanes), strict=True):
             out.assign(place.element(registers), identity)
 
@@ -231,7 +236,7 @@ def finish(
         Registers(name, tuple(((p, 1),) for p in spatial), c.dtype, lanes)
         for name, c in zip(names, acc.components, strict=True)
     )
-    with loops_over(out, scope.place, spatial):
+    with loops_over(out, scope.place, spatial, together=threads.count > 1):
         for registers, value in zip(totals, _folded(out, scope, acc, threads), strict=True):
             out.assign(scope.place.element(registers), value)
         if output is not None and first is not None:

@@ -99,3 +99,18 @@ def test_a_bound_that_is_a_choice_stands_in_parentheses():
     assert heads
     assert all("< (" in head for head in heads)
     assert difference(program) is None
+
+
+def test_threads_that_share_a_sum_meet_equally_often_where_their_axes_end_at_different_places():
+    """Threads of j have one or two tiles each; all of them take part in every tree."""
+    program = programs.gpu_matmul(6, 5, 16)
+    loops = (
+        Loop("j", 3, 1, "thread"), Loop("k", 4, 2, "thread"), Loop("k", 2, 8, "serial"), Loop("i", 6, 1, "serial"),
+        Loop("j", 2, 3, "serial"), Loop("k", 2, 1, "unroll"),
+    )  # fmt: skip
+    definition = program.stages[0].definition
+    shared = program_of("v100", definition, loops, Accumulator(2, F32, combine="tree"), guards=(("j", "mask"),))
+    check(shared)
+    assert difference(shared) is None
+    heads = [line for line in emit(shared, DEVICES["v100"]).text.split("barrier(")[0].splitlines() if "j1 <" in line]
+    assert heads and all("j0" not in line.split(";")[1] for line in heads[-1:])
