@@ -105,7 +105,8 @@ def _shortfall(message: str) -> int:
 def structure_key(entry: Entry) -> str:
     """What two operators share when they differ in sizes only."""
     definitions = canonicalize(entry.make()).definitions
-    return repr([([a.role for a in d.axes], [str(t) for t in d.target], len(d.loads())) for d in definitions])
+    reads = [[(*map(str, load.indices), len(load.guard)) for load in d.loads()] for d in definitions]
+    return repr([([a.role for a in d.axes], d.target, read) for d, read in zip(definitions, reads, strict=True)])
 
 
 def fresh_rows(entries: list[Entry], names: list[str]) -> list[Row]:
