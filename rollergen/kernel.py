@@ -25,6 +25,7 @@ from rollergen.signature import Signature
 
 if TYPE_CHECKING:
     from rollergen.bundle.references import References
+    from rollergen.compile_report import CompileReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +221,17 @@ class Kernel:
         facts = {"signature": str(self.signature), "language": self.language}
         facts |= explanation(self._chosen, self.candidates, self.device, self._cuts, self._growth())
         return facts if as_dict else f"{self.signature}\n{explanation_text(facts)}"
+
+    def compile_report(self) -> CompileReport:
+        """What NVIDIA's compiler makes of the kernel for its real architecture, beside the model's prediction:
+        registers, spills, shared memory, occupancy, and instructions where a disassembler is found.
+
+        Needs ``rollergen[nvrtc]`` and no GPU.  Raises DeviceError for a device that is not programmed in CUDA,
+        RuntimeUnavailableError where the compiler is not installed, BuildError where it refuses the source.
+        """
+        from rollergen.compile_report import compile_report
+
+        return compile_report(self.program, self.device, self._chosen.source)
 
     def save(self, directory: str | Path) -> Path:
         """Writes the kernel into a directory that runs without rollergen, and from which `rollergen.load` reads it.

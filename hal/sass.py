@@ -1,0 +1,66 @@
+"""Machine code of NVIDIA GPUs counted by instruction, where a disassembler is found.
+
+`nvdisasm` comes with the CUDA toolkit and as the wheel nvidia-cuda-nvdisasm; from version 13 on it no longer reads
+sm_70, which the one of 12.x does.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+_SECTION = re.compile(r"^\s*\.section\s+\.text\.(\w+)", re.M)
+_INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.[A-Za-z0-9_]+)*)", re.M)
+_WIDE = ("LDG", "LDS", "STG", "STS", "LDL", "STL")
+"""Memory instructions are counted by width too: LDG.128."""
+
+
+@lru_cache(maxsize=1)
+def disassemblers() -> tuple[str, ...]:
+    """Every nvdisasm of this machine: on the path, in the toolkit, in Python packages."""
+    places = [Path(folder) for folder in sys.path if folder.endswith("-packages")]
+    patterns = ("nvidia/*/bin/nvdisasm", "triton/backends/nvidia/bin/nvdisasm")
+    found = [str(file) for place in places for pattern in patterns for file in sorted(place.glob(pattern))]
+    on_path = shutil.which("nvdisasm")
+    return tuple(([on_path] if on_path else []) + found)
+
+
+def histogram(cubin: bytes) -> Mapping[str, Mapping[str, int]] | None:
+    """Instructions of each kernel, by name; None where no disassembler reads the code.
+
+    Memory instructions carry their width in bits where it is not 32 ("LDG.128"); others only their first word.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.cubin"
+        file.write_bytes(cubin)
+        for tool in disassemblers():
+            done = subprocess.run([tool, "-c", str(file)], capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                return counted(done.stdout)
+    return None
+
+
+def counted(listing: str) -> dict[str, dict[str, int]]:
+    """The histogram of a listing.
+
+    >>> counted(".section .text.k\\n  /*0000*/  LDG.E.128.SYS R4, [R2] ;\\n  /*0010*/ @P0 FFMA R1, R4, R5, R1 ;")
+    {'k': {'FFMA': 1, 'LDG.128': 1}}
+    """
+    parts = _SECTION.split(listing)[1:]
+    return {name: _counts(body) for name, body in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def _counts(body: str) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for name, suffixes in _INSTRUCTION.findall(body):
+        width = next((w for w in ("64", "128") if w in suffixes.split(".")), "") if name in _WIDE else ""
+        counts[f"{name}.{width}" if width else name] += 1
+    counts.pop("NOP", None)
+    return dict(sorted(counts.items()))

@@ -1,0 +1,146 @@
+"""Kernels compiled by NVIDIA's compiler for the architecture that they are for, on a machine without a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import pytest
+
+import rollergen as rg
+from rollergen.compile_report import occupancy
+from rollergen.errors import BuildError, DeviceError, RuntimeUnavailableError
+from rollergen.hal import nvrtc
+from rollergen.hal.nvrtc import Usage, compile_cuda, is_installed, usage
+from rollergen.hal.sass import counted
+
+T = rg.tensor
+needs_nvrtc = pytest.mark.skipif(not is_installed(), reason="rollergen[nvrtc] is not installed")
+
+OPERATORS = {
+    "matmul": lambda: rg.ops.matmul(T("A", (1024, 512)), T("B", (512, 1024))),
+    "matmul, odd": lambda: rg.ops.matmul(T("A", (141, 37)), T("B", (37, 203))),
+    "conv 3x3": lambda: rg.ops.conv2d(T("X", (2, 32, 28, 28)), T("W", (64, 32, 3, 3)), padding=1),
+    "softmax": lambda: rg.ops.softmax(T("X", (512, 1000)), axis=-1),
+    "sum of rows": lambda: rg.ops.sum(T("X", (512, 1000)), axis=1),
+    "half relu": lambda: rg.ops.relu(T("X", (513, 100), "float16")),
+    "bfloat16 tanh": lambda: rg.ops.tanh(T("X", (513, 100), "bfloat16")),
+    "int8 matmul": lambda: rg.ops.matmul(T("A", (41, 67), "int8"), T("B", (67, 53), "int8")),
+    "float64 exp": lambda: rg.ops.exp(T("X", (64, 100), "float64")),
+    "pow": lambda: rg.ops.pow(T("X", (64, 100)), T("Y", (64, 100))),
+}
+
+COMBINED = ("rows", "reduction")
+"""Stages whose threads combine their sums through a small shared array, which the model does not count."""
+
+
+@lru_cache(maxsize=16)
+def kernel(name, device="v100"):
+    return rg.build(OPERATORS[name](), device, profile=False, cache=False, top_k=1)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("name", OPERATORS)
+def test_kernels_compile_for_the_real_architecture_without_local_memory(name):
+    report = kernel(name).compile_report()
+    assert report.arch == "sm_70" and [k.entry for k in report.kernels] == [k.entry for k in kernel(name).launches]
+    for one in report.kernels:
+        assert 0 < one.registers <= 255 and one.spill_bytes == 0 and not one.uses_local_memory
+        if one.entry not in COMBINED:
+            assert one.shared_bytes == one.predicted_shared_bytes
+        assert 0 < one.occupancy <= 1
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(("device", "arch"), [("a100", "sm_80"), ("h200", "sm_90")])
+def test_every_device_has_its_own_architecture(device, arch):
+    report = kernel("matmul", device).compile_report()
+    assert report.arch == arch and report.kernels[0].shared_bytes == report.kernels[0].predicted_shared_bytes
+    counts = report.kernels[0].instructions
+    if counts is not None:  # where a disassembler is
+        assert counts["FFMA"] >= 512 and counts["LDS.128"] >= 32 and counts["LDG.128"] >= 2
+        assert not any(name.startswith(("LDL", "STL")) for name in counts)
+
+
+@needs_nvrtc
+def test_the_report_reads_as_text():
+    text = str(kernel("matmul").compile_report())
+    assert text.startswith("compiled for sm_70 by NVRTC ") and "not run" in text
+    assert "registers" in text and "(model " in text and "0 bytes" in text
+
+
+@needs_nvrtc
+def test_an_array_that_does_not_fit_registers_is_seen():
+    text = """extern "C" __global__ void spilling(const float *X, float *Y, int n)
+{ float r[100]; for (int i = 0; i < 100; ++i) r[i] = X[i*n]; Y[0] = r[n]; }"""
+    (one,) = compile_cuda(text, "sm_70").kernels
+    assert one.stack_bytes == 100 * 4
+
+
+@needs_nvrtc
+def test_text_that_is_wrong_is_refused_with_the_log():
+    with pytest.raises(BuildError, match=r"refused the source for sm_70:(.|\n)*nonsense"):
+        compile_cuda('extern "C" __global__ void k() { nonsense }', "sm_70")
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_1", "compute_70", ""])
+def test_an_architecture_that_does_not_exist_is_refused(arch):
+    with pytest.raises(BuildError, match=arch or "arch is ''"):
+        compile_cuda('extern "C" __global__ void k() { }', arch)
+
+
+def test_a_device_without_cuda_is_named():
+    with pytest.raises(DeviceError, match=r"mi50 is programmed in opencl: .* such as v100"):
+        kernel("matmul, odd", "mi50").compile_report()
+
+
+def test_a_missing_compiler_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(nvrtc, "_PACKAGE", "nvidia.no_such_package")
+    nvrtc._library.cache_clear()
+    try:
+        with pytest.raises(RuntimeUnavailableError, match=r'NVRTC is not installed; pip install "rollergen\[nvrtc\]"'):
+            kernel("matmul, odd").compile_report()
+    finally:
+        nvrtc._library.cache_clear()
+
+
+LOG = """ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'first' for 'sm_70'
+ptxas info    : Function properties for first
+ptxas         .     48 bytes stack frame, 40 bytes spill stores, 44 bytes spill loads
+ptxas info    : Used 128 registers, used 1 barriers, 400 bytes smem, 372 bytes cmem[0]
+ptxas info    : Compiling entry function 'second' for 'sm_70'
+ptxas info    : Function properties for second
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 8 registers, 360 bytes cmem[0]
+"""
+
+
+def test_the_assembler_s_log_is_read_for_every_kernel():
+    assert usage(LOG) == (Usage("first", 128, 48, 40, 44, 400), Usage("second", 8, 0, 0, 0, 0))
+    with pytest.raises(BuildError, match="names no kernel"):
+        usage("ptxas info    : 0 bytes gmem\n")
+
+
+def test_occupancy_by_each_limit():
+    v100 = rg.load_device("v100")
+    by = lambda threads, registers, shared: occupancy(Usage("k", registers, 0, 0, 0, shared), threads, v100)
+    assert by(256, 32, 0) == 1  # 8 blocks of 8 warps
+    assert by(256, 128, 0) == 2 * 256 / 2048  # 65,536 registers
+    assert by(256, 65, 0) == 3 * 256 / 2048  # given in eights: 72
+    assert by(32, 16, 0) == 32 * 32 / 2048  # 32 blocks at most
+    assert by(256, 16, 40000) == 2 * 256 / 2048  # 98,304 bytes
+    single = replace(v100, limits=replace(v100.limits, blocks_per_unit=1))
+    assert occupancy(Usage("k", 16, 0, 0, 0, 0), 256, single) == 256 / 2048
+
+
+def test_instructions_are_counted_by_name_and_width():
+    listing = """.section .text.k
+    /*0000*/  LDG.E.128.SYS R4, [R2] ;
+    /*0010*/  @!P0 FFMA R1, R4, R5, R1 ;
+    /*0020*/  LDS.U.128 R8, [R3] ;
+    /*0030*/  STS [R3], R1 ;
+    /*0040*/  NOP ;
+"""
+    assert counted(listing) == {"k": {"FFMA": 1, "LDG.128": 1, "LDS.128": 1, "STS": 1}}
