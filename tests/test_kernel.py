@@ -168,7 +168,7 @@ def test_a_kernel_for_an_absent_device_says_what_is_missing(absent):
 
 
 def test_a_kernel_for_an_absent_device_has_source_prediction_explanation_and_interpreter(absent):
-    assert "kernel" in absent.source and absent.language == "opencl"
+    assert "__global__" in absent.source and absent.language == "cuda"
     assert absent.predicted_time > 0 and absent.measured_time is None
     assert "Tesla V100" in absent.explain()
     assert absent.launches[0].threads == 256 and absent.launches[0].blocks == 2 * 2  # 70 / 64 and 100 / 64, rounded up

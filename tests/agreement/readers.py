@@ -46,7 +46,7 @@ def small_integers(program: RProgram, seed: int = 0) -> dict[str, np.ndarray]:
 
 def run_opencl(program: RProgram, arrays: Mapping[str, np.ndarray], spec) -> dict[str, np.ndarray]:
     """Outputs of the emitted source, each buffer between guard zones that must stay as they are."""
-    source = emit(program, spec)
+    source = emit(program, spec, "opencl")
     module = runtime().compile(source.text)
     whole, views = {}, {}
     for buffer in program.buffers():

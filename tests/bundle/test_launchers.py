@@ -48,7 +48,7 @@ def break_source(directory, old, new):
 
 
 CASES = [
-    (kernels.matmul, "v100"),
+    (kernels.matmul, "mi50"),
     (kernels.packed_matmul, "cpu"),
     (kernels.chain, "cpu"),
     (kernels.convolution, "cpu"),
@@ -111,15 +111,15 @@ def test_elements_that_are_not_written_fail(saved):
 
 
 def test_a_kernel_for_an_absent_device_says_what_it_needs(saved):
-    ran = launched(saved(kernels.matmul, "v100"))
+    ran = launched(saved(kernels.matmul, "mi50"))
     assert ran.returncode == 2
-    assert "needs NVIDIA" in ran.stderr and "(v100); OpenCL devices here: " in ran.stderr and "--any-device" in ran.stderr
+    assert "needs AMD" in ran.stderr and "(mi50); OpenCL devices here: " in ran.stderr and "--any-device" in ran.stderr
 
 
 @needs_compiler
 def test_the_c_launcher_says_so_too(saved):
-    ran = made_in_c(saved(kernels.matmul, "v100"))
-    assert "needs NVIDIA" in ran.stderr and "--any-device" in ran.stderr
+    ran = made_in_c(saved(kernels.matmul, "mi50"))
+    assert "needs AMD" in ran.stderr and "--any-device" in ran.stderr
 
 
 @needs_compiler
