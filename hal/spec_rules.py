@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
+from rollergen.hal.bounded_json import shown
 from rollergen.hal.errors import SpecError
 from rollergen.hal.spec import Device
 
+_ATTRIBUTES = re.compile(r"(__attribute__\(\([a-z_]\w*(\([\w, ]*\))?\)\) ?)*", re.ASCII)
 _REACH = {"thread": 0, "unit": 1, "device": 2}
 
 
@@ -98,6 +101,15 @@ def survival_falls_with_fill(device: Device) -> Iterator[str]:
         yield f"costs.keep_below is {below}; expected at most keep_above, {above}"
 
 
+def what_reaches_source_text_is_an_attribute(device: Device) -> Iterator[str]:
+    """The only text of a spec that is printed into kernels as it stands."""
+    for number, target in enumerate(device.targets):
+        text = dict(target.dialect).get("kernel_attribute", "")
+        if not _ATTRIBUTES.fullmatch(text):
+            path = f"targets[{number}].dialect.kernel_attribute"
+            yield f"{path} is {shown(text)}; expected nothing, or such as __attribute__((min_vector_width(512)))"
+
+
 RULES: tuple[Callable[[Device], Iterator[str]], ...] = (
     names_are_distinct,
     layers_run_from_registers_outward,
@@ -109,4 +121,5 @@ RULES: tuple[Callable[[Device], Iterator[str]], ...] = (
     a_block_fits_a_unit,
     a_block_fits_the_managed_memory_of_a_unit,
     survival_falls_with_fill,
+    what_reaches_source_text_is_an_attribute,
 )

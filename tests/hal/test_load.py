@@ -235,6 +235,19 @@ def test_a_device_without_end_is_not_read_to_its_end():
         load_device(Path("/dev/zero"))
 
 
+@pytest.mark.parametrize(
+    "text", ["__attribute__((x))\n", "*/", "__kernel", "__attribute__((a(1))) ; int x", '__attribute__((a("b")))', "#define"]
+)
+def test_code_in_place_of_an_attribute_is_refused(text):
+    message = refusal(changed(["targets", 0, "dialect", "kernel_attribute"], text))
+    assert message.startswith("v100.json: targets[0].dialect.kernel_attribute is ")
+
+
+def test_attributes_are_taken():
+    for text in ("", "__attribute__((min_vector_width(512)))", "__attribute__((a)) __attribute__((b(1, 2)))"):
+        parse_device(changed(["targets", 0, "dialect", "kernel_attribute"], text), "small.json")
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200) | st.text(alphabet='{}[]":,0123456789truefalsn', max_size=200).map(str.encode))
 def test_any_bytes_are_either_a_device_or_a_spec_error(content):
