@@ -101,6 +101,21 @@ def survival_falls_with_fill(device: Device) -> Iterator[str]:
         yield f"costs.keep_below is {below}; expected at most keep_above, {above}"
 
 
+def float32_is_multiplied(device: Device) -> Iterator[str]:
+    """All programs fall back on it."""
+    if not any((i.m, i.k) == (1, 1) and i.dtype == i.accumulator_dtype == "float32" for i in device.instructions):
+        yield "instructions has no multiply-add of float32 with m 1 and k 1; expected one, such as fma"
+
+
+def walks_have_buffers(device: Device) -> Iterator[str]:
+    """The misses of a column walk are held in buffers, of instructions that are in flight."""
+    costs = dict(device.costs)
+    if costs.get("walk_clocks") or costs.get("walk_far_clocks"):
+        for name in ("miss_buffers", "miss_window"):
+            if not costs.get(name):
+                yield f"costs.{name} is 0 or missing; expected a number above 0 beside walk_clocks"
+
+
 def what_reaches_source_text_is_an_attribute(device: Device) -> Iterator[str]:
     """The only text of a spec that is printed into kernels as it stands."""
     for number, target in enumerate(device.targets):
@@ -121,5 +136,7 @@ RULES: tuple[Callable[[Device], Iterator[str]], ...] = (
     a_block_fits_a_unit,
     a_block_fits_the_managed_memory_of_a_unit,
     survival_falls_with_fill,
+    float32_is_multiplied,
+    walks_have_buffers,
     what_reaches_source_text_is_an_attribute,
 )
