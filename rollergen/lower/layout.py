@@ -35,7 +35,7 @@ def layout(nest: Nest) -> tuple[str, ...]:
     lines += [
         f"kept: {identifier(r.name)} in {identifier(r.layer)} from phase {r.phase} on" for r in nest.stage.residents
     ]
-    return tuple(lines)
+    return (*lines, *_held(nest))
 
 
 def _signature(nest: Nest) -> str:
@@ -62,6 +62,7 @@ def _tile(nest: Nest) -> list[str]:
         f"{identifier(axis.name)} {prod(loop.extent for loop in inner if loop.axis == axis.name)}"
         for axis in nest.definition.of_role("spatial")
     ]
+    lines.append(f"tile of a block: {_block_tile(nest)}")
     if nest.definition.reductions:
         lines.append(f"accumulators of a thread: {' x '.join(shape) or '1'} ({nest.stage.accumulator.dtype})")
     if nest.stage.accumulator.carry:
@@ -69,6 +70,36 @@ def _tile(nest: Nest) -> list[str]:
     if nest.stage.guards:
         lines.append("tails: " + ", ".join(f"{identifier(axis)} {kind}" for axis, kind in nest.stage.guards))
     return lines
+
+
+def _block_tile(nest: Nest) -> str:
+    """What one block computes, and how much of each reduced axis at a time."""
+    parts = []
+    for axis in nest.definition.axes:
+        own = [loop for loop in nest.loops if loop.axis == axis.name and loop.kind != GRID]
+        at_once = prod(loop.extent for loop in own if axis.role == "spatial" or loop.kind != SERIAL)
+        steps = prod(loop.extent for loop in own) // at_once
+        parts.append(f"{identifier(axis.name)} {at_once}" + (f" in {steps} steps" if steps > 1 else ""))
+    return " x ".join(parts) or "1"
+
+
+def _held(nest: Nest) -> list[str]:
+    """Bytes that copies and accumulators take in each layer: in registers of a thread, elsewhere of a block."""
+    bytes_: dict[str, int] = {}
+    if nest.definition.reductions:
+        inner = [loop for loop in nest.loops[nest.tile_depth :] if nest.roles[loop.axis] == "spatial"]
+        each = STORAGE_BYTES[nest.stage.accumulator.dtype] * sum(len(r.bodies) for r in nest.definition.reductions)
+        bytes_["registers"] = each * prod(loop.extent for loop in inner)
+    for copy in nest.stage.copies:
+        size = _elements(nest, copy) * STORAGE_BYTES[nest.load(copy).dtype]
+        bytes_[copy.to_layer] = bytes_.get(copy.to_layer, 0) + size
+    held = [f"{size} bytes in {identifier(layer)}" for layer, size in bytes_.items()]
+    return [f"held: {', '.join(held)} (registers of a thread)"] if held else []
+
+
+def _elements(nest: Nest, copy: Copy) -> int:
+    shape = nest.stage.buffer_shape(copy, block=is_shared(copy, nest))
+    return prod(shape[:-1]) * (shape[-1] + copy.padding) * copy.depth
 
 
 def _copy(nest: Nest, copy: Copy) -> str:
@@ -82,8 +113,7 @@ def _copy(nest: Nest, copy: Copy) -> str:
     if copy.vector > 1:
         what += f", {copy.vector} at a time along {identifier(copy.along)}"
     if not in_registers(copy, nest):
-        elements = prod(shape[:-1]) * (shape[-1] + copy.padding) * copy.depth
-        what += f", {elements * STORAGE_BYTES[load.dtype]} bytes"
+        what += f", {_elements(nest, copy) * STORAGE_BYTES[load.dtype]} bytes"
         if copy.depth > 1:
             what += f" in {copy.depth} buffers"
     return what

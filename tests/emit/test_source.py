@@ -10,6 +10,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
+import rollergen as rg
 from rollergen.emit import emit
 from rollergen.emit.c_family import number
 from rollergen.expr.index import Index
@@ -39,8 +40,18 @@ def test_every_kernel_opens_with_its_layout(name):
     assert text.count("/* ") == len(program.stages)
     for stage in program.stages:
         assert f"{stage.blocks} blocks of {stage.threads} thread" in text
+        assert " * tile of a block: " in text
         for copy in stage.copies:
             assert re.search(rf" \* {stage.load(copy).buffer.name} in {copy.to_layer}: \[", text)
+
+
+def test_the_layout_names_the_bytes_that_each_layer_holds():
+    expression = rg.ops.matmul(rg.tensor("A", (1024, 1024)), rg.tensor("B", (1024, 1024)))
+    kernel = rg.build(expression, "v100", profile=False, cache=False, top_k=1)
+    shared = re.findall(r"in shared: .* (\d+) bytes", kernel.source)
+    assert f"{sum(map(int, shared))} bytes in shared (registers of a thread)" in kernel.source
+    declared = re.findall(r"__shared__ __align__\(16\) float \w+\[(\d+)\];", kernel.source)
+    assert sum(map(int, shared)) == 4 * sum(map(int, declared)) > 0
 
 
 def test_launches_name_buffers_in_parameter_order():
