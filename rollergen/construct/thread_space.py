@@ -71,14 +71,13 @@ def _shaped(
     for plan in _structures(definition, roles, device, rules, ledger):
         drafts.extend(_draft(definition, roles, plan, device, rules, count, ledger))
     drafts.sort(key=lambda item: (item[0], repr(item[1])))
-    enough, tiles = 0, 0
-    for plan in _distinct_tiles([plan for _, plan in drafts]):
+    enough = 0
+    for tiles, plan in enumerate(_distinct_tiles([plan for _, plan in drafts]), start=1):
         variants = list(_variants(definition, roles, plan, device, rules))
         for variant in variants:
             yield candidate(name, (contraction_stage(definition, roles, variant, device, rules),), (), device)
         # Of one tile and depth at most two candidates are kept.
         enough += sum(min(2, kept) for kept in Counter(variant.depth for variant in variants).values())
-        tiles += 1
         if enough >= count and tiles >= max(3, count // 4 + 2):
             return
 

@@ -104,7 +104,7 @@ def test_progress_is_told_for_every_candidate_and_round():
 
 def test_proposals_have_source_and_prediction_and_nothing_measured():
     (outcome,) = propose([programs.gpu_matmul()], resolve("v100"))
-    assert "kernel" in outcome.source.text and outcome.predicted_s > 0
+    assert "__global__" in outcome.source.text and outcome.predicted_s > 0
     assert outcome.state == "not run" and outcome.wall_s is None
 
 
