@@ -21,6 +21,9 @@ OPERATORS = {
     "matmul": lambda: rg.ops.matmul(T("A", (1024, 512)), T("B", (512, 1024))),
     "matmul, odd": lambda: rg.ops.matmul(T("A", (141, 37)), T("B", (37, 203))),
     "conv 3x3": lambda: rg.ops.conv2d(T("X", (2, 32, 28, 28)), T("W", (64, 32, 3, 3)), padding=1),
+    "conv 1x1, many staged elements a thread": lambda: rg.ops.conv2d(
+        T("X", (128, 96, 83, 83)), T("W", (42, 96, 1, 1))
+    ),
     "softmax": lambda: rg.ops.softmax(T("X", (512, 1000)), axis=-1),
     "sum of rows": lambda: rg.ops.sum(T("X", (512, 1000)), axis=1),
     "half relu": lambda: rg.ops.relu(T("X", (513, 100), "float16")),

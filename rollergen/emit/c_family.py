@@ -194,9 +194,12 @@ class CFamily:
         pad = INDENT * depth
         stop = self.within(node.stop, SUM) if not isinstance(node.stop, int) else str(node.stop)
         start = self.expression(node.start) if not isinstance(node.start, int) else str(node.start)
-        lines = [f"{pad}#pragma unroll"] if node.unroll else []
+        lines = [pad + self.unrolled(node)] if node.unroll else []
         lines.append(f"{pad}for (int {node.variable} = {start}; {node.variable} < {stop}; ++{node.variable}) {{")
         return [*lines, *self.block(node.body, depth + 1), f"{pad}}}"]
+
+    def unrolled(self, node: For) -> str:
+        return "#pragma unroll"
 
     def branch(self, node: If, depth: int) -> list[str]:
         pad = INDENT * depth

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from rollergen.emit.alignment import Alignment
 from rollergen.emit.c_family import ATOM, BINARY, INDENT, CFamily, number
+from rollergen.emit.unrolling import steps_at_once
 from rollergen.expr.index import Index
 from rollergen.lower.ir import (
     LOCAL,
@@ -25,6 +26,7 @@ from rollergen.lower.ir import (
     Call,
     Convert,
     Expr,
+    For,
     Kernel,
     Operation,
     Pick,
@@ -118,6 +120,10 @@ class Cuda(CFamily):
     def statement(self, statement: Statement, depth: int) -> list[str]:
         self._alignment.follow(statement)
         return super().statement(statement, depth)
+
+    def unrolled(self, node: For) -> str:
+        steps = steps_at_once(node)
+        return "#pragma unroll" if steps is None else f"#pragma unroll {steps}"
 
     def barrier(self, statement: Barrier) -> str:
         return "__syncthreads();"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import rollergen as rg
@@ -12,7 +14,10 @@ from rollergen.errors import DeviceError
 from rollergen.expr.index import Index
 from rollergen.lower.ir import (
     GLOBAL,
+    Assign,
     Convert,
+    Element,
+    For,
     Kernel,
     Let,
     Name,
@@ -86,6 +91,17 @@ def test_vectors_are_calculated_with_by_functions_that_the_text_brings():
     assert one.expression(Pick(a, 2)) == "a.z" and one.expression(Pick(a, "odd")) == "odd_lanes(a)"
     assert one.expression(Shuffle(a, b, (0, 4, 1, 5))) == "shuffle_0_4_1_5(a, b)"
     assert one.expression(Number(0.0, "float32", 4)) == "spread_float4(0.0f)"
+
+
+def test_long_copies_are_unrolled_in_part_and_register_arrays_whole():
+    row = Read(X, Index.axis("s"), "float32")
+    copy = For("s", 0, 64, (Write(Y, Index.axis("s"), row),), unroll=True)
+    held = For("s", 0, 64, (Assign(Element("r", (Index.axis("s"),), "float32"), row),), unroll=True)
+    short = replace(copy, stop=16)
+    one = printer()
+    one._ranges["s"] = (0, 63)
+    pragmas = [one.statement(loop, 0)[0] for loop in (copy, held, short)]
+    assert pragmas == ["#pragma unroll 8", "#pragma unroll", "#pragma unroll"]
 
 
 def test_infinities_need_no_header():

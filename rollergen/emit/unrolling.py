@@ -1,0 +1,44 @@
+"""Which unrolled loops need not be unrolled whole.
+
+A loop that indexes registers must be, or its array goes to local memory.  Others, such as copies to shared memory in
+many steps, only gain from it up to a point: a compiler that sees 64 loads in a row starts them all, and spills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from rollergen.expr.index import Index
+from rollergen.lower.ir import PRIVATE, Element, For, Pointer, walk
+
+MOST_WHOLE = 16
+"""Steps of a loop that is unrolled whole in any case."""
+
+AT_ONCE = 8
+"""Steps at a time of a longer one that may be unrolled in part."""
+
+
+def steps_at_once(loop: For) -> int | None:
+    """How many steps of an unrolled loop to write out at a time; None: all of them."""
+    if not isinstance(loop.start, int) or not isinstance(loop.stop, int) or loop.stop - loop.start <= MOST_WHOLE:
+        return None
+    inner = {one.variable for one in walk(loop.body) if isinstance(one, For) and one.unroll}
+    for node in _nodes(loop.body):
+        if isinstance(node, Pointer) and node.scope == PRIVATE:
+            return None
+        if isinstance(node, Element) and not set().union(*(index.axes() for index in node.indices)) <= inner:
+            return None
+    return AT_ONCE
+
+
+def _nodes(value: Any) -> Iterator[Any]:
+    """Every statement and expression within."""
+    if isinstance(value, tuple):
+        for one in value:
+            yield from _nodes(one)
+    elif is_dataclass(value) and not isinstance(value, Index):
+        yield value
+        for field in fields(value):
+            yield from _nodes(getattr(value, field.name))
