@@ -31,10 +31,13 @@ class Checked:
         return self.kernel(*self.arrays, out=self.out)
 
 
-def checked(name: str, tensor: Any, top_k: int | None = None) -> Checked:
+DEFAULTS = rg.BuildOptions()
+
+
+def checked(name: str, tensor: Any, top_k: int | None = None, options: rg.BuildOptions = DEFAULTS) -> Checked:
     """The tensor's kernel for this machine's CPU, built anew.  Raises SystemExit where its result is wrong."""
     started = time.perf_counter()
-    kernel = rg.build(tensor, "cpu", top_k=top_k, cache=False)
+    kernel = rg.build(tensor, "cpu", top_k=top_k, cache=False, options=options)
     built = time.perf_counter() - started
     rng = np.random.default_rng(1)
     arrays = [rng.random(b.shape, dtype=np.float32) * 2 - 1 for b in kernel.signature.inputs]
