@@ -1,8 +1,8 @@
 """Every class of operators on one core: ``python benches/bench_operators.py [--case TEXT] [--kind K] [--seconds S]``.
 
-Each case is built, checked against its float64 definition, then timed: ``kernel(*arrays, out=y)`` and every
-peer's call take turns in this one process.  A case's ratio is the smallest, over the peers, of the median of
-peer time over ours; a class' is the mean of its cases'.
+Each case, in a process of its own, is built, checked against its float64 definition, then timed:
+``kernel(*arrays, out=y)`` and every peer's call take turns in this one process. A case's ratio is the smallest,
+over the peers, of the median of peer time over ours; a class' is the mean of its cases'.
 """
 
 # ruff: noqa: E402
@@ -16,6 +16,7 @@ CORE = max(os.sched_getaffinity(0))
 os.sched_setaffinity(0, {CORE})
 
 import argparse
+import json
 from statistics import mean, median
 from typing import Any
 
@@ -23,7 +24,7 @@ from operator_cases import CASES, Case
 from results import keep
 from rich.console import Console
 from rich.table import Table
-from timing import Calls, alternate, checked
+from timing import Calls, alone, alternate, checked
 
 CLASS_TARGET, LEAST_CLASS = 1.0, 0.85
 
@@ -52,6 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", default="", help="only cases whose name contains this text")
     parser.add_argument("--kind", default="", help="only this class")
+    parser.add_argument("--alone", help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=1.0, help="least seconds of timing for each case")
     arguments = parser.parse_args()
     try:
@@ -65,9 +67,13 @@ def main() -> None:
     table = Table(*columns, title=f"one core (number {CORE})")
     found = []
     for case in CASES:
+        if case.name == arguments.alone:
+            print(json.dumps(measure(case, arguments.seconds)))
+            return
+    for case in CASES:
         if arguments.case not in case.name or arguments.kind not in case.kind:
             continue
-        one = measure(case, arguments.seconds)
+        one = alone(__file__, case.name, arguments.seconds)
         found.append(one)
         best = min(one["ratios"], key=lambda name: one["ratios"][name])
         every = " ".join(f"{name} {ratio:.2f}" for name, ratio in one["ratios"].items())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,6 +52,17 @@ def checked(name: str, tensor: Any, top_k: int | None = None, options: rg.BuildO
     if wrong:
         raise SystemExit(f"{name}: {wrong}")
     return Checked(kernel, arrays, out, built, compared)
+
+
+def alone(script: str, case: str, seconds: float, *options: str) -> dict[str, Any]:
+    """What ``script --alone case`` prints: a case in a process of its own, so that none inherits another's heap
+    (large arrays in recycled memory lie on small pages, and every call of a memory-bound kernel pays for it)."""
+    command = [sys.executable, script, "--alone", case, "--seconds", str(seconds), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{case}: {done.stderr.strip() or done.stdout.strip()}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def alternate(calls: Calls, seconds: float) -> dict[str, list[float]]:
