@@ -11,6 +11,7 @@ from rollergen.construct.growth import growth_notes
 from rollergen.errors import ArgumentError, DeviceError, ExpressionError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
+from rollergen.expr.nesting import shallow_enough
 from rollergen.hal.spec import Device
 from rollergen.kernel import Kernel
 from rollergen.measure.executor import Executor, RuntimeExecutor, executor_for
@@ -69,7 +70,8 @@ def build(
     target = resolve(device)
     executor = _executor(target, profile)
     count = _count(top_k, executor)
-    graph = canonicalize(expr, inputs)
+    with shallow_enough("rg.build of the expression"):
+        graph = canonicalize(expr, inputs)
     driver = None if executor is None else executor.driver
     kept = Cache(graph, target, options, count, driver) if cache else NO_CACHE
     growth = lambda: growth_notes(graph, target, options)

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from rollergen.errors import ExpressionError, ShapeError
 from rollergen.expr.dtypes import dtype_name
+from rollergen.expr.nesting import shallow_enough
 from rollergen.expr.reads import check_reads
 from rollergen.expr.reductions import Reduce, max, min, prod, reduce, sum
 from rollergen.expr.scalars import (
@@ -209,7 +210,8 @@ def compute(shape: Iterable[int], fn: Callable[..., Any], name: str | None = Non
     where = f"rg.compute of {name}" if name else "rg.compute"
     extents = check_shape(shape, where)
     names = _parameter_names(fn, len(extents), where)
-    return compute_named(tuple(zip(names, extents, strict=True)), fn, name)
+    with shallow_enough(where):
+        return compute_named(tuple(zip(names, extents, strict=True)), fn, name)
 
 
 def compute_named(axes: tuple[tuple[str, int], ...], fn: Callable[..., Any], name: str | None = None) -> Tensor:

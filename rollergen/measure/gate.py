@@ -133,6 +133,11 @@ class Gate:
         return tuple(axis[:_SUSPECTS] for axis in np.nonzero(wrong))
 
 
+FEW = 64
+"""Below so many elements an output says little of the scale on which its rounding errors lie: sums that happen to
+cancel would be compared with themselves.  Then the random inputs are not negative."""
+
+
 def _make_trials(program: RProgram, rng: np.random.Generator) -> tuple[_Trial, ...]:
     definitions = tuple(stage.definition for stage in program.stages)
     magnitude = exact_magnitude(definitions, program.inputs)
@@ -143,8 +148,11 @@ def _make_trials(program: RProgram, rng: np.random.Generator) -> tuple[_Trial, .
             zones[buffer.name].array[...] = make(buffer)
         return _Trial(title, number, exact, zones, {name: zone.array.copy() for name, zone in zones.items()})
 
+    few = any(buffer.elements < FEW for buffer in program.outputs)
+
     def random(buffer: Buffer) -> np.ndarray:
-        return random_array(buffer.shape, buffer.dtype, rng)
+        array = random_array(buffer.shape, buffer.dtype, rng)
+        return np.abs(array) if few and is_float(buffer.dtype) else array
 
     first = trial("random inputs", 0, random, False)
     if magnitude is None:

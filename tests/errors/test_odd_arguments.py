@@ -63,3 +63,19 @@ def test_options_out_of_range_are_refused(options):
 @pytest.mark.parametrize("error", [SpecError, BuildError, RuntimeUnavailableError])
 def test_errors_of_the_hardware_layer_are_rollergen_s(error):
     assert issubclass(error, RollergenError)
+
+
+def test_expressions_nested_too_deeply_are_refused():
+    def chain(i):
+        value = X[i]
+        for _ in range(2000):
+            value = value + 1.0
+        return value
+
+    with pytest.raises(ExpressionError, match="nested too deeply"):
+        rg.compute((4,), chain)
+    tensor = X
+    for _ in range(2000):
+        tensor = rg.ops.add(tensor, X)
+    with pytest.raises(ExpressionError, match="nested too deeply"):
+        rg.build(tensor, "v100", profile=False)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import rollergen as rg
 from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.index import Index
 from rollergen.expr.values import Binary, Buffer, Cast, Const, Load
@@ -173,3 +174,10 @@ def test_right_results_that_equal_the_poison_count_as_written():
 
 def test_saturated_results_that_were_never_written_are_reported():
     assert any("never written" in text for text in saturated(skipped=True).problems)
+
+
+def test_single_sums_that_could_cancel_are_not_refused_for_their_rounding():
+    for seed in range(3, 9):
+        a, b = rg.tensor("A", (seed, 4, 5)), rg.tensor("B", (4, 5, seed))
+        kernel = rg.build(rg.einsum("ijk,jki->", a, b), "cpu", top_k=1)
+        assert all(candidate.wall_s is not None for candidate in kernel.candidates)
