@@ -99,6 +99,8 @@ def _check_names(
 
 
 def _einsum(subscripts: str, sizes: Mapping[str, Any], dtype: str) -> Any:
+    if "." in subscripts:
+        raise ArgumentError(f'einsum "{subscripts}": an ellipsis has no sizes here; expected a letter for every axis')
     operands = subscripts.replace(" ", "").partition("->")[0].split(",")
     letters = list(dict.fromkeys("".join(operands)))
     example = f'"{subscripts}" ' + " ".join(f"{letter}=64" for letter in letters)

@@ -11,12 +11,16 @@ from rollergen.expr.language import Tensor, compute_named
 from rollergen.expr.reductions import sum as reduce_sum
 from rollergen.expr.slots import ReduceAxis
 
+_ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+
 
 def einsum(subscripts: str, *tensors: Tensor, name: str | None = None, acc: Any = None, dtype: Any = None) -> Tensor:
     """The product of `tensors`, summed over the letters that the output lacks.
 
     Without ``->`` the output has the letters that occur once, in alphabetical order.  A letter
-    repeated in one operand walks its diagonal.  `acc` and `dtype` as for `rg.sum`.
+    repeated in one operand walks its diagonal.  ``...`` stands for any number of axes, aligned from
+    the last and repeated where an operand has 1; the output has them too.  `acc` and `dtype` as for
+    `rg.sum`.
 
     >>> import rollergen as rg
     >>> A, B = rg.tensor("A", (2, 3)), rg.tensor("B", (3, 4))
@@ -31,53 +35,95 @@ def einsum(subscripts: str, *tensors: Tensor, name: str | None = None, acc: Any 
     operands, output = _parse(subscripts)
     if len(operands) != len(tensors):
         raise ExpressionError(f"einsum {subscripts!r} names {len(operands)} operands; got {len(tensors)} tensors")
-    extents = _extents(subscripts, operands, tensors)
-    summed = tuple(letter for letter in extents if letter not in output)
+    axes = [
+        _axes(subscripts, letters, tensor, position)
+        for position, (letters, tensor) in enumerate(zip(operands, tensors, strict=True))
+    ]
+    extents = _extents(subscripts, axes, tensors)
+    kept = _output_axes(output, axes)
+    summed = tuple(name for name in extents if name not in kept)
 
     def element(*indices: Any) -> Any:
-        reduced = tuple(ReduceAxis(letter, extents[letter]) for letter in summed)
-        at = dict(zip(output, indices, strict=True)) | {axis.name: axis for axis in reduced}
-        factors = [t[tuple(at[c] for c in letters)] for t, letters in zip(tensors, operands, strict=True)]
+        reduced = tuple(ReduceAxis(name, extents[name]) for name in summed)
+        at = dict(zip(kept, indices, strict=True)) | {axis.name: axis for axis in reduced}
+        factors = [t[_place(t, names, at)] for t, names in zip(tensors, axes, strict=True)]
         product = functools.reduce(operator.mul, factors)
         return reduce_sum(product, axis=reduced, acc=acc, dtype=dtype) if reduced else product
 
-    return compute_named(tuple((letter, extents[letter]) for letter in output), element, name)
+    return compute_named(tuple((name, extents[name]) for name in kept), element, name)
 
 
 def _parse(subscripts: str) -> tuple[list[str], str]:
-    """Letters of each operand, and of the output."""
-    text = subscripts.replace(" ", "")
-    if "." in text:
-        raise ExpressionError(f"einsum {subscripts!r}: an ellipsis is not accepted; name every axis with a letter")
+    """Letters of each operand, and of the output; an ellipsis as one character."""
+    text = subscripts.replace(" ", "").replace("...", _ELLIPSIS)
     left, arrow, output = text.partition("->")
     operands = left.split(",")
-    letters = "".join(operands)
+    letters = left.replace(",", "")
     for letter in letters + output:
-        if not (letter.isascii() and letter.isalpha()):
-            raise ExpressionError(f"einsum {subscripts!r}: {letter!r} stands there; expected letters, ',' and one '->'")
+        if not (letter.isascii() and letter.isalpha()) and letter != _ELLIPSIS:
+            raise ExpressionError(
+                f"einsum {subscripts!r}: {letter!r} stands there; expected letters, '...', ',' and one '->'"
+            )
     if not arrow:
-        output = "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
+        once = sorted(letter for letter in set(letters) - {_ELLIPSIS} if letters.count(letter) == 1)
+        output = _ELLIPSIS * (_ELLIPSIS in letters) + "".join(once)
     for letter in output:
         if output.count(letter) > 1:
-            raise ExpressionError(f"einsum {subscripts!r}: the output names {letter!r} twice")
+            raise ExpressionError(f"einsum {subscripts!r}: the output names {_shown(letter)} twice")
         if letter not in letters:
-            raise ExpressionError(f"einsum {subscripts!r}: the output's {letter!r} occurs in no operand")
+            raise ExpressionError(f"einsum {subscripts!r}: the output's {_shown(letter)} occurs in no operand")
+    if any(operand.count(_ELLIPSIS) > 1 for operand in operands):
+        raise ExpressionError(f"einsum {subscripts!r}: an operand has two ellipses; expected one at most")
+    if _ELLIPSIS in letters and _ELLIPSIS not in output:
+        raise ExpressionError(
+            f"einsum {subscripts!r}: operands have '...', the output has not; expected it there (sum with rg.ops.sum)"
+        )
     return operands, output
 
 
-def _extents(subscripts: str, operands: list[str], tensors: tuple[Tensor, ...]) -> dict[str, int]:
-    """Extent of every letter, in order of first appearance."""
+def _shown(letter: str) -> str:
+    return "'...'" if letter == _ELLIPSIS else repr(letter)
+
+
+def _axes(subscripts: str, letters: str, tensor: Tensor, position: int) -> tuple[str, ...]:
+    """A name for every axis of an operand; those under an ellipsis are ``d1``, ``d2``, ... from the last."""
+    if not isinstance(tensor, Tensor):
+        raise ExpressionError(f"einsum {subscripts!r}: operand {position} is {tensor!r}; expected a rg.tensor")
+    named = len(letters.replace(_ELLIPSIS, ""))
+    if tensor.ndim != named and not (tensor.ndim > named and _ELLIPSIS in letters):
+        raise ShapeError(
+            f"einsum {subscripts!r}: {letters.replace(_ELLIPSIS, '...')!r} names {named} axes; "
+            f"{tensor.label} has shape {tensor.shape}"
+        )
+    before, ellipsis, after = letters.partition(_ELLIPSIS)
+    hidden = tuple(f"d{n}" for n in range(tensor.ndim - named, 0, -1)) if ellipsis else ()
+    return (*before, *hidden, *after)
+
+
+def _output_axes(output: str, axes: list[tuple[str, ...]]) -> tuple[str, ...]:
+    hidden = sorted({name for names in axes for name in names if len(name) > 1}, key=lambda name: -int(name[1:]))
+    before, ellipsis, after = output.partition(_ELLIPSIS)
+    return (*before, *(hidden if ellipsis else ()), *after)
+
+
+def _place(tensor: Tensor, names: tuple[str, ...], at: dict[str, Any]) -> tuple[Any, ...]:
+    """Where an operand is read; an axis of 1 under an ellipsis is repeated."""
+    repeated = (len(name) > 1 and extent == 1 for name, extent in zip(names, tensor.shape, strict=True))
+    return tuple(0 if one else at[name] for one, name in zip(repeated, names, strict=True))
+
+
+def _extents(
+    subscripts: str, axes: list[tuple[str, ...]], tensors: tuple[Tensor, ...]
+) -> dict[str, int]:
+    """Extent of every axis, in order of first appearance."""
     found: dict[str, tuple[int, str]] = {}
-    for position, (letters, tensor) in enumerate(zip(operands, tensors, strict=True)):
-        if not isinstance(tensor, Tensor):
-            raise ExpressionError(f"einsum {subscripts!r}: operand {position} is {tensor!r}; expected a rg.tensor")
-        if len(letters) != tensor.ndim:
-            raise ShapeError(
-                f"einsum {subscripts!r}: {letters!r} names {len(letters)} axes; {tensor.label} has shape {tensor.shape}"
-            )
-        for axis, (letter, extent) in enumerate(zip(letters, tensor.shape, strict=True)):
+    for names, tensor in zip(axes, tensors, strict=True):
+        for axis, (name, extent) in enumerate(zip(names, tensor.shape, strict=True)):
             here = f"{tensor.label} (axis {axis})"
-            known, where = found.setdefault(letter, (extent, here))
-            if known != extent:
-                raise ShapeError(f"einsum {subscripts!r}: {letter} is {known} in {where} but {extent} in {here}")
-    return {letter: extent for letter, (extent, _) in found.items()}
+            known, where = found.setdefault(name, (extent, here))
+            if len(name) > 1 and known == 1:
+                found[name] = (extent, here)
+            elif known != extent and not (len(name) > 1 and extent == 1):
+                shown = name if len(name) == 1 else f"axis -{name[1:]} under '...'"
+                raise ShapeError(f"einsum {subscripts!r}: {shown} is {known} in {where} but {extent} in {here}")
+    return {name: extent for name, (extent, _) in found.items()}

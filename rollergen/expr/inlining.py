@@ -99,6 +99,7 @@ class Inliner:
     def __init__(self, separator: Separator, materialised: Collection[int]) -> None:
         self.separator = separator
         self._materialised = materialised
+        self._reducing: dict[int, tuple[Tensor, bool]] = {}
 
     def expand(self, root: Tensor) -> Expansion:
         """The root's body, everything inlined that is not materialised."""
@@ -116,6 +117,12 @@ class Inliner:
 
     def reduces(self, tensor: Tensor) -> bool:
         """Whether `tensor`, or anything that would be inlined into it, reduces."""
+        known = self._reducing.get(id(tensor))
+        if known is None:
+            known = self._reducing[id(tensor)] = (tensor, self._reduces(tensor))
+        return known[1]
+
+    def _reduces(self, tensor: Tensor) -> bool:
         if self.separator.has_reduction(tensor):
             return True
         loads = (node for node in walk(self.separator.body(tensor)) if isinstance(node, Load))

@@ -40,6 +40,22 @@ def test_einsum_equals_numpys(parts, explicit):
     np.testing.assert_array_equal(rg.einsum(text, *tensors).evaluate(*arrays), np.einsum(text, *arrays))
 
 
+ELLIPSES = {
+    "...ij,...jk->...ik": [(2, 3, 4, 5), (5, 6)],
+    "...ij,...jk": [(2, 1, 4, 5), (3, 5, 6)],
+    "i...,i...->...i": [(3, 2, 4), (3, 4)],
+    "a...a->a...": [(3, 4, 3)],
+    "...,...->...": [(3,), (2, 3)],
+    "i...->...": [(4,)],
+}
+
+
+@pytest.mark.parametrize("text", ELLIPSES)
+def test_an_ellipsis_broadcasts_as_numpys(text):
+    tensors, arrays = given_arrays(**{f"T{n}": shape for n, shape in enumerate(ELLIPSES[text])})
+    np.testing.assert_array_equal(rg.einsum(text, *tensors).evaluate(*arrays), np.einsum(text, *arrays))
+
+
 def convolution(x, w, stride, before, out, dilation, groups):
     """The definition of a convolution as a loop over outputs and taps."""
     n, _, h, width = x.shape

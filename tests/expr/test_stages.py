@@ -407,3 +407,11 @@ def test_canonicalising_costs_milliseconds(make, limit_ms):
         canonicalize(expression)
         seconds.append(time.perf_counter() - start)
     assert min(seconds) * 1e3 < limit_ms
+
+
+def test_values_shared_twice_over_are_planned_in_time_that_grows_with_their_number():
+    a, b = rg.tensor("a", (8, 16)), rg.tensor("b", (8, 16))
+    for _ in range(60):  # each sum holds the one before it twice: 2**40 nodes as a tree
+        a, b = rg.ops.add(a, b), a
+    graph = canonicalize(a)
+    assert graph.temporaries and graph.outputs[0].shape == (8, 16)

@@ -18,8 +18,10 @@ from rollergen.expr.operators.arguments import (
     require_vector,
 )
 from rollergen.expr.operators.reductions import reduction
+from rollergen.expr.operators.spellings import torch_spellings
 
 
+@torch_spellings
 def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     """``exp(x - max) * (1 / sum(exp(x - max)))`` along `axis`, any shape: one division a row.
 
@@ -40,6 +42,7 @@ def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     return rg.compute(x.shape, lambda *i: rg.cast(powers[i] * (1 / total[_row(i, position)]), x.dtype), name)
 
 
+@torch_spellings
 def log_softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     """``x - max - log(sum(exp(x - max)))`` along `axis`, any shape.
 

@@ -12,10 +12,12 @@ from rollergen.errors import DtypeError, ExpressionError, ShapeError
 from rollergen.expr.dtypes import accumulator_dtype, dtype_name, is_float, is_integer
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import Axes, axes_of, axis_of, require_float, require_tensor
+from rollergen.expr.operators.spellings import torch_spellings
 
 _LAST_INDEX = 2**31 - 1
 
 
+@torch_spellings
 def sum(x: Tensor, axis: Axes = None, keepdims: bool = False, *, acc: Any = None, dtype: Any = None,
         name: str | None = None) -> Tensor:  # fmt: skip
     """Sum over one axis, several, or (None) all; `keepdims` leaves them with extent 1.
@@ -27,6 +29,7 @@ def sum(x: Tensor, axis: Axes = None, keepdims: bool = False, *, acc: Any = None
     return reduction("sum", lambda v, r: rg.sum(v, axis=r, acc=acc, dtype=dtype), x, axis, keepdims, name)
 
 
+@torch_spellings
 def prod(x: Tensor, axis: Axes = None, keepdims: bool = False, *, acc: Any = None, dtype: Any = None,
          name: str | None = None) -> Tensor:  # fmt: skip
     """Product over `axis`, as `sum`.
@@ -38,6 +41,7 @@ def prod(x: Tensor, axis: Axes = None, keepdims: bool = False, *, acc: Any = Non
     return reduction("prod", lambda v, r: rg.prod(v, axis=r, acc=acc, dtype=dtype), x, axis, keepdims, name)
 
 
+@torch_spellings
 def max(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str | None = None) -> Tensor:
     """Largest element over `axis`, as `sum`, of the dtype of `x`; NaN if any is.
 
@@ -48,6 +52,7 @@ def max(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str | Non
     return reduction("max", lambda v, r: rg.max(v, axis=r, dtype=v.dtype), x, axis, keepdims, name)
 
 
+@torch_spellings
 def min(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str | None = None) -> Tensor:
     """Smallest element over `axis`, as `sum`, of the dtype of `x`; NaN if any is.
 
@@ -58,6 +63,7 @@ def min(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str | Non
     return reduction("min", lambda v, r: rg.min(v, axis=r, dtype=v.dtype), x, axis, keepdims, name)
 
 
+@torch_spellings
 def mean(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str | None = None) -> Tensor:
     """Arithmetic mean of floating values over `axis`, as `sum`; divided before rounding to a narrow dtype.
 
@@ -74,6 +80,7 @@ def mean(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str | No
     return reduction("mean", element, x, axis, keepdims, name)
 
 
+@torch_spellings
 def var(
     x: Tensor, axis: Axes = None, correction: int = 1, keepdims: bool = False, *, name: str | None = None
 ) -> Tensor:
@@ -90,6 +97,7 @@ def var(
     return _variance("var", x, axis, correction, keepdims, lambda v: v, name)
 
 
+@torch_spellings
 def std(
     x: Tensor, axis: Axes = None, correction: int = 1, keepdims: bool = False, *, name: str | None = None
 ) -> Tensor:
@@ -102,6 +110,7 @@ def std(
     return _variance("std", x, axis, correction, keepdims, rg.sqrt, name)
 
 
+@torch_spellings
 def argmax(
     x: Tensor, axis: Axes = None, keepdims: bool = False, *, dtype: Any = "int64", name: str | None = None
 ) -> Tensor:
@@ -116,6 +125,7 @@ def argmax(
     return _position("argmax", x, axis, keepdims, dtype, name)
 
 
+@torch_spellings
 def argmin(
     x: Tensor, axis: Axes = None, keepdims: bool = False, *, dtype: Any = "int64", name: str | None = None
 ) -> Tensor:
@@ -128,6 +138,7 @@ def argmin(
     return _position("argmin", x, axis, keepdims, dtype, name)
 
 
+@torch_spellings
 def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str | None = None) -> Tensor:
     """``log(sum(exp(x)))`` over `axis` without overflow: the largest element is taken out first.
 
@@ -153,11 +164,13 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str
     return reduction_at("logsumexp", element, x, axis, keepdims, name)
 
 
+@torch_spellings
 def cumsum(x: Tensor, axis: int = 0, **_: Any) -> NoReturn:
     """Refused: ExpressionError with advice."""
     _refuse_cumulative("cumsum", "sum", "0", x, axis)
 
 
+@torch_spellings
 def cumprod(x: Tensor, axis: int = 0, **_: Any) -> NoReturn:
     """Refused: ExpressionError with advice."""
     _refuse_cumulative("cumprod", "prod", "1", x, axis)

@@ -18,6 +18,7 @@ from rollergen.expr.operators.arguments import (
     require_tensor,
     setting,
 )
+from rollergen.expr.operators.spellings import torch_spellings
 
 Basic = Any  # an integer, a Python slice, or Ellipsis
 
@@ -81,6 +82,7 @@ def expand(x: Tensor, shape: Sequence[int], *, name: str | None = None) -> Tenso
     return rg.compute(wanted, lambda *i: x[broadcast_index(x.shape, i)], name)
 
 
+@torch_spellings
 def concat(tensors: Sequence[Tensor], axis: int = 0, *, name: str | None = None) -> Tensor:
     """`tensors` one after another along `axis`; equal dtypes, other extents equal.
 

@@ -21,6 +21,14 @@ def test_plain_reductions_equal_numpys(name, axis, keepdims):
     agree(found, arrays, REDUCTIONS[name](arrays[0], axis=axis, keepdims=keepdims))
 
 
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "prod", "var", "std", "argmax", "logsumexp"])
+def test_axes_may_be_named_as_in_pytorch(name):
+    (x,), arrays, _ = given((3, 5, 7))
+    operator = getattr(ops, name)
+    agree(operator(x, dim=1, keepdim=True), arrays, operator(x, 1, keepdims=True).evaluate(*arrays))
+    agree(ops.softmax(x, dim=1), arrays, ops.softmax(x, axis=1).evaluate(*arrays))
+
+
 @pytest.mark.parametrize("axis", AXES)
 @pytest.mark.parametrize("correction", [0, 1, 3])
 def test_variance_and_deviation_equal_pytorchs(axis, correction):
