@@ -17,6 +17,9 @@ ALIGNMENT_BYTES = 64
 GUARD_BYTES = 64 * 8
 """At least 64 elements of the widest dtype."""
 
+CALLER_LEAD_BYTES = 16
+"""Large NumPy arrays begin so far behind a cache line: malloc's header stands before them (glibc on x86-64)."""
+
 _GUARD_PATTERN = 0xA5
 _POISON_BITS = {
     "float16": (0x7E5A, 0xFE5A),
@@ -52,9 +55,10 @@ class Guarded:
     after: np.ndarray
 
     @staticmethod
-    def empty(shape: tuple[int, ...], dtype: str) -> Guarded:
+    def empty(shape: tuple[int, ...], dtype: str, lead_bytes: int = 0) -> Guarded:
+        """Contents undefined; the first element lies `lead_bytes` behind a multiple of `ALIGNMENT_BYTES`."""
         size = prod(shape) * numpy_dtype(dtype).itemsize
-        whole = aligned_empty((2 * GUARD_BYTES + size,), "int8").view(np.uint8)
+        whole = aligned_empty((2 * GUARD_BYTES + size + lead_bytes,), "int8").view(np.uint8)[lead_bytes:]
         whole[:GUARD_BYTES] = whole[GUARD_BYTES + size :] = _GUARD_PATTERN
         inside = whole[GUARD_BYTES : GUARD_BYTES + size].view(numpy_dtype(dtype)).reshape(shape)
         return Guarded(inside, whole[:GUARD_BYTES], whole[GUARD_BYTES + size :])
@@ -74,8 +78,9 @@ class Guarded:
 
 
 def guarded(buffers: Iterable[Buffer]) -> dict[str, Guarded]:
-    """One guarded array for each buffer, contents undefined."""
-    return {buffer.name: Guarded.empty(buffer.shape, buffer.dtype) for buffer in buffers}
+    """One guarded array for each buffer, contents undefined; inputs and outputs begin where a caller's do."""
+    lead = lambda buffer: 0 if buffer.kind == "temporary" else CALLER_LEAD_BYTES
+    return {buffer.name: Guarded.empty(buffer.shape, buffer.dtype, lead(buffer)) for buffer in buffers}
 
 
 def poison(array: np.ndarray, dtype: str, variant: int) -> None:

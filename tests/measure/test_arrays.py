@@ -1,0 +1,25 @@
+"""Arrays that candidates are checked and timed on."""
+
+import numpy as np
+
+from rollergen.expr.values import Buffer
+from rollergen.measure.arrays import ALIGNMENT_BYTES, CALLER_LEAD_BYTES, GUARD_BYTES, guarded
+
+BUFFERS = [Buffer(kind, (5, 77), "float32", kind) for kind in ("input", "output", "temporary")]
+
+
+def test_arrays_of_a_call_begin_where_numpys_do_and_temporaries_on_a_line():
+    begins = {name: zone.array.ctypes.data % ALIGNMENT_BYTES for name, zone in guarded(BUFFERS).items()}
+    assert begins == {"input": CALLER_LEAD_BYTES, "output": CALLER_LEAD_BYTES, "temporary": 0}
+
+
+def test_guard_zones_enclose_an_array_and_tell_where_they_were_touched():
+    for zone in guarded(BUFFERS).values():
+        assert zone.damage() is None
+        around = np.lib.stride_tricks.as_strided(zone.array.view(np.uint8), (zone.array.nbytes + 1,), (1,))
+        zone.restore(np.zeros(zone.array.shape, np.float32))
+        around[-1] ^= 1
+        assert "after the last element, the nearest 0 bytes away" in zone.damage()
+        zone.restore(np.zeros(zone.array.shape, np.float32))
+        zone.before[GUARD_BYTES - 3] ^= 1
+        assert "before the first element, the nearest 2 bytes away" in zone.damage()
