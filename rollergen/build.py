@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rollergen.bundle.references import self_tests
+from rollergen.collector import paused_collector
 from rollergen.construct import construct
 from rollergen.construct.growth import growth_notes
 from rollergen.errors import ArgumentError, DeviceError, ExpressionError
@@ -79,8 +80,9 @@ def build(
     references = lambda program: self_tests(program, oracle)
     found = kept.find()
     if found is None:
-        ranked = construct(graph, target, options, count)
-        candidates = propose([one.program for one in ranked], target, [one.seconds for one in ranked])
+        with paused_collector():
+            ranked = construct(graph, target, options, count)
+            candidates = propose([one.program for one in ranked], target, [one.seconds for one in ranked])
         chosen = candidates[0]
         if executor is not None:
             gate = Gate(ranked[0].program, oracle)

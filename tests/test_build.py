@@ -1,5 +1,6 @@
 """`rg.build`: from an expression to a checked kernel; the research functions are its pieces."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -134,3 +135,19 @@ def test_profile_takes_truth_values_and_auto_only(value):
 def test_what_is_no_expression_is_named(value):
     with pytest.raises(ExpressionError, match="expected a computed tensor"):
         rg.build(value, "v100")
+
+
+@pytest.mark.parametrize("switch", [gc.enable, gc.disable])
+def test_the_garbage_collector_is_left_as_it_was_found(switch):
+    A = rg.tensor("A", (8, 8))
+    found = gc.isenabled()
+    try:
+        switch()
+        before = gc.isenabled()
+        rg.build(rg.ops.relu(A), "v100", profile=False, cache=False)
+        assert gc.isenabled() == before
+        with pytest.raises(rg.errors.RollergenError):
+            rg.build(rg.ops.relu(rg.tensor("A", (1 << 14, 1 << 14))), "ipu", profile=False, cache=False)
+        assert gc.isenabled() == before
+    finally:
+        (gc.enable if found else gc.disable)()
