@@ -16,9 +16,9 @@ from rollergen.expr.nesting import shallow_enough
 from rollergen.hal.spec import Device
 from rollergen.kernel import Kernel
 from rollergen.measure.executor import Executor, RuntimeExecutor, executor_for
-from rollergen.measure.gate import Gate
+from rollergen.measure.isolation import bench_for
 from rollergen.measure.oracle import expression_oracle
-from rollergen.measure.profiler import fastest, measure, propose
+from rollergen.measure.profiler import fastest, measure_on, propose
 from rollergen.options import BuildOptions
 from rollergen.store.cache import NO_CACHE, Cache
 from rollergen.targets import resolve
@@ -85,9 +85,8 @@ def build(
             candidates = propose([one.program for one in ranked], target, [one.seconds for one in ranked])
         chosen = candidates[0]
         if executor is not None:
-            gate = Gate(ranked[0].program, oracle)
-            budget = options.time_budget_s
-            candidates = measure(candidates, executor, gate, time_budget_s=budget, progress=progress)
+            with bench_for(target, executor, ranked[0].program, oracle, options) as bench:
+                candidates = measure_on(bench, candidates, time_budget_s=options.time_budget_s, progress=progress)
             chosen = fastest(candidates)
         kept.keep(candidates, chosen)
     else:

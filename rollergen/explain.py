@@ -8,7 +8,7 @@ from typing import Any
 
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
-from rollergen.measure.profiler import Outcome
+from rollergen.measure.outcome import Outcome
 from rollergen.program.model.prediction import StagePrediction, predict
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, UNROLL, Loop, RProgram, Stage
 from rollergen.tile.closed_forms import explain_forms, traffic

@@ -19,7 +19,8 @@ from rollergen.hal.spec import Device
 from rollergen.interop import alike
 from rollergen.measure.arrays import aligned_empty
 from rollergen.measure.executor import Compiled, Executor, Session, executor_for
-from rollergen.measure.profiler import Outcome, cache_state
+from rollergen.measure.outcome import Outcome
+from rollergen.measure.profiler import cache_state
 from rollergen.program.rprogram import RProgram
 from rollergen.signature import Signature
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from math import isfinite
 from typing import Any
 
 from rollergen.errors import ArgumentError
 from rollergen.tile.rules import AlignmentRules
+
+_SAFETY = ("isolate", "compile_limit_s", "run_limit_s", "memory_limit_bytes")
 
 
 def _is_number(value: object) -> bool:
@@ -47,6 +49,18 @@ class BuildOptions:
     time_budget_s
         Seconds of wall time after which profiling starts no further candidate; the first one is
         always compiled, checked and timed.
+    isolate
+        Whether candidates run in a process of their own: one that hangs, crashes or uses too much memory is a failed
+        candidate, reported with the reason, and the rest goes on.  Costs the start of a process (about a second),
+        and another one after each candidate that fails.  The limits below hold for that process.
+    compile_limit_s
+        Seconds of wall time after which the compiling of one candidate is ended.
+    run_limit_s
+        Seconds after which one run of a candidate is ended; added to the former, because runtimes may leave a part
+        of compiling for the first launch.
+    memory_limit_bytes
+        Memory that the process may take beyond what it needs to start and for the operands.  None: no limit; where
+        the machine's memory is used up, this process is the one that the system ends.
 
     Raises `ArgumentError` for a value out of range.
     """
@@ -57,6 +71,10 @@ class BuildOptions:
     pad_value: float = 0.0
     max_units: int | None = None
     time_budget_s: float = 60.0
+    isolate: bool = False
+    compile_limit_s: float = 60.0
+    run_limit_s: float = 10.0
+    memory_limit_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.alignment, AlignmentRules):
@@ -68,8 +86,18 @@ class BuildOptions:
         units = self.max_units
         if units is not None and (not isinstance(units, int) or isinstance(units, bool) or units < 1):
             raise ArgumentError(f"max_units is {self.max_units!r}; expected None or an integer of at least 1")
-        if not (_is_number(self.time_budget_s) and self.time_budget_s > 0):
-            raise ArgumentError(f"time_budget_s is {self.time_budget_s!r}; expected a number of seconds above 0")
+        self._check_measuring()
+
+    def _check_measuring(self) -> None:
+        for name in ("time_budget_s", "compile_limit_s", "run_limit_s"):
+            seconds = getattr(self, name)
+            if not (_is_number(seconds) and seconds > 0):
+                raise ArgumentError(f"{name} is {seconds!r}; expected a number of seconds above 0")
+        if not isinstance(self.isolate, bool):
+            raise ArgumentError(f"isolate is {self.isolate!r}; expected True or False")
+        most = self.memory_limit_bytes
+        if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
+            raise ArgumentError(f"memory_limit_bytes is {most!r}; expected None or an integer of at least 1")
 
     def _check_padding(self) -> None:
         if not isinstance(self.padding, bool):
@@ -78,6 +106,10 @@ class BuildOptions:
             raise ArgumentError(f"pad_value is {self.pad_value!r}; expected a number")
         if not self.padding and self.epsilon:
             raise ArgumentError(f"epsilon is {self.epsilon!r}, padding False; expected epsilon=None or padding=True")
+
+    def deciding(self) -> dict[str, Any]:
+        """The options that a kernel depends on, as plain values: not how safely its candidates were run."""
+        return {name: value for name, value in asdict(self).items() if name not in _SAFETY}
 
     @property
     def rules(self) -> AlignmentRules:

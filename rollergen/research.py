@@ -13,9 +13,10 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.hal.spec import Device
 from rollergen.measure.executor import Executor, executor_for
-from rollergen.measure.gate import Gate
+from rollergen.measure.isolation import bench_for
 from rollergen.measure.oracle import expression_oracle
-from rollergen.measure.profiler import Outcome, measure, propose
+from rollergen.measure.outcome import Outcome
+from rollergen.measure.profiler import measure_on, propose
 from rollergen.measure.program_oracle import program_oracle
 from rollergen.options import BuildOptions
 from rollergen.program.model import Prediction
@@ -64,6 +65,7 @@ def profile(
     *,
     expr: Tensor | Sequence[Tensor] | None = None,
     time_budget_s: float = 60.0,
+    options: BuildOptions = BuildOptions(),
 ) -> tuple[Outcome, ...]:
     """Checks and times programs of one expression; one outcome for each, in the order given.
 
@@ -78,6 +80,5 @@ def profile(
         oracle = program_oracle(first)
     else:
         oracle = expression_oracle((expr,) if isinstance(expr, Tensor) else tuple(expr), first.outputs)
-    return measure(
-        propose(programs, target), executor or executor_for(target), Gate(first, oracle), time_budget_s=time_budget_s
-    )
+    with bench_for(target, executor or executor_for(target), first, oracle, options) as bench:
+        return measure_on(bench, propose(programs, target), time_budget_s=time_budget_s)

@@ -7,11 +7,13 @@ from typing import Any
 from rollergen.bundle.manifest import launches, launches_of
 from rollergen.emit import Source
 from rollergen.errors import BundleError, ProgramError
-from rollergen.measure.profiler import Outcome
+from rollergen.measure.outcome import Outcome
 from rollergen.program import serial
 from rollergen.program.rprogram import RProgram
 
-_SECONDS = ("predicted_s", "compile_s", "wall_s", "event_s")
+_SECONDS = ("predicted_s", "compile_s", "wall_s", "event_s", "check_s")
+_LATER = {"check_s": None, "ended": ""}
+"""Keys that bundles written by earlier versions do not have, and what their absence means."""
 _COUNTS = ("rank", "rounds", "compared")
 MOST = 1000
 
@@ -25,6 +27,7 @@ def to_json(candidates: tuple[Outcome, ...], chosen: Outcome) -> dict[str, Any]:
 def _one(outcome: Outcome, chosen: bool) -> dict[str, Any]:
     return {
         **{key: getattr(outcome, key) for key in (*_COUNTS, *_SECONDS)},
+        "ended": outcome.ended,
         "times_s": list(outcome.times_s),
         "problems": list(outcome.problems),
         "program": None if chosen else serial.to_json(outcome.program),
@@ -50,9 +53,11 @@ def from_json(data: Any, program: RProgram, source: Source, where: str) -> tuple
 
 
 def _outcome(data: Any, known: tuple[RProgram, Source] | None, language: str, where: str) -> Outcome:
-    keys = {*_COUNTS, *_SECONDS, "times_s", "problems", "program", "source", "launches"}
-    if not isinstance(data, dict) or data.keys() != keys:
+    keys = {*_COUNTS, *_SECONDS, "ended", "times_s", "problems", "program", "source", "launches"}
+    if not isinstance(data, dict) or (data := {**_LATER, **data}).keys() != keys:
         raise BundleError(f"{where}: expected an object with {', '.join(sorted(keys))}")
+    if data["ended"] not in ("", "time", "crash"):
+        raise BundleError(f'{where}.ended: expected "", "time" or "crash"')
     for key in _COUNTS:
         if type(data[key]) is not int or not 0 <= data[key] < 1 << 62:
             raise BundleError(f"{where}.{key}: expected an integer of at least 0")
@@ -67,7 +72,9 @@ def _outcome(data: Any, known: tuple[RProgram, Source] | None, language: str, wh
         raise BundleError(f"{where}.problems: expected a list of texts")
     program, source = known or _written(data, language, where)
     figures = {key: data[key] for key in (*_COUNTS, *_SECONDS)}
-    return Outcome(program=program, source=source, problems=tuple(problems), times_s=tuple(times), **figures)
+    return Outcome(
+        program=program, source=source, problems=tuple(problems), times_s=tuple(times), ended=data["ended"], **figures
+    )
 
 
 def _is_seconds(value: Any) -> bool:

@@ -20,7 +20,7 @@ from rollergen.hal.host import completed_on
 from rollergen.hal.load import device_hash
 from rollergen.hal.spec import Device
 from rollergen.hal.spec_schema import first_finding, validator
-from rollergen.measure.profiler import Outcome
+from rollergen.measure.outcome import Outcome
 from rollergen.measure.tolerance import CONFIDENCE, accuracies, unit_roundoff
 from rollergen.program.rprogram import RProgram
 from rollergen.signature import Signature

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,15 +17,21 @@ from rollergen.measure.tolerance import accuracies, differences
 from rollergen.program.rprogram import RProgram
 
 
+@dataclass(frozen=True, slots=True)
+class ExpressionOracle:
+    """The computed tensors by the names under which programs know them; plain data, so that processes can share it."""
+
+    tensors: Mapping[str, Tensor]
+
+    def __call__(self, arrays: Mapping[str, np.ndarray], output: str, points: Points) -> np.ndarray:
+        tensor = self.tensors[output]
+        needed = {given.buffer.name: arrays[given.buffer.name] for given in given_tensors((tensor,))}
+        return evaluate_at(tensor, needed, points)
+
+
 def expression_oracle(tensors: Sequence[Tensor], outputs: Sequence[Buffer]) -> Oracle:
     """The oracle of the computed `tensors`, known as `outputs` (same order) to the programs."""
-    by_name = {buffer.name: tensor for buffer, tensor in zip(outputs, tensors, strict=True)}
-    needed = {name: [t.buffer.name for t in given_tensors((tensor,))] for name, tensor in by_name.items()}
-
-    def oracle(arrays: Mapping[str, np.ndarray], output: str, points: Points) -> np.ndarray:
-        return evaluate_at(by_name[output], {name: arrays[name] for name in needed[output]}, points)
-
-    return oracle
+    return ExpressionOracle({buffer.name: tensor for buffer, tensor in zip(outputs, tensors, strict=True)})
 
 
 def compare(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
@@ -30,24 +31,30 @@ from rollergen.measure.gate import Oracle, Points
 from rollergen.program.rprogram import RProgram
 
 
+@dataclass(frozen=True, slots=True)
+class ProgramOracle:
+    """The definitions as tensors, by the names of what they write, and the outputs' shapes."""
+
+    tensors: Mapping[str, Tensor]
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def __call__(self, arrays: Mapping[str, np.ndarray], output: str, points: Points) -> np.ndarray:
+        tensor = self.tensors[output]
+        flat = np.ravel_multi_index(points, self.shapes[output]) if points else np.zeros(1, np.int64)
+        needed = {t.buffer.name: arrays[t.buffer.name] for t in given_tensors((tensor,))}
+        return evaluate_at(tensor, needed, np.unravel_index(flat, tensor.shape)).reshape(np.shape(points)[1:])
+
+
 def program_oracle(program: RProgram) -> Oracle:
     """The oracle of what the program's own definitions say.
 
     Raises ArgumentError where a stage stores at places from which its axes cannot be told (an
     implicit GEMM of a convolution): then the expression is needed.
     """
-    shapes = {buffer.name: buffer.shape for buffer in program.outputs}
     tensors = {b.name: Tensor(b.name, b.shape, b.dtype, False, None, b) for b in program.inputs}
     for stage in program.stages:
         tensors[stage.definition.output.name] = _as_tensor(stage.definition, tensors)
-
-    def oracle(arrays: Mapping[str, np.ndarray], output: str, points: Points) -> np.ndarray:
-        tensor = tensors[output]
-        flat = np.ravel_multi_index(points, shapes[output]) if points else np.zeros(1, np.int64)
-        needed = {t.buffer.name: arrays[t.buffer.name] for t in given_tensors((tensor,))}
-        return evaluate_at(tensor, needed, np.unravel_index(flat, tensor.shape)).reshape(np.shape(points)[1:])
-
-    return oracle
+    return ProgramOracle(tensors, {buffer.name: buffer.shape for buffer in program.outputs})
 
 
 def _as_tensor(definition: Definition, tensors: Mapping[str, Tensor]) -> Tensor:

@@ -19,7 +19,7 @@ from rollergen.errors import CacheWarning, ProgramError
 from rollergen.expr.stages import Graph
 from rollergen.hal.load import device_to_json
 from rollergen.hal.spec import Device
-from rollergen.measure.profiler import Outcome
+from rollergen.measure.outcome import Outcome
 from rollergen.options import BuildOptions
 from rollergen.signature import Signature
 from rollergen.store import entries

@@ -10,11 +10,11 @@ from typing import Any
 
 from rollergen.emit import Launch, Source
 from rollergen.errors import ProgramError
-from rollergen.measure.profiler import Outcome
+from rollergen.measure.outcome import Outcome
 from rollergen.program.serial import from_text, to_text
 from rollergen.store.keys import Key, as_text, sha256
 
-_FIGURES = ("rank", "predicted_s", "compile_s", "wall_s", "event_s", "rounds", "compared")
+_FIGURES = ("rank", "predicted_s", "compile_s", "wall_s", "event_s", "rounds", "compared", "check_s", "ended")
 COLUMNS = (
     "key", "expression", "device", "options", "profiled", "driver", "rollergen", "signature", "names",
     "candidates", "chosen", "made_at",

@@ -49,7 +49,7 @@ class Key:
 
 def key_of(graph: Graph, device: Device, options: BuildOptions, top_k: int, driver: str | None) -> Key:
     """``driver``: of the runtime that profiles; None: nothing is profiled."""
-    chosen = as_text({**asdict(options), "top_k": top_k})
+    chosen = as_text({**options.deciding(), "top_k": top_k})
     return Key(
         sha256(expression_text(graph)), _device_hash(device), chosen, driver is not None, driver or "", fingerprint()
     )

@@ -24,7 +24,7 @@ from rollergen.construct.roles import kind_of
 from rollergen.expr.definition import Definition
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
-from rollergen.measure.profiler import Outcome
+from rollergen.measure.outcome import Outcome
 from rollergen.program.model import predict
 from rollergen.program.serial import to_json
 from rollergen.store.keys import Key, sha256
@@ -70,9 +70,12 @@ def records_of(
 
 
 def status(outcome: Outcome) -> str:
-    """``compile``: it was never ready to run; ``wrong``: it ran and the gate refused it."""
+    """``compile``: it was never ready to run; ``wrong``: it ran and the gate refused it; ``launch``: its process
+    ended with it; ``timeout``: it was ended."""
     if not outcome.problems:
         return "ok"
+    if outcome.ended:
+        return "timeout" if outcome.ended == "time" else "launch"
     return "compile" if outcome.compile_s is None else "wrong"
 
 

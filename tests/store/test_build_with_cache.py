@@ -18,7 +18,7 @@ BUILD = importlib.import_module("rollergen.build")
 @pytest.fixture
 def constructions(monkeypatch):
     """How often construction and measurement ran."""
-    calls = {"construct": 0, "measure": 0}
+    calls = {"construct": 0, "measure_on": 0}
 
     def counted(name):
         original = getattr(BUILD, name)
@@ -52,7 +52,7 @@ def same(one, other):
 def test_a_profiled_kernel_is_found_again_whole(constructions):
     first = rg.build(product(), "cpu", top_k=2)
     second = rg.build(product(), "cpu", top_k=2)
-    assert constructions == {"construct": 1, "measure": 1}
+    assert constructions == {"construct": 1, "measure_on": 1}
     same(first, second)
     assert second.explain(as_dict=True) == first.explain(as_dict=True)
     rng = np.random.default_rng(0)
@@ -142,7 +142,7 @@ def test_profiled_and_unprofiled_kernels_are_kept_apart(constructions):
     rg.build(product(), "cpu", profile=False, top_k=2)
     assert rg.build(product(), "cpu", top_k=2).measured_time is not None
     assert rg.build(product(), "cpu", profile=False, top_k=2).measured_time is None
-    assert constructions == {"construct": 2, "measure": 1}
+    assert constructions == {"construct": 2, "measure_on": 1}
 
 
 @pytest.mark.parametrize("what", ["driver", "package"])
@@ -153,7 +153,7 @@ def test_another_driver_or_package_builds_anew(what, constructions, monkeypatch)
     else:
         monkeypatch.setattr("rollergen.store.keys.fingerprint", lambda: "0.2.0+abc")
     rg.build(product(), "cpu", top_k=1)
-    assert constructions == {"construct": 2, "measure": 2}
+    assert constructions == {"construct": 2, "measure_on": 2}
 
 
 def test_without_cache_nothing_is_read_or_written(constructions):

@@ -1,0 +1,108 @@
+"""Where candidates are checked and timed: in this process, or in one that may die (`isolation.py`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from rollergen.errors import RollergenError
+from rollergen.expr.dtypes import numpy_dtype
+from rollergen.measure.arrays import aligned_empty
+from rollergen.measure.executor import Executor, Session
+from rollergen.measure.gate import Gate
+from rollergen.measure.outcome import Outcome
+
+Notify = Callable[[str], None]
+"""Told what begins now: "compiling", "running" or "comparing"."""
+
+
+class Lost(Exception):
+    """The process of a candidate ended, or was ended, with it.  ``cause``: "time" or "crash"."""
+
+    def __init__(self, message: str, cause: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+class Bench(Protocol):
+    """Checks and times candidates on one set of inputs.  For one thread at a time."""
+
+    def check(self, candidate: Outcome) -> Outcome:
+        """The candidate with its verdict; ready to be timed if it has no problems."""
+
+    def time(self, candidate: Outcome) -> tuple[float, float]:
+        """Seconds of one call of a candidate that passed: by the host's clock, and by the device's.
+
+        Raises Lost where its process ends with it.
+        """
+
+    def close(self) -> None:
+        """Lets go of everything."""
+
+
+class LocalBench:
+    """A bench in this process: what kills it kills the caller."""
+
+    def __init__(self, executor: Executor, gate: Gate, notify: Notify = lambda state: None) -> None:
+        self._executor, self._gate, self._notify = executor, gate, notify
+        self._ready: dict[int, Session] = {}
+
+    def check(self, candidate: Outcome) -> Outcome:
+        start = time.perf_counter()
+        try:
+            session = self._compiled(candidate)
+            compiled = time.perf_counter()
+            verdict = self._gate.check(candidate.program, lambda arrays: self._call(session, arrays))
+        except RollergenError as error:
+            return replace(candidate, problems=(f"{type(error).__name__}: {error}",))
+        except MemoryError as error:
+            return replace(candidate, problems=(f"out of memory: {error}".rstrip(": "),))
+        checked = time.perf_counter()
+        candidate = replace(
+            candidate, compile_s=compiled - start, check_s=checked - compiled,
+            problems=verdict.problems, compared=verdict.compared,
+        )  # fmt: skip
+        if verdict.passed:
+            self._keep_ready(candidate, session)
+        return candidate
+
+    def ready(self, candidate: Outcome) -> None:
+        """Makes a candidate that passed elsewhere ready to be timed here."""
+        self._keep_ready(candidate, self._compiled(candidate))
+
+    def time(self, candidate: Outcome) -> tuple[float, float]:
+        session = self._ready[candidate.rank]
+        self._notify("running")
+        start = time.perf_counter()
+        session.run()
+        wall = time.perf_counter() - start
+        event = session.event_seconds()
+        self._notify("comparing")
+        return wall, event
+
+    def close(self) -> None:
+        self._ready.clear()
+
+    def _compiled(self, candidate: Outcome) -> Session:
+        self._notify("compiling")
+        session = self._executor.prepare(candidate.source).session()
+        self._notify("comparing")
+        return session
+
+    def _keep_ready(self, candidate: Outcome, session: Session) -> None:
+        made = {b.name: aligned_empty(b.shape, b.dtype) for b in candidate.program.temporaries}
+        # Timed on outputs as callers make them: NumPy's own arrays begin at multiples of 16 bytes only.
+        made |= {b.name: np.empty(b.shape, numpy_dtype(b.dtype)) for b in candidate.program.outputs}
+        self._call(session, {**self._gate.inputs, **made})
+        self._ready[candidate.rank] = session
+
+    def _call(self, session: Session, arrays: Mapping[str, np.ndarray]) -> None:
+        self._notify("running")
+        session.set(arrays)
+        session.once()
+        session.run()
+        self._notify("comparing")

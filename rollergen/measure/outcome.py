@@ -1,0 +1,45 @@
+"""What became of one candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rollergen.emit import Source
+from rollergen.program.rprogram import RProgram
+
+Progress = Callable[[str, int, int], None]
+"""``progress(what, done, of)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one candidate.
+
+    ``wall_s`` and ``event_s``: medians in seconds of one call, by the host's clock and by the
+    device's; None where it was not timed.  ``times_s``: all by the host's clock, in order.
+    ``problems`` is why it may not win; ``compared`` counts the elements that were held against the
+    oracle.  ``rank``: its place under the model, from 0.  ``ended``: "time" or "crash" where its
+    process was lost with it (`isolation.py`), else "".
+    """
+
+    rank: int
+    program: RProgram
+    source: Source
+    predicted_s: float
+    compile_s: float | None = None
+    wall_s: float | None = None
+    event_s: float | None = None
+    rounds: int = 0
+    compared: int = 0
+    problems: tuple[str, ...] = ()
+    times_s: tuple[float, ...] = ()
+    check_s: float | None = None
+    ended: str = ""
+
+    @property
+    def state(self) -> str:
+        """passed, failed, or not run."""
+        if self.problems:
+            return "failed"
+        return "not run" if self.wall_s is None else "passed"

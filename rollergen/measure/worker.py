@@ -1,0 +1,124 @@
+"""The process in which candidates may hang, crash or write where they must not: ``python -m rollergen.measure.worker``.
+
+It reads requests from a pipe and answers each with any number of ``("now", state)`` and one ``("done", value)`` or
+``("error", text)``.  ``state`` is what begins: "compiling", "running" or "comparing".  Its first request is a
+`Setup`.  It ends with the pipe, and by an alarm of the operating system where nobody is left to end it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from rollergen.errors import RollergenError
+from rollergen.hal.spec import Device
+from rollergen.measure.bench import LocalBench
+from rollergen.measure.executor import Executor, executor_for
+from rollergen.measure.gate import Gate, Oracle
+from rollergen.program.rprogram import RProgram
+
+GRACE_S = 5.0
+"""So much later than its limit a process ends itself, if nobody has ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds for compiling one candidate, and for one run of it; bytes that its process may add to what it needs to
+    start (None: no limit)."""
+
+    compile_s: float = 60.0
+    run_s: float = 10.0
+    memory_bytes: int | None = None
+
+    def seconds(self, state: str) -> float:
+        """Longest stay in a state.  A run may include what a compiler leaves for the first launch (PoCL's does), and
+        comparing the evaluation of the definition: both have the compiler's time as well."""
+        return self.compile_s if state == "compiling" else self.compile_s + self.run_s
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a worker needs to know of all candidates; ``opens`` makes the executor of the device."""
+
+    device: Device
+    program: RProgram
+    oracle: Oracle
+    seed: int = 0
+    limits: Limits = Limits()
+    opens: Callable[[Device], Executor] = executor_for
+
+
+def main(descriptor: int) -> None:
+    """Serves requests that arrive at an inherited end of a pipe."""
+    connection = Connection(descriptor)
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        _serve(connection)
+
+
+def _serve(connection: Connection) -> None:
+    bench: LocalBench | None = None
+    while True:
+        operation, argument = connection.recv()
+        try:
+            if operation == "open":
+                bench, value = _opened(argument, connection), None
+            else:
+                value = getattr(bench, operation)(argument)
+        except RollergenError as error:
+            connection.send(("error", f"{type(error).__name__}: {error}"))
+        else:
+            connection.send(("done", value))
+
+
+def _opened(setup: Setup, connection: Connection) -> LocalBench:
+    _expendable()
+
+    def notify(state: str) -> None:
+        _alarm(setup.limits.seconds(state) + GRACE_S)
+        connection.send(("now", state))
+
+    notify("comparing")
+    bench = LocalBench(setup.opens(setup.device), Gate(setup.program, setup.oracle, setup.seed), notify)
+    if setup.limits.memory_bytes is not None:
+        _limit_memory(setup.limits.memory_bytes)
+    _alarm(0)
+    return bench
+
+
+def _alarm(seconds: float) -> None:
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _expendable() -> None:
+    """No core files, and the first to go where the machine runs out of memory."""
+    try:
+        import resource
+    except ImportError:
+        return
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError:
+        pass
+
+
+def _limit_memory(added: int) -> None:
+    """Address space beyond what is in use now."""
+    import resource
+
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    wanted = used + added if hard == resource.RLIM_INFINITY else min(used + added, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

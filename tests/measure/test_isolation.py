@@ -1,0 +1,125 @@
+"""A candidate that hangs, crashes or is wrong fails alone; the caller and the other candidates go on."""
+
+import os
+import time
+from dataclasses import replace
+
+import pytest
+
+import rollergen as rg
+from rollergen.errors import CheckFailedError, DeviceError
+from rollergen.measure.isolation import IsolatedBench
+from rollergen.measure.oracle import expression_oracle
+from rollergen.measure.profiler import fastest, measure_on
+from rollergen.measure.worker import Limits, Setup
+from rollergen.store.records import status
+from tests.measure import faulty
+from tests.measure.faulty import CPU, RIGHT
+
+LIMITS = Limits(compile_s=20.0, run_s=1.0)
+
+
+def setup(limits=LIMITS, **how):
+    expression = rg.ops.relu(rg.tensor("X", (1000,)), name="Y")
+    return Setup(CPU, RIGHT, expression_oracle((expression,), RIGHT.outputs), limits=limits, **how)
+
+
+def measured(*faults, limits=LIMITS):
+    bench = IsolatedBench(setup(limits))
+    try:
+        return measure_on(bench, faulty.sources(*faults))
+    finally:
+        bench.close()
+
+
+def only_the_first_fails(fault, limits=LIMITS):
+    """Outcome of a fault; the right candidates before and after it are timed and one of them wins."""
+    before, failed, after = measured(None, fault, None, limits=limits)
+    assert [before.state, failed.state, after.state] == ["passed", "failed", "passed"], failed.problems
+    assert fastest((before, failed, after)) in (before, after)
+    return failed
+
+
+def test_a_candidate_that_loops_forever_is_ended_at_its_limit():
+    start = time.perf_counter()
+    failed = only_the_first_fails(faulty.LOOP, Limits(compile_s=2.0, run_s=1.0))
+    assert failed.problems == ("ended after 3 s while running",) and status(failed) == "timeout"
+    assert time.perf_counter() - start < 30
+
+
+def test_a_candidate_that_writes_everywhere_until_its_process_dies_is_a_crash_of_its_own():
+    failed = only_the_first_fails(faulty.FILL)
+    assert "was ended by SIG" in failed.problems[0] and status(failed) == "launch"
+
+
+def test_a_candidate_that_aborts_is_a_crash_of_its_own():
+    failed = only_the_first_fails(faulty.TRAP)
+    assert "was ended by SIGILL while running" in failed.problems[0] and failed.ended == "crash"
+
+
+def test_a_candidate_that_is_silently_wrong_is_refused_by_the_gate():
+    failed = only_the_first_fails(faulty.WRONG)
+    assert "Y[999]" in failed.problems[0] and status(failed) == "wrong" and failed.ended == ""
+
+
+def test_a_candidate_that_is_not_deterministic_is_refused_by_the_gate():
+    failed = only_the_first_fails(faulty.RACE)
+    assert status(failed) == "wrong" and "random inputs" in failed.problems[0]
+
+
+def test_a_candidate_that_does_not_compile_fails_alone():
+    failed = only_the_first_fails(lambda text: text.replace("get_group_id", "get_grip"))
+    assert "OpenCL build failed" in failed.problems[0] and status(failed) == "compile"
+
+
+def test_a_candidate_that_takes_more_memory_than_it_may_fails_alone():
+    failed = only_the_first_fails(faulty.GREEDY, replace(LIMITS, memory_bytes=2**27))
+    assert failed.ended != "time", failed.problems
+
+
+def test_a_candidate_lost_while_it_is_timed_is_reported_and_the_others_are_timed_on():
+    class Dies(IsolatedBench):
+        def time(self, candidate):
+            if candidate.rank == 1 and self._worker is not None:
+                os.kill(self._worker._process.pid, 9)
+            return super().time(candidate)
+
+    bench = Dies(setup())
+    outcomes = measure_on(bench, faulty.sources(None, None))
+    bench.close()
+    assert [one.state for one in outcomes] == ["passed", "failed"]
+    assert "when timed: its process was ended by SIGKILL" in outcomes[1].problems[0]
+
+
+def test_when_every_candidate_is_lost_all_reasons_are_told():
+    with pytest.raises(CheckFailedError, match="candidate 1: its process was ended by SIGILL"):
+        measured(faulty.TRAP)
+
+
+def no_device(device):
+    raise DeviceError(f"{device.name} is on holiday")
+
+
+def test_a_device_that_the_process_cannot_open_is_an_error_of_the_caller():
+    bench = IsolatedBench(setup(opens=no_device))
+    with pytest.raises(DeviceError, match="cannot be opened by a process of its own: DeviceError: cpu is on holiday"):
+        measure_on(bench, faulty.sources(None))
+    bench.close()
+
+
+def test_an_isolated_build_gives_the_kernel_of_a_plain_one():
+    C = rg.ops.softmax(rg.tensor("X", (40, 70)))
+    isolated = rg.build(C, "cpu", top_k=2, cache=False, options=rg.BuildOptions(isolate=True))
+    plain = rg.build(C, "cpu", top_k=2, cache=False)
+    assert [one.state for one in isolated.candidates] == ["passed", "passed"]
+    assert [one.source for one in isolated.candidates] == [one.source for one in plain.candidates]
+    assert isolated.measured_time > 0
+
+
+def test_no_process_is_left_behind():
+    bench = IsolatedBench(setup())
+    measure_on(bench, faulty.sources(None))
+    pid = bench._worker._process.pid
+    bench.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
