@@ -42,11 +42,13 @@ from rollergen.program.rprogram import (
     BlockOrder,
     Compute,
     Copy,
+    Home,
     Loop,
     Resident,
     RProgram,
     Stage,
     Store,
+    Superstep,
 )
 
 _LONGEST_TEXT = 1000
@@ -190,6 +192,27 @@ class Many(Field):
 
 
 @dataclass(frozen=True, slots=True)
+class Perhaps(Field):
+    """One item, or None."""
+
+    item: Field
+
+    def encode(self, value: Any, known: dict[int, int]) -> Any:
+        return None if value is None else self.item.encode(value, known)
+
+    def decode(self, data: Any, made: Sequence[Any]) -> Any:
+        return None if data is None else self.item.decode(data, made)
+
+    def nodes(self, value: Any) -> Iterator[Any]:
+        if value is not None:
+            yield from self.item.nodes(value)
+
+    def rows(self, data: Any) -> Iterator[int]:
+        if data is not None:
+            yield from self.item.rows(data)
+
+
+@dataclass(frozen=True, slots=True)
 class Pair(Field):
     first: Field
     second: Field
@@ -286,11 +309,16 @@ _DECISIONS: dict[type, Fields] = {
         ("compute", Node((Compute,))), ("accumulator", Node((Accumulator,))), ("copies", Many(Node((Copy,)))),
         ("residents", Many(Node((Resident,)))), ("store", Node((Store,))),
         ("guards", Many(Pair(TEXT, OneOf(("none", "mask", "peel"))))), ("block_order", Node((BlockOrder,))),
-        ("once", FLAG),
+        ("once", FLAG), ("superstep", Perhaps(Node((Superstep,)))),
     ),
+    Superstep: (
+        ("copied", Many(COUNT)), ("weights", INTEGER), ("outputs", TEXT), ("inputs", TEXT), ("steps", Many(COUNT)),
+        ("shares", TEXT),
+    ),
+    Home: (("buffer", TEXT), ("rule", OneOf(("planned", "finished"))), ("stage", TEXT), ("load", INTEGER)),
     RProgram: (
         ("device", TEXT), ("inputs", BUFFERS), ("outputs", BUFFERS), ("stages", Many(Node((Stage,)))),
-        ("temporaries", BUFFERS),
+        ("temporaries", BUFFERS), ("homes", Many(Node((Home,)))),
     ),
 }  # fmt: skip
 

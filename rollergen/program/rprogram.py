@@ -149,6 +149,53 @@ class BlockOrder:
     width: int = 0
 
 
+PLANNED, FINISHED = "planned", "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Superstep:
+    """How a bulk-synchronous machine runs the stage: block b on tile b; every tile gathers what it lacks over the
+    exchange, then all compute.  (Read without it, the stage is an ordinary one that finds its operands in memory.)
+
+    ``copied``: loads that a tile gathers into contiguous copies of its own before it computes; the others are read
+    where they live, which must be the tile itself.  A copy holds, along each dimension of the tensor, the
+    interval that the block's indices span (every g-th element, where all their coefficients are multiples of g),
+    zeros where that overhangs the tensor.
+
+    ``weights``: the load that a matrix instruction takes as its weights, -1 where the instruction is none.  ``outputs``
+    and ``inputs`` are then the axes along which its blocks of n outputs and k inputs lie: copies and partial results
+    are padded with zeros to whole blocks.
+
+    ``steps``: positions of the serial loops whose iterations are supersteps of their own, each with its part of the
+    copies; partial results stay.
+
+    ``shares``: a temporary whose parts (its first dimension) this stage combines: the tiles that hold the parts of
+    one block finish equal shares of it, dealt as in `Home`.  "": each tile finishes its own block.
+    """
+
+    copied: tuple[int, ...] = ()
+    weights: int = -1
+    outputs: str = ""
+    inputs: str = ""
+    steps: tuple[int, ...] = ()
+    shares: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a tensor lives on a machine that has no memory but that of its tiles.
+
+    ``finished``: each element stays at the tile that stores it in ``stage``.  ``planned``: it lies at tiles that
+    want it for load ``load`` of ``stage``: what r tiles want in one superstep is dealt to exactly these, by number,
+    in granules of 8 bytes of the copies' order, as evenly as granules allow, the longer shares first.
+    """
+
+    buffer: str
+    rule: str
+    stage: str
+    load: int = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One launch.
@@ -157,7 +204,7 @@ class Stage:
     tests each access; ``peel`` (spatial axes only) tests the whole register tile once at the
     accumulator's depth and holds the body twice, without tests and with.  Masked spatial points
     store nothing; masked reduce points contribute the combiner's identity.  ``once``: depends on
-    constant tensors only and runs at build.
+    constant tensors only and runs at build.  ``superstep``: for bulk-synchronous machines, else None.
     """
 
     name: str
@@ -171,6 +218,7 @@ class Stage:
     guards: tuple[tuple[str, str], ...] = ()
     block_order: BlockOrder = BlockOrder()
     once: bool = False
+    superstep: Superstep | None = None
 
     def guard(self, axis: str) -> str:
         return dict(self.guards).get(axis, "none")
@@ -218,7 +266,8 @@ class Stage:
 class RProgram:
     """Stages in launch order, with the buffers between them.  ``device`` is the spec's name.
 
-    ``inputs`` are in the order of the call; ``outputs`` are what the call returns.
+    ``inputs`` are in the order of the call; ``outputs`` are what the call returns.  ``homes``: for a
+    bulk-synchronous machine, where each buffer lives; then every stage has a `Superstep`.
     """
 
     device: str
@@ -226,6 +275,10 @@ class RProgram:
     outputs: tuple[Buffer, ...]
     stages: tuple[Stage, ...]
     temporaries: tuple[Buffer, ...] = ()
+    homes: tuple[Home, ...] = ()
+
+    def home(self, buffer: str) -> Home:
+        return next(home for home in self.homes if home.buffer == buffer)
 
     def buffers(self) -> Iterator[Buffer]:
         yield from self.inputs

@@ -92,6 +92,10 @@ class Prediction:
 
 def predict(program: RProgram, device: Device) -> Prediction:
     """Predicted time of `program` on `device`; stages that run once at build are reported, not counted."""
+    if program.homes:
+        from rollergen.program.model.bulk.prediction import predict_bulk
+
+        return predict_bulk(program, device)
     stages = tuple(predict_stage(stage, device) for stage in program.stages)
     total: Number = 0.0
     for stage in stages:

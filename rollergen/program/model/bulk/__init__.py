@@ -1,0 +1,6 @@
+"""The model of bulk-synchronous programs: memory, exchanged bytes and clocks of every superstep, in closed form."""
+
+from rollergen.program.model.bulk.prediction import predict_bulk
+from rollergen.program.model.bulk.supersteps import BulkFacts, StepFacts, bulk_facts
+
+__all__ = ["BulkFacts", "StepFacts", "bulk_facts", "predict_bulk"]

@@ -1,0 +1,353 @@
+"""Every superstep of a bulk-synchronous program: bytes exchanged, memory held and clocks, tile by tile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.values import Load
+from rollergen.hal.spec import Device
+from rollergen.program.bulk import (
+    GRANULE_BYTES,
+    block_extents,
+    index_interval,
+    matrix_instruction,
+    partial_bytes,
+    partial_shape,
+    ranges_of,
+    round_up,
+    step_count,
+    steps_of_load,
+    superstep,
+)
+from rollergen.program.model.bulk.clocks import (
+    MatrixWork,
+    matrix_clocks,
+    partials_clocks,
+    phase_operations,
+    plain_clocks,
+    result_clocks,
+)
+from rollergen.program.model.bulk.dealing import Operand, operand
+from rollergen.program.model.costs import costs_of
+from rollergen.program.rprogram import FINISHED, RProgram, Stage
+
+Array = Any
+
+
+@dataclass(frozen=True, eq=False)
+class StepFacts:
+    """One superstep.  Bytes and fragments for each tile; clocks are those of the slowest tile, part by part.
+
+    ``received_by``: bytes by the tensor they are of.  ``fragments`` bounds the runs that arrive from above.
+    """
+
+    stage: str
+    received: Array
+    sent: Array
+    fragments: Array
+    received_by: tuple[tuple[str, Array], ...]
+    exchange: float
+    local: float
+    compute: float
+    sync: float
+    kind: str
+
+    @property
+    def clocks(self) -> float:
+        return self.sync + self.exchange + self.local + self.compute
+
+
+@dataclass(frozen=True, eq=False)
+class BulkFacts:
+    """All supersteps of a program, in order; ``live`` are the bytes of each [stage, tile], reserve included, and
+    ``copies`` of each stage those of (load, bytes of its copy); ``partials`` the bytes beside the output;
+    ``homes`` the bytes of each buffer on each tile."""
+
+    steps: tuple[StepFacts, ...]
+    live: Array
+    copies: tuple[tuple[tuple[int, int], ...], ...]
+    partials: tuple[int, ...]
+    homes: Mapping[str, Array]
+    capacity: int
+
+    @property
+    def peak(self) -> int:
+        """Bytes of the fullest tile."""
+        return int(self.live.max())
+
+    @property
+    def shortfall(self) -> int:
+        """Bytes by which the fullest tile exceeds its memory."""
+        return max(0, self.peak - self.capacity)
+
+    @property
+    def clocks(self) -> float:
+        return sum(step.clocks for step in self.steps)
+
+
+def bulk_facts(program: RProgram, device: Device) -> BulkFacts:
+    """What `program` costs on `device`, superstep by superstep."""
+    return _Account(program, device).facts()
+
+
+class _Account:
+    """Collects the facts of one program, stage by stage."""
+
+    def __init__(self, program: RProgram, device: Device) -> None:
+        self.program, self.device, self.costs = program, device, costs_of(device)
+        self.stages = {stage.name: stage for stage in program.stages}
+        self.operands: dict[tuple[str, int], Operand] = {}
+        self.homes: dict[str, Array] = {}
+        self.shares = {s.name: _shares(self.writer(superstep(s).shares)) for s in program.stages if superstep(s).shares}
+
+    def facts(self) -> BulkFacts:
+        memory = self.device.layers[1]
+        for home in self.program.homes:
+            self.homes[home.buffer] = self._home(home.buffer)
+        steps: list[StepFacts] = []
+        live, copies, partials = [], [], []
+        for number, stage in enumerate(self.program.stages):
+            held = np.full(self.device.units, memory.reserved_bytes, dtype=np.int64)
+            for name in self._live(number):
+                held = held + self.homes[name]
+            own = self._copies(stage)
+            extra = partial_bytes(stage, self.device) if self._is_separate(stage) else 0
+            held[: self._tiles(stage)] += sum(size for _, size in own) + extra
+            made = self._shared(stage) if stage.name in self.shares else self._steps(stage)
+            if stage.name in self.shares:
+                held = held + round_up(self._widened(made[0].received))
+            steps += made
+            live.append(held)
+            copies.append(own)
+            partials.append(extra)
+        return BulkFacts(
+            tuple(steps), np.array(live), tuple(copies), tuple(partials), self.homes, memory.capacity_bytes
+        )
+
+    def writer(self, buffer: str) -> Stage:
+        return next(stage for stage in self.program.stages if stage.definition.output.name == buffer)
+
+    def _is_separate(self, stage: Stage) -> bool:
+        """Whether partial results lie beside the output: not where the output is the partial results."""
+        return all(superstep(s).shares != stage.definition.output.name for s in self.program.stages)
+
+    def _tiles(self, stage: Stage) -> int:
+        return self.writer(superstep(stage).shares).blocks if stage.name in self.shares else stage.blocks
+
+    def _live(self, number: int) -> list[str]:
+        """Buffers that exist while stage `number` runs: temporaries from their writer to their last reader."""
+        names = [b.name for b in (*self.program.inputs, *self.program.outputs)]
+        for buffer in self.program.temporaries:
+            uses = [
+                n for n, stage in enumerate(self.program.stages)
+                if buffer.name in {stage.definition.output.name, *(x.buffer.name for x in stage.definition.loads())}
+            ]  # fmt: skip
+            if uses and uses[0] <= number <= uses[-1]:
+                names.append(buffer.name)
+        return [name for name in names if name in self.homes]
+
+    def _copies(self, stage: Stage) -> tuple[tuple[int, int], ...]:
+        if stage.name in self.shares:
+            return ()
+        return tuple((number, self._operand(stage, number).copy) for number in superstep(stage).copied)
+
+    def _operand(self, stage: Stage, number: int) -> Operand:
+        key = stage.name, number
+        if key not in self.operands:
+            self.operands[key] = operand(stage, number, self.device)
+        return self.operands[key]
+
+    # Homes -------------------------------------------------------------------------------------
+
+    def _home(self, buffer: str) -> Array:
+        home = self.program.home(buffer)
+        stage = self.stages[home.stage]
+        if home.rule == FINISHED:
+            return self._widened(self._finished(stage))
+        return self._widened(self._operand(stage, home.load).home)
+
+    def _finished(self, stage: Stage) -> Array:
+        """Bytes of what each tile stores."""
+        item = ITEMSIZE[stage.definition.output.dtype]
+        if stage.name in self.shares:
+            return round_up(self.shares[stage.name] * item)
+        if not self._is_separate(stage):
+            padded = prod(partial_shape(stage, self.device).values())
+            return np.full(stage.blocks, round_up(padded * item), dtype=np.int64)
+        return round_up(_stored(stage) * item)
+
+    def _widened(self, values: Array) -> Array:
+        """One figure for each tile of the device; those without a block have none."""
+        return np.concatenate([values, np.zeros(max(0, self.device.units - len(values)), dtype=np.int64)])
+
+    # Supersteps --------------------------------------------------------------------------------
+
+    def _steps(self, stage: Stage) -> list[StepFacts]:
+        count = step_count(stage)
+        received = np.zeros((stage.blocks, count), dtype=np.int64)
+        own, sent, fragments = (np.zeros((self.device.units, count), dtype=np.int64) for _ in range(3))
+        by: list[tuple[str, Array]] = []
+        for number in superstep(stage).copied:
+            load, one = stage.definition.loads()[number], self._operand(stage, number)
+            here = _own(self, stage, number, one)
+            part = one.wanted - here
+            at = slice(None) if steps_of_load(stage, load) else slice(0, 1)
+            received[:, at] += part
+            own[: stage.blocks, at] += here
+            sent[: stage.blocks, at] += one.sent
+            fragments[: stage.blocks, at] += np.where(part > 0, np.maximum(one.fragments, 1), 0)
+            by.append((load.buffer.name, part))
+        compute, kind = self._compute(stage)
+        return [
+            self._step(
+                stage, received[:, s], sent[:, s], fragments[: stage.blocks, s], own[:, s],
+                tuple((name, part[:, min(s, part.shape[1] - 1)] * (s < part.shape[1])) for name, part in by),
+                compute + (self._finish(stage) if s == count - 1 else 0), kind,
+            )
+            for s in range(count)
+        ]  # fmt: skip
+
+    def _step(
+        self, stage: Stage, received: Array, sent: Array, fragments: Array, own: Array,
+        by: tuple[tuple[str, Array], ...], compute: float, kind: str,
+    ) -> StepFacts:  # fmt: skip
+        remote = self.device.backing
+        moved = [
+            _most(received) / remote.bytes_per_clock,
+            _most(sent) / (remote.write_bytes_per_clock or remote.bytes_per_clock),
+            self.costs.fragment_clocks * _most(fragments),
+        ]
+        local = _most(own) * self.costs.home_copy_clocks
+        return StepFacts(
+            stage.name, received, sent, fragments, by, float(np.ceil(max(moved))), float(np.ceil(local)),
+            float(compute), self.costs.exchange_clocks, kind,
+        )  # fmt: skip
+
+    def _compute(self, stage: Stage) -> tuple[float, str]:
+        """Clocks of one superstep's arithmetic, but for what follows the last one; and what it is."""
+        blocks: dict[str, Any] = dict(block_extents(stage))
+        for position in superstep(stage).steps:
+            loop = stage.loops[position]
+            blocks[loop.axis] = min(blocks[loop.axis], loop.stride)
+        instruction = matrix_instruction(stage, self.device)
+        if instruction is None:
+            return plain_clocks(stage.definition, blocks, self.device), "vector"
+        return matrix_clocks(matrix_work(stage, blocks), instruction, self.device), "amp"
+
+    def _finish(self, stage: Stage) -> float:
+        if matrix_instruction(stage, self.device) is None or not self._is_separate(stage):
+            return 0
+        blocks = block_extents(stage)
+        outputs = prod(blocks[a.name] for a in stage.definition.of_role("spatial"))
+        return result_clocks(stage.definition, outputs, self.device)
+
+    def _shared(self, stage: Stage) -> list[StepFacts]:
+        """Parts of one block, combined in shares by the tiles that hold them."""
+        writer, shares = self.writer(superstep(stage).shares), self.shares[stage.name]
+        parts = writer.definition.output.shape[0]
+        item = ITEMSIZE[writer.definition.output.dtype]
+        received = (parts - 1) * shares * item
+        sent = (_stored(writer) - shares) * item
+        compute = partials_clocks(parts, int(shares.max()), self.device)
+        if phase_operations(stage.definition, self.device)[-1]:
+            compute += result_clocks(stage.definition, int(shares.max()), self.device)
+        fragments = np.where(received > 0, parts - 1, 0)
+        by = ((writer.definition.output.name, received),)
+        return [self._step(stage, received, sent, fragments, np.zeros(1), by, compute, "reduce")]
+
+
+def _most(values: Array) -> float:
+    return float(values.max()) if len(values) else 0.0
+
+
+def _stored(stage: Stage) -> Array:
+    """Elements that each tile stores: its block, as far as the axes reach."""
+    intervals = ranges_of(stage, whole=True).intervals
+    total: Array = np.ones((stage.blocks, 1), dtype=np.int64)
+    for axis in stage.definition.of_role("spatial", "row"):
+        first, last = intervals[axis.name]
+        total = total * np.maximum(last - first + 1, 0)
+    return np.broadcast_to(total, (stage.blocks, 1))[:, 0]
+
+
+def _shares(writer: Stage) -> Array:
+    """Elements of its block that each tile of `writer` finishes: the tile's number among those of the block is
+    its part's."""
+    item = ITEMSIZE[writer.definition.output.dtype]
+    parts, part = writer.definition.output.shape[0], writer.definition.axes[0].name
+    number = np.broadcast_to(ranges_of(writer, whole=True).intervals[part][0], (writer.blocks, 1))[:, 0]
+    granules = -(-_stored(writer) * item // GRANULE_BYTES)
+    share = granules // parts + (number < granules % parts)
+    start = number * (granules // parts) + np.minimum(number, granules % parts)
+    each = GRANULE_BYTES // item
+    return np.clip(_stored(writer) - start * each, 0, share * each)
+
+
+def _own(account: _Account, stage: Stage, number: int, one: Operand) -> Array:
+    """Of what a tile wants, the bytes that lie on it; 0, a bound, where the tensor was dealt for another reader in
+    other blocks."""
+    load = stage.definition.loads()[number]
+    home = account.program.home(load.buffer.name)
+    if (home.stage, home.load) == (stage.name, number):
+        return one.own
+    if home.rule == FINISHED and home.stage not in account.shares:
+        kept = _overlap(account.stages[home.stage], stage, load)
+        if kept is not None:
+            return kept
+    return np.zeros_like(one.own)
+
+
+def _overlap(writer: Stage, reader: Stage, load: Load) -> Array | None:
+    """Bytes that a tile wants and has stored itself; None where the two see the tensor in different shapes."""
+    output = writer.definition.output
+    if output.shape != load.buffer.shape or writer.definition.where:
+        return None
+    ranges = ranges_of(reader, whole=not steps_of_load(reader, load))
+    made = ranges_of(writer, whole=True)
+    tiles = min(ranges.tiles, made.tiles)
+    total: Array = np.full((tiles, ranges.steps), ITEMSIZE[load.dtype], dtype=np.int64)
+    for wanted, stored, extent in zip(load.indices, writer.definition.target, output.shape, strict=True):
+        if not (_plain(wanted) and _plain(stored)):
+            return None
+        low, high = (_cut(x, tiles, ranges) for x in index_interval(wanted, ranges.intervals))
+        first, last = (_cut(x, tiles, made) for x in index_interval(stored, made.intervals))
+        both = np.minimum(np.minimum(high, last), extent - 1) - np.maximum(np.maximum(low, first), 0) + 1
+        total = total * np.maximum(both, 0)
+    whole = np.zeros((ranges.tiles, ranges.steps), dtype=np.int64)
+    whole[:tiles] = total
+    return whole
+
+
+def _plain(index: Any) -> bool:
+    """Whether an index reaches every element between its bounds."""
+    return index.is_affine and (len(index.terms) == 0 or min(abs(c) for _, c in index.terms) == 1)
+
+
+def _cut(array: Array, tiles: int, ranges: Any) -> Array:
+    return np.broadcast_to(array, (ranges.tiles, ranges.steps))[:tiles]
+
+
+def matrix_work(stage: Stage, blocks: Mapping[str, Any]) -> MatrixWork:
+    """The matrix vertices of a tile's block: axes that both factors have make vertices of their own."""
+    step, definition = superstep(stage), stage.definition
+    loads = definition.body_loads()
+    weights = loads[step.weights].axes()
+    inputs = frozenset().union(*(load.axes() for n, load in enumerate(loads) if n != step.weights))
+    spatial = [axis.name for axis in definition.of_role("spatial")]
+    rows = [name for name in spatial if name in inputs and name not in weights]
+    taps = [axis.name for axis in definition.of_role("reduce") if axis.name != step.inputs]
+    others = [name for name in spatial if name not in rows and name != step.outputs]
+    return MatrixWork(
+        _size(blocks, others), _size(blocks, rows), blocks[rows[-1]] if rows else 1, blocks[step.outputs],
+        blocks[step.inputs], _size(blocks, taps),
+    )  # fmt: skip
+
+
+def _size(blocks: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return prod((blocks[name] for name in names), start=1)
