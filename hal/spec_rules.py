@@ -117,12 +117,16 @@ def walks_have_buffers(device: Device) -> Iterator[str]:
 
 
 def what_reaches_source_text_is_an_attribute(device: Device) -> Iterator[str]:
-    """The only text of a spec that is printed into kernels as it stands."""
+    """The only texts of a spec that are printed into kernels as it stands."""
     for number, target in enumerate(device.targets):
         text = dict(target.dialect).get("kernel_attribute", "")
         if not _ATTRIBUTES.fullmatch(text):
             path = f"targets[{number}].dialect.kernel_attribute"
             yield f"{path} is {shown(text)}; expected nothing, or such as __attribute__((min_vector_width(512)))"
+        extension = dict(target.dialect).get("exchange_extension", "")
+        if extension and not (extension.isascii() and extension.isidentifier()):
+            path = f"targets[{number}].dialect.exchange_extension"
+            yield f"{path} is {shown(extension)}; expected nothing, or such as cl_khr_subgroup_shuffle"
 
 
 RULES: tuple[Callable[[Device], Iterator[str]], ...] = (

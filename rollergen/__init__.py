@@ -19,6 +19,7 @@ _NAMES = {
     "build": "rollergen.build",
     "BuildOptions": "rollergen.options",
     "AlignmentRules": "rollergen.tile.rules",
+    "CodeShapes": "rollergen.tile.rules",
     "Kernel": "rollergen.kernel",
     "load": "rollergen.bundle.read",
     **dict.fromkeys(("construct", "predict", "space", "profile", "load_device"), "rollergen.research"),

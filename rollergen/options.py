@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any
 
 from rollergen.errors import ArgumentError
-from rollergen.tile.rules import AlignmentRules
+from rollergen.tile.rules import ALL_SHAPES, AlignmentRules, CodeShapes
 
 _SAFETY = ("isolate", "compile_limit_s", "run_limit_s", "memory_limit_bytes")
 
@@ -34,6 +34,9 @@ class BuildOptions:
     alignment
         Which of the four alignment rules construction obeys (ROLLER, section 3.2); switching one
         off is an ablation, the programs stay correct.
+    shapes
+        Which ways of writing kernels construction chooses from (`CodeShapes`): switching one off is an ablation, the
+        programs stay correct.
     epsilon
         Largest padded share of an axis that a tile may cause, 0.1 meaning 10 %.  None: starts at 0
         and is raised until enough programs exist.
@@ -66,6 +69,7 @@ class BuildOptions:
     """
 
     alignment: AlignmentRules = AlignmentRules()
+    shapes: CodeShapes = ALL_SHAPES
     epsilon: float | None = None
     padding: bool = True
     pad_value: float = 0.0
@@ -80,6 +84,7 @@ class BuildOptions:
         if not isinstance(self.alignment, AlignmentRules):
             names = ", ".join(f.name for f in fields(AlignmentRules))
             raise ArgumentError(f"alignment is {self.alignment!r}; expected AlignmentRules({names})")
+        self._check_shapes()
         if self.epsilon is not None and not _is_share(self.epsilon):
             raise ArgumentError(f"epsilon is {self.epsilon!r}; expected None or a share of at least 0, such as 0.1")
         self._check_padding()
@@ -99,6 +104,11 @@ class BuildOptions:
         if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
             raise ArgumentError(f"memory_limit_bytes is {most!r}; expected None or an integer of at least 1")
 
+    def _check_shapes(self) -> None:
+        if not isinstance(self.shapes, CodeShapes):
+            names = ", ".join(f.name for f in fields(CodeShapes))
+            raise ArgumentError(f"shapes is {self.shapes!r}; expected CodeShapes({names})")
+
     def _check_padding(self) -> None:
         if not isinstance(self.padding, bool):
             raise ArgumentError(f"padding is {self.padding!r}; expected True or False")
@@ -115,4 +125,4 @@ class BuildOptions:
     def rules(self) -> AlignmentRules:
         """The alignment rules with the limits of padding that go with them."""
         epsilon = self.epsilon if self.padding else 0.0
-        return replace(self.alignment, epsilon=epsilon, pad_value=float(self.pad_value))
+        return replace(self.alignment, epsilon=epsilon, pad_value=float(self.pad_value), shapes=self.shapes)

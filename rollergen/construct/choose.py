@@ -59,7 +59,9 @@ def construct(
 
 
 def limited(device: Device, options: BuildOptions) -> Device:
-    """`device` with no more units than the options allow."""
+    """`device` with no more units than the options allow, and without what they forbid to use."""
+    if not options.shapes.shuffles:
+        device = replace(device, costs=tuple(cost for cost in device.costs if cost[0] != "shuffle_clocks"))
     if options.max_units is None:
         return device
     return replace(device, units=min(device.units, options.max_units))

@@ -42,8 +42,8 @@ def emit(program: RProgram, device: Device, dialect: str | None = None) -> Sourc
 
     Raises `ProgramError` for a program that cannot be lowered, `DeviceError` for a language that is not printed.
     """
-    kernels = lower(program, device)
     printer = _printer(device, dialect)
+    kernels = lower(program, device, printer.exchanges)
     launches = tuple(Launch(k.name, k.blocks, k.threads, k.arguments, k.once) for k in kernels)
     return Source(printer.source(kernels), launches, printer.language)
 
@@ -53,10 +53,10 @@ def _printer(device: Device, dialect: str | None) -> CFamily:
     if language == "cuda":
         return Cuda()
     if language == "opencl":
-        return OpenCL(_attribute(device))
+        return OpenCL(_dialect(device, "kernel_attribute"), _dialect(device, "exchange_extension"))
     raise DeviceError(f'dialect is {dialect!r}; expected "cuda" or "opencl"')
 
 
-def _attribute(device: Device) -> str:
-    """The dialect's kernel attribute for OpenCL text."""
-    return next((dict(t.dialect).get("kernel_attribute", "") for t in device.targets if t.language == "opencl"), "")
+def _dialect(device: Device, key: str) -> str:
+    """What the device says of its OpenCL under `key`; empty: nothing."""
+    return next((dict(t.dialect).get(key, "") for t in device.targets if t.language == "opencl"), "")

@@ -26,6 +26,7 @@ from rollergen.lower.ir import (
     Comment,
     Convert,
     Element,
+    Exchange,
     Expr,
     For,
     Function,
@@ -80,6 +81,8 @@ class CFamily:
     function_prefix = ""
     restrict = "restrict"
     scopes: ClassVar[Mapping[str, str]] = {}
+    exchanges = False
+    """Whether `Exchange` can be written."""
     scalars: ClassVar[Mapping[str, str]] = SCALARS
 
     def literal(self, value: float | int | bool, dtype: str) -> str:
@@ -114,6 +117,9 @@ class CFamily:
         raise NotImplementedError
 
     def shuffled(self, node: Shuffle) -> str:
+        raise NotImplementedError
+
+    def exchanged(self, node: Exchange) -> str:
         raise NotImplementedError
 
     def converted(self, node: Convert) -> str:
@@ -294,6 +300,8 @@ class CFamily:
                 return self.picked(node), ATOM
             case Shuffle():
                 return self.shuffled(node), ATOM
+            case Exchange():
+                return self.exchanged(node), ATOM
             case Convert():
                 return self.converted(node), UNARY
             case Aligned():

@@ -25,6 +25,7 @@ from rollergen.lower.ir import (
     Barrier,
     Call,
     Convert,
+    Exchange,
     Expr,
     For,
     Kernel,
@@ -92,6 +93,7 @@ class Cuda(CFamily):
     """Float16 and bfloat16 lie in memory as unsigned short."""
 
     language = "cuda"
+    exchanges = True
     function_prefix = _INLINE
     restrict = "__restrict__"
     scopes: ClassVar[Mapping[str, str]] = {"global": "", "local": "", "private": ""}
@@ -196,6 +198,11 @@ class Cuda(CFamily):
     def shuffled(self, node: Shuffle) -> str:
         digits = "_".join(map(str, node.order))
         return self._gathered((node.first, node.second), node.order, f"shuffle_{digits}")
+
+    def exchanged(self, node: Exchange) -> str:
+        how = {"xor": "__shfl_xor_sync", "down": "__shfl_down_sync", "from": "__shfl_sync"}[node.how]
+        present = f"0x{(1 << node.present) - 1:08x}"
+        return f"{how}({present}, {self.expression(node.operand)}, {self.index(node.by)})"
 
     def _gathered(self, operands: tuple[Expr, ...], order: tuple[int, ...], name: str) -> str:
         """Lanes of the operands, one after the other, in a new order."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from rollergen.emit.c_family import ATOM, SCALARS, CFamily
-from rollergen.lower.ir import Barrier, Convert, Kernel, Pick, Read, Shuffle, Write
+from rollergen.lower.ir import Barrier, Convert, Exchange, Kernel, Pick, Read, Shuffle, Write
 
 _HEX = "0123456789abcdef"
 
@@ -14,16 +14,19 @@ _HEX = "0123456789abcdef"
 class OpenCL(CFamily):
     """Vectors of any number of lanes; builtin functions of the language are calls.
 
-    ``attribute``: text put on every kernel (the device's dialect).
+    ``attribute``: text put on every kernel (the device's dialect).  ``exchange_extension``: the extension by which
+    the threads of one execution width, which then is a sub-group, exchange registers (the dialect again).
     """
 
     language = "opencl"
     function_prefix = "__attribute__((always_inline)) static inline "
     scopes: ClassVar[Mapping[str, str]] = {"global": "global ", "local": "local ", "private": ""}
 
-    def __init__(self, attribute: str = "") -> None:
+    def __init__(self, attribute: str = "", exchange_extension: str = "") -> None:
         super().__init__()
         self.attribute = attribute
+        self.exchange_extension = exchange_extension
+        self.exchanges = bool(exchange_extension)
 
     def head(self, kernel: Kernel) -> str:
         attributes = f"__attribute__((reqd_work_group_size({kernel.threads}, 1, 1)))"
@@ -67,6 +70,12 @@ class OpenCL(CFamily):
     def shuffled(self, node: Shuffle) -> str:
         operands = self.expression(node.first), self.expression(node.second)
         return f"__builtin_shufflevector({', '.join(operands)}, {', '.join(map(str, node.order))})"
+
+    def exchanged(self, node: Exchange) -> str:
+        pragma = f"#pragma OPENCL EXTENSION {self.exchange_extension} : enable"
+        self.types.setdefault(self.exchange_extension, pragma)
+        how = {"xor": "sub_group_shuffle_xor", "down": "sub_group_shuffle_down", "from": "sub_group_shuffle"}[node.how]
+        return f"{how}({self.expression(node.operand)}, {self.index(node.by)})"
 
     def converted(self, node: Convert) -> str:
         operand = node.operand

@@ -212,6 +212,25 @@ class Shuffle:
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """The operand's value (a scalar) in another thread of the same execution width.
+
+    ``how``: ``xor`` (its number there differs by the bits of ``by``), ``down`` (``by`` higher; beyond the width:
+    anything) or ``from`` (number ``by``).  The ``present`` first threads of the width come here together.
+    """
+
+    operand: Expr
+    how: str
+    by: Index
+    present: int
+    lanes: int = 1
+
+    @property
+    def dtype(self) -> str:
+        return self.operand.dtype
+
+
+@dataclass(frozen=True, slots=True)
 class Convert:
     """The operand's value in another dtype, or (``bits``) its bit pattern read as one."""
 
@@ -226,7 +245,7 @@ class Convert:
 
 Expr = Union[
     Number, Name, Element, Read, Position, Inside, Aligned, Misalignment,
-    Operation, Call, Broadcast, Build, Pick, Shuffle, Convert,
+    Operation, Call, Broadcast, Build, Pick, Shuffle, Exchange, Convert,
 ]  # fmt: skip
 Atom = (Number, Name, Element, Position, Broadcast)
 

@@ -29,7 +29,8 @@ class Nest:
     """Facts about one stage that hold everywhere in it.
 
     ``lead``: the variable that says how many elements before 0 the loops of the lanes' axis start (see
-    `Store.on_lines`), if they do.  ``digits`` and ``decoded`` are memos of `copies`: the digits of
+    `Store.on_lines`), if they do.  ``exchanges``: the language lets threads of one execution width exchange
+    registers.  ``digits`` and ``decoded`` are memos of `copies`: the digits of
     positions in a buffer, and the positions of the groups that a thread moves.
     """
 
@@ -38,6 +39,7 @@ class Nest:
     variables: tuple[str, ...]
     parameters: Mapping[str, Pointer]
     lead: str | None = None
+    exchanges: bool = False
     digits: dict[Any, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     decoded: dict[Copy, tuple[tuple[Index, ...], dict[int, Index]]] = field(default_factory=dict)
 
@@ -136,7 +138,9 @@ class Nest:
         )
 
 
-def make_nest(stage: Stage, device: Device, parameters: Mapping[str, Pointer], names: Names) -> Nest:
+def make_nest(
+    stage: Stage, device: Device, parameters: Mapping[str, Pointer], names: Names, exchanges: bool = False
+) -> Nest:
     """`stage` with a variable for every loop: the axis' name and the loop's rank on it."""
     seen: dict[str, int] = {}
     variables = []
@@ -145,4 +149,4 @@ def make_nest(stage: Stage, device: Device, parameters: Mapping[str, Pointer], n
         seen[loop.axis] = rank + 1
         variables.append(names.fresh("lane" if loop.kind == LANE else f"{loop.axis}{rank}"))
     lead = names.fresh("lead") if stage.store.on_lines else None
-    return Nest(stage, device, tuple(variables), parameters, lead)
+    return Nest(stage, device, tuple(variables), parameters, lead, exchanges)

@@ -11,6 +11,7 @@ from math import prod
 from rollergen.errors import ProgramError
 from rollergen.expr.definition import Reduction
 from rollergen.expr.index import Index, linear
+from rollergen.lower import exchanges
 from rollergen.lower.access import Access, alignment, fetch, has_edge, register_dtype
 from rollergen.lower.arithmetic import Scope, combine, inside_lanes, select, widen, zero_when_masked
 from rollergen.lower.counts import is_uniform, trip_count
@@ -295,6 +296,20 @@ def _across_lanes(out: Writer, scope: Scope, acc: Accumulators, values: tuple[Ex
 
 
 def _across_threads(
+    out: Writer, scope: Scope, acc: Accumulators, values: tuple[Expr, ...], threads: Threads
+) -> tuple[Expr, ...]:
+    """As the program says, and in local memory where the language has no exchange of registers."""
+    nest = scope.place.nest
+    how = nest.stage.accumulator.combine
+    if how == "tree" or not nest.exchanges:
+        return _by_tree(out, scope, acc, values, threads)
+    values = exchanges.across_width(out, scope, acc.reduction, values, threads.thread)
+    if how == "groups":
+        values = exchanges.across_groups(out, scope, acc.reduction, values, threads.thread, threads.segment)
+    return values
+
+
+def _by_tree(
     out: Writer, scope: Scope, acc: Accumulators, values: tuple[Expr, ...], threads: Threads
 ) -> tuple[Expr, ...]:
     """A tree in local memory: halves are folded until one is left, which all threads read."""

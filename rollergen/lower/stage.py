@@ -29,18 +29,20 @@ from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import GRID, PARALLEL, UNROLL, RProgram, Stage
 
 
-def lower(program: RProgram, device: Device) -> tuple[Kernel, ...]:
+def lower(program: RProgram, device: Device, exchanges: bool = False) -> tuple[Kernel, ...]:
     """One kernel for each stage, in launch order.
+
+    ``exchanges``: the language lets the threads of one execution width exchange registers.
 
     >>> from tests.programs import relu                                              # doctest: +SKIP
     >>> [kernel.name for kernel in lower(relu(), device)]                            # doctest: +SKIP
     ['relu']
     """
     entries = Names()
-    return tuple(lower_stage(stage, device, entries.fresh(stage.name)) for stage in program.stages)
+    return tuple(lower_stage(stage, device, entries.fresh(stage.name), exchanges) for stage in program.stages)
 
 
-def lower_stage(stage: Stage, device: Device, entry: str) -> Kernel:
+def lower_stage(stage: Stage, device: Device, entry: str, exchanges: bool = False) -> Kernel:
     """The kernel of one stage; every integer's range goes with it."""
     names = Names()
     names.fresh(entry)
@@ -49,7 +51,7 @@ def lower_stage(stage: Stage, device: Device, entry: str) -> Kernel:
     parameters = {
         b.name: Pointer(names.fresh(b.name), b.dtype, GLOBAL, b.name == stage.definition.output.name) for b in buffers
     }
-    nest = make_nest(stage, device, parameters, names)
+    nest = make_nest(stage, device, parameters, names, exchanges)
     block, thread, step = names.fresh("block"), names.fresh("thread"), names.fresh("step")
     out.know(block, (0, stage.blocks - 1))
     out.know(thread, (0, stage.threads - 1))

@@ -6,7 +6,7 @@ from math import prod
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
-from rollergen.program.rprogram import Copy, Resident, Stage
+from rollergen.program.rprogram import LANE, THREAD, Copy, Resident, Stage
 
 REGISTERS = "registers"
 
@@ -45,7 +45,25 @@ def managed_bytes(stage: Stage, device: Device) -> dict[str, int]:
         layer = device.layer(resident.layer)
         if layer.managed and layer.scope != "thread":
             used[layer.name] = used.get(layer.name, 0) + resident_bytes(stage, resident)
+    for layer_name, bytes_ in combining_bytes(stage, device).items():
+        used[layer_name] = used.get(layer_name, 0) + bytes_
     return used
+
+
+def combining_bytes(stage: Stage, device: Device) -> dict[str, int]:
+    """Bytes of the block's layer, by its name, through which threads put their accumulators together (of the way
+    that the program says, in a language that has it)."""
+    how = stage.accumulator.combine
+    layer = next((x.name for x in device.layers[1:] if x.managed and x.scope == "unit"), None)
+    if how in ("none", "shuffle") or layer is None:
+        return {}
+    reduced = {axis.name for axis in stage.definition.of_role("row", "reduce")}
+    cells = stage.threads
+    if how == "groups":
+        cells //= prod(x.extent for x in stage.loops if x.kind == THREAD and x.axis in reduced)
+    lanes = prod(x.extent for x in stage.loops if x.kind == LANE and x.axis not in reduced)
+    bytes_ = sum(ITEMSIZE[body.dtype] for r in stage.definition.reductions for body in r.bodies)
+    return {layer: cells * lanes * bytes_}
 
 
 def block_capacity(layer: str, device: Device) -> int:

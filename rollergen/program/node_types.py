@@ -299,7 +299,7 @@ _DECISIONS: dict[type, Fields] = {
     Compute: (("instruction", TEXT), ("lanes", EXTENT)),
     Accumulator: (
         ("at_loop", COUNT), ("dtype", DTYPE), ("carry", FLAG), ("separate", Many(COUNT)),
-        ("combine", OneOf(("none", "shuffle", "tree"))),
+        ("combine", OneOf(("none", "shuffle", "groups", "tree"))),
     ),
     Resident: (("name", TEXT), ("value", VALUE), ("layer", TEXT), ("phase", COUNT)),
     Store: (("vector", EXTENT), ("streaming", FLAG), ("on_lines", FLAG)),

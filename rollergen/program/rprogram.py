@@ -102,7 +102,16 @@ class Accumulator:
 
     Lane, group and thread loops of reduce or row axes, and the unroll loops (positions) in
     ``separate``, have accumulators of their own, combined at the end: across lanes and ``separate``
-    in rising order, across threads as ``combine`` says (none | shuffle | tree).
+    in rising order, across threads as ``combine`` says:
+
+    - ``none``: no threads share a reduction;
+    - ``shuffle``: the threads of each reduction lie within one execution width (see `Device`) and exchange
+      registers, upper halves to lower ones, the outermost thread loop first;
+    - ``groups``: so within each execution width, for its one reduced thread loop; then the one reduced group
+      loop's partial results go through the block's layer, and each execution width combines them so again;
+    - ``tree``: upper halves to lower ones through the block's layer, for all thread and group loops together.
+
+    A language without exchange of registers writes ``shuffle`` and ``groups`` as a ``tree``.
     """
 
     at_loop: int

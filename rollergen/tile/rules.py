@@ -20,12 +20,27 @@ from rollergen.hal.spec import Device, Instruction
 EPSILONS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1e9)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeShapes:
+    """Ways of writing a kernel that construction may choose; each can be switched off, the programs stay correct.
+
+    ``shuffles``: the threads of one execution width combine their partial results by exchanging registers, on
+    devices that can; else all threads of a block do so through its layer, half of them in each step.
+    """
+
+    shuffles: bool = True
+
+
+ALL_SHAPES = CodeShapes()
+
+
 @dataclass(frozen=True, slots=True)
 class AlignmentRules:
     """Which rules hold; all do unless an ablation switches one off.
 
     ``epsilon`` is the largest padded share of an axis; None: starts at 0 and is raised until enough
     programs exist.  ``pad_value`` is what packed copies hold beyond the end of an axis.
+    ``shapes``: what construction may choose from.
     """
 
     execution_unit: bool = True
@@ -34,6 +49,7 @@ class AlignmentRules:
     tensor_shape: bool = True
     epsilon: float | None = None
     pad_value: float = 0.0
+    shapes: CodeShapes = ALL_SHAPES
 
     def waste_limits(self) -> tuple[float, ...]:
         """The limits of padding waste to try in turn (ROLLER, section 3.2: raised greedily)."""
@@ -54,6 +70,11 @@ def block_layer(device: Device) -> str | None:
         if layer.managed and layer.scope == "unit" and layer.name != device.layers[0].name:
             return layer.name
     return None
+
+
+def exchanges(device: Device) -> bool:
+    """Whether threads of one execution width may exchange registers: the device's spec says what that costs."""
+    return device.execution_width > 1 and dict(device.costs).get("shuffle_clocks", 0.0) > 0
 
 
 def main_instruction(device: Device, dtype: str) -> Instruction:

@@ -74,7 +74,7 @@ static Dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace cuda_on_cpu {
 enum State { RUNS, AT_BARRIER, AT_WARP, ENDED };
-struct Fiber { void *stack_pointer; State state; const void *where; uint64_t exchanged; };
+struct Fiber { void *stack_pointer; State state; const void *where; uint64_t exchanged; unsigned mask; };
 
 static std::vector<Fiber> fibers;
 static void *scheduler;
@@ -128,7 +128,7 @@ inline void make(unsigned number)
     // On entry the stack pointer is 8 below a multiple of 16, as after a call.
     void **top = (void **)(stacks + (number + 1) * STACK) - 2;
     *top = (void *)begin;
-    fibers[number] = {top - 6, RUNS, nullptr, 0};
+    fibers[number] = {top - 6, RUNS, nullptr, 0, 0};
 }
 
 inline void resume(unsigned number)
@@ -137,6 +137,25 @@ inline void resume(unsigned number)
     threadIdx = {number, 0, 0};
     fibers[number].state = RUNS;
     cuda_on_cpu_switch(&scheduler, fibers[number].stack_pointer);
+}
+
+/// Whether the lanes of a warp that meet are those that their masks name, and meet at one place.
+inline bool met_as_named(unsigned first, unsigned last)
+{
+    for (unsigned i = first; i < last; ++i) {
+        unsigned mask = fibers[i].mask, lanes = last - first < 32 ? (1u << (last - first)) - 1 : ~0u;
+        if (fibers[i].where != fibers[first].where) {
+            snprintf(error, sizeof error, "block %u, warp %u: lanes 0 and %u are at different warp-wide calls",
+                     blockIdx.x, first / 32, i - first);
+            return false;
+        }
+        if (mask != lanes) {
+            snprintf(error, sizeof error, "block %u, warp %u: the mask of lane %u is %08x; its warp has %08x",
+                     blockIdx.x, first / 32, i - first, mask, lanes);
+            return false;
+        }
+    }
+    return true;
 }
 
 /// Lets every lane of [first, last) that waits only for its warp go on, until all wait for more.
@@ -158,6 +177,7 @@ inline bool run_warp(unsigned first, unsigned last, bool reverse)
                      first / 32, at_warp, lanes);
             return false;
         }
+        if (!met_as_named(first, last)) return false;
         for (unsigned i = first; i < last; ++i) fibers[i].state = RUNS;
     }
 }
@@ -194,34 +214,53 @@ inline bool run_block(unsigned threads, bool reverse)
         static const char place = 0; \
         cuda_on_cpu::leave(cuda_on_cpu::AT_BARRIER, &place); \
     } while (0)
-#define __syncwarp(...) cuda_on_cpu::leave(cuda_on_cpu::AT_WARP, nullptr)
 
 namespace cuda_on_cpu {
-template <class T> inline T exchanged(T value, int lane)
+inline void meet(const void *place, unsigned mask)
+{
+    fibers[current].mask = mask;
+    leave(AT_WARP, place);
+}
+inline void sync_warp(const void *place, unsigned mask = ~0u)
+{
+    unsigned first = current / 32 * 32, lanes = blockDim.x - first;
+    meet(place, mask == ~0u && lanes < 32 ? (1u << lanes) - 1 : mask);  // the default names those that there are
+}
+
+/// What `lane` gave; its own value beyond `width` lanes, all bits set (a NaN, -1) where there is no such thread.
+template <class T> inline T exchanged(const void *place, unsigned mask, T value, int lane, int width)
 {
     static_assert(sizeof(T) <= 8, "shuffles move 4 or 8 bytes");
     uint64_t word = 0;
     memcpy(&word, &value, sizeof value);
     unsigned self = current, first = self / 32 * 32;
+    int segment = (int)(self % 32) / width;
     fibers[self].exchanged = word;
-    leave(AT_WARP, nullptr);
+    meet(place, mask);
     uint64_t got = word;
-    if (lane >= 0 && lane < 32 && first + lane < blockDim.x) got = fibers[first + lane].exchanged;
-    leave(AT_WARP, nullptr);  // nobody overwrites what another has yet to read
+    if (lane >= 0 && lane / width == segment) got = first + lane < blockDim.x ? fibers[first + lane].exchanged : ~0ull;
+    meet(place, mask);  // nobody overwrites what another has yet to read
     T result;
     memcpy(&result, &got, sizeof result);
     return result;
 }
+inline int own_lane() { return (int)(current % 32); }
+template <class T> inline T shfl(const void *p, unsigned mask, T value, int lane, int width = 32)
+{ return exchanged(p, mask, value, own_lane() / width * width + (lane & (width - 1)), width); }
+template <class T> inline T shfl_xor(const void *p, unsigned mask, T value, int bits, int width = 32)
+{ return exchanged(p, mask, value, own_lane() ^ bits, width); }
+template <class T> inline T shfl_down(const void *p, unsigned mask, T value, unsigned by, int width = 32)
+{ return exchanged(p, mask, value, own_lane() + (int)by, width); }
+template <class T> inline T shfl_up(const void *p, unsigned mask, T value, unsigned by, int width = 32)
+{ return exchanged(p, mask, value, own_lane() - (int)by, width); }
 }  // namespace cuda_on_cpu
 
-template <class T> inline T __shfl_sync(unsigned, T value, int lane, int = 32)
-{ return cuda_on_cpu::exchanged(value, lane & 31); }
-template <class T> inline T __shfl_xor_sync(unsigned, T value, int mask, int = 32)
-{ return cuda_on_cpu::exchanged(value, (int)(cuda_on_cpu::current % 32) ^ mask); }
-template <class T> inline T __shfl_down_sync(unsigned, T value, unsigned by, int = 32)
-{ return cuda_on_cpu::exchanged(value, (int)(cuda_on_cpu::current % 32 + by)); }
-template <class T> inline T __shfl_up_sync(unsigned, T value, unsigned by, int = 32)
-{ return cuda_on_cpu::exchanged(value, (int)(cuda_on_cpu::current % 32) - (int)by); }
+#define AT_A_PLACE(call, ...) ({ static const char place = 0; cuda_on_cpu::call(&place, ##__VA_ARGS__); })
+#define __syncwarp(...) AT_A_PLACE(sync_warp, ##__VA_ARGS__)
+#define __shfl_sync(...) AT_A_PLACE(shfl, __VA_ARGS__)
+#define __shfl_xor_sync(...) AT_A_PLACE(shfl_xor, __VA_ARGS__)
+#define __shfl_down_sync(...) AT_A_PLACE(shfl_down, __VA_ARGS__)
+#define __shfl_up_sync(...) AT_A_PLACE(shfl_up, __VA_ARGS__)
 
 // Launching -----------------------------------------------------------------------------------------------------
 

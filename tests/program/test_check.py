@@ -156,10 +156,11 @@ BROKEN = {
     "separate spatial accumulators": (GPU, accumulator(separate=(6,)), "separate names loop 6"),
     "separate accumulators of a serial loop": ("cpu_row_sum", accumulator(separate=(1,)), "separate names loop 1"),
     "a separate loop named twice": ("cpu_row_sum", accumulator(separate=(2, 2)), "expected each position once"),
-    "threads that do not combine": ("gpu_row_sum", accumulator(combine="none"), "expected shuffle or tree, as 64"),
+    "threads that do not combine": ("gpu_row_sum", accumulator(combine="none"), "shuffle, groups or tree, as 64"),
     "a combination of nothing": (GPU, accumulator(combine="tree"), "combine is 'tree'; expected none, as 1 threads"),
-    "an unknown combination": ("gpu_row_sum", accumulator(combine="sum"), "expected one of none, shuffle, tree"),
+    "an unknown combination": ("gpu_row_sum", accumulator(combine="sum"), "expected one of none, shuffle, groups, tree"),
     "a shuffle beyond a warp": ("gpu_row_sum", accumulator(combine="shuffle"), "over 64 threads, 1 apart"),
+    "groups without group loops": ("gpu_row_sum", accumulator(combine="groups"), "group loops of .* and thread loops of"),
     "a reduced axis on the grid": ("gpu_row_sum", loop(1, kind="grid"), "a grid loop, is of the reduce axis k"),
     "a row axis outside its accumulators": ("cpu_softmax", accumulator(at_loop=2), "a row axis runs outside"),
     # residents

@@ -10,8 +10,10 @@ from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, overhanging, useful, vector_copies
 from rollergen.program.assemble.plan import ReductionPlan
+from rollergen.program.layers import REGISTERS
 from rollergen.program.rprogram import (
     GRID,
+    GROUP,
     LANE,
     PARALLEL,
     SERIAL,
@@ -24,16 +26,16 @@ from rollergen.program.rprogram import (
     Stage,
     Store,
 )
-from rollergen.tile.rules import main_instruction
+from rollergen.tile.rules import exchanges, main_instruction
 
 
 def reduction_stage(definition: Definition, plan: ReductionPlan, device: Device, name: str = "reduction") -> Stage:
     """Rows of outputs, each reduced (several times, if need be) along the last reduce axis by threads and lanes."""
     stage = _reduced(definition, plan, device, "reduce", name)
-    if len(definition.reductions) > 1:
-        return replace(stage, residents=residents(definition, plan.resident))
     k = definition.of_role("reduce")[-1].name
-    return replace(stage, copies=vector_copies(definition, device, list(stage.loops), k, plan.vector))
+    copies = vector_copies(definition, device, list(stage.loops), k, plan.vector)
+    kept = residents(definition, plan.resident) if len(definition.reductions) > 1 else ()
+    return replace(stage, residents=kept, copies=copies)
 
 
 def row_stage(definition: Definition, plan: ReductionPlan, device: Device, name: str = "rows") -> Stage:
@@ -44,7 +46,8 @@ def row_stage(definition: Definition, plan: ReductionPlan, device: Device, name:
     kept = residents(definition, plan.resident)
     if plan.resident == device.backing.name:
         kept = tuple(r for r in kept if r.value.dtype == definition.output.dtype)[:1]
-    return replace(stage, residents=kept, store=Store(vector=width))
+    copies = vector_copies(definition, device, list(stage.loops), j, plan.vector)
+    return replace(stage, residents=kept, copies=copies, store=Store(vector=width))
 
 
 def _reduced(definition: Definition, plan: ReductionPlan, device: Device, role: str, name: str) -> Stage:
@@ -52,18 +55,20 @@ def _reduced(definition: Definition, plan: ReductionPlan, device: Device, role: 
     walked = [a.name for a in definition.of_role(role)]
     last, dtype = walked[-1], accumulator_dtype(definition)
     span = plan.threads * plan.vector * plan.lanes * plan.chains
+    groups, threads = _groups(plan.threads, device)
     own = digits(
         last,
-        (SERIAL, ceil_div(definition.axis(last).extent, span)),
+        (UNROLL if plan.resident == REGISTERS else SERIAL, ceil_div(definition.axis(last).extent, span)),
         (UNROLL, plan.chains),
-        (THREAD, plan.threads),
+        (GROUP, groups),
+        (THREAD, threads),
         (UNROLL, plan.vector),
         (LANE, plan.lanes),
     )
     outer = [Loop(axis, definition.axis(axis).extent, 1, SERIAL) for axis in walked[:-1]]
     loops = _arrange(_row_digits(definition, plan.rows, plan.row_threads), [*outer, *own])
     start = next((p for p, x in enumerate(loops) if x.axis in walked and x.kind not in PARALLEL), len(loops))
-    separate = tuple(p for p, x in enumerate(loops) if x.axis == last and x.kind == UNROLL)
+    separate = tuple(p for p, x in enumerate(loops) if x.axis == last and x.kind == UNROLL and x.stride < span)
     return Stage(
         name=name,
         definition=definition,
@@ -74,10 +79,19 @@ def _reduced(definition: Definition, plan: ReductionPlan, device: Device, role: 
     )
 
 
+def _groups(threads: int, device: Device) -> tuple[int, int]:
+    """(groups, threads of each): whole execution widths where their threads exchange registers."""
+    if not exchanges(device) or threads <= device.execution_width:
+        return 1, threads
+    return threads // device.execution_width, device.execution_width
+
+
 def _combine(threads: int, device: Device) -> str:
     if threads == 1:
         return "none"
-    return "shuffle" if threads <= device.execution_width else "tree"
+    if not exchanges(device):
+        return "tree"
+    return "shuffle" if threads <= device.execution_width else "groups"
 
 
 def _row_digits(definition: Definition, rows: int, row_threads: int) -> list[Loop]:
@@ -94,8 +108,8 @@ def _arrange(row: list[Loop], inner: list[Loop]) -> list[Loop]:
     """Grid loops, then thread loops (of rows first), then serial rows, then the rest as listed."""
     everything = row + inner
     grid = [x for x in everything if x.kind == GRID]
-    threads = [x for x in everything if x.kind == THREAD]
-    rest = [x for x in row if x.kind == SERIAL] + [x for x in inner if x.kind not in (GRID, THREAD)]
+    threads = [x for x in everything if x.kind in PARALLEL]
+    rest = [x for x in row if x.kind == SERIAL] + [x for x in inner if x.kind not in (GRID, *PARALLEL)]
     return useful(grid + threads + rest)
 
 
@@ -130,6 +144,6 @@ def _candidates(bodies: tuple[Value, ...], layer: str, row_axes: set[str]) -> li
         for node in walk(body):
             row_dependent = any(load.axes() & row_axes for load in loads(node))
             costly = isinstance(node, Unary) and node.op in _COSTLY
-            if row_dependent and (costly or (layer == "registers" and isinstance(node, Load))):
+            if row_dependent and (costly or (layer == REGISTERS and isinstance(node, Load))):
                 found.append(node)
     return found

@@ -12,9 +12,9 @@ from rollergen.hal.spec import Device
 from rollergen.program.check.definition import axes_of
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import REGISTERS, block_capacity, is_shared, managed_bytes
-from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy, Resident, Stage
+from rollergen.program.rprogram import GROUP, LANE, PARALLEL, SERIAL, THREAD, UNROLL, Copy, Resident, Stage
 
-_COMBINE = ("none", "shuffle", "tree")
+_COMBINE = ("none", "shuffle", "groups", "tree")
 
 
 def check_tiles(
@@ -248,27 +248,53 @@ def _check_combine(stage: Stage, reduced: set[str], device: Device | None) -> No
     if (combine == "none") != (threads == 1):
         raise refuse(
             stage,
-            f"accumulator.combine is {combine!r}; expected {'none' if threads == 1 else 'shuffle or tree'}, as "
+            f"accumulator.combine is {combine!r}; expected {'none' if threads == 1 else 'shuffle, groups or tree'}, as "
             f"{threads} threads share each reduction",
         )
-    if combine == "shuffle" and device is not None:
+    if combine == "groups":
+        _check_groups(stage, reduced)
+    if combine in ("shuffle", "groups") and device is not None:
         _check_shuffle(stage, reduced, device)
 
 
 def _check_shuffle(stage: Stage, reduced: set[str], device: Device) -> None:
-    """The threads of each reduction lie within one execution width, powers of 2 apart."""
+    """The threads that exchange registers lie within one execution width, powers of 2 apart, all of it there."""
+    combine, width = stage.accumulator.combine, device.execution_width
+    exchanging = (THREAD,) if combine == "groups" else PARALLEL
     apart = 1
     for loop in reversed(stage.loops):
         if loop.kind not in PARALLEL:
             continue
         span = apart * loop.extent
-        if loop.axis in reduced and (not _power_of_two(loop.extent) or device.execution_width % span):
+        if loop.axis in reduced and loop.kind in exchanging and (not _power_of_two(loop.extent) or width % span):
             raise refuse(
                 stage,
-                f"accumulator.combine is 'shuffle' over {loop.extent} threads, {apart} apart; expected a power of 2 "
-                f"of them within {device.execution_width}, the execution width of {device.name}",
+                f"accumulator.combine is {combine!r} over {loop.extent} threads, {apart} apart; expected a power of 2 "
+                f"of them within {width}, the execution width of {device.name}",
+            )
+        if loop.axis in reduced and loop.kind not in exchanging and apart % width:
+            raise refuse(
+                stage,
+                f"accumulator.combine is {combine!r} over groups of {apart} threads; expected a multiple of {width}, "
+                f"the execution width of {device.name}",
             )
         apart = span
+    if apart > width and apart % width:
+        raise refuse(
+            stage, f"accumulator.combine is {combine!r} in blocks of {apart} threads; expected a multiple of {width}"
+        )
+
+
+def _check_groups(stage: Stage, reduced: set[str]) -> None:
+    """One reduced group loop, of a power of 2 and no longer than the one reduced thread loop."""
+    own = {kind: [x.extent for x in stage.loops if x.kind == kind and x.axis in reduced] for kind in PARALLEL}
+    groups, threads = own[GROUP], own[THREAD]
+    if len(groups) != 1 or len(threads) != 1 or not _power_of_two(groups[0]) or groups[0] > threads[0]:
+        raise refuse(
+            stage,
+            f"accumulator.combine is 'groups' over group loops of {groups} and thread loops of {threads}; expected one "
+            f"of each, of powers of 2, the groups at most as many as the threads",
+        )
 
 
 def _check_residents(stage: Stage, device: Device | None) -> None:

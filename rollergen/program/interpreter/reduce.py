@@ -15,7 +15,7 @@ from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.values import Combiner
 from rollergen.program.interpreter.points import Array, Box, first_inner, grid_loops
 from rollergen.program.interpreter.values import BINARY, Scope, evaluate
-from rollergen.program.rprogram import LANE, PARALLEL, UNROLL, Stage
+from rollergen.program.rprogram import GROUP, LANE, PARALLEL, UNROLL, Stage
 
 Parts = tuple[Any, ...]
 """One array for each component of a reduction."""
@@ -116,10 +116,14 @@ def combined_in_order(stage: Stage) -> tuple[int, ...]:
 
 
 def combined_across_threads(stage: Stage) -> tuple[int, ...]:
+    """Positions of thread loops that share reductions, in the order in which they are folded."""
     if stage.accumulator.combine == "none":
         return ()
     reduced = reduced_axes(stage)
-    return tuple(p for p, loop in stage.of_kind(*PARALLEL) if loop.axis in reduced)
+    shared = tuple(p for p, loop in stage.of_kind(*PARALLEL) if loop.axis in reduced)
+    if stage.accumulator.combine != "groups":
+        return shared
+    return tuple(sorted(shared, key=lambda p: (stage.loops[p].kind == GROUP, p)))
 
 
 def in_order(combiner: Combiner, parts: Parts, dimension: int) -> Parts:
@@ -132,7 +136,7 @@ def in_order(combiner: Combiner, parts: Parts, dimension: int) -> Parts:
 
 
 def halved(combiner: Combiner, parts: Parts, dimension: int) -> Parts:
-    """The upper half combined into the lower one until one is left (shuffle and tree)."""
+    """The upper half combined into the lower one until one is left (shuffle, groups and tree)."""
     parts = tuple(np.moveaxis(part, dimension, 0) for part in np.broadcast_arrays(*parts))
     while (count := parts[0].shape[0]) > 1:
         half = -(-count // 2)

@@ -38,7 +38,7 @@ def instructions_of(nest: Nest, costs: Costs, work: Work) -> Number:
             each = 1 - choose(access.uses == 1, costs.memory_operands, 0)
         elif access.role == "fill_read":
             each = costs.staging_instructions
-        elif access.role in ("write", "read_back") and not work.reduces:
+        elif access.role == "exchange" or (access.role in ("write", "read_back") and not work.reduces):
             each = 1
         one_by_one = access.broken * nest.lanes
         each = each * (1 - access.broken) + one_by_one + access.tested * costs.guard_instructions * (1 + one_by_one)
@@ -126,7 +126,7 @@ def latency_clocks(nest: Nest, device: Device, costs: Costs, work: Work, instruc
     if work.reads_stream:
         exposed = max(exposed, costs.exposed_stream_clocks)
     chain = chain_clocks(device, nest, costs, work, instructions)
-    return staged + most(rounds * exposed, chain) + work.combine_steps * costs.combine_clocks
+    return staged + most(rounds * exposed, chain) + work.combine_clocks
 
 
 def chain_clocks(device: Device, nest: Nest, costs: Costs, work: Work, instructions: Number) -> Number:

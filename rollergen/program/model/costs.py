@@ -50,6 +50,7 @@ MEANINGS: dict[str, str] = {
     "gather_clocks": "clocks for each element that a lane loop loads or stores by itself",
     "array_alignment": "bytes at which the caller's arrays are sure to begin (0: on lines of the cache)",
     "combine_clocks": "exposed clocks of one step of a tree over the threads of a block",
+    "shuffle_clocks": "exposed clocks of one exchange of registers within an execution width, and of what follows it",
     "exchange_clocks": "clocks of one copy phase from the other units' memories: synchronisation and set-up",
     "fragment_clocks": "control clocks of one fragment that a tile receives in an exchange",
     "home_copy_clocks": "clocks for each byte of its own data that a tile copies beside what it receives",

@@ -116,6 +116,11 @@ class Facts:
         """Whether a row is walked several times."""
         return self.by_row or len(self.definition.reductions) > 1
 
+    @property
+    def components(self) -> int:
+        """Accumulators of one output, over all its reductions."""
+        return sum(phase.components for phase in self.phases if phase.reduces)
+
     def passes(self, load: int) -> int:
         """In how many phases the load is read."""
         return sum(load in phase.loads for phase in self.phases)
@@ -179,7 +184,7 @@ def _phase(
     for root in roots:
         _visit(root, known, own, reused, nodes)
     read = tuple(position[node] for node in nodes if isinstance(node, Load))
-    counts = _count_operations(tuple(nodes), combine)
+    counts = count_operations(tuple(nodes), combine)
     return Phase(bool(combine), len(values), counts, read, kept, tuple(reused))
 
 
@@ -196,7 +201,8 @@ def _visit(
     nodes[value] = None
 
 
-def _count_operations(nodes: tuple[Value, ...], combine: tuple[Value, ...]) -> tuple[tuple[str, int], ...]:
+def count_operations(nodes: tuple[Value, ...], combine: tuple[Value, ...]) -> tuple[tuple[str, int], ...]:
+    """(name, count) of the arithmetic of `nodes` and of a combiner, multiply-adds fused."""
     counts: dict[str, int] = {}
     for node in (*nodes, *dict.fromkeys(n for value in combine for n in walk(value))):
         name = _operation(node)

@@ -15,13 +15,14 @@ from rollergen.program.model.access import (
     tile_bytes,
     tile_shape,
 )
+from rollergen.program.model.combining import combining_of
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import ITEMSIZE, Phase
 from rollergen.program.model.memory import Stream
 from rollergen.program.model.nest import Nest
-from rollergen.program.model.numeric import Number, ceil_div, choose, most, whole_log2
+from rollergen.program.model.numeric import Number, ceil_div, choose, most
 from rollergen.program.model.occupancy import register_cap
-from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL
+from rollergen.program.rprogram import LANE, SERIAL, UNROLL
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +31,8 @@ class Work:
 
     ``slots``: multiply-add instructions; ``iterations``: of the innermost rolled loops; ``steps``: reduction
     steps; ``registers`` wanted, ``spilled`` of them; ``entries``: visits of the accumulator's depth;
-    ``tile_elements``: outputs of one such visit; ``chain``: dependent accumulations.
+    ``tile_elements``: outputs of one such visit; ``chain``: dependent accumulations;
+    ``combine_clocks``: waited for while threads put their accumulators together.
     """
 
     slots: Number
@@ -48,7 +50,7 @@ class Work:
     reads_direct: bool
     reads_managed: bool
     reads_stream: bool
-    combine_steps: Number
+    combine_clocks: Number
     reduces: bool
 
 
@@ -66,6 +68,9 @@ def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
         if copy.to_layer != device.layers[0].name:
             accesses += fill_accesses(nest, device, copy)
     accesses += _stores(nest, device)
+    together = combining_of(nest, device, costs, most(_entries(nest), 1))
+    accesses += together.accesses
+    slots = slots + together.slots
     reduces = nest.facts.definition.reductions
     every = nest.in_thread()
     steps = _steps(nest, every) if reduces else 0
@@ -74,11 +79,11 @@ def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
     return Work(
         slots, iterations, steps, _chain(nest, steps), _entries(nest) if reduces else 0, _tile_elements(nest),
         tuple(accesses), _streams(nest), registers, _spilled(nest, device, costs, registers),
-        _shared_bytes(nest, device), _stagings(nest, device),
+        _shared_bytes(nest, device) + together.bytes, _stagings(nest, device),
         any(a.layer == device.backing.name and _reused(nest, a) for a in reads),
         any(a.layer != device.backing.name for a in reads),
         any(a.layer == device.backing.name and not _reused(nest, a) for a in reads),
-        _combine_steps(nest), bool(reduces),
+        together.clocks, bool(reduces),
     )  # fmt: skip
 
 
@@ -285,17 +290,6 @@ def _reused(nest: Nest, access: Access) -> bool:
     """Whether more than one point of the definition reads the same element."""
     used = nest.facts.loads[access.load].axes if access.load >= 0 else frozenset(nest.facts.roles)
     return any(axis not in used and extent > 1 for axis, extent in nest.facts.extents.items())
-
-
-def _combine_steps(nest: Nest) -> Number:
-    """Steps of the trees that combine accumulators across threads, for each block."""
-    if nest.stage.accumulator.combine == "none":
-        return 0
-    across: Number = 1
-    for p in nest.positions(*PARALLEL):
-        if not nest.spatial(nest.loops[p].axis):
-            across = across * nest.loops[p].extent
-    return whole_log2(across) * most(_entries(nest), 1) * len(nest.facts.definition.reductions)
 
 
 def _streams(nest: Nest) -> tuple[Stream, ...]:
