@@ -66,6 +66,10 @@ class Guarded:
     def restore(self, contents: np.ndarray) -> None:
         """The array's contents as given, both zones as they were made."""
         self.array[...] = contents
+        self.reset()
+
+    def reset(self) -> None:
+        """Both zones as they were made."""
         self.before[...] = self.after[...] = _GUARD_PATTERN
 
     def damage(self) -> str | None:
@@ -101,6 +105,11 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     return np.array_equal(_bits(a), _bits(b))
 
 
+def unequal_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Where two contiguous arrays of one dtype and shape hold different bytes (bool, same shape)."""
+    return np.asarray(_bits(a) != _bits(b))
+
+
 def random_array(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> np.ndarray:
     """Uniform in [-1, 1) (floats), in -8 ... 7 (integers), or true and false."""
     kind = numpy_dtype(dtype)
@@ -122,3 +131,15 @@ def integer_array(shape: tuple[int, ...], dtype: str, magnitude: int, rng: np.ra
     if kind == np.bool_:
         return rng.integers(0, 2, shape).astype(kind)
     return rng.integers(-magnitude, magnitude, shape, dtype=np.int8, endpoint=True).astype(kind)
+
+
+def ramp_array(shape: tuple[int, ...], dtype: str, magnitude: int) -> np.ndarray:
+    """Whole numbers that count the elements, from ``-magnitude`` to ``magnitude`` and again: neighbours, rows and
+    columns all differ, so an element taken from another place shows."""
+    kind = numpy_dtype(dtype)
+    if kind == np.bool_:
+        period = np.arange(7) * 5 % 7 < 3
+    else:
+        most = min(magnitude, 127) if kind == np.int8 else magnitude
+        period = np.arange(-most, min(most + 1, prod(shape) - most)).astype(kind)
+    return np.resize(period, shape)

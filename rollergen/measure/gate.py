@@ -2,8 +2,9 @@
 
 Inputs and outputs lie between guard zones, outputs and temporaries start as poison, and the result
 is compared with the oracle at sampled points that include every edge class (`points.py`), within a
-tolerance derived from the computation (`tolerance.py`).  Two trials: random inputs, and, where the
-computation is exact on them, small whole numbers with tolerance 0 (else random inputs again).
+tolerance derived from the computation (`tolerance.py`).  The trials: random inputs, twice, which must
+give the same bits although the poison differs; where the computation is exact on them, whole numbers
+with tolerance 0 (else random inputs again); then hostile inputs (`adversarial.py`).
 """
 
 from __future__ import annotations
@@ -15,9 +16,20 @@ import numpy as np
 
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.values import Buffer
-from rollergen.measure.arrays import Guarded, guarded, integer_array, poison, poisoned, random_array, same_bits
+from rollergen.measure.adversarial import Ordeal, ordeals
+from rollergen.measure.arrays import (
+    Guarded,
+    guarded,
+    integer_array,
+    poison,
+    poisoned,
+    ramp_array,
+    random_array,
+    same_bits,
+    unequal_bits,
+)
 from rollergen.measure.points import sample_points
-from rollergen.measure.tolerance import Accuracy, accuracies, differences, exact_magnitude
+from rollergen.measure.tolerance import RAMP, Accuracy, accuracies, differences, exact_magnitude
 from rollergen.program.rprogram import RProgram
 
 Points = tuple[np.ndarray, ...]
@@ -44,14 +56,30 @@ class Verdict:
 
 @dataclass(slots=True)
 class _Trial:
-    """One set of inputs, shared by all candidates, and the first accepted outputs on it."""
+    """One set of inputs, shared by all candidates, and (``remembers``) the first accepted outputs on it."""
 
     title: str
     number: int
     exact: bool
     inputs: dict[str, Guarded]
     pristine: dict[str, np.ndarray]
+    remembers: bool = True
     accepted: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One candidate, how it is run, the points at which it is compared, and what it writes to: one set of arrays for
+    each variant of poison, used again by later runs (fresh memory costs more than a run)."""
+
+    program: RProgram
+    run: Run
+    points: Mapping[str, Points]
+    made: tuple[dict[str, Guarded], dict[str, Guarded]]
+
+    @property
+    def accuracies(self) -> dict[str, Accuracy]:
+        return accuracies((stage.definition for stage in self.program.stages), self.program.inputs)
 
 
 class Gate:
@@ -64,6 +92,11 @@ class Gate:
         self._oracle = oracle
         self._seed = seed
         self._trials = _make_trials(program, np.random.default_rng(seed))
+        self._ordeals = ordeals(program, np.random.default_rng(seed + 2))
+        flat = {name: array.reshape(-1) for name, array in self._trials[0].pristine.items()}
+        self._ordinary = {
+            ordeal.title: {name: flat[name][at] for name, (at, _) in ordeal.patches.items()} for ordeal in self._ordeals
+        }
 
     @property
     def inputs(self) -> dict[str, np.ndarray]:
@@ -71,37 +104,77 @@ class Gate:
         return {name: zone.array for name, zone in self._trials[0].inputs.items()}
 
     def check(self, program: RProgram, run: Run) -> Verdict:
-        """Runs the candidate once for each trial; an exception of ``run`` is the caller's to handle."""
+        """Runs the candidate on every trial; an exception of ``run`` is the caller's to handle.
+
+        Hostile inputs are left out where ordinary ones show a fault already.
+        """
         points = sample_points(program, np.random.default_rng(self._seed + 1))
+        made = guarded(program.temporaries + program.outputs), guarded(program.temporaries + program.outputs)
+        attempt = _Attempt(program, run, points, made)
+        first, second = self._trials
         problems: list[str] = []
-        blank: dict[str, np.ndarray] = {}
-        for trial in self._trials:
-            made = guarded(program.temporaries + program.outputs)
-            for buffer in program.temporaries + program.outputs:
-                poison(made[buffer.name].array, buffer.dtype, trial.number)
-            zones = {**trial.inputs, **made}
-            run({name: zone.array for name, zone in zones.items()})
-            problems += [f"{trial.title}: {text}" for text in _damages(zones, trial)]
-            for buffer in program.outputs:
-                array = made[buffer.name].array
-                still = poisoned(array, buffer.dtype, trial.number)
-                blank[buffer.name] = still & blank.get(buffer.name, True)
-                text = self._compare(program, trial, buffer, array, points[buffer.name])
-                problems += [f"{trial.title}: {text}"] if text else []
-        problems += [self._unwritten(trial, b, made[b.name].array, blank[b.name]) for b in program.outputs]
-        problems = [text for text in problems if text]
-        compared = len(self._trials) * sum(len(p[0]) if p else 1 for p in points.values())
+        results = self._run(attempt, first, 0, problems)
+        problems += _unsteady(results, self._run(attempt, first, 1, problems, compared=False), program)
+        others = self._run(attempt, second, 1, problems)
+        problems += self._never_written(program, first, results, second, others)
+        ran = 2
+        if not problems:
+            for ordeal in self._ordeals:
+                self._suffer(attempt, ordeal, problems)
+            ran += len(self._ordeals)
+        compared = ran * sum(len(p[0]) if p else 1 for p in attempt.points.values())
         return Verdict(tuple(problems), compared)
 
-    def _compare(self, program: RProgram, trial: _Trial, buffer: Buffer, got: np.ndarray, points: Points) -> str | None:
-        definitions = tuple(stage.definition for stage in program.stages)
-        accuracy = accuracies(definitions, program.inputs)[buffer.name]
+    def _run(
+        self, attempt: _Attempt, trial: _Trial, variant: int, problems: list[str], *, compared: bool = True,
+        absolute: bool = False,
+    ) -> dict[str, np.ndarray]:  # fmt: skip
+        """The outputs of one run by name; what is wrong with them is added to `problems`."""
+        program, made = attempt.program, attempt.made[variant]
+        for buffer in program.temporaries + program.outputs:
+            made[buffer.name].reset()
+            poison(made[buffer.name].array, buffer.dtype, variant)
+        zones = {**trial.inputs, **made}
+        attempt.run({name: zone.array for name, zone in zones.items()})
+        found = _damages(zones, trial)
+        if compared:
+            for buffer in program.outputs:
+                text = self._compare(attempt, trial, buffer, made[buffer.name].array, absolute)
+                found += [text] if text else []
+        problems += [f"{trial.title}: {text}" for text in found]
+        return {buffer.name: made[buffer.name].array for buffer in program.outputs}
+
+    def _suffer(self, attempt: _Attempt, ordeal: Ordeal, problems: list[str]) -> None:
+        """One run on hostile inputs: those of the first trial, for the time being with the ordeal's elements."""
+        base = self._trials[0]
+        for name, (offsets, values) in ordeal.patches.items():
+            for array in (base.inputs[name].array, base.pristine[name]):
+                array.reshape(-1)[offsets] = values
+        trial = _Trial(ordeal.title, 0, False, base.inputs, base.pristine, remembers=False)
+        try:
+            self._run(attempt, trial, 0, problems, absolute=ordeal.absolute)
+        finally:
+            for name, (offsets, _) in ordeal.patches.items():
+                for array in (base.inputs[name].array, base.pristine[name]):
+                    array.reshape(-1)[offsets] = self._ordinary[ordeal.title][name]
+
+    def _compare(
+        self, attempt: _Attempt, trial: _Trial, buffer: Buffer, got: np.ndarray, absolute: bool
+    ) -> str | None:
+        accuracy = attempt.accuracies[buffer.name]
         suspects = self._suspects(trial, buffer, got, accuracy)
-        where = tuple(np.concatenate(pair) for pair in zip(points, suspects, strict=True))
+        where = tuple(np.concatenate(pair) for pair in zip(attempt.points[buffer.name], suspects, strict=True))
         want = np.asarray(self._oracle(trial.pristine, buffer.name, where), dtype=np.float64)
-        wrong = differences(np.asarray(got[where]), want, accuracy.variance, buffer.dtype, trial.exact, accuracy.steps)
+        scale = None
+        if absolute:
+            sizes = {name: np.abs(array) for name, array in trial.pristine.items()}
+            scale = np.asarray(self._oracle(sizes, buffer.name, where), dtype=np.float64)
+        wrong = differences(
+            np.asarray(got[where]), want, accuracy.variance, buffer.dtype, trial.exact, accuracy.steps, scale
+        )
         if not np.any(wrong):
-            trial.accepted.setdefault(buffer.name, got.copy())
+            if trial.remembers and buffer.name not in trial.accepted:
+                trial.accepted[buffer.name] = got.copy()
             return None
         at = int(np.argmax(wrong)) if where else 0
         place = ", ".join(str(int(axis[at])) for axis in where)
@@ -110,6 +183,18 @@ class Gate:
             f"{int(np.sum(wrong))} of {wrong.size} compared elements of {buffer.name} are wrong, "
             f"such as {buffer.name}[{place}] = {value}, expected {expected}"
         )
+
+    def _never_written(
+        self, program: RProgram, first: _Trial, results: Mapping[str, np.ndarray], second: _Trial,
+        others: Mapping[str, np.ndarray],
+    ) -> list[str]:  # fmt: skip
+        """Of every output what kept its poison in both trials."""
+        texts = []
+        for buffer in program.outputs:
+            blank = poisoned(results[buffer.name], buffer.dtype, first.number)
+            blank &= poisoned(others[buffer.name], buffer.dtype, second.number)
+            texts.append(self._unwritten(second, buffer, others[buffer.name], blank))
+        return [text for text in texts if text]
 
     def _unwritten(self, trial: _Trial, buffer: Buffer, got: np.ndarray, where: np.ndarray) -> str:
         """Which elements kept their poison; none if they are right (a narrow integer may equal it)."""
@@ -128,9 +213,10 @@ class Gate:
         known = trial.accepted.get(buffer.name)
         if known is None or not got.ndim:
             return (np.zeros(0, dtype=np.int64),) * got.ndim
-        other, variance, steps = known.astype(np.float64), 4 * accuracy.variance, 2 * accuracy.steps
-        wrong = differences(got, other, variance, buffer.dtype, trial.exact, steps)
-        return tuple(axis[:_SUSPECTS] for axis in np.nonzero(wrong))
+        unequal = np.flatnonzero(got != known)
+        mine, other = got.reshape(-1)[unequal], known.reshape(-1)[unequal].astype(np.float64)
+        wrong = differences(mine, other, 4 * accuracy.variance, buffer.dtype, trial.exact, 2 * accuracy.steps)
+        return np.unravel_index(unequal[wrong][:_SUSPECTS], got.shape)
 
 
 FEW = 64
@@ -138,7 +224,7 @@ FEW = 64
 cancel would be compared with themselves.  Then the random inputs are not negative."""
 
 
-def _make_trials(program: RProgram, rng: np.random.Generator) -> tuple[_Trial, ...]:
+def _make_trials(program: RProgram, rng: np.random.Generator) -> tuple[_Trial, _Trial]:
     definitions = tuple(stage.definition for stage in program.stages)
     magnitude = exact_magnitude(definitions, program.inputs)
 
@@ -158,7 +244,22 @@ def _make_trials(program: RProgram, rng: np.random.Generator) -> tuple[_Trial, .
     if magnitude is None:
         return first, trial("other random inputs", 1, random, False)
     whole = magnitude
+    if whole >= RAMP:
+        return first, trial("whole-number ramps", 1, lambda b: ramp_array(b.shape, b.dtype, whole), True)
     return first, trial("whole-number inputs", 1, lambda b: integer_array(b.shape, b.dtype, whole, rng), True)
+
+
+def _unsteady(results: Mapping[str, np.ndarray], again: Mapping[str, np.ndarray], program: RProgram) -> list[str]:
+    """Outputs that two runs on the same inputs do not agree on to the last bit."""
+    found = []
+    for buffer in program.outputs:
+        differ = unequal_bits(results[buffer.name], again[buffer.name])
+        differ &= ~poisoned(results[buffer.name], buffer.dtype, 0)  # never written: reported as such
+        if differ.any():
+            at = ", ".join(str(int(axis[0])) for axis in np.nonzero(np.atleast_1d(differ))[: differ.ndim])
+            how, name = f"in {int(differ.sum())} of {differ.size} elements", buffer.name
+            found.append(f"two runs on the same inputs differ {how} of {name}, such as {name}[{at}]")
+    return found
 
 
 def _damages(zones: Mapping[str, Guarded], trial: _Trial) -> list[str]:

@@ -198,36 +198,52 @@ def accuracies(
     return known
 
 
+RAMP = 1024
+"""Inputs that may be whole numbers of this size can be ramps."""
+
+
 def exact_magnitude(definitions: tuple[Definition, ...], inputs: tuple[Buffer, ...]) -> int | None:
-    """The largest of 4, 2, 1 for which inputs of that magnitude keep every value exact; None if none does."""
-    for magnitude in (4, 2, 1):
+    """The largest of 2^20, 2^14, `RAMP`, 4, 2, 1 for which inputs of that magnitude keep every value exact; None if
+    none does.  Those above 4 are for inputs that hold them."""
+    for magnitude in (2**20, 2**14, RAMP, 4, 2, 1):
+        held = all(magnitude <= largest_exact(b.dtype) or b.dtype in ("bool", "int8") for b in inputs)
         made = accuracies(definitions, inputs, magnitude)
-        if all(math.isfinite(accuracy.magnitude) for accuracy in made.values()):
+        if held and all(math.isfinite(accuracy.magnitude) for accuracy in made.values()):
             return magnitude
     return None
 
 
-def allowed_error(want: np.ndarray, variance: float, dtype: str, steps: float = 0.0) -> np.ndarray:
-    """The formula at the head of this module, for the wants (float64) of one output of `dtype`."""
+def allowed_error(
+    want: np.ndarray, variance: float, dtype: str, steps: float = 0.0, scale: np.ndarray | None = None
+) -> np.ndarray:
+    """The formula at the head of this module, for the wants (float64) of one output of `dtype`.
+
+    ``scale``: of the errors where it is known, instead of the wants' own size and their root mean square.
+    """
     unit = unit_roundoff(dtype)
     size = np.abs(np.where(np.isfinite(want), want, 0.0))
-    scale = np.maximum(size, math.sqrt(float(np.mean(size**2)))) if want.size else size
+    if scale is None:
+        scale = np.maximum(size, math.sqrt(float(np.mean(size**2)))) if want.size else size
     tiny = float(ml_dtypes.finfo(dtype).tiny) if unit and (variance or dtype != "float64") else 0.0
     margin = CONFIDENCE * math.sqrt(variance) * scale
     return margin + unit * size + tiny + steps if variance else margin
 
 
 def differences(
-    got: np.ndarray, want: np.ndarray, variance: float, dtype: str, exact: bool, steps: float = 0.0
-) -> np.ndarray:
+    got: np.ndarray, want: np.ndarray, variance: float, dtype: str, exact: bool, steps: float = 0.0,
+    scale: np.ndarray | None = None,
+) -> np.ndarray:  # fmt: skip
     """Where `got` (any dtype) is not an acceptable value of `want` (float64); bool, same shape.
 
-    ``exact``: `got` must be `want` rounded once to `dtype`.  NaN matches NaN, an infinity itself.
+    ``exact``: `got` must be `want` rounded once to `dtype`.  NaN matches NaN, an infinity itself and what is beyond
+    the dtype's range.
     """
     actual = got.astype(np.float64)
     if exact or variance == 0.0:
         rounded = want.astype(got.dtype).astype(np.float64)
         return ~((actual == rounded) | (np.isnan(actual) & np.isnan(rounded)))
-    with np.errstate(invalid="ignore"):
-        near = np.abs(actual - want) <= allowed_error(want, variance, dtype, steps)
+    with np.errstate(invalid="ignore", over="ignore"):
+        largest = float(ml_dtypes.finfo(dtype).max) if unit_roundoff(dtype) else math.inf
+        actual = np.where(np.isinf(actual) & (np.abs(want) > largest), np.copysign(np.abs(want), actual), actual)
+        near = np.abs(actual - want) <= allowed_error(want, variance, dtype, steps, scale)
     return ~(near | (actual == want) | (np.isnan(actual) & np.isnan(want)))

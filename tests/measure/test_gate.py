@@ -23,7 +23,8 @@ def oracle(arrays, output, points):
 
 
 def matmul(arrays):
-    np.matmul(arrays["A"], arrays["B"], out=arrays["C"])
+    with np.errstate(invalid="ignore"):
+        np.matmul(arrays["A"], arrays["B"], out=arrays["C"])
 
 
 def verdict(damage):
@@ -46,7 +47,7 @@ def before(array, offset):
 def test_a_right_result_passes_and_says_how_much_was_compared():
     result = verdict(lambda arrays: None)
     assert result.passed, result.problems
-    assert result.compared == 2 * (192 + 192 + 3 * 3)  # two trials; edges, anywhere, corners
+    assert result.compared == 5 * (192 + 192 + 3 * 3)  # two ordinary and three hostile trials; edges, anywhere, corners
 
 
 def write(name, make, offset, value):
@@ -181,3 +182,27 @@ def test_single_sums_that_could_cancel_are_not_refused_for_their_rounding():
         a, b = rg.tensor("A", (seed, 4, 5)), rg.tensor("B", (4, 5, seed))
         kernel = rg.build(rg.einsum("ijk,jki->", a, b), "cpu", top_k=1)
         assert all(candidate.wall_s is not None for candidate in kernel.candidates)
+
+
+def test_a_result_that_differs_between_runs_is_refused_even_within_the_tolerance():
+    runs = []
+
+    def run(arrays):
+        matmul(arrays)
+        runs.append(1)
+        if len(runs) % 2 == 0:
+            arrays["C"][5, 6] = np.nextafter(arrays["C"][5, 6], np.float32(np.inf))
+
+    problems = Gate(PROGRAM, oracle).check(PROGRAM, run).problems
+    assert any("two runs on the same inputs differ in 1 of 7000 elements of C, such as C[5, 6]" in p for p in problems)
+
+
+def test_a_result_that_depends_on_what_lay_in_the_output_before_is_refused():
+    def run(arrays):
+        was = arrays["C"][5, 6].copy()
+        matmul(arrays)
+        if np.signbit(was):
+            arrays["C"][5, 6] = np.nextafter(arrays["C"][5, 6], np.float32(np.inf))
+
+    problems = Gate(PROGRAM, oracle).check(PROGRAM, run).problems
+    assert any("two runs on the same inputs differ" in p for p in problems)

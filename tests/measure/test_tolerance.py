@@ -152,3 +152,9 @@ def test_whole_numbers_do_not_jump():
     x = Load(Buffer("X", (1000,), F32), (Index.axis("i"),))
     y = Definition(Buffer("Y", (1000,), "int8", "output"), (Axis("i", 1000),), (Index.axis("i"),), Cast(Unary("round", x, F32), "int8"))
     assert accuracies((y,), (x.buffer,))["Y"].steps == 0.0
+
+
+def test_beyond_the_range_of_the_dtype_an_infinity_of_the_same_sign_is_right_and_nothing_else():
+    got = np.array([np.inf, -np.inf, np.inf, 3e38, np.inf], np.float32)
+    want = np.array([4e39, 4e39, 1e30, 4e39, np.nan])
+    assert differences(got, want, 1e-10, "float32", False).tolist() == [False, True, True, True, True]
