@@ -40,6 +40,11 @@ class Instruction:
     ``per_clock``: how many one unit starts in one clock (of ``lanes`` lanes each).
     ``latency_clocks``: until a dependent one may start.  ``peak_dense_tflop_s``: as printed, for the whole chip
     (0: not known); nothing is computed from it, the rate is held against it.
+
+    A matrix instruction (m, n and k above 1) is executed by ``lanes`` threads together, whose registers hold the
+    operands in fragments: ``a_registers``, ``b_registers`` and ``accumulator_registers`` of 32 bits a thread.
+    ``layout`` says which thread holds what: "quads" (four neighbouring threads a row, documented) or "opaque"
+    (results pass through the units' memory).  ``issued``: machine instructions of one.
     """
 
     name: str
@@ -52,6 +57,16 @@ class Instruction:
     per_clock: float
     latency_clocks: float
     peak_dense_tflop_s: float = 0.0
+    layout: str = ""
+    a_registers: int = 0
+    b_registers: int = 0
+    accumulator_registers: int = 0
+    issued: int = 1
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether threads execute it together on fragments."""
+        return bool(self.layout)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from rollergen.hal.errors import SpecError
 from rollergen.hal.spec import Device
 
 _ATTRIBUTES = re.compile(r"(__attribute__\(\([a-z_]\w*(\([\w, ]*\))?\)\) ?)*", re.ASCII)
+_BITS = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16, "int64": 64, "int32": 32, "int8": 8, "bool": 8}
 _REACH = {"thread": 0, "unit": 1, "device": 2}
 
 
@@ -107,6 +108,19 @@ def float32_is_multiplied(device: Device) -> Iterator[str]:
         yield "instructions has no multiply-add of float32 with m 1 and k 1; expected one, such as fma"
 
 
+def matrix_instructions_have_fragments(device: Device) -> Iterator[str]:
+    """The threads that execute one hold all of each operand between them."""
+    for number, one in enumerate(device.instructions):
+        if not one.is_matrix:
+            continue
+        bits = {"a_registers": one.m * one.k * _BITS[one.dtype], "b_registers": one.k * one.n * _BITS[one.dtype]}
+        bits["accumulator_registers"] = one.m * one.n * _BITS[one.accumulator_dtype]
+        for name, needed in bits.items():
+            if getattr(one, name) * 32 * one.lanes < needed:
+                least = -(-needed // (32 * one.lanes))
+                yield f"instructions[{number}].{name} is {getattr(one, name)}; expected at least {least}"
+
+
 def walks_have_buffers(device: Device) -> Iterator[str]:
     """The misses of a column walk are held in buffers, of instructions that are in flight."""
     costs = dict(device.costs)
@@ -141,6 +155,7 @@ RULES: tuple[Callable[[Device], Iterator[str]], ...] = (
     a_block_fits_the_managed_memory_of_a_unit,
     survival_falls_with_fill,
     float32_is_multiplied,
+    matrix_instructions_have_fragments,
     walks_have_buffers,
     what_reaches_source_text_is_an_attribute,
 )

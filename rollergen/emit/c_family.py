@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from rollergen.emit.index_code import index_code
+from rollergen.errors import DeviceError
 from rollergen.expr.index import Index
 from rollergen.lower.ir import (
     STORAGE_BYTES,
@@ -34,7 +35,9 @@ from rollergen.lower.ir import (
     Inside,
     Kernel,
     Let,
+    LoadMatrix,
     Misalignment,
+    MultiplyMatrix,
     Name,
     Number,
     Operation,
@@ -45,6 +48,8 @@ from rollergen.lower.ir import (
     Read,
     Shuffle,
     Statement,
+    StoreMatrix,
+    WarpBarrier,
     Write,
 )
 
@@ -98,6 +103,10 @@ class CFamily:
 
     def barrier(self, statement: Barrier) -> str:
         raise NotImplementedError
+
+    def collective(self, statement: LoadMatrix | MultiplyMatrix | StoreMatrix | WarpBarrier) -> str:
+        """What the threads of an execution width do together."""
+        raise DeviceError(f"{self.language} has no spelling for {type(statement).__name__}; expected a CUDA target")
 
     def vector_type(self, dtype: str, lanes: int) -> str:
         raise NotImplementedError
@@ -192,6 +201,8 @@ class CFamily:
                 return self.branch(statement, depth)
             case Barrier():
                 return [pad + self.barrier(statement)]
+            case LoadMatrix() | MultiplyMatrix() | StoreMatrix() | WarpBarrier():
+                return [f"{pad}{self.collective(statement)};"]
             case Comment():
                 return [f"{pad}// {re.sub(r'[^ -~]', '?', statement.text).rstrip(chr(92))}"]
         raise TypeError(f"{type(statement).__name__} is no statement")

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from rollergen.emit.alignment import Alignment
 from rollergen.emit.c_family import ATOM, BINARY, INDENT, CFamily, number
+from rollergen.emit.matrix_code import helper
 from rollergen.emit.unrolling import steps_at_once
 from rollergen.expr.index import Index
 from rollergen.lower.ir import (
@@ -29,12 +30,16 @@ from rollergen.lower.ir import (
     Expr,
     For,
     Kernel,
+    LoadMatrix,
+    MultiplyMatrix,
     Operation,
     Pick,
     Pointer,
     Read,
     Shuffle,
     Statement,
+    StoreMatrix,
+    WarpBarrier,
     Write,
 )
 
@@ -129,6 +134,19 @@ class Cuda(CFamily):
 
     def barrier(self, statement: Barrier) -> str:
         return "__syncthreads();"
+
+    def collective(self, statement: LoadMatrix | MultiplyMatrix | StoreMatrix | WarpBarrier) -> str:
+        if isinstance(statement, WarpBarrier):
+            return "__syncwarp()"
+        name, text = helper(statement)
+        self.types.setdefault(text, text)
+        if isinstance(statement, MultiplyMatrix):
+            operands = statement.accumulator, statement.a, statement.b
+            return f"{name}({', '.join(self.expression(one) for one in operands)})"
+        fragment = statement.fragment if isinstance(statement, LoadMatrix) else statement.accumulator
+        at = self.address(statement.pointer, statement.offset, 1, False)
+        pitch = f", {statement.pitch}" if statement.shape.layout == "opaque" else ""
+        return f"{name}({self.expression(fragment)}, {at}{pitch})"
 
     def allocation(self, node: Allocate) -> str:
         extents = "".join(f"[{extent}]" for extent in node.shape)

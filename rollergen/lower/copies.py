@@ -20,10 +20,14 @@ from rollergen.lower.ir import LOCAL, PRIVATE, Expr, Operation, Pointer, Positio
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers, Source, load_bounds
 from rollergen.lower.writer import Writer
+from rollergen.program.matrix import matrix_instruction
 from rollergen.program.rprogram import LANE, Copy
 
 ARRAY_BYTES = {LOCAL: 16, PRIVATE: 64}
 """Alignment of the arrays: the widest vectors that the kernel reads from them."""
+
+FRAGMENT_BYTES = 128
+"""Of those that matrix instructions read: more than any of their loads asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,8 @@ def allocate_buffers(out: Writer, nest: Nest) -> dict[Copy, Staged]:
         staged = Staged(copy, Pointer("", load.dtype, scope, writable=True), shape)
         elements = staged.tile * max(1, copy.depth)
         wish = f"{load.buffer.name}_{copy.to_layer}"
-        pointer = out.array(wish, scope, load.dtype, elements, ARRAY_BYTES[scope], whole_kernel=True)
+        begin = FRAGMENT_BYTES if matrix_instruction(nest.stage, nest.device) else ARRAY_BYTES[scope]
+        pointer = out.array(wish, scope, load.dtype, elements, begin, whole_kernel=True)
         buffers[copy] = replace(staged, pointer=pointer)
     return buffers
 

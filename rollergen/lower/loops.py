@@ -26,7 +26,8 @@ class Phase:
     """One walk over loops: which of them run, which loads it uses, where it ends.
 
     ``grouped``: a loop that is not walked because results along it are stored as vectors.  ``after``: a
-    depth, and what is done there once everything deeper is written.
+    depth, and what is done there once everything deeper is written.  ``together``: threads fetch fragments of
+    memory tiles together, where the walk ends.
     """
 
     loops: frozenset[int]
@@ -36,13 +37,14 @@ class Phase:
     lane: Lane | None
     grouped: int | None = None
     after: tuple[int, Inner] | None = None
+    together: bool = False
 
 
 def descend(context: Context, place: Place, depth: int, phase: Phase, inside: Inner) -> None:
     """From `depth` to the end of the phase: copies, fragments, the next loop; innermost ``inside``."""
     if phase.fragments is False or depth > context.nest.tile_depth:
         place = make_copies(context, place, depth, phase)
-    if phase.fragments:
+    if phase.fragments and not phase.together:
         place = make_fragments(context, place, depth, phase)
     if depth == phase.stop:
         inside(place)

@@ -16,12 +16,14 @@ from rollergen.lower.context import Context
 from rollergen.lower.counts import is_uniform
 from rollergen.lower.ir import Expr, Inside
 from rollergen.lower.loops import Phase, descend, scope_of, spread, walked_loops
+from rollergen.lower.matrix import reduce_matrices
 from rollergen.lower.outputs import output_access
 from rollergen.lower.place import Place, Registers, conjunction
 from rollergen.lower.residents import allocate_residents, keep, kept_values, phase_values
 from rollergen.lower.stores import Kept, Totals, once_per_result, write_result
 from rollergen.lower.visits import first_visit
 from rollergen.lower.writer import Writer
+from rollergen.program.matrix import matrix_instruction
 from rollergen.program.rprogram import PARALLEL, Resident
 
 
@@ -97,6 +99,8 @@ def _reduce(
     made, bodies = phase_values(nest, number, reduction.bodies)
     used = loads(*(value for _, value in made), *bodies)
     phase = Phase(walked_loops(nest, "spatial", "reduce", "row"), used, nest.innermost, True, nest.lane)
+    if matrix_instruction(nest.stage, nest.device) is not None:
+        return (reduce_matrices(context, place, reduction),)
     acc = reductions.make_accumulators(out, nest, reduction)
     first = first_visit(place, out) if nest.stage.accumulator.carry else None
     _start(context, place, acc, first)

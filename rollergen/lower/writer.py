@@ -28,10 +28,14 @@ from rollergen.lower.ir import (
     Function,
     If,
     Let,
+    LoadMatrix,
+    MultiplyMatrix,
     Name,
     Point,
     Pointer,
     Statement,
+    StoreMatrix,
+    WarpBarrier,
     Write,
 )
 from rollergen.lower.names import Names
@@ -131,6 +135,9 @@ class Writer:
         self._add(Assign(target, value))
 
     def write(self, statement: Write) -> None:
+        self._add(statement)
+
+    def collective(self, statement: LoadMatrix | MultiplyMatrix | StoreMatrix | WarpBarrier) -> None:
         self._add(statement)
 
     def barrier(self, pending: int = 0) -> None:

@@ -6,6 +6,7 @@ from math import prod
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
+from rollergen.program.matrix import matrix_instruction, scratch_bytes
 from rollergen.program.rprogram import LANE, THREAD, Copy, Resident, Stage
 
 REGISTERS = "registers"
@@ -47,6 +48,10 @@ def managed_bytes(stage: Stage, device: Device) -> dict[str, int]:
             used[layer.name] = used.get(layer.name, 0) + resident_bytes(stage, resident)
     for layer_name, bytes_ in combining_bytes(stage, device).items():
         used[layer_name] = used.get(layer_name, 0) + bytes_
+    matrix = matrix_instruction(stage, device)
+    if matrix is not None and scratch_bytes(stage, matrix):
+        name = next(layer.name for layer in device.layers if layer.managed and layer.scope == "unit")
+        used[name] = used.get(name, 0) + scratch_bytes(stage, matrix)
     return used
 
 

@@ -84,7 +84,12 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """``instruction``: an entry of the device's instructions, ``lanes`` wide along the lane loop."""
+    """``instruction``: an entry of the device's instructions, ``lanes`` wide along the lane loop.
+
+    A matrix instruction multiplies along the axes of its two thread loops, m and n, and the reduced one, k.  Its tile
+    are the loops of these axes with strides below its shape, the threads of one execution width among them (see
+    `matrix.fragment_loops`); the operands come from the block's layer.
+    """
 
     instruction: str
     lanes: int = 1

@@ -262,6 +262,147 @@ template <class T> inline T shfl_up(const void *p, unsigned mask, T value, unsig
 #define __shfl_down_sync(...) AT_A_PLACE(shfl_down, __VA_ARGS__)
 #define __shfl_up_sync(...) AT_A_PLACE(shfl_up, __VA_ARGS__)
 
+// Matrix instructions ------------------------------------------------------------------------------------------
+//
+// By all lanes of a warp: each puts down what it has, all wait, each takes what is its own, all wait.  Opaque
+// fragments are scattered over lanes and registers as no hardware does; what hardware leaves undefined is poison.
+
+namespace cuda_on_cpu {
+static uint32_t held[32][16];
+static const void *named[32];
+inline unsigned lane() { return current % 32; }
+inline unsigned short half_of(const uint32_t *words, unsigned at) { return words[at / 2] >> (at % 2 * 16) & 0xffff; }
+
+/// Ends the run where a warp is not whole, its lanes disagree, or an address is no multiple of `bytes`.
+inline void together(const void *at, size_t bytes, bool same)
+{
+    if (current / 32 * 32 + 32 > blockDim.x || (size_t)at % bytes) __builtin_trap();
+    named[lane()] = at;
+    leave(AT_WARP, nullptr);
+    for (unsigned i = 0; same && i < 32; ++i)
+        if (named[i] != at) __builtin_trap();
+}
+
+/// Where element `at` of an opaque fragment lies.
+inline unsigned lane_of(unsigned at) { return (at * 7 + 3) % 32; }
+inline unsigned slot_of(unsigned at) { return at / 32; }
+
+template <unsigned N> inline void put_down(const uint32_t (&registers)[N])
+{
+    for (unsigned i = 0; i < N; ++i) held[lane()][i] = registers[i];
+}
+
+inline void load_opaque(unsigned int (&fragment)[8], const unsigned short *at, int row, int column)
+{
+    together(at, 32, true);
+    if (row * 2 % 16 || column * 2 % 16) { if (row != 1 && column != 1) __builtin_trap(); }
+    for (unsigned i = 0; i < 8; ++i) fragment[i] = 0xffffffff;
+    for (unsigned e = 0; e < 256; ++e)
+        if (lane_of(e) == lane()) ((unsigned short *)fragment)[slot_of(e)] = at[e / 16 * row + e % 16 * column];
+    leave(AT_WARP, nullptr);
+}
+
+inline void multiply_opaque(float (&c)[2][4], const unsigned int (&a)[8], const unsigned int (&b)[8])
+{
+    uint32_t mine[16];
+    for (unsigned i = 0; i < 8; ++i) mine[i] = a[i], mine[8 + i] = b[i];
+    put_down(mine);
+    leave(AT_WARP, nullptr);
+    for (unsigned e = 0; e < 256; ++e) {
+        if (lane_of(e) != lane()) continue;
+        float sum = (&c[0][0])[slot_of(e)];
+        for (unsigned k = 0; k < 16; ++k) {
+            unsigned i = e / 16 * 16 + k, j = k * 16 + e % 16;
+            sum += half_to_float(half_of(held[lane_of(i)], slot_of(i)))
+                 * half_to_float(half_of(held[lane_of(j)] + 8, slot_of(j)));
+        }
+        (&c[0][0])[slot_of(e)] = sum;
+    }
+    leave(AT_WARP, nullptr);
+}
+
+/// Matrices of 8 rows of 16 bytes; lanes 8 i to 8 i + 7 name the rows of matrix i.
+inline void load_matrices(unsigned int *fragment, unsigned count, const void *row, bool turned)
+{
+    together(lane() / 8 < count ? row : nullptr, 16, false);
+    unsigned across = lane() % 4, down = lane() / 4;
+    for (unsigned i = 0; i < count; ++i) {
+        if (turned) {
+            unsigned short pair[2];
+            for (unsigned e = 0; e < 2; ++e) pair[e] = ((const unsigned short *)named[i * 8 + across * 2 + e])[down];
+            memcpy(&fragment[i], pair, 4);
+        } else {
+            fragment[i] = ((const unsigned int *)named[i * 8 + down])[across];
+        }
+    }
+    leave(AT_WARP, nullptr);
+}
+
+/// m16n8: row r of a lies in lanes 4 (r % 8) to 4 (r % 8) + 3, four bytes each, then the next 16 bytes; b likewise.
+template <class Sum, class Factor, unsigned BYTES>
+inline void multiply_quads(Sum (&c)[2][2], const unsigned int (&a)[4], const unsigned int (&b)[2], Factor (*read)(const char *))
+{
+    uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    put_down(mine);
+    leave(AT_WARP, nullptr);
+    constexpr unsigned EACH = 4 / BYTES, K = 8 * EACH;
+    for (unsigned i = 0; i < 2; ++i)
+        for (unsigned j = 0; j < 2; ++j) {
+            unsigned row = lane() / 4, column = lane() % 4 * 2 + j;
+            Sum sum = c[i][j];
+            for (unsigned k = 0; k < K; ++k) {
+                unsigned across = k % (K / 2) / EACH, half = k / (K / 2), byte = k % EACH * BYTES;
+                sum += (Sum)read((const char *)&held[row * 4 + across][half * 2 + i] + byte)
+                     * (Sum)read((const char *)&held[column * 4 + across][4 + half] + byte);
+            }
+            c[i][j] = sum;
+        }
+    leave(AT_WARP, nullptr);
+}
+
+inline float read_half(const char *at) { return half_to_float(*(const unsigned short *)at); }
+inline float read_bfloat(const char *at) { return bits_as<float>((unsigned)*(const unsigned short *)at << 16); }
+inline float read_tf32(const char *at) { return bits_as<float>(*(const unsigned *)at & 0xffffe000u); }
+inline int read_byte(const char *at) { return *(const signed char *)at; }
+}  // namespace cuda_on_cpu
+
+#define LOAD_OPAQUE(operand, rows, row, column)                                                                    \
+    inline void load_##operand##_##rows##_m16n16k16_float16(unsigned int (&f)[8], const unsigned short *at, int pitch) \
+    { cuda_on_cpu::load_opaque(f, at, row, column); }
+LOAD_OPAQUE(a, row, pitch, 1)
+LOAD_OPAQUE(a, col, 1, pitch)
+LOAD_OPAQUE(b, row, pitch, 1)
+LOAD_OPAQUE(b, col, 1, pitch)
+#define MULTIPLY_OPAQUE(rows)                                                                                      \
+    inline void multiply_##rows##_m16n16k16_float16(float (&c)[2][4], const unsigned int (&a)[8], const unsigned int (&b)[8]) \
+    { cuda_on_cpu::multiply_opaque(c, a, b); }
+MULTIPLY_OPAQUE(row_row)
+MULTIPLY_OPAQUE(row_col)
+MULTIPLY_OPAQUE(col_row)
+MULTIPLY_OPAQUE(col_col)
+inline void store_m16n16k16_float32(const float (&c)[2][4], float *at, int pitch)
+{
+    using namespace cuda_on_cpu;
+    together(at, 32, true);
+    for (unsigned e = 0; e < 256; ++e)
+        if (lane_of(e) == lane()) at[e / 16 * pitch + e % 16] = (&c[0][0])[slot_of(e)];
+}
+template <unsigned N> inline void load_matrices(unsigned int (&f)[N], const void *row)
+{ cuda_on_cpu::load_matrices(f, N, row, false); }
+template <unsigned N> inline void load_matrices(unsigned int (&f)[2][N], const void *row)
+{ cuda_on_cpu::load_matrices(f[0], 2 * N, row, false); }
+template <unsigned N> inline void load_matrices_turned(unsigned int (&f)[N], const void *row)
+{ cuda_on_cpu::load_matrices(f, N, row, true); }
+template <unsigned N> inline void load_matrices_turned(unsigned int (&f)[2][N], const void *row)
+{ cuda_on_cpu::load_matrices(f[0], 2 * N, row, true); }
+#define MULTIPLY_QUADS(name, Sum, Factor, bytes, read)                                                             \
+    inline void multiply_##name(Sum (&c)[2][2], const unsigned int (&a)[4], const unsigned int (&b)[2])            \
+    { cuda_on_cpu::multiply_quads<Sum, Factor, bytes>(c, a, b, cuda_on_cpu::read); }
+MULTIPLY_QUADS(m16n8k16_float16, float, float, 2, read_half)
+MULTIPLY_QUADS(m16n8k16_bfloat16, float, float, 2, read_bfloat)
+MULTIPLY_QUADS(m16n8k8_tf32, float, float, 4, read_tf32)
+MULTIPLY_QUADS(m16n8k32_int8, int, int, 1, read_byte)
+
 // Launching -----------------------------------------------------------------------------------------------------
 
 extern "C" char __start_cuda_shared[] __attribute__((weak, visibility("hidden")));

@@ -10,6 +10,7 @@ from rollergen.expr.index import Index, linear
 from rollergen.expr.values import Load, Partial, walk
 from rollergen.hal.spec import Device
 from rollergen.program.check.definition import axes_of
+from rollergen.program.check.matrix import check_matrix
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import REGISTERS, block_capacity, is_shared, managed_bytes
 from rollergen.program.rprogram import GROUP, LANE, PARALLEL, SERIAL, THREAD, UNROLL, Copy, Resident, Stage
@@ -382,6 +383,7 @@ def _check_instruction(stage: Stage, device: Device) -> None:
         raise refuse(
             stage, f"compute.instruction is {stage.compute.instruction!r}; expected one of {device.name}'s: {names}"
         )
+    check_matrix(stage, device)
 
 
 def _check_capacity(stage: Stage, device: Device) -> None:

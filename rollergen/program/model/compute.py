@@ -9,11 +9,15 @@ from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, most
 from rollergen.program.model.work import Work
 from rollergen.program.rprogram import LANE
+from rollergen.tile.rules import main_instruction
 
 
 def slot_clocks(nest: Nest, device: Device) -> float:
-    """Clocks of one multiply-add instruction of one warp (of one vector) on one unit."""
+    """Clocks of one multiply-add instruction of one warp (of one vector) on one unit; beside a matrix instruction
+    those of a plain one."""
     instruction = device.instruction(nest.stage.compute.instruction)
+    if instruction.is_matrix:
+        instruction = main_instruction(device, instruction.accumulator_dtype)
     plain = instruction.m == 1 and instruction.k == 1
     width = max(nest.lanes, instruction.lanes) if plain else nest.lanes
     multiply_adds = max(instruction.m * instruction.n * instruction.k, instruction.lanes)
@@ -24,14 +28,16 @@ def arithmetic_clocks(nest: Nest, device: Device, costs: Costs, work: Work) -> N
     """Clocks of the multiply-add pipes for one block; spilled vector registers stall them."""
     clocks = nest.warps * work.slots * slot_clocks(nest, device)
     instruction = device.instruction(nest.stage.compute.instruction)
+    clocks = clocks + nest.warps * work.products / instruction.per_clock
     narrow = nest.lanes * 2 <= instruction.lanes
     each = costs.spill_narrow_clocks if narrow else costs.spill_clocks
     return clocks + nest.warps * each * work.spilled * work.steps
 
 
-def instructions_of(nest: Nest, costs: Costs, work: Work) -> Number:
+def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Number:
     """Instructions of one thread in one block."""
-    total = work.slots + costs.loop_instructions * work.iterations + costs.spill_accesses * work.spilled * work.steps
+    total = work.products * device.instruction(nest.stage.compute.instruction).issued + work.slots
+    total = total + costs.loop_instructions * work.iterations + costs.spill_accesses * work.spilled * work.steps
     for access in work.accesses:
         each: Number = 0
         if access.role == "read":

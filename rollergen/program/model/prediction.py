@@ -165,7 +165,7 @@ def _limiters(
     found: list[tuple[str, Number, str]] = []
     blocks = waves.per_unit
     found.append(("multiply-adds", blocks * arithmetic_clocks(nest, device, costs, work), OVERLAPS))
-    instructions = instructions_of(nest, costs, work)
+    instructions = instructions_of(nest, device, costs, work)
     alone = ceil_div(blocks, waves.resident) * instructions * costs.thread_issue_clocks
     found.append(("issue", most(blocks * nest.warps * instructions / issue_rate(device, costs), alone), OVERLAPS))
     for name, clocks in path_clocks(nest, device, costs, work):

@@ -18,6 +18,13 @@ from rollergen.program.model.access import (
 from rollergen.program.model.combining import combining_of
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import ITEMSIZE, Phase
+from rollergen.program.model.fragments import (
+    fragment_accesses,
+    fragment_registers,
+    instruction_of,
+    passage_bytes,
+    products,
+)
 from rollergen.program.model.memory import Stream
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, most
@@ -33,6 +40,7 @@ class Work:
     steps; ``registers`` wanted, ``spilled`` of them; ``entries``: visits of the accumulator's depth;
     ``tile_elements``: outputs of one such visit; ``chain``: dependent accumulations;
     ``combine_clocks``: waited for while threads put their accumulators together.
+    ``products``: matrix instructions of an execution width, which ``slots`` leaves out.
     """
 
     slots: Number
@@ -52,14 +60,20 @@ class Work:
     reads_stream: bool
     combine_clocks: Number
     reduces: bool
+    products: Number = 0
 
 
 def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
     slots: Number = _combining(nest)
     iterations: Number = 0
     accesses: list[Access] = []
+    matrix = instruction_of(nest, device)
     for phase in nest.facts.phases:
         loops = phase_loops(nest, phase)
+        if matrix is not None and phase.reduces:
+            iterations = iterations + rolled(nest, loops)
+            accesses += fragment_accesses(nest, device)
+            continue
         slots = slots + points(nest, loops) * _phase_slots(phase, costs)
         if _has_work(phase):
             iterations = iterations + rolled(nest, loops)
@@ -74,6 +88,8 @@ def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
     reduces = nest.facts.definition.reductions
     every = nest.in_thread()
     steps = _steps(nest, every) if reduces else 0
+    if matrix is not None:
+        steps = steps / matrix.k
     registers = _registers(nest, device, costs, tuple(accesses))
     reads = [a for a in accesses if a.role == "read"]
     return Work(
@@ -83,7 +99,7 @@ def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
         any(a.layer == device.backing.name and _reused(nest, a) for a in reads),
         any(a.layer != device.backing.name for a in reads),
         any(a.layer == device.backing.name and not _reused(nest, a) for a in reads),
-        together.clocks, bool(reduces),
+        together.clocks, bool(reduces), 0 if matrix is None else products(nest, device),
     )  # fmt: skip
 
 
@@ -225,6 +241,8 @@ def _registers(nest: Nest, device: Device, costs: Costs, accesses: tuple[Access,
             for extent in tile_shape(nest, copy, block=False):
                 elements = elements * extent
             total = total + elements * _words(nest, device, nest.facts.loads[copy.load].itemsize)
+    if instruction_of(nest, device) is not None:
+        return total + fragment_registers(nest, device)
     for access in accesses:
         if access.role == "read" and access.load >= 0 and access.load not in copied and access.reduces:
             total = total + _held(nest, access)
@@ -274,7 +292,7 @@ def _shared_bytes(nest: Nest, device: Device) -> Number:
     for copy in nest.stage.copies:
         if copy.to_layer != device.layers[0].name:
             total = total + tile_bytes(nest, copy)
-    return total
+    return total + passage_bytes(nest, device)
 
 
 def _stagings(nest: Nest, device: Device) -> tuple[tuple[Number, int], ...]:

@@ -1,0 +1,140 @@
+"""Matrix instructions as small CUDA functions around inline PTX (PTX ISA, "wmma" and "mma.sync").
+
+No header is included, so the text compiles wherever NVRTC does.  The functions stand inside ``#ifdef __CUDACC__``:
+a host that runs the text brings its own.
+"""
+
+from __future__ import annotations
+
+from rollergen.lower.ir import LoadMatrix, MatrixShape, MultiplyMatrix, StoreMatrix
+
+_INLINE = "__device__ __forceinline__ "
+_PTX = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8", "int32": "s32"}
+_MEMORY = {"float16": "unsigned short", "bfloat16": "unsigned short", "float32": "float", "int8": "signed char"}
+_SUMS = {"float32": ("float", "f", "f32"), "int32": ("int", "r", "s32")}
+"""C++ type, constraint and PTX type of an accumulator."""
+
+
+def helper(statement: LoadMatrix | MultiplyMatrix | StoreMatrix) -> tuple[str, str]:
+    """(name, definition) of the function that a statement calls."""
+    if isinstance(statement, LoadMatrix):
+        return _load_opaque(statement) if statement.shape.layout == "opaque" else _load_quads(statement)
+    if isinstance(statement, StoreMatrix):
+        return _store_opaque(statement.shape)
+    if statement.shape.layout == "opaque":
+        return _multiply_opaque(statement)
+    return _multiply_quads(statement.shape)
+
+
+def _function(head: str, lines: list[str]) -> str:
+    body = "\n".join("    " + line for line in lines)
+    return f"#ifdef __CUDACC__\n{_INLINE}void {head}\n{{\n{body}\n}}\n#endif"
+
+
+def _shared(pointer: str) -> str:
+    """A statement that makes ``from`` the address in shared memory."""
+    return (
+        f'asm("{{ .reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide; }}" '
+        f': "=r"(from) : "l"({pointer}));'
+    )
+
+
+def _size(shape: MatrixShape) -> str:
+    return f"m{shape.m}n{shape.n}k{shape.k}"
+
+
+def _slots(first: int, count: int) -> str:
+    return "{" + ", ".join(f"%{first + i}" for i in range(count)) + "}"
+
+
+def _bound(constraint: str, values: list[str]) -> str:
+    return ", ".join(f'"{constraint}"({value})' for value in values)
+
+
+def _cells(name: str, *extents: int) -> list[str]:
+    cells = [name]
+    for extent in extents:
+        cells = [f"{cell}[{i}]" for cell in cells for i in range(extent)]
+    return cells
+
+
+def _rows(operand: str, along_k: bool) -> str:
+    """PTX' word for how an operand lies: an m x k one with k inside, or a k x n one with n inside, is row-major."""
+    return "row" if (operand == "a") == along_k else "col"
+
+
+def _load_opaque(node: LoadMatrix) -> tuple[str, str]:
+    """wmma.load of a float16 fragment: eight registers, each with two elements."""
+    shape, rows = node.shape, _rows(node.operand, node.along_k)
+    name = f"load_{node.operand}_{rows}_{_size(shape)}_{shape.dtype}"
+    memory = _MEMORY[shape.dtype]
+    head = f"{name}(unsigned int (&fragment)[8], const {memory} *at, const int pitch)"
+    return name, _function(head, [
+        "unsigned int from;",
+        _shared("at"),
+        f'asm volatile("wmma.load.{node.operand}.sync.aligned.{rows}.{_size(shape)}.shared.{_PTX[shape.dtype]} "',
+        f'    "{_slots(0, 8)}, [%8], %9;"',
+        f"    : {_bound('=r', _cells('fragment', 8))}",
+        '    : "r"(from), "r"(pitch) : "memory");',
+    ])  # fmt: skip
+
+
+def _multiply_opaque(node: MultiplyMatrix) -> tuple[str, str]:
+    """wmma.mma: fragments of an operand differ with how it lies in memory."""
+    shape, lie = node.shape, (_rows("a", node.a_along_k), _rows("b", node.b_along_k))
+    name = f"multiply_{lie[0]}_{lie[1]}_{_size(shape)}_{shape.dtype}"
+    rows, columns = shape.m // 8, shape.n // 4
+    sums = _cells("c", rows, columns)
+    head = f"{name}(float (&c)[{rows}][{columns}], const unsigned int (&a)[8], const unsigned int (&b)[8])"
+    return name, _function(head, [
+        f'asm volatile("wmma.mma.sync.aligned.{lie[0]}.{lie[1]}.{_size(shape)}.f32.f32 "',
+        f'    "{_slots(0, 8)}, {_slots(8, 8)}, {_slots(16, 8)}, {_slots(0, 8)};"',
+        f"    : {_bound('+f', sums)}",
+        f"    : {_bound('r', _cells('a', 8))}, {_bound('r', _cells('b', 8))});",
+    ])  # fmt: skip
+
+
+def _store_opaque(shape: MatrixShape) -> tuple[str, str]:
+    name = f"store_{_size(shape)}_float32"
+    rows, columns = shape.m // 8, shape.n // 4
+    head = f"{name}(const float (&c)[{rows}][{columns}], float *at, const int pitch)"
+    return name, _function(head, [
+        "unsigned int from;",
+        _shared("at"),
+        f'asm volatile("wmma.store.d.sync.aligned.row.{_size(shape)}.shared.f32 [%0], {_slots(1, 8)}, %9;"',
+        f'    : : "r"(from), {_bound("f", _cells("c", rows, columns))}, "r"(pitch) : "memory");',
+    ])  # fmt: skip
+
+
+def _load_quads(node: LoadMatrix) -> tuple[str, str]:
+    """ldmatrix: matrices of 8 rows of 16 bytes, one register a thread of each, turned where rows run the other way."""
+    registers = 4 if node.operand == "a" else 2
+    extents = (node.count, registers) if node.count > 1 else (registers,)
+    matrices = node.count * registers
+    turned = not node.along_k
+    memory = _MEMORY[node.shape.dtype]
+    name = f"load_matrices{'_turned' if turned else ''}"
+    dimensions = "".join(f"[{extent}]" for extent in extents)
+    head = f"{name}(unsigned int (&fragment){dimensions}, const {memory} *at)"
+    text = _function(head, [
+        "unsigned int from;",
+        _shared("at"),
+        f'asm volatile("ldmatrix.sync.aligned.m8n8.x{matrices}{".trans" if turned else ""}.shared.b16 "',
+        f'    "{_slots(0, matrices)}, [%{matrices}];"',
+        f"    : {_bound('=r', _cells('fragment', *extents))}",
+        '    : "r"(from) : "memory");',
+    ])  # fmt: skip
+    return name, text
+
+
+def _multiply_quads(shape: MatrixShape) -> tuple[str, str]:
+    name = f"multiply_{_size(shape)}_{shape.dtype}"
+    scalar, constraint, sums = _SUMS[shape.accumulator_dtype]
+    factors = _PTX[shape.dtype]
+    head = f"{name}({scalar} (&c)[2][2], const unsigned int (&a)[4], const unsigned int (&b)[2])"
+    return name, _function(head, [
+        f'asm volatile("mma.sync.aligned.{_size(shape)}.row.col.{sums}.{factors}.{factors}.{sums} "',
+        f'    "{_slots(0, 4)}, {_slots(4, 4)}, {_slots(8, 2)}, {_slots(0, 4)};"',
+        f"    : {_bound('+' + constraint, _cells('c', 2, 2))}",
+        f"    : {_bound('r', _cells('a', 4))}, {_bound('r', _cells('b', 2))});",
+    ])  # fmt: skip

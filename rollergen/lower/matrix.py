@@ -1,0 +1,207 @@
+"""Reductions by a matrix instruction: fragments from the staged tiles, multiplied by whole execution widths.
+
+    k blocks, k steps: every row of fragments, every column of fragments, all their products
+    at the end:        opaque results through a tile in local memory to the threads that store them
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rollergen.errors import ProgramError
+from rollergen.expr.definition import Reduction
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.index import Index
+from rollergen.hal.spec import Instruction
+from rollergen.lower import reductions
+from rollergen.lower.context import Context
+from rollergen.lower.copies import FRAGMENT_BYTES, Staged, staged_access
+from rollergen.lower.ir import (
+    LOCAL,
+    Element,
+    LoadMatrix,
+    MatrixShape,
+    MultiplyMatrix,
+    Pick,
+    Pointer,
+    Read,
+    StoreMatrix,
+    WarpBarrier,
+)
+from rollergen.lower.loops import Phase, descend
+from rollergen.lower.place import Place, Registers
+from rollergen.program.matrix import (
+    COLUMNS,
+    ROW_BYTES,
+    ROWS,
+    first_fragment_loop,
+    groups,
+    matrix_axes,
+    matrix_operands,
+    scratch_pitch,
+)
+from rollergen.program.rprogram import GROUP, THREAD
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """The instruction in one stage: ``depth`` of its tiles; positions of the loops over ``rows`` and ``columns`` of
+    fragments (none where there is one), and of those ``inside`` a fragment."""
+
+    instruction: Instruction
+    shape: MatrixShape
+    loads: tuple[int, int]
+    depth: int
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    inside: tuple[int, ...]
+
+
+def matrices_of(context: Context) -> Matrices:
+    stage = context.nest.stage
+    one = context.nest.device.instruction(stage.compute.instruction)
+    operands = matrix_operands(stage.definition, matrix_axes(stage), one)
+    if operands is None:
+        raise ProgramError(f"stage {stage.name}: {one.name} along {matrix_axes(stage)} has no factors to multiply")
+    shape = MatrixShape(one.m, one.n, one.k, one.dtype, one.accumulator_dtype, one.layout)
+    depth = first_fragment_loop(stage, context.nest.device)
+    m, n, k = matrix_axes(stage)
+    sizes = {m: one.m, n: one.n, k: one.k}
+    over = lambda axis: tuple(
+        p for p, x in enumerate(stage.loops) if p >= depth and x.axis == axis and x.stride >= sizes[axis]
+    )
+    inside = tuple(
+        p for p, x in enumerate(stage.loops) if x.kind != GROUP and x.axis in sizes and x.stride < sizes[x.axis]
+    )
+    return Matrices(one, shape, (operands.a, operands.b), depth, over(m), over(n), inside)
+
+
+def reduce_matrices(context: Context, place: Place, reduction: Reduction) -> Registers:
+    """The reduction over all its loops; its results, each with the thread that stores it."""
+    out, nest = context.out, context.nest
+    matrices = matrices_of(context)
+    acc = reductions.make_accumulators(out, nest, reduction)
+    reductions.start(out, place, acc)
+    walked = frozenset(p for p in nest.positions("reduce", after=nest.tile_depth) if p < matrices.depth)
+    loads = tuple(nest.definition.loads()[number] for number in matrices.loads)
+    phase = Phase(walked, loads, matrices.depth, True, None, together=True)
+    descend(context, place, nest.tile_depth, phase, lambda here: _multiply(context, here, matrices, acc.components[0]))
+    if matrices.shape.layout == "opaque":
+        _hand_out(context, place, matrices, acc.components[0])
+    return acc.components[0]
+
+
+def _multiply(context: Context, place: Place, matrices: Matrices, acc: Registers) -> None:
+    """All products of one step of k."""
+    out = context.out
+    a = _fetch(context, place, matrices, 0)
+    b = _fetch(context, place, matrices, 1)
+    with reductions.loops_over(out, place, (*matrices.rows, *matrices.columns)):
+        along_k = (_along_k(context, place, matrices, which) for which in (0, 1))
+        out.collective(MultiplyMatrix(matrices.shape, _fragment(place, acc), a(place), b(place), *along_k))
+
+
+def _fragment(place: Place, acc: Registers) -> Element:
+    """The accumulators of one tile: the last two loops are those inside it."""
+    whole = place.element(acc)
+    return Element(whole.name, whole.indices[:-2], whole.dtype)
+
+
+def _fetch(context: Context, place: Place, matrices: Matrices, which: int):  # type: ignore[no-untyped-def]
+    """Fragments of one operand for all tiles of an execution width; how to find that of a tile."""
+    out, nest = context.out, context.nest
+    one, over = matrices.instruction, (matrices.rows, matrices.columns)[which]
+    registers = (one.a_registers, one.b_registers)[which]
+    count = nest.loops[over[0]].extent if over else 1
+    together = 2 if which == 1 and one.layout == "quads" and count % 2 == 0 else 1
+    load = nest.definition.loads()[matrices.loads[which]]
+    shape = (*((count // together,) if over else ()), *((together,) if together > 1 else ()), registers)
+    name = out.register(load.buffer.name.lower(), "uint32", shape)
+
+    def fragment(here: Place) -> Element:
+        if not over:
+            return Element(name, (), "uint32")
+        at = here.point[over[0]]
+        parts = (at,) if together == 1 else (at // together, at % together)
+        indices = tuple(part.simplify(out.ranges) for part in parts)
+        return Element(name, indices, "uint32")
+
+    if not over:
+        out.collective(_load(context, place, matrices, which, Element(name, (), "uint32"), 1))
+        return fragment
+    variable = nest.variables[over[0]]
+    with out.loop(variable, count // together, (0, count // together - 1), unroll=True) as at:
+        here = place.bind({over[0]: at * together})
+        out.collective(_load(context, here, matrices, which, Element(name, (at,), "uint32"), together))
+    out.ranges[variable] = (0, count - 1)
+    return fragment
+
+
+def _load(
+    context: Context, place: Place, matrices: Matrices, which: int, fragment: Element, together: int
+) -> LoadMatrix:
+    """One load from the operand's staged tile, at the corner of a fragment or at this thread's row of it."""
+    out = context.out
+    staged = _staged(context, place, matrices, which)
+    corner = place.bind(dict.fromkeys(matrices.inside, Index()))
+    offset = staged_access(out, corner, staged).offset
+    along_k = _along_k(context, place, matrices, which)
+    if matrices.shape.layout == "quads":
+        offset = offset + _own_row(context, matrices, which, along_k, staged.pitch)
+    pointer, offset = out.place(staged.pointer, offset.simplify(out.ranges))
+    return LoadMatrix(matrices.shape, "ab"[which], fragment, pointer, offset, staged.pitch, along_k, together)
+
+
+def _staged(context: Context, place: Place, matrices: Matrices, which: int) -> Staged:
+    nest, number = context.nest, matrices.loads[which]
+    source = place.source(nest.definition.loads()[number])
+    if not isinstance(source, Staged):
+        raise ProgramError(f"stage {nest.stage.name}: load {number} is not staged for {matrices.shape}")
+    return source
+
+
+def _along_k(context: Context, place: Place, matrices: Matrices, which: int) -> bool:
+    """Whether the staged tile's rows run along k."""
+    return _staged(context, place, matrices, which).copy.order[-1] == matrix_axes(context.nest.stage)[2]
+
+
+def _own_row(context: Context, matrices: Matrices, which: int, along_k: bool, pitch: int) -> Index:
+    """Offset of the row of 16 bytes that this thread names: eight threads a matrix of 8 rows, four matrices in the
+    order of the fragment's registers (PTX ISA, "ldmatrix")."""
+    lane = context.threads.thread % (ROWS * COLUMNS)
+    block = ROW_BYTES // ITEMSIZE[matrices.shape.dtype]
+    near, far = lane % 16, lane // 16
+    if (which == 0) != along_k:
+        # Registers count along the rows of memory first: columns of blocks next to each other.
+        return (lane % 8 + far * 8) * pitch + (near // 8) * block
+    return near * pitch + far * block
+
+
+def _hand_out(context: Context, place: Place, matrices: Matrices, acc: Registers) -> None:
+    """Opaque fragments, one after the other, through local memory to the threads that store their elements."""
+    out, nest, one = context.out, context.nest, matrices.instruction
+    pitch = scratch_pitch(one)
+    size = one.m * pitch
+    elements = groups(nest.stage) * size
+    whole = out.array("passing", LOCAL, one.accumulator_dtype, elements, FRAGMENT_BYTES, whole_kernel=True)
+    width = ROWS * COLUMNS
+    corner = ((context.threads.thread // width) * size).simplify(out.ranges)
+    threads = [nest.variables[p] for p, _ in nest.stage.of_kind(THREAD)]
+    columns = one.n // COLUMNS
+    row, column = Index.axis(threads[0]), Index.axis(threads[1]) * columns
+    with reductions.loops_over(out, place, (*matrices.rows, *matrices.columns)):
+        fragment = _fragment(place, acc)
+        out.collective(StoreMatrix(matrices.shape, fragment, whole, corner, pitch))
+        out.collective(WarpBarrier())
+        for far in range(one.m // ROWS):
+            _take_row(context, whole, corner + (row + far * ROWS) * pitch + column, fragment, far, columns)
+        out.collective(WarpBarrier())
+
+
+def _take_row(context: Context, whole: Pointer, offset: Index, fragment: Element, far: int, columns: int) -> None:
+    """A thread's neighbouring results of one row into its registers."""
+    out = context.out
+    value = out.let("results", Read(whole, offset, fragment.dtype, columns, aligned=True))
+    for e in range(columns):
+        at = (*fragment.indices, Index.of(far), Index.of(e))
+        out.assign(Element(fragment.name, at, fragment.dtype), Pick(value, e))

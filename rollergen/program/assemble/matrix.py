@@ -1,0 +1,145 @@
+"""Plan -> Stage for matrix instructions: ``grid | execution widths | k blocks | staged copies | k steps | tiles``.
+
+Everything is a multiple of the instruction's shape: alignment with the execution width is alignment with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rollergen.expr.definition import Definition
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.values import Load
+from rollergen.hal.spec import Device, Instruction
+from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, overhanging, useful
+from rollergen.program.assemble.plan import Roles, Size
+from rollergen.program.matrix import ROW_BYTES, fragment_loops, matrix_operands
+from rollergen.program.rprogram import (
+    GRID,
+    GROUP,
+    PARALLEL,
+    SERIAL,
+    THREAD,
+    UNROLL,
+    Accumulator,
+    BlockOrder,
+    Compute,
+    Copy,
+    Loop,
+    Stage,
+    Store,
+)
+from rollergen.tile.rules import AlignmentRules, block_layer, contiguous_axis
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixPlan:
+    """Tiles of a contraction by a matrix instruction: ``fm`` x ``fn`` tiles of the instruction for each of
+    ``gm`` x ``gn`` execution widths, ``steps`` of its k staged at a time in ``depth`` buffers; blocks in bands of
+    ``width`` rows (see `BlockOrder`).  Sizes may be arrays (a batch of one structure)."""
+
+    instruction: str
+    fm: Size
+    fn: Size
+    gm: Size
+    gn: Size
+    steps: int
+    depth: int = 1
+    width: int = 0
+
+
+def axes_of(roles: Roles) -> tuple[str, ...]:
+    """(m, n, k) of the instruction; none where an axis is missing, or other axes are reduced inside."""
+    return () if roles.m is None or roles.n is None or roles.taps else (roles.m, roles.n, roles.k)
+
+
+def matrix_stage(
+    definition: Definition,
+    roles: Roles,
+    plan: MatrixPlan,
+    device: Device,
+    rules: AlignmentRules = AlignmentRules(),
+    name: str = "contraction",
+) -> Stage:
+    """The contraction's nest for one plan (or a batch of plans of one structure)."""
+    instruction = device.instruction(plan.instruction)
+    loops = _loops(definition, roles, plan, instruction)
+    first_inner = next((p for p, loop in enumerate(loops) if loop.kind not in (GRID, *PARALLEL)), len(loops))
+    banded = sum(loop.kind == GRID for loop in loops) > 1
+    return Stage(
+        name=name,
+        definition=definition,
+        loops=tuple(loops),
+        compute=Compute(instruction.name),
+        accumulator=Accumulator(first_inner, instruction.accumulator_dtype),
+        copies=_copies(definition, roles, plan, device, rules, loops, first_inner),
+        store=Store(vector=_store_vector(definition, roles, instruction)),
+        guards=tuple((axis, "mask") for axis in overhanging(definition, loops)),
+        block_order=BlockOrder(plan.width if banded else 0),
+    )
+
+
+def _loops(definition: Definition, roles: Roles, plan: MatrixPlan, instruction: Instruction) -> list[Loop]:
+    own_m, own_n, own_k = fragment_loops(instruction)
+    extent = lambda axis: definition.axis(axis or "").extent
+    m = digits(
+        roles.m or "", (GRID, ceil_div(extent(roles.m), plan.fm * plan.gm * instruction.m)), (GROUP, plan.gm),
+        (UNROLL, plan.fm), *own_m,
+    )  # fmt: skip
+    n = digits(
+        roles.n or "", (GRID, ceil_div(extent(roles.n), plan.fn * plan.gn * instruction.n)), (GROUP, plan.gn),
+        (UNROLL, plan.fn), *own_n,
+    )  # fmt: skip
+    k = digits(roles.k, (SERIAL, ceil_div(extent(roles.k), plan.steps * instruction.k)), (UNROLL, plan.steps), *own_k)
+    own = lambda loops, kind, inner: [x for x in loops[-2 if inner else 0 : None if inner else -2] if x.kind == kind]
+    batch = [Loop(axis, definition.axis(axis).extent, 1, GRID) for axis in roles.batch]
+    nest = [
+        *batch,
+        *own(m, GRID, False), *own(n, GRID, False), *own(m, GROUP, False), *own(n, GROUP, False),
+        *own(m, THREAD, True), *own(n, THREAD, True),
+        *k[:2],
+        *own(m, UNROLL, False), *own(n, UNROLL, False),
+        *own(m, UNROLL, True), *own(n, UNROLL, True),
+        *k[2:],
+    ]  # fmt: skip
+    return useful(nest)
+
+
+def _copies(
+    definition: Definition, roles: Roles, plan: MatrixPlan, device: Device, rules: AlignmentRules, loops: list[Loop],
+    first_inner: int,
+) -> tuple[Copy, ...]:  # fmt: skip
+    """Both operands, each as it lies in memory where the instruction's loads can turn it, else with k inside."""
+    instruction = device.instruction(plan.instruction)
+    operands = matrix_operands(definition, axes_of(roles), instruction)
+    layer = block_layer(device)
+    if operands is None or layer is None:
+        return ()
+    k_block = [p for p, loop in enumerate(loops) if loop.axis == roles.k and loop.kind == SERIAL]
+    depth = k_block[0] + 1 if k_block else first_inner
+    turns = instruction.layout == "opaque" or ITEMSIZE[instruction.dtype] == 2
+    padding = ROW_BYTES // ITEMSIZE[instruction.dtype] if rules.bank else 0
+    copies = []
+    sizes = {roles.m: instruction.m, roles.n: instruction.n, roles.k: instruction.k}
+    for number, axis in ((operands.a, roles.m or ""), (operands.b, roles.n or "")):
+        load = definition.loads()[number]
+        along = contiguous_axis(load)
+        along = along if along in (axis, roles.k) else axis
+        order = (roles.k, axis) if along == axis and turns else (axis, roles.k)
+        vector = copy_vector(definition, load, along, sizes[along])
+        buffers = plan.depth if k_block else 1
+        copies.append(Copy(number, device.backing.name, layer, depth, order, along, vector, padding, depth=buffers))
+    return tuple(copies)
+
+
+def _store_vector(definition: Definition, roles: Roles, instruction: Instruction) -> int:
+    """Neighbouring results of a thread that are stored at once."""
+    own = fragment_loops(instruction)[1][-1][1]
+    if definition.where:
+        return 1
+    store = Load(definition.output, definition.target)
+    beside = [load for load in definition.result_loads() if roles.n in load.axes()]
+    return min(copy_vector(definition, load, roles.n or "", own) for load in (store, *beside))
+
+
+__all__ = ["MatrixPlan", "axes_of", "matrix_stage"]

@@ -1,0 +1,116 @@
+"""Matrix instructions in a program: which loops are one tile of the instruction, and which operands it takes.
+
+An execution width multiplies an m x k fragment by a k x n one.  Of the m x n results each thread has its own as
+ordinary loops say: 8 rows of 4 threads, so that a thread's results are ``m / 8`` rows of ``n / 4`` neighbours.  For
+layout "quads" this is where the hardware puts them (PTX ISA, "Matrix fragments for mma.m16n8k16"); from "opaque"
+fragments they are brought there through the block's layer, once, when the reduction is through.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rollergen.expr.definition import Definition
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.values import Binary, Cast, Load, Value
+from rollergen.hal.spec import Device, Instruction
+from rollergen.program.rprogram import GROUP, THREAD, UNROLL, Stage
+
+ROWS, COLUMNS = 8, 4
+"""Threads of an execution width along m and n."""
+
+ROW_BYTES = 16
+"""Rows of operands are read in pieces of this size, and begin at multiples of it."""
+
+_SCRATCH_PADDING = 4
+"""Elements behind each row of results on their way: rows of threads then fall on different banks."""
+
+
+def matrix_instruction(stage: Stage, device: Device) -> Instruction | None:
+    """The stage's instruction if it is a matrix instruction."""
+    name = stage.compute.instruction
+    return next((one for one in device.instructions if one.name == name and one.is_matrix), None)
+
+
+def matrix_axes(stage: Stage) -> tuple[str, ...]:
+    """(m, n, k) of the stage's matrix instruction; not three where the stage is none for one."""
+    threads = tuple(loop.axis for _, loop in stage.of_kind(THREAD))
+    return (*threads, *(axis for reduction in stage.definition.reductions for axis in reduction.axes))
+
+
+def fragment_loops(instruction: Instruction) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """(kind, extent) by falling stride of the loops of m, n and k that are one tile of the instruction."""
+    return (
+        ((UNROLL, instruction.m // ROWS), (THREAD, ROWS)),
+        ((THREAD, COLUMNS), (UNROLL, instruction.n // COLUMNS)),
+        ((UNROLL, instruction.k),),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Numbers of the loads that are the m x k and the k x n factor."""
+
+    a: int
+    b: int
+
+
+def matrix_operands(definition: Definition, axes: tuple[str, ...], instruction: Instruction) -> Operands | None:
+    """The factors, if the definition is a sum of products that the instruction computes along (m, n, k)."""
+    if len(definition.reductions) != 1 or len(axes) != 3 or definition.of_role("row"):
+        return None
+    reduction = definition.reductions[0]
+    body = reduction.bodies[0]
+    if reduction.combiner.name != "sum" or len(reduction.bodies) != 1 or tuple(reduction.axes) != axes[2:]:
+        return None
+    if body.dtype != instruction.accumulator_dtype or not isinstance(body, Binary) or body.op != "mul":
+        return None
+    factors = [_factor(part, instruction) for part in (body.a, body.b)]
+    if factors[0] is None or factors[1] is None:
+        return None
+    m, n, k = axes
+    a, b = factors if m in factors[0].axes() else factors[::-1]
+    if a is None or b is None or a == b:
+        return None
+    if not {m, k} <= a.axes() or not {n, k} <= b.axes() or n in a.axes() or m in b.axes():
+        return None
+    loads = definition.loads()
+    return Operands(loads.index(a), loads.index(b))
+
+
+def _factor(value: Value, instruction: Instruction) -> Load | None:
+    """The load that `value` is, but for a conversion to the accumulators' dtype; masked elements must be 0."""
+    load = value.x if isinstance(value, Cast) and value.dtype == instruction.accumulator_dtype else value
+    return load if isinstance(load, Load) and load.dtype == instruction.dtype and load.fill == 0 else None
+
+
+def first_fragment_loop(stage: Stage, device: Device) -> int:
+    """Depth at which fragments are loaded and multiplied: inside it are only results and one tile's k."""
+    instruction = device.instruction(stage.compute.instruction)
+    m, n, k = matrix_axes(stage)
+    depth = len(stage.loops)
+    while depth:
+        loop = stage.loops[depth - 1]
+        own = loop.axis in (m, n) or (loop.axis == k and loop.stride < instruction.k)
+        if loop.kind != UNROLL or not own:
+            break
+        depth -= 1
+    return depth
+
+
+def groups(stage: Stage) -> int:
+    """Execution widths of a block."""
+    total = 1
+    for _, loop in stage.of_kind(GROUP):
+        total = total * loop.extent
+    return total
+
+
+def scratch_pitch(instruction: Instruction) -> int:
+    """Elements from row to row of the results on their way; 0 where they need not go anywhere."""
+    return instruction.n + _SCRATCH_PADDING if instruction.layout == "opaque" else 0
+
+
+def scratch_bytes(stage: Stage, instruction: Instruction) -> int:
+    """Bytes of the block's layer through which opaque results pass: one tile of every execution width."""
+    return groups(stage) * instruction.m * scratch_pitch(instruction) * ITEMSIZE[instruction.accumulator_dtype]

@@ -1,0 +1,118 @@
+"""Matrix instructions in the model: how many, the loads of their fragments, the registers that these take.
+
+Loads of fragments read 16 bytes of a row for each thread, four registers of an execution width at once; what they
+cost follows from the threads' addresses in the staged tile, as of any access of 16 bytes.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from rollergen.hal.spec import Device, Instruction, MemoryLayer
+from rollergen.program.matrix import (
+    ROW_BYTES,
+    first_fragment_loop,
+    groups,
+    matrix_axes,
+    matrix_instruction,
+    matrix_operands,
+    scratch_pitch,
+)
+from rollergen.program.model.access import Access, block_copy, tile_shape
+from rollergen.program.model.facts import ITEMSIZE
+from rollergen.program.model.nest import Nest
+from rollergen.program.model.numeric import Number, per_distinct
+from rollergen.program.model.wavefronts import wavefronts
+
+_REGISTERS_AT_ONCE = 4
+"""Of a thread, filled by one load."""
+
+
+def instruction_of(nest: Nest, device: Device) -> Instruction | None:
+    """The matrix instruction of the stage, if it has one."""
+    return matrix_instruction(nest.stage, device)
+
+
+def tiles(nest: Nest, device: Device) -> tuple[Number, Number]:
+    """Tiles of the instruction that an execution width has along m and n."""
+    one = device.instruction(nest.stage.compute.instruction)
+    depth = first_fragment_loop(nest.stage, device)
+    m, n, _ = matrix_axes(nest.stage)
+    rows = nest.product(lambda p, loop: p >= depth and loop.axis == m and _outside(loop.stride, one.m))
+    columns = nest.product(lambda p, loop: p >= depth and loop.axis == n and _outside(loop.stride, one.n))
+    return rows, columns
+
+
+def _outside(stride: Number, extent: int) -> bool:
+    """Strides of a batch's loops outside the instruction's tile are multiples of its extent."""
+    return bool(np.all(stride >= extent))
+
+
+def steps_of(nest: Nest, device: Device) -> Number:
+    """Times that an execution width multiplies each of its tiles, for one block."""
+    return nest.visits(first_fragment_loop(nest.stage, device))
+
+
+def products(nest: Nest, device: Device) -> Number:
+    """Matrix instructions of one execution width in one block."""
+    rows, columns = tiles(nest, device)
+    return steps_of(nest, device) * rows * columns
+
+
+def fragment_registers(nest: Nest, device: Device) -> Number:
+    """Registers of a thread that hold operands."""
+    one = device.instruction(nest.stage.compute.instruction)
+    rows, columns = tiles(nest, device)
+    return rows * one.a_registers + columns * one.b_registers
+
+
+def fragment_accesses(nest: Nest, device: Device) -> tuple[Access, ...]:
+    """The loads of both operands' fragments, and the passage of opaque results through the block's layer."""
+    one = device.instruction(nest.stage.compute.instruction)
+    operands = matrix_operands(nest.facts.definition, matrix_axes(nest.stage), one)
+    if operands is None:
+        return ()
+    steps, (rows, columns) = steps_of(nest, device), tiles(nest, device)
+    found = []
+    for load, count, registers in (
+        (operands.a, rows, one.a_registers), (operands.b, columns, one.b_registers),
+    ):  # fmt: skip
+        copy = block_copy(nest, load)
+        if copy is not None:
+            layer = device.layer(copy.to_layer)
+            row = [tile_shape(nest, copy, block=True)[-1]]
+            pitch = (lambda extent, copy=copy: (extent + copy.padding) * ITEMSIZE[one.dtype])
+            service = per_distinct(lambda extent, pitch=pitch, layer=layer: _row_service(pitch(extent), layer), row)
+            loads = steps * count * registers / _REGISTERS_AT_ONCE
+            found.append(Access(load, "read", copy.to_layer, loads, ROW_BYTES, service))
+    return (*found, *_passage(nest, device, one, rows * columns, found))
+
+
+def _passage(
+    nest: Nest, device: Device, one: Instruction, count: Number, operands: list[Access]
+) -> tuple[Access, ...]:
+    """Once for each tile: written by the instruction's store, read by the threads that store the elements."""
+    if not scratch_pitch(one) or not operands:
+        return ()
+    layer = operands[0].layer
+    service = _row_service(scratch_pitch(one) * ITEMSIZE[one.accumulator_dtype], device.layer(layer))
+    each = count * one.accumulator_registers / _REGISTERS_AT_ONCE
+    return tuple(Access(-2, role, layer, each, ROW_BYTES, service, reduces=False) for role in ("write", "read"))
+
+
+@lru_cache(maxsize=1024)
+def _row_service(pitch: int, layer: MemoryLayer) -> int:
+    """Wavefronts of a load whose threads name 16 rows of 16 bytes, in two columns."""
+    lane = np.arange(32)
+    addresses = lane % 16 * pitch + lane // 16 * ROW_BYTES
+    return wavefronts(addresses, ROW_BYTES, layer, merge_pairs=False)
+
+
+def passage_bytes(nest: Nest, device: Device) -> Number:
+    """Bytes of the block's layer through which opaque results pass."""
+    one = instruction_of(nest, device)
+    if one is None or not scratch_pitch(one):
+        return 0
+    return groups(nest.stage) * one.m * scratch_pitch(one) * ITEMSIZE[one.accumulator_dtype]

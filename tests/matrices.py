@@ -1,0 +1,58 @@
+"""Programs with matrix instructions, from plans written out: what all readers are tested on."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import rollergen as rg
+from rollergen.construct.roles import contraction_roles
+from rollergen.expr.canonical import canonicalize
+from rollergen.hal.load import load_device
+from rollergen.program.assemble.matrix import MatrixPlan, matrix_stage
+from rollergen.program.check import check
+from rollergen.program.rprogram import RProgram
+
+T = rg.tensor
+
+
+def matmul(m: int, k: int, n: int, dtype: str = "float16", **how):
+    shapes = (n, k) if how.get("transpose_b") else (k, n)
+    a = (k, m) if how.get("transpose_a") else (m, k)
+    return rg.ops.matmul(T("A", a, dtype), T("B", shapes, dtype), **how)
+
+
+ODD, WHOLE = (75, 37, 107), (64, 64, 64)
+
+# Remainders on every axis with several tiles along each; then whole tiles.
+CASES = {
+    "wmma": ("v100", lambda: matmul(*ODD), MatrixPlan("wmma", 1, 2, 2, 1, 1)),
+    "wmma, two buffers, two warps each way": ("v100", lambda: matmul(*ODD), MatrixPlan("wmma", 2, 1, 1, 2, 2, 2)),
+    "wmma, whole tiles": ("v100", lambda: matmul(*WHOLE), MatrixPlan("wmma", 2, 2, 2, 1, 2, 2)),
+    "wmma, both turned": (
+        "v100", lambda: matmul(*WHOLE, transpose_a=True, transpose_b=True), MatrixPlan("wmma", 1, 2, 2, 1, 1),
+    ),
+    "mma": ("a100", lambda: matmul(*ODD), MatrixPlan("mma", 1, 2, 2, 1, 1)),
+    "mma, one column of tiles": ("a100", lambda: matmul(*ODD), MatrixPlan("mma", 2, 1, 1, 2, 2, 2)),
+    "mma, whole tiles": ("h200", lambda: matmul(*WHOLE), MatrixPlan("mma", 2, 4, 2, 1, 2, 2)),
+    "mma, both turned": (
+        "a100", lambda: matmul(*WHOLE, transpose_a=True, transpose_b=True), MatrixPlan("mma", 1, 4, 2, 1, 1),
+    ),
+    "mma, one block of k": ("a100", lambda: matmul(40, 16, 40), MatrixPlan("mma", 1, 2, 1, 1, 1)),
+}  # fmt: skip
+
+
+@lru_cache(maxsize=32)
+def program(name: str) -> tuple[object, RProgram, object]:
+    """(expression, program, device) of a case; the program meets every invariant."""
+    device_name, expression, plan = CASES[name]
+    device, made = load_device(device_name), expression()
+    return made, planned(made, device, plan), device
+
+
+def planned(expression, device, plan: MatrixPlan) -> RProgram:
+    graph = canonicalize(expression)
+    (definition,) = graph.definitions
+    stage = matrix_stage(definition, next(contraction_roles(definition)), plan, device)
+    made = RProgram(device.name, graph.inputs, graph.outputs, (stage,), graph.temporaries)
+    check(made, device)
+    return made
