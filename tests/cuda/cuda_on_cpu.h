@@ -278,7 +278,7 @@ inline void together(const void *at, size_t bytes, bool same)
 {
     if (current / 32 * 32 + 32 > blockDim.x || (size_t)at % bytes) __builtin_trap();
     named[lane()] = at;
-    leave(AT_WARP, nullptr);
+    AT_A_PLACE(meet, ~0u);
     for (unsigned i = 0; same && i < 32; ++i)
         if (named[i] != at) __builtin_trap();
 }
@@ -295,11 +295,11 @@ template <unsigned N> inline void put_down(const uint32_t (&registers)[N])
 inline void load_opaque(unsigned int (&fragment)[8], const unsigned short *at, int row, int column)
 {
     together(at, 32, true);
-    if (row * 2 % 16 || column * 2 % 16) { if (row != 1 && column != 1) __builtin_trap(); }
+    if ((row == 1 ? column : row) * 2 % 16) __builtin_trap();
     for (unsigned i = 0; i < 8; ++i) fragment[i] = 0xffffffff;
     for (unsigned e = 0; e < 256; ++e)
         if (lane_of(e) == lane()) ((unsigned short *)fragment)[slot_of(e)] = at[e / 16 * row + e % 16 * column];
-    leave(AT_WARP, nullptr);
+    AT_A_PLACE(meet, ~0u);
 }
 
 inline void multiply_opaque(float (&c)[2][4], const unsigned int (&a)[8], const unsigned int (&b)[8])
@@ -307,7 +307,7 @@ inline void multiply_opaque(float (&c)[2][4], const unsigned int (&a)[8], const 
     uint32_t mine[16];
     for (unsigned i = 0; i < 8; ++i) mine[i] = a[i], mine[8 + i] = b[i];
     put_down(mine);
-    leave(AT_WARP, nullptr);
+    AT_A_PLACE(meet, ~0u);
     for (unsigned e = 0; e < 256; ++e) {
         if (lane_of(e) != lane()) continue;
         float sum = (&c[0][0])[slot_of(e)];
@@ -318,7 +318,7 @@ inline void multiply_opaque(float (&c)[2][4], const unsigned int (&a)[8], const 
         }
         (&c[0][0])[slot_of(e)] = sum;
     }
-    leave(AT_WARP, nullptr);
+    AT_A_PLACE(meet, ~0u);
 }
 
 /// Matrices of 8 rows of 16 bytes; lanes 8 i to 8 i + 7 name the rows of matrix i.
@@ -335,7 +335,7 @@ inline void load_matrices(unsigned int *fragment, unsigned count, const void *ro
             fragment[i] = ((const unsigned int *)named[i * 8 + down])[across];
         }
     }
-    leave(AT_WARP, nullptr);
+    AT_A_PLACE(meet, ~0u);
 }
 
 /// m16n8: row r of a lies in lanes 4 (r % 8) to 4 (r % 8) + 3, four bytes each, then the next 16 bytes; b likewise.
@@ -344,7 +344,7 @@ inline void multiply_quads(Sum (&c)[2][2], const unsigned int (&a)[4], const uns
 {
     uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
     put_down(mine);
-    leave(AT_WARP, nullptr);
+    AT_A_PLACE(meet, ~0u);
     constexpr unsigned EACH = 4 / BYTES, K = 8 * EACH;
     for (unsigned i = 0; i < 2; ++i)
         for (unsigned j = 0; j < 2; ++j) {
@@ -357,7 +357,7 @@ inline void multiply_quads(Sum (&c)[2][2], const unsigned int (&a)[4], const uns
             }
             c[i][j] = sum;
         }
-    leave(AT_WARP, nullptr);
+    AT_A_PLACE(meet, ~0u);
 }
 
 inline float read_half(const char *at) { return half_to_float(*(const unsigned short *)at); }
