@@ -1,4 +1,4 @@
-"""The command line: ``rollergen build | explain | devices | ops | cache``."""
+"""The command line: ``rollergen build | explain | devices | ops | cache | verify``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rollergen.cli.devices import devices
 from rollergen.cli.errors import OneLineErrors
 from rollergen.cli.explain import explain
 from rollergen.cli.ops import ops
+from rollergen.cli.verify import verify
 
 
 @click.group(cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
@@ -21,7 +22,7 @@ def main() -> None:
     """
 
 
-for command in (build, explain, devices, ops, cache):
+for command in (build, explain, devices, ops, cache, verify):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from rollergen.bundle.references import self_tests
 from rollergen.collector import paused_collector
-from rollergen.construct import construct
 from rollergen.construct.growth import growth_notes
 from rollergen.errors import ArgumentError, DeviceError, ExpressionError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.expr.nesting import shallow_enough
 from rollergen.hal.spec import Device
+from rollergen.judge import VerifierLike, judge_of
 from rollergen.kernel import Kernel
 from rollergen.measure.executor import Executor, RuntimeExecutor, executor_for
 from rollergen.measure.isolation import bench_for
@@ -35,6 +35,7 @@ def build(
     top_k: int | None = None,
     profile: bool | str = "auto",
     cache: bool = True,
+    verifier: VerifierLike = None,
     options: BuildOptions = BuildOptions(),
     progress: Callable[[str, int, int], None] = lambda what, done, of: None,
 ) -> Kernel:
@@ -55,6 +56,9 @@ def build(
         Whether a kernel that was built before is taken from the user's cache directory (`store.keys` says what
         it depends on; the environment variable ROLLERGEN_CACHE_DIR names another directory), and this one kept.
         A cache that cannot be used is a `CacheWarning`, never an error.
+    verifier
+        What reorders a larger draft before its first ``top_k`` are emitted (`rollergen verify train` makes one): a
+        path; "auto": the one released for this kind of device, if any; None: the model's order.
     progress
         Called with (what, done, of) while candidates are compiled and timed.
 
@@ -74,14 +78,15 @@ def build(
     with shallow_enough("rg.build of the expression"):
         graph = canonicalize(expr, inputs)
     driver = None if executor is None else executor.driver
-    kept = Cache(graph, target, options, count, driver) if cache else NO_CACHE
-    growth = lambda: growth_notes(graph, target, options)
+    judge = judge_of(verifier, target)
+    kept = Cache(graph, target, options, count, driver, judge.identity) if cache else NO_CACHE
+    growth = lambda: growth_notes(graph, target, options) + judge.notes(graph, target, options, count)
     oracle = expression_oracle(_tensors(expr), graph.outputs)
     references = lambda program: self_tests(program, oracle)
     found = kept.find()
     if found is None:
         with paused_collector():
-            ranked = construct(graph, target, options, count)
+            ranked = judge.programs(graph, target, options, count)
             candidates = propose([one.program for one in ranked], target, [one.seconds for one in ranked])
         chosen = candidates[0]
         if executor is not None:

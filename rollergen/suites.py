@@ -210,9 +210,28 @@ def _attention() -> Suite:
     return Suite(name, content["source"], tuple(entries))
 
 
+@lru_cache(maxsize=1)
+def _collection() -> Suite:
+    content = _read("collection.json")
+    name, dtype = "collection", content["dtype"]
+
+    def make(op: Fields) -> Tensor:
+        tensors = [
+            rg.tensor(f"X{n}", tuple(shape), dtype, constant=n in op["constant"])
+            for n, shape in enumerate(op["inputs"])
+        ]
+        plain = len(tensors) - len(op["named"])
+        named = dict(zip(op["named"], tensors[plain:], strict=True))
+        return getattr(rg.ops, op["op"])(*tensors[:plain], **named, **op["settings"], name="Y")
+
+    entries = [Entry(name, op["id"], op["kind"], dtype, op["id"], op, make) for op in content["ops"]]
+    return Suite(name, content["title"], tuple(entries))
+
+
 _SUITES: Mapping[str, Callable[[], Suite]] = {
     "roller": _roller,
     "autotvm-resnet18": _resnet18,
     "pruner-linears": _linears,
     "pruner-attention": _attention,
+    "collection": _collection,
 }

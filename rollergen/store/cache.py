@@ -47,10 +47,12 @@ class Found:
 class Cache:
     """The store as one build sees it: one expression, one device, one set of options."""
 
-    def __init__(self, graph: Graph, device: Device, options: BuildOptions, top_k: int, driver: str | None) -> None:
+    def __init__(
+        self, graph: Graph, device: Device, options: BuildOptions, top_k: int, driver: str | None, verifier: str = ""
+    ) -> None:
         self._graph, self._device = graph, device
         self._path = store_path()
-        self._key: Key | None = _guarded(self._path, lambda: key_of(graph, device, options, top_k, driver))
+        self._key: Key | None = _guarded(self._path, lambda: key_of(graph, device, options, top_k, driver, verifier))
         self._damaged = False
 
     def find(self) -> Found | None:

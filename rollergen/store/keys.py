@@ -47,9 +47,12 @@ class Key:
         return sha256(as_text(asdict(self)))
 
 
-def key_of(graph: Graph, device: Device, options: BuildOptions, top_k: int, driver: str | None) -> Key:
-    """``driver``: of the runtime that profiles; None: nothing is profiled."""
-    chosen = as_text({**options.deciding(), "top_k": top_k})
+def key_of(
+    graph: Graph, device: Device, options: BuildOptions, top_k: int, driver: str | None, verifier: str = ""
+) -> Key:
+    """``driver``: of the runtime that profiles; None: none does.  ``verifier``: the identity of one that chose."""
+    judged = {"verifier": verifier} if verifier else {}
+    chosen = as_text({**options.deciding(), "top_k": top_k, **judged})
     return Key(
         sha256(expression_text(graph)), _device_hash(device), chosen, driver is not None, driver or "", fingerprint()
     )

@@ -12,16 +12,19 @@ import rollergen as rg
 from rollergen.errors import ArgumentError
 from rollergen.store.location import store_path
 
-BUILD = importlib.import_module("rollergen.build")
+MODULES = {
+    "construct": importlib.import_module("rollergen.judge"),
+    "measure_on": importlib.import_module("rollergen.build"),
+}
 
 
 @pytest.fixture
 def constructions(monkeypatch):
     """How often construction and measurement ran."""
-    calls = {"construct": 0, "measure_on": 0}
+    calls = dict.fromkeys(MODULES, 0)
 
-    def counted(name):
-        original = getattr(BUILD, name)
+    def counted(module, name):
+        original = getattr(module, name)
 
         def call(*args, **kwargs):
             calls[name] += 1
@@ -29,8 +32,8 @@ def constructions(monkeypatch):
 
         return call
 
-    for name in calls:
-        monkeypatch.setattr(BUILD, name, counted(name))
+    for name, module in MODULES.items():
+        monkeypatch.setattr(module, name, counted(module, name))
     return calls
 
 

@@ -1,0 +1,1 @@
+"""The optional learned verifier: measurements collected, rankers trained on them, evaluated, asked."""

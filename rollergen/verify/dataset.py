@@ -1,0 +1,133 @@
+"""Records as arrays: what rankers are trained and judged on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from rollergen.errors import ArgumentError, ProgramError
+from rollergen.hal.spec import Device
+from rollergen.program.serial import from_json
+from rollergen.verify.features import VERSION, names, vector
+from rollergen.verify.features.operator import CLASSES
+from rollergen.verify.files import RecordFile, RecordsError, read
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dataset:
+    """One row for each record.
+
+    ``x``: features, float64 (n, columns of `names()`).  ``ms``: median measured milliseconds, infinite where the
+    program failed.  ``predicted_ms``: of the micro-performance model.  ``operator``, ``structure``, ``family``:
+    integers that name the row's operator (expression, device and dtype), its canonical structure, and whether the
+    device is a GPU (1).  ``noise``: relative standard error of ``ms``.  ``drafted``: the model drafted it (it was not
+    sampled).  ``titles``: of operators, by their number.
+    """
+
+    x: np.ndarray
+    ms: np.ndarray
+    predicted_ms: np.ndarray
+    operator: np.ndarray
+    structure: np.ndarray
+    family: np.ndarray
+    noise: np.ndarray
+    drafted: np.ndarray
+    titles: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.ms)
+
+    def of(self, rows: np.ndarray) -> Dataset:
+        """The rows of a mask or of positions, in their order."""
+        return Dataset(
+            self.x[rows], self.ms[rows], self.predicted_ms[rows], self.operator[rows], self.structure[rows],
+            self.family[rows], self.noise[rows], self.drafted[rows], self.titles,
+        )  # fmt: skip
+
+    @property
+    def right(self) -> np.ndarray:
+        """Rows that passed the check: only these train."""
+        return np.isfinite(self.ms)
+
+    def operators(self) -> list[np.ndarray]:
+        """Positions of each operator's rows, in order of the operators' numbers."""
+        return [np.flatnonzero(self.operator == number) for number in np.unique(self.operator)]
+
+    def class_of(self, rows: np.ndarray) -> str:
+        """The class that most of the rows are of."""
+        columns = [names().index(f"A.is {name}") for name in CLASSES]
+        return CLASSES[int(self.x[rows][:, columns].sum(axis=0).argmax())]
+
+
+def load(paths: Sequence[Path]) -> Dataset:
+    """All records of the files, each once.  Raises RecordsError; ArgumentError where there is none."""
+    files = [read(path) for path in paths]
+    dataset = from_records(files)
+    if not len(dataset):
+        raise ArgumentError(f"{', '.join(map(str, paths))}: no records; rollergen verify collect makes some")
+    return dataset
+
+
+def from_records(files: Sequence[RecordFile]) -> Dataset:
+    """Features are taken from records of this version, else computed anew."""
+    devices = {key: device for file in files for key, device in file.devices.items()}
+    seen: set[tuple[Any, ...]] = set()
+    rows: list[tuple[Any, ...]] = []
+    groups: dict[str, int] = {}
+    structures: dict[str, int] = {}
+    for file in files:
+        for record in file.records:
+            key = (record["group"], record["program"].get("kernel_sha256"), record.get("ts"))
+            if key not in seen:
+                seen.add(key)
+                rows.append(_row(record, devices[record["device"]["spec"]], groups, structures))
+    if not rows:
+        empty = np.zeros(0)
+        whole = empty.astype(np.int64)
+        return Dataset(np.zeros((0, len(names()))), empty, empty, whole, whole, whole, empty, empty.astype(bool), ())
+    x, ms, predicted, operator, structure, family, noise, drafted = zip(*rows, strict=True)
+    return Dataset(
+        np.array(x), np.array(ms), np.array(predicted), np.array(operator), np.array(structure), np.array(family),
+        np.array(noise), np.array(drafted), tuple(groups),
+    )  # fmt: skip
+
+
+def _row(
+    record: dict[str, Any], device: Device, groups: dict[str, int], structures: dict[str, int]
+) -> tuple[Any, ...]:
+    times = record["result"]["times_ms"]
+    right = record["result"]["status"] == "ok"
+    middle = median(times) if right else float("inf")
+    error = float(np.std(times) / middle / len(times) ** 0.5) if right else 0.0
+    return (
+        _features(record, device),
+        middle,
+        float(record["pred"]["micro_ms"]),
+        groups.setdefault(record["group"], len(groups)),
+        structures.setdefault(structure_of(record), len(structures)),
+        int(record["device"].get("family") == "gpu"),
+        error,
+        record["program"].get("rank", 0) >= 0,
+    )
+
+
+def structure_of(record: dict[str, Any]) -> str:
+    """Operators of one structure: same kind, same axes, whatever their sizes.  Coarser than the canonical
+    expression (a relu and a gelu are one), so that splitting by it leaks nothing."""
+    op = record["op"]
+    return f"{op['class']}: {' '.join(sorted(op['extents']))}"
+
+
+def _features(record: dict[str, Any], device: Device) -> np.ndarray:
+    kept = record.get("feat", {})
+    if kept.get("ver") == VERSION and len(kept.get("vec", ())) == len(names()):
+        return np.array(kept["vec"], dtype=np.float64)
+    try:
+        return vector(from_json(record["program"]["rprogram"]), device)
+    except (ProgramError, KeyError) as error:
+        raise RecordsError(f"a record of {record['group']}: {error}") from None

@@ -1,0 +1,82 @@
+"""A larger draft, reordered by a verifier, cut to what is measured: draft then verify (Pruner, ASPLOS 2025)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from rollergen.construct import construct
+from rollergen.construct.choose import Ranked
+from rollergen.errors import ArgumentError
+from rollergen.expr.stages import Graph
+from rollergen.hal.spec import Device
+from rollergen.judge import Judge, Model
+from rollergen.options import BuildOptions
+from rollergen.tile.rules import block_layer
+from rollergen.verify.verifier import Move, Verdict, Verifier, load
+
+DRAFT = 50
+"""Programs that the model drafts for a verifier to choose from."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A judge that drafts with the model and orders with a verifier."""
+
+    verifier: Verifier
+
+    @property
+    def identity(self) -> str:
+        return self.verifier.identity
+
+    def programs(self, graph: Graph, device: Device, options: BuildOptions, count: int) -> tuple[Ranked, ...]:
+        drafted, verdict = self._asked(graph, device, options, count)
+        return tuple(drafted[position] for position in verdict.order[:count])
+
+    def notes(self, graph: Graph, device: Device, options: BuildOptions, count: int) -> tuple[str, ...]:
+        drafted, verdict = self._asked(graph, device, options, count)
+        if verdict.abstained is not None:
+            return (f"verifier: abstained, the model's order stands: {verdict.abstained}",)
+        if not verdict.moved:
+            return (f"verifier: of {len(drafted)} drafted programs the first {count} stay as the model ranked them",)
+        elsewhere = f"it put {len(verdict.moved)} elsewhere among the first {count}"
+        return (f"verifier: of {len(drafted)} drafted programs {elsewhere}", *map(_told, verdict.moved))
+
+    def _asked(
+        self, graph: Graph, device: Device, options: BuildOptions, count: int
+    ) -> tuple[tuple[Ranked, ...], Verdict]:
+        drafted = construct(graph, device, options, max(count, DRAFT))
+        return drafted, self.verifier.rerank([one.program for one in drafted], device, count)
+
+
+class NoneReleased(Model):
+    """The model's order, for want of a verifier."""
+
+    def __init__(self, family: str) -> None:
+        self._family = family
+
+    def notes(self, graph: Graph, device: Device, options: BuildOptions, count: int) -> tuple[str, ...]:
+        return (f"verifier: none is released for a {self._family}; the model's order stands",)
+
+
+def judge_of(chosen: str | Path | Verifier, device: Device) -> Judge:
+    """What ``verifier=`` of `rg.build` names: a file, a `Verifier`, or "auto": the one that is released for the
+    device's family, the model where none is.  Raises ArgumentError, VerifierError."""
+    if isinstance(chosen, Verifier):
+        return Verified(chosen)
+    if not isinstance(chosen, (str, Path)):
+        raise ArgumentError(f'verifier is {chosen!r}; expected None, "auto", a path, or a Verifier')
+    if chosen != "auto":
+        return Verified(load(chosen))
+    family = "gpu" if block_layer(device) else "cpu"
+    released = files("rollergen.verify").joinpath(f"released/{family}.json")
+    if not released.is_file():
+        return NoneReleased(family)
+    with as_file(released) as path:
+        return Verified(load(path))
+
+
+def _told(move: Move) -> str:
+    why = ", ".join(f"{name} ({100 * share:+.1f} %)" for name, share in move.reasons)
+    return f"verifier: the model's number {move.position + 1} became number {move.now + 1}, for {why}"

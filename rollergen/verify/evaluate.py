@@ -1,0 +1,140 @@
+"""Leave-operators-out evaluation of rankers: folds by canonical structure, several seeds, confidence intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from rollergen.verify.dataset import Dataset
+from rollergen.verify.metrics import summary, top_k, weighted_top_k
+from rollergen.verify.rankers import RANKERS, Ranker, deployed_order
+
+FOLDS = 10
+Make = Callable[[], Ranker]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    """One held-out operator under one ranker and seed: the order in which programs would be measured at 1, 3 and 5
+    slots gives ``figures`` (`metrics.summary`)."""
+
+    operator: int
+    kind: str
+    figures: Mapping[str, float]
+    times: np.ndarray
+    order: tuple[int, ...]
+
+
+def folds(data: Dataset, count: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(train, test) masks; all operators of one structure are on the same side.  Structures are dealt to the folds
+    in random order, each to the smallest fold so far."""
+    structures, sizes = np.unique(data.structure, return_counts=True)
+    order = np.random.default_rng(seed).permutation(len(structures))
+    held: list[list[int]] = [[] for _ in range(min(count, len(structures)))]
+    filled = [0] * len(held)
+    for at in order:
+        smallest = filled.index(min(filled))
+        held[smallest].append(int(structures[at]))
+        filled[smallest] += int(sizes[at])
+    for one in held:
+        test = np.isin(data.structure, one)
+        yield ~test, test
+
+
+def judge(data: Dataset, make: Make, seed: int, count: int = FOLDS) -> list[Judged]:
+    """Every operator once, by a ranker that saw none of its structure."""
+    found = []
+    for train, test in folds(data, count, seed):
+        ranker = make()
+        ranker.fit(data.of(train), seed)
+        found += judged(ranker, data.of(test))
+    return sorted(found, key=lambda one: one.operator)
+
+
+def judged(ranker: Ranker, held_out: Dataset) -> list[Judged]:
+    scores = ranker.scores(held_out)
+    found = []
+    for rows in held_out.operators():
+        times, own = held_out.ms[rows], scores[rows]
+        if len(rows) < 2 or not np.isfinite(times).any():
+            continue
+        order = {slots: deployed_order(own, held_out.predicted_ms[rows], slots) for slots in (1, 3, 5)}
+        figures = dict(summary(times, own, order[1]))
+        figures |= {f"top-{k}": top_k(times, order[k], k) for k in (3, 5)}
+        number = int(held_out.operator[rows[0]])
+        found.append(Judged(number, held_out.class_of(rows), figures, times, tuple(order[3])))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean with the 5th and 95th percentile of its bootstrap over operators."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def interval(values: Sequence[float], rounds: int = 1000, seed: int = 0) -> Interval:
+    array = np.asarray(values, dtype=float)
+    array = array[np.isfinite(array)]
+    draws = np.random.default_rng(seed).integers(0, len(array), (rounds, len(array)))
+    means = array[draws].mean(axis=1)
+    return Interval(float(array.mean()), *(float(p) for p in np.percentile(means, (5, 95))))
+
+
+def compare(
+    data: Dataset, rankers: Mapping[str, Make] = RANKERS, seeds: Sequence[int] = range(5), count: int = FOLDS,
+    progress: Progress = lambda what, done, of: None,
+) -> dict[str, dict[str, object]]:  # fmt: skip
+    """The table of an evaluation: for each ranker the macro figures over operators (means over the seeds) with
+    intervals, its worst operator, Pruner's weighted Top-k, and figures by class."""
+    by_operator: dict[str, dict[int, dict[str, float]]] = {}
+    table: dict[str, dict[str, object]] = {}
+    for number, (name, make) in enumerate(rankers.items()):
+        runs = [judge(data, make, seed, count) for seed in seeds]
+        means = _mean_figures(runs)
+        by_operator[name] = means
+        table[name] = _line(runs, means)
+        progress(name, number + 1, len(rankers))
+    for name, means in by_operator.items():
+        if "analytical" in by_operator:
+            table[name]["against analytical"] = {
+                k: vars_of(interval([means[op][k] - by_operator["analytical"][op][k] for op in means]))
+                for k in ("top-1", "top-3")
+            }
+    return table
+
+
+def _mean_figures(runs: Sequence[Sequence[Judged]]) -> dict[int, dict[str, float]]:
+    found: dict[int, list[Mapping[str, float]]] = {}
+    for run in runs:
+        for one in run:
+            found.setdefault(one.operator, []).append(one.figures)
+    return {op: {k: fmean(f[k] for f in figures) for k in figures[0]} for op, figures in found.items()}
+
+
+def _line(runs: Sequence[Sequence[Judged]], means: Mapping[int, Mapping[str, float]]) -> dict[str, object]:
+    keys = next(iter(means.values())).keys()
+    classes = sorted({one.kind for one in runs[0]})
+    kinds = {one.operator: one.kind for one in runs[0]}
+    worst = min(means, key=lambda op: means[op]["top-3"])
+    pairs = lambda run: [(one.times, one.order) for one in run]
+    return {
+        **{key: vars_of(interval([figures[key] for figures in means.values()])) for key in keys},
+        "worst top-3": {"operator": worst, "value": means[worst]["top-3"]},
+        "weighted top-3": fmean(weighted_top_k(pairs(run), 3) for run in runs),
+        "seeds' top-3": [fmean(one.figures["top-3"] for one in run) for run in runs],
+        "by class": {
+            kind: {k: fmean(means[op][k] for op in means if kinds[op] == kind) for k in ("top-1", "top-3", "pairs")}
+            for kind in classes
+        },
+    }
+
+
+def vars_of(one: Interval) -> dict[str, float]:
+    return {"mean": one.mean, "low": one.low, "high": one.high}

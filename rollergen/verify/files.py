@@ -1,0 +1,131 @@
+"""Records as JSON Lines: a line for each device spec, ``{"device": hash, "spec": {...}}``, then records.
+
+A file that ends in .gz or .xz is compressed.  Nothing in a file is executed; every line is checked for what is read
+from it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from rollergen.errors import RollergenError
+from rollergen.hal.load import device_hash, device_to_json, parse_device
+from rollergen.hal.spec import Device
+from rollergen.store.keys import as_text
+
+LONGEST_LINE = 1 << 24
+"""Characters; a record of a large program has some ten thousand."""
+
+
+class RecordsError(RollergenError, ValueError):
+    """A file of records is damaged, truncated or of another kind: file, line, and what is wrong."""
+
+
+@dataclass(frozen=True)
+class RecordFile:
+    """What a file holds: device specs by hash, and records in order."""
+
+    devices: dict[str, Device]
+    records: tuple[dict[str, Any], ...]
+
+
+def opened(path: Path, mode: str) -> IO[str]:
+    """A text file, compressed as its name says; ``mode``: "rt", "wt" or "at"."""
+    if path.suffix == ".gz":
+        return gzip.open(path, mode, encoding="utf-8")  # type: ignore[return-value]
+    if path.suffix == ".xz":
+        return lzma.open(path, mode, encoding="utf-8")  # type: ignore[return-value]
+    return path.open(mode, encoding="utf-8")
+
+
+def append(path: Path, device: Device, records: Iterable[dict[str, Any]]) -> None:
+    """Adds records of one device, whose spec is written where the file lacks it."""
+    lines = [] if path.exists() and device_hash(device) in _device_lines(path) else [_device_line(device)]
+    lines += [as_text(record) for record in records]
+    with opened(path, "at") as file:
+        file.write("".join(f"{line}\n" for line in lines))
+
+
+def read(path: Path) -> RecordFile:
+    """Raises RecordsError."""
+    devices: dict[str, Device] = {}
+    records: list[dict[str, Any]] = []
+    for number, line in _lines(path):
+        content = _object(path, number, line)
+        if "device" in content and "spec" in content and "v" not in content:
+            devices[content["device"]] = _device(path, number, content)
+        else:
+            records.append(_record(path, number, content))
+    missing = {one["device"]["spec"] for one in records} - devices.keys()
+    if missing:
+        raise RecordsError(f"{path}: records of the device spec {min(missing)[:12]}, of which there is no line")
+    return RecordFile(devices, tuple(records))
+
+
+def _device_line(device: Device) -> str:
+    return as_text({"device": device_hash(device), "spec": device_to_json(device)})
+
+
+def _device_lines(path: Path) -> set[str]:
+    found = (_object(path, number, line) for number, line in _lines(path) if line.startswith('{"device":"'))
+    return {str(content["device"]) for content in found}
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with opened(path, "rt") as file:
+            number = 0
+            while line := file.readline(LONGEST_LINE):
+                number += 1
+                if not line.endswith("\n"):
+                    raise RecordsError(f"{path}, line {number}: it is cut off; expected a whole line of JSON")
+                yield number, line
+    except (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise RecordsError(f"{path} cannot be read as records: {error}") from None
+
+
+def _object(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise RecordsError(f"{path}, line {number}: {error}; expected JSON") from None
+    if not isinstance(content, dict):
+        raise RecordsError(f"{path}, line {number}: expected an object, got {type(content).__name__}")
+    return content
+
+
+def _device(path: Path, number: int, content: dict[str, Any]) -> Device:
+    try:
+        device = parse_device(as_text(content["spec"]).encode(), f"{path}, line {number}")
+    except RollergenError as error:
+        raise RecordsError(str(error)) from None
+    if device_hash(device) != content["device"]:
+        found = device_hash(device)
+        raise RecordsError(f"{path}, line {number}: the spec's hash is {found}, not {content['device']!r}")
+    return device
+
+
+_PARTS = {"v": int, "group": str, **dict.fromkeys(("op", "device", "program", "pred", "result", "env"), dict)}
+_STATES = ("ok", "compile", "launch", "wrong", "timeout")
+
+
+def _record(path: Path, number: int, content: dict[str, Any]) -> dict[str, Any]:
+    for name, kind in _PARTS.items():
+        if not isinstance(content.get(name), kind):
+            raise RecordsError(
+                f"{path}, line {number}: {name} is {str(content.get(name))[:40]!r}; expected a {kind.__name__}"
+            )
+    status, times = content["result"].get("status"), content["result"].get("times_ms")
+    if status not in _STATES:
+        raise RecordsError(f"{path}, line {number}: result.status is {status!r}; expected one of {_STATES}")
+    if not isinstance(times, list) or not all(isinstance(t, (int, float)) and 0 < t < float("inf") for t in times):
+        raise RecordsError(f"{path}, line {number}: result.times_ms is {str(times)[:40]}; expected positive numbers")
+    if status == "ok" and not times:
+        raise RecordsError(f"{path}, line {number}: result.status is 'ok', but there are no times")
+    return content

@@ -1,0 +1,71 @@
+"""LightGBM's text of a model, checked before LightGBM reads it: its reader trusts what it is given."""
+
+from __future__ import annotations
+
+import re
+
+from rollergen.errors import RollergenError
+
+LARGEST_TEXT = 8 << 20
+_MOST_TREES = 5000
+
+
+class VerifierError(RollergenError, ValueError):
+    """A verifier's file is damaged, truncated, or made for other features: file, what is wrong, what would be right."""
+
+
+def check_model_text(text: str, features: int) -> None:
+    """Raises VerifierError unless `text` is a whole model of trees over `features` features, each node within."""
+    if len(text) > LARGEST_TEXT:
+        raise VerifierError(f"the model has {len(text)} characters; expected at most {LARGEST_TEXT}")
+    head, *trees = re.split(r"^Tree=\d+$", text.partition("\nend of trees")[0], flags=re.MULTILINE)
+    if not head.startswith("tree\n") or "\nend of trees" not in text:
+        raise VerifierError("the model is no whole text of LightGBM: it begins or ends otherwise")
+    if not re.search(rf"^max_feature_idx={features - 1}$", head, re.MULTILINE):
+        raise VerifierError(f"the model is not over {features} features")
+    if not 1 <= len(trees) <= _MOST_TREES:
+        raise VerifierError(f"the model has {len(trees)} trees; expected 1 to {_MOST_TREES}")
+    for number, tree in enumerate(trees):
+        _check_tree(number, tree, features)
+
+
+def _check_tree(number: int, text: str, features: int) -> None:
+    fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    leaves = _whole(number, fields, "num_leaves", 1)[0]
+    if _whole(number, fields, "num_cat", 1)[0] != 0:
+        raise VerifierError(f"tree {number} splits by categories; expected numbers only")
+    if not 1 <= leaves <= 1 << 12 or len(_floats(number, fields, "leaf_value", leaves)) != leaves:
+        raise VerifierError(f"tree {number} has {leaves} leaves; expected 1 to {1 << 12}")
+    if leaves == 1:
+        return
+    _floats(number, fields, "threshold", leaves - 1)
+    used = _whole(number, fields, "split_feature", leaves - 1)
+    kinds = _whole(number, fields, "decision_type", leaves - 1)
+    children = _whole(number, fields, "left_child", leaves - 1) + _whole(number, fields, "right_child", leaves - 1)
+    if any(not 0 <= feature < features for feature in used) or any(not 0 <= kind < 16 for kind in kinds):
+        raise VerifierError(f"tree {number} splits by a feature or in a way that there is not")
+    if sorted(children) != [*range(-leaves, 0), *range(1, leaves - 1)]:
+        raise VerifierError(f"tree {number} is no tree: its nodes do not hang together")
+    for node in range(leaves - 1):
+        if any(0 <= child <= node for child in (children[node], children[node + leaves - 1])):
+            raise VerifierError(f"tree {number} is no tree: node {node} has a child above it")
+
+
+def _whole(number: int, fields: dict[str, str], name: str, count: int) -> list[int]:
+    try:
+        values = [int(word) for word in fields[name].split(" ")]
+    except (KeyError, ValueError):
+        raise VerifierError(f"tree {number} has no proper {name}") from None
+    if len(values) != count:
+        raise VerifierError(f"tree {number}: {name} has {len(values)} values; expected {count}")
+    return values
+
+
+def _floats(number: int, fields: dict[str, str], name: str, count: int) -> list[float]:
+    try:
+        values = [float(word) for word in fields[name].split(" ")]
+    except (KeyError, ValueError):
+        raise VerifierError(f"tree {number} has no proper {name}") from None
+    if len(values) != count:
+        raise VerifierError(f"tree {number}: {name} has {len(values)} values; expected {count}")
+    return values

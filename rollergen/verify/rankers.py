@@ -1,0 +1,175 @@
+"""Rankers behind one interface: the analytical orders, and LightGBM trained on records.
+
+A ranker gives scores, higher for programs that it takes for faster; scores of different operators are not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from rollergen.errors import DeviceError
+from rollergen.verify.dataset import Dataset
+from rollergen.verify.features import names
+
+INSTALL = 'pip install "rollergen[verify]" (LightGBM)'
+LEAST_RECORDS, LEAST_OPERATORS = 300, 6
+"""Below either a trained ranker keeps the analytical order."""
+
+
+class Ranker(Protocol):
+    """Fitted once, then asked."""
+
+    def fit(self, data: Dataset, seed: int) -> None:
+        """Learns from the rows that passed their check."""
+
+    def scores(self, data: Dataset) -> np.ndarray:
+        """One score for each row."""
+
+
+class Analytical:
+    """The micro-performance model's own order."""
+
+    def fit(self, data: Dataset, seed: int) -> None:
+        pass
+
+    def scores(self, data: Dataset) -> np.ndarray:
+        return -np.log(data.predicted_ms)
+
+
+class Draft:
+    """Pruner's symbol-penalty drafter (ASPLOS 2025, section 4.1)."""
+
+    def fit(self, data: Dataset, seed: int) -> None:
+        pass
+
+    def scores(self, data: Dataset) -> np.ndarray:
+        return -data.x[:, names().index("D.draft latency")]
+
+
+class Random:
+    """Any order, by the seed."""
+
+    def fit(self, data: Dataset, seed: int) -> None:
+        self._seed = seed
+
+    def scores(self, data: Dataset) -> np.ndarray:
+        return np.random.default_rng(self._seed).random(len(data))
+
+
+PARAMETERS: Mapping[str, Any] = {
+    "num_leaves": 15, "learning_rate": 0.05, "min_data_in_leaf": 5, "verbosity": -1, "deterministic": True,
+    "force_row_wise": True, "num_threads": 1, "feature_fraction": 0.5, "bagging_fraction": 0.8, "bagging_freq": 1,
+}  # fmt: skip
+TREES = 300
+
+
+def lightgbm() -> Any:
+    """The package; DeviceError that says how to install it."""
+    try:
+        import lightgbm as package
+    except ImportError as error:
+        raise DeviceError(f"LightGBM is missing ({error}); {INSTALL}") from None
+    return package
+
+
+@dataclass
+class Boosted:
+    """Boosted trees.
+
+    ``objective``: residual (squared error of the log of time over predicted time, centred by operator), regression
+    (squared error of the log of time over the operator's best) or lambdarank (labels ``round(30 best / time)``, gains
+    ``2**(label / 30) - 1``).  ``columns``: positions of the features used; None: all.  ``members``: models with other
+    seeds whose scores are averaged.
+    """
+
+    objective: str = "residual"
+    columns: tuple[int, ...] | None = None
+    members: int = 1
+    trees: int = TREES
+    boosters: list[Any] = field(default_factory=list)
+
+    def fit(self, data: Dataset, seed: int) -> None:
+        data = data.of(np.argsort(data.operator, kind="stable"))
+        data = data.of(data.right)
+        self.boosters = [self._fitted(data, 100 * seed + member) for member in range(self.members)]
+
+    def _fitted(self, data: Dataset, seed: int) -> Any:
+        package = lightgbm()
+        _, sizes = np.unique(data.operator, return_counts=True)
+        chosen = {**PARAMETERS, "seed": seed}
+        if self.objective == "lambdarank":
+            gains = [2 ** (i / 30) - 1 for i in range(31)]
+            chosen |= {"objective": "lambdarank", "lambdarank_truncation_level": 50, "label_gain": gains}
+            train = package.Dataset(self._x(data), _labels(data), group=sizes)
+        else:
+            chosen |= {"objective": "regression"}
+            train = package.Dataset(self._x(data), self._target(data), weight=_equal_operators(data))
+        return package.train(chosen, train, self.trees)
+
+    def _target(self, data: Dataset) -> np.ndarray:
+        log = np.log(data.ms)
+        if self.objective == "residual":
+            log = log - np.log(data.predicted_ms)
+        for rows in data.operators():
+            log[rows] -= log[rows].mean() if self.objective == "residual" else log[rows].min()
+        return log
+
+    def _x(self, data: Dataset) -> np.ndarray:
+        return data.x if self.columns is None else data.x[:, list(self.columns)]
+
+    def member_scores(self, data: Dataset) -> np.ndarray:
+        """(members, rows)."""
+        found = np.array([booster.predict(self._x(data), num_threads=1) for booster in self.boosters])
+        if self.objective == "lambdarank":
+            return found
+        return -(found + np.log(data.predicted_ms)) if self.objective == "residual" else -found
+
+    def scores(self, data: Dataset) -> np.ndarray:
+        return self.member_scores(data).mean(axis=0)
+
+
+def _equal_operators(data: Dataset) -> np.ndarray:
+    """Weights that give every operator the same say, however many programs it has."""
+    weights = np.ones(len(data))
+    for rows in data.operators():
+        weights[rows] = 1 / len(rows)
+    return weights * len(data) / weights.sum()
+
+
+def _labels(data: Dataset) -> np.ndarray:
+    labels = np.zeros(len(data))
+    for rows in data.operators():
+        labels[rows] = np.round(30 * data.ms[rows].min() / data.ms[rows])
+    return labels
+
+
+def columns_of(*groups: str) -> tuple[int, ...]:
+    """Positions of the features of some groups (letters)."""
+    return tuple(n for n, name in enumerate(names()) if name[0] in groups)
+
+
+RANKERS: Mapping[str, Callable[[], Ranker]] = {
+    "random": Random,
+    "analytical": Analytical,
+    "draft": Draft,
+    "regression": lambda: Boosted("regression"),
+    "autotvm": lambda: Boosted("lambdarank", columns_of("F")),
+    "lambdarank": lambda: Boosted("lambdarank"),
+    "residual": lambda: Boosted("residual"),
+}
+"""By the names that the command line takes; autotvm: rank trees on relation features (NeurIPS 2018, section 3)."""
+
+
+def deployed_order(scores: np.ndarray, predicted_ms: np.ndarray, slots: int) -> list[int]:
+    """Positions, best first, of which the first `slots` are measured: from three slots on the last of them is the
+    analytical model's first choice, unless it is among them already."""
+    order = [int(position) for position in np.argsort(-scores, kind="stable")]
+    first = int(np.argmin(predicted_ms))
+    if slots >= 3 and first not in order[:slots]:
+        order.remove(first)
+        order.insert(slots - 1, first)
+    return order

@@ -1,0 +1,123 @@
+"""Records as arrays and as files."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.hal.load import device_hash
+from rollergen.verify.dataset import from_records, load
+from rollergen.verify.features import VERSION, features, names, vector
+from rollergen.verify.files import RecordFile, RecordsError, append, read
+from tests.verify.records import OPERATORS, recorded
+
+
+def written(path, file):
+    for device in file.devices.values():
+        append(path, device, file.records)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "jsonl.xz"])
+def test_records_come_back_from_a_file_as_they_were(tmp_path, ending):
+    file = recorded()
+    path = tmp_path / f"records.{ending}"
+    (device,) = file.devices.values()
+    append(path, device, file.records[:10])
+    append(path, device, file.records[10:])
+    found = read(path)
+    assert list(found.records) == json.loads(json.dumps(file.records))
+    assert [device_hash(one) for one in found.devices.values()] == list(file.devices)
+
+
+def test_rows_keep_times_operators_and_what_failed():
+    file = recorded(10, failing=2)
+    data = from_records([file])
+    assert len(data) == len(file.records) and len(data.operators()) == len(OPERATORS)
+    assert np.isinf(data.ms).sum() == 2 * len(OPERATORS) and np.isfinite(data.ms[data.right]).all()
+    assert data.x.shape == (len(data), len(names()))
+    assert len({int(data.structure[data.operators()[n][0]]) for n in (0, 5, 8)}) == 3
+    assert {data.class_of(rows) for rows in data.operators()[:5]} == {"matmul"}
+
+
+def test_the_same_records_from_two_files_count_once():
+    file = recorded()
+    assert len(from_records([file, file])) == len(file.records)
+
+
+def test_features_kept_with_a_record_are_taken_and_those_of_another_version_are_not():
+    file = recorded()
+    kept = dict(file.records[0], feat={"ver": VERSION, "vec": [float(n) for n in range(len(names()))], "seq": []})
+    old = dict(file.records[1], feat={"ver": VERSION + 1, "vec": [0.0] * len(names()), "seq": []})
+    data = from_records([RecordFile(file.devices, (kept, old))])
+    assert data.x[0].tolist() == kept["feat"]["vec"] and data.x[1].any()
+
+
+DAMAGE = {
+    "cut off": (lambda text: text[:-40], "it is cut off"),
+    "no JSON": (lambda text: text.replace('{"device', "{device", 1), "expected JSON"),
+    "a list": (lambda text: "[1]\n" + text, "expected an object"),
+    "another spec": (lambda text: text.replace('"clock_mhz":', '"clock_mhz":1', 1), "line 1"),
+    "no spec": (lambda text: text.split("\n", 1)[1], "of which there is no line"),
+    "negative time": (lambda text: text.replace('"times_ms":[', '"times_ms":[-', 1), "expected positive numbers"),
+    "endless time": (lambda text: text.replace('"times_ms":[', '"times_ms":[1e999,', 1), "expected positive numbers"),
+    "unknown state": (lambda text: text.replace('"status":"ok"', '"status":"fine"', 1), "result.status is 'fine'"),
+    "no program": (lambda text: text.replace('"program":{', '"programme":{', 1), "program is"),
+    "deep": (lambda text: "[" * 100000 + "\n" + text, "expected JSON"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damaged_files_are_refused_by_name_and_line(tmp_path, kind):
+    change, message = DAMAGE[kind]
+    path = written(tmp_path / "records.jsonl", recorded())
+    path.write_text(change(path.read_text()))
+    with pytest.raises(RecordsError, match=r"records\.jsonl") as error:
+        read(path)
+    assert message in str(error.value)
+
+
+def test_a_truncated_compressed_file_is_refused(tmp_path):
+    path = written(tmp_path / "records.jsonl.gz", recorded())
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(RecordsError, match="cannot be read as records"):
+        read(path)
+
+
+def test_a_program_that_is_none_is_refused():
+    file = recorded()
+    record = json.loads(json.dumps(file.records[0]))
+    record["program"]["rprogram"] = {"format": "something"}
+    with pytest.raises(RecordsError, match="a record of"):
+        from_records([RecordFile(file.devices, (record,))])
+
+
+def test_no_records_are_an_error(tmp_path):
+    path = tmp_path / "records.jsonl.gz"
+    with gzip.open(path, "wt") as stream:
+        stream.write("")
+    with pytest.raises(rg.errors.ArgumentError, match="no records"):
+        load([path])
+
+
+@pytest.mark.parametrize("device", ["cpu", "v100", "mi50"])
+def test_features_are_finite_numbers_under_the_same_names_everywhere(device):
+    target = rg.load_device(device)
+    shapes = {"X": (2, 8, 12, 12), "W": (8, 1, 3, 3)}
+    x, w = (rg.tensor(name, shape) for name, shape in shapes.items())
+    exprs = [
+        *list(OPERATORS.values())[::5], rg.ops.softmax(rg.tensor("S", (20, 33))), rg.ops.relu(x),
+        rg.ops.depthwise_conv2d(x, w, padding=1), rg.ops.max_pool2d(x, 2), rg.ops.transpose(rg.tensor("T", (33, 65))),
+    ]  # fmt: skip
+    for expr in exprs:
+        for program in rg.construct(expr, target, 3):
+            assert tuple(features(program, target)) == names()
+            assert np.isfinite(vector(program, target)).all()
+
+
+def test_programs_of_one_operator_differ_in_their_features():
+    device = rg.load_device("v100")
+    programs = rg.construct(OPERATORS["matmul 100"], device, 10)
+    assert len({tuple(vector(program, device)) for program in programs}) == len(programs)
