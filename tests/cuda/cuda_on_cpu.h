@@ -255,8 +255,9 @@ template <class T> inline T shfl_up(const void *p, unsigned mask, T value, unsig
 { return exchanged(p, mask, value, own_lane() - (int)by, width); }
 }  // namespace cuda_on_cpu
 
-#define AT_A_PLACE(call, ...) ({ static const char place = 0; cuda_on_cpu::call(&place, ##__VA_ARGS__); })
-#define __syncwarp(...) AT_A_PLACE(sync_warp, ##__VA_ARGS__)
+#define AT_A_PLACE(call, ...) \
+    ({ static const char place = 0; cuda_on_cpu::call(&place __VA_OPT__(,) __VA_ARGS__); })
+#define __syncwarp(...) AT_A_PLACE(sync_warp __VA_OPT__(,) __VA_ARGS__)
 #define __shfl_sync(...) AT_A_PLACE(shfl, __VA_ARGS__)
 #define __shfl_xor_sync(...) AT_A_PLACE(shfl_xor, __VA_ARGS__)
 #define __shfl_down_sync(...) AT_A_PLACE(shfl_down, __VA_ARGS__)
