@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.dtypes import is_float, numpy_dtype
 from rollergen.expr.values import Buffer
 
 ALIGNMENT_BYTES = 64
@@ -20,7 +20,10 @@ GUARD_BYTES = 64 * 8
 CALLER_LEAD_BYTES = 16
 """Large NumPy arrays begin so far behind a cache line: malloc's header stands before them (glibc on x86-64)."""
 
-_GUARD_PATTERN = 0xA5
+READ_PATTERN, WRITTEN_PATTERN, WHOLE_PATTERN = 0xFF, 0xFE, 0xA5
+"""Bytes of guard zones.  Around floating inputs NaN, so that what is read there shows in the result; around floating
+outputs another one, huge or NaN, so that a NaN written there shows as well; around anything else an odd number."""
+
 _POISON_BITS = {
     "float16": (0x7E5A, 0xFE5A),
     "bfloat16": (0x7FDA, 0xFFDA),
@@ -48,20 +51,27 @@ def aligned_empty(shape: tuple[int, ...], dtype: str) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """``array`` with a zone of `GUARD_BYTES` before and one after it, filled with a pattern."""
+    """``array`` with a zone of `GUARD_BYTES` before and one after it, filled with the byte ``pattern``."""
 
     array: np.ndarray
     before: np.ndarray
     after: np.ndarray
+    pattern: int
 
     @staticmethod
-    def empty(shape: tuple[int, ...], dtype: str, lead_bytes: int = 0) -> Guarded:
-        """Contents undefined; the first element lies `lead_bytes` behind a multiple of `ALIGNMENT_BYTES`."""
-        size = prod(shape) * numpy_dtype(dtype).itemsize
-        whole = aligned_empty((2 * GUARD_BYTES + size + lead_bytes,), "int8").view(np.uint8)[lead_bytes:]
-        whole[:GUARD_BYTES] = whole[GUARD_BYTES + size :] = _GUARD_PATTERN
-        inside = whole[GUARD_BYTES : GUARD_BYTES + size].view(numpy_dtype(dtype)).reshape(shape)
-        return Guarded(inside, whole[:GUARD_BYTES], whole[GUARD_BYTES + size :])
+    def empty(shape: tuple[int, ...], dtype: str, lead_bytes: int = 0, *, given: bool = False) -> Guarded:
+        """Contents undefined; the first element lies `lead_bytes` behind a multiple of `ALIGNMENT_BYTES`.
+
+        ``given``: it is an input.
+        """
+        kind = numpy_dtype(dtype)
+        end = GUARD_BYTES + prod(shape) * kind.itemsize
+        whole = aligned_empty((lead_bytes + end + GUARD_BYTES,), "int8").view(np.uint8)[lead_bytes:]
+        inside = whole[GUARD_BYTES:end].view(kind).reshape(shape)
+        pattern = (READ_PATTERN if given else WRITTEN_PATTERN) if is_float(dtype) else WHOLE_PATTERN
+        made = Guarded(inside, whole[:GUARD_BYTES], whole[end:], pattern)
+        made.reset()
+        return made
 
     def restore(self, contents: np.ndarray) -> None:
         """The array's contents as given, both zones as they were made."""
@@ -70,21 +80,22 @@ class Guarded:
 
     def reset(self) -> None:
         """Both zones as they were made."""
-        self.before[...] = self.after[...] = _GUARD_PATTERN
+        self.before[...] = self.after[...] = self.pattern
 
     def damage(self) -> str | None:
         """Where the zones were written to, or None if they are as they were made."""
         for zone, where in ((self.before[::-1], "before the first"), (self.after, "after the last")):
-            touched = np.flatnonzero(zone != _GUARD_PATTERN)
+            touched = np.flatnonzero(zone != self.pattern)
             if touched.size:
                 return f"{touched.size} bytes written {where} element, the nearest {touched[0]} bytes away"
         return None
 
 
-def guarded(buffers: Iterable[Buffer]) -> dict[str, Guarded]:
-    """One guarded array for each buffer, contents undefined; inputs and outputs begin where a caller's do."""
-    lead = lambda buffer: 0 if buffer.kind == "temporary" else CALLER_LEAD_BYTES
-    return {buffer.name: Guarded.empty(buffer.shape, buffer.dtype, lead(buffer)) for buffer in buffers}
+def guarded(buffers: Iterable[Buffer], lead_bytes: int = CALLER_LEAD_BYTES) -> dict[str, Guarded]:
+    """One guarded array for each buffer, contents undefined; inputs and outputs begin where a caller's do, or
+    `lead_bytes` behind a multiple of `ALIGNMENT_BYTES`; temporaries, which are ours, at one."""
+    leads = lambda buffer: 0 if buffer.kind == "temporary" else lead_bytes
+    return {b.name: Guarded.empty(b.shape, b.dtype, leads(b), given=b.kind == "input") for b in buffers}
 
 
 def poison(array: np.ndarray, dtype: str, variant: int) -> None:

@@ -3,8 +3,8 @@
 Inputs and outputs lie between guard zones, outputs and temporaries start as poison, and the result
 is compared with the oracle at sampled points that include every edge class (`points.py`), within a
 tolerance derived from the computation (`tolerance.py`).  The trials: random inputs, twice, which must
-give the same bits although the poison differs; where the computation is exact on them, whole numbers
-with tolerance 0 (else random inputs again); then hostile inputs (`adversarial.py`).
+give the same bits although poison and alignment of the outputs differ; where the computation is exact
+on them, whole numbers with tolerance 0 (else random inputs again); then hostile inputs (`adversarial.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rollergen.expr.dtypes import is_float
 from rollergen.expr.values import Buffer
 from rollergen.measure.adversarial import Ordeal, ordeals
 from rollergen.measure.arrays import (
+    CALLER_LEAD_BYTES,
     Guarded,
     guarded,
     integer_array,
@@ -40,6 +41,9 @@ Run = Callable[[Mapping[str, np.ndarray]], object]
 """Runs a candidate on arrays by buffer name (inputs, temporaries, outputs), in place."""
 
 _SUSPECTS = 256
+
+LEADS = CALLER_LEAD_BYTES, 0
+"""Alignment of the arrays of a call in the runs of the first and of the second kind: programs write both cases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +113,8 @@ class Gate:
         Hostile inputs are left out where ordinary ones show a fault already.
         """
         points = sample_points(program, np.random.default_rng(self._seed + 1))
-        made = guarded(program.temporaries + program.outputs), guarded(program.temporaries + program.outputs)
-        attempt = _Attempt(program, run, points, made)
+        made = program.temporaries + program.outputs
+        attempt = _Attempt(program, run, points, (guarded(made, LEADS[0]), guarded(made, LEADS[1])))
         first, second = self._trials
         problems: list[str] = []
         results = self._run(attempt, first, 0, problems)
@@ -229,7 +233,7 @@ def _make_trials(program: RProgram, rng: np.random.Generator) -> tuple[_Trial, _
     magnitude = exact_magnitude(definitions, program.inputs)
 
     def trial(title: str, number: int, make: Callable[[Buffer], np.ndarray], exact: bool) -> _Trial:
-        zones = guarded(program.inputs)
+        zones = guarded(program.inputs, LEADS[number])
         for buffer in program.inputs:
             zones[buffer.name].array[...] = make(buffer)
         return _Trial(title, number, exact, zones, {name: zone.array.copy() for name, zone in zones.items()})

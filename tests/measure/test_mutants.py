@@ -1,0 +1,34 @@
+"""Every seeded fault of the printers and the launches is caught by the gate; those of the lowering by its own tests,
+and all of them by ``python benches/check_gate.py``."""
+
+from collections import Counter
+
+import pytest
+
+from tests.measure.mutants import Bench, mutants
+
+MUTANTS = mutants()
+LATER = [one for one in MUTANTS if one.part != "lowering"]
+
+
+@pytest.fixture(scope="module")
+def bench():
+    bench = Bench()
+    yield bench
+    bench.close()
+
+
+@pytest.mark.parametrize("mutant", LATER, ids=[one.name for one in LATER])
+def test_a_seeded_fault_is_caught_by_the_gate(mutant, bench):
+    assert bench.caught(mutant), f"{mutant.name} went unnoticed"
+
+
+@pytest.mark.parametrize("name", ["no_barriers", "zero_as_identity", "dropped_tail_iteration", "wrong_stride"])
+def test_faults_of_the_lowering_are_caught_as_well(name, bench):
+    assert bench.caught(next(one for one in MUTANTS if one.name == name))
+
+
+def test_there_are_faults_of_every_part_with_names_of_their_own():
+    parts = Counter(one.part for one in MUTANTS)
+    assert parts["lowering"] >= 25 and parts["printer"] >= 15 and parts["launch"] >= 4
+    assert len({one.name for one in MUTANTS}) == len(MUTANTS)
