@@ -43,7 +43,9 @@ def test_a_program_that_a_tile_cannot_hold_is_infinitely_slow():
     device = load_device("ipu")
     program = program_of(VECTORS["matmul of float32"])
     peak = bulk_facts(program, device).peak
-    of = lambda size: device.replace(sram_capacity_bytes=size, block_memory_bytes=1 << 16)
+    of = lambda size: replace(
+        device, layers=(device.layers[0], replace(device.layers[1], capacity_bytes=size), *device.layers[2:])
+    )
     assert np.isfinite(predict(program, of(peak)).seconds)
     small = of(peak - 8)
     assert np.isinf(predict(program, small).seconds) and bulk_facts(program, small).shortfall == 8

@@ -8,6 +8,7 @@ from __future__ import annotations
 from rollergen.errors import ProgramError
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
+from rollergen.program.check.bulk import check_bulk
 from rollergen.program.check.definition import check_definition
 from rollergen.program.check.nest import check_nest, refuse
 from rollergen.program.check.tiles import check_tiles
@@ -40,6 +41,7 @@ def check(program: RProgram, device: Device | None = None) -> None:
         first_inner = sum(loop.kind == GRID or loop.kind in PARALLEL for loop in stage.loops)
         check_tiles(stage, axes, loads, first_inner, device)
     _check_complete(program, written)
+    check_bulk(program, device)
 
 
 def _check_complete(program: RProgram, written: set[str]) -> None:

@@ -142,9 +142,8 @@ def _runs(stage: Stage, number: int, counts: Sequence[Array], sizes: Sequence[in
     for digit in reversed(copy_digits(stage, number, device)):
         count, size, unit = counts[digit.dim], sizes[digit.dim], units.get(digit.dim, 1)
         if unit > 1 and not digit.block:
-            filled = np.minimum(count, unit)
+            runs = np.where(whole, runs, runs * np.minimum(count, unit))
             whole = whole & (count % unit == 0)
-            runs = runs * np.where(filled > 0, 1, 0)
             continue
         places = -(-count // unit) + (1 if unit > 1 else 0)
         runs = np.where(whole, runs, runs * places)

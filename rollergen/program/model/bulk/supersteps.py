@@ -166,11 +166,16 @@ class _Account:
     # Homes -------------------------------------------------------------------------------------
 
     def _home(self, buffer: str) -> Array:
+        """Bytes on each tile; what nobody wants of an input lies evenly with all tiles of its first reader."""
         home = self.program.home(buffer)
         stage = self.stages[home.stage]
         if home.rule == FINISHED:
             return self._widened(self._finished(stage))
-        return self._widened(self._operand(stage, home.load).home)
+        load, one = stage.definition.loads()[home.load], self._operand(stage, home.load)
+        left = load.buffer.elements * ITEMSIZE[load.dtype] - int(one.own.sum())
+        granules = -(-left // GRANULE_BYTES)
+        tiles = np.arange(stage.blocks)
+        return self._widened(one.home + GRANULE_BYTES * (granules // len(tiles) + (tiles < granules % len(tiles))))
 
     def _finished(self, stage: Stage) -> Array:
         """Bytes of what each tile stores."""
@@ -257,7 +262,7 @@ class _Account:
         compute = partials_clocks(parts, int(shares.max()), self.device)
         if phase_operations(stage.definition, self.device)[-1]:
             compute += result_clocks(stage.definition, int(shares.max()), self.device)
-        fragments = np.where(received > 0, parts - 1, 0)
+        fragments = (parts - 1) * np.minimum(_runs(writer, self.device), shares)
         by = ((writer.definition.output.name, received),)
         return [self._step(stage, received, sent, fragments, np.zeros(1), by, compute, "reduce")]
 
@@ -274,6 +279,23 @@ def _stored(stage: Stage) -> Array:
         first, last = intervals[axis.name]
         total = total * np.maximum(last - first + 1, 0)
     return np.broadcast_to(total, (stage.blocks, 1))[:, 0]
+
+
+def _runs(stage: Stage, device: Device) -> Array:
+    """How many runs of adjacent places each tile's partial results fill in a whole block's, digit by digit of
+    their order, innermost first: what is whole inside goes on."""
+    shape, instruction = partial_shape(stage, device), matrix_instruction(stage, device)
+    intervals = ranges_of(stage, whole=True).intervals
+    outputs, unit = (superstep(stage).outputs, instruction.n) if instruction is not None else ("", 1)
+    runs: Array = np.ones((stage.blocks, 1), dtype=np.int64)
+    length = {name: np.maximum(intervals[name][1] - intervals[name][0] + 1, 1) for name in shape}
+    whole: Array = length[outputs] % unit == 0 if outputs else np.ones_like(runs, dtype=bool)
+    for name in reversed([name for name in shape if name != outputs]):
+        runs = np.where(whole, runs, runs * length[name])
+        whole = whole & (length[name] == shape[name])
+    if outputs:
+        runs = np.where(whole, runs, runs * -(-length[outputs] // unit))
+    return np.broadcast_to(runs, (stage.blocks, 1))[:, 0]
 
 
 def _shares(writer: Stage) -> Array:

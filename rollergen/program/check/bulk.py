@@ -1,0 +1,80 @@
+"""Invariants of bulk-synchronous programs: supersteps, homes, one block a tile."""
+
+from __future__ import annotations
+
+from rollergen.errors import ProgramError
+from rollergen.hal.spec import Device
+from rollergen.program.check.nest import refuse
+from rollergen.program.rprogram import FINISHED, PLANNED, SERIAL, RProgram, Stage, Superstep
+
+
+def check_bulk(program: RProgram, device: Device | None) -> None:
+    """Every stage a superstep and every buffer a home, or none at all."""
+    with_steps = [stage for stage in program.stages if stage.superstep is not None]
+    if not program.homes and not with_steps:
+        return
+    for stage in program.stages:
+        if stage.superstep is None:
+            raise refuse(stage, "has no superstep; expected one, as others of the program have homes or supersteps")
+        _check_superstep(program, stage, stage.superstep, device)
+    _check_homes(program)
+
+
+def _check_superstep(program: RProgram, stage: Stage, step: Superstep, device: Device | None) -> None:
+    loads = stage.definition.loads()
+    for number in step.copied:
+        if not 0 <= number < len(loads):
+            raise refuse(stage, f"superstep.copied names load {number}; expected 0 to {len(loads) - 1}")
+    for position in step.steps:
+        loop = stage.loops[position] if 0 <= position < len(stage.loops) else None
+        role = stage.definition.axis(loop.axis).role if loop is not None else ""
+        if loop is None or loop.kind != SERIAL or role != "reduce":
+            raise refuse(stage, f"superstep.steps names loop {position}; expected a serial loop of a reduce axis")
+    if step.weights >= 0:
+        _check_weights(stage, step)
+    if step.shares:
+        _check_shares(program, stage, step)
+    elif device is not None and stage.blocks > device.units:
+        raise refuse(stage, f"has {stage.blocks} blocks; expected at most {device.units}, the tiles of {device.name}")
+
+
+def _check_weights(stage: Stage, step: Superstep) -> None:
+    loads, axes = stage.definition.body_loads(), {axis.name: axis.role for axis in stage.definition.axes}
+    if len(loads) != 2 or step.weights > 1:
+        raise refuse(stage, f"superstep.weights is {step.weights} of {len(loads)} factors; expected one of two")
+    if axes.get(step.outputs) != "spatial" or step.outputs in loads[1 - step.weights].axes():
+        raise refuse(stage, f"superstep.outputs is {step.outputs!r}; expected a spatial axis of the weights alone")
+    if axes.get(step.inputs) != "reduce" or not all(step.inputs in load.axes() for load in loads):
+        raise refuse(stage, f"superstep.inputs is {step.inputs!r}; expected a reduce axis of both factors")
+
+
+def _check_shares(program: RProgram, stage: Stage, step: Superstep) -> None:
+    before = program.stages[: program.stages.index(stage)]
+    writer = next((s for s in before if s.definition.output.name == step.shares), None)
+    loads = stage.definition.loads()
+    if writer is None or [load.buffer.name for load in loads] != [step.shares]:
+        raise refuse(stage, f"superstep.shares is {step.shares!r}; expected the temporary that it alone reads")
+    part = writer.definition.axes[0].name
+    if any(loop.axis == part and loop.stride > 1 for loop in writer.loops):
+        raise refuse(stage, f"combines {step.shares}, blocks of which have several parts; expected one a tile")
+
+
+def _check_homes(program: RProgram) -> None:
+    stages = {stage.name: stage for stage in program.stages}
+    inputs = {buffer.name for buffer in program.inputs}
+    named = [home.buffer for home in program.homes]
+    for stage in program.stages:
+        for name in (stage.definition.output.name, *(load.buffer.name for load in stage.definition.loads())):
+            if named.count(name) != 1:
+                count = named.count(name) or "no"
+                raise ProgramError(f"{name} has {count} home{'s' if named.count(name) > 1 else ''}; expected one")
+    for home in program.homes:
+        rule = PLANNED if home.buffer in inputs else FINISHED
+        found = stages.get(home.stage)
+        if home.rule != rule or found is None:
+            raise ProgramError(f"the home of {home.buffer} is {home.rule} in {home.stage}; expected {rule} in a stage")
+        loads = found.definition.loads()
+        if rule == PLANNED and not (0 <= home.load < len(loads) and loads[home.load].buffer.name == home.buffer):
+            raise ProgramError(f"the home of {home.buffer} is planned for load {home.load}; expected a load of it")
+        if rule == FINISHED and found.definition.output.name != home.buffer:
+            raise ProgramError(f"the home of {home.buffer} is where {home.stage} ends; expected its writer")

@@ -1,0 +1,337 @@
+"""A bulk-synchronous program executed: supersteps in order, tiles in chunks, every byte and every tile counted.
+
+Tiles of a superstep may be run in any order, as all of them read homes that were complete before it and write
+places of their own: running some at a time is the machine's result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from rollergen.errors import ProgramError
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.values import Buffer, Load
+from rollergen.hal.spec import Device
+from rollergen.program.bulk import matrix_instruction, partial_bytes, partial_shape, ranges_of, step_count, superstep
+from rollergen.program.check.program import check
+from rollergen.program.interpreter import reduce
+from rollergen.program.interpreter.bulk.compute import MOST_POINTS, Compute, Points, points_of
+from rollergen.program.interpreter.bulk.exchange import Counts, Gather
+from rollergen.program.interpreter.bulk.homes import TileTensor, block_order, planned, tile_tensor_of
+from rollergen.program.interpreter.memory import Memory
+from rollergen.program.interpreter.points import both
+from rollergen.program.interpreter.values import Scope, evaluate
+from rollergen.program.rprogram import PLANNED, RProgram, Stage
+
+Array = Any
+
+
+@dataclass(frozen=True, eq=False)
+class StepCount:
+    """One superstep: bytes received, bytes sent (each once, however many listen) and fragments received, by tile."""
+
+    stage: str
+    received: Array
+    sent: Array
+    fragments: Array
+
+
+@dataclass(frozen=True, eq=False)
+class BulkInterpretation:
+    """What a program did.  ``outputs`` and ``written`` by name; ``steps`` in order; ``live``: bytes of each
+    [stage, tile], reserve included; ``homes``: bytes of each buffer on each tile."""
+
+    outputs: dict[str, Any]
+    written: dict[str, Any]
+    steps: tuple[StepCount, ...]
+    live: Array
+    homes: dict[str, Array]
+
+    @property
+    def peak(self) -> int:
+        """Bytes of the fullest tile."""
+        return int(self.live.max())
+
+
+def interpret_bulk(program: RProgram, arrays: Mapping[str, Any], device: Device) -> BulkInterpretation:
+    """Executes `program` on `arrays` (by name; shapes and dtypes as declared) across all tiles.
+
+    Raises ProgramError for a program that breaks an invariant, whose tiles read what they do not hold or what was
+    never written, or exceed their memory; ArgumentError for wrong arrays.
+    """
+    check(program, device)
+    if not program.homes:
+        raise ProgramError("the program has no homes; expected one of a bulk-synchronous machine")
+    with np.errstate(all="ignore"):
+        return _Machine(program, arrays, device).run()
+
+
+class _Machine:
+    def __init__(self, program: RProgram, arrays: Mapping[str, Any], device: Device) -> None:
+        self.program, self.device = program, device
+        self.given = Memory(program, arrays)
+        self.tensors: dict[str, TileTensor] = {}
+        self.steps: list[StepCount] = []
+        self.working: list[Array] = []
+
+    def run(self) -> BulkInterpretation:
+        for buffer in self.program.inputs:
+            self._load(buffer)
+        for stage in self.program.stages:
+            if superstep(stage).shares:
+                self._combine(stage)
+            else:
+                self._run(stage)
+        live = self._live()
+        outputs = {b.name: self.tensors[b.name].whole() for b in self.program.outputs}
+        return BulkInterpretation(
+            {b.name: outputs[b.name][0].reshape(b.shape) for b in self.program.outputs},
+            {b.name: outputs[b.name][1].reshape(b.shape) for b in self.program.outputs},
+            tuple(self.steps), live, {name: tensor.bytes for name, tensor in self.tensors.items()},
+        )  # fmt: skip
+
+    def _load(self, buffer: Buffer) -> None:
+        """An input's elements brought to their homes before the program starts."""
+        home = next((home for home in self.program.homes if home.buffer == buffer.name), None)
+        if home is None:
+            return
+        if home.rule != PLANNED:
+            raise ProgramError(f"the home of {buffer.name} is {home.rule}; expected planned, as for every input")
+        stage = next(stage for stage in self.program.stages if stage.name == home.stage)
+        tensor = planned(stage, home.load, buffer, self.device)
+        values = np.asarray(self.given.array(buffer)).reshape(-1)
+        tensor.write(np.arange(buffer.elements), values)
+        self.tensors[buffer.name] = tensor
+
+    def _live(self) -> Array:
+        """Bytes on each tile while each stage runs; ProgramError where a tile's memory is exceeded."""
+        memory, rows = self.device.layers[1], []
+        for number, (stage, working) in enumerate(zip(self.program.stages, self.working, strict=True)):
+            held = memory.reserved_bytes + working
+            for name, tensor in self.tensors.items():
+                if self._exists(name, number):
+                    held = held + tensor.bytes
+            if held.max() > memory.capacity_bytes:
+                raise ProgramError(
+                    f"stage {stage.name}: tile {int(held.argmax())} holds {int(held.max())} bytes; expected at most "
+                    f"{memory.capacity_bytes}, the {memory.name} of {self.device.name}"
+                )
+            rows.append(held)
+        return np.array(rows)
+
+    def _exists(self, name: str, number: int) -> bool:
+        if all(name != buffer.name for buffer in self.program.temporaries):
+            return True
+        uses = [
+            n for n, stage in enumerate(self.program.stages)
+            if name == stage.definition.output.name or any(name == x.buffer.name for x in stage.definition.loads())
+        ]  # fmt: skip
+        return uses[0] <= number <= uses[-1]
+
+    # A stage, block b on tile b ------------------------------------------------------------------
+
+    def _run(self, stage: Stage) -> None:
+        count, where = step_count(stage), f"stage {stage.name}"
+        ranges = ranges_of(stage)
+        counts = Counts(self.device.units, count)
+        gathers = [
+            Gather(stage, number, self.tensors[load.buffer.name], ranges, self.device)
+            for number, load in enumerate(stage.definition.loads())
+        ]
+        stored = _Stored(stage, self.device, self._is_parts(stage))
+        for tiles in _chunks(stage, gathers):
+            compute = Compute(stage, where)
+            for step in range(count):
+                locals_ = {g.load: g.fetch(tiles, step, counts, where) for g in gathers}
+                points = points_of(stage, ranges, tiles, step)
+                compute.add(points, locals_)
+            stored.take(tiles, points, compute.results(points, locals_))
+        for gather in gathers:
+            gather.finish(counts)
+        self.tensors[stage.definition.output.name] = stored.tensor()
+        working = np.zeros(self.device.units, dtype=np.int64)
+        extra = 0 if self._is_parts(stage) else partial_bytes(stage, self.device)
+        working[: stage.blocks] = sum(gather.bytes for gather in gathers) + extra
+        self.working.append(working)
+        self.steps += [
+            StepCount(stage.name, counts.received[:, s], counts.sent[:, s], counts.fragments[:, s])
+            for s in range(count)
+        ]
+
+    def _is_parts(self, stage: Stage) -> bool:
+        return any(superstep(other).shares == stage.definition.output.name for other in self.program.stages)
+
+    # Shares of blocks ----------------------------------------------------------------------------
+
+    def _combine(self, stage: Stage) -> None:
+        """Every block's parts added by the tiles that hold them, each a share, in rising order."""
+        definition, where = stage.definition, f"stage {stage.name}"
+        parts = self.tensors[superstep(stage).shares]
+        points = _all_points(stage)
+        (reduction,) = definition.reductions
+        (load,) = definition.body_loads()
+        name = reduction.axes[0]
+        elements = []
+        for part in range(definition.axis(name).extent):
+            values = {**points.values, name: np.full((1,), part)}
+            elements.append(_flat(load.indices, load.buffer.shape, values, len(next(iter(points.values.values())))))
+        held = np.stack([parts.tile[one] for one in elements])
+        slots = np.stack([parts.slot[one] for one in elements])
+        finisher, order = _finishers(held, slots[0], ITEMSIZE[load.dtype])
+        counts = Counts(self.device.units, 1)
+        total: tuple[Array, ...] = ()
+        for part, one in enumerate(elements):
+            _count_part(counts, parts, one[order], finisher[order], slots[part][order])
+            body = evaluate(reduction.bodies[0], Scope(load=_reader(parts, one, where)))
+            total = reduce.combine(reduction.combiner, total, (body,)) if total else (body,)
+        result = evaluate(definition.result, Scope(partials={(reduction.name, 0): total[0]}))
+        flat = _flat(definition.target, definition.output.shape, points.values, len(finisher))
+        tile, place = np.full((2, definition.output.elements), -1, dtype=np.int64)
+        tile[flat] = finisher
+        place[flat[order]] = np.arange(len(order))
+        tensor = tile_tensor_of(definition.output, tile, place, self.device.units)
+        tensor.write(flat, np.broadcast_to(result, flat.shape))
+        self.tensors[definition.output.name] = tensor
+        self.working.append(-(-counts.received[:, 0] // 8) * 8)
+        self.steps.append(StepCount(stage.name, counts.received[:, 0], counts.sent[:, 0], counts.fragments[:, 0]))
+
+
+class _Stored:
+    """Results of a stage as they come, and at the end the tensor that they make on the tiles."""
+
+    def __init__(self, stage: Stage, device: Device, parts: bool) -> None:
+        self.stage, self.device, self.parts = stage, device, parts
+        instruction = matrix_instruction(stage, device)
+        self.unit = instruction.n if instruction is not None else 1
+        self.shape = {**partial_shape(stage, device)}
+        for axis in stage.definition.of_role("row"):
+            self.shape[axis.name] = axis.extent
+        output = stage.definition.output
+        self.tile, self.place = np.full((2, output.elements), -1, dtype=np.int64)
+        self.flat: list[Array] = []
+        self.values: list[Array] = []
+
+    def take(self, tiles: Array, points: Points, results: Array) -> None:
+        """The results at the points of some tiles; each stays at its tile."""
+        definition = self.stage.definition
+        kept = points.executed("spatial", "row")
+        for bound in definition.where:
+            kept = both(kept, bound.evaluate(points.values))
+        reduced = {axis.name for axis in definition.of_role("reduce")}
+        sizes = zip(definition.axes, points.shape, strict=True)
+        shape = (len(tiles), *(1 if axis.name in reduced else size for axis, size in sizes))
+        full = lambda array: np.broadcast_to(_ranked(array, len(shape)), shape).reshape(-1)
+        chosen = np.ones(prod(shape), dtype=bool) if kept is True else full(kept)
+        flat = _flat_of(definition.target, definition.output.shape, points.values, shape)[chosen]
+        first = {name: points.values[name].reshape(len(tiles), -1)[:, :1] for name in self.shape}
+        local = {
+            name: points.values[name] - first[name].reshape(-1, *[1] * (len(shape) - 1)) for name in self.shape
+        }
+        owner = np.broadcast_to(tiles.reshape(-1, *[1] * (len(shape) - 1)), shape).reshape(-1)[chosen]
+        self.tile[flat] = owner
+        self.place[flat] = full(block_order(self.stage, local, self.shape, self.unit))[chosen]
+        self.flat.append(flat)
+        self.values.append(full(results)[chosen])
+
+    def tensor(self) -> TileTensor:
+        output = self.stage.definition.output
+        if sum(map(len, self.flat)) != np.count_nonzero(self.tile >= 0):
+            raise ProgramError(f"stage {self.stage.name} stores an element of {output.name} twice")
+        padded = prod(self.shape.values()) * ITEMSIZE[output.dtype] if self.parts else 0
+        tensor = tile_tensor_of(output, self.tile, self.place, self.device.units, -(-padded // 8) * 8)
+        if self.flat:
+            tensor.write(np.concatenate(self.flat), np.concatenate(self.values))
+        return tensor
+
+
+def _chunks(stage: Stage, gathers: list[Gather]) -> Iterator[Array]:
+    """Tiles that are run together: as many as keep arrays small."""
+    largest = max([prod(g.shape) for g in gathers] + [_points_of_tile(stage)], default=1)
+    size = max(1, MOST_POINTS // largest)
+    for begin in range(0, stage.blocks, size):
+        yield np.arange(begin, min(begin + size, stage.blocks))
+
+
+def _points_of_tile(stage: Stage) -> int:
+    """Points of one block that are in an array at once: results, and what is gathered for products."""
+    definition = stage.definition
+    blocks = {axis.name: 1 for axis in definition.axes}
+    for loop in stage.loops:
+        if loop.kind != "grid":
+            blocks[loop.axis] *= loop.extent
+    axes = [load.axes() for load in definition.body_loads()]
+    spatial = [axis.name for axis in definition.of_role("spatial", "row")]
+    sizes = [prod(blocks[name] for name in one) for one in axes]
+    return max([prod(blocks[name] for name in spatial), *sizes], default=1)
+
+
+def _all_points(stage: Stage) -> Points:
+    """Every spatial point of a definition, as vectors."""
+    definition = stage.definition
+    spatial = definition.of_role("spatial")
+    shape = [axis.extent for axis in spatial]
+    numbers = np.arange(prod(shape))
+    values = dict(zip((axis.name for axis in spatial), np.unravel_index(numbers, shape), strict=True)) if shape else {}
+    if not values:
+        values = {"": numbers}
+    return Points(definition, values, tuple(shape))
+
+
+def _flat(indices: Any, shape: tuple[int, ...], values: Mapping[str, Array], count: int) -> Array:
+    """Flat element numbers of vectors of points."""
+    return _flat_of(indices, shape, values, (count,))
+
+
+def _flat_of(indices: Any, shape: tuple[int, ...], values: Mapping[str, Array], points: tuple[int, ...]) -> Array:
+    flat: Array = np.zeros((), dtype=np.int64)
+    for index, extent in zip(indices, shape, strict=True):
+        flat = flat * extent + index.evaluate(values)
+    return np.broadcast_to(_ranked(flat, len(points)), points).reshape(-1)
+
+
+def _ranked(array: Array, rank: int) -> Array:
+    """With all leading dimensions; dimensions of reduce axes, which results do not have, are cut to 1."""
+    array = np.asarray(array)
+    return array.reshape((1,) * (rank - array.ndim) + array.shape)
+
+
+def _reader(parts: TileTensor, elements: Array, where: str) -> Callable[[Load, Array], Array]:
+    return lambda load, wanted: parts.read(elements, where)
+
+
+def _finishers(held: Array, slot: Array, item: int) -> tuple[Array, Array]:
+    """(tile that finishes each point, points by block and place): a block's points are dealt in granules to the
+    tiles that hold its parts."""
+    parts = len(held)
+    order = np.lexsort((slot, held[0]))
+    block = held[0][order]
+    begin = np.flatnonzero(np.concatenate([[True], block[1:] != block[:-1]]))
+    sizes = np.diff(np.append(begin, len(block)))
+    number = np.repeat(np.arange(len(begin)), sizes)
+    rank = np.arange(len(block)) - begin[number]
+    each = max(1, 8 // item)
+    granules = -(-sizes // each)
+    short, longer = (granules // parts)[number], (granules % parts)[number]
+    granule = rank // each
+    edge = longer * (short + 1)
+    share = np.where(granule < edge, granule // (short + 1), longer + (granule - edge) // np.maximum(short, 1))
+    finisher = np.empty(len(block), dtype=np.int64)
+    finisher[order] = held[share, order]
+    return finisher, order
+
+
+def _count_part(counts: Counts, parts: TileTensor, elements: Array, finisher: Array, slot: Array) -> None:
+    """One part's elements on their way to the tiles that finish them."""
+    sender = parts.tile[elements]
+    remote = sender != finisher
+    item = ITEMSIZE[parts.buffer.dtype]
+    counts.received[:, 0] += item * np.bincount(finisher[remote], minlength=len(counts.received))
+    counts.send(parts, elements[remote], 0)
+    same = (sender[1:] == sender[:-1]) & (finisher[1:] == finisher[:-1]) & (slot[1:] == slot[:-1] + 1)
+    begins = np.flatnonzero(remote & np.concatenate([[True], ~(same & remote[:-1])]))
+    counts.fragments[:, 0] += np.bincount(finisher[begins], minlength=len(counts.fragments))
