@@ -13,11 +13,19 @@ from rollergen.expr.definition import Definition
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage
-from rollergen.program.assemble.nest import ceil_div
+from rollergen.program.assemble.nest import ceil_div, copy_vector
 from rollergen.program.assemble.plan import ContractionPlan, ReductionPlan
 from rollergen.program.assemble.reduction import reduction_stage, row_stage
+from rollergen.program.layers import REGISTERS
 from rollergen.program.rprogram import Stage
-from rollergen.tile.rules import ITEMSIZE, AlignmentRules, block_layer, vector_lanes
+from rollergen.tile.rules import (
+    ITEMSIZE,
+    AlignmentRules,
+    block_layer,
+    contiguous_axis,
+    exchanges,
+    vector_lanes,
+)
 
 
 def reduction_candidates(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
@@ -46,10 +54,11 @@ def reduction_plans(
     counts = thread_counts(device, rules, 512)
     if brief and len(counts) > 2:
         counts = counts[-2:-1]
+    vectors = _vectors(definition, k.name, device, lanes, (1, 4))
     for threads in counts:
-        for vector in (1,) if lanes > 1 else (1, 4):
+        for vector in vectors:
             for chains in (1, 2, 4, 8) if lanes > 1 else (1, 4):
-                least = threads == counts[0] and vector * chains == 1
+                least = threads == counts[0] and vector * chains == vectors[0]
                 for count in item_counts(device, rows)[:8] if threads == 1 else (1,):
                     if threads * vector * lanes * chains <= 2 * k.extent or least:
                         yield ReductionPlan(count, 1, threads, vector, lanes, chains)
@@ -57,6 +66,42 @@ def reduction_plans(
             per_row = threads // row_threads
             if per_row >= 1 and row_threads <= rows and threads > 1:
                 yield ReductionPlan(1, row_threads, per_row, 1, lanes, 1)
+    for row_threads, per_row in () if brief else _rows_together(device, rows):
+        for vector in vectors:
+            for chains in (1, 2, 4):
+                if per_row * vector * chains <= 2 * k.extent:
+                    yield ReductionPlan(1, row_threads, per_row, vector, 1, chains)
+
+
+def _vectors(
+    definition: Definition, axis: str, device: Device, lanes: int, otherwise: tuple[int, ...]
+) -> tuple[int, ...]:
+    """How many adjacent elements a thread takes at once: where threads exchange registers, which is where scalar
+    threads fetch vectors of 16 bytes, as many as all operands along the axis allow."""
+    if lanes > 1:
+        return (1,)
+    if not exchanges(device):
+        return otherwise
+    along = [load for load in definition.loads() if contiguous_axis(load) == axis]
+    if not along:
+        return (1,)
+    most = 16 // max(ITEMSIZE[load.dtype] for load in along)
+    return (min(most, max(copy_vector(definition, load, axis, most) for load in along)),)
+
+
+def _rows_together(device: Device, rows: int) -> Iterator[tuple[int, int]]:
+    """(rows side by side in a block, threads of each) where these exchange registers: an execution width or less
+    for a row, four or eight widths a block."""
+    width = device.execution_width
+    if not exchanges(device):
+        return
+    for widths in (4, 8):
+        per_row = width
+        while per_row >= 4:
+            together = widths * width // per_row
+            if together <= rows and together * per_row <= device.limits.threads_per_block:
+                yield together, per_row
+            per_row //= 2
 
 
 def split_candidates(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
@@ -117,18 +162,28 @@ def row_plans(definition: Definition, device: Device, rules: AlignmentRules) -> 
     inner = device.layers[1].name
     single = block_layer(device) is None
     counts = thread_counts(device, rules)
-    for threads in counts:
-        for vector in (1,) if lanes > 1 else (1, 2, 4):
-            for chains in (1, 2, 4) if single else (1,):
-                share = ceil_div(extent, threads * vector * lanes) * vector
-                least = threads == counts[0] and vector * chains == 1
+    vectors = _vectors(definition, definition.of_role("row", "reduce")[-1].name, device, lanes, (1, 2, 4))
+    together = [(1, threads) for threads in counts] + list(_rows_together(device, rows))
+    for row_threads, threads in together:
+        for vector in vectors:
+            share = ceil_div(extent, threads * vector * lanes) * vector
+            in_registers = not single and share <= _most_kept(device)
+            for chains in (1, 2, 4) if single or (exchanges(device) and not in_registers) else (1,):
+                least = threads == counts[0] and vector * chains == vectors[0]
                 if threads * vector * lanes * chains > 2 * extent and not least:
                     continue
                 kept = ["", inner] if single and kept_bytes <= private_limit(device) else [""]
                 if single and fills_output(definition):
                     kept = ["", device.backing.name]
-                if not single and share <= 32:
-                    kept = ["", "registers"]
+                if in_registers:
+                    kept = [REGISTERS] if rules.shapes.rows_in_registers and exchanges(device) else ["", REGISTERS]
+                if not rules.shapes.rows_in_registers and not single:
+                    kept = [""]
                 for layer in kept:
                     for count in item_counts(device, rows)[:6] if single else (1,):
-                        yield ReductionPlan(count, 1, threads, vector, lanes, chains, layer)
+                        yield ReductionPlan(count, row_threads, threads, vector, lanes, chains, layer)
+
+
+def _most_kept(device: Device) -> int:
+    """Elements of a row that a thread may keep: a quarter of its registers where these are all that it has."""
+    return (device.limits.registers_per_thread + 1) // 4 if exchanges(device) else 32

@@ -26,9 +26,12 @@ class CodeShapes:
 
     ``shuffles``: the threads of one execution width combine their partial results by exchanging registers, on
     devices that can; else all threads of a block do so through its layer, half of them in each step.
+    ``rows_in_registers``: a row that is walked several times stays in its threads' registers where it fits, on
+    devices with such threads; else it is read again for each walk.
     """
 
     shuffles: bool = True
+    rows_in_registers: bool = True
 
 
 ALL_SHAPES = CodeShapes()
