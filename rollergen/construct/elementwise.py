@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -26,7 +27,7 @@ def elementwise_candidates(
 ) -> Iterator[Candidate]:
     """Candidates of all plans, or of those that a price in batches finds best, twice `count`."""
     for plan in _promising(definition, list(elementwise_plans(definition, device, rules)), device, rules, count):
-        form = "transposed" if plan.staged >= 0 else "direct"
+        form = "transposed" if plan.staged >= 0 else ("grid stride" if plan.strides else "direct")
         yield candidate(form, (elementwise_stage(definition, plan, device, name),), (), device)
 
 
@@ -42,8 +43,11 @@ def _promising(
     lockstep = block_layer(device) is not None and device.execution_width > 1
     if not lockstep or waste_limit(rules) is not None or len(plans) <= 3 * count:
         return plans
+    alone = [plan for plan in plans if plan.strides]  # few, each with a structure of its own
     groups: dict[ElementwisePlan, list[ElementwisePlan]] = {}
     for plan in plans:
+        if plan.strides:
+            continue
         groups.setdefault(replace(plan, tm=1, tn=1, un=1), []).append(plan)
     priced: list[tuple[float, str, ElementwisePlan]] = []
     for own in groups.values():
@@ -59,7 +63,7 @@ def _promising(
         tiles[tile] = tiles.get(tile, 0) + 1
         if tiles[tile] <= 3:
             kept.append(plan)
-    return kept[: 2 * count]
+    return kept[: 2 * count] + alone
 
 
 def elementwise_plans(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[ElementwisePlan]:
@@ -149,6 +153,23 @@ def _widest(definition: Definition) -> str:
     return max(dtypes, key=lambda d: ITEMSIZE[d])
 
 
+def _striding_plans(
+    definition: Definition, device: Device, counts: list[int], n: str, lanes: int
+) -> Iterator[ElementwisePlan]:
+    """As many blocks along n as run at once, which together stride over it, where that is at least two rounds."""
+    others = prod(a.extent for a in definition.of_role("spatial", "row") if a.name != n)
+    vector = 4 if lanes == 1 else 1
+    for threads in counts[-3:]:
+        resident = device.limits.threads_per_unit // threads
+        for un in (1, 2, 4):
+            tile = threads * vector * un * lanes
+            tiles = ceil_div(definition.axis(n).extent, tile)
+            for units in (resident, max(1, resident // 2)):
+                blocks = ceil_div(device.units * units, others)
+                if 2 * blocks <= tiles and blocks * tile <= definition.axis(n).extent:
+                    yield ElementwisePlan(tn=threads, un=un, vector=vector, lanes=lanes, strides=blocks)
+
+
 def _thread_plans(
     definition: Definition, device: Device, rules: AlignmentRules, m: str | None, n: str, staged: int
 ) -> Iterator[ElementwisePlan]:
@@ -171,6 +192,8 @@ def _thread_plans(
                 for un in (1, 2, 4):
                     if tn * vector * un * lanes <= 2 * n_extent or (threads == counts[0] and vector * un == 1):
                         yield ElementwisePlan(tm=tm, tn=tn, un=un, vector=vector, lanes=lanes)
+    if rules.shapes.grid_stride and staged < 0 and device.execution_width > 1:
+        yield from _striding_plans(definition, device, counts, n, lanes)
     if device.execution_width == 1:
         most = device.limits.threads_per_block
         for pn in (1, 4, 16, 64, 256):

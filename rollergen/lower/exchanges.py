@@ -13,7 +13,7 @@ from rollergen.expr.definition import Reduction
 from rollergen.expr.index import Index
 from rollergen.lower.access import elements
 from rollergen.lower.arithmetic import Scope, combine
-from rollergen.lower.ir import LOCAL, Build, Exchange, Expr, Inside, Read, Write
+from rollergen.lower.ir import LOCAL, STORAGE_BYTES, Build, Exchange, Expr, Inside, Read, Write
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import conjunction
 from rollergen.lower.writer import Writer
@@ -54,10 +54,10 @@ def across_groups(
     (group,), (digit,) = reduced_digits(nest, GROUP), reduced_digits(nest, THREAD)
     segments = nest.threads // (group.extent * digit.extent)
     lanes = values[0].lanes
-    arrays = [
-        out.array(f"{reduction.name}_groups", LOCAL, v.dtype, segments * group.extent * lanes, 16, whole_kernel=True)
-        for v in values
-    ]
+    cells = segments * group.extent * lanes
+    size = lambda value: STORAGE_BYTES[value.dtype] * lanes
+    wish = f"{reduction.name}_groups"
+    arrays = [out.array(wish, LOCAL, v.dtype, cells, size(v), whole_kernel=True) for v in values]
     cell = lambda number: ((segment * group.extent + number) * lanes).simplify(out.ranges)
     condition = conjunction([Inside(Index.axis(digit.variable), None, 1)])
     assert condition is not None

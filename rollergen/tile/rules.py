@@ -28,10 +28,13 @@ class CodeShapes:
     devices that can; else all threads of a block do so through its layer, half of them in each step.
     ``rows_in_registers``: a row that is walked several times stays in its threads' registers where it fits, on
     devices with such threads; else it is read again for each walk.
+    ``grid_stride``: elementwise kernels may launch no more blocks than run at once, which stride over the tensor;
+    else there is a block for each tile.
     """
 
     shuffles: bool = True
     rows_in_registers: bool = True
+    grid_stride: bool = True
 
 
 ALL_SHAPES = CodeShapes()

@@ -34,9 +34,10 @@ def elementwise_stage(
         return _turned_stage(definition, plan, device, name)
     m, n, batch = elementwise_axes(definition)
     loops: list[Loop] = [Loop(axis, definition.axis(axis).extent, 1, GRID) for axis in batch]
+    tiles = ceil_div(definition.axis(n).extent, plan.pn * plan.un * plan.tn * plan.vector * plan.lanes)
     n_loops = digits(
         n,
-        (GRID, ceil_div(definition.axis(n).extent, plan.pn * plan.un * plan.tn * plan.vector * plan.lanes)),
+        *(((SERIAL, ceil_div(tiles, plan.strides)), (GRID, plan.strides)) if plan.strides else ((GRID, tiles),)),
         (SERIAL, plan.pn),
         (UNROLL, plan.un),
         (THREAD, plan.tn),

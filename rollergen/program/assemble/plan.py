@@ -79,7 +79,8 @@ class ElementwisePlan:
     """An elementwise stage along (m, n): threads, vectors, and serial steps.
 
     ``staged``: the load that is transposed through a tile in ``layer``; ``turned``: through square tiles
-    of that many elements each way, which stay in registers.  ``on_lines``: see `Store`."""
+    of that many elements each way, which stay in registers.  ``on_lines``: see `Store`.  ``strides``: the blocks along
+    n are so many, and each walks the axis in strides of them all (0: a block for each tile)."""
 
     tm: Size = 1
     tn: Size = 1
@@ -93,3 +94,4 @@ class ElementwisePlan:
     turned: int = 0
     streaming: bool = False
     on_lines: bool = False
+    strides: int = 0

@@ -70,7 +70,7 @@ def _check_digits(stage: Stage, axis: Axis, own: list[tuple[int, Loop]]) -> bool
             )
         span *= loop.extent
         if loop.kind == GRID:
-            _check_grid_digit(stage, position, axis, leading=len(own) == 1 or span == prod(x.extent for _, x in own))
+            _check_grid_digit(stage, position, axis, own=own, span=span)
         elif loop.kind != SERIAL and axis.extent % span:
             over = True
     lead = _lead(stage, axis)
@@ -90,8 +90,14 @@ def _lead(stage: Stage, axis: Axis) -> int:
     return lane.extent - 1 if lane.kind == LANE and lane.axis == axis.name else 0
 
 
-def _check_grid_digit(stage: Stage, position: int, axis: Axis, *, leading: bool) -> None:
+def _check_grid_digit(stage: Stage, position: int, axis: Axis, *, own: list[tuple[int, Loop]], span: int) -> None:
+    """`span`: of this digit and those below.  The leading one ends with its axis; so does the one below a leading
+    serial loop (blocks that stride over the axis), each of whose blocks stops by itself; any other divides it."""
     loop = stage.loops[position]
+    leading = len(own) == 1 or span == prod(x.extent for _, x in own)
+    strides = any(x.kind == SERIAL and x.stride == span and x.extent * span >= axis.extent for _, x in own)
+    if strides and span <= axis.extent:
+        return
     if leading and (loop.extent - 1) * loop.stride >= axis.extent:
         need = -(-axis.extent // loop.stride)
         raise refuse(stage, f"loops[{position}].extent is {loop.extent}; expected {need}, where axis {axis.name} ends")
@@ -99,7 +105,8 @@ def _check_grid_digit(stage: Stage, position: int, axis: Axis, *, leading: bool)
         raise refuse(
             stage,
             f"loops[{position}], a grid loop, spans {loop.extent * loop.stride} elements of axis {axis.name}; "
-            f"expected a divisor of its extent {axis.extent}, or its loop of the largest stride",
+            f"expected a divisor of its extent {axis.extent}, its loop of the largest stride, or the one below a serial "
+            f"loop that is",
         )
 
 

@@ -246,12 +246,23 @@ def survival(fill: Number, costs: Costs) -> Number:
     return clip((high - fill) / (high - low), 0.0, 1.0)
 
 
+def _mean_trips(nest: Nest, p: int) -> Number:
+    """Iterations of the mean block's loop.  (Of a serial loop that strides over the blocks of its axis, `Nest.trips`
+    has those of a block that goes all the way, for which the busiest unit waits.)"""
+    loop = nest.loops[p]
+    leading, *others = nest.by_stride[loop.axis]
+    grid = [nest.loops[q] for q in others if nest.loops[q].kind == GRID]
+    if leading != p or loop.kind != SERIAL or not grid:
+        return nest.trips[p]
+    return ceil_div(nest.facts.extents[loop.axis], grid[0].stride) / grid[0].extent
+
+
 def _levels(nest: Nest, waves: Waves) -> list[Level]:
     """Serial loops and the unrolled ones outside them, innermost first; the walks over a row; rounds of blocks."""
     own = nest.positions(SERIAL, UNROLL, LANE)
     outermost_of_region = max((p for p in own if nest.loops[p].kind == SERIAL), default=-1)
     levels = [
-        Level(p, nest.loops[p].axis, nest.trips[p], nest.loops[p].extent)
+        Level(p, nest.loops[p].axis, _mean_trips(nest, p), nest.loops[p].extent)
         for p in reversed(own)
         if p <= outermost_of_region
     ]

@@ -229,10 +229,7 @@ def _registers(nest: Nest, device: Device, costs: Costs, accesses: tuple[Access,
         for p in nest.stage.accumulator.separate:
             tile = tile * nest.loops[p].extent
         total = total + tile * components * _words(nest, device, ITEMSIZE[nest.stage.accumulator.dtype])
-    for resident in nest.facts.residents:
-        if resident.layer == device.layers[0].name:
-            held = nest.product(lambda p, loop: loop.kind in (SERIAL, UNROLL) and not nest.spatial(loop.axis))
-            total = total + held * _words(nest, device, ITEMSIZE[resident.value.dtype])
+    total = total + _kept_registers(nest, device)
     copied = set()
     for copy in nest.stage.copies:
         if copy.to_layer == device.layers[0].name:
@@ -247,6 +244,20 @@ def _registers(nest: Nest, device: Device, costs: Costs, accesses: tuple[Access,
         if access.role == "read" and access.load >= 0 and access.load not in copied and access.reduces:
             total = total + _held(nest, access)
     return total
+
+
+def _kept_registers(nest: Nest, device: Device) -> Number:
+    """Registers of row values between two phases, where most are: a value takes the place of one that is read for
+    the last time to make it."""
+    own = [r for r in nest.facts.residents if r.layer == device.layers[0].name]
+    if not own:
+        return 0
+    held = nest.product(lambda p, loop: loop.kind in (SERIAL, UNROLL) and not nest.spatial(loop.axis))
+    last = {name: number for number, phase in enumerate(nest.facts.phases) for name in phase.reused}
+    between = range(len(nest.facts.phases) - 1)
+    words = {r.name: _words(nest, device, ITEMSIZE[r.value.dtype]) for r in own}
+    live = [sum(words[r.name] for r in own if r.phase <= b < last.get(r.name, r.phase)) for b in between]
+    return held * max(live)
 
 
 def _words(nest: Nest, device: Device, itemsize: int) -> float:
