@@ -105,8 +105,8 @@ def _check_grid_digit(stage: Stage, position: int, axis: Axis, *, own: list[tupl
         raise refuse(
             stage,
             f"loops[{position}], a grid loop, spans {loop.extent * loop.stride} elements of axis {axis.name}; "
-            f"expected a divisor of its extent {axis.extent}, its loop of the largest stride, or the one below a serial "
-            f"loop that is",
+            f"expected a divisor of its extent {axis.extent}, its loop of the largest stride, or the one below a "
+            f"serial loop that is",
         )
 
 
