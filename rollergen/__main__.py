@@ -1,4 +1,4 @@
-"""The command line: ``rollergen build | explain | devices | ops | cache | verify``."""
+"""The command line: ``rollergen build | explain | devices | ops | cache | records | verify``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rollergen.cli.devices import devices
 from rollergen.cli.errors import OneLineErrors
 from rollergen.cli.explain import explain
 from rollergen.cli.ops import ops
+from rollergen.cli.records import records
 from rollergen.cli.verify import verify
 
 
@@ -22,7 +23,7 @@ def main() -> None:
     """
 
 
-for command in (build, explain, devices, ops, cache, verify):
+for command in (build, explain, devices, ops, cache, records, verify):
     main.add_command(command)
 
 if __name__ == "__main__":

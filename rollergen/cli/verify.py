@@ -6,9 +6,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.progress import Progress, TaskID
+from rich.table import Table
 
 from rollergen.cli.output import console
 from rollergen.expr.canonical import canonicalize
@@ -16,6 +18,9 @@ from rollergen.measure.executor import executor_for
 from rollergen.store.keys import expression_text, sha256
 from rollergen.suites import suite, suite_names
 from rollergen.targets import resolve
+
+if TYPE_CHECKING:
+    from rollergen.verify.dataset import Dataset
 
 
 @click.group()
@@ -41,8 +46,8 @@ def collect(
 
     Operators that OUT has records of already are skipped, so that an interrupted collection is resumed.
     """
+    from rollergen.store.record_files import append, read
     from rollergen.verify.collect import collect as collect_one
-    from rollergen.verify.files import append, read
     from rollergen.verify.protocol import Protocol
 
     target = resolve(device)
@@ -94,3 +99,140 @@ def _tell(name: str, found: object, as_json: bool) -> None:
         + (f", {found.drifted} segments drifted" if found.drifted else ""),
         highlight=False,
     )
+
+
+_records = click.argument("records", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
+_seeds = click.option("--seeds", default=5, show_default=True, help="Runs with other folds and other models.")
+_objective = click.option(
+    "--objective", type=click.Choice(["residual", "lambdarank"]), default="residual", show_default=True,
+    help="What the trees learn: the log of time over predicted time, or the order.",
+)  # fmt: skip
+_json = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
+_report = click.option(
+    "--report", type=click.Path(path_type=Path, file_okay=False), help="A directory for report.json and figures (SVG)."
+)
+
+
+@verify.command()
+@_records
+@_objective
+@click.option("--family", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True)
+@click.option("--seed", default=0, show_default=True)
+@click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
+def train(records: tuple[Path, ...], objective: str, family: str, seed: int, out: Path) -> None:
+    """Train a verifier on RECORDS (files of rollergen verify collect or records export); rg.build(verifier=OUT)."""
+    from rollergen.verify.dataset import load
+    from rollergen.verify.verifier import save
+    from rollergen.verify.verifier import train as train_one
+
+    made = train_one(load(records), family, {"files": [path.name for path in records]}, objective, seed)
+    save(made, out)
+    console.print(f"{made.about['records']} records of {made.about['operators']} operators: {out}", highlight=False)
+
+
+@verify.command()
+@_records
+@_seeds
+@_report
+@_json
+def evaluate(records: tuple[Path, ...], seeds: int, report: Path | None, as_json: bool) -> None:
+    """Rank the programs of held-out operators: the model's order, trained rankers, and those of published systems.
+
+    Ten folds; operators of one canonical structure are never in training and test together.
+    """
+    from rollergen.verify.dataset import load
+    from rollergen.verify.evaluate import compare
+    from rollergen.verify.released import release
+
+    data = load(records)
+    with Progress(console=console, transient=True, disable=as_json) as bar:
+        task = bar.add_task("rankers", total=None)
+        table: dict[str, dict[str, Any]] = compare(data, seeds=range(seeds), progress=_shown(bar, task, "evaluated"))
+    verdicts = {name: release(table, name) for name in ("residual", "lambdarank")}
+    content = {"protocol": _protocol(data, seeds, records), "rankers": table, "release": verdicts}
+    if report is not None:
+        from rollergen.verify.report import write_evaluation
+
+        write_evaluation(content, report)
+    if as_json:
+        click.echo(json.dumps(content))
+        return
+    rows = Table("ranker", "top-1", "top-3", "top-5", "worst top-3", "weighted top-3", "pairs", "NDCG", "trials")
+    for name, line in table.items():
+        tops = (_interval(line[k]) for k in ("top-1", "top-3", "top-5"))
+        others = (line["worst top-3"]["value"], line["weighted top-3"], line["pairs"]["mean"], line["ndcg"]["mean"])
+        rows.add_row(name, *tops, *(f"{value:.3f}" for value in others), f"{line['trials']['mean']:.1f}")
+    console.print(rows)
+    for name, one in verdicts.items():
+        console.print(f"{name}: {one['state']}", highlight=False)
+
+
+@verify.command()
+@_records
+@_objective
+@_seeds
+@_report
+@_json
+def ablate(records: tuple[Path, ...], objective: str, seeds: int, report: Path | None, as_json: bool) -> None:
+    """What the verifier owes to groups of features, to the number of records and to operators it has seen; how often
+    it abstains on classes it has not."""
+    from rollergen.verify import ablate as parts
+    from rollergen.verify.dataset import load
+
+    data = load(records)
+    with Progress(console=console, transient=True, disable=as_json) as bar:
+        shown = _shown(bar, bar.add_task("ablation", total=None), "ablated")
+        content: dict[str, Any] = {
+            "protocol": {**_protocol(data, seeds, records), "objective": objective},
+            "groups": parts.by_group(data, objective, range(seeds), progress=shown),
+            "learning curve": parts.learning_curve(data, objective, range(seeds), progress=shown),
+            "transfer": parts.transfer(data, objective, range(seeds), progress=shown),
+            "abstention": parts.abstention(data, objective, range(seeds)),
+        }
+    if report is not None:
+        from rollergen.verify.report import write_ablation
+
+        write_ablation(content, report)
+    if as_json:
+        click.echo(json.dumps(content))
+        return
+    rows = Table("features", "top-1", "top-3", "pairs")
+    for name, line in content["groups"].items():
+        rows.add_row(name, *(f"{line[k]:.3f}" for k in ("top-1", "top-3", "pairs")))
+    console.print(rows)
+    rows = Table("records", "top-1", "top-3", "pairs")
+    for line in content["learning curve"]:
+        rows.add_row(f"{line['records']:.0f}", *(f"{line[k]:.3f}" for k in ("top-1", "top-3", "pairs")))
+    console.print(rows)
+    rows = Table("class held out", "analytical", *(f"{n} measured" for n in parts.LOCAL), title="top-1")
+    held = content["transfer"]["classes held out, by programs measured of each operator"]
+    for kind, line in held.items():
+        rows.add_row(kind, *(f"{line[k]['top-1']:.3f}" for k in ("analytical", *map(str, parts.LOCAL))))
+    console.print(rows)
+    console.print(f"shapes held out: top-1 {content['transfer']['shapes held out']['top-1']:.3f}")
+    console.print(f"classes held out: {content['abstention']}")
+
+
+def _protocol(data: Dataset, seeds: int, records: tuple[Path, ...]) -> dict[str, Any]:
+    """What was evaluated, and on what machine."""
+    import platform
+
+    from rollergen.hal.host_facts import cpu_model
+
+    return {
+        "records": len(data),
+        "failed": int((~data.right).sum()),
+        "operators": len(data.operators()),
+        "structures": len(set(data.structure.tolist())),
+        "median noise": float(median(data.noise[data.right].tolist())),
+        "files": [path.name for path in records],
+        "folds": 10,
+        "split": "by canonical structure",
+        "seeds": list(range(seeds)),
+        "machine": cpu_model(),
+        "python": platform.python_version(),
+    }
+
+
+def _interval(value: dict[str, float]) -> str:
+    return f"{value['mean']:.3f} ({value['low']:.3f} to {value['high']:.3f})"

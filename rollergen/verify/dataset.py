@@ -13,9 +13,9 @@ import numpy as np
 from rollergen.errors import ArgumentError, ProgramError
 from rollergen.hal.spec import Device
 from rollergen.program.serial import from_json
+from rollergen.store.record_files import RecordFile, RecordsError, read
 from rollergen.verify.features import VERSION, names, vector
 from rollergen.verify.features.operator import CLASSES
-from rollergen.verify.files import RecordFile, RecordsError, read
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -90,11 +91,11 @@ def interval(values: Sequence[float], rounds: int = 1000, seed: int = 0) -> Inte
 def compare(
     data: Dataset, rankers: Mapping[str, Make] = RANKERS, seeds: Sequence[int] = range(5), count: int = FOLDS,
     progress: Progress = lambda what, done, of: None,
-) -> dict[str, dict[str, object]]:  # fmt: skip
+) -> dict[str, dict[str, Any]]:  # fmt: skip
     """The table of an evaluation: for each ranker the macro figures over operators (means over the seeds) with
     intervals, its worst operator, Pruner's weighted Top-k, and figures by class."""
     by_operator: dict[str, dict[int, dict[str, float]]] = {}
-    table: dict[str, dict[str, object]] = {}
+    table: dict[str, dict[str, Any]] = {}
     for number, (name, make) in enumerate(rankers.items()):
         runs = [judge(data, make, seed, count) for seed in seeds]
         means = _mean_figures(runs)
@@ -118,7 +119,7 @@ def _mean_figures(runs: Sequence[Sequence[Judged]]) -> dict[int, dict[str, float
     return {op: {k: fmean(f[k] for f in figures) for k in figures[0]} for op, figures in found.items()}
 
 
-def _line(runs: Sequence[Sequence[Judged]], means: Mapping[int, Mapping[str, float]]) -> dict[str, object]:
+def _line(runs: Sequence[Sequence[Judged]], means: Mapping[int, Mapping[str, float]]) -> dict[str, Any]:
     keys = next(iter(means.values())).keys()
     classes = sorted({one.kind for one in runs[0]})
     kinds = {one.operator: one.kind for one in runs[0]}

@@ -8,9 +8,9 @@ import pytest
 
 import rollergen as rg
 from rollergen.hal.load import device_hash
+from rollergen.store.record_files import RecordFile, RecordsError, append, read
 from rollergen.verify.dataset import from_records, load
 from rollergen.verify.features import VERSION, features, names, vector
-from rollergen.verify.files import RecordFile, RecordsError, append, read
 from tests.verify.records import OPERATORS, recorded
 
 

@@ -1,7 +1,7 @@
 """Records as JSON Lines: a line for each device spec, ``{"device": hash, "spec": {...}}``, then records.
 
-A file that ends in .gz or .xz is compressed.  Nothing in a file is executed; every line is checked for what is read
-from it.
+A file that ends in .gz or .xz is compressed.  Nothing in a file is executed; every line is checked for what is
+read from it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def read(path: Path) -> RecordFile:
         if "device" in content and "spec" in content and "v" not in content:
             devices[content["device"]] = _device(path, number, content)
         else:
-            records.append(_record(path, number, content))
+            records.append(check_record(content, f"{path}, line {number}"))
     missing = {one["device"]["spec"] for one in records} - devices.keys()
     if missing:
         raise RecordsError(f"{path}: records of the device spec {min(missing)[:12]}, of which there is no line")
@@ -115,17 +115,18 @@ _PARTS = {"v": int, "group": str, **dict.fromkeys(("op", "device", "program", "p
 _STATES = ("ok", "compile", "launch", "wrong", "timeout")
 
 
-def _record(path: Path, number: int, content: dict[str, Any]) -> dict[str, Any]:
+def check_record(content: dict[str, Any], where: str) -> dict[str, Any]:
+    """`content`, if it has what is read from a record; RecordsError that begins with `where` otherwise."""
     for name, kind in _PARTS.items():
         if not isinstance(content.get(name), kind):
             raise RecordsError(
-                f"{path}, line {number}: {name} is {str(content.get(name))[:40]!r}; expected a {kind.__name__}"
+                f"{where}: {name} is {str(content.get(name))[:40]!r}; expected a {kind.__name__}"
             )
     status, times = content["result"].get("status"), content["result"].get("times_ms")
     if status not in _STATES:
-        raise RecordsError(f"{path}, line {number}: result.status is {status!r}; expected one of {_STATES}")
+        raise RecordsError(f"{where}: result.status is {status!r}; expected one of {_STATES}")
     if not isinstance(times, list) or not all(isinstance(t, (int, float)) and 0 < t < float("inf") for t in times):
-        raise RecordsError(f"{path}, line {number}: result.times_ms is {str(times)[:40]}; expected positive numbers")
+        raise RecordsError(f"{where}: result.times_ms is {str(times)[:40]}; expected positive numbers")
     if status == "ok" and not times:
-        raise RecordsError(f"{path}, line {number}: result.status is 'ok', but there are no times")
+        raise RecordsError(f"{where}: result.status is 'ok', but there are no times")
     return content

@@ -1,0 +1,89 @@
+"""Records of measurements in the store: read out, taken in from elsewhere, pruned on demand."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rollergen.hal.load import device_to_json, parse_device
+from rollergen.hal.spec import Device
+from rollergen.store.database import StoreError, reading, writing
+from rollergen.store.keys import as_text, sha256
+from rollergen.store.record_files import RecordFile, check_record
+from rollergen.store.schema import KEPT, TRIGGERS
+
+
+def stored(path: Path) -> RecordFile:
+    """Every record of a store, with the device specs that they refer to.  Raises StoreError."""
+    devices: dict[str, Device] = {}
+    found: list[dict[str, Any]] = []
+    with reading(path) as connection:
+        if connection is not None:
+            for key, spec in connection.execute("SELECT hash, spec FROM devices"):
+                devices[key] = parse_device(spec.encode(), f"{path}: device {key[:12]}")
+            rows = connection.execute("SELECT id, hash, record FROM records ORDER BY id")
+            found = [_checked(path, *row) for row in rows]
+    used = {one["device"]["spec"] for one in found}
+    if missing := used - devices.keys():
+        raise StoreError(f"{path}: the device spec {min(missing)[:12]} of a record is missing", damaged=True)
+    return RecordFile({key: device for key, device in devices.items() if key in used}, tuple(found))
+
+
+def _checked(path: Path, number: int, key: str, text: str) -> dict[str, Any]:
+    if sha256(text) != key:
+        raise StoreError(f"{path}: record {number} is not what was written", damaged=True)
+    return check_record(json.loads(text), f"{path}, record {number}")
+
+
+def add(path: Path, records: RecordFile) -> int:
+    """Appends those records that the store lacks, in one transaction; returns how many.  Raises StoreError."""
+    texts = [as_text(record) for record in records.records]
+    with writing(path) as connection:
+        before = _count(connection)
+        for key, device in records.devices.items():
+            row = (key, device.name, as_text(device_to_json(device)))
+            connection.execute("INSERT OR IGNORE INTO devices VALUES (?, ?, ?)", row)
+        connection.executemany(
+            "INSERT OR IGNORE INTO records (hash, record) VALUES (?, ?)", [(sha256(text), text) for text in texts]
+        )
+        return _count(connection) - before
+
+
+def prune(path: Path, useless: Callable[[dict[str, Any]], bool]) -> int:
+    """Removes the records for which `useless` holds, in one transaction; returns how many.  Raises StoreError."""
+    with writing(path) as connection:
+        rows = connection.execute("SELECT id, record FROM records").fetchall()
+        gone = [(number,) for number, text in rows if useless(json.loads(text))]
+        for name in KEPT:
+            connection.execute(f"DROP TRIGGER {name}")
+        connection.executemany("DELETE FROM records WHERE id = ?", gone)
+        for statement in TRIGGERS:
+            connection.execute(statement)
+    return len(gone)
+
+
+def tally(records: RecordFile) -> Iterator[dict[str, Any]]:
+    """One line for each operator and device: how many records, by what became of them, and the best time."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for record in records.records:
+        groups.setdefault(record["group"], []).append(record)
+    for group, own in sorted(groups.items()):
+        op = own[0]["op"]
+        times = [min(r["result"]["times_ms"]) for r in own if r["result"]["status"] == "ok"]
+        yield {
+            "group": group,
+            "class": op["class"],
+            "extents": op["extents"],
+            "dtype": op["dtype"],
+            "device": own[0]["device"]["id"],
+            "records": len(own),
+            "states": dict(Counter(r["result"]["status"] for r in own)),
+            "best_ms": min(times, default=None),
+        }
+
+
+def _count(connection: Any) -> int:
+    return int(connection.execute("SELECT count(*) FROM records").fetchone()[0])

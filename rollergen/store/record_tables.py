@@ -1,0 +1,68 @@
+"""Records as a Parquet table: columns for what is asked most, and the record itself as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rollergen.errors import DeviceError
+from rollergen.hal.load import device_to_json, parse_device
+from rollergen.store.keys import as_text
+from rollergen.store.record_files import RecordFile, RecordsError, check_record
+
+INSTALL = 'pip install "rollergen[parquet]" (pyarrow)'
+_DEVICES = b"rollergen.devices"
+
+
+def write_table(path: Path, records: RecordFile) -> None:
+    """Columns group, class, dtype, device, status, predicted_ms, measured_ms (median; null unless ok), record (JSON);
+    device specs stand in the schema's metadata."""
+    arrow, parquet = _packages()
+    rows = [_row(record) for record in records.records]
+    specs = {key: device_to_json(device) for key, device in records.devices.items()}
+    names = ("group", "class", "dtype", "device", "status", "predicted_ms", "measured_ms", "record")
+    text, number = arrow.string(), arrow.float64()
+    schema = arrow.schema(
+        [(name, number if name.endswith("_ms") else text) for name in names], metadata={_DEVICES: as_text(specs)}
+    )
+    columns = [[row[n] for row in rows] for n in range(len(names))]
+    partial = path.with_name(path.name + ".partial")
+    try:
+        parquet.write_table(arrow.table(columns, schema=schema), partial, compression="zstd")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def read_table(path: Path) -> RecordFile:
+    """Raises RecordsError."""
+    arrow, parquet = _packages()
+    try:
+        table = parquet.read_table(path, columns=["record"])
+        specs = json.loads((table.schema.metadata or {}).get(_DEVICES, b"null"))
+        texts = table.column("record").to_pylist()
+        records = tuple(check_record(json.loads(text), f"{path}, row {n + 1}") for n, text in enumerate(texts))
+        devices = {key: parse_device(as_text(spec).encode(), f"{path}: {key[:12]}") for key, spec in specs.items()}
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError, arrow.ArrowException) as error:
+        raise RecordsError(f"{path} cannot be read as records: {error}") from None
+    return RecordFile(devices, records)
+
+
+def _row(record: dict[str, Any]) -> tuple[Any, ...]:
+    result, right = record["result"], record["result"]["status"] == "ok"
+    return (
+        record["group"], record["op"].get("class"), record["op"].get("dtype"), record["device"].get("id"),
+        result["status"], record["pred"].get("micro_ms"), median(result["times_ms"]) if right else None,
+        as_text(record),
+    )  # fmt: skip
+
+
+def _packages() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise DeviceError(f"pyarrow is missing ({error}); {INSTALL}") from None
+    return pyarrow, pyarrow.parquet

@@ -1,0 +1,106 @@
+"""``rollergen records``: what builds have measured, out and in again."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import rollergen as rg
+from rollergen.__main__ import main
+from rollergen.hal.load import device_hash
+from rollergen.store.collection import stored
+from rollergen.store.location import store_path
+from rollergen.store.record_files import append, read
+from tests.verify.records import recorded
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("ROLLERGEN_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def run(*words):
+    return CliRunner().invoke(main, ["records", *map(str, words)])
+
+
+def facts(*words):
+    result = run(*words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+@pytest.fixture
+def file(tmp_path):
+    records = recorded(10, failing=2)
+    path = tmp_path / "made.jsonl"
+    (device,) = records.devices.values()
+    append(path, device, records.records)
+    return path
+
+
+def test_a_profiled_build_leaves_records_that_are_listed():
+    rg.build(rg.ops.relu(rg.tensor("A", (64, 64))), "cpu", top_k=2)
+    (one,) = facts("list")
+    assert one["class"] == "elementwise" and one["states"] == {"ok": one["records"]} and one["best_ms"] > 0
+    assert "elementwise" in run("list").output
+
+
+def test_what_is_taken_in_twice_counts_once(file):
+    count = len(read(file).records)
+    assert facts("import", file) == {"offered": count, "taken": count}
+    assert facts("import", file) == {"offered": count, "taken": 0}
+    assert sum(one["records"] for one in facts("list")) == count
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.xz", "out.parquet"])
+def test_exported_records_come_back_the_same(file, store, monkeypatch, name):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    facts("import", file)
+    before = stored(store_path()).records
+    facts("export", store / name)
+    monkeypatch.setenv("ROLLERGEN_CACHE_DIR", str(store / "another"))
+    assert facts("import", store / name)["taken"] == len(before)
+    after = stored(store_path())
+    assert after.records == before
+    assert [device_hash(device) for device in after.devices.values()] == list(after.devices)
+
+
+def test_export_replaces_no_file(file):
+    result = run("export", file)
+    assert result.exit_code == 2 and "exists" in result.output
+
+
+def test_stores_merge(file, store, monkeypatch):
+    facts("import", file)
+    other = store_path()
+    monkeypatch.setenv("ROLLERGEN_CACHE_DIR", str(store / "another"))
+    found = facts("merge", other)
+    assert found["taken"] == found["offered"] == len(read(file).records)
+    assert facts("merge", other)["taken"] == 0
+    assert run("merge", store / "nowhere.sqlite").exit_code == 2
+
+
+def test_pruning_counts_first_and_removes_on_demand(file):
+    facts("import", file)
+    failed = sum(one["result"]["status"] != "ok" for one in read(file).records)
+    assert failed and facts("prune", "--failed") == {"records": failed, "removed": False}
+    assert facts("prune", "--failed", "--device", "k80")["records"] == 0
+    assert facts("prune", "--failed", "--yes") == {"records": failed, "removed": True}
+    assert facts("prune", "--failed")["records"] == 0
+    assert facts("prune", "--older-than", "1")["records"] == len(read(file).records) - failed
+    assert run("prune").exit_code == 2
+    from rollergen.store import admin
+
+    assert admin.verify(store_path()).problems == ()
+
+
+@pytest.mark.parametrize("name", ["bad.jsonl", "bad.parquet"])
+def test_damaged_files_take_in_nothing(store, name):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    (store / name).write_bytes(b"PAR1 nonsense\n")
+    result = run("import", store / name)
+    assert result.exit_code == 2 and "bad" in result.output and "Traceback" not in result.output
+    assert not store_path().exists()

@@ -1,0 +1,199 @@
+"""Rankers learn, verifiers abstain, files are checked before they are believed."""
+
+import json
+from hashlib import sha256
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.verify import ablate, evaluate, metrics
+from rollergen.verify import verifier as verifiers
+from rollergen.verify.dataset import from_records
+from rollergen.verify.features import names
+from rollergen.verify.model_text import VerifierError
+from rollergen.verify.rankers import RANKERS, Analytical, Boosted, columns_of, deployed_order
+from rollergen.verify.released import release
+from tests.verify.records import OPERATORS, recorded
+
+pytest.importorskip("lightgbm")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return from_records([recorded()])
+
+
+@pytest.fixture(scope="module")
+def trained(data):
+    return verifiers.train(data, "gpu", {"of": "a test"})
+
+
+@pytest.fixture
+def kept(trained, tmp_path):
+    path = tmp_path / "verifier.json"
+    verifiers.save(trained, path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["regression", "lambdarank", "residual"])
+def test_trees_find_a_rule_that_the_model_does_not_know(data, name):
+    ranker = RANKERS[name]()
+    ranker.fit(data, 0)
+    right = lambda scores: np.mean([metrics.pairwise_accuracy(data.ms[r], scores[r]) for r in data.operators()])
+    assert right(ranker.scores(data)) > max(0.9, right(Analytical().scores(data)))
+
+
+def test_operators_of_one_structure_are_on_one_side(data):
+    seen = np.zeros(len(data), dtype=int)
+    for train, test in evaluate.folds(data, 3, seed=1):
+        assert not set(data.structure[train]) & set(data.structure[test])
+        seen += test
+    assert (seen == 1).all()
+
+
+def test_only_programs_that_passed_train():
+    data = from_records([recorded(10, failing=2)])
+    ranker = Boosted("residual", trees=5)
+    ranker.fit(data, 0)
+    assert np.isfinite(ranker.scores(data)).all()
+
+
+def test_from_three_slots_on_the_models_first_choice_is_measured():
+    scores, predicted = np.array([0.1, 0.4, 0.3, 0.2]), np.array([1.0, 2.0, 3.0, 4.0])
+    assert deployed_order(scores, predicted, 2) == [1, 2, 3, 0]
+    assert deployed_order(scores, predicted, 3) == [1, 2, 0, 3]
+    assert deployed_order(-predicted, predicted, 3) == [0, 1, 2, 3]
+
+
+def test_an_evaluation_judges_every_operator_and_holds_the_bars_against_it(data):
+    chosen = {name: RANKERS[name] for name in ("random", "analytical")} | {"residual": lambda: Boosted(trees=20)}
+    table = evaluate.compare(data, chosen, seeds=[0], count=3)
+    assert set(table) == set(chosen)
+    for line in table.values():
+        assert 0 < line["top-1"]["low"] <= line["top-1"]["mean"] <= line["top-1"]["high"] <= 1
+        assert line["top-1"]["mean"] <= line["top-3"]["mean"] <= line["top-5"]["mean"]
+    assert table["analytical"]["against analytical"]["top-1"]["mean"] == 0
+    assert release(table, "residual")["state"] in ("no headroom", "default-on", "opt-in", "withheld")
+
+
+def test_release_follows_the_bars():
+    line = lambda top3, worst, low, top1: {
+        "top-3": {"mean": top3}, "worst top-3": {"value": worst},
+        "against analytical": {"top-3": {"low": low}, "top-1": {"mean": top1}},
+    }  # fmt: skip
+    state = lambda one, model=0.9: release({"x": one, "analytical": {"top-3": {"mean": model}}}, "x")["state"]
+    assert state(line(0.96, 0.86, 0.0, 0.01)) == "default-on"
+    assert state(line(0.96, 0.86, 0.0, 0.0)) == "opt-in"
+    assert state(line(0.92, 0.81, -0.005, 0.05)) == "opt-in"
+    assert state(line(0.92, 0.79, 0.0, 0.05)) == "withheld"
+    assert state(line(0.99, 0.99, 0.0, 0.05), model=0.985) == "no headroom"
+
+
+def test_an_ablation_has_every_part(data):
+    small = data.of(np.isin(data.operator, np.unique(data.operator)[::2]))
+    curve = ablate.learning_curve(small, "residual", [0], 3)
+    assert [line["share of operators"] for line in curve] == list(ablate.SHARES)
+    assert curve[0]["records"] < curve[-1]["records"]
+    moved = ablate.abstention(small, "residual", [0])
+    assert moved["operators"] == len(small.operators()) and 0 <= moved["abstained"] <= 1
+
+
+def test_groups_of_features_cover_all_columns_once():
+    assert sorted(columns_of(*"ABCDEFGH")) == list(range(len(names())))
+
+
+def test_a_kept_verifier_orders_as_before(trained, kept):
+    device = rg.load_device("v100")
+    programs = rg.construct(OPERATORS["matmul 100"], device, 20)
+    before, after = (one.rerank(programs, device, 5) for one in (trained, verifiers.load(kept)))
+    assert before == after and before.abstained is None and sorted(before.order) == list(range(20))
+    assert 0 in before.order[:5] and verifiers.load(kept).identity == trained.identity
+    for move in before.moved:
+        assert before.order[move.now] == move.position and all(name in names() for name, _ in move.reasons)
+
+
+@pytest.mark.parametrize(
+    ("expr", "device", "reason"),
+    [
+        (rg.ops.softmax(rg.tensor("X", (64, 100))), "v100", "no row was trained on"),
+        (OPERATORS["matmul 100"], "cpu", "it was trained on gpu programs; cpu is a cpu"),
+        (rg.ops.matmul(rg.tensor("A", (9000, 4000)), rg.tensor("B", (4000, 9000))), "v100", "outside its training"),
+    ],
+)
+def test_outside_its_training_a_verifier_abstains_and_says_why(trained, expr, device, reason):
+    target = rg.load_device(device)
+    verdict = trained.rerank(rg.construct(expr, target, 10), target, 5)
+    assert reason in verdict.abstained and verdict.order == tuple(range(len(verdict.order)))
+
+
+def test_build_takes_the_verifiers_order_and_explains_it(kept):
+    build = lambda **more: rg.build(OPERATORS["matmul 100"], "v100", top_k=4, profile=False, cache=False, **more)
+    plain, judged = build(), build(verifier=kept)
+    device = rg.load_device("v100")
+    programs = rg.construct(OPERATORS["matmul 100"], device, 50)
+    order = verifiers.load(kept).rerank(programs, device, 4).order
+    assert [c.program for c in judged.candidates] == [programs[position] for position in order[:4]]
+    assert "verifier: of " in str(judged.explain()) and "verifier" not in str(plain.explain())
+    assert "none is released" in str(build(verifier="auto").explain())
+
+
+def test_kernels_of_different_verifiers_are_kept_apart(kept, tmp_path, monkeypatch):
+    monkeypatch.setenv("ROLLERGEN_CACHE_DIR", str(tmp_path / "cache"))
+    build = lambda verifier: rg.build(OPERATORS["matmul 48"], "v100", top_k=4, profile=False, verifier=verifier)
+    plain, judged = build(None), build(kept)
+    assert [c.program for c in build(None).candidates] == [c.program for c in plain.candidates]
+    assert [c.program for c in build(kept).candidates] == [c.program for c in judged.candidates]
+
+
+def test_too_few_records_train_nothing(data):
+    with pytest.raises(VerifierError, match="expected at least 300 of 6"):
+        verifiers.train(data.of(data.operator < 3), "gpu", {})
+    with pytest.raises(VerifierError, match="0 records of 0 operators on a cpu"):
+        verifiers.train(data, "cpu", {})
+
+
+def resealed(content, model):
+    return {**content, "model": model, "model_sha256": sha256(model.encode()).hexdigest()}
+
+
+HOSTILE = {
+    "no JSON": (lambda c: "tree", "cannot be read"),
+    "another format": (lambda c: {**c, "format": "pickle"}, "rollergen verify train"),
+    "other features": (lambda c: {**c, "features": {"version": 0}}, "trained on other features"),
+    "damaged model": (lambda c: {**c, "model": c["model"].replace("0.1", "0.2", 1) + " "}, "does not match its hash"),
+    "truncated model": (lambda c: resealed(c, c["model"][: len(c["model"]) // 2]), "no whole text"),
+    "feature out of range": (lambda c: resealed(c, c["model"].replace("split_feature=", "split_feature=9", 1)), "tree 0"),
+    "loop in a tree": (lambda c: resealed(c, c["model"].replace("left_child=1 ", "left_child=0 ", 1)), "is no tree"),
+    "too few leaves": (lambda c: resealed(c, c["model"].replace("num_leaves=15", "num_leaves=14", 1)), "tree 0"),
+    "huge leaves": (lambda c: resealed(c, c["model"].replace("num_leaves=15", "num_leaves=99999999", 1)), "leaves"),
+    "support of nothing": (lambda c: {**c, "support": {}}, "support.low"),
+    "endless support": (lambda c: {**c, "support": {**c["support"], "low": [float("inf")] * len(names())}}, "support.low"),
+    "unknown objective": (lambda c: {**c, "objective": "exec"}, "objective 'exec'"),
+    "a list": (lambda c: [1], "rollergen verify train"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_and_damaged_files_are_refused_by_name(kept, kind):
+    change, message = HOSTILE[kind]
+    changed = change(json.loads(kept.read_text()))
+    kept.write_text(changed if isinstance(changed, str) else json.dumps(changed))
+    with pytest.raises(VerifierError, match=r"verifier\.json") as error:
+        verifiers.load(kept)
+    assert message in str(error.value)
+
+
+def test_a_file_that_is_absent_or_too_large_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(VerifierError, match="cannot be read"):
+        verifiers.load(tmp_path / "absent.json")
+    (tmp_path / "large.json").write_text(" " * 1000)
+    monkeypatch.setattr(verifiers, "LARGEST_FILE", 999)
+    with pytest.raises(VerifierError, match="has 1000 bytes"):
+        verifiers.load(tmp_path / "large.json")
+
+
+@pytest.mark.parametrize("wrong", [3, True, ["x"]])
+def test_what_names_no_verifier_is_refused(wrong):
+    with pytest.raises(rg.errors.ArgumentError, match="verifier is"):
+        rg.build(OPERATORS["matmul 32"], "v100", profile=False, verifier=wrong)
