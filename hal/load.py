@@ -62,7 +62,7 @@ def parse_device(content: bytes, where: str, path: Path | None = None) -> Device
     refuse_what_the_schema_refuses(document, where)
     figures = dict(_figures(document, ""))
     _refuse_unknown_sources(document, figures, where)
-    device = _device(_plain(document), _provenance(document, figures))
+    device = _device(plain(document), _provenance(document, figures))
     refuse_contradictions(device, where)
     return device
 
@@ -104,7 +104,7 @@ def save_device(device: Device, path: str | Path) -> None:
 def device_hash(device: Device) -> str:
     """SHA-256 of everything that a kernel or a prediction can depend on: all but title,
     printed peaks and provenance."""
-    document = _plain(device_to_json(device))
+    document = plain(device_to_json(device))
     for key in ("title", "provenance"):
         document.pop(key, None)
     for instruction in document["instructions"]:
@@ -194,13 +194,13 @@ def _provenance(
     return tuple(sorted(found.items()))
 
 
-def _plain(node: Any) -> Any:
+def plain(node: Any) -> Any:
     """The document with every figure as its bare number."""
     if is_figure(node):
         return node["value"]
     if isinstance(node, dict):
-        return {key: _plain(item) for key, item in node.items()}
-    return [_plain(item) for item in node] if isinstance(node, list) else node
+        return {key: plain(item) for key, item in node.items()}
+    return [plain(item) for item in node] if isinstance(node, list) else node
 
 
 def _device(document: dict[str, Any], provenance: tuple[tuple[str, tuple[str, str]], ...]) -> Device:

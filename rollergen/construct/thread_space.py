@@ -252,6 +252,6 @@ def _groups(plan: ContractionPlan, device: Device) -> tuple[int, int]:
         return 1, 1
     for wide in (8, 16, 4, 32, 2):
         tall = unit // wide
-        if plan.tn % wide == 0 and plan.tm % tall == 0:
+        if wide * tall == unit and plan.tn % wide == 0 and plan.tm % tall == 0:
             return plan.tm // tall, plan.tn // wide
     return 1, 1

@@ -71,3 +71,14 @@ def test_errors_are_one_line(words, text):
     result = run("devices", *words)
     assert result.exit_code == 2
     assert text in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_sensitivity_tells_what_a_figure_moves():
+    words = ["devices", "sensitivity", "v100", "relu", "shape=4096x1024", "--figure", "dram.bandwidth_gb_s"]
+    (effect,) = json.loads(ok(*words, "--json"))["effects"]
+    assert effect["path"] == "dram.bandwidth_gb_s" and "relu" in effect["predictions"] and effect["largest"] > 0.1
+    assert "dram.bandwidth_gb_s" in ok(*words)
+    informational = ok(*words[:-1], "l2.latency_clocks")
+    assert "l2.latency_clocks: informational: what other threads leave" in informational
+    result = run("devices", "sensitivity", "v100", "--figure", "dram.bandwith")
+    assert result.exit_code == 2 and "rollergen devices show v100 lists them" in result.stderr

@@ -1,0 +1,46 @@
+"""What each figure of a device spec moves: ``python benches/bench_sensitivity.py [--device NAME ...] [--quick]``.
+
+Every numeric field is raised and lowered by a fifth, over eleven operators (`rollergen.representative`): which
+predictions, first choices and rankings differ, by how much, and what is informational and why.  Kept device by device
+in results/sensitivity_<cpu>_<day>.json; `--quick` only looks for dead fields and keeps nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from rich.console import Console
+
+from benches.results import keep, result_path
+from rollergen.cli.device_sensitivity import effects_table
+from rollergen.hal.load import load_device
+from rollergen.representative import representative
+from rollergen.sensitivity import sensitivity
+
+NAME = "sensitivity"
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--device", nargs="+", default=["v100", "mi50", "ipu", "cpu"])
+    words.add_argument("--quick", action="store_true")
+    given = words.parse_args()
+    operators, path = representative(), result_path(NAME)
+    devices = json.loads(path.read_text())["devices"] if path.exists() else {}
+    for name in given.device:
+        effects = sensitivity(load_device(name), operators, thorough=not given.quick)
+        dead = [effect.path for effect in effects if effect.unexplained]
+        Console().print(effects_table(name, effects), f"unexplained: {dead or 'none'}")
+        if not given.quick:
+            devices[name] = {"unexplained": dead, "effects": [asdict(effect) for effect in effects]}
+            keep(NAME, {"operators": list(operators), "devices": devices})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""``rollergen devices sensitivity``: which figures of a spec move which predictions, choices and ranks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+
+import click
+from rich.table import Table
+
+from rollergen.cli.device_facts import as_json_option, loaded
+from rollergen.cli.output import console
+from rollergen.cli.problems import expression
+from rollergen.errors import ArgumentError
+from rollergen.hal.changes import paths
+from rollergen.representative import representative
+from rollergen.sensitivity import FIFTH, Effect, sensitivity
+
+
+@click.command("sensitivity")
+@click.argument("device")
+@click.argument("problem", required=False)
+@click.argument("sizes", nargs=-1, type=click.UNPROCESSED)
+@click.option("--figure", "figures", multiple=True, metavar="FIGURE", help="Only this one; may be given often.")
+@click.option("--quick", is_flag=True, help="Stop at the first thing that a figure moves: tells what is dead.")
+@click.option("--dtype", default="float32", show_default=True)
+@as_json_option
+def sensitivity_command(
+    device: str, problem: str | None, sizes: tuple[str, ...], figures: tuple[str, ...], quick: bool, dtype: str,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Raise and lower each figure of DEVICE by a fifth: what moves?
+
+    Over PROBLEM, else over eleven operators that between them use every mechanism of the model.  Exit code 1 where a
+    figure moves nothing and the schema does not say why.
+
+    \b
+        rollergen devices sensitivity v100 --figure dram.bandwidth_gb_s
+        rollergen devices sensitivity v100 matmul m=1024 n=1024 k=1024
+    """
+    spec = loaded(device)
+    unknown = [figure for figure in figures if figure not in set(paths(spec))]
+    if unknown:
+        raise ArgumentError(f"{spec.name} has no figure {unknown[0]!r}; rollergen devices show {device} lists them")
+    operators = representative() if problem is None else {problem: expression(problem, sizes, dtype)}
+    effects = sensitivity(spec, operators, thorough=not quick, paths=figures or None)
+    if as_json:
+        click.echo(
+            json.dumps({"device": spec.name, "operators": list(operators), "effects": list(map(asdict, effects))})
+        )
+    else:
+        console.print(effects_table(spec.name, effects), markup=False)
+        for effect in effects:
+            if effect.informational and not effect.moves:
+                line = f"{effect.path}: informational: {effect.informational}"
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+    dead = [effect.path for effect in effects if effect.unexplained]
+    if dead and problem is None:
+        console.print(f"moves nothing, unexplained: {', '.join(dead)}", markup=False, highlight=False, soft_wrap=True)
+        raise click.exceptions.Exit(1)
+
+
+def effects_table(name: str, effects: Iterable[Effect]) -> Table:
+    """One row for each figure: its value, what it moves."""
+    table = Table("figure", "value", "predictions", "choices", "ranks", "most", "", title=f"{name}, each figure +-20 %")
+    for e in effects:
+        counts = (str(len(names)) if names else "-" for names in (e.predictions, e.choices, e.ranks))
+        table.add_row(e.path, f"{e.value:.12g}", *counts, f"{e.largest:.2%}" if e.largest else "-", remark(e))
+    return table
+
+
+def remark(effect: Effect) -> str:
+    """What the counts do not say, in a word."""
+    if effect.moves:
+        return "" if effect.factor == FIFTH[1] else f"from x{effect.factor:g} or 1/{effect.factor:g} on"
+    if effect.informational:
+        return "informational"
+    return "no other value is accepted" if effect.refused else "moves nothing"

@@ -1,0 +1,76 @@
+"""Every figure of a built-in spec moves something, or the schema says why it need not."""
+
+import jsonschema
+import pytest
+
+from rollergen.hal.changes import changed, figures, paths
+from rollergen.hal.informational import KEYWORD, informational
+from rollergen.hal.load import device_names, load_device
+from rollergen.hal.spec_schema import schema
+from rollergen.representative import representative
+from rollergen.sensitivity import sensitivity, variants
+
+OPERATORS = representative()
+SOME = {name: OPERATORS[name] for name in ("matmul", "matmul, bfloat16", "matmul, float64", "functions", "sum of rows")}
+ROWS = {"sum of rows": OPERATORS["sum of rows"]}
+
+
+@pytest.mark.parametrize("name", ["v100", "mi50"])
+def test_no_figure_is_dead_without_a_reason(name):
+    """The other devices, with all operators: benches/bench_sensitivity.py."""
+    effects = sensitivity(load_device(name), {**SOME, "depthwise": OPERATORS["depthwise conv2d"]}, thorough=False)
+    assert [effect.path for effect in effects if effect.unexplained] == []
+    assert sum(effect.moves for effect in effects) > 40
+
+
+def test_a_figure_that_nothing_reads_is_found():
+    asked = ("limits.blocks_per_unit", "dram.bandwidth_gb_s")
+    widened = changed(load_device("v100"), {"limits.blocks_per_unit": 1_000_000})
+    effects = {e.path: e for e in sensitivity(widened, ROWS, thorough=False, paths=asked)}
+    assert effects["limits.blocks_per_unit"].unexplained
+    assert not effects["dram.bandwidth_gb_s"].unexplained
+
+
+def test_thorough_effects_name_what_moves_and_how_far():
+    device = load_device("v100")
+    asked = ("dram.bandwidth_gb_s", "dram.capacity_bytes", "l2.latency_clocks")
+    found = {e.path: e for e in sensitivity(device, ROWS, paths=asked)}
+    memory = found["dram.bandwidth_gb_s"]
+    assert "sum of rows" in memory.predictions and 0.1 < memory.largest < 0.25 and memory.factor == 1.2
+    assert found["dram.capacity_bytes"].choices == ("copy that fills the memory",)
+    assert found["l2.latency_clocks"].informational and not found["l2.latency_clocks"].moves
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_every_figure_can_be_varied(name):
+    """Tied figures move together, so that but for a shape of 1 no figure is refused in both directions."""
+    device = load_device(name)
+    for path, value in figures(device).items():
+        if value and path.rpartition(".")[2] not in ("m", "n", "k", "lanes"):
+            assert not all(isinstance(variant, Exception) for variant in variants(device, path)), path
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_informational_figures_are_figures_with_a_reason(name):
+    device = load_device(name)
+    declared = informational(device)
+    assert set(declared) <= set(paths(device))
+    assert all(len(reason) > 20 for reason in declared.values())
+
+
+def test_declarations_are_well_formed():
+    def entries(node):
+        if isinstance(node, dict):
+            yield from node.get(KEYWORD, ())
+            for item in node.values():
+                yield from entries(item)
+        elif isinstance(node, list):
+            for item in node:
+                yield from entries(item)
+
+    found = list(entries(schema()))
+    assert found
+    for entry in found:
+        assert set(entry) <= {"because", "where", "device"} and entry["because"]
+        for condition in (entry.get("where", {}), entry.get("device", {})):
+            jsonschema.Draft202012Validator.check_schema(condition)
