@@ -1,4 +1,4 @@
-"""Eleven operators that between them use every mechanism of the model: what a spec is tried on.
+"""Twelve operators that between them use every mechanism of the model: what a spec is tried on.
 
 Each is small enough to be constructed in a tenth of a second.
 """
@@ -54,6 +54,7 @@ def _unary(function: str, shape: tuple[int, ...], **arguments: object) -> Callab
 _MAKERS: dict[str, Callable[[], Tensor]] = {
     "matmul": _product(512, 512, 512),
     "matmul with tails": _product(63, 1000, 130),
+    "matmul beyond caches": _product(6000, 4096, 5000),
     "matmul, bfloat16": _product(256, 256, 256, "bfloat16"),
     "matmul, float64": _product(256, 256, 256, "float64"),
     "matmul, int8": _quantized,

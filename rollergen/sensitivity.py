@@ -8,7 +8,7 @@ bears no load at all is either declared ``informational`` in the schema, with th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import isfinite
 
 import rollergen as rg
@@ -21,7 +21,7 @@ from rollergen.expr.stages import Graph
 from rollergen.hal.changes import changed, figure, figures
 from rollergen.hal.errors import SpecError
 from rollergen.hal.informational import informational
-from rollergen.hal.spec import Device
+from rollergen.hal.spec import Device, Instruction
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
 
@@ -71,7 +71,7 @@ class Effect:
 def sensitivity(
     device: Device, operators: Mapping[str, Tensor], thorough: bool = True, paths: Collection[str] | None = None
 ) -> tuple[Effect, ...]:
-    """One effect for each figure that the spec states (is not 0), in the order of `rollergen devices show`.
+    """One effect for each figure that the spec states, in the order of `rollergen devices show`.
 
     `paths`: only these figures, as `hal.changes.paths` writes them.
 
@@ -87,8 +87,14 @@ def sensitivity(
     before[f"{first}, {_SAMPLED} programs"] = _priced(space(graphs[first], device).sample(_SAMPLED), device)
     reasons = informational(device)
     effect = _effect if thorough else _first_effect
-    stated = [path for path, value in figures(device).items() if value and (paths is None or path in paths)]
+    stated = [path for path in stated_figures(device) if paths is None or path in paths]
     return tuple(effect(device, path, reasons.get(path, ""), graphs, before) for path in stated)
+
+
+def stated_figures(device: Device) -> list[str]:
+    """Paths of the figures that say something: not those that are 0, or what they are unless a spec says otherwise."""
+    usual = {field.name: field.default for field in fields(Instruction)}
+    return [path for path, value in figures(device).items() if value and usual.get(path.rpartition(".")[2]) != value]
 
 
 def variants(device: Device, path: str, factors: Sequence[float] = FIFTH) -> Iterator[Device | SpecError]:
