@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
+from rollergen.hal.launch_limits import POCL_PRIVATE_BYTES, LaunchLimits
 from rollergen.hal.pocl_cpu_name import UnknownProcessorError, mend_cpu_name
 
 POCL = "Portable Computing Language"
@@ -100,6 +101,12 @@ class OpenCLRuntime:
     def compiler(self) -> str:
         """The platform's version, in which implementations name their compiler."""
         return str(self.device.platform.version)
+
+    @property
+    def limits(self) -> LaunchLimits:
+        """What a launch may ask for; PoCL ends the process beyond it."""
+        private = POCL_PRIVATE_BYTES if self.device.platform.name == POCL else None
+        return LaunchLimits(int(self.device.max_work_group_size), int(self.device.local_mem_size), private)
 
     @property
     def units(self) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.host import HOST, completed_on
 from rollergen.hal.host_facts import cpu_model
+from rollergen.hal.launch_limits import LaunchLimits
 from rollergen.hal.spec import Device
 
 
@@ -24,6 +25,10 @@ class Runtime(Protocol):
     @property
     def compiler(self) -> str:
         """The compiler with its version, as it calls itself."""
+
+    @property
+    def limits(self) -> LaunchLimits:
+        """What one launch may ask for."""
 
     def compile(self, text: str, options: Sequence[str] = ()) -> Any:
         """A module; its ``kernel(entry)`` makes kernels.  Raises BuildError with the compiler's log."""

@@ -120,16 +120,22 @@ def launches(source: Source) -> list[dict[str, Any]]:
             "threads": one.threads,
             "once": one.once,
             "arguments": list(one.arguments),
+            "private_bytes": one.private_bytes,
+            "local_bytes": one.local_bytes,
         }
         for one in source.launches
     ]
 
 
 def launches_of(data: Sequence[Mapping[str, Any]]) -> tuple[Launch, ...]:
-    """The launches that `launches` described."""
+    """The launches that `launches` described; earlier versions did not write how much memory they take."""
     return tuple(
-        Launch(one["entry"], one["blocks"], one["threads"], tuple(one["arguments"]), one["once"]) for one in data
-    )
+        Launch(
+            one["entry"], one["blocks"], one["threads"], tuple(one["arguments"]), one["once"],
+            one.get("private_bytes", 0), one.get("local_bytes", 0),
+        )
+        for one in data
+    )  # fmt: skip
 
 
 def _packing(program: RProgram, source: Source) -> dict[str, Any]:

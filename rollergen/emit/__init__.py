@@ -10,19 +10,24 @@ from rollergen.emit.opencl import OpenCL
 from rollergen.errors import DeviceError
 from rollergen.hal.spec import Device
 from rollergen.lower import lower
+from rollergen.lower.usage import local_bytes, private_bytes
 from rollergen.program.rprogram import RProgram
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One kernel call: ``blocks`` groups of ``threads``; ``arguments`` are buffer names, in the order of
-    the kernel's parameters.  ``once``: depends on constant tensors only and runs at build."""
+    the kernel's parameters.  ``once``: depends on constant tensors only and runs at build.  ``private_bytes``: arrays
+    of one thread, ``local_bytes``: arrays of one block; all of them, whether or not a compiler can overlay them.
+    """
 
     entry: str
     blocks: int
     threads: int
     arguments: tuple[str, ...]
     once: bool = False
+    private_bytes: int = 0
+    local_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,9 @@ def emit(program: RProgram, device: Device, dialect: str | None = None) -> Sourc
     """
     printer = _printer(device, dialect)
     kernels = lower(program, device, printer.exchanges)
-    launches = tuple(Launch(k.name, k.blocks, k.threads, k.arguments, k.once) for k in kernels)
+    launches = tuple(
+        Launch(k.name, k.blocks, k.threads, k.arguments, k.once, private_bytes(k), local_bytes(k)) for k in kernels
+    )
     return Source(printer.source(kernels), launches, printer.language)
 
 

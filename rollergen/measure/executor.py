@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from rollergen.emit import Launch, Source
 from rollergen.errors import DeviceError
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
+from rollergen.hal.launch_limits import LaunchLimits
 from rollergen.hal.runtime import Runtime, runtime_for
 from rollergen.hal.spec import Device
 
@@ -44,7 +45,8 @@ class Executor(Protocol):
     """Compiles for one device."""
 
     def prepare(self, source: Source) -> Compiled:
-        """Raises DeviceError with the compiler's message where it refuses the source."""
+        """Raises DeviceError with the compiler's message where it refuses the source, and where a launch asks for more
+        than the runtime takes: beyond that, runtimes end the process."""
 
 
 class RuntimeExecutor:
@@ -58,12 +60,37 @@ class RuntimeExecutor:
         """Runtime, device and compiler with their versions, as they call themselves."""
         return f"{self._runtime.description} | {self._runtime.compiler}"
 
+    @property
+    def limits(self) -> LaunchLimits:
+        """What one launch may ask for."""
+        return self._runtime.limits
+
     def prepare(self, source: Source) -> Compiled:
+        check_launches(source.launches, self.limits)
         try:
             module = self._runtime.compile(source.text)
         except BuildError as error:
             raise DeviceError(str(error)) from None
         return _Compiled(self._runtime, module, source.launches)
+
+
+def check_launches(launches: Iterable[Launch], limits: LaunchLimits) -> None:
+    """DeviceError with every launch that asks for more than `limits` allow, and how much it asks for."""
+    found = [
+        f"{launch.entry} takes {count} {what}, the runtime at most {most}"
+        for launch in launches
+        for what, count, most in _demands(launch, limits)
+        if most is not None and count > most
+    ]
+    if found:
+        raise DeviceError(f"not launched: {'; '.join(found)}")
+
+
+def _demands(launch: Launch, limits: LaunchLimits) -> Iterator[tuple[str, int, int | None]]:
+    yield "blocks", launch.blocks, limits.blocks
+    yield "threads in a block", launch.threads, limits.threads
+    yield "bytes of memory shared by a block", launch.local_bytes, limits.local_bytes
+    yield "bytes of private arrays in a block", launch.private_bytes * launch.threads, limits.private_bytes
 
 
 class _Compiled:

@@ -30,7 +30,7 @@ from rollergen.measure.arrays import (
     unequal_bits,
 )
 from rollergen.measure.points import sample_points
-from rollergen.measure.tolerance import RAMP, Accuracy, accuracies, differences, exact_magnitude
+from rollergen.measure.tolerance import RAMPS, Accuracy, accuracies, differences, exact_magnitude
 from rollergen.program.rprogram import RProgram
 
 Points = tuple[np.ndarray, ...]
@@ -230,6 +230,7 @@ cancel would be compared with themselves.  Then the random inputs are not negati
 
 def _make_trials(program: RProgram, rng: np.random.Generator) -> tuple[_Trial, _Trial]:
     definitions = tuple(stage.definition for stage in program.stages)
+    ramp = exact_magnitude(definitions, program.inputs, RAMPS)
     magnitude = exact_magnitude(definitions, program.inputs)
 
     def trial(title: str, number: int, make: Callable[[Buffer], np.ndarray], exact: bool) -> _Trial:
@@ -248,8 +249,8 @@ def _make_trials(program: RProgram, rng: np.random.Generator) -> tuple[_Trial, _
     if magnitude is None:
         return first, trial("other random inputs", 1, random, False)
     whole = magnitude
-    if whole >= RAMP:
-        return first, trial("whole-number ramps", 1, lambda b: ramp_array(b.shape, b.dtype, whole), True)
+    if ramp is not None:
+        return first, trial("whole-number ramps", 1, lambda b: ramp_array(b.shape, b.dtype, ramp), True)
     return first, trial("whole-number inputs", 1, lambda b: integer_array(b.shape, b.dtype, whole, rng), True)
 
 

@@ -198,15 +198,20 @@ def accuracies(
     return known
 
 
-RAMP = 1024
-"""Inputs that may be whole numbers of this size can be ramps."""
+SMALL = (4, 2, 1)
+RAMPS = (2**20, 2**14, 2**10)
+"""Sizes of whole numbers, the largest first: those drawn at random, and those that can count elements."""
 
 
-def exact_magnitude(definitions: tuple[Definition, ...], inputs: tuple[Buffer, ...]) -> int | None:
-    """The largest of 2^20, 2^14, `RAMP`, 4, 2, 1 for which inputs of that magnitude keep every value exact; None if
-    none does.  Those above 4 are for inputs that hold them."""
-    for magnitude in (2**20, 2**14, RAMP, 4, 2, 1):
-        held = all(magnitude <= largest_exact(b.dtype) or b.dtype in ("bool", "int8") for b in inputs)
+def exact_magnitude(
+    definitions: tuple[Definition, ...], inputs: tuple[Buffer, ...], choices: tuple[int, ...] = SMALL
+) -> int | None:
+    """The first of `choices` for which inputs up to that magnitude keep every value exact; None if none does.
+
+    An input whose dtype does not hold the magnitude is taken to stay within what it holds.
+    """
+    for magnitude in choices:
+        held = all(magnitude <= largest_exact(b.dtype) or not unit_roundoff(b.dtype) for b in inputs)
         made = accuracies(definitions, inputs, magnitude)
         if held and all(math.isfinite(accuracy.magnitude) for accuracy in made.values()):
             return magnitude
