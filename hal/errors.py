@@ -17,3 +17,7 @@ class RuntimeUnavailableError(RollergenError, RuntimeError):
 
 class BuildError(RollergenError, RuntimeError):
     """Source that the device's compiler refused; the message carries the compiler's log."""
+
+
+class PluginWarning(UserWarning):
+    """An installed package offers devices that cannot be used; the message says which and why."""

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from rollergen.hal.bounded_json import MOST_BYTES, join, read_json, shown
 from rollergen.hal.errors import SpecError
 from rollergen.hal.extending import Find, Parent, completed, is_figure
+from rollergen.hal.plugins import PluginSpec, plugin_specs
 from rollergen.hal.spec import Device, Instruction, Limits, MemoryLayer, Target, Tlb
 from rollergen.hal.spec_rules import refuse_contradictions
 from rollergen.hal.spec_schema import refuse_what_the_schema_refuses
@@ -42,14 +43,21 @@ def device_names() -> tuple[str, ...]:
     return tuple(sorted(name for name in names if name != TEMPLATE))
 
 
+def known_names() -> tuple[str, ...]:
+    """Names of the built-in devices and of those that installed packages bring (`hal.plugins`), sorted."""
+    return tuple(sorted({*device_names(), *plugin_specs()}))
+
+
 def load_device(name_or_path: str | Path) -> Device:
-    """A built-in device by name, or the one of a file (a Path, or a string that ends in .json).
+    """A built-in device or one of an installed package by name, or that of a file (a Path, or a string in .json).
 
     Raises SpecError: unknown name, unreadable file, or a spec that breaks the format or contradicts itself.
     """
     if isinstance(name_or_path, Path) or name_or_path.endswith(".json"):
         path = Path(name_or_path)
         return parse_device(_content(path), path.name, path)
+    if name_or_path not in device_names() and name_or_path in plugin_specs():
+        return _of_package(plugin_specs()[name_or_path])
     return _built_in(name_or_path)
 
 
@@ -114,13 +122,25 @@ def device_hash(device: Device) -> str:
 
 @lru_cache(maxsize=64)
 def _built_in(name: str) -> Device:
-    names = device_names()
-    if name not in names:
+    if name not in device_names():
+        names = known_names()
         near = get_close_matches(name, names, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         known = ", ".join(names)
-        raise SpecError(f"{shown(name)} is no built-in device{hint}; expected one of {known}, or a .json file")
+        raise SpecError(f"{shown(name)} is no known device{hint}; expected one of {known}, or a .json file")
     return parse_device(files("rollergen.devices").joinpath(f"{name}.json").read_bytes(), f"{name}.json")
+
+
+def _of_package(found: PluginSpec) -> Device:
+    """The spec must bear the name of its file, by which it is asked for."""
+    try:
+        content, path = found.file.read_bytes(), found.file if isinstance(found.file, Path) else None
+    except OSError as error:
+        raise SpecError(f"{found.where}: cannot be read: {error.strerror}; expected a device spec") from None
+    device = parse_device(content, found.where, path)
+    if device.name != found.name:
+        raise SpecError(f"{found.where}: name is {shown(device.name)}; expected {shown(found.name)}, as the file is called")
+    return device
 
 
 def _parents(path: Path | None) -> Find:

@@ -1,4 +1,4 @@
-"""``rollergen devices``: the built-in devices, and which of them is present; commands about one of them."""
+"""``rollergen devices``: the devices built in or installed, and which of them is present; commands about one of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rollergen.cli.device_sensitivity import sensitivity_command
 from rollergen.cli.output import console
 from rollergen.errors import DeviceError
 from rollergen.explain import bytes_text
-from rollergen.hal.load import device_names
+from rollergen.hal.load import known_names
 from rollergen.measure.executor import executor_for
 from rollergen.targets import resolve
 
@@ -40,7 +40,7 @@ def devices() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 def list_devices(names: tuple[str, ...], as_json: bool) -> None:
     """List the devices (or just NAMES, which may be .json files) and what each one is."""
-    described = {name: describe(name) for name in names or device_names()}
+    described = {name: describe(name) for name in names or known_names()}
     if as_json:
         click.echo(json.dumps(described))
         return

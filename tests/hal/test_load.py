@@ -297,12 +297,12 @@ def test_the_dialect_is_sorted():
 def test_an_unknown_name_is_refused_with_the_nearest_and_all_names():
     with pytest.raises(SpecError) as caught:
         load_device("v10")
-    assert str(caught.value).startswith('"v10" is no built-in device (did you mean v100?); expected one of a100, cpu, ')
+    assert str(caught.value).startswith('"v10" is no known device (did you mean v100?); expected one of a100, cpu, ')
 
 
 @pytest.mark.parametrize("name", ["", "../v100", "template", "v100\0", "devices/v100"])
 def test_only_the_listed_names_are_names(name):
-    with pytest.raises(SpecError, match="is no built-in device"):
+    with pytest.raises(SpecError, match="is no known device"):
         load_device(name)
 
 
