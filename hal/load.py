@@ -139,7 +139,7 @@ def _of_package(found: PluginSpec) -> Device:
         raise SpecError(f"{found.where}: cannot be read: {error.strerror}; expected a device spec") from None
     device = parse_device(content, found.where, path)
     if device.name != found.name:
-        raise SpecError(f"{found.where}: name is {shown(device.name)}; expected {shown(found.name)}, as the file is called")
+        raise SpecError(f"{found.where}: name is {shown(device.name)}; expected that of its file, {shown(found.name)}")
     return device
 
 

@@ -1,4 +1,4 @@
-"""``rollergen devices``: the devices built in or installed, and which of them is present; commands about one of them."""
+"""``rollergen devices``: those built in or installed, and which of them is present; commands about one of them."""
 
 from __future__ import annotations
 

@@ -96,13 +96,13 @@ def test_a_device_may_extend_another_file_of_its_package(installed):
 
 def test_the_name_of_a_file_is_that_of_its_device(installed):
     installed(("plug_b", {"three.json": spec("four")}))
-    with pytest.raises(SpecError, match='plug_b: three.json: name is "four"; expected "three"'):
+    with pytest.raises(SpecError, match=r'plug_b: three\.json: name is "four"; expected that of its file, "three"'):
         load_device("three")
 
 
 def test_a_bad_spec_names_the_package_and_the_path(installed):
     installed(("plug_c", {"five.json": spec("five", units=0)}))
-    with pytest.raises(SpecError, match="plug_c: five.json: units is 0; expected an integer of at least 1"):
+    with pytest.raises(SpecError, match=r"plug_c: five\.json: units is 0; expected an integer of at least 1"):
         load_device("five")
 
 
