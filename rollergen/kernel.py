@@ -184,10 +184,11 @@ class Kernel:
     def interpret(self, /, *arrays: Any, **named: Any) -> Any:
         """The result computed by the interpreter, in NumPy, on any machine: exact and slow."""
         from rollergen.program.interpreter import interpret
+        from rollergen.program.interpreter.bulk import interpret_bulk
 
         given = self.signature.arrange(arrays, named)
         inputs = dict(zip((b.name for b in self.program.inputs), given, strict=True))
-        outputs = interpret(self.program, inputs, self.device).outputs
+        outputs = (interpret_bulk if self.program.homes else interpret)(self.program, inputs, self.device).outputs
         results = tuple(outputs[b.name] for b in self.program.outputs)
         return results[0] if len(results) == 1 else results
 

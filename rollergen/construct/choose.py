@@ -17,6 +17,7 @@ from rollergen.construct.rename import rename_buffers
 from rollergen.construct.roles import CONTRACTION, ELEMENTWISE, REDUCTION, ROW, contraction_roles, kind_of
 from rollergen.construct.serial_space import serial_candidates
 from rollergen.construct.thread_space import thread_candidates
+from rollergen.construct.tile_programs import tile_programs
 from rollergen.errors import ConstructionError
 from rollergen.expr.definition import Definition
 from rollergen.expr.stages import Graph
@@ -24,6 +25,7 @@ from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 from rollergen.program.assemble.contraction import accumulator_dtype
+from rollergen.program.bulk import is_bulk
 from rollergen.program.check import check
 from rollergen.program.model import predict_stage
 from rollergen.program.rprogram import RProgram, Stage
@@ -50,6 +52,11 @@ def construct(
     """
     device = limited(device, options)
     require_fit(graph, device)
+    made = tile_programs(graph, device, top_k) if is_bulk(device) else ()
+    if made:
+        for each in made:
+            check(each.program, device)
+        return tuple(Ranked(each.program, each.forms, each.seconds) for each in made)
     room = room_bytes(graph, device)
     choices = [some_candidates(d, device, options, top_k, room) for d in graph.definitions]
     ranked = [program_of(graph, device, pick) for pick in _picks(choices, top_k)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rollergen.emit import bsp
 from rollergen.emit.c_family import CFamily
 from rollergen.emit.cuda import Cuda
 from rollergen.emit.opencl import OpenCL
@@ -43,15 +44,20 @@ def emit(program: RProgram, device: Device, dialect: str | None = None) -> Sourc
     """`program` written for `device`; the same input gives the same bytes.
 
     ``dialect``: "cuda" or "opencl"; None: the language that the device's spec names first.  Any program can be
-    written in either: a GPU's as OpenCL C, for a machine that has OpenCL and no such GPU.
+    written in either: a GPU's as OpenCL C, for a machine that has OpenCL and no such GPU.  "bsp", the listing of what
+    every tile does, is of programs with homes (`RProgram.homes`); their launches are those of the OpenCL text, in
+    which one work-item is one tile's compute steps and operands are read where a machine with memory has them.
 
     Raises `ProgramError` for a program that cannot be lowered, `DeviceError` for a language that is not printed.
     """
-    printer = _printer(device, dialect)
+    listed = dialect == bsp.LANGUAGE or (dialect is None and bool(program.homes))
+    printer = _printer(device, None if listed else dialect)
     kernels = lower(program, device, printer.exchanges)
     launches = tuple(
         Launch(k.name, k.blocks, k.threads, k.arguments, k.once, private_bytes(k), local_bytes(k)) for k in kernels
     )
+    if listed:
+        return Source(bsp.listing(program, device), launches, bsp.LANGUAGE)
     return Source(printer.source(kernels), launches, printer.language)
 
 
@@ -61,7 +67,7 @@ def _printer(device: Device, dialect: str | None) -> CFamily:
         return Cuda()
     if language == "opencl":
         return OpenCL(_dialect(device, "kernel_attribute"), _dialect(device, "exchange_extension"))
-    raise DeviceError(f'dialect is {dialect!r}; expected "cuda" or "opencl"')
+    raise DeviceError(f'dialect is {dialect!r}; expected "cuda", "opencl" or "bsp"')
 
 
 def _dialect(device: Device, key: str) -> str:

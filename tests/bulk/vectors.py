@@ -75,6 +75,6 @@ def program_of(vector: Vector) -> RProgram:
     plan = BulkPlan(blocks, (0, 1), instruction, 1, vector.outputs, vector.channels)
     stages = (
         bulk_stage(first, plan, device, "products"),
-        bulk_stage(second, BulkPlan(shares=first.output.name), device, "sums"),
+        bulk_stage(second, BulkPlan(vector.blocks, shares=first.output.name), device, "sums"),
     )
     return with_homes(RProgram("ipu", graph.inputs, graph.outputs, stages, (first.output,)))

@@ -96,13 +96,26 @@ def bulk_facts(program: RProgram, device: Device) -> BulkFacts:
     return _Account(program, device).facts()
 
 
+def at_home(program: RProgram, device: Device) -> frozenset[tuple[str, int]]:
+    """(stage, load) pairs that need no exchange: all that every tile wants lies on it."""
+    account, found = _Account(program, device), set()
+    for stage in program.stages:
+        if stage.name in account.shares:
+            continue
+        for number in range(len(stage.definition.loads())):
+            one = account.operand(stage, number)
+            if np.array_equal(one.wanted, account.own(stage, number)):
+                found.add((stage.name, number))
+    return frozenset(found)
+
+
 class _Account:
     """Collects the facts of one program, stage by stage."""
 
     def __init__(self, program: RProgram, device: Device) -> None:
         self.program, self.device, self.costs = program, device, costs_of(device)
         self.stages = {stage.name: stage for stage in program.stages}
-        self.operands: dict[tuple[str, int], Operand] = {}
+        self._operands: dict[tuple[str, int], Operand] = {}
         self.homes: dict[str, Array] = {}
         self.shares = {s.name: _shares(self.writer(superstep(s).shares)) for s in program.stages if superstep(s).shares}
 
@@ -155,13 +168,16 @@ class _Account:
     def _copies(self, stage: Stage) -> tuple[tuple[int, int], ...]:
         if stage.name in self.shares:
             return ()
-        return tuple((number, self._operand(stage, number).copy) for number in superstep(stage).copied)
+        return tuple((number, self.operand(stage, number).copy) for number in superstep(stage).copied)
 
-    def _operand(self, stage: Stage, number: int) -> Operand:
+    def operand(self, stage: Stage, number: int) -> Operand:
         key = stage.name, number
-        if key not in self.operands:
-            self.operands[key] = operand(stage, number, self.device)
-        return self.operands[key]
+        if key not in self._operands:
+            self._operands[key] = operand(stage, number, self.device)
+        return self._operands[key]
+
+    def own(self, stage: Stage, number: int) -> Array:
+        return _own(self, stage, number, self.operand(stage, number))
 
     # Homes -------------------------------------------------------------------------------------
 
@@ -171,7 +187,7 @@ class _Account:
         stage = self.stages[home.stage]
         if home.rule == FINISHED:
             return self._widened(self._finished(stage))
-        load, one = stage.definition.loads()[home.load], self._operand(stage, home.load)
+        load, one = stage.definition.loads()[home.load], self.operand(stage, home.load)
         left = load.buffer.elements * ITEMSIZE[load.dtype] - int(one.own.sum())
         granules = -(-left // GRANULE_BYTES)
         tiles = np.arange(stage.blocks)
@@ -187,9 +203,19 @@ class _Account:
             return np.full(stage.blocks, round_up(padded * item), dtype=np.int64)
         return round_up(_stored(stage) * item)
 
+    def _is_planned(self, stage: Stage, number: int) -> bool:
+        """Whether the load's tensor was dealt for this very load; of others, what is sent and in how many runs is
+        only bounded: everything that a tile has, element by element."""
+        home = self.program.home(stage.definition.loads()[number].buffer.name)
+        return (home.stage, home.load) == (stage.name, number)
+
+    def _most_sent(self, load: Load, part: Array) -> Array:
+        return self.homes[load.buffer.name][:, None] * bool(part.any())
+
     def _widened(self, values: Array) -> Array:
-        """One figure for each tile of the device; those without a block have none."""
-        return np.concatenate([values, np.zeros(max(0, self.device.units - len(values)), dtype=np.int64)])
+        """One figure (or row) for each tile of the device; those without a block have none."""
+        missing = max(0, self.device.units - len(values))
+        return np.concatenate([values, np.zeros((missing, *values.shape[1:]), dtype=np.int64)])
 
     # Supersteps --------------------------------------------------------------------------------
 
@@ -199,14 +225,16 @@ class _Account:
         own, sent, fragments = (np.zeros((self.device.units, count), dtype=np.int64) for _ in range(3))
         by: list[tuple[str, Array]] = []
         for number in superstep(stage).copied:
-            load, one = stage.definition.loads()[number], self._operand(stage, number)
-            here = _own(self, stage, number, one)
+            load, one = stage.definition.loads()[number], self.operand(stage, number)
+            here = self.own(stage, number)
             part = one.wanted - here
             at = slice(None) if steps_of_load(stage, load) else slice(0, 1)
             received[:, at] += part
             own[: stage.blocks, at] += here
-            sent[: stage.blocks, at] += one.sent
-            fragments[: stage.blocks, at] += np.where(part > 0, np.maximum(one.fragments, 1), 0)
+            planned = self._is_planned(stage, number)
+            sent[:, at] += self._widened(one.sent) if planned else self._most_sent(load, part)
+            runs = one.fragments if planned else part // ITEMSIZE[load.dtype]
+            fragments[: stage.blocks, at] += np.where(part > 0, np.maximum(runs, 1), 0)
             by.append((load.buffer.name, part))
         compute, kind = self._compute(stage)
         return [

@@ -1,0 +1,156 @@
+"""Programs of a bulk-synchronous machine: the cheapest grids of every definition, joined, priced exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+
+from rollergen.construct.fit import size_bytes
+from rollergen.construct.rename import rename_buffers
+from rollergen.construct.tile_grids import Grid, grids, matrix_roles, plain_roles
+from rollergen.expr.definition import Definition
+from rollergen.expr.splitting import split_reduction
+from rollergen.expr.stages import Graph
+from rollergen.expr.values import Buffer
+from rollergen.hal.spec import Device
+from rollergen.program.assemble.bulk import BulkPlan, bulk_stage, with_homes
+from rollergen.program.model import predict
+from rollergen.program.model.bulk import at_home
+from rollergen.program.rprogram import RProgram, Stage
+
+DRAFTS = 24
+"""Grids of each way to compute a definition that are priced exactly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A program, the form of each definition and its predicted seconds."""
+
+    program: RProgram
+    forms: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One definition's stages on one grid."""
+
+    form: str
+    stages: tuple[Stage, ...]
+    temporaries: tuple[Buffer, ...]
+    seconds: float
+
+
+def tile_programs(graph: Graph, device: Device, count: int) -> tuple[Made, ...]:
+    """Up to `count` programs, best first; none where some definition fits no grid of the device's tiles."""
+    everything = size_bytes((*graph.inputs, *graph.temporaries, *graph.outputs))
+    memory = device.layers[1]
+    choices = []
+    for definition in graph.definitions:
+        own = size_bytes({b.name: b for b in (definition.output, *(x.buffer for x in definition.loads()))}.values())
+        others = max(0, -(-(everything - own) // device.units))
+        found = _options(definition, device, memory.capacity_bytes - memory.reserved_bytes - others, count)
+        if not found:
+            return ()
+        choices.append(found)
+    made = []
+    for pick in _picks(choices, 4 * count):
+        program = settled(_joined(graph, device, pick), device)
+        seconds = float(predict(program, device).seconds)
+        if isfinite(seconds):
+            made.append(Made(program, tuple(option.form for option in pick), float(f"{seconds:.6g}")))
+        if len(made) == count:
+            break
+    return tuple(sorted(made, key=lambda one: (one.seconds, repr([stage.loops for stage in one.program.stages]))))
+
+
+def _options(definition: Definition, device: Device, room: int, count: int) -> list[_Option]:
+    """The best stages for one definition alone, its operands planned for it."""
+    found = []
+    for roles in (*matrix_roles(definition, device), plain_roles(definition)):
+        for grid in grids(definition, roles, device, room, max(DRAFTS, 2 * count)):
+            option = _option(definition, grid, device)
+            if option is not None and isfinite(option.seconds):
+                found.append(option)
+    found.sort(key=lambda option: (option.seconds, option.form, repr([stage.loops for stage in option.stages])))
+    return found[: 2 * count]
+
+
+def _option(definition: Definition, grid: Grid, device: Device) -> _Option | None:
+    first, temporaries, stages = definition, (), ()  # type: tuple[Definition, tuple[Buffer, ...], tuple[Stage, ...]]
+    if grid.parts > 1:
+        pair = split_reduction(definition, grid.roles.inputs, grid.parts)
+        if pair is None:
+            return None
+        first, second = pair
+        temporaries = (first.output,)
+        stages = (bulk_stage(second, BulkPlan(grid.blocks, shares=first.output.name), device, "sums"),)
+    copied = tuple(range(len(first.loads())))
+    name = "products" if grid.roles.weights >= 0 else "tiles"
+    stages = (bulk_stage(first, grid.plan(first, copied), device, name), *stages)
+    inputs = {load.buffer.name: load.buffer for load in definition.loads()}
+    alone = RProgram(device.name, tuple(inputs.values()), (definition.output,), stages, temporaries)
+    alone = settled(with_homes(alone), device)
+    form = grid.roles.instruction.name if grid.roles.instruction is not None else "vector"
+    form += f", {grid.parts} parts" if grid.parts > 1 else ""
+    return _Option(form, alone.stages, temporaries, float(f"{predict(alone, device).seconds:.6g}"))
+
+
+def settled(program: RProgram, device: Device) -> RProgram:
+    """`program` with copies of what has to come from elsewhere; a matrix instruction's operands are always copied, as
+    it wants them contiguous."""
+    home = at_home(program, device)
+    return replace(program, stages=tuple(_copying(stage, home) for stage in program.stages))
+
+
+def _copying(stage: Stage, home: frozenset[tuple[str, int]]) -> Stage:
+    step = stage.superstep
+    assert step is not None
+    if step.shares:
+        return stage
+    matrix = len(stage.definition.body_loads()) if step.weights >= 0 else 0
+    numbers = range(len(stage.definition.loads()))
+    copied = tuple(n for n in numbers if n < matrix or (stage.name, n) not in home)
+    return replace(stage, superstep=replace(step, copied=copied))
+
+
+def _picks(choices: Sequence[Sequence[_Option]], count: int) -> list[tuple[_Option, ...]]:
+    """Combinations, best first: all at their best, then each alternative of one of them."""
+    first = tuple(options[0] for options in choices)
+    picks = [(0.0, 0, 0, first)]
+    for at, options in enumerate(choices):
+        for rank, other in enumerate(options[1:], start=1):
+            pick = (*first[:at], other, *first[at + 1 :])
+            picks.append((other.seconds - first[at].seconds, at, rank, pick))
+    picks.sort(key=lambda item: item[:3])
+    return [pick for *_, pick in picks[:count]]
+
+
+def _joined(graph: Graph, device: Device, pick: Sequence[_Option]) -> RProgram:
+    """One program of one option for each definition: stages and temporaries with names of their own."""
+    taken = {b.name for b in (*graph.inputs, *graph.temporaries, *graph.outputs)}
+    stages: list[Stage] = []
+    temporaries = list(graph.temporaries)
+    used: dict[str, int] = {}
+    for option in pick:
+        mapping = {}
+        for buffer in option.temporaries:
+            name = buffer.name
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            mapping[buffer.name] = name
+            temporaries.append(replace(buffer, name=name))
+        for stage in option.stages:
+            used[stage.name] = used.get(stage.name, 0) + 1
+            name = stage.name if used[stage.name] == 1 else f"{stage.name}_{used[stage.name]}"
+            stages.append(_renamed(stage, name, mapping))
+    return with_homes(RProgram(device.name, graph.inputs, graph.outputs, tuple(stages), tuple(temporaries)))
+
+
+def _renamed(stage: Stage, name: str, mapping: dict[str, str]) -> Stage:
+    step = stage.superstep
+    assert step is not None
+    step = replace(step, shares=mapping.get(step.shares, step.shares))
+    return replace(stage, name=name, definition=rename_buffers(stage.definition, mapping), superstep=step)
