@@ -20,6 +20,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import MISSING
+from dataclasses import fields as dataclass_fields
+from functools import lru_cache
 from typing import Any
 
 from rollergen.errors import ProgramError
@@ -29,7 +32,8 @@ from rollergen.program.rprogram import RProgram
 __all__ = ["FORMAT", "from_json", "from_text", "table", "to_json", "to_text"]
 
 FORMAT = 2
-"""Counts changes of the rows."""
+"""Counts changes of the rows.  Fields are only ever added, last and with a default that means what their absence
+meant, so that rows of earlier formats can be read."""
 
 MOST_BYTES = 32_000_000
 MOST_ROWS = 200_000
@@ -77,15 +81,15 @@ def from_json(data: Any) -> RProgram:
     """
     if not isinstance(data, dict) or data.keys() != {"format", "nodes"}:
         raise ProgramError(f'the program is {shown(data)}; expected an object with "format" and "nodes"')
-    if data["format"] != FORMAT or isinstance(data["format"], bool):
-        raise ProgramError(f"format is {shown(data['format'])}; this version reads {FORMAT}")
+    if type(data["format"]) is not int or not 1 <= data["format"] <= FORMAT:
+        raise ProgramError(f"format is {shown(data['format'])}; this version reads 1 to {FORMAT}")
     rows = data["nodes"]
     if not isinstance(rows, list) or not 1 <= len(rows) <= MOST_ROWS:
         raise ProgramError(f"nodes is {shown(rows)}; expected a list of 1 to {MOST_ROWS} rows")
     made: list[Any] = []
     sizes: list[tuple[int, int]] = []
     for number, row in enumerate(rows):
-        made.append(_node(row, made, number))
+        made.append(_node(row, made, number, earlier=data["format"] < FORMAT))
         sizes.append(_size(made[-1], row, sizes, number))
     if not isinstance(made[-1], RProgram):
         raise ProgramError(f"nodes[{len(rows) - 1}] is {shown(rows[-1][0])}; expected the last row to be RProgram")
@@ -121,12 +125,14 @@ def _fields_of(node: Any) -> Any:
     return fields
 
 
-def _node(row: Any, made: list[Any], number: int) -> Any:
+def _node(row: Any, made: list[Any], number: int, *, earlier: bool) -> Any:
     where = f"nodes[{number}]"
     if not isinstance(row, list) or not row or not isinstance(row[0], str) or row[0] not in SIGNATURES:
         raise ProgramError(f"{where} is {shown(row)}; expected a list that starts with one of {', '.join(SIGNATURES)}")
     kind = SIGNATURES[row[0]]
     fields = NODES[kind]
+    if earlier and row[1:]:
+        fields = fields[: max(len(row) - 1, _required(kind))]
     if len(row) != len(fields) + 1:
         names = ", ".join(name for name, _ in fields)
         raise ProgramError(f"{where} is a {row[0]} with {len(row) - 1} fields; expected {len(fields)}: {names}")
@@ -139,9 +145,15 @@ def _node(row: Any, made: list[Any], number: int) -> Any:
     return kind(**values)
 
 
+@lru_cache(maxsize=64)
+def _required(kind: type) -> int:
+    """How many fields have no default."""
+    return sum(field.default is MISSING and field.default_factory is MISSING for field in dataclass_fields(kind))
+
+
 def _size(node: Any, row: list[Any], sizes: list[tuple[int, int]], number: int) -> tuple[int, int]:
     """(nodes, depth) of the row with everything below it, shared nodes counted each time."""
-    below = [sizes[at] for (_, kind), value in zip(NODES[type(node)], row[1:], strict=True) for at in kind.rows(value)]
+    below = [sizes[at] for (_, kind), value in zip(NODES[type(node)], row[1:], strict=False) for at in kind.rows(value)]
     count, depth = 1 + sum(c for c, _ in below), 1 + max((d for _, d in below), default=0)
     if count > MOST_NODES or depth > DEEPEST:
         raise ProgramError(

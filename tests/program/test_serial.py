@@ -13,7 +13,7 @@ from rollergen.errors import ProgramError
 from rollergen.expr.values import Const
 from rollergen.program.node_types import NODES, SIGNATURES
 from rollergen.program.rprogram import RProgram, Stage
-from rollergen.program.serial import DEEPEST, from_json, from_text, to_json, to_text
+from rollergen.program.serial import DEEPEST, FORMAT, from_json, from_text, to_json, to_text
 from tests.program.random_programs import matmuls
 from tests.programs import ALL
 
@@ -144,7 +144,10 @@ def _changed(kind, field, value):
     [
         (None, 'is None; expected an object with "format" and "nodes"'),
         ({"format": 2}, 'is an object of 1; expected an object with "format" and "nodes"'),
-        ({"format": 1, "nodes": []}, "format is 1; this version reads 2"),
+        ({"format": FORMAT + 1, "nodes": []}, f"format is {FORMAT + 1}; this version reads 1 to {FORMAT}"),
+        ({"format": True, "nodes": []}, "format is True; this version reads 1 to"),
+        ({"format": 1, "nodes": [["Compute"]]}, "a Compute with 0 fields; expected 2: instruction, lanes"),
+        ({"format": 1, "nodes": [["Loop", "i", 4]]}, "a Loop with 2 fields; expected 4: axis, extent, stride, kind"),
         ({"format": 2, "nodes": []}, "nodes is a list of 0; expected a list of 1 to"),
         ({"format": 2, "nodes": [["Popen", "sh"]]}, r"nodes\[0\] is a list of 2; expected a list that starts with"),
         ({"format": 2, "nodes": [[]]}, r"nodes\[0\] is a list of 0"),
@@ -231,3 +234,18 @@ def test_a_stage_keeps_every_field():
     stage = assert_round_trip(ALL["cpu_matmul"]).stages[1]
     for field in fields(Stage):
         assert getattr(stage, field.name) == getattr(ALL["cpu_matmul"].stages[1], field.name)
+
+
+@pytest.mark.parametrize("name", ["matmul of weights", "softmax"])
+def test_rows_of_earlier_formats_lack_fields_that_were_added_since(name):
+    for program in rg.construct(EXPRESSIONS[name](), "v100", 3):
+        data = to_json(program)
+        added = {"Stage": ("superstep",), "RProgram": ("homes",)}
+        for row in data["nodes"]:
+            names = [field for field, _ in NODES[SIGNATURES[row[0]]]]
+            for field in added.get(row[0], ()):
+                del row[1 + names.index(field)]
+                names.remove(field)
+        assert from_json({**data, "format": 1}) == program
+        with pytest.raises(ProgramError, match="fields; expected"):
+            from_json(data)
