@@ -12,6 +12,7 @@ from rollergen.construct.elementwise import elementwise_candidates
 from rollergen.construct.fit import require_fit, room_bytes, size_bytes
 from rollergen.construct.forms import forms
 from rollergen.construct.ledger import BACKING_STORE, Account, Ledger, waste_limit, waste_of
+from rollergen.construct.matrix_space import matrix_candidates
 from rollergen.construct.reductions import reduction_candidates, row_candidates
 from rollergen.construct.rename import rename_buffers
 from rollergen.construct.roles import CONTRACTION, ELEMENTWISE, REDUCTION, ROW, contraction_roles, kind_of
@@ -163,6 +164,7 @@ def _constructed(
         space = serial_candidates if block_layer(device) is None else thread_candidates
         for form in forms(definition, device):
             yield from space(form, device, rules, count, ledger)
+            yield from matrix_candidates(form, device, rules, count, ledger)
 
 
 def _in_rows(definition: Definition) -> bool:

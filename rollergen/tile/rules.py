@@ -30,11 +30,13 @@ class CodeShapes:
     devices with such threads; else it is read again for each walk.
     ``grid_stride``: elementwise kernels may launch no more blocks than run at once, which stride over the tensor;
     else there is a block for each tile.
+    ``matrix_instructions``: contractions of the dtypes that the device's matrix instructions (tensor cores) take.
     """
 
     shuffles: bool = True
     rows_in_registers: bool = True
     grid_stride: bool = True
+    matrix_instructions: bool = True
 
 
 ALL_SHAPES = CodeShapes()

@@ -7,16 +7,21 @@ import re
 import numpy as np
 import pytest
 
+import rollergen as rg
+from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.errors import DeviceError
+from rollergen.expr.canonical import canonicalize
 from rollergen.hal import nvrtc
+from rollergen.hal.load import load_device
 from rollergen.program.interpreter import interpret
 from rollergen.program.layers import managed_bytes
+from rollergen.program.matrix import matrix_instruction
 from rollergen.program.model import predict_stage
 from tests.agreement.readers import assert_values, small_integers
 from tests.cuda.host import HostError, compiler, seeded
 from tests.cuda.test_programs import executed
-from tests.matrices import CASES, program
+from tests.matrices import CASES, T, matmul, nhwc_convolution, program
 
 on_host = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 compiled = pytest.mark.skipif(not nvrtc.is_installed(), reason="no NVRTC")
@@ -43,6 +48,37 @@ def test_it_compiles_without_spills_and_holds_what_the_model_says(name):
     assert used.shared_bytes == managed_bytes(stage, device)["shared"]
     assert managed_bytes(stage, device)["shared"] == predict_stage(stage, device).shared_bytes
     assert used.stack_bytes == used.spill_store_bytes == used.spill_load_bytes == 0
+
+
+# First choices with remainders on every axis and several tiles along each.
+CONSTRUCTED = {
+    "matmul": lambda d: matmul(141, 67, 203, d),
+    "bias, relu": lambda d: rg.ops.relu(
+        rg.ops.bias_add(matmul(137, 36, 100, d), T("bias", (100,), d), axis=-1)
+    ),
+    "batched": lambda d: rg.ops.batch_matmul(T("A", (3, 45, 37), d), T("B", (3, 37, 51), d)),
+    "convolution, NCHW": lambda d: rg.ops.conv2d(T("X", (2, 7, 15, 13), d), T("W", (37, 7, 3, 3), d), padding=1),
+    "convolution, NHWC": lambda d: nhwc_convolution(2, 9, 7, 5, 37, 3, d),
+    "split sum": lambda d: matmul(33, 4100, 40, d),
+}
+DTYPES = [("v100", "float16"), ("a100", "float16"), ("a100", "bfloat16"), ("a100", "int8")]
+RUNS = [(name, *DTYPES[(at + turn) % 4]) for at, name in enumerate(CONSTRUCTED) for turn in (0, 1)]
+
+
+@on_host
+@pytest.mark.parametrize("name, device_name, dtype", [run for run in RUNS if run[::2] != ("bias, relu", "int8")])
+def test_constructed_programs_compute_the_definition(name, device_name, dtype):
+    device, expression = load_device(device_name), CONSTRUCTED[name](dtype)
+    graph = canonicalize(expression)
+    ranked = construct(graph, device, top_k=10)
+    made = next(
+        one.program for one in ranked if any(matrix_instruction(stage, device) for stage in one.program.stages)
+    )
+    arrays = small_integers(made)
+    # Sums of small integers are exact; the output's dtype may round them.
+    tolerance = {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(made.outputs[0].dtype, 0.0)
+    got = executed(made, emit(made, device, "cuda"), arrays, reverse=device_name == "a100")
+    assert_values(expression, made, got, arrays, None, tolerance)
 
 
 # Each fault in text that is right, and how it shows.

@@ -1,0 +1,140 @@
+"""Contractions by matrix instructions: tiles that are multiples of the instruction's shape, priced in batches.
+
+The space is small: tiles of an execution width, execution widths of a block, steps of k, buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from rollergen.construct.candidate import Candidate, candidate, lowest, price, rounded
+from rollergen.construct.forms import Form
+from rollergen.construct.ledger import LONGER, REGISTERS, TENSOR_SHAPE, THREADS, Ledger
+from rollergen.construct.reductions import combine_stage
+from rollergen.expr.definition import Definition
+from rollergen.expr.splitting import split_reduction
+from rollergen.hal.spec import Device, Instruction
+from rollergen.program.assemble.matrix import MatrixPlan, axes_of, matrix_stage
+from rollergen.program.assemble.nest import ceil_div
+from rollergen.program.assemble.plan import Roles
+from rollergen.program.matrix import matrix_operands
+from rollergen.program.model import predict_stage
+from rollergen.tile.rules import AlignmentRules, block_layer, fits_tensor
+
+_TILES = (1, 2, 4, 8)
+_WIDTHS = (1, 2, 4, 8)
+_STEPS = (1, 2, 4)
+_DEPTHS = (1, 2)
+_PARTS = (4, 16)
+_BAND = 8
+
+
+def matrix_candidates(
+    form: Form, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
+) -> Iterator[Candidate]:
+    """The best candidates of one form for every matrix instruction that computes it, split reductions included."""
+    if not has_matrices(device, rules):
+        return
+    for instruction in device.instructions:
+        if instruction.is_matrix and matrix_operands(form.definition, axes_of(form.roles), instruction) is not None:
+            name = f"{form.name}, {instruction.name}"
+            yield from _shaped(form.definition, form.roles, name, instruction, device, rules, count, ledger)
+            yield from _split(form, name, instruction, device, rules, max(2, count // 4), ledger)
+
+
+def has_matrices(device: Device, rules: AlignmentRules) -> bool:
+    """Whether programs for the device may use them: they are written in CUDA, by whole execution widths."""
+    cuda = bool(device.targets) and device.targets[0].language == "cuda"
+    return cuda and rules.shapes.matrix_instructions and block_layer(device) is not None
+
+
+def _split(
+    form: Form, name: str, instruction: Instruction, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
+) -> Iterator[Candidate]:
+    """Where blocks are fewer than units: parts of the sum side by side, put together by a second stage."""
+    blocks = prod(a.extent for a in form.definition.of_role("spatial")) // (64 * 64)
+    extent = form.definition.axis(form.roles.k).extent
+    for parts in _PARTS:
+        pair = split_reduction(form.definition, form.roles.k, parts)
+        if pair is None or blocks * parts > 4 * device.units or extent < 8 * instruction.k * parts:
+            continue
+        combine = combine_stage(pair[1], device, rules)
+        combining = price((combine,), device)
+        roles = replace(form.roles, batch=(pair[0].axes[0].name, *form.roles.batch))
+        if matrix_operands(pair[0], axes_of(roles), instruction) is None:
+            continue
+        for shaped in _shaped(pair[0], roles, name, instruction, device, rules, count, ledger):
+            stages, seconds = (*shaped.stages, combine), rounded(shaped.seconds + combining)
+            yield candidate(f"{name}, split {parts}", stages, (pair[0].output,), device, parts, seconds)
+
+
+def _shaped(
+    definition: Definition, roles: Roles, name: str, instruction: Instruction, device: Device, rules: AlignmentRules,
+    count: int, ledger: Ledger,
+) -> Iterator[Candidate]:  # fmt: skip
+    points = _points(definition, roles, instruction, device, rules, ledger)
+    if not len(points):
+        return
+    k_extent = definition.axis(roles.k).extent
+    drafts: list[tuple[float, MatrixPlan]] = []
+    for steps in _STEPS:
+        if steps > 1 and steps * instruction.k >= 2 * k_extent:
+            continue
+        for depth in _DEPTHS:
+            batch = MatrixPlan(instruction.name, *points.T, steps, depth)
+            drafts += _draft(matrix_stage(definition, roles, batch, device, rules), batch, points, device, ledger)
+    drafts.sort(key=lambda item: (item[0], repr(item[1])))
+    for _, plan in drafts[: 2 * count]:
+        banded = replace(plan, width=_width(definition, roles, plan, instruction))
+        yield candidate(name, (matrix_stage(definition, roles, banded, device, rules),), (), device)
+
+
+def _draft(
+    stage: Any, batch: MatrixPlan, points: np.ndarray, device: Device, ledger: Ledger
+) -> list[tuple[float, MatrixPlan]]:
+    predicted = predict_stage(stage, device)
+    ledger.unfit(predicted, device)
+    seconds = np.broadcast_to(np.asarray(predicted.seconds, dtype=float), (len(points),))
+    picked = []
+    for at in lowest(seconds, len(seconds))[:16]:
+        fm, fn, gm, gn = (int(value) for value in points[at])
+        picked.append((rounded(float(seconds[at])), replace(batch, fm=fm, fn=fn, gm=gm, gn=gn)))
+    return picked
+
+
+def _points(
+    definition: Definition, roles: Roles, instruction: Instruction, device: Device, rules: AlignmentRules,
+    ledger: Ledger,
+) -> np.ndarray:  # fmt: skip
+    """Rows (fm, fn, gm, gn) that the rules and limits allow; waste raised until some are left."""
+    grids = np.meshgrid(_TILES, _TILES, _WIDTHS, _WIDTHS, indexing="ij")
+    fm, fn, gm, gn = (g.reshape(-1).astype(np.int64) for g in grids)
+    ledger.considered += len(fm)
+    threads = gm * gn * instruction.lanes
+    held = fm * fn * instruction.accumulator_registers
+    held = held + fm * instruction.a_registers + fn * instruction.b_registers
+    ok = ledger.sieve(np.ones(len(fm), dtype=bool), THREADS, threads <= device.limits.threads_per_block)
+    ok = ledger.sieve(ok, REGISTERS, held <= device.limits.registers_per_thread - 32)
+    m_extent, n_extent = definition.axis(roles.m or "").extent, definition.axis(roles.n or "").extent
+    block_m, block_n = fm * gm * instruction.m, fn * gn * instruction.n
+    short = ((block_m < 2 * m_extent) | (fm * gm == 1)) & ((block_n < 2 * n_extent) | (fn * gn == 1))
+    ok = ledger.sieve(ok, LONGER, short)
+    fit = ok
+    for epsilon in rules.waste_limits():
+        fit = ok & fits_tensor(m_extent, block_m, epsilon, rules) & fits_tensor(n_extent, block_n, epsilon, rules)
+        if fit.sum() >= min(24, ok.sum()):
+            break
+    ledger.reject(TENSOR_SHAPE, int((ok & ~fit).sum()))
+    return np.stack([fm, fn, gm, gn], axis=1)[fit]
+
+
+def _width(definition: Definition, roles: Roles, plan: MatrixPlan, instruction: Instruction) -> int:
+    """Blocks in bands, where there are several rows and columns of them."""
+    rows = ceil_div(definition.axis(roles.m or "").extent, plan.fm * plan.gm * instruction.m)
+    columns = ceil_div(definition.axis(roles.n or "").extent, plan.fn * plan.gn * instruction.n)
+    return _BAND if rows > _BAND and columns > 1 else 0

@@ -1,0 +1,92 @@
+"""Construction of programs with matrix instructions: where there are any, which one, and the switch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import rollergen as rg
+from rollergen.construct import construct
+from rollergen.expr.canonical import canonicalize
+from rollergen.hal.load import load_device
+from rollergen.program.matrix import matrix_instruction
+from rollergen.program.model import predict_stage
+from rollergen.program.model.roofline import multiply_add_seconds
+from rollergen.tile.rules import CodeShapes
+from tests.matrices import T, matmul, nhwc_convolution
+
+PLAIN = rg.BuildOptions(shapes=CodeShapes(matrix_instructions=False))
+
+
+DEFAULT = rg.BuildOptions()
+
+
+def used(expression, device, options=DEFAULT, top_k=4):
+    """Names of the matrix instructions of each program, best first."""
+    graph = canonicalize(expression)
+    ranked = construct(graph, device, options, top_k)
+    found = [[matrix_instruction(stage, device) for stage in one.program.stages] for one in ranked]
+    return ["".join(one.name for one in stages if one) for stages in found]
+
+
+@pytest.mark.parametrize(
+    "name, dtype, instruction",
+    [
+        ("v100", "float16", "wmma"),
+        ("v100-sxm2", "float16", "wmma"),
+        ("a100", "float16", "mma"),
+        ("a100", "bfloat16", "mma_bf16"),
+        ("a100", "int8", "mma_s8"),
+        ("h200", "float16", "mma"),
+        ("h200", "int8", "mma_s8"),
+        ("v100", "bfloat16", ""),
+        ("v100", "int8", ""),
+        ("a100", "float32", ""),
+        ("k80", "float16", ""),
+        ("mi50", "float16", ""),
+    ],
+)
+def test_the_first_choice_uses_the_instruction_of_its_dtype_where_the_device_has_one(name, dtype, instruction):
+    assert used(matmul(1024, 512, 768, dtype), load_device(name))[0] == instruction
+
+
+def test_switched_off_there_are_only_plain_instructions_and_they_are_slower():
+    device, graph = load_device("a100"), canonicalize(matmul(2048, 2048, 2048))
+    assert set(used(matmul(2048, 2048, 2048), device, PLAIN)) == {""}
+    plain, matrices = (construct(graph, device, options, 1)[0].seconds for options in (PLAIN, rg.BuildOptions()))
+    assert plain > 4 * matrices  # 16 times the multiply-adds a clock
+
+
+def test_a_device_whose_first_language_is_not_cuda_gets_none():
+    device = load_device("v100")
+    opencl = replace(device, targets=tuple(t for t in device.targets if t.language == "opencl"))
+    assert set(used(matmul(256, 256, 256), opencl)) == {""}
+
+
+FORMS = {
+    "batched": rg.ops.batch_matmul(T("A", (12, 256, 64), "float16"), T("B", (12, 64, 256), "float16")),
+    "convolution, NCHW": rg.ops.conv2d(T("X", (8, 64, 28, 28), "float16"), T("W", (64, 64, 3, 3), "float16"), padding=1),
+    "convolution, NHWC": nhwc_convolution(8, 28, 28, 64, 64, 3),
+    "with bias and relu": rg.ops.relu(rg.ops.bias_add(matmul(512, 512, 512), T("bias", (512,), "float16"), axis=-1)),
+    "one long sum": matmul(64, 16384, 64),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["v100", "a100"])
+def test_every_contraction_has_such_programs_and_none_beats_the_matrix_units(form, name):
+    device = load_device(name)
+    ranked = construct(canonicalize(FORMS[form]), device, top_k=4)
+    stages = [stage for one in ranked for stage in one.program.stages]
+    assert matrix_instruction(ranked[0].program.stages[0], device) is not None
+    assert all(predict_stage(stage, device).seconds >= multiply_add_seconds(stage, device) for stage in stages)
+    assert form != "one long sum" or "split" in ranked[0].forms[0]
+
+
+def test_products_of_sums_and_maxima_are_left_to_plain_instructions():
+    a, b, k = T("A", (256, 256), "float16"), T("B", (256, 256), "float16"), rg.reduce_axis("k", 256)
+    largest = rg.compute((256, 256), lambda i, j: rg.max(a[i, k] * b[k, j], axis=k))
+    shifted = rg.compute((256, 256), lambda i, j: rg.sum((a[i, k] + 1.0) * b[k, j], axis=k))
+    for expression in (largest, shifted):
+        assert set(used(expression, load_device("v100"))) == {""}
