@@ -52,7 +52,7 @@ def emit(program: RProgram, device: Device, dialect: str | None = None) -> Sourc
     """
     listed = dialect == bsp.LANGUAGE or (dialect is None and bool(program.homes))
     printer = _printer(device, None if listed else dialect)
-    kernels = lower(program, device, printer.exchanges)
+    kernels = lower(program, device, printer.features)
     launches = tuple(
         Launch(k.name, k.blocks, k.threads, k.arguments, k.once, private_bytes(k), local_bytes(k)) for k in kernels
     )

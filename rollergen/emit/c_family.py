@@ -52,6 +52,7 @@ from rollergen.lower.ir import (
     WarpBarrier,
     Write,
 )
+from rollergen.lower.language import PLAIN
 
 INDENT = "    "
 ATOM, UNARY, PRODUCT, SUM, SHIFT, ORDER, EQUAL, BITS, LOGIC_AND, LOGIC_OR, TERNARY = range(11)
@@ -86,8 +87,8 @@ class CFamily:
     function_prefix = ""
     restrict = "restrict"
     scopes: ClassVar[Mapping[str, str]] = {}
-    exchanges = False
-    """Whether `Exchange` can be written."""
+    features = PLAIN
+    """What may be written beside the plain language."""
     scalars: ClassVar[Mapping[str, str]] = SCALARS
 
     def literal(self, value: float | int | bool, dtype: str) -> str:

@@ -42,6 +42,7 @@ from rollergen.lower.ir import (
     WarpBarrier,
     Write,
 )
+from rollergen.lower.language import Language
 
 _SCALARS = {
     "float64": "double", "float32": "float", "int64": "long long", "int32": "int", "int8": "signed char",
@@ -90,6 +91,30 @@ __device__ __forceinline__ unsigned short half_from_float(const float value)
 }
 #endif
 """
+_EXP2 = """#ifdef __CUDACC__
+__device__ __forceinline__ float exp2_approx(const float x)
+{
+    float value;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x));
+    return value;
+}
+#endif"""
+_EXTREME = """__device__ __forceinline__ float {name}_nan(const float a, const float b)
+{{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float value;
+    asm("{name}.NaN.f32 %0, %1, %2;" : "=f"(value) : "f"(a), "f"(b));
+    return value;
+#else
+    return a != a ? a : (a {order} b ? a : b);
+#endif
+}}"""
+_PRELUDE = {
+    "exp2_approx": _EXP2,
+    "max_nan": _EXTREME.format(name="max", order=">"),
+    "min_nan": _EXTREME.format(name="min", order="<"),
+}
+"""Functions that stand before the kernels that call them."""
 _ORDERS = ("lt", "le", "gt", "ge", "eq", "ne")
 _INLINE = "__device__ __forceinline__ "
 
@@ -98,7 +123,7 @@ class Cuda(CFamily):
     """Float16 and bfloat16 lie in memory as unsigned short."""
 
     language = "cuda"
-    exchanges = True
+    features = Language(True, {"exp": "expf", "exp2_approx": "exp2_approx", "max": "max_nan", "min": "min_nan"})
     function_prefix = _INLINE
     restrict = "__restrict__"
     scopes: ClassVar[Mapping[str, str]] = {"global": "", "local": "", "private": ""}
@@ -270,6 +295,8 @@ class Cuda(CFamily):
         return super().operation(node)
 
     def call(self, node: Call) -> str:
+        if node.name in _PRELUDE:
+            self.types.setdefault(f"prelude {node.name}", _PRELUDE[node.name])
         if node.lanes > 1 and not node.name.endswith(f"x{node.lanes}"):
             scalar = self._register(node.dtype)
             kind = self._vector(scalar, node.lanes)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from rollergen.emit.c_family import ATOM, SCALARS, CFamily
 from rollergen.lower.ir import Barrier, Convert, Exchange, Kernel, Pick, Read, Shuffle, Write
+from rollergen.lower.language import Language
 
 _HEX = "0123456789abcdef"
 
@@ -26,7 +27,7 @@ class OpenCL(CFamily):
         super().__init__()
         self.attribute = attribute
         self.exchange_extension = exchange_extension
-        self.exchanges = bool(exchange_extension)
+        self.features = Language(exchanges=bool(exchange_extension))
 
     def head(self, kernel: Kernel) -> str:
         attributes = f"__attribute__((reqd_work_group_size({kernel.threads}, 1, 1)))"

@@ -8,12 +8,13 @@ operands of another width it is widened or narrowed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan
 from typing import TYPE_CHECKING
 
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index
+from rollergen.expr.rows import is_below_its_row
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
 from rollergen.lower import maths
 from rollergen.lower.ir import (
@@ -28,7 +29,7 @@ from rollergen.lower.ir import (
     Operation,
     Position,
 )
-from rollergen.lower.nest import Lane
+from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.sharing import Shared, shared, worth_keeping
 from rollergen.lower.writer import Writer
 
@@ -88,6 +89,8 @@ def _computed(out: Writer, scope: Scope, value: Value, repeated: Shared) -> Expr
             return scope.variables[value.name]
         case IndexValue():
             return index_number(out, scope, value.index, value.dtype)
+        case Unary(op="exp") if _below_its_row(scope.place.nest, value.x):
+            return maths.exp_below(out, of(value.x))
         case Unary():
             return _unary(out, value.op, of(value.x), register_dtype(value.dtype))
         case Binary():
@@ -97,6 +100,14 @@ def _computed(out: Writer, scope: Scope, value: Value, repeated: Shared) -> Expr
         case Cast():
             return cast(out, of(value.x), value.dtype)
     raise ProgramError(f"{type(value).__name__} is no value that can be lowered")
+
+
+def _below_its_row(nest: Nest, value: Value) -> bool:
+    """See `is_below_its_row`; the element may be a kept one."""
+    if isinstance(value, Binary) and isinstance(value.a, Var):
+        kept = {resident.name: resident.value for resident in nest.stage.residents}
+        value = replace(value, a=kept.get(value.a.name, value.a))
+    return is_below_its_row(nest.definition, value)
 
 
 def register_dtype(dtype: str) -> str:
@@ -240,6 +251,8 @@ def extreme(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
     if isinstance(b, Number) and not isnan(b.value):
         return select(compare(order, b, a), b, a)
     b = out.atom("b", b)
+    if dtype in ("float32", "float16", "bfloat16") and op in out.native:
+        return Call(out.native[op], (a, b), a.dtype, a.lanes)
     inner = select(compare(order, a, b), a, b)
     if dtype not in FLOATS:
         return inner

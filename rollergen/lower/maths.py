@@ -60,10 +60,24 @@ _LARGEST, _SMALLEST_NORMAL = 3.4028234663852886e38, 2.0**-126
 def call(out: Writer, name: str, *operands: Expr) -> Expr:
     """``name(x)`` or ``name(x, y)``: ours for float32 where there is one, else the language's."""
     x = operands[0]
+    if x.dtype == "float32" and name in out.native:
+        return Call(out.native[name], operands, x.dtype, x.lanes)
     make = _OURS.get(name) if x.dtype == "float32" else _DOUBLE.get(name)
     if make is None:
         return Call(name, operands, x.dtype, x.lanes)
     return _use(out.functions, make, name, *operands)
+
+
+def exp_below(out: Writer, x: Expr) -> Expr:
+    """exp(x) of differences to the largest of a row, which are 0 at least once and never above.
+
+    2^(x log2 e) errs by |x| units of 2^-24 of itself: what is far below the largest term of the row is less exact,
+    but by no more than 2^-25 of that term (|x| exp(x) <= 1 / e).
+    """
+    name = out.native.get("exp2_approx")
+    if name is None or x.dtype != "float32":
+        return call(out, "exp", x)
+    return Call(name, (Operation("mul", (x, Number(_LOG2E, x.dtype, x.lanes)), x.dtype, x.lanes),), x.dtype, x.lanes)
 
 
 def _use(functions: dict[str, Function], make: Callable[..., Expr], name: str, *operands: Expr) -> Expr:

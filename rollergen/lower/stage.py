@@ -20,6 +20,7 @@ from rollergen.lower.ir import (
     Pointer,
     Position,
 )
+from rollergen.lower.language import PLAIN, Language
 from rollergen.lower.layout import layout
 from rollergen.lower.names import Names
 from rollergen.lower.nest import Nest, make_nest
@@ -29,29 +30,29 @@ from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import GRID, PARALLEL, UNROLL, RProgram, Stage
 
 
-def lower(program: RProgram, device: Device, exchanges: bool = False) -> tuple[Kernel, ...]:
+def lower(program: RProgram, device: Device, language: Language = PLAIN) -> tuple[Kernel, ...]:
     """One kernel for each stage, in launch order.
 
-    ``exchanges``: the language lets the threads of one execution width exchange registers.
+    ``language``: what it has beyond the plain one.
 
     >>> from tests.programs import relu                                              # doctest: +SKIP
     >>> [kernel.name for kernel in lower(relu(), device)]                            # doctest: +SKIP
     ['relu']
     """
     entries = Names()
-    return tuple(lower_stage(stage, device, entries.fresh(stage.name), exchanges) for stage in program.stages)
+    return tuple(lower_stage(stage, device, entries.fresh(stage.name), language) for stage in program.stages)
 
 
-def lower_stage(stage: Stage, device: Device, entry: str, exchanges: bool = False) -> Kernel:
+def lower_stage(stage: Stage, device: Device, entry: str, language: Language = PLAIN) -> Kernel:
     """The kernel of one stage; every integer's range goes with it."""
     names = Names()
     names.fresh(entry)
-    out = Writer(names)
+    out = Writer(names, language.functions)
     buffers = _buffers(stage)
     parameters = {
         b.name: Pointer(names.fresh(b.name), b.dtype, GLOBAL, b.name == stage.definition.output.name) for b in buffers
     }
-    nest = make_nest(stage, device, parameters, names, exchanges)
+    nest = make_nest(stage, device, parameters, names, language.exchanges)
     block, thread, step = names.fresh("block"), names.fresh("thread"), names.fresh("step")
     out.know(block, (0, stage.blocks - 1))
     out.know(thread, (0, stage.threads - 1))

@@ -11,9 +11,10 @@ inner addresses are short and constant once unrolled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from rollergen.expr.index import Bounds, Index
 from rollergen.lower.ir import (
@@ -62,11 +63,12 @@ class _Home:
 class Writer:
     """Builds the body of one kernel.  ``ranges`` collects the bounds of all integer variables.
 
-    ``unrolled``: variables that are numbers to the compiler.
+    ``unrolled``: variables that are numbers to the compiler.  ``native``: functions of the language, see `Language`.
     """
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, native: Mapping[str, str] = MappingProxyType({})) -> None:
         self.names = names
+        self.native = native
         self.ranges: dict[str, Bounds] = {}
         self.unrolled: frozenset[str] = frozenset()
         self.functions: dict[str, Function] = {}

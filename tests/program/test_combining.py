@@ -8,6 +8,7 @@ from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
 from rollergen.lower import lower
 from rollergen.lower.ir import LOCAL, STORAGE_BYTES, Allocate, Barrier, Exchange, Let, walk
+from rollergen.lower.language import Language
 from rollergen.options import BuildOptions
 from rollergen.program.layers import combining_bytes
 from rollergen.program.model import predict_stage
@@ -23,7 +24,7 @@ V100 = device("v100")
 
 
 def kernel_of(stage_program):
-    return lower(stage_program, V100, exchanges=True)[0]
+    return lower(stage_program, V100, Language(exchanges=True))[0]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -51,6 +51,7 @@ MEANINGS: dict[str, str] = {
     "array_alignment": "bytes at which the caller's arrays are sure to begin (0: on lines of the cache)",
     "combine_clocks": "exposed clocks of one step of a tree over the threads of a block",
     "shuffle_clocks": "exposed clocks of one exchange of registers within an execution width, and of what follows it",
+    "op_exp_below": "multiply-add slots of one exp of a row's element less the largest one (0: as of any exp)",
     "exchange_clocks": "clocks of one copy phase from the other units' memories: synchronisation and set-up",
     "fragment_clocks": "control clocks of one fragment that a tile receives in an exchange",
     "home_copy_clocks": "clocks for each byte of its own data that a tile copies beside what it receives",
@@ -103,6 +104,8 @@ class Costs:
 
     def operation(self, name: str) -> float:
         """Multiply-add slots of one operation; 1 where the spec names no other."""
+        if name == "exp_below" and not self._values.get("op_exp_below"):
+            name = "exp"
         return self._values.get("op_" + name, 1.0)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import FloorDiv, Index, Mod, Within, linear
+from rollergen.expr.rows import is_below_its_row
 from rollergen.expr.values import Binary, Buffer, Const, IndexValue, Load, Partial, Select, Unary, Value, Var, walk
 from rollergen.program.model.numeric import Number, ceil_div, gcd, least
 from rollergen.program.rprogram import Resident
@@ -163,12 +164,14 @@ def _phases(definition: Definition, residents: tuple[Resident, ...]) -> tuple[Ph
     phases = []
     for number, reduction in enumerate(definition.reductions):
         combine = tuple(reduction.combiner.combine)
-        phases.append(_phase(number, reduction.bodies, combine, residents, position))
-    phases.append(_phase(len(definition.reductions), (definition.result,), (), residents, position))
+        phases.append(_phase(definition, number, reduction.bodies, combine, residents, position))
+    last = len(definition.reductions)
+    phases.append(_phase(definition, last, (definition.result,), (), residents, position))
     return tuple(phases)
 
 
 def _phase(
+    definition: Definition,
     number: int,
     values: tuple[Value, ...],
     combine: tuple[Value, ...],
@@ -184,7 +187,7 @@ def _phase(
     for root in roots:
         _visit(root, known, own, reused, nodes)
     read = tuple(position[node] for node in nodes if isinstance(node, Load))
-    counts = count_operations(tuple(nodes), combine)
+    counts = count_operations(tuple(nodes), combine, definition)
     return Phase(bool(combine), len(values), counts, read, kept, tuple(reused))
 
 
@@ -201,11 +204,13 @@ def _visit(
     nodes[value] = None
 
 
-def count_operations(nodes: tuple[Value, ...], combine: tuple[Value, ...]) -> tuple[tuple[str, int], ...]:
+def count_operations(
+    nodes: tuple[Value, ...], combine: tuple[Value, ...], definition: Definition | None = None
+) -> tuple[tuple[str, int], ...]:
     """(name, count) of the arithmetic of `nodes` and of a combiner, multiply-adds fused."""
     counts: dict[str, int] = {}
     for node in (*nodes, *dict.fromkeys(n for value in combine for n in walk(value))):
-        name = _operation(node)
+        name = _operation(node, definition)
         if name:
             counts[name] = counts.get(name, 0) + 1
     fused = min(counts.get("mul", 0), counts.get("add", 0) + counts.get("sub", 0))
@@ -214,7 +219,9 @@ def count_operations(nodes: tuple[Value, ...], combine: tuple[Value, ...]) -> tu
     return tuple((name, count) for name, count in counts.items() if count)
 
 
-def _operation(node: Value) -> str:
+def _operation(node: Value, definition: Definition | None) -> str:
+    if isinstance(node, Unary) and node.op == "exp" and definition and is_below_its_row(definition, node.x):
+        return "exp_below"
     if isinstance(node, (Unary, Binary)):
         return node.op
     if isinstance(node, (Const, Load, Var, Partial)):

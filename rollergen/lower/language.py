@@ -1,0 +1,22 @@
+"""What a language has beyond what every kernel is written in: decided by printers, used by the lowering."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """``exchanges``: the threads of one execution width may exchange registers (`ir.Exchange`).
+
+    ``functions``: the language's own float32 functions, by the names of ours: ``exp`` (within 2 units in the last
+    place, any argument), ``exp2_approx`` (of any argument; within 2 units but for results below the normal numbers,
+    which are 0), ``max`` and ``min`` (NaN if either operand is).
+    """
+
+    exchanges: bool = False
+    functions: Mapping[str, str] = field(default_factory=dict)
+
+
+PLAIN = Language()
