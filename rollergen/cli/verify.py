@@ -104,8 +104,8 @@ def _tell(name: str, found: object, as_json: bool) -> None:
 _records = click.argument("records", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
 _seeds = click.option("--seeds", default=5, show_default=True, help="Runs with other folds and other models.")
 _objective = click.option(
-    "--objective", type=click.Choice(["residual", "lambdarank"]), default="residual", show_default=True,
-    help="What the trees learn: the log of time over predicted time, or the order.",
+    "--objective", type=click.Choice(["cautious", "residual", "lambdarank"]), default="cautious", show_default=True,
+    help="What the trees learn: the log of time over predicted time (half of it, or all), or the order.",
 )  # fmt: skip
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 _report = click.option(
@@ -148,7 +148,7 @@ def evaluate(records: tuple[Path, ...], seeds: int, report: Path | None, as_json
     with Progress(console=console, transient=True, disable=as_json) as bar:
         task = bar.add_task("rankers", total=None)
         table: dict[str, dict[str, Any]] = compare(data, seeds=range(seeds), progress=_shown(bar, task, "evaluated"))
-    verdicts = {name: release(table, name) for name in ("residual", "lambdarank")}
+    verdicts = {name: release(table, name) for name in ("cautious", "residual", "lambdarank")}
     content = {"protocol": _protocol(data, seeds, records), "rankers": table, "release": verdicts}
     if report is not None:
         from rollergen.verify.report import write_evaluation

@@ -66,6 +66,12 @@ PARAMETERS: Mapping[str, Any] = {
 }  # fmt: skip
 TREES = 300
 
+CAUTIOUS: Mapping[str, Any] = {"min_data_in_leaf": 30}
+CAUTIOUS_TREES = 100
+SHRINKAGE = 0.5
+"""Of the objective "cautious": fewer trees with larger leaves, and only half of the residual that they find: on
+structures that nobody trained on, half of it is right."""
+
 
 def lightgbm() -> Any:
     """The package; DeviceError that says how to install it."""
@@ -80,10 +86,10 @@ def lightgbm() -> Any:
 class Boosted:
     """Boosted trees.
 
-    ``objective``: residual (squared error of the log of time over predicted time, centred by operator), regression
-    (squared error of the log of time over the operator's best) or lambdarank (labels ``round(30 best / time)``, gains
-    ``2**(label / 30) - 1``).  ``columns``: positions of the features used; None: all.  ``members``: models with other
-    seeds whose scores are averaged.
+    ``objective``: residual (squared error of the log of time over predicted time, centred by operator), cautious
+    (the same, see `CAUTIOUS`), regression (squared error of the log of time over the operator's best) or lambdarank
+    (labels ``round(30 best / time)``, gains ``2**(label / 30) - 1``).  ``columns``: positions of the features used;
+    None: all.  ``members``: models with other seeds whose scores are averaged.
     """
 
     objective: str = "residual"
@@ -100,7 +106,8 @@ class Boosted:
     def _fitted(self, data: Dataset, seed: int) -> Any:
         package = lightgbm()
         _, sizes = np.unique(data.operator, return_counts=True)
-        chosen = {**PARAMETERS, "seed": seed}
+        cautious = self.objective == "cautious"
+        chosen = {**PARAMETERS, "seed": seed, **(CAUTIOUS if cautious else {})}
         if self.objective == "lambdarank":
             gains = [2 ** (i / 30) - 1 for i in range(31)]
             chosen |= {"objective": "lambdarank", "lambdarank_truncation_level": 50, "label_gain": gains}
@@ -108,14 +115,15 @@ class Boosted:
         else:
             chosen |= {"objective": "regression"}
             train = package.Dataset(self._x(data), self._target(data), weight=_equal_operators(data))
-        return package.train(chosen, train, self.trees)
+        return package.train(chosen, train, min(self.trees, CAUTIOUS_TREES) if cautious else self.trees)
 
     def _target(self, data: Dataset) -> np.ndarray:
         log = np.log(data.ms)
-        if self.objective == "residual":
+        residual = self.objective in RESIDUALS
+        if residual:
             log = log - np.log(data.predicted_ms)
         for rows in data.operators():
-            log[rows] -= log[rows].mean() if self.objective == "residual" else log[rows].min()
+            log[rows] -= log[rows].mean() if residual else log[rows].min()
         return log
 
     def _x(self, data: Dataset) -> np.ndarray:
@@ -124,12 +132,22 @@ class Boosted:
     def member_scores(self, data: Dataset) -> np.ndarray:
         """(members, rows)."""
         found = np.array([booster.predict(self._x(data), num_threads=1) for booster in self.boosters])
-        if self.objective == "lambdarank":
-            return found
-        return -(found + np.log(data.predicted_ms)) if self.objective == "residual" else -found
+        return scores_of(self.objective, found, data.predicted_ms)
 
     def scores(self, data: Dataset) -> np.ndarray:
         return self.member_scores(data).mean(axis=0)
+
+
+RESIDUALS = ("residual", "cautious")
+
+
+def scores_of(objective: str, raw: np.ndarray, predicted_ms: np.ndarray) -> np.ndarray:
+    """Scores (higher: faster) from what the trees of an objective say."""
+    if objective == "lambdarank":
+        return raw
+    if objective not in RESIDUALS:
+        return -raw
+    return -((SHRINKAGE if objective == "cautious" else 1.0) * raw + np.log(predicted_ms))
 
 
 def _equal_operators(data: Dataset) -> np.ndarray:
@@ -160,6 +178,7 @@ RANKERS: Mapping[str, Callable[[], Ranker]] = {
     "autotvm": lambda: Boosted("lambdarank", columns_of("F")),
     "lambdarank": lambda: Boosted("lambdarank"),
     "residual": lambda: Boosted("residual"),
+    "cautious": lambda: Boosted("cautious"),
 }
 """By the names that the command line takes; autotvm: rank trees on relation features (NeurIPS 2018, section 3)."""
 

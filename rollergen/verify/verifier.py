@@ -20,13 +20,21 @@ from rollergen.tile.rules import block_layer
 from rollergen.verify.dataset import Dataset
 from rollergen.verify.features import VERSION, names, vector
 from rollergen.verify.model_text import LARGEST_TEXT, VerifierError, check_model_text
-from rollergen.verify.rankers import LEAST_OPERATORS, LEAST_RECORDS, Boosted, deployed_order, lightgbm
+from rollergen.verify.rankers import (
+    LEAST_OPERATORS,
+    LEAST_RECORDS,
+    RESIDUALS,
+    Boosted,
+    deployed_order,
+    lightgbm,
+    scores_of,
+)
 from rollergen.verify.support import Support
 
 FORMAT = "rollergen.verifier.v1"
 LARGEST_FILE = 2 * LARGEST_TEXT
 FAMILIES = ("cpu", "gpu")
-OBJECTIVES = ("residual", "lambdarank")
+OBJECTIVES = (*RESIDUALS, "lambdarank")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +101,7 @@ class Verifier:
             return Verdict(unmoved, objection)
         predicted = np.array([float(said.seconds) * 1e3 for said in predictions])
         raw = self.booster.predict(x, num_threads=1)
-        scores = -(raw + np.log(predicted)) if self.objective == "residual" else raw
+        scores = scores_of(self.objective, raw, predicted)
         order = deployed_order(scores, predicted, slots)
         return Verdict(tuple(order), None, tuple(map(float, scores)), self._moved(x, order, slots))
 
@@ -104,7 +112,7 @@ class Verifier:
             return ()
         shares = self.booster.predict(x, num_threads=1, pred_contrib=True)[:, :-1]
         against = shares - shares.mean(axis=0)
-        sign = -1.0 if self.objective == "residual" else 1.0
+        sign = -1.0 if self.objective in RESIDUALS else 1.0
         found = []
         for at, position in moved:
             largest = np.argsort(-np.abs(against[position]), kind="stable")[:3]

@@ -36,7 +36,7 @@ def kept(trained, tmp_path):
     return path
 
 
-@pytest.mark.parametrize("name", ["regression", "lambdarank", "residual"])
+@pytest.mark.parametrize("name", ["regression", "lambdarank", "residual", "cautious"])
 def test_trees_find_a_rule_that_the_model_does_not_know(data, name):
     ranker = RANKERS[name]()
     ranker.fit(data, 0)
