@@ -4,12 +4,12 @@ Only the elements replaced are kept, so that large operands are neither copied n
 sampled output elements depend on (`points.py`), each stage's loads evaluated at the sampled axes.
 
 *Infinities and NaN* must come out exactly where the definition says, and nowhere else.  They are tried where neither
-the order of the operations nor their range decides what comes out: reductions by sum, max and min alone, no powers,
-no conversion to integers (which the language leaves open for them).  *Zeros of both signs and denormals* are tried
-wherever inputs are floating.  *Cancellation*: values of about 2^10 among ordinary ones, so that sums lose what they
-carried in front of the ordinary digits; tried for sums of products (`has_absolute_bound`), whose rounding errors then
-lie on the scale of the definition evaluated on absolute values (Higham, "Accuracy and Stability of Numerical
-Algorithms", 2nd edition, section 3.1).
+the order of the operations nor their range decides what comes out: reductions by sum, max and min alone, no factor
+that could be taken out of a sum, no powers, no conversion to integers (which the language leaves open for them).
+*Zeros of both signs and denormals* are tried wherever inputs are floating.  *Cancellation*: values of about 2^10 among
+ordinary ones, so that sums lose what they carried in front of the ordinary digits; tried for sums of products
+(`has_absolute_bound`), whose rounding errors then lie on the scale of the definition evaluated on absolute values
+(Higham, "Accuracy and Stability of Numerical Algorithms", 2nd edition, section 3.1).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from rollergen.expr.definition import Definition
+from rollergen.expr.definition import Definition, Reduction
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.index import linear
-from rollergen.expr.values import Binary, Cast, Const, Load, Partial, Select, Unary, Value, walk
+from rollergen.expr.values import Binary, Cast, Const, Load, Partial, Select, Unary, Value, loads, walk
 from rollergen.measure.points import sample_axes
 from rollergen.program.rprogram import RProgram
 
@@ -120,7 +120,8 @@ def _nodes(definitions: Iterable[Definition]) -> Iterable[Value]:
 
 def _orderless(definitions: tuple[Definition, ...]) -> bool:
     """Whether infinities and NaN come out of the definitions the same in any order of operations and any precision."""
-    if any(r.combiner.name not in ("sum", "max", "min") for d in definitions for r in d.reductions):
+    reductions = [reduction for definition in definitions for reduction in definition.reductions]
+    if any(r.combiner.name not in ("sum", "max", "min") or _distributes(r) for r in reductions):
         return False
     for node in _nodes(definitions):
         if isinstance(node, Binary) and node.op == "pow":
@@ -128,6 +129,25 @@ def _orderless(definitions: tuple[Definition, ...]) -> bool:
         if isinstance(node, Cast) and is_float(node.x.dtype) and not is_float(node.dtype) and node.dtype != "bool":
             return False
     return True
+
+
+def _distributes(reduction: Reduction) -> bool:
+    """Whether a factor of the terms could be taken out of the sum over an axis: infinity times a sum is not the sum of
+    infinities of either sign."""
+    for body in reduction.bodies:
+        axes = [frozenset().union(*(load.axes() for load in loads(factor))) for factor in _factors(body)]
+        axes = [own for own in axes if own]
+        if len(axes) > 1 and any(not own.issuperset(reduction.axes) for own in axes):
+            return True
+    return False
+
+
+def _factors(value: Value) -> Iterable[Value]:
+    if isinstance(value, Binary) and value.op == "mul":
+        yield from _factors(value.a)
+        yield from _factors(value.b)
+    else:
+        yield value
 
 
 def has_absolute_bound(definitions: tuple[Definition, ...]) -> bool:

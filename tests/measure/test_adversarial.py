@@ -32,6 +32,7 @@ def titles(expression):
     [
         (ops.matmul(T("A", (20, 30)), T("B", (30, 40))), {INFINITIES, DENORMALS, CANCELLATION}),
         (ops.relu(T("X", (100,))), {INFINITIES, DENORMALS}),
+        (rg.einsum("a,ab->a", T("X", (20,)), T("Y", (20, 30))), {DENORMALS, CANCELLATION}),
         (ops.sub(T("X", (100,)), T("Y", (100,))), {INFINITIES, DENORMALS}),
         (ops.prod(T("X", (10, 10)), 1), {DENORMALS}),
         (ops.cast(T("X", (100,)), "int32"), {DENORMALS}),

@@ -1,0 +1,90 @@
+"""What becomes of an expression on a device: its programs constructed, written, run here and held to the definition."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from rollergen.construct import construct
+from rollergen.emit import emit
+from rollergen.errors import DoesNotFitError, RollergenError
+from rollergen.expr.canonical import canonicalize
+from rollergen.measure.bench import Lost
+from rollergen.measure.isolation import Worker
+from rollergen.measure.oracle import expression_oracle
+from rollergen.measure.outcome import Outcome
+from rollergen.measure.worker import Limits, Setup
+from rollergen.targets import resolve
+from tests.fuzzing.recipes import Recipe
+
+LIMITS = Limits(compile_s=120.0, run_s=20.0)
+TOP_K = 2
+
+
+@dataclass(frozen=True)
+class Failure:
+    """``kind``: what to compare failures by; ``text``: the whole story."""
+
+    kind: str
+    text: str
+
+
+class Trials:
+    """Runs recipes in a process of their own, which is replaced where one ends it."""
+
+    def __init__(self) -> None:
+        self._worker: Worker | None = None
+        self.spent: dict[str, float] = {}
+
+    def failure(self, recipe: Recipe, device: str) -> Failure | None:
+        """What is wrong, if anything: an error that is none of rollergen's own, or a refusal, or a wrong result."""
+        spec, start = resolve(device), time.perf_counter()
+        try:
+            expression = recipe.expression()
+            graph = canonicalize(expression)
+            ranked = construct(graph, spec, top_k=TOP_K)
+            sources = [emit(one.program, spec, "opencl") for one in ranked]
+            emit(ranked[0].program, spec)
+        except DoesNotFitError:
+            return None
+        except RollergenError as error:
+            return Failure(f"refused: {type(error).__name__}", str(error))
+        except RecursionError as error:
+            return Failure("raised: RecursionError", str(error))
+        except Exception as error:
+            return Failure(f"raised: {type(error).__name__}", f"{type(error).__name__}: {error}")
+        finally:
+            self.spent["constructed"] = self.spent.get("constructed", 0.0) + time.perf_counter() - start
+        oracle = expression_oracle((expression,), graph.outputs)
+        for one, source in zip(ranked, sources, strict=True):
+            problems = self._problems(Setup(resolve("cpu"), one.program, oracle, limits=LIMITS), source)
+            if problems:
+                return Failure(_kind(problems[0]), "; ".join(problems))
+        return None
+
+    def _problems(self, setup: Setup, source) -> tuple[str, ...]:
+        start = time.perf_counter()
+        try:
+            if self._worker is None:
+                self._worker = Worker(setup)
+            else:
+                self._worker.ask("open", setup)
+            return self._worker.ask("check", Outcome(0, setup.program, source, 0.0)).problems
+        except Lost as lost:
+            self.close()
+            return (f"lost: {lost}",)
+        except RollergenError as error:
+            return (f"{type(error).__name__}: {error}",)
+        finally:
+            self.spent["checked"] = self.spent.get("checked", 0.0) + time.perf_counter() - start
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.end()
+        self._worker = None
+
+
+def _kind(problem: str) -> str:
+    if problem.startswith("DeviceError: not launched"):
+        return "not launched"
+    return problem.partition(":")[0]
