@@ -14,7 +14,7 @@ from rollergen.hal.load import load_device
 from rollergen.program.interpreter.bulk import interpret_bulk
 from rollergen.program.model.bulk import bulk_facts
 from tests.agreement.readers import run_opencl
-from tests.bulk.test_interpreter import whole_numbers
+from tests.bulk.test_interpreter import assert_agree, whole_numbers
 from tests.bulk.vectors import VECTORS, program_of
 
 T = rg.tensor
@@ -78,6 +78,22 @@ def test_the_opencl_text_of_the_compute_steps_runs(name):
     got = run_opencl(program, arrays, device)
     want = evaluate(expression, *(arrays[b.name] for b in program.inputs))
     assert np.array_equal(got[program.outputs[0].name], want.astype(np.float32))
+
+
+@pytest.mark.parametrize(("dtype", "least", "most"), [("float32", 0.5, 0.8), ("float16", 0.9, 1.1)])
+def test_the_second_generation_is_faster_where_its_matrix_unit_is(dtype, least, most):
+    """Twice as wide for float32; for float16 with float32 partial results as wide as the first one's, and the clock
+    is lower by as much as there are more tiles."""
+    graph = canonicalize(rg.ops.matmul(T("A", (1024, 1024), dtype), T("B", (1024, 1024), dtype)))
+    one, two = (construct(graph, load_device(name), top_k=1)[0] for name in ("ipu", "ipu2"))
+    assert two.program.stages[0].compute.instruction == ("amp_f32" if dtype == "float32" else "amp_f16")
+    assert least < two.seconds / one.seconds < most
+
+
+def test_the_second_generation_is_executed_across_its_tiles():
+    device, expression = load_device("ipu2"), rg.ops.matmul(T("A", (100, 64)), T("B", (64, 90)), name="C")
+    program = construct(canonicalize(expression), device, top_k=1)[0].program
+    assert_agree(expression, program, device)
 
 
 def test_a_softmax_is_close_to_the_definition():

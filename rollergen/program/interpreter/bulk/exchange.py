@@ -66,6 +66,10 @@ class Local:
         if not np.all(inside | ~np.asarray(wanted)):
             raise ProgramError(f"{where}: a tile reads {self.load.buffer.name} beyond what it holds")
         rank = max((np.ndim(a) for a in at), default=1)
+        if all(np.ndim(a) == rank and (len(a) == 1 or np.array_equal(a[:1].repeat(len(a), 0), a)) for a in at):
+            # The same places in every row, as where no block is cut: one list of places for all of them.
+            flat = np.ravel_multi_index(np.broadcast_arrays(*(a[0] for a in at)), self.values.shape[1:]) if at else 0
+            return np.take(self.values.reshape(len(self.values), -1), flat, axis=1)
         rows = np.arange(len(self.values)).reshape(-1, *[1] * (rank - 1))
         return self.values[(rows, *at)]
 
