@@ -143,6 +143,32 @@ def what_reaches_source_text_is_an_attribute(device: Device) -> Iterator[str]:
             yield f"{path} is {shown(extension)}; expected nothing, or such as cl_khr_subgroup_shuffle"
 
 
+def widths_are_powers_of_two(device: Device) -> Iterator[str]:
+    """Blocks of threads are made by doubling, and hold whole execution widths."""
+    width, most = device.execution_width, device.limits.threads_per_block
+    if width & (width - 1):
+        yield f"execution_width is {width}; expected a power of two"
+    if width > most:
+        yield f"execution_width is {width}; expected at most limits.threads_per_block, {most}"
+
+
+def layers_hold_a_transaction(device: Device) -> Iterator[str]:
+    for number, layer in enumerate(device.layers):
+        least, room = layer.transaction_bytes, layer.capacity_bytes
+        if least > room:
+            yield f"memory_layers[{number}].capacity_bytes is {room}; expected at least transaction_bytes, {least}"
+
+
+_NORMS = (1, 16)
+
+
+def limiters_combine_as_a_norm(device: Device) -> Iterator[str]:
+    """From their sum to almost their maximum; below 1 it is no norm, and far above powers of clocks overflow."""
+    exponent = dict(device.costs).get("norm_exponent", 2.0)
+    if not _NORMS[0] <= exponent <= _NORMS[1]:
+        yield f"costs.norm_exponent is {exponent:g}; expected a number from {_NORMS[0]} to {_NORMS[1]}"
+
+
 RULES: tuple[Callable[[Device], Iterator[str]], ...] = (
     names_are_distinct,
     layers_run_from_registers_outward,
@@ -157,5 +183,8 @@ RULES: tuple[Callable[[Device], Iterator[str]], ...] = (
     float32_is_multiplied,
     matrix_instructions_have_fragments,
     walks_have_buffers,
+    widths_are_powers_of_two,
+    layers_hold_a_transaction,
+    limiters_combine_as_a_norm,
     what_reaches_source_text_is_an_attribute,
 )

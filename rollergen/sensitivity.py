@@ -182,7 +182,7 @@ def _effect(
             return Effect(path, value, predictions, choices, ranks, largest, factors[1], informational=reason)
         if not accepted:
             refused = str(tried[0])
-        if reason or refused:
+        if reason:
             break
     return Effect(path, value, refused=refused, informational=reason)
 
@@ -196,8 +196,6 @@ def _first_effect(
         return Effect(path, value, informational=reason)
     tried = {factors[1]: list(variants(device, path, factors)) for factors in (FIFTH, *FURTHER)}
     accepted = [(factor, one) for factor, two in tried.items() for one in two if isinstance(one, Device)]
-    if not any(isinstance(one, Device) for one in tried[FIFTH[1]]):
-        return Effect(path, value, refused=str(tried[FIFTH[1]][0]))
     for factor, one in accepted:
         for name, share in _repriced(one, before):
             return Effect(path, value, predictions=(name,), largest=share, factor=factor)
@@ -205,7 +203,7 @@ def _first_effect(
         for kind, name in _reconstructed(one, graphs, before):
             choices, ranks = ((name,), ()) if kind == CHOICE else ((), (name,))
             return Effect(path, value, choices=choices, ranks=ranks, factor=factor)
-    return Effect(path, value)
+    return Effect(path, value, refused="" if accepted else str(tried[FIFTH[1]][0]))
 
 
 def _repriced(variant: Device, before: Mapping[str, Sequence[_Priced]]) -> Iterator[tuple[str, float]]:

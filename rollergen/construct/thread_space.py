@@ -181,6 +181,8 @@ def _points(
     aligned = (block_n % unit == 0) | (n_extent < unit)
     if (ok & aligned).any():
         ok = ledger.sieve(ok, TRANSACTION, aligned)
+    if not ok.any():
+        return np.empty((0, 6), dtype=np.int64)
     for epsilon in rules.waste_limits():
         fit = ok & fits_tensor(m_extent, block_m, epsilon, rules) & fits_tensor(n_extent, block_n, epsilon, rules)
         if fit.sum() >= min(24, ok.sum()):

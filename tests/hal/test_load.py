@@ -344,7 +344,7 @@ def test_a_saved_device_loads_as_itself(name, tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["saved.json"]
 
 
-FREE_FIELDS = ["units", "clock_mhz", "launch_us", "execution_width"]
+FREE_FIELDS = ["units", "clock_mhz", "launch_us", "schedulers"]
 
 
 @settings(max_examples=60, deadline=None)
@@ -393,3 +393,16 @@ def test_a_device_that_would_not_load_is_not_written(tmp_path):
             save_device(replace(load_device("v100"), units=units), path)
     assert path.read_text() == "what was there before"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "text"),
+    [
+        (["execution_width"], 24, "execution_width is 24; expected a power of two"),
+        (["execution_width"], 1 << 20, "execution_width is 1048576; expected at most limits.threads_per_block"),
+        (["memory_layers", -1, "capacity_bytes"], 3, ".capacity_bytes is 3; expected at least"),
+        (["costs", "norm_exponent"], 0.5, "costs.norm_exponent is 0.5; expected a number from 1 to 16"),
+    ],
+)
+def test_what_no_program_can_be_made_for_is_refused(path, value, text):
+    assert text in refusal(changed(path, value))

@@ -81,15 +81,16 @@ def _reduced(definition: Definition, plan: ReductionPlan, device: Device, role: 
 
 def _groups(threads: int, device: Device) -> tuple[int, int]:
     """(groups, threads of each): whole execution widths where their threads exchange registers."""
-    if not exchanges(device) or threads <= device.execution_width:
+    if _combine(threads, device) != "groups":
         return 1, threads
     return threads // device.execution_width, device.execution_width
 
 
 def _combine(threads: int, device: Device) -> str:
+    """What groups found is combined by the threads of one: more groups than those combine as a tree."""
     if threads == 1:
         return "none"
-    if not exchanges(device):
+    if not exchanges(device) or threads > device.execution_width**2:
         return "tree"
     return "shuffle" if threads <= device.execution_width else "groups"
 
