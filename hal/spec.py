@@ -13,7 +13,8 @@ class MemoryLayer:
     program (capacity is a limit) rather than a cache (capacity is a threshold).
     ``bytes_per_clock`` is what one unit reads from this layer in one clock;
     ``write_bytes_per_clock`` where writing is slower; ``bandwidth_gb_s`` is for the whole chip,
-    achieved, where the layer is shared by all units.
+    achieved, where the layer is shared by all units.  ``asynchronous_copy_bytes``: the widest copy from the
+    backing store into this layer that runs beside the program (a power of 2 from 4 on; 0: there is none).
     """
 
     name: str
@@ -31,6 +32,7 @@ class MemoryLayer:
     sets: int = 0
     ways: int = 0
     reserved_bytes: int = 0
+    asynchronous_copy_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,14 @@ def a_block_fits_the_managed_memory_of_a_unit(device: Device) -> Iterator[str]:
             yield f"limits.block_memory_bytes is {asked}; expected at most the {room} that {managed.name} has to give"
 
 
+def asynchronous_copies_fill_managed_memory(device: Device) -> Iterator[str]:
+    for number, layer in enumerate(device.layers):
+        widest = layer.asynchronous_copy_bytes
+        if widest and (widest < 4 or widest & (widest - 1) or not layer.managed or layer.scope != "unit"):
+            path = f"memory_layers[{number}].asynchronous_copy_bytes"
+            yield f"{path} is {widest}; expected 0, or in a managed layer of a unit a power of 2 from 4"
+
+
 def survival_falls_with_fill(device: Device) -> Iterator[str]:
     costs = dict(device.costs)
     below, above = costs.get("keep_below", 0.0), costs.get("keep_above", float("inf"))
@@ -179,6 +187,7 @@ RULES: tuple[Callable[[Device], Iterator[str]], ...] = (
     nothing_beats_its_nominal_bandwidth,
     a_block_fits_a_unit,
     a_block_fits_the_managed_memory_of_a_unit,
+    asynchronous_copies_fill_managed_memory,
     survival_falls_with_fill,
     float32_is_multiplied,
     matrix_instructions_have_fragments,

@@ -49,7 +49,7 @@ def _program(device, *stages, temporaries=()):
     return RProgram(device, tuple(inputs.values()), (stages[-1].definition.output,), tuple(stages), tuple(temporaries))
 
 
-def gpu_matmul(m=70, n=100, k=37, bias=False, depth=1, swizzle=0, padding=4):
+def gpu_matmul(m=70, n=100, k=37, bias=False, depth=1, swizzle=0, padding=4, asynchronous=False):
     """64x64 block, step 8, 4x4 register tile as 2x2 quads of 2x2, both operands staged, all masked."""
     definition = matmul_definition(m, n, k, bias)
     loops = (
@@ -65,14 +65,16 @@ def gpu_matmul(m=70, n=100, k=37, bias=False, depth=1, swizzle=0, padding=4):
         Loop("j", 2, 1, "unroll"),
     )
     copies = (
-        Copy(0, "dram", "shared", 5, ("k", "i"), "k", vector=1, padding=padding, depth=depth),
-        Copy(1, "dram", "shared", 5, ("k", "j"), "j", vector=4 if n % 4 == 0 else 1, swizzle=swizzle, depth=depth),
+        Copy(0, "dram", "shared", 5, ("k", "i"), "k", vector=1, padding=padding, depth=depth,
+             asynchronous=asynchronous),
+        Copy(1, "dram", "shared", 5, ("k", "j"), "j", vector=4 if n % 4 == 0 else 1, swizzle=swizzle, depth=depth,
+             asynchronous=asynchronous),
         Copy(0, "shared", "registers", 6, ("i",), "i", vector=2),
         Copy(1, "shared", "registers", 6, ("j",), "j", vector=2 if not swizzle else 1),
     )
     guards = tuple((a, "mask") for a, e, t in (("i", m, 64), ("j", n, 64), ("k", k, 8)) if e % t)
     return _program(
-        "v100",
+        "a100" if asynchronous else "v100",
         Stage("matmul", definition, loops, Compute("fma"), Accumulator(4, F32), copies, guards=guards,
               store=Store(vector=2 if n % 2 == 0 else 1), block_order=BlockOrder(2)),
     )  # fmt: skip

@@ -27,6 +27,7 @@ from rollergen.lower.ir import (
     Comment,
     Convert,
     Element,
+    EndGroup,
     Exchange,
     Expr,
     For,
@@ -102,12 +103,16 @@ class CFamily:
         """Statements that define the block's and the thread's number."""
         raise NotImplementedError
 
-    def barrier(self, statement: Barrier) -> str:
+    def barrier(self, statement: Barrier) -> list[str]:
+        """Lines; asynchronous writes are plain ones unless a language has them."""
         raise NotImplementedError
 
     def collective(self, statement: LoadMatrix | MultiplyMatrix | StoreMatrix | WarpBarrier) -> str:
         """What the threads of an execution width do together."""
         raise DeviceError(f"{self.language} has no spelling for {type(statement).__name__}; expected a CUDA target")
+
+    def end_group(self) -> list[str]:
+        return []
 
     def vector_type(self, dtype: str, lanes: int) -> str:
         raise NotImplementedError
@@ -201,7 +206,9 @@ class CFamily:
             case If():
                 return self.branch(statement, depth)
             case Barrier():
-                return [pad + self.barrier(statement)]
+                return [pad + line for line in self.barrier(statement)]
+            case EndGroup():
+                return [pad + line for line in self.end_group()]
             case LoadMatrix() | MultiplyMatrix() | StoreMatrix() | WarpBarrier():
                 return [f"{pad}{self.collective(statement)};"]
             case Comment():

@@ -14,8 +14,9 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar
 
+from rollergen.emit import asynchronous
 from rollergen.emit.alignment import Alignment
-from rollergen.emit.c_family import ATOM, BINARY, INDENT, CFamily, number
+from rollergen.emit.c_family import ATOM, BINARY, INDENT, LOGIC_OR, CFamily, number
 from rollergen.emit.matrix_code import helper
 from rollergen.emit.unrolling import steps_at_once
 from rollergen.expr.index import Index
@@ -157,8 +158,15 @@ class Cuda(CFamily):
         steps = steps_at_once(node)
         return "#pragma unroll" if steps is None else f"#pragma unroll {steps}"
 
-    def barrier(self, statement: Barrier) -> str:
-        return "__syncthreads();"
+    def barrier(self, statement: Barrier) -> list[str]:
+        if statement.pending is None:
+            return ["__syncthreads();"]
+        self.types.setdefault("asynchronous", asynchronous.GROUPS)
+        return [f"wait_copies<{statement.pending}>();", "__syncthreads();"]
+
+    def end_group(self) -> list[str]:
+        self.types.setdefault("asynchronous", asynchronous.GROUPS)
+        return ["end_copies();"]
 
     def collective(self, statement: LoadMatrix | MultiplyMatrix | StoreMatrix | WarpBarrier) -> str:
         if isinstance(statement, WarpBarrier):
@@ -319,12 +327,31 @@ class Cuda(CFamily):
 
     def write(self, node: Write) -> str:
         lanes, dtype = node.value.lanes, node.pointer.dtype
+        if node.asynchronous:
+            return self._copied(node)
         if dtype == "float16":
             return self.half_write(node)
         part = self._part(node.pointer, node.offset, lanes, node.aligned or node.streaming)
         if lanes == 1 or part == self._widest(node.pointer, lanes):
             return super().write(node)
         return self._stored(node.pointer, node.offset, lanes, part, self.expression(node.value))
+
+    def _copied(self, node: Write) -> str:
+        """Calls of the function that copies past the registers, in the largest parts that are proven aligned."""
+        source, condition = asynchronous.source_of(node)
+        lanes, size = node.value.lanes, STORAGE_BYTES[node.pointer.dtype]
+        parts = (self._part(node.pointer, node.offset, lanes, node.aligned),
+                 self._part(source.pointer, source.offset, lanes, source.aligned))  # fmt: skip
+        part = math.gcd(*parts)
+        bytes_ = asynchronous.checked_bytes(part * size, node)
+        self.types.setdefault("asynchronous", asynchronous.GROUPS)
+        self.types.setdefault(f"copy_async_{bytes_}", asynchronous.function(bytes_))
+        wanted = str(bytes_) if condition is None else f"{self.within(condition, LOGIC_OR)} ? {bytes_} : 0"
+        calls = []
+        for e in range(0, lanes, part):
+            to = self.address(node.pointer, node.offset + e, 1, False)
+            calls.append(f"copy_async_{bytes_}({to}, {self.address(source.pointer, source.offset + e, 1, False)}, {wanted})")
+        return "; ".join(calls)
 
     def _widest(self, pointer: Pointer, lanes: int) -> int:
         return min(lanes, _WIDEST_BYTES // STORAGE_BYTES[pointer.dtype])

@@ -42,8 +42,8 @@ class OpenCL(CFamily):
             lines.append(f"const int {kernel.thread_id} = get_local_id(0);")
         return lines
 
-    def barrier(self, statement: Barrier) -> str:
-        return "barrier(CLK_LOCAL_MEM_FENCE);"
+    def barrier(self, statement: Barrier) -> list[str]:
+        return ["barrier(CLK_LOCAL_MEM_FENCE);"]
 
     def vector_type(self, dtype: str, lanes: int) -> str:
         return f"{SCALARS[dtype]}{lanes}"

@@ -306,7 +306,8 @@ class Write:
     """The value's lanes to ``pointer[offset]`` on.
 
     ``streaming``: past the caches; then the address is a multiple of the access' size.
-    ``asynchronous``: a copy from another memory that the next `Barrier` need not wait for.
+    ``asynchronous``: the value is a `Read` from global memory, or a select of one and zeros, that arrives any time
+    before a `Barrier` that waits for its group; until then the place holds nothing.
     """
 
     pointer: Pointer
@@ -341,10 +342,16 @@ class If:
 class Barrier:
     """All threads of the block wait for each other; local memory is then consistent.
 
-    ``pending``: how many of the latest groups of asynchronous writes may still be under way.
+    ``pending``: each thread first waits for its own asynchronous writes, but for the latest so many groups; None: for
+    none of them.
     """
 
-    pending: int = 0
+    pending: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndGroup:
+    """The asynchronous writes of this thread since the last one are a group (perhaps of none)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +417,7 @@ class WarpBarrier:
 
 
 Statement = Union[
-    Comment, Allocate, Let, Point, Assign, Write, For, If, Barrier,
+    Comment, Allocate, Let, Point, Assign, Write, For, If, Barrier, EndGroup,
     LoadMatrix, MultiplyMatrix, StoreMatrix, WarpBarrier,
 ]  # fmt: skip
 

@@ -115,5 +115,5 @@ def _copy(nest: Nest, copy: Copy) -> str:
     if not in_registers(copy, nest):
         what += f", {_elements(nest, copy) * STORAGE_BYTES[load.dtype]} bytes"
         if copy.depth > 1:
-            what += f" in {copy.depth} buffers"
+            what += f" in {copy.depth} buffers" + (", filled asynchronously" if copy.asynchronous else "")
     return what

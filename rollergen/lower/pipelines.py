@@ -38,13 +38,14 @@ def write_pipeline(
 ) -> None:
     """Serial loop `p` of `count` iterations, each of which finds its tile of every copy in place."""
     out, nest = context.out, context.nest
-    double = [copy for copy in copies if copy.depth == 2]
-    ring = [copy for copy in copies if copy.depth > 2]
+    double = [copy for copy in copies if copy.depth == 2 and not copy.asynchronous]
+    ring = [copy for copy in copies if copy not in double]
+    pending = min((copy.depth for copy in ring if copy.asynchronous), default=None)
     _start_ring(context, place, ring, p, count)
     fetched = _fetch_first(context, place.bind({p: Index()}), double)
     with out.loop(nest.variables[p], count, (0, nest.loops[p].extent - 1)) as at:
         if ring:
-            out.barrier(pending=min(copy.depth for copy in ring) - 2)
+            out.barrier(None if pending is None else pending - 2)
             _advance_ring(context, place, ring, p, at, count)
         following = place.bind({p: at + 1})
         if double:
@@ -113,10 +114,16 @@ def _fetch_first(context: Context, first: Place, copies: list[Copy]) -> list[Pre
 
 def _start_ring(context: Context, place: Place, copies: list[Copy], p: int, count: int | Expr) -> None:
     """All but the last buffer of every ring, as far as there are tiles."""
-    for copy in copies:
-        for tile in range(copy.depth - 1):
-            with context.out.when(next_exists(Index.of(tile), 0, count)):
+    for tile in range(max((copy.depth for copy in copies), default=1) - 1):
+        for copy in copies:
+            if tile >= copy.depth - 1:
+                continue
+            if not isinstance(count, int):
+                with context.out.when(next_exists(Index.of(tile), 0, count)):
+                    _fill_stage(context, place, copy, p, Index.of(tile))
+            elif tile < count:
                 _fill_stage(context, place, copy, p, Index.of(tile))
+        _end_group(context, copies)
 
 
 def _advance_ring(context: Context, place: Place, copies: list[Copy], p: int, at: Index, count: int | Expr) -> None:
@@ -124,10 +131,17 @@ def _advance_ring(context: Context, place: Place, copies: list[Copy], p: int, at
     for copy in copies:
         with context.out.when(next_exists(at, copy.depth - 1, count)):
             _fill_stage(context, place, copy, p, at + (copy.depth - 1))
+    _end_group(context, copies)
+
+
+def _end_group(context: Context, copies: list[Copy]) -> None:
+    """One group a tile, empty where there is none left: waits count groups."""
+    if any(copy.asynchronous for copy in copies):
+        context.out.end_group()
 
 
 def _fill_stage(context: Context, place: Place, copy: Copy, p: int, tile: Index) -> None:
     staged = stages_of(context.buffers[copy], tile, context.out.ranges)
     load = context.nest.load(copy)
     there = place.bind({p: tile})
-    fill_shared(context.out, there, staged, load, context.threads.thread, context.step, asynchronous=True)
+    fill_shared(context.out, there, staged, load, context.threads.thread, context.step, copy.asynchronous)

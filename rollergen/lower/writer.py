@@ -24,6 +24,7 @@ from rollergen.lower.ir import (
     Barrier,
     Comment,
     Element,
+    EndGroup,
     Expr,
     For,
     Function,
@@ -142,8 +143,11 @@ class Writer:
     def collective(self, statement: LoadMatrix | MultiplyMatrix | StoreMatrix | WarpBarrier) -> None:
         self._add(statement)
 
-    def barrier(self, pending: int = 0) -> None:
+    def barrier(self, pending: int | None = None) -> None:
         self._add(Barrier(pending))
+
+    def end_group(self) -> None:
+        self._add(EndGroup())
 
     # Blocks
 

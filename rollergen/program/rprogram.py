@@ -67,7 +67,10 @@ class Copy:
     follows.  Into registers, each thread fills its own, ``vector`` elements at a time.
 
     ``depth`` 1: copy, then compute.  2: the next tile is fetched into registers while this one is
-    used, two buffers.  3 and more: that many buffers, asynchronous copies.
+    used, two buffers.  3 and more: a ring of that many buffers, filled ``depth - 1`` iterations of the
+    serial loop around the copy ahead.  ``asynchronous``: such a ring (from 2 buffers on), filled past
+    the registers by copies that run beside the program; elements that are out of range or guarded are
+    zeros.  All asynchronous copies of one loop have one depth.
     """
 
     load: int
@@ -80,6 +83,7 @@ class Copy:
     padding: int = 0
     swizzle: int = 0
     depth: int = 1
+    asynchronous: bool = False
 
 
 @dataclass(frozen=True, slots=True)

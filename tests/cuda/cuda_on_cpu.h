@@ -405,6 +405,52 @@ MULTIPLY_QUADS(m16n8k16_bfloat16, float, float, 2, read_bfloat)
 MULTIPLY_QUADS(m16n8k8_tf32, float, float, 4, read_tf32)
 MULTIPLY_QUADS(m16n8k32_int8, int, int, 1, read_byte)
 
+// Asynchronous copies -------------------------------------------------------------------------------------------
+//
+// Nothing arrives before the wait that asks for its group, and until then the place holds garbage: a wait or a
+// group's end too few, or a place that somebody still reads, shows.
+
+namespace cuda_on_cpu {
+struct Copy { void *to; const void *from; int size, wanted; };
+struct Groups { std::vector<std::vector<Copy>> ended; std::vector<Copy> open; };
+static std::vector<Groups> groups;
+
+inline void copy_async(void *to, const void *from, int size, int wanted)
+{
+    if ((uintptr_t)to % size || (wanted && (uintptr_t)from % size)) __builtin_trap();
+    memset(to, 0xff, size);
+    groups[current].open.push_back({to, from, size, wanted});
+}
+
+inline void arrive(const std::vector<Copy> &group)
+{
+    for (const Copy &copy : group) {
+        if (copy.wanted) memcpy(copy.to, copy.from, copy.wanted);
+        memset((char *)copy.to + copy.wanted, 0, copy.size - copy.wanted);
+    }
+}
+}  // namespace cuda_on_cpu
+
+inline void copy_async_4(void *to, const void *from, int wanted) { cuda_on_cpu::copy_async(to, from, 4, wanted); }
+inline void copy_async_8(void *to, const void *from, int wanted) { cuda_on_cpu::copy_async(to, from, 8, wanted); }
+inline void copy_async_16(void *to, const void *from, int wanted) { cuda_on_cpu::copy_async(to, from, 16, wanted); }
+
+inline void end_copies()
+{
+    cuda_on_cpu::Groups &own = cuda_on_cpu::groups[cuda_on_cpu::current];
+    own.ended.push_back(std::move(own.open));
+    own.open.clear();
+}
+
+template <int PENDING> inline void wait_copies()
+{
+    std::vector<std::vector<cuda_on_cpu::Copy>> &ended = cuda_on_cpu::groups[cuda_on_cpu::current].ended;
+    while (ended.size() > PENDING) {
+        cuda_on_cpu::arrive(ended.front());
+        ended.erase(ended.begin());
+    }
+}
+
 // Launching -----------------------------------------------------------------------------------------------------
 
 extern "C" char __start_cuda_shared[] __attribute__((weak, visibility("hidden")));
@@ -435,6 +481,7 @@ inline int launch(void (*call)(void **), void **arguments, unsigned blocks, unsi
         blockIdx = {reverse ? blocks - 1 - b : b, 0, 0};
         if (__start_cuda_shared)  // all bits set: a NaN of every width, and -1
             memset(__start_cuda_shared, 0xff, __stop_cuda_shared - __start_cuda_shared);
+        groups.assign(threads, Groups());
         good = run_block(threads, reverse);
     }
     munmap(stacks, threads * STACK);

@@ -63,7 +63,8 @@ def _matmul(m, n, k, loops, accumulator, copies, guards):
 
 PROGRAMS = {**ALL, "argmax": argmax_program(), "cpu_argmax": argmax_program("cpu"), "panels": panels(),
             "registers": registers(), "seven threads": seven_threads(),
-            "row maximum": row_maximum(), "bands": gpu_matmul(300, 200, 8)}  # fmt: skip
+            "row maximum": row_maximum(), "bands": gpu_matmul(300, 200, 8),
+            "asynchronous": gpu_matmul(70, 68, 37, depth=3, asynchronous=True)}  # fmt: skip
 
 
 NEGATIVE = ("row maximum",)
@@ -246,6 +247,8 @@ MUTATIONS = {
     "digits in the wrong order where a tile is filled": (interpret_copies, "decode", reversed_digits),
     "digits in the wrong order where a tile is read": (interpret_copies, "encode", reversed_digits),
     "the last group of a tile is not filled": (interpret_copies, "filling_order", short_of_a_group),
+    "a ring's buffers are taken one ahead": (
+        interpret_loads, "buffer_of", lambda f: lambda copy, tile: (tile + (tile > 1)) % copy.depth),
     "what is out of range is not replaced by the fill": (
         interpret_loads, "filled_in", lambda f: lambda load, values, there: values),
     "a load's own guard is dropped": (interpret_loads, "guarded", returning(True)),

@@ -10,6 +10,7 @@ from rollergen.expr.index import Index, linear
 from rollergen.expr.values import Load, Partial, walk
 from rollergen.hal.spec import Device
 from rollergen.program.check.definition import axes_of
+from rollergen.program.check.asynchronous import check_asynchronous
 from rollergen.program.check.matrix import check_matrix
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import REGISTERS, block_capacity, is_shared, managed_bytes
@@ -85,6 +86,8 @@ def _check_copy(
         )
     if source is None and copy.vector > 1:
         _check_vector(stage, where, axes, loads[copy.load], copy)
+    if copy.asynchronous:
+        check_asynchronous(stage, where, copy, loads[copy.load], first_inner, device)
 
 
 def _check_figures(stage: Stage, where: str, copy: Copy) -> None:

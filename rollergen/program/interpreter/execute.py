@@ -20,7 +20,7 @@ from rollergen.program.blocks import edge_blocks, grid_positions
 from rollergen.program.check.program import check
 from rollergen.program.interpreter import points as nest
 from rollergen.program.interpreter import reduce
-from rollergen.program.interpreter.loads import executed_everywhere, fill, read_load
+from rollergen.program.interpreter.loads import executed_everywhere, fill, fill_ahead, read_load
 from rollergen.program.interpreter.memory import Memory, offsets, poison
 from rollergen.program.interpreter.plan import Traversal, plan_stage, visit_box
 from rollergen.program.interpreter.points import Array, Box, Points, both
@@ -125,6 +125,7 @@ def run_block(run: StageRun, number: int) -> None:
     """Everything that one block does, and its share of the traffic."""
     stage, start = run.stage, run.plan.start
     run.tiles.clear()
+    run.rings.clear()
     box = nest.block_box(stage, grid_positions(stage, number))
     outer = tuple(n for n, copy in enumerate(stage.copies) if copy.at_loop <= start)
     for visit in walk(run, box, nest.first_inner(stage), start, _ordered(run, outer)):
@@ -141,7 +142,11 @@ def _ordered(run: StageRun, numbers: Sequence[int]) -> tuple[int, ...]:
 def walk(run: StageRun, box: Box, depth: int, stop: int, due: tuple[int, ...]) -> Iterator[Box]:
     """The boxes at depth `stop`, in the order of the nest; copies of `due` are filled at their depth."""
     for number in due:
-        if run.stage.copies[number].at_loop == depth:
+        if run.stage.copies[number].at_loop != depth:
+            continue
+        if run.stage.copies[number].asynchronous:
+            fill_ahead(run, number, box, nest.trip_count(run.stage, box, depth - 1))
+        else:
             fill(run, number, box)
     if depth == stop:
         yield box

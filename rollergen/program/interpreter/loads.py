@@ -12,6 +12,7 @@ from rollergen.program.interpreter import copies
 from rollergen.program.interpreter.memory import offsets
 from rollergen.program.interpreter.points import Array, Box, Points, both
 from rollergen.program.interpreter.run import StageRun
+from rollergen.program.rprogram import Copy
 from rollergen.program.traffic import Filling
 
 
@@ -27,6 +28,25 @@ def fill(run: StageRun, number: int, box: Box) -> None:
     tile = copies.Tile(layout, box)
     tile.put(points, filled_in(layout.load, values, inside))
     run.tiles[number] = tile
+
+
+def fill_ahead(run: StageRun, number: int, box: Box, count: int) -> None:
+    """A ring's buffers filled as far ahead as it goes, up to iteration `count` of the loop around the copy; the one
+    of this iteration is then in use.  A buffer that is filled anew no longer holds what it held."""
+    copy, around = run.stage.copies[number], run.stage.copies[number].at_loop - 1
+    value = box.start(around)
+    ring = run.rings.setdefault(number, {})
+    if value == 0:
+        ring.clear()
+    for tile in range(0 if value == 0 else value + copy.depth - 1, min(count, value + copy.depth)):
+        fill(run, number, box.fix(around, tile))
+        ring[buffer_of(copy, tile)] = run.tiles[number]
+    run.tiles[number] = ring[buffer_of(copy, value)]
+
+
+def buffer_of(copy: Copy, tile: int) -> int:
+    """Which of a ring's buffers an iteration's tile lies in."""
+    return tile % copy.depth
 
 
 def fillable(layout: copies.Layout, points: Points) -> Array:

@@ -17,12 +17,14 @@ from rollergen.program.traffic import TrafficCounter
 
 @dataclass
 class StageRun:
-    """One stage being executed: the tiles that copies have filled, and which elements it has stored."""
+    """One stage being executed: the tiles that copies have filled (``rings``: of asynchronous ones, by buffer),
+    and which elements it has stored."""
 
     plan: StagePlan
     memory: Memory
     counter: TrafficCounter
     tiles: dict[int, Tile] = field(default_factory=dict)
+    rings: dict[int, dict[int, Tile]] = field(default_factory=dict)
     stored: Any = None
 
     def __post_init__(self) -> None:

@@ -26,9 +26,9 @@ from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
 class Access:
     """One kind of access of a thread.
 
-    ``role``: read | fill_read | fill_write | write | exchange (between threads); ``layer``: where the address lies
-    (the backing store's name for what goes through caches); ``count``: of one thread in one block; ``width_bytes``
-    of each; ``service``: wavefronts, or transactions where the layer has no banks, of one access by a warp;
+    ``role``: read | fill_read | fill_write | fill_past, through (see `fill_accesses`) | write | exchange
+    (between threads); ``layer``: where the address lies (the backing store's name for what goes through caches); ``count``: of one thread in one block;
+    ``width_bytes`` of each; ``service``: wavefronts, or transactions where the layer has no banks, of one access by a warp;
     ``uses``: arithmetic instructions that each value feeds (1 folds into a memory operand);
     ``split``: lines that one vector touches on average; ``gathered``: lanes accessed one by one; ``broken``: share of
     the vectors that are, because they wrap in a view or meet a bound; ``tested``: 1 where each access is guarded.
@@ -69,7 +69,8 @@ def into_registers(copy: Copy) -> bool:
 
 
 def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
-    """The load and the store by which a block fills its tile, `vector` elements a thread at a time."""
+    """The load and the store by which a block fills its tile, `vector` elements a thread at a time; asynchronous
+    copies are one instruction, and pass the first cache (``through``) unless they are as wide as any access."""
     operand = nest.facts.loads[copy.load]
     shape = tile_shape(nest, copy, block=True)
     along = copy.order.index(copy.along)
@@ -82,6 +83,10 @@ def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
     parts = pieces(nest, width)
     from_tensor = _fill_service(nest, device, copy, operand, shape, shared=False)
     into_tile = _fill_service(nest, device, copy, operand, shape, shared=True)
+    if copy.asynchronous:
+        past = Access(copy.load, "fill_past", copy.to_layer, rounds, width, into_tile, tested=is_tested(nest, operand))
+        through = Access(copy.load, "through", copy.from_layer, rounds, width, from_tensor)
+        return (past,) if width == WIDEST_ACCESS_BYTES else (past, through)
     whole = copy.along == copy.order[-1]
     stores, stored = (parts, width // parts) if whole else (copy.vector, operand.itemsize)
     return (

@@ -44,6 +44,8 @@ def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Num
             each = 1 - choose(access.uses == 1, costs.memory_operands, 0)
         elif access.role == "fill_read":
             each = costs.staging_instructions
+        elif access.role == "fill_past":
+            each = costs.asynchronous_instructions
         elif access.role == "exchange" or (access.role in ("write", "read_back") and not work.reduces):
             each = 1
         one_by_one = access.broken * nest.lanes
@@ -116,15 +118,22 @@ def _access_clocks(nest: Nest, costs: Costs, layer: MemoryLayer, access: Access)
     return clocks + costs.gather_clocks if access.gathered else clocks
 
 
-def latency_clocks(nest: Nest, device: Device, costs: Costs, work: Work, instructions: Number) -> Number:
+def latency_clocks(
+    nest: Nest, device: Device, costs: Costs, work: Work, instructions: Number, busy: Number
+) -> Number:
     """Clocks of one block during which it waits for its own loads, barriers and dependent accumulations.
 
-    What no copy brings is exchanged once for the whole block, as is what the block stores."""
+    What no copy brings is exchanged once for the whole block, as is what the block stores.  Copies made ahead of
+    their use wait only for what the steps between do not hide (Little's law): ``busy`` are the clocks that its unit
+    is at work while this block does all its steps."""
     direct = 1 + (work.reads_direct or work.reads_stream)
     staged: Number = direct * costs.exchange_clocks
     for visits, depth in work.stagings:
-        hidden = costs.exposed_staging_clocks if depth == 1 else costs.exposed_prefetched_clocks
-        staged = staged + visits * (hidden + costs.exchange_clocks)
+        exposed: Number = costs.exposed_staging_clocks
+        if depth > 1:
+            hidden = (depth - 1) * busy / most(visits, 1)
+            exposed = costs.exposed_prefetched_clocks + most(exposed - hidden, 0)
+        staged = staged + visits * (exposed + costs.exchange_clocks)
     rounds = most(work.iterations, 1)
     exposed = costs.exposed_managed_clocks if work.reads_managed else 0.0
     if work.reads_direct:

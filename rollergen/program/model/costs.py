@@ -16,6 +16,7 @@ MEANINGS: dict[str, str] = {
     "thread_issue_clocks": "clocks between two instructions of one thread (of the threads of one lockstep)",
     "loop_instructions": "instructions of one iteration of a rolled loop beside its body",
     "staging_instructions": "instructions of one staged element group: load, store and their addresses",
+    "asynchronous_instructions": "instructions of one asynchronous copy of a thread: itself and its addresses",
     "memory_operands": "1: a value that is loaded for one use folds into the arithmetic instruction",
     "fragment_registers": "registers held for each element of a register copy (2: two unrolled steps are live)",
     "reserved_registers": "registers of addresses, counters and a broadcast, for each thread",

@@ -170,8 +170,12 @@ def _limiters(
     found.append(("issue", most(blocks * nest.warps * instructions / issue_rate(device, costs), alone), OVERLAPS))
     for name, clocks in path_clocks(nest, device, costs, work):
         found.append((name, blocks * clocks, OVERLAPS))
-    latency = latency_clocks(nest, device, costs, work, instructions)
-    found.append(("latency", latency * ceil_div(blocks, waves.resident), OVERLAPS))
+    rounds = ceil_div(blocks, waves.resident)
+    busy: Number = 0
+    for _, clocks, _ in found:
+        busy = most(busy, clocks)
+    latency = latency_clocks(nest, device, costs, work, instructions, busy / rounds)
+    found.append(("latency", latency * rounds, OVERLAPS))
     walks = Walks(nest, waves, work.streams)
     layers, traffic, misses = supply(nest, device, costs, work, waves, walks)
     found += layers

@@ -1,0 +1,59 @@
+"""Invariants of asynchronous copies: where they may stand, and what the device can move beside the program."""
+
+from __future__ import annotations
+
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.values import Load
+from rollergen.hal.spec import Device
+from rollergen.program.check.nest import refuse
+from rollergen.program.layers import is_shared
+from rollergen.program.rprogram import SERIAL, Copy, Stage
+
+LEAST_BYTES = 4
+"""Of one asynchronous copy."""
+
+
+def copied_bytes(copy: Copy, load: Load) -> int:
+    """Bytes of one copy."""
+    return ITEMSIZE[load.dtype] * copy.vector
+
+
+def check_asynchronous(
+    stage: Stage, where: str, copy: Copy, load: Load, first_inner: int, device: Device | None
+) -> None:
+    """An asynchronous copy runs in a serial loop, from memory into a block's layer, with zeros as its fill."""
+    around = copy.at_loop - 1
+    if copy.depth < 2 or around < first_inner or stage.loops[around].kind != SERIAL or stage.threads == 1:
+        raise refuse(
+            stage,
+            f"{where}: asynchronous with depth {copy.depth} at depth {copy.at_loop} of the nest; expected at least 2, "
+            f"directly inside a serial loop of a block of several threads",
+        )
+    if copy.vector > 1 and copy.along != copy.order[-1]:
+        raise refuse(
+            stage, f"{where}: asynchronous with vector {copy.vector}; expected 1, as it is stored across {copy.along}"
+        )
+    if load.fill != 0:
+        raise refuse(stage, f"{where}: asynchronous with fill {load.fill}; expected 0")
+    others = {c.depth for c in stage.copies if c.asynchronous and c.at_loop == copy.at_loop}
+    if len(others) > 1:
+        raise refuse(stage, f"{where}: asynchronous copies of depths {sorted(others)} in one loop; expected one depth")
+    if not is_shared(copy.to_layer, device):
+        raise refuse(stage, f"{where}: asynchronous into {copy.to_layer}; expected a layer that a block shares")
+    if device is not None:
+        _check_device(stage, where, copy, load, device)
+
+
+def _check_device(stage: Stage, where: str, copy: Copy, load: Load, device: Device) -> None:
+    widest, bytes_ = device.layer(copy.to_layer).asynchronous_copy_bytes, copied_bytes(copy, load)
+    if copy.from_layer != device.backing.name or not widest:
+        raise refuse(
+            stage,
+            f"{where}: asynchronous from {copy.from_layer} into {copy.to_layer}; {device.name} has "
+            + (f"such copies from {device.backing.name}" if widest else "none"),
+        )
+    if not LEAST_BYTES <= bytes_ <= widest:
+        raise refuse(
+            stage,
+            f"{where}: asynchronous copies of {bytes_} bytes; expected {LEAST_BYTES} to {widest} on {device.name}",
+        )

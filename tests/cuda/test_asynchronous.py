@@ -1,0 +1,148 @@
+"""Asynchronous copies: the CUDA text, run here, and the interpreter agree; each fault seeded into the text is found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rollergen.emit import emit
+from rollergen.errors import ProgramError
+from rollergen.hal import nvrtc
+from rollergen.hal.sass import histogram
+from rollergen.program.check import check
+from rollergen.program.interpreter import interpret
+from rollergen.program.model import predict_stage
+from tests.agreement.readers import device, small_integers
+from tests.cuda.host import HostError, compiler, run, seeded
+from tests.programs import gpu_matmul
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+A100 = device("a100")
+
+
+def matmul(m=70, n=68, k=37, depth=3):
+    return gpu_matmul(m, n, k, depth=depth, asynchronous=True)
+
+
+def product(program, source, reverse=False):
+    arrays = small_integers(program)
+    whole = {b.name: np.full(b.elements, np.nan, np.float32) for b in program.buffers()}
+    whole |= {name: array.reshape(-1) for name, array in arrays.items()}
+    output = program.outputs[0]
+    return run(source, whole, reverse).arrays[output.name].reshape(output.shape), arrays["A"] @ arrays["B"]
+
+
+def with_copies(program, *changes):
+    """The program with its first copies changed."""
+    stage = program.stages[0]
+    copies = (*(replace(c, **change) for c, change in zip(stage.copies, changes, strict=False)),)
+    return replace(program, stages=(replace(stage, copies=(*copies, *stage.copies[len(copies) :])),))
+
+
+@needs_compiler
+@pytest.mark.parametrize("depth", [2, 3, 4, 5])
+@pytest.mark.parametrize("k", [5, 37])  # fewer tiles than buffers, and more; the last one ragged
+def test_the_text_and_the_interpreter_compute_the_definition_at_any_depth(depth, k):
+    program = matmul(k=k, depth=depth)
+    check(program, A100)
+    got, wanted = product(program, emit(program, A100, "cuda"), reverse=depth % 2 == 1)
+    assert np.array_equal(got, wanted)
+    arrays = small_integers(program)
+    assert np.array_equal(interpret(program, arrays, A100).outputs["C"], arrays["A"] @ arrays["B"])
+
+
+@needs_compiler
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "with_"),
+    [
+        (r"wait_copies<1>\(\);", ""),
+        (r"wait_copies<1>\(\);", "wait_copies<2>();"),
+        (r"(        )end_copies\(\);", r"\1"),  # in the loop: one group then holds two tiles
+        (r"(wait_copies<1>\(\);\n *)__syncthreads\(\);", r"\1"),
+        (r" \? 16 : 0", " ? 12 : 0"),
+    ],
+)
+def test_a_fault_in_the_text_is_found(fault, with_, reverse):
+    program = matmul(k=61)
+    broken = seeded(emit(program, A100, "cuda"), fault, with_)
+    if "end_copies" in fault:
+        broken = seeded(broken, r"wait_copies<1>", "wait_copies<0>") if False else broken
+    got, wanted = product(program, broken, reverse)
+    assert not np.array_equal(got, wanted)
+
+
+@needs_compiler
+def test_a_misaligned_copy_ends_the_run():
+    program = matmul(n=64, k=32)
+    broken = seeded(emit(program, A100, "cuda"), r"copy_async_16\((\w+)", r"copy_async_16(\1 + 1")
+    with pytest.raises(HostError, match="misaligned"):
+        product(program, broken)
+
+
+def test_the_same_program_in_opencl_copies_through_registers():
+    text = emit(matmul(), A100, "opencl").text
+    assert "copy_async" not in text and "wait_copies" not in text
+
+
+@pytest.mark.skipif(not nvrtc.is_installed(), reason="NVRTC is not installed")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_the_compiler_makes_copies_past_the_registers(arch):
+    program = matmul(128, 128, 512)
+    compiled = nvrtc.compile_cuda(emit(program, A100, "cuda").text, arch)
+    assert compiled.kernels[0].stack_bytes == 0
+    assert compiled.kernels[0].shared_bytes == predict_stage(program.stages[0], A100).shared_bytes + (
+        1024 if arch == "sm_90" else 0  # the system's
+    )
+    counts = histogram(compiled.cubin)
+    if counts is not None:
+        found = counts["matmul"]
+        assert found.get("LDGSTS", 0) + found.get("LDGSTS.128", 0) > 0 and not any(
+            name.startswith("LDG") and not name.startswith(("LDGSTS", "LDGDEPBAR")) for name in found
+        )
+
+
+def limiter(program, name):
+    return {x.name: x for x in predict_stage(program.stages[0], A100).limiters}[name].clocks
+
+
+def test_depth_hides_latency_and_takes_room():
+    """A step of one such block is short: its copies arrive late unless several are under way."""
+    shallow, deep = matmul(64, 64, 4096, depth=2), matmul(64, 64, 4096, depth=5)
+    assert limiter(deep, "latency") < 0.7 * limiter(shallow, "latency")
+    shared = [int(predict_stage(p.stages[0], A100).shared_bytes) for p in (shallow, deep)]
+    assert shared[1] * 2 == shared[0] * 5
+
+
+def test_asynchronous_copies_save_instructions_in_the_model():
+    past, staged = matmul(512, 512, 512, depth=2), gpu_matmul(512, 512, 512, depth=2)
+    assert limiter(past, "issue") < limiter(staged, "issue")
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        (with_copies(matmul(), {"depth": 1}), "asynchronous with depth 1 .* expected at least 2"),
+        (with_copies(matmul(), {"depth": 4}), "of depths \\[3, 4\\] in one loop; expected one depth"),
+        (with_copies(matmul(64, 64, 40), {"vector": 4}), "asynchronous with vector 4; expected 1, as it is stored across k"),
+        (with_copies(matmul(), {}, {"vector": 8}), "asynchronous copies of 32 bytes; expected 4 to 16 on a100"),
+    ],
+)
+def test_what_no_such_copy_can_do_is_refused(program, says):
+    if "32 bytes" in says:
+        program = with_copies(matmul(64, 64, 40), {}, {"vector": 8})
+    with pytest.raises(ProgramError, match=says):
+        check(program, A100)
+
+
+def test_a_device_without_asynchronous_copies_refuses_them():
+    program = replace(matmul(), device="v100")
+    with pytest.raises(ProgramError, match="asynchronous from dram into shared; v100 has none"):
+        check(program, device("v100"))
+
+
+def test_a_ring_beyond_the_block_s_memory_is_refused():
+    with pytest.raises(ProgramError, match="bytes of shared; expected at most"):
+        interpret(matmul(depth=64), small_integers(matmul()), A100)
