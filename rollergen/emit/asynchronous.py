@@ -59,6 +59,7 @@ def source_of(node: Write) -> tuple[Read, Expr | None]:
 def checked_bytes(bytes_: int, node: Write) -> int:
     if bytes_ not in BYTES:
         raise ProgramError(
-            f"an asynchronous copy into {node.pointer.name} at {node.offset} moves {bytes_} bytes; expected one of {BYTES}"
+            f"an asynchronous copy into {node.pointer.name} at {node.offset} moves {bytes_} bytes; expected one of "
+            f"{BYTES}"
         )
     return bytes_

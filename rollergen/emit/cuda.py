@@ -350,7 +350,8 @@ class Cuda(CFamily):
         calls = []
         for e in range(0, lanes, part):
             to = self.address(node.pointer, node.offset + e, 1, False)
-            calls.append(f"copy_async_{bytes_}({to}, {self.address(source.pointer, source.offset + e, 1, False)}, {wanted})")
+            at = self.address(source.pointer, source.offset + e, 1, False)
+            calls.append(f"copy_async_{bytes_}({to}, {at}, {wanted})")
         return "; ".join(calls)
 
     def _widest(self, pointer: Pointer, lanes: int) -> int:

@@ -68,8 +68,6 @@ def test_the_text_and_the_interpreter_compute_the_definition_at_any_depth(depth,
 def test_a_fault_in_the_text_is_found(fault, with_, reverse):
     program = matmul(k=61)
     broken = seeded(emit(program, A100, "cuda"), fault, with_)
-    if "end_copies" in fault:
-        broken = seeded(broken, r"wait_copies<1>", "wait_copies<0>") if False else broken
     got, wanted = product(program, broken, reverse)
     assert not np.array_equal(got, wanted)
 
@@ -77,7 +75,7 @@ def test_a_fault_in_the_text_is_found(fault, with_, reverse):
 @needs_compiler
 def test_a_misaligned_copy_ends_the_run():
     program = matmul(n=64, k=32)
-    broken = seeded(emit(program, A100, "cuda"), r"copy_async_16\((\w+)", r"copy_async_16(\1 + 1")
+    broken = seeded(emit(program, A100, "cuda"), r"copy_async_16\((\w*shared\w*)", r"copy_async_16(\1 + 1")
     with pytest.raises(HostError, match="misaligned"):
         product(program, broken)
 
@@ -93,9 +91,7 @@ def test_the_compiler_makes_copies_past_the_registers(arch):
     program = matmul(128, 128, 512)
     compiled = nvrtc.compile_cuda(emit(program, A100, "cuda").text, arch)
     assert compiled.kernels[0].stack_bytes == 0
-    assert compiled.kernels[0].shared_bytes == predict_stage(program.stages[0], A100).shared_bytes + (
-        1024 if arch == "sm_90" else 0  # the system's
-    )
+    assert compiled.kernels[0].shared_bytes == predict_stage(program.stages[0], A100).shared_bytes
     counts = histogram(compiled.cubin)
     if counts is not None:
         found = counts["matmul"]
@@ -104,14 +100,16 @@ def test_the_compiler_makes_copies_past_the_registers(arch):
         )
 
 
-def limiter(program, name):
-    return {x.name: x for x in predict_stage(program.stages[0], A100).limiters}[name].clocks
+def limiter(program, name, spec=A100):
+    return {x.name: x for x in predict_stage(program.stages[0], spec).limiters}[name].clocks
 
 
 def test_depth_hides_latency_and_takes_room():
-    """A step of one such block is short: its copies arrive late unless several are under way."""
+    """Where a copy takes as long as several steps, it arrives late unless as many are under way."""
+    far = replace(A100, costs=tuple((n, 2000.0 if n == "exposed_staging_clocks" else c) for n, c in A100.costs))
     shallow, deep = matmul(64, 64, 4096, depth=2), matmul(64, 64, 4096, depth=5)
-    assert limiter(deep, "latency") < 0.7 * limiter(shallow, "latency")
+    assert limiter(deep, "latency", far) < 0.2 * limiter(shallow, "latency", far)
+    assert limiter(deep, "latency") == limiter(shallow, "latency")  # one step hides it all
     shared = [int(predict_stage(p.stages[0], A100).shared_bytes) for p in (shallow, deep)]
     assert shared[1] * 2 == shared[0] * 5
 
@@ -127,12 +125,10 @@ def test_asynchronous_copies_save_instructions_in_the_model():
         (with_copies(matmul(), {"depth": 1}), "asynchronous with depth 1 .* expected at least 2"),
         (with_copies(matmul(), {"depth": 4}), "of depths \\[3, 4\\] in one loop; expected one depth"),
         (with_copies(matmul(64, 64, 40), {"vector": 4}), "asynchronous with vector 4; expected 1, as it is stored across k"),
-        (with_copies(matmul(), {}, {"vector": 8}), "asynchronous copies of 32 bytes; expected 4 to 16 on a100"),
+        (with_copies(matmul(64, 64, 40), {}, {"vector": 8}), "asynchronous copies of 32 bytes; expected 4 to 16 on a100"),
     ],
 )
 def test_what_no_such_copy_can_do_is_refused(program, says):
-    if "32 bytes" in says:
-        program = with_copies(matmul(64, 64, 40), {}, {"vector": 8})
     with pytest.raises(ProgramError, match=says):
         check(program, A100)
 

@@ -9,8 +9,8 @@ from rollergen.expr.definition import Axis
 from rollergen.expr.index import Index, linear
 from rollergen.expr.values import Load, Partial, walk
 from rollergen.hal.spec import Device
-from rollergen.program.check.definition import axes_of
 from rollergen.program.check.asynchronous import check_asynchronous
+from rollergen.program.check.definition import axes_of
 from rollergen.program.check.matrix import check_matrix
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import REGISTERS, block_capacity, is_shared, managed_bytes

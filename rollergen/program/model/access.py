@@ -27,8 +27,9 @@ class Access:
     """One kind of access of a thread.
 
     ``role``: read | fill_read | fill_write | fill_past, through (see `fill_accesses`) | write | exchange
-    (between threads); ``layer``: where the address lies (the backing store's name for what goes through caches); ``count``: of one thread in one block;
-    ``width_bytes`` of each; ``service``: wavefronts, or transactions where the layer has no banks, of one access by a warp;
+    (between threads); ``layer``: where the address lies (the backing store's name for what goes through caches);
+    ``count``: of one thread in one block; ``width_bytes`` of each; ``service``: wavefronts, or transactions where the
+    layer has no banks, of one access by a warp;
     ``uses``: arithmetic instructions that each value feeds (1 folds into a memory operand);
     ``split``: lines that one vector touches on average; ``gathered``: lanes accessed one by one; ``broken``: share of
     the vectors that are, because they wrap in a view or meet a bound; ``tested``: 1 where each access is guarded.
