@@ -1,9 +1,10 @@
-"""The command line: ``rollergen build | explain | devices | ops | cache | records | verify``."""
+"""The command line: ``rollergen build | explain | devices | ops | cache | records | verify | bench``."""
 
 from __future__ import annotations
 
 import click
 
+from rollergen.cli.bench import bench
 from rollergen.cli.build import build
 from rollergen.cli.cache import cache
 from rollergen.cli.devices import devices
@@ -23,7 +24,7 @@ def main() -> None:
     """
 
 
-for command in (build, explain, devices, ops, cache, records, verify):
+for command in (build, explain, devices, ops, cache, records, verify, bench):
     main.add_command(command)
 
 if __name__ == "__main__":

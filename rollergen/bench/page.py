@@ -1,0 +1,73 @@
+"""The results of all benches as one self-contained page: no network, readable on a phone."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from rollergen.bench.results import Result, Table
+from rollergen.errors import DeviceError
+
+INSTALL = 'pip install "rollergen[bench]" (Jinja2, matplotlib)'
+LONGEST = 40
+"""Rows of a table that are shown at once; longer ones are folded."""
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>rollergen: measurements</title><style>
+body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 70rem; padding: 1rem; color: #1b1b1b; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; border-top: 1px solid #ccc; padding-top: 1rem; }
+h3 { font-size: 1rem; margin-bottom: .3rem; } .wide { overflow-x: auto; } svg { max-width: 100%; height: auto; }
+table { border-collapse: collapse; font-size: .85rem; } th, td { padding: .15rem .6rem; text-align: left;
+border-bottom: 1px solid #e4e4e4; vertical-align: top; white-space: nowrap; } th { background: #f3f3f3; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; font-size: .85rem; }
+dt { color: #666; } dd { margin: 0; overflow-wrap: anywhere; } nav a { margin-right: 1rem; }
+</style></head><body><h1>rollergen: measurements</h1>
+<p>{{ results|length }} result files, each made by one command of benches/ and committed with machine, versions and
+commit. Ratios are a peer's time over ours: above 1, ours is faster. {{ absent }}</p>
+<nav>{% for one in results %}<a href="#{{ one.name }}">{{ one.name }}</a> {% endfor %}</nav>
+{% for one in results %}<h2 id="{{ one.name }}">{{ one.name }}</h2>
+<dl>{% for key, value in one.origin + one.facts %}<dt>{{ key }}</dt><dd>{{ value }}</dd>{% endfor %}</dl>
+{% for table in one.tables %}<h3>{{ table.title }}</h3>
+{% if table.ratios %}{{ plots[one.name, table.title]|safe }}{% endif %}
+{% if table.rows|length > longest %}<details><summary>{{ table.rows|length }} rows</summary>{% endif %}
+<div class="wide"><table><tr>{% for c in table.columns %}<th>{{ c }}</th>{% endfor %}</tr>
+{% for row in table.rows %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table></div>
+{% if table.rows|length > longest %}</details>{% endif %}{% endfor %}{% endfor %}</body></html>
+"""
+
+
+def page(found: Sequence[Result], absent: str) -> str:
+    """The page as HTML; ``absent``: what could not be measured here, in words.  Raises DeviceError where a package
+    for it is missing."""
+    jinja, _ = _packages()
+    plots = {(one.name, table.title): _bars(table) for one in found for table in one.tables if table.ratios}
+    environment = jinja.Environment(autoescape=True, undefined=jinja.StrictUndefined)
+    return str(environment.from_string(_PAGE).render(results=found, plots=plots, longest=LONGEST, absent=absent))
+
+
+def _bars(table: Table) -> str:
+    """Ratios as horizontal bars, 1 marked (SVG)."""
+    _, figure = _packages()
+    labels = [label for label, _ in table.ratios][::-1]
+    values = [value for _, value in table.ratios][::-1]
+    plot = figure(figsize=(8, 0.7 + 0.24 * len(values)), layout="constrained")
+    axes = plot.add_subplot()
+    axes.barh(labels, values, color=["#4477aa" if value >= 1 else "#cc6677" for value in values])
+    axes.axvline(1, color="#333333", linewidth=1)
+    axes.set_xlabel("peer's time over ours (above 1: ours is faster)")
+    axes.tick_params(labelsize=8)
+    text = io.StringIO()
+    plot.savefig(text, format="svg", metadata={"Date": None})
+    content = text.getvalue()
+    return content[content.index("<svg") :]
+
+
+def _packages() -> tuple[Any, Any]:
+    try:
+        import jinja2
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise DeviceError(f"the report needs a package that is missing ({error}); {INSTALL}") from None
+    return jinja2, Figure

@@ -1,0 +1,88 @@
+"""``rollergen bench``: the benches of a checkout and their results as a page."""
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+from click.testing import CliRunner
+
+from rollergen.__main__ import main
+from rollergen.bench import scripts
+from rollergen.bench.results import read, results
+
+
+def run(*words):
+    return CliRunner().invoke(main, ["bench", *map(str, words)])
+
+
+def test_every_bench_is_listed_with_its_purpose():
+    found = json.loads(run("list", "--json").output)
+    assert {"speed", "operators", "measured_spaces", "check_gate"} <= found["benches"].keys()
+    assert all(found["benches"].values()) and len(found["results"]) >= 10
+
+
+def test_an_unknown_bench_is_refused_with_the_nearest_one():
+    result = run("run", "sped")
+    assert result.exit_code == 2 and "did you mean speed?" in result.output
+
+
+def test_a_bench_is_run_with_its_own_arguments_and_gives_its_status(tmp_path, monkeypatch):
+    path = tmp_path / "bench_x.py"
+    path.write_text("import sys\nsys.exit(int(sys.argv[2]))\n")
+    assert scripts.run(scripts.Script("x", "", path), ["--code", "7"]) == 7
+
+
+def test_a_result_becomes_facts_and_tables(tmp_path):
+    path = tmp_path / "speed_x.json"
+    content = {
+        "date": "2026-01-01", "machine": {"cpu": "C", "cores_used": [0], "cores": 2}, "commit": "abc", "cache": "warm",
+        "cases": [{"case": "a", "ratio": 1.25, "more": {"x": 1.0, "y": None}}, {"case": "b", "ratio": 0.5, "extra": [1, 2]}],
+        "shapes": {"8x8": {"tau": 0.5}},
+    }  # fmt: skip
+    path.write_text(json.dumps(content))
+    found = read(path)
+    assert found.facts == (("cache", "warm"),) and dict(found.origin)["machine"] == "C, cores [0] of 2"
+    cases, shapes = found.tables
+    assert cases.columns == ("case", "ratio", "more: x", "more: y", "extra")
+    assert cases.rows == (("a", "1.25", "1", "", ""), ("b", "0.5", "", "", "1, 2"))
+    assert cases.ratios == (("a", 1.25), ("b", 0.5)) and shapes.rows == (("8x8", "0.5"),)
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.open, self.sources, self.ids = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        facts = dict(attributes)
+        self.sources += [facts[name] for name in ("src", "href", "xlink:href") if facts.get(name)]
+        self.ids += [facts["id"]] if tag == "h2" else []
+        if tag not in ("meta", "link", "br", "hr", "img"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_holds_every_result_and_asks_for_nothing_from_the_network(tmp_path):
+    for package in ("jinja2", "matplotlib"):
+        pytest.importorskip(package)
+    result = run("report", "-o", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output
+    tags = Tags()
+    tags.feed((tmp_path / "page.html").read_text())
+    assert tags.open == [] and all(source.startswith("#") for source in tags.sources)
+    assert tags.ids == [one.name for one in results(scripts.checkout() / "benches" / "results")]
+
+
+def test_what_stands_in_a_result_is_text_and_nothing_else(tmp_path):
+    pytest.importorskip("jinja2")
+    from rollergen.bench.page import page
+
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"note": "<script>alert(1)</script>", "rows": [{"case": "<b>", "ratio": 1.0}]}))
+    assert "<script>" not in page([read(path)], "") and "&lt;script&gt;" in page([read(path)], "")
