@@ -91,7 +91,8 @@ def build(
         chosen = candidates[0]
         if executor is not None:
             with bench_for(target, executor, ranked[0].program, oracle, options) as bench:
-                candidates = measure_on(bench, candidates, time_budget_s=options.time_budget_s, progress=progress)
+                budget = options.time_budget_s
+                candidates = measure_on(bench, candidates, device=target, time_budget_s=budget, progress=progress)
             chosen = fastest(candidates)
         kept.keep(candidates, chosen)
     else:

@@ -15,6 +15,7 @@ __all__ = [
     "DoesNotFitError",
     "DtypeError",
     "ExpressionError",
+    "MeasurementWarning",
     "NonAffineIndexError",
     "ProgramError",
     "RollergenError",
@@ -26,6 +27,10 @@ __all__ = [
 
 class CacheWarning(UserWarning):
     """The cache cannot be used; kernels are built without it, and are as right as with it."""
+
+
+class MeasurementWarning(UserWarning):
+    """A time that cannot be: a figure of the device's spec, or the measurement, is wrong.  It is not believed."""
 
 
 class ExpressionError(RollergenError, TypeError):

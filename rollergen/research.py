@@ -81,4 +81,4 @@ def profile(
     else:
         oracle = expression_oracle((expr,) if isinstance(expr, Tensor) else tuple(expr), first.outputs)
     with bench_for(target, executor or executor_for(target), first, oracle, options) as bench:
-        return measure_on(bench, propose(programs, target), time_budget_s=time_budget_s)
+        return measure_on(bench, propose(programs, target), device=target, time_budget_s=time_budget_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import quantiles
 
 from rollergen.emit import Source
 from rollergen.program.rprogram import RProgram
@@ -20,7 +21,8 @@ class Outcome:
     device's; None where it was not timed.  ``times_s``: all by the host's clock, in order.
     ``problems`` is why it may not win; ``compared`` counts the elements that were held against the
     oracle.  ``rank``: its place under the model, from 0.  ``ended``: "time" or "crash" where its
-    process was lost with it (`isolation.py`), else "".
+    process was lost with it (`isolation.py`), else "".  ``doubt``: why
+    its times are not believed (then ``wall_s`` is None), else "".
     """
 
     rank: int
@@ -36,10 +38,21 @@ class Outcome:
     times_s: tuple[float, ...] = ()
     check_s: float | None = None
     ended: str = ""
+    doubt: str = ""
 
     @property
     def state(self) -> str:
-        """passed, failed, or not run."""
+        """passed, failed, not believed (its times; its results are right), or not run."""
         if self.problems:
             return "failed"
+        if self.doubt:
+            return "not believed"
         return "not run" if self.wall_s is None else "passed"
+
+    @property
+    def spread_s(self) -> float | None:
+        """Seconds between the quartiles of the times; None where it was not timed."""
+        if len(self.times_s) < 2:
+            return None
+        low, _, high = quantiles(self.times_s, n=4)
+        return high - low

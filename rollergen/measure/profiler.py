@@ -1,59 +1,27 @@
 """Compiles, checks and times the few best programs on a present device; only these are ever run.
 
-Candidates are timed in alternation on the same arrays, after one warm-up launch each, and compared
-by medians: what disturbs one round disturbs all of them.  The cache state is warm: each launch finds
-the operands as the previous candidate's launch left them (`cache_state`).
+Candidates are timed in alternation on the same arrays (`timing.py`).  The cache state is warm: each launch finds
+the operands as the previous candidate's launch left them (`cache_state`); or cold, where that was asked for.
 """
 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from statistics import median
 
 from rollergen.emit import emit
-from rollergen.errors import CheckFailedError, DeviceError
+from rollergen.errors import CheckFailedError, MeasurementWarning
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
-from rollergen.measure.bench import Bench, LocalBench, Lost
+from rollergen.measure.bench import Bench, LocalBench
+from rollergen.measure.bounds import doubt
 from rollergen.measure.executor import Executor
 from rollergen.measure.gate import Gate
 from rollergen.measure.outcome import Outcome, Progress
+from rollergen.measure.timing import Timed, time_all
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
-
-ROUNDS = 15
-LEAST_ROUNDS = 3
-TIMING_SECONDS = 1.0
-"""Rounds of timing: at least the least, then until the rounds or the seconds (wall, all candidates) are used up."""
-
-HOPELESS = 1.5
-"""A candidate whose median after the least rounds is this many times the best one's is timed no further."""
-
-@dataclass(slots=True)
-class _Running:
-    outcome: Outcome
-    walls: list[float] = field(default_factory=list)
-    events: list[float] = field(default_factory=list)
-
-    def time_once(self, bench: Bench) -> bool:
-        """Whether it came back."""
-        try:
-            wall, event = bench.time(self.outcome)
-        except (Lost, DeviceError) as error:
-            cause = error.cause if isinstance(error, Lost) else "crash"
-            self.outcome = replace(self.outcome, problems=(f"when timed: {error}",), ended=cause)
-            return False
-        self.walls.append(wall)
-        self.events.append(event)
-        return True
-
-    def finished(self) -> Outcome:
-        if self.outcome.problems:
-            return self.outcome
-        wall, event, times = median(self.walls), median(self.events), tuple(self.walls)
-        return replace(self.outcome, wall_s=wall, event_s=event, rounds=len(times), times_s=times)
 
 
 def propose(
@@ -82,52 +50,45 @@ def measure_on(
     bench: Bench,
     candidates: Sequence[Outcome],
     *,
+    device: Device | None = None,
     time_budget_s: float = 60.0,
     progress: Progress = lambda what, done, of: None,
 ) -> tuple[Outcome, ...]:
     """The candidates with what became of them, in the order given; failing ones are reported, never timed.
 
+    ``device``: whose figures bound what can be believed (`bounds.doubt`); a time below is a `MeasurementWarning`.
     Raises CheckFailedError, with every candidate's problems, if none passes the gate.
     """
     deadline = time.perf_counter() + time_budget_s
     outcomes: list[Outcome] = []
-    running: list[_Running] = []
+    passed: list[Timed] = []
     for number, candidate in enumerate(candidates):
-        if not running or time.perf_counter() < deadline:
+        if not passed or time.perf_counter() < deadline:
             candidate = bench.check(candidate)
             if not candidate.problems:
-                running.append(_Running(candidate))
+                passed.append(Timed(candidate))
         outcomes.append(candidate)
         progress("compiled and checked", number + 1, len(candidates))
-    _time(running, bench, progress)
-    timed = {one.outcome.rank: one.finished() for one in running}
+    time_all(passed, bench, progress)
+    doubts = lambda one, seconds: "" if device is None else doubt(one.program, device, seconds)
+    timed = {one.outcome.rank: one.finished(doubts) for one in passed}
     results = tuple(timed.get(outcome.rank, outcome) for outcome in outcomes)
-    if not any(outcome.state == "passed" for outcome in results):
+    if not any(outcome.state in ("passed", "not believed") for outcome in results):
         raise CheckFailedError(_all_failed(results))
+    for outcome in results:
+        if outcome.doubt:
+            warnings.warn(f"candidate {outcome.rank + 1}: {outcome.doubt}", MeasurementWarning, stacklevel=3)
     return results
 
 
 def fastest(outcomes: Iterable[Outcome]) -> Outcome:
-    """The passed outcome with the least wall time; equal ones by rank."""
+    """The passed outcome with the least wall time; equal ones by rank.  Where no time is believed, the first that
+    passed the gate."""
+    outcomes = tuple(outcomes)
     passed = [outcome for outcome in outcomes if outcome.wall_s is not None]
+    if not passed:
+        return min((one for one in outcomes if one.state == "not believed"), key=lambda one: one.rank)
     return min(passed, key=lambda outcome: (outcome.wall_s, outcome.rank))
-
-
-def _time(running: Sequence[_Running], bench: Bench, progress: Progress) -> None:
-    """Rounds in alternation; the order turns from round to round."""
-    start = time.perf_counter()
-    alive = list(running)
-    for number in range(ROUNDS):
-        alive = [one for one in (alive if number % 2 == 0 else alive[::-1]) if one.time_once(bench)]
-        alive = alive if number % 2 == 0 else alive[::-1]
-        progress("timed", number + 1, ROUNDS)
-        if not alive:
-            break
-        if number + 1 >= LEAST_ROUNDS:
-            best = min(median(one.walls) for one in alive)
-            alive = [one for one in alive if median(one.walls) <= HOPELESS * best]
-            if time.perf_counter() - start > TIMING_SECONDS:
-                break
 
 
 def _all_failed(outcomes: Iterable[Outcome]) -> str:

@@ -14,7 +14,7 @@ from rollergen.measure.outcome import Outcome
 from rollergen.program.serial import from_text, to_text
 from rollergen.store.keys import Key, as_text, sha256
 
-_FIGURES = ("rank", "predicted_s", "compile_s", "wall_s", "event_s", "rounds", "compared", "check_s", "ended")
+_FIGURES = ("rank", "predicted_s", "compile_s", "wall_s", "event_s", "rounds", "compared", "check_s", "ended", "doubt")
 COLUMNS = (
     "key", "expression", "device", "options", "profiled", "driver", "rollergen", "signature", "names",
     "candidates", "chosen", "made_at",
@@ -113,5 +113,5 @@ def _outcome(data: dict[str, Any], programs: dict[str, str], sources: dict[str, 
         source=Source(sources[data["source"]], launches, data["language"]),
         problems=tuple(data["problems"]),
         times_s=tuple(data["times_s"]),
-        **{name: data[name] for name in _FIGURES},
+        **{name: data[name] for name in _FIGURES if name in data},
     )

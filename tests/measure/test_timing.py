@@ -1,0 +1,134 @@
+"""Candidates are timed in alternation until their order is settled; impossible times are not believed."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+import rollergen as rg
+from rollergen.errors import MeasurementWarning
+from rollergen.measure.bench import Lost
+from rollergen.measure.bounds import bandwidth_gb_s, doubt, least_seconds, residence
+from rollergen.measure.outcome import Outcome
+from rollergen.measure.profiler import fastest, measure_on
+from rollergen.measure.timing import CHANCE, LEAST_ROUNDS, ROUNDS, WARM_UPS, Timed, chance, settled, time_all
+from tests import programs
+from tests.measure.faulty import CPU, RIGHT, sources
+
+
+class Clock:
+    """A bench whose candidates take what they are told: ``takes[rank](number of the run)`` seconds."""
+
+    def __init__(self, *takes):
+        self.takes, self.runs = takes, []
+
+    def check(self, candidate):
+        return candidate
+
+    def time(self, candidate):
+        number = self.runs.count(candidate.rank)
+        self.runs.append(candidate.rank)
+        seconds = self.takes[candidate.rank](number)
+        if seconds is None:
+            raise Lost("ended after 1 s while running", "time")
+        return seconds, seconds / 2
+
+    def close(self):
+        pass
+
+
+def timed(*takes):
+    bench = Clock(*takes)
+    found = [Timed(Outcome(rank, RIGHT, None, 1.0)) for rank in range(len(takes))]
+    time_all(found, bench, lambda *_: None)
+    return found, bench
+
+
+def noisy(base, spread):
+    return lambda number: base * (1 + spread * (number * 7919 % 13) / 13)
+
+
+def test_a_clear_order_is_settled_in_few_rounds():
+    found, _ = timed(noisy(1.0, 0.01), noisy(1.2, 0.01))
+    assert LEAST_ROUNDS < len(found[0].walls) < ROUNDS and chance(found[0].walls, found[1].walls) <= CHANCE
+
+
+def test_candidates_that_chance_cannot_tell_apart_are_timed_to_the_end():
+    found, _ = timed(lambda n: 1.0 + n % 2 * 0.1, lambda n: 1.1 - n % 2 * 0.1)
+    assert [len(one.walls) for one in found] == [ROUNDS, ROUNDS] and not settled(found)
+
+
+def test_a_drift_hits_all_candidates_alike():
+    drift = lambda factor: lambda number: factor * (1 + 0.3 * number)
+    found, _ = timed(drift(1.0), drift(1.02))
+    assert settled(found)
+
+
+def test_runs_alternate_and_their_order_turns():
+    _, bench = timed(lambda n: 1.0, lambda n: 1.0, lambda n: 1.0)
+    runs = "".join(map(str, bench.runs))
+    assert runs.startswith("001122" + "012210" * 2)
+
+
+def test_runs_of_the_warm_up_are_not_counted():
+    found, bench = timed(lambda number: max(1.0, 10.0 - 4.0 * number), lambda number: 2.0)
+    assert max(found[0].walls) == 1.0 and bench.runs[:5] == [0] * 5
+
+
+def test_a_warm_up_ends_even_where_times_fall_for_ever():
+    _, bench = timed(lambda number: 0.5**number)
+    assert bench.runs.count(0) <= WARM_UPS + ROUNDS
+
+
+def test_a_candidate_lost_in_a_later_round_is_reported_and_the_others_go_on():
+    found, _ = timed(lambda number: 1.0, lambda number: None if number == 4 else 1.0)
+    assert found[1].outcome.problems == ("when timed: ended after 1 s while running",) and not found[0].outcome.problems
+    assert len(found[0].walls) > len(found[1].walls)
+
+
+@pytest.mark.parametrize(("wins", "rounds", "expected"), [(7, 7, 2 / 128), (6, 7, 16 / 128), (5, 10, 1.0)])
+def test_the_chance_is_that_of_the_sign_test(wins, rounds, expected):
+    quicker = [1.0] * wins + [3.0] * (rounds - wins)
+    assert chance(quicker, [2.0] * rounds) == pytest.approx(expected)
+
+
+def test_an_outcome_says_its_median_and_spread():
+    outcome = Timed(Outcome(0, RIGHT, None, 1.0), [4.0, 1.0, 2.0, 3.0, 5.0], [1.0] * 5).finished(lambda *_: "")
+    assert (outcome.wall_s, outcome.event_s, outcome.rounds, outcome.spread_s) == (3.0, 1.0, 5, 3.0)
+
+
+def test_the_working_set_resides_in_the_first_layer_that_holds_it():
+    assert residence(programs.relu(1000), CPU).name == "l1"
+    assert residence(programs.relu(10**9), CPU) is CPU.layers[-1]
+    bandwidths = [bandwidth_gb_s(layer, CPU) for layer in CPU.layers[1:]]
+    assert all(inner >= outer > 0 for inner, outer in pairwise(bandwidths))
+
+
+def test_the_least_time_is_that_of_writing_the_outputs_once():
+    program = programs.relu(10**9)
+    assert least_seconds(program, CPU) == pytest.approx(4e9 / (bandwidth_gb_s(CPU.layers[-1], CPU) * 1e9))
+
+
+def test_a_time_below_the_bound_is_told_with_the_figures_and_never_believed():
+    bench, candidates = Clock(lambda n: 1e-12, lambda n: 1e-3), sources(None, None)
+    with pytest.warns(MeasurementWarning, match=r"candidate 1: measured 1e-12 s, but writing .* of cpu's l1"):
+        outcomes = measure_on(bench, candidates, device=CPU)
+    assert [one.state for one in outcomes] == ["not believed", "passed"]
+    assert fastest(outcomes) is outcomes[1] and outcomes[0].wall_s is None
+
+
+def test_where_no_time_is_believed_the_models_first_choice_stands():
+    with pytest.warns(MeasurementWarning):
+        outcomes = measure_on(Clock(lambda n: 0.0, lambda n: 0.0), sources(None, None), device=CPU)
+    assert fastest(outcomes) is outcomes[0]
+
+
+@pytest.mark.parametrize("expression", [
+    rg.ops.expand(rg.tensor("x", (4096,)), (2048, 4096)), rg.ops.relu(rg.tensor("x", (300, 1000))),
+    rg.ops.matmul(rg.tensor("a", (64, 64)), rg.tensor("b", (64, 64))),
+])  # fmt: skip
+def test_real_times_on_this_machine_are_believed(expression, recwarn):
+    kernel = rg.build(expression, "cpu", top_k=2, cache=False)
+    assert kernel.measured_time > 0 and not [w for w in recwarn if issubclass(w.category, MeasurementWarning)]
+    assert doubt(kernel.program, CPU, kernel.measured_time) == ""
+    assert replace(kernel._chosen, wall_s=None).state == "not run"
