@@ -9,6 +9,7 @@ from typing import Any
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
+from rollergen.program.matrix import matrix_instruction
 from rollergen.program.model.prediction import StagePrediction, predict
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, UNROLL, Loop, RProgram, Stage
 from rollergen.tile.closed_forms import explain_forms, traffic
@@ -74,7 +75,7 @@ def _stage(stage: Stage, predicted: StagePrediction, program: RProgram, device: 
         "writes": _buffer(stage.definition.output),
         "tiles": tiles(stage),
         "loops": [f"{loop.kind} {loop.axis} {loop.extent} x {loop.stride}" for loop in stage.loops],
-        "decisions": decisions(stage),
+        "decisions": decisions(stage, device),
         "blocks": int(predicted.blocks),
         "threads": int(predicted.threads),
         "waves": float(predicted.waves),
@@ -145,14 +146,22 @@ def tiles(stage: Stage) -> list[Facts]:
     return found
 
 
+def _instruction_text(stage: Stage, device: Device) -> str:
+    """``vfma, 16 lanes``, or ``wmma, 16 x 16 x 16 (m x n x k) by 32 threads together``."""
+    one = matrix_instruction(stage, device)
+    if one is None:
+        return f"{stage.compute.instruction}, {stage.compute.lanes} lanes"
+    return f"{one.name}, {one.m} x {one.n} x {one.k} (m x n x k) by {one.lanes} threads together, in {one.dtype}"
+
+
 def tile_text(tile: dict[str, int]) -> str:
     """``i 64 x j 128``."""
     return " x ".join(f"{axis} {extent}" for axis, extent in tile.items()) or "1 element"
 
 
-def decisions(stage: Stage) -> list[str]:
+def decisions(stage: Stage, device: Device) -> list[str]:
     """What else was decided, in words."""
-    said = [f"{stage.compute.instruction}, {stage.compute.lanes} lanes"]
+    said = [_instruction_text(stage, device)]
     accumulator = stage.accumulator
     if stage.definition.reductions:
         said.append(f"accumulates in {accumulator.dtype}")

@@ -90,3 +90,8 @@ def test_products_of_sums_and_maxima_are_left_to_plain_instructions():
     shifted = rg.compute((256, 256), lambda i, j: rg.sum((a[i, k] + 1.0) * b[k, j], axis=k))
     for expression in (largest, shifted):
         assert set(used(expression, load_device("v100"))) == {""}
+
+
+def test_the_explanation_names_the_instruction_and_its_shape():
+    kernel = rg.build(matmul(512, 512, 512), "a100", profile=False, cache=False, top_k=1)
+    assert "mma, 16 x 8 x 16 (m x n x k) by 32 threads together, in float16" in kernel.explain()
