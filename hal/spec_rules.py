@@ -10,7 +10,10 @@ from rollergen.hal.errors import SpecError
 from rollergen.hal.spec import Device
 
 _ATTRIBUTES = re.compile(r"(__attribute__\(\([a-z_]\w*(\([\w, ]*\))?\)\) ?)*", re.ASCII)
-_BITS = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16, "int64": 64, "int32": 32, "int8": 8, "bool": 8}
+_BITS = {
+    "float64": 64, "float32": 32, "tf32": 32, "float16": 16, "bfloat16": 16, "int64": 64, "int32": 32, "int8": 8,
+}  # fmt: skip
+"""Of an element as registers hold it."""
 _REACH = {"thread": 0, "unit": 1, "device": 2}
 
 

@@ -40,6 +40,9 @@ class BuildOptions:
     epsilon
         Largest padded share of an axis that a tile may cause, 0.1 meaning 10 %.  None: starts at 0
         and is raised until enough programs exist.
+    allow_tf32
+        Whether contractions of float32 may use matrix instructions that look at the 11 leading bits of the factors'
+        significands only (relative error up to 2^-10 of a factor); sums stay float32.
     padding
         Whether tiles may reach beyond the end of an axis (what lies there is computed in vain, or masked).  False
         is ``epsilon=0``: every tile divides its axis.
@@ -71,6 +74,7 @@ class BuildOptions:
     alignment: AlignmentRules = AlignmentRules()
     shapes: CodeShapes = ALL_SHAPES
     epsilon: float | None = None
+    allow_tf32: bool = False
     padding: bool = True
     pad_value: float = 0.0
     max_units: int | None = None
@@ -110,6 +114,8 @@ class BuildOptions:
             raise ArgumentError(f"shapes is {self.shapes!r}; expected CodeShapes({names})")
 
     def _check_padding(self) -> None:
+        if not isinstance(self.allow_tf32, bool):
+            raise ArgumentError(f"allow_tf32 is {self.allow_tf32!r}; expected True or False")
         if not isinstance(self.padding, bool):
             raise ArgumentError(f"padding is {self.padding!r}; expected True or False")
         if not _is_number(self.pad_value):
@@ -125,4 +131,6 @@ class BuildOptions:
     def rules(self) -> AlignmentRules:
         """The alignment rules with the limits of padding that go with them."""
         epsilon = self.epsilon if self.padding else 0.0
-        return replace(self.alignment, epsilon=epsilon, pad_value=float(self.pad_value), shapes=self.shapes)
+        return replace(
+            self.alignment, epsilon=epsilon, pad_value=float(self.pad_value), shapes=self.shapes, tf32=self.allow_tf32
+        )

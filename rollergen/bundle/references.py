@@ -18,6 +18,7 @@ from rollergen.errors import BundleError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.values import Buffer
 from rollergen.measure.gate import Oracle, Points
+from rollergen.measure.narrowing import computed
 from rollergen.measure.points import sample_points
 from rollergen.measure.program_oracle import program_oracle
 from rollergen.measure.tolerance import accuracies, allowed_error, exact_magnitude
@@ -60,7 +61,7 @@ def self_tests(program: RProgram, oracle: Oracle | None = None) -> tuple[SelfTes
     not say it (see `program_oracle`).
     """
     oracle = oracle or program_oracle(program)
-    magnitude = exact_magnitude(tuple(stage.definition for stage in program.stages), program.inputs)
+    magnitude = exact_magnitude(computed(program), program.inputs)
     second = "other random inputs" if magnitude is None else "whole-number inputs"
     points = sample_points(program, np.random.default_rng(1))
     return (
@@ -73,7 +74,7 @@ def _self_test(
     title: str, seed: int, magnitude: int | None, program: RProgram, oracle: Oracle, points: Mapping[str, Points]
 ) -> SelfTest:
     arrays = {b.name: made_array(b, seed, position, magnitude) for position, b in enumerate(program.inputs)}
-    known = accuracies((stage.definition for stage in program.stages), program.inputs)
+    known = accuracies(computed(program), program.inputs)
     references = []
     for buffer in program.outputs:
         where = _distinct(points[buffer.name], buffer)

@@ -22,7 +22,7 @@ from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.matrix import MatrixPlan, axes_of, matrix_stage
 from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import Roles
-from rollergen.program.matrix import matrix_operands
+from rollergen.program.matrix import TF32, matrix_operands
 from rollergen.program.model import predict_stage
 from rollergen.tile.rules import AlignmentRules, block_layer, fits_tensor
 
@@ -41,6 +41,8 @@ def matrix_candidates(
     if not has_matrices(device, rules):
         return
     for instruction in device.instructions:
+        if instruction.dtype == TF32 and not rules.tf32:
+            continue
         if instruction.is_matrix and matrix_operands(form.definition, axes_of(form.roles), instruction) is not None:
             name = f"{form.name}, {instruction.name}"
             yield from _shaped(form.definition, form.roles, name, instruction, device, rules, count, ledger)

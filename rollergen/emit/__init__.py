@@ -48,7 +48,8 @@ def emit(program: RProgram, device: Device, dialect: str | None = None) -> Sourc
     every tile does, is of programs with homes (`RProgram.homes`); their launches are those of the OpenCL text, in
     which one work-item is one tile's compute steps and operands are read where a machine with memory has them.
 
-    Raises `ProgramError` for a program that cannot be lowered, `DeviceError` for a language that is not printed.
+    Raises `ProgramError` for a program that cannot be lowered, `DeviceError` for a language that is not printed, or
+    has no words for what the program does (OpenCL C: matrix instructions).
     """
     listed = dialect == bsp.LANGUAGE or (dialect is None and bool(program.homes))
     printer = _printer(device, None if listed else dialect)

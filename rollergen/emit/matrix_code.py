@@ -9,8 +9,8 @@ from __future__ import annotations
 from rollergen.lower.ir import LoadMatrix, MatrixShape, MultiplyMatrix, StoreMatrix
 
 _INLINE = "__device__ __forceinline__ "
-_PTX = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8", "int32": "s32"}
-_MEMORY = {"float16": "unsigned short", "bfloat16": "unsigned short", "float32": "float", "int8": "signed char"}
+_PTX = {"float16": "f16", "bfloat16": "bf16", "tf32": "tf32", "int8": "s8", "int32": "s32"}
+_MEMORY = {"float16": "unsigned short", "bfloat16": "unsigned short", "tf32": "float", "int8": "signed char"}
 _SUMS = {"float32": ("float", "f", "f32"), "int32": ("int", "r", "s32")}
 """C++ type, constraint and PTX type of an accumulator."""
 

@@ -34,6 +34,7 @@ from rollergen.program.matrix import (
     COLUMNS,
     ROW_BYTES,
     ROWS,
+    factor_dtype,
     first_fragment_loop,
     groups,
     matrix_axes,
@@ -169,7 +170,7 @@ def _own_row(context: Context, matrices: Matrices, which: int, along_k: bool, pi
     """Offset of the row of 16 bytes that this thread names: eight threads a matrix of 8 rows, four matrices in the
     order of the fragment's registers (PTX ISA, "ldmatrix")."""
     lane = context.threads.thread % (ROWS * COLUMNS)
-    block = ROW_BYTES // ITEMSIZE[matrices.shape.dtype]
+    block = ROW_BYTES // ITEMSIZE[factor_dtype(matrices.instruction)]
     near, far = lane % 16, lane // 16
     if (which == 0) != along_k:
         # Registers count along the rows of memory first: columns of blocks next to each other.

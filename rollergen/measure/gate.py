@@ -29,6 +29,7 @@ from rollergen.measure.arrays import (
     same_bits,
     unequal_bits,
 )
+from rollergen.measure.narrowing import computed, is_narrowed
 from rollergen.measure.points import sample_points
 from rollergen.measure.tolerance import RAMPS, Accuracy, accuracies, differences, exact_magnitude
 from rollergen.program.rprogram import RProgram
@@ -83,7 +84,7 @@ class _Attempt:
 
     @property
     def accuracies(self) -> dict[str, Accuracy]:
-        return accuracies((stage.definition for stage in self.program.stages), self.program.inputs)
+        return accuracies(computed(self.program), self.program.inputs)
 
 
 class Gate:
@@ -166,7 +167,7 @@ class Gate:
         self, attempt: _Attempt, trial: _Trial, buffer: Buffer, got: np.ndarray, absolute: bool
     ) -> str | None:
         accuracy = attempt.accuracies[buffer.name]
-        suspects = self._suspects(trial, buffer, got, accuracy)
+        suspects = self._suspects(trial, buffer, got, accuracy, _is_exact(trial, attempt))
         where = tuple(np.concatenate(pair) for pair in zip(attempt.points[buffer.name], suspects, strict=True))
         want = np.asarray(self._oracle(trial.pristine, buffer.name, where), dtype=np.float64)
         scale = None
@@ -174,7 +175,8 @@ class Gate:
             sizes = {name: np.abs(array) for name, array in trial.pristine.items()}
             scale = np.asarray(self._oracle(sizes, buffer.name, where), dtype=np.float64)
         wrong = differences(
-            np.asarray(got[where]), want, accuracy.variance, buffer.dtype, trial.exact, accuracy.steps, scale
+            np.asarray(got[where]), want, accuracy.variance, buffer.dtype, _is_exact(trial, attempt), accuracy.steps,
+            scale,
         )
         if not np.any(wrong):
             if trial.remembers and buffer.name not in trial.accepted:
@@ -212,14 +214,16 @@ class Gate:
         first, name = ", ".join(str(int(axis[0])) for axis in at), buffer.name
         return f"{int(where.sum())} of {where.size} elements of {name} were never written, such as {name}[{first}]"
 
-    def _suspects(self, trial: _Trial, buffer: Buffer, got: np.ndarray, accuracy: Accuracy) -> Points:
+    def _suspects(
+        self, trial: _Trial, buffer: Buffer, got: np.ndarray, accuracy: Accuracy, exact: bool
+    ) -> Points:
         """Elements where this output and an accepted one disagree: the oracle decides about them too."""
         known = trial.accepted.get(buffer.name)
         if known is None or not got.ndim:
             return (np.zeros(0, dtype=np.int64),) * got.ndim
         unequal = np.flatnonzero(got != known)
         mine, other = got.reshape(-1)[unequal], known.reshape(-1)[unequal].astype(np.float64)
-        wrong = differences(mine, other, 4 * accuracy.variance, buffer.dtype, trial.exact, 2 * accuracy.steps)
+        wrong = differences(mine, other, 4 * accuracy.variance, buffer.dtype, exact, 2 * accuracy.steps)
         return np.unravel_index(unequal[wrong][:_SUSPECTS], got.shape)
 
 
@@ -228,8 +232,13 @@ FEW = 64
 cancel would be compared with themselves.  Then the random inputs are not negative."""
 
 
+def _is_exact(trial: _Trial, attempt: _Attempt) -> bool:
+    """Whether results on the trial's whole numbers have no tolerance: not of a candidate that cuts its factors."""
+    return trial.exact and not is_narrowed(attempt.program)
+
+
 def _make_trials(program: RProgram, rng: np.random.Generator) -> tuple[_Trial, _Trial]:
-    definitions = tuple(stage.definition for stage in program.stages)
+    definitions = computed(program)
     ramp = exact_magnitude(definitions, program.inputs, RAMPS)
     magnitude = exact_magnitude(definitions, program.inputs)
 

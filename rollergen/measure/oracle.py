@@ -12,6 +12,7 @@ from rollergen.expr.language import Tensor
 from rollergen.expr.reference import evaluate_at
 from rollergen.expr.values import Buffer
 from rollergen.measure.gate import Oracle, Points
+from rollergen.measure.narrowing import computed
 from rollergen.measure.points import sample_points
 from rollergen.measure.tolerance import accuracies, differences
 from rollergen.program.rprogram import RProgram
@@ -42,7 +43,7 @@ def compare(
     The elements are those the gate would sample for `program`, the tolerance is the gate's too.
     """
     points = sample_points(program, np.random.default_rng(0))
-    accuracy = accuracies((stage.definition for stage in program.stages), program.inputs)
+    accuracy = accuracies(computed(program), program.inputs)
     compared, problems = 0, []
     for buffer, result in zip(program.outputs, results, strict=True):
         where = points[buffer.name]

@@ -22,6 +22,9 @@ ROWS, COLUMNS = 8, 4
 ROW_BYTES = 16
 """Rows of operands are read in pieces of this size, and begin at multiples of it."""
 
+TF32 = "tf32"
+"""float32 without the 13 lowest bits of its significand."""
+
 _SCRATCH_PADDING = 4
 """Elements behind each row of results on their way: rows of threads then fall on different banks."""
 
@@ -30,6 +33,16 @@ def matrix_instruction(stage: Stage, device: Device) -> Instruction | None:
     """The stage's instruction if it is a matrix instruction."""
     name = stage.compute.instruction
     return next((one for one in device.instructions if one.name == name and one.is_matrix), None)
+
+
+def factor_dtype(instruction: Instruction) -> str:
+    """Dtype of the loads that the instruction multiplies: of tf32, which is read from float32, that."""
+    return "float32" if instruction.dtype == TF32 else instruction.dtype
+
+
+def factors_of(instruction: Instruction) -> str:
+    """`Compute.factors` of a stage with the instruction."""
+    return TF32 if instruction.dtype == TF32 else ""
 
 
 def matrix_axes(stage: Stage) -> tuple[str, ...]:
@@ -81,7 +94,7 @@ def matrix_operands(definition: Definition, axes: tuple[str, ...], instruction: 
 def _factor(value: Value, instruction: Instruction) -> Load | None:
     """The load that `value` is, but for a conversion to the accumulators' dtype; masked elements must be 0."""
     load = value.x if isinstance(value, Cast) and value.dtype == instruction.accumulator_dtype else value
-    return load if isinstance(load, Load) and load.dtype == instruction.dtype and load.fill == 0 else None
+    return load if isinstance(load, Load) and load.dtype == factor_dtype(instruction) and load.fill == 0 else None
 
 
 def first_fragment_loop(stage: Stage, device: Device) -> int:

@@ -297,7 +297,7 @@ _DECISIONS: dict[type, Fields] = {
         ("along", TEXT), ("vector", EXTENT), ("padding", COUNT), ("swizzle", COUNT), ("depth", EXTENT),
         ("asynchronous", FLAG),
     ),
-    Compute: (("instruction", TEXT), ("lanes", EXTENT)),
+    Compute: (("instruction", TEXT), ("lanes", EXTENT), ("factors", OneOf(("", "tf32")))),
     Accumulator: (
         ("at_loop", COUNT), ("dtype", DTYPE), ("carry", FLAG), ("separate", Many(COUNT)),
         ("combine", OneOf(("none", "shuffle", "groups", "tree"))),

@@ -93,10 +93,14 @@ class Compute:
     A matrix instruction multiplies along the axes of its two thread loops, m and n, and the reduced one, k.  Its tile
     are the loops of these axes with strides below its shape, the threads of one execution width among them (see
     `matrix.fragment_loops`); the operands come from the block's layer.
+
+    ``factors``: "tf32" where the instruction looks at no more than the 11 leading bits of the factors' significands
+    (the other 13 count as 0); empty: at all of them.
     """
 
     instruction: str
     lanes: int = 1
+    factors: str = ""
 
 
 @dataclass(frozen=True, slots=True)

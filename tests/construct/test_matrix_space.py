@@ -8,6 +8,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.errors import ArgumentError
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
 from rollergen.program.matrix import matrix_instruction
@@ -49,6 +50,15 @@ def used(expression, device, options=DEFAULT, top_k=4):
 )
 def test_the_first_choice_uses_the_instruction_of_its_dtype_where_the_device_has_one(name, dtype, instruction):
     assert used(matmul(1024, 512, 768, dtype), load_device(name))[0] == instruction
+
+
+def test_float32_goes_through_tf32_only_where_the_user_allows_it():
+    device, product = load_device("a100"), matmul(1024, 512, 768, "float32")
+    assert set(used(product, device)) == {""}
+    assert used(product, device, rg.BuildOptions(allow_tf32=True))[0] == "mma_tf32"
+    assert set(used(product, load_device("v100"), rg.BuildOptions(allow_tf32=True))) == {""}
+    with pytest.raises(ArgumentError, match="allow_tf32 is 'yes'; expected True or False"):
+        rg.BuildOptions(allow_tf32="yes")
 
 
 def test_switched_off_there_are_only_plain_instructions_and_they_are_slower():

@@ -34,9 +34,23 @@ def test_cuda_text_computes_what_the_interpreter_computes(name):
     arrays = small_integers(made)
     reverse = list(CASES).index(name) % 2 == 1
     got = executed(made, emit(made, device, "cuda"), arrays, reverse)
-    assert_values(expression, made, got, arrays)
+    rounded = 2.0**-8 if made.outputs[0].dtype == "bfloat16" else 0.0
+    assert_values(expression, made, got, arrays, None, rounded)
     wanted = interpret(made, arrays, device).outputs
     assert all(np.array_equal(got[key], wanted[key]) for key in wanted)
+
+
+@on_host
+def test_tf32_looks_at_11_bits_of_each_factor():
+    _, made, device = program("tf32")
+    random = np.random.default_rng(0)
+    arrays = {b.name: random.standard_normal(b.shape).astype(np.float32) for b in made.inputs}
+    got = executed(made, emit(made, device, "cuda"), arrays)[made.outputs[0].name]
+    wanted = interpret(made, arrays, device).outputs[made.outputs[0].name]
+    exact = arrays["A"].astype(np.float64) @ arrays["B"].astype(np.float64)
+    size = np.abs(arrays["A"]).astype(np.float64) @ np.abs(arrays["B"])
+    assert np.abs(got - wanted).max() < 2.0**-20 * size.max()  # they add in different orders
+    assert 2.0**-13 < (np.abs(wanted - exact) / size).max() < 2.0**-9
 
 
 @compiled

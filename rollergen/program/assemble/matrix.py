@@ -13,7 +13,7 @@ from rollergen.expr.values import Load
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, overhanging, useful
 from rollergen.program.assemble.plan import Roles, Size
-from rollergen.program.matrix import ROW_BYTES, fragment_loops, matrix_operands
+from rollergen.program.matrix import ROW_BYTES, factor_dtype, factors_of, fragment_loops, matrix_operands
 from rollergen.program.rprogram import (
     GRID,
     GROUP,
@@ -70,7 +70,7 @@ def matrix_stage(
         name=name,
         definition=definition,
         loops=tuple(loops),
-        compute=Compute(instruction.name),
+        compute=Compute(instruction.name, factors=factors_of(instruction)),
         accumulator=Accumulator(first_inner, instruction.accumulator_dtype),
         copies=_copies(definition, roles, plan, device, rules, loops, first_inner),
         store=Store(vector=_store_vector(definition, roles, instruction)),
@@ -117,8 +117,8 @@ def _copies(
         return ()
     k_block = [p for p, loop in enumerate(loops) if loop.axis == roles.k and loop.kind == SERIAL]
     depth = k_block[0] + 1 if k_block else first_inner
-    turns = instruction.layout == "opaque" or ITEMSIZE[instruction.dtype] == 2
-    padding = ROW_BYTES // ITEMSIZE[instruction.dtype] if rules.bank else 0
+    turns = instruction.layout == "opaque" or ITEMSIZE[factor_dtype(instruction)] == 2
+    padding = ROW_BYTES // ITEMSIZE[factor_dtype(instruction)] if rules.bank else 0
     copies = []
     sizes = {roles.m: instruction.m, roles.n: instruction.n, roles.k: instruction.k}
     for number, axis in ((operands.a, roles.m or ""), (operands.b, roles.n or "")):

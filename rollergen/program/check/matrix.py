@@ -6,13 +6,26 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import REGISTERS
-from rollergen.program.matrix import ROW_BYTES, first_fragment_loop, fragment_loops, matrix_axes, matrix_operands
+from rollergen.program.matrix import (
+    ROW_BYTES,
+    factor_dtype,
+    factors_of,
+    first_fragment_loop,
+    fragment_loops,
+    matrix_axes,
+    matrix_operands,
+)
 from rollergen.program.rprogram import GRID, GROUP, THREAD, UNROLL, Copy, Stage
 
 
 def check_matrix(stage: Stage, device: Device) -> None:
     """Axes, tile, threads and operands are what a matrix instruction takes."""
     instruction = device.instruction(stage.compute.instruction)
+    if stage.compute.factors != factors_of(instruction):
+        raise refuse(
+            stage,
+            f"compute.factors is {stage.compute.factors!r} of {instruction.name}; expected {factors_of(instruction)!r}",
+        )
     if not instruction.is_matrix:
         return
     axes = matrix_axes(stage)
@@ -66,12 +79,12 @@ def _check_operand(stage: Stage, device: Device, instruction: Instruction, axis:
     k = matrix_axes(stage)[2]
     if set(copy.order) != {axis, k} or copy.at_loop > first_fragment_loop(stage, device) or copy.swizzle:
         raise refuse(stage, f"{where}: order is {copy.order}, swizzle {copy.swizzle}; expected {axis} and {k}, none")
-    if ITEMSIZE[instruction.dtype] != 2 and instruction.layout == "quads" and copy.order[-1] != k:
+    if ITEMSIZE[factor_dtype(instruction)] != 2 and instruction.layout == "quads" and copy.order[-1] != k:
         raise refuse(stage, f"{where}: order is {copy.order}; expected {k} last, as only 16-bit fragments are turned")
     _check_rows(stage, where, copy, instruction)
 
 
 def _check_rows(stage: Stage, where: str, copy: Copy, instruction: Instruction) -> None:
-    pitch = (stage.buffer_shape(copy, block=True)[-1] + copy.padding) * ITEMSIZE[instruction.dtype]
+    pitch = (stage.buffer_shape(copy, block=True)[-1] + copy.padding) * ITEMSIZE[factor_dtype(instruction)]
     if pitch % ROW_BYTES:
         raise refuse(stage, f"{where}: rows are {pitch} bytes apart; expected a multiple of {ROW_BYTES}")

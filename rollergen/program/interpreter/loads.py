@@ -87,8 +87,20 @@ def read_load(run: StageRun, load: Load, points: Points, wanted: Array) -> Array
     executed = executed_everywhere(points, run.plan.load_axes[number])
     chain = run.plan.chains[number]
     if chain:
-        return run.tiles[chain[-1]].get(points, both(executed, wanted))
+        return cut_as_factor(run, number, run.tiles[chain[-1]].get(points, both(executed, wanted)))
     return read_directly(run, number, load, points, both(executed, guarded(load, points)), wanted)
+
+
+TF32_BITS = np.uint32(0xFFFFE000)
+"""Of a float32, those that a tf32 instruction looks at."""
+
+
+def cut_as_factor(run: StageRun, number: int, values: Array) -> Array:
+    """`values` as the stage's instruction sees them, if it multiplies them."""
+    definition = run.stage.definition
+    if not run.stage.compute.factors or definition.loads()[number] not in definition.body_loads():
+        return values
+    return (np.ascontiguousarray(values, dtype=np.float32).view(np.uint32) & TF32_BITS).view(np.float32)
 
 
 def read_directly(run: StageRun, number: int, load: Load, points: Points, passing: Array, wanted: Array) -> Array:

@@ -13,6 +13,7 @@ import numpy as np
 from rollergen.hal.spec import Device, Instruction, MemoryLayer
 from rollergen.program.matrix import (
     ROW_BYTES,
+    factor_dtype,
     first_fragment_loop,
     groups,
     matrix_axes,
@@ -83,7 +84,7 @@ def fragment_accesses(nest: Nest, device: Device) -> tuple[Access, ...]:
         if copy is not None:
             layer = device.layer(copy.to_layer)
             row = [tile_shape(nest, copy, block=True)[-1]]
-            pitch = (lambda extent, copy=copy: (extent + copy.padding) * ITEMSIZE[one.dtype])
+            pitch = (lambda extent, copy=copy: (extent + copy.padding) * ITEMSIZE[factor_dtype(one)])
             service = per_distinct(lambda extent, pitch=pitch, layer=layer: _row_service(pitch(extent), layer), row)
             loads = steps * count * registers / _REGISTERS_AT_ONCE
             found.append(Access(load, "read", copy.to_layer, loads, ROW_BYTES, service))
