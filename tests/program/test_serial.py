@@ -146,15 +146,15 @@ def _changed(kind, field, value):
         ({"format": 3}, 'is an object of 1; expected an object with "format" and "nodes"'),
         ({"format": FORMAT + 1, "nodes": []}, f"format is {FORMAT + 1}; this version reads 1 to {FORMAT}"),
         ({"format": True, "nodes": []}, "format is True; this version reads 1 to"),
-        ({"format": 1, "nodes": [["Compute"]]}, "a Compute with 0 fields; expected 2: instruction, lanes"),
+        ({"format": 1, "nodes": [["Compute"]]}, "a Compute with 0 fields; expected 3: instruction, lanes, factors"),
         ({"format": 1, "nodes": [["Loop", "i", 4]]}, "a Loop with 2 fields; expected 4: axis, extent, stride, kind"),
-        ({"format": 3, "nodes": []}, "nodes is a list of 0; expected a list of 1 to"),
-        ({"format": 3, "nodes": [["Popen", "sh"]]}, r"nodes\[0\] is a list of 2; expected a list that starts with"),
-        ({"format": 3, "nodes": [[]]}, r"nodes\[0\] is a list of 0"),
-        ({"format": 3, "nodes": [[["Loop"]]]}, r"nodes\[0\] is a list of 1"),
-        ({"format": 3, "nodes": [["Compute", "fma", 1]]}, "expected the last row to be RProgram"),
-        ({"format": 3, "nodes": [["Compute", "fma"]]}, "a Compute with 1 fields; expected 2: instruction, lanes"),
-        ({"format": 3, "nodes": [["Index", [[0, 1]], 0]]}, r"terms of Index is 0; expected the number of an earlier row"),
+        ({"format": FORMAT, "nodes": []}, "nodes is a list of 0; expected a list of 1 to"),
+        ({"format": FORMAT, "nodes": [["Popen", "sh"]]}, r"nodes\[0\] is a list of 2; expected a list that starts with"),
+        ({"format": FORMAT, "nodes": [[]]}, r"nodes\[0\] is a list of 0"),
+        ({"format": FORMAT, "nodes": [[["Loop"]]]}, r"nodes\[0\] is a list of 1"),
+        ({"format": FORMAT, "nodes": [["Compute", "fma", 1, ""]]}, "expected the last row to be RProgram"),
+        ({"format": FORMAT, "nodes": [["Compute", "fma"]]}, "a Compute with 1 fields; expected 3: instruction, lanes, factors"),
+        ({"format": FORMAT, "nodes": [["Index", [[0, 1]], 0]]}, r"terms of Index is 0; expected the number of an earlier row"),
         (_changed("Loop", "kind", "warp"), r"kind of Loop is 'warp'; expected one of grid, group"),
         (_changed("Loop", "extent", -1), "extent of Loop is -1; expected an integer of at least 0"),
         (_changed("Loop", "extent", True), "extent of Loop is True; expected an integer"),
@@ -191,7 +191,7 @@ def _doubled(times):
     """x + x, of it the sum with itself, and so on."""
     rows = [["Var", "v", "float32"]]
     rows += [["Binary", "add", n, n, "float32"] for n in range(times)]
-    return {"format": 3, "nodes": rows}
+    return {"format": FORMAT, "nodes": rows}
 
 
 def test_few_rows_that_unfold_to_very_many_nodes_are_refused():
@@ -202,7 +202,7 @@ def test_few_rows_that_unfold_to_very_many_nodes_are_refused():
 def test_a_tower_of_nodes_is_refused():
     rows = [["Var", "v", "float32"], *(["Unary", "neg", n, "float32"] for n in range(DEEPEST + 1))]
     with pytest.raises(ProgramError, match=f"{DEEPEST + 1} deep; expected at most 2000000, {DEEPEST} deep"):
-        from_json({"format": 3, "nodes": rows})
+        from_json({"format": FORMAT, "nodes": rows})
 
 
 @pytest.mark.parametrize(
