@@ -73,7 +73,7 @@ def probe(caches: tuple[CacheLevel, ...]) -> Probe | None:
     if found is not None:
         return found
     try:
-        return _keep(path, key, _measure(runtime, caches, units))
+        return _keep(path, key, measure(runtime, caches, units))
     except BuildError:
         return None
 
@@ -94,7 +94,8 @@ def choose_dialect(rates: Mapping[Dialect, float]) -> Dialect:
     return max(near, key=lambda d: (bool(d.attribute), d.lanes))
 
 
-def _measure(runtime: OpenCLRuntime, caches: tuple[CacheLevel, ...], units: int) -> Probe:
+def measure(runtime: OpenCLRuntime, caches: tuple[CacheLevel, ...], units: int) -> Probe:
+    """Measured now, whatever is kept: the CPU of `runtime`, with these caches and so many cores at work."""
     from rollergen.hal import microbench
 
     clock, rates = microbench.clock_and_peaks(runtime, microbench.dialects(widest_bits()))

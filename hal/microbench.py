@@ -68,9 +68,9 @@ def clock_and_peaks(
     integers[:2] = 3, 12345
     values = aligned(16)
     values[:2] = 0.5, 1.0
-    runs: dict[Dialect | None, Run] = {None: _runner(runtime, module, "chain", [out, integers], 1)}
+    runs: dict[Dialect | None, Run] = {None: runner(runtime, module, "chain", [out, integers], 1)}
     for i, dialect in enumerate(candidates):
-        runs[dialect] = _runner(runtime, module, f"peak{i}", [out, values], 1)
+        runs[dialect] = runner(runtime, module, f"peak{i}", [out, values], 1)
     times = best_seconds(runs, rounds)
     clock = times.pop(None)
     return _rate(4 * _CLOCK_STEPS / 1e6, clock), {
@@ -97,15 +97,26 @@ def bandwidths_gb_s(
             passes = max(1, int(_LEAST_BYTES / (floats * 4)))
             numbers = np.array([floats, passes], np.int32)
             for kind, arrays in (("reading", [other, data, numbers]), ("writing", [data, other, numbers])):
-                runs[layer, kind, count] = _runner(runtime, module, kind, arrays, count)
+                runs[layer, kind, count] = runner(runtime, module, kind, arrays, count)
                 amounts[layer, kind, count] = floats * 4.0 * count * passes / 1e9
     return {key: _rate(amounts[key], figure) for key, figure in best_seconds(runs, rounds).items()}
+
+
+def peak_gflop_s(runtime: OpenCLRuntime, dialect: Dialect, dtype: str, rounds: int = 5) -> Figure:
+    """GFLOP/s of one core in OpenCL's `dtype` (float, double), with vectors as wide as the dialect's."""
+    lanes = dialect.lanes if dtype == "float" else dialect.lanes // 2
+    text = _VECTOR.format(n=lanes).replace("float", dtype)
+    text += _peak_kernel("peak", Dialect(lanes, dialect.attribute)).replace("float", dtype)
+    values = aligned(32).view(np.float32 if dtype == "float" else np.float64)
+    values[:2] = 0.5, 1.0
+    run = runner(runtime, runtime.compile(text), "peak", [aligned(64), values.view(np.float32)], 1)
+    return _rate(2 * lanes * _CHAINS * _PEAK_STEPS / 1e9, best_seconds({"peak": run}, rounds)["peak"])
 
 
 def launch_us(runtime: OpenCLRuntime, rounds: int = 10, launches: int = 4) -> Figure:
     """Microseconds of wall time of one empty launch and the wait for it: the best batch's mean."""
     module = runtime.compile("kernel void empty(global float *out) {}")
-    run = _runner(runtime, module, "empty", [aligned(16)], 1)
+    run = runner(runtime, module, "empty", [aligned(16)], 1)
 
     def batch() -> None:
         for _ in range(launches):
@@ -148,7 +159,8 @@ def _rate(amount: float, seconds: Figure) -> Figure:
     return Figure(amount / seconds.value, seconds.spread)
 
 
-def _runner(runtime: OpenCLRuntime, module: Module, entry: str, arrays: list[np.ndarray], blocks: int) -> Run:
+def runner(runtime: OpenCLRuntime, module: Module, entry: str, arrays: list[np.ndarray], blocks: int) -> Run:
+    """One launch of `entry` on these arrays, work-groups of one thread, and the wait for it."""
     kernel = module.kernel(entry)
     runtime.set_arguments(kernel, [runtime.wrap(array) for array in arrays])
 

@@ -43,7 +43,7 @@ def own_cache(monkeypatch, tmp_path):
     """A cache directory that nobody else writes, and a measurement that counts its runs."""
     runs = []
     monkeypatch.setattr(host_probe, "kept_in", lambda: tmp_path / "deep" / "host.json")
-    monkeypatch.setattr(host_probe, "_measure", lambda *_: runs.append(1) or PROBE)
+    monkeypatch.setattr(host_probe, "measure", lambda *_: runs.append(1) or PROBE)
     return runs, tmp_path / "deep" / "host.json"
 
 
@@ -173,11 +173,11 @@ def test_a_process_that_was_faster_decides(own_cache, monkeypatch):
     mine = replace(PROBE, clock_mhz=4321.0)
 
     def measured_meanwhile(*_):
-        monkeypatch.setattr(host_probe, "_measure", lambda *_: theirs)
+        monkeypatch.setattr(host_probe, "measure", lambda *_: theirs)
         host_probe.probe(CACHES)
         return mine
 
-    monkeypatch.setattr(host_probe, "_measure", measured_meanwhile)
+    monkeypatch.setattr(host_probe, "measure", measured_meanwhile)
     assert host_probe.probe(CACHES) == theirs
 
 
@@ -185,7 +185,7 @@ def test_a_runtime_that_compiles_nothing_is_as_good_as_none(own_cache, monkeypat
     def refuse(*_):
         raise BuildError("no")
 
-    monkeypatch.setattr(host_probe, "_measure", refuse)
+    monkeypatch.setattr(host_probe, "measure", refuse)
     assert host_probe.probe(CACHES) is None
 
 

@@ -1,0 +1,174 @@
+"""Fills a spec from the OpenCL device that is present: every figure with its spread, or the reason why it is not there.
+
+CPUs only.  What a run cannot tell on such a device (costs of the model, translation buffers) stays as the built-in
+`cpu` has it, assumed or fitted, and is listed as not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rollergen.hal import chases, microbench
+from rollergen.hal.errors import BuildError, RuntimeUnavailableError
+from rollergen.hal.host import HOST, completed
+from rollergen.hal.host_facts import CacheLevel, cache_levels, cores, memory_bytes
+from rollergen.hal.host_probe import Probe, measure, working_sets
+from rollergen.hal.load import load_device
+from rollergen.hal.opencl_runtime import OpenCLRuntime
+from rollergen.hal.spec import Device
+
+_CPUFREQ = Path("/sys/devices/system/cpu/cpu0/cpufreq")
+_THERMAL = Path("/sys/class/thermal/thermal_zone0/temp")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One figure: its path (as `devices show` has it), value, and ``spread``: median over best time, less 1."""
+
+    path: str
+    value: float
+    spread: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedDevice:
+    """A spec, what of it was measured, what was not and why, and the state of clock and heat meanwhile."""
+
+    device: Device
+    measured: tuple[Measured, ...]
+    not_measured: tuple[tuple[str, str], ...]
+    state: tuple[tuple[str, str], ...]
+
+
+def opencl_devices() -> list[Any]:
+    """The OpenCL devices of this machine in the order of their platforms: `probe_opencl` counts in it."""
+    try:
+        import pyopencl
+    except ImportError as error:
+        raise RuntimeUnavailableError(f"pyopencl is missing ({error}); pip install 'rollergen[cpu]'") from None
+    try:
+        return [device for platform in pyopencl.get_platforms() for device in platform.get_devices()]
+    except pyopencl.LogicError as error:
+        raise RuntimeUnavailableError(f"no OpenCL platform ({error}); pip install 'rollergen[cpu]'") from None
+
+
+def probe_opencl(number: int, name: str) -> ProbedDevice:
+    """The OpenCL device of that number as a spec called `name`; takes about half a minute.
+
+    Raises RuntimeUnavailableError where there is no such device, where it is no CPU, or not the one kernels run on.
+    """
+    runtime = OpenCLRuntime()
+    found = opencl_devices()
+    if not 0 <= number < len(found):
+        names = ", ".join(f"{at}: {device.name}" for at, device in enumerate(found))
+        raise RuntimeUnavailableError(f"there is no OpenCL device {number}; expected one of {names}")
+    if found[number].int_ptr != runtime.device.int_ptr:
+        raise RuntimeUnavailableError(
+            f"OpenCL device {number} is {found[number].name}; kernels run, and figures are measured, on "
+            f"{runtime.description} only: write a spec of another device with rollergen devices new"
+        )
+    caches = cache_levels()
+    before = clock_state()
+    figures = measure(runtime, caches, min(cores(), runtime.units))
+    device = replace(completed(load_device(HOST), caches, figures), name=name)
+    device, more, missing = _with_chases(device, runtime, caches)
+    device, wide, without = _with_float64(device, runtime, figures)
+    limits = replace(device.limits, threads_per_block=min(runtime.limits.threads, device.limits.threads_per_unit))
+    told = {"limits.threads_per_block": ("measured", f"what {runtime.description} says")}
+    state = tuple(
+        (f"{key} {when}", text) for when, now in (("before", before), ("after", clock_state())) for key, text in now
+    )
+    origins = {**dict(device.provenance), **told, "clock_mhz": _with_state(device, state)}
+    device = replace(device, limits=limits, provenance=tuple(sorted(origins.items())))
+    unknown = (*missing, *without, *_never_measured(device))
+    return ProbedDevice(device, (*_of_probe(device, figures), *more, *wide), unknown, state)
+
+
+def clock_state(cpufreq: Path = _CPUFREQ, thermal: Path = _THERMAL) -> tuple[tuple[str, str], ...]:
+    """Governor, clock and temperature as the system tells them; "not readable" where it does not."""
+    files = {
+        "governor": cpufreq / "scaling_governor",
+        "clock": cpufreq / "scaling_cur_freq",
+        "temperature": thermal,
+    }
+    units = {"clock": lambda text: f"{int(text) / 1e3:g} MHz", "temperature": lambda text: f"{int(text) / 1e3:g} C"}
+    found = []
+    for key, file in files.items():
+        try:
+            text = file.read_text().strip()
+            found.append((key, units[key](text) if key in units else text))
+        except (OSError, ValueError):
+            found.append((key, "not readable"))
+    return tuple(found)
+
+
+def _with_state(device: Device, state: tuple[tuple[str, str], ...]) -> tuple[str, str]:
+    kind, source = dict(device.provenance)["clock_mhz"]
+    return kind, f"{source}; {', '.join(f'{key} {text}' for key, text in state)}"
+
+
+def _with_chases(
+    device: Device, runtime: OpenCLRuntime, caches: tuple[CacheLevel, ...]
+) -> tuple[Device, list[Measured], list[tuple[str, str]]]:
+    """Latencies, and the line size as a run sees it, held against what the operating system says."""
+    sizes = working_sets(caches, memory_bytes())
+    origins, layers, found, missing = dict(device.provenance), list(device.layers), [], []
+    for layer, figure in chases.latencies_ns(runtime, sizes).items():
+        at = next(number for number, one in enumerate(layers) if one.name == layer)
+        clocks = float(f"{figure.value * device.clock_mhz / 1e3:.4g}")
+        layers[at] = replace(layers[at], latency_clocks=clocks)
+        source = (
+            f"{runtime.description}, random pointer chase with its translation misses, median {figure.spread:.0%} off"
+        )
+        origins[f"memory_layers[{at}].latency_clocks"] = ("measured", source)
+        found.append(Measured(f"{layer}.latency_clocks", clocks, figure.spread))
+    second = next((cache for cache in caches if cache.level == 2), None)
+    line, times = chases.line_bytes(runtime, sizes[second.name]) if second else (0, {})
+    first = next((one for one in layers[1:] if not one.managed), None)
+    if first is not None and line == first.transaction_bytes:
+        found.append(Measured(f"{first.name}.transaction_bytes", line, max(one.spread for one in times.values())))
+    elif first is not None:
+        seen = f"misses show {line} bytes" if line else "no step in the time of misses"
+        missing.append((f"{first.name}.transaction_bytes", f"{seen}; kept as the operating system says"))
+    return replace(device, layers=tuple(layers), provenance=tuple(sorted(origins.items()))), found, missing
+
+
+def _with_float64(
+    device: Device, runtime: OpenCLRuntime, figures: Probe
+) -> tuple[Device, list[Measured], list[tuple[str, str]]]:
+    at = next(number for number, one in enumerate(device.instructions) if one.dtype == "float64")
+    one = device.instructions[at]
+    try:
+        peak = microbench.peak_gflop_s(runtime, microbench.Dialect(figures.lanes, figures.attribute), "double")
+    except BuildError:
+        return device, [], [(f"{one.name}.per_clock", f"{runtime.description} compiles no double")]
+    per_clock = float(max(1, round(peak.value * 1e3 / (2 * one.lanes * device.clock_mhz))))
+    instructions = list(device.instructions)
+    instructions[at] = replace(one, per_clock=per_clock)
+    origins = dict(device.provenance)
+    text = f"{runtime.description}, {peak.value:.4g} GFLOP/s of one core, the median {peak.spread:.0%} off"
+    origins[f"instructions[{at}].per_clock"] = ("measured", text)
+    changed = replace(device, instructions=tuple(instructions), provenance=tuple(sorted(origins.items())))
+    return changed, [Measured(f"{one.name}.per_clock", per_clock, peak.spread)], []
+
+
+def _of_probe(device: Device, figures: Probe) -> Iterator[Measured]:
+    yield Measured("clock_mhz", device.clock_mhz, figures.spread["clock"])
+    yield Measured("launch_us", device.launch_us, figures.spread["launch"])
+    fma = next(one for one in device.instructions if one.lanes > 1 and one.dtype == "float32")
+    yield Measured(f"{fma.name}.per_clock", fma.per_clock, figures.spread["peak"])
+    for layer in device.layers[1:]:
+        for field in ("bytes_per_clock", "write_bytes_per_clock", "bandwidth_gb_s"):
+            if getattr(layer, field) and layer.name in figures.read_gb_s:
+                yield Measured(f"{layer.name}.{field}", getattr(layer, field), figures.spread[layer.name])
+
+
+def _never_measured(device: Device) -> Iterator[tuple[str, str]]:
+    yield "banks, bank_bytes", "no memory of a CPU is banked for the program to see"
+    yield "instructions.latency_clocks", "assumed: the loop for the peak hides it"
+    if device.tlbs:
+        yield "tlbs", "assumed: as another core has them"
+    yield "costs", "constants of the model, as fitted on another core: no single benchmark tells them"

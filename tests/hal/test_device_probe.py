@@ -1,0 +1,91 @@
+"""A spec from the device that is present: measured figures with their spread, the rest marked."""
+
+import json
+
+import pytest
+
+from rollergen.hal import device_probe
+from rollergen.hal.chases import first_dear
+from rollergen.hal.errors import RuntimeUnavailableError
+from rollergen.hal.host_facts import cache_levels
+from rollergen.hal.host_probe import probe
+from rollergen.hal.lints import WARNING, lint
+from rollergen.hal.load import load_device, save_device
+from rollergen.hal.microbench import Figure
+from tests.cli.test_cli import ok, run
+
+
+@pytest.fixture(scope="module")
+def probed():
+    """The whole of the probe, on short working sets and with the figures that are kept for this machine."""
+    caches = cache_levels()
+    small = {**{cache.name: 8192 * 4**cache.level for cache in caches}, "dram": 1 << 22}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device_probe, "working_sets", lambda *_: small)
+        patch.setattr(device_probe, "measure", lambda *_: probe(caches))
+        return device_probe.probe_opencl(0, "mine")
+
+
+def test_the_spec_passes_the_checks_and_builds_kernels(probed, tmp_path):
+    file = tmp_path / "mine.json"
+    save_device(probed.device, file)
+    assert [str(one) for one in lint(load_device(file)) if one.severity == WARNING] == []
+    words = ["build", "matmul", "m=64", "n=64", "k=64", "--device", str(file), "--top-k", "1", "--no-cache", "--json"]
+    built = json.loads(ok(*words))
+    assert built["check"]["compared_elements"] > 0
+
+
+def test_every_measured_figure_has_a_spread_and_says_so_in_the_spec(probed):
+    origins = dict(probed.device.provenance)
+    paths = {one.path for one in probed.measured}
+    assert {"clock_mhz", "launch_us", "vfma.per_clock", "vfma_f64.per_clock", "l1.latency_clocks"} <= paths
+    assert all(one.spread >= 0 and one.value > 0 for one in probed.measured)
+    for number, layer in enumerate(probed.device.layers[1:], start=1):
+        assert f"{layer.name}.latency_clocks" in paths
+        assert origins[f"memory_layers[{number}].latency_clocks"][0] == "measured"
+
+
+def test_what_cannot_be_measured_is_marked_and_stays_assumed(probed):
+    unknown = dict(probed.not_measured)
+    assert {"costs", "tlbs", "banks, bank_bytes"} <= set(unknown) and all(unknown.values())
+    origins = dict(probed.device.provenance)
+    assert origins["tlbs[0].entries"][0] == "assumed"
+    assert origins["costs.norm_exponent"][0] == "fitted"
+    assert "governor before" in origins["clock_mhz"][1]
+
+
+def test_another_device_is_refused():
+    with pytest.raises(RuntimeUnavailableError, match="there is no OpenCL device 99; expected one of 0: "):
+        device_probe.probe_opencl(99, "mine")
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "line"),
+    [
+        ({16: 6.6, 32: 6.6, 64: 8.8, 128: 8.9}, 64),
+        ({16: 6.6, 32: 8.4, 64: 8.8, 128: 8.9}, 32),
+        ({16: 6.6, 32: 6.6, 64: 6.7, 128: 6.8}, 0),
+        ({16: 6.6, 32: 9.9, 64: 6.7, 128: 8.8}, 128),
+        ({16: 6.6, 32: 9.9, 64: 6.7, 128: 6.8}, 0),
+    ],
+)
+def test_a_line_ends_where_all_further_loads_are_dear(nanoseconds, line):
+    assert first_dear({offset: Figure(value, 0.0) for offset, value in nanoseconds.items()}) == line
+
+
+def test_the_state_of_the_clock_is_what_the_system_says(tmp_path):
+    (tmp_path / "scaling_governor").write_text("performance\n")
+    (tmp_path / "scaling_cur_freq").write_text("3400000\n")
+    state = dict(device_probe.clock_state(tmp_path, tmp_path / "none"))
+    assert state == {"governor": "performance", "clock": "3400 MHz", "temperature": "not readable"}
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [("my.txt", "expected a file such as my.json"), ("9.json", "begins with a letter"), ("old.json", "--force")],
+)
+def test_the_file_must_be_a_new_spec(tmp_path, file, text):
+    (tmp_path / "old.json").write_text("{}")
+    result = run("devices", "probe", "--opencl", "0", "-o", str(tmp_path / file))
+    assert result.exit_code == 2 and text in result.stderr
+    assert (tmp_path / "old.json").read_text() == "{}"
