@@ -10,6 +10,7 @@ from rollergen.construct.candidate import Candidate, candidate, cheapest
 from rollergen.construct.counts import item_counts, power_below, private_limit, thread_counts
 from rollergen.construct.roles import contraction_roles
 from rollergen.expr.definition import Definition
+from rollergen.expr.rows import online
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage
@@ -142,6 +143,10 @@ def combine_stage(definition: Definition, device: Device, rules: AlignmentRules)
 def row_candidates(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
     for plan in row_plans(definition, device, rules):
         yield candidate("row resident", (row_stage(definition, plan, device),), (), device)
+    merged = online(definition) if rules.shapes.online and exchanges(device) else None
+    if merged is not None:
+        for plan in row_plans(merged, device, replace(rules, shapes=replace(rules.shapes, rows_in_registers=False))):
+            yield candidate("online", (row_stage(merged, plan, device),), (), device)
 
 
 def fills_output(definition: Definition) -> bool:

@@ -124,7 +124,9 @@ class Cuda(CFamily):
     """Float16 and bfloat16 lie in memory as unsigned short."""
 
     language = "cuda"
-    features = Language(True, {"exp": "expf", "exp2_approx": "exp2_approx", "max": "max_nan", "min": "min_nan"})
+    features = Language(
+        True, {"exp": "expf", "exp2_approx": "exp2_approx", "max": "max_nan", "min": "min_nan", "abs": "fabsf"}
+    )
     function_prefix = _INLINE
     restrict = "__restrict__"
     scopes: ClassVar[Mapping[str, str]] = {"global": "", "local": "", "private": ""}

@@ -1,10 +1,14 @@
-"""What a definition says of a row: values that are known from the reductions over it."""
+"""What a definition says of a row: values known from the reductions over it, and two reductions made one."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rollergen.expr.combiners import named_combiner
-from rollergen.expr.definition import Definition
-from rollergen.expr.values import Binary, Partial, Value
+from rollergen.expr.definition import Definition, Reduction
+from rollergen.expr.values import Binary, Combiner, Const, Partial, Select, Unary, Value, Var
+
+_LEAST = {"float32": -3.4028234663852886e38, "float64": -1.7976931348623157e308}
 
 
 def is_below_its_row(definition: Definition, value: Value) -> bool:
@@ -12,6 +16,62 @@ def is_below_its_row(definition: Definition, value: Value) -> bool:
     if not (isinstance(value, Binary) and value.op == "sub" and isinstance(value.b, Partial)):
         return False
     row = next((one for one in definition.reductions if one.name == value.b.name), None)
-    if row is None or value.a != row.bodies[value.b.component]:
+    if row is None or value.b.component or value.a != row.bodies[0]:
         return False
-    return row.combiner == named_combiner("max", value.a.dtype)
+    dtype = value.a.dtype
+    return row.combiner == named_combiner("max", dtype) or (dtype in _LEAST and row.combiner == online_combiner(dtype))
+
+
+def online(definition: Definition) -> Definition | None:
+    """The largest of a row and the sum of exponentials of the differences to it (softmax) as one reduction of pairs,
+    for which the row is read once; None where these are not the definition's reductions.
+
+    M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv 1805.02867 (2018).
+    """
+    if len(definition.reductions) != 2:
+        return None
+    largest, total = definition.reductions
+    element, dtype = largest.bodies[0], largest.bodies[0].dtype
+    below = Binary("sub", element, Partial(largest.name, dtype), dtype)
+    term = Unary("exp", below, dtype)
+    if largest.combiner != named_combiner("max", dtype) or not is_below_its_row(definition, below):
+        return None
+    if total.combiner != named_combiner("sum", dtype) or total.bodies != (term,) or dtype not in _LEAST:
+        return None
+    both = Reduction(largest.name, online_combiner(dtype), largest.axes, (element, Const(1.0, dtype)))
+    most = Partial(largest.name, dtype)
+    # An infinite largest element makes the sum NaN, as exp(inf - inf) would have done.
+    new = Binary("add", Partial(largest.name, dtype, 1), Binary("sub", most, most, dtype), dtype)
+    result = _replaced(definition.result, Partial(total.name, dtype), new)
+    return replace(definition, reductions=(both,), result=result)
+
+
+def online_combiner(dtype: str) -> Combiner:
+    """(largest m, sum s of exp(x - m)): of two, the sum with the smaller m shrinks by exp(-|m - m'|).
+
+    The least m is the least finite number: differences of equal infinities, NaN, do not arise from the identity.
+    """
+    m, s, n, t = Var("lhs0", dtype), Var("lhs1", dtype), Var("rhs0", dtype), Var("rhs1", dtype)
+    shrink = Unary("exp", _exponent(m, n), dtype)
+    plus = lambda a, b: Binary("add", a, b, dtype)
+    less = lambda a: Binary("mul", a, shrink, dtype)
+    total = Select(Binary("ge", m, n, "bool"), plus(s, less(t)), plus(t, less(s)), dtype)
+    least = Const(_LEAST[dtype], dtype)
+    return Combiner("online", (least, Const(0.0, dtype)), (Binary("max", m, n, dtype), total))
+
+
+def is_online_exponent(value: Value) -> bool:
+    """Whether it is the exponent by which `online_combiner` shrinks the smaller sum: never above 0, and what it is the
+    exponent of is a part of the larger one."""
+    return value == _exponent(Var("lhs0", value.dtype), Var("rhs0", value.dtype))
+
+
+def _exponent(m: Var, n: Var) -> Value:
+    return Unary("neg", Unary("abs", Binary("sub", m, n, m.dtype), m.dtype), m.dtype)
+
+
+def _replaced(value: Value, old: Value, new: Value) -> Value:
+    if value == old:
+        return new
+    children = value.children()
+    return value.with_children(tuple(_replaced(child, old, new) for child in children)) if children else value

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index
-from rollergen.expr.rows import is_below_its_row
+from rollergen.expr.rows import is_below_its_row, is_online_exponent
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
 from rollergen.lower import maths
 from rollergen.lower.ir import (
@@ -103,7 +103,9 @@ def _computed(out: Writer, scope: Scope, value: Value, repeated: Shared) -> Expr
 
 
 def _below_its_row(nest: Nest, value: Value) -> bool:
-    """See `is_below_its_row`; the element may be a kept one."""
+    """See `is_below_its_row`, where the element may be a kept one, and `is_online_exponent`."""
+    if is_online_exponent(value):
+        return True
     if isinstance(value, Binary) and isinstance(value.a, Var):
         kept = {resident.name: resident.value for resident in nest.stage.residents}
         value = replace(value, a=kept.get(value.a.name, value.a))
@@ -213,6 +215,8 @@ def _unary(out: Writer, op: str, x: Expr, dtype: str) -> Expr:
     if op == "neg":
         return Operation("neg", (x,), dtype, x.lanes)
     if op == "abs":
+        if dtype == "float32" and "abs" in out.native:
+            return Call(out.native["abs"], (x,), dtype, x.lanes)
         x = out.atom("x", x)
         zero = Number(0, dtype, x.lanes)
         return select(compare("gt", x, zero), x, Operation("sub", (zero, x), dtype, x.lanes))

@@ -28,6 +28,8 @@ class CodeShapes:
     devices that can; else all threads of a block do so through its layer, half of them in each step.
     ``rows_in_registers``: a row that is walked several times stays in its threads' registers where it fits, on
     devices with such threads; else it is read again for each walk.
+    ``online``: the largest element of a row and the sum of exponentials of what is below it are found in one walk
+    over the row, on devices whose threads exchange registers; else in two.
     ``grid_stride``: elementwise kernels may launch no more blocks than run at once, which stride over the tensor;
     else there is a block for each tile.
     ``matrix_instructions``: contractions of the dtypes that the device's matrix instructions (tensor cores) take.
@@ -36,6 +38,7 @@ class CodeShapes:
     shuffles: bool = True
     rows_in_registers: bool = True
     grid_stride: bool = True
+    online: bool = True
     matrix_instructions: bool = True
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import FloorDiv, Index, Mod, Within, linear
-from rollergen.expr.rows import is_below_its_row
+from rollergen.expr.rows import is_below_its_row, is_online_exponent
 from rollergen.expr.values import Binary, Buffer, Const, IndexValue, Load, Partial, Select, Unary, Value, Var, walk
 from rollergen.program.model.numeric import Number, ceil_div, gcd, least
 from rollergen.program.rprogram import Resident
@@ -220,8 +220,9 @@ def count_operations(
 
 
 def _operation(node: Value, definition: Definition | None) -> str:
-    if isinstance(node, Unary) and node.op == "exp" and definition and is_below_its_row(definition, node.x):
-        return "exp_below"
+    if isinstance(node, Unary) and node.op == "exp":
+        below = is_online_exponent(node.x) or (definition is not None and is_below_its_row(definition, node.x))
+        return "exp_below" if below else "exp"
     if isinstance(node, (Unary, Binary)):
         return node.op
     if isinstance(node, (Const, Load, Var, Partial)):

@@ -1,0 +1,99 @@
+"""Softmax of rows too long to keep: the largest element and the sum in one walk, in all readers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.construct import construct
+from rollergen.emit import emit
+from rollergen.expr.canonical import canonicalize
+from rollergen.expr.rows import online
+from rollergen.options import BuildOptions
+from rollergen.program.interpreter import interpret
+from rollergen.program.model import predict
+from rollergen.tile.rules import CodeShapes
+from tests.agreement.readers import device
+from tests.cuda.host import compiler, seeded
+from tests.cuda.test_programs import executed
+
+V100 = device("v100")
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+SHAPE = (3, 20004)
+
+
+def softmax(shape=SHAPE):
+    return rg.ops.softmax(rg.tensor("X", shape), axis=-1)
+
+
+def program_of(expression, form="online", **switches):
+    """The best program of the form, and whether it is the best of all."""
+    options = BuildOptions(shapes=CodeShapes(rows_in_registers=False, **switches))
+    ranked = construct(canonicalize(expression), V100, options, top_k=10)
+    (best, *_) = (one for one in ranked if one.forms == (form,))
+    return best.program, best is ranked[0]
+
+
+def wanted(x):
+    wide = np.exp(x.astype(np.float64) - x.max(1, keepdims=True).astype(np.float64))
+    return wide / wide.sum(1, keepdims=True)
+
+
+def test_pairs_are_chosen_where_rows_are_walked_again_and_not_otherwise():
+    assert program_of(softmax())[1]
+    assert program_of(softmax(), "row resident", online=False)[1]
+    kept = construct(canonicalize(softmax((4096, 1024))), V100, top_k=1)[0]
+    assert kept.forms == ("row resident",), "the row stays in registers"
+
+
+@needs_compiler
+@pytest.mark.parametrize("operator", [rg.ops.softmax, rg.ops.log_softmax])
+def test_text_and_interpreter_compute_the_definition(operator):
+    program, _ = program_of(operator(rg.tensor("X", SHAPE), axis=-1))
+    rng = np.random.default_rng(0)
+    x = np.stack([rng.normal(c, s, SHAPE[1]) for c, s in ((0, 1), (-500, 30), (3e4, 5))]).astype(np.float32)
+    x[0, ::7] = -np.inf
+    got = executed(program, emit(program, V100, "cuda"), {"X": x}, reverse=True)[program.outputs[0].name]
+    counted = interpret(program, {"X": x}, V100).outputs[program.outputs[0].name]
+    want = wanted(x)
+    if operator is rg.ops.log_softmax:
+        got, counted = np.exp(got), np.exp(counted)
+    assert np.abs(got - want).max() < 2e-6 * want.max() and np.abs(counted - want).max() < 2e-6 * want.max()
+
+
+@needs_compiler
+def test_rows_of_infinities_and_nan_are_as_defined():
+    """exp(inf - inf) is NaN, and makes the whole row so."""
+    program, _ = program_of(softmax((4, 20004)))
+    x = np.zeros((4, 20004), np.float32)
+    x[0, 5], x[1, 9], x[2] = np.inf, np.nan, -np.inf
+    got = executed(program, emit(program, V100, "cuda"), {"X": x})[program.outputs[0].name]
+    assert np.isnan(got[:3]).all() and np.allclose(got[3], 1 / 20004)
+
+
+@needs_compiler
+def test_a_sum_that_does_not_shrink_is_found():
+    program, _ = program_of(softmax())
+    x = np.sort(np.random.default_rng(0).normal(0, 3, SHAPE).astype(np.float32), axis=1)
+    right = emit(program, V100, "cuda")
+    broken = seeded(right, r"exp2_approx\(-fabsf\(", "exp2_approx(-0.0f*fabsf(", count=0)
+    name = program.outputs[0].name
+    assert np.allclose(executed(program, right, {"X": x})[name], wanted(x), atol=1e-6)
+    assert not np.allclose(executed(program, broken, {"X": x})[name], wanted(x), atol=1e-6)
+
+
+def test_the_model_sees_one_walk_less():
+    bytes_ = []
+    for form in ("online", "row resident"):
+        (stage,) = predict(program_of(softmax((256, 65536)), form)[0], V100).stages
+        bytes_.append(dict(stage.traffic_bytes)["dram"])
+    assert 0.7 < bytes_[0] / bytes_[1] < 0.8  # two reads and a write against three and one
+
+
+def test_only_a_largest_element_and_its_exponentials_are_made_pairs():
+    definition = lambda expression: canonicalize(expression).definitions[0]
+    assert online(definition(softmax())) is not None
+    x = rg.tensor("X", SHAPE)
+    assert online(definition(rg.ops.layer_norm(x, SHAPE[1]))) is None
+    assert online(definition(rg.ops.sum(x, axis=1))) is None
