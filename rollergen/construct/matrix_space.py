@@ -19,6 +19,7 @@ from rollergen.construct.reductions import combine_stage
 from rollergen.expr.definition import Definition
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device, Instruction
+from rollergen.program.assemble.ahead import has_asynchronous_copies
 from rollergen.program.assemble.matrix import MatrixPlan, axes_of, matrix_stage
 from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import Roles
@@ -30,6 +31,8 @@ _TILES = (1, 2, 4, 8)
 _WIDTHS = (1, 2, 4, 8)
 _STEPS = (1, 2, 4)
 _DEPTHS = (1, 2)
+_RING = (3, 4)
+"""Buffers of asynchronous copies."""
 _PARTS = (4, 16)
 _BAND = 8
 
@@ -87,7 +90,7 @@ def _shaped(
     for steps in _STEPS:
         if steps > 1 and steps * instruction.k >= 2 * k_extent:
             continue
-        for depth in _DEPTHS:
+        for depth in (*_DEPTHS, *(_RING if has_asynchronous_copies(device, rules) else ())):
             batch = MatrixPlan(instruction.name, *points.T, steps, depth)
             drafts += _draft(matrix_stage(definition, roles, batch, device, rules), batch, points, device, ledger)
     drafts.sort(key=lambda item: (item[0], repr(item[1])))

@@ -18,6 +18,7 @@ from rollergen.construct.reductions import combine_stage
 from rollergen.expr.definition import Definition
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device
+from rollergen.program.assemble.ahead import RING, has_asynchronous_copies
 from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage
 from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import ContractionPlan, Roles
@@ -34,6 +35,8 @@ from rollergen.tile.rules import (
 _TILES = (1, 2, 4, 8, 16)
 _THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _STEPS = (8, 16)
+_LONGER_STEPS = (8, 16, 32)
+"""Of copies that hold no registers."""
 _PANELS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -245,6 +248,12 @@ def _variants(
     for step in steps:
         for depth in depths:
             yield replace(plan, kc=step, unroll=1 if single else step, depth=depth, gm=gm, gn=gn, width=width)
+    if plan.staged and has_asynchronous_copies(device, rules) and plan.tm * plan.tn > 1:
+        for step in (s for s in _LONGER_STEPS if s < k_extent):
+            for depth in RING:
+                yield replace(
+                    plan, kc=step, unroll=step, depth=depth, gm=gm, gn=gn, width=width, asynchronous=True
+                )
 
 
 def _groups(plan: ContractionPlan, device: Device) -> tuple[int, int]:

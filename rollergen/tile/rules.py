@@ -33,6 +33,8 @@ class CodeShapes:
     ``grid_stride``: elementwise kernels may launch no more blocks than run at once, which stride over the tensor;
     else there is a block for each tile.
     ``matrix_instructions``: contractions of the dtypes that the device's matrix instructions (tensor cores) take.
+    ``asynchronous_copies``: tiles are staged past the registers, several ahead of their use, on devices that can;
+    else through registers, at most one ahead.
     """
 
     shuffles: bool = True
@@ -40,6 +42,7 @@ class CodeShapes:
     grid_stride: bool = True
     online: bool = True
     matrix_instructions: bool = True
+    asynchronous_copies: bool = True
 
 
 ALL_SHAPES = CodeShapes()

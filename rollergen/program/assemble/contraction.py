@@ -7,10 +7,12 @@ k steps | taps | register tile | lanes``; a GPU has no panels, a CPU no threads 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
+from rollergen.program.assemble.ahead import past_registers
 from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, is_batch, overhanging, useful
 from rollergen.program.assemble.plan import ContractionPlan, Roles, Size
 from rollergen.program.rprogram import (
@@ -176,9 +178,9 @@ def _contraction_copies(
             padding = 0
             if not is_batch(row) and along != order[-1]:
                 padding = bank_padding(device, row, load.dtype, pad_vector, rules)
-            copies.append(
-                Copy(number, device.backing.name, layer, stage_depth, order, along, vector, padding, depth=plan.depth)
-            )
+            copy = Copy(number, device.backing.name, layer, stage_depth, order, along, vector, padding)
+            copy = replace(copy, depth=plan.depth)
+            copies.append(past_registers(copy, load, device) if plan.asynchronous and k_block is not None else copy)
         axis, width = (roles.m, plan.vm) if roles.m in load.axes() else (roles.n, plan.vn)
         near = [loop for loop in loops[inner:] if loop.axis == axis and loop.axis in load.axes()]
         if staged and near and axis is not None:

@@ -11,6 +11,7 @@ from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device, Instruction
+from rollergen.program.assemble.ahead import past_registers
 from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, overhanging, useful
 from rollergen.program.assemble.plan import Roles, Size
 from rollergen.program.matrix import ROW_BYTES, factor_dtype, factors_of, fragment_loops, matrix_operands
@@ -128,7 +129,8 @@ def _copies(
         order = (roles.k, axis) if along == axis and turns else (axis, roles.k)
         vector = copy_vector(definition, load, along, sizes[along])
         buffers = plan.depth if k_block else 1
-        copies.append(Copy(number, device.backing.name, layer, depth, order, along, vector, padding, depth=buffers))
+        copy = Copy(number, device.backing.name, layer, depth, order, along, vector, padding, depth=buffers)
+        copies.append(past_registers(copy, load, device) if buffers > 2 else copy)
     return tuple(copies)
 
 

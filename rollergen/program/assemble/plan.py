@@ -37,6 +37,7 @@ class ContractionPlan:
     at once and ``tm``, ``tn`` threads interleave by these.  ``gm`` x ``gn`` groups split the threads into
     execution widths of their own shape (1: plain).  ``order`` of the panels: ``ji`` (n outside) or
     ``ij``.  ``staged``: loads that go through the block's layer.  ``unroll`` steps of k are unrolled.
+    ``depth`` buffers of each, filled ``asynchronous`` where they can be.
     """
 
     rm: Size = 1
@@ -56,6 +57,7 @@ class ContractionPlan:
     staged: tuple[int, ...] = ()
     depth: int = 1
     width: int = 0
+    asynchronous: bool = False
 
 
 @dataclass(frozen=True, slots=True)

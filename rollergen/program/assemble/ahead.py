@@ -1,0 +1,38 @@
+"""Copies ahead of their use: as many as the plan says where the device moves them past the registers, else one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.values import Load
+from rollergen.hal.spec import Device
+from rollergen.program.check.asynchronous import LEAST_BYTES
+from rollergen.program.rprogram import Copy
+from rollergen.tile.rules import AlignmentRules, block_layer
+
+RING = (2, 3, 4)
+"""Buffers of asynchronous copies that construction tries."""
+
+
+def has_asynchronous_copies(device: Device, rules: AlignmentRules) -> bool:
+    """Whether construction may use them: the device has them, and its programs are written in CUDA."""
+    layer = block_layer(device)
+    cuda = bool(device.targets) and device.targets[0].language == "cuda"
+    able = cuda and layer is not None and device.layer(layer).asynchronous_copy_bytes > 0
+    return able and rules.shapes.asynchronous_copies
+
+
+def past_registers(copy: Copy, load: Load, device: Device) -> Copy:
+    """`copy` made asynchronous; through registers, one ahead, where its elements or its fill do not allow that.
+
+    A tile that is stored across the direction it is read in is copied element by element, neighbouring threads
+    along memory.
+    """
+    vector = copy.vector if copy.along == copy.order[-1] else 1
+    widest = device.layer(copy.to_layer).asynchronous_copy_bytes
+    while vector * ITEMSIZE[load.dtype] > widest:
+        vector //= 2
+    if vector * ITEMSIZE[load.dtype] < LEAST_BYTES or load.fill != 0:
+        return replace(copy, depth=min(copy.depth, 2))
+    return replace(copy, vector=vector, asynchronous=True)

@@ -1,0 +1,54 @@
+"""Construction chooses asynchronous copies by the model; what it makes of them computes the definition."""
+
+from __future__ import annotations
+
+import pytest
+
+import rollergen as rg
+from rollergen.construct import construct
+from rollergen.emit import emit
+from rollergen.expr.canonical import canonicalize
+from tests.agreement.readers import assert_values, device, small_integers
+from tests.cuda.host import compiler
+from tests.cuda.test_programs import executed
+
+T = rg.tensor
+EXPRESSIONS = {
+    "matmul": lambda: rg.ops.matmul(T("A", (141, 68)), T("B", (68, 203))),
+    "matmul, both transposed": lambda: rg.ops.matmul(
+        T("A", (76, 141)), T("B", (104, 76)), transpose_a=True, transpose_b=True
+    ),
+    "matmul, float16": lambda: rg.ops.matmul(T("A", (141, 200), "float16"), T("B", (200, 104), "float16")),
+    "conv 3x3": lambda: rg.ops.conv2d(T("X", (2, 7, 15, 13)), T("W", (37, 7, 3, 3)), padding=1),
+}
+
+
+def staged(program):
+    return [c for stage in program.stages for c in stage.copies if c.to_layer == "shared"]
+
+
+def chosen(expression, name, **shapes):
+    options = rg.BuildOptions(shapes=rg.CodeShapes(**shapes))
+    return [one.program for one in construct(canonicalize(expression), device(name), options, 10)]
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_programs_with_asynchronous_copies_compute_the_definition(name):
+    expression = EXPRESSIONS[name]()
+    program = next(p for p in chosen(expression, "a100") if any(c.asynchronous for c in staged(p)))
+    arrays = small_integers(program)
+    got = executed(program, emit(program, device("a100"), "cuda"), arrays, reverse="float16" in name)
+    assert_values(expression, program, got, arrays, None, 2.0**-11 if "float16" in name else 0.0)
+
+
+@pytest.mark.parametrize("name", ["a100", "h200"])
+def test_a_large_product_is_staged_past_the_registers(name):
+    product = rg.ops.matmul(T("A", (2048, 2048)), T("B", (2048, 2048)))
+    assert all(c.asynchronous for c in staged(chosen(product, name)[0]))
+    assert not any(c.asynchronous for p in chosen(product, name, asynchronous_copies=False) for c in staged(p))
+
+
+def test_a_device_without_them_is_given_none():
+    product = rg.ops.matmul(T("A", (2048, 2048)), T("B", (2048, 2048)))
+    assert not any(c.asynchronous for p in chosen(product, "v100") for c in staged(p))
