@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
 from rollergen.errors import RollergenError
 
 LARGEST_TEXT = 8 << 20
 _MOST_TREES = 5000
+
+T = TypeVar("T", int, float)
 
 
 class VerifierError(RollergenError, ValueError):
@@ -34,11 +38,12 @@ def _check_tree(number: int, text: str, features: int) -> None:
     leaves = _whole(number, fields, "num_leaves", 1)[0]
     if _whole(number, fields, "num_cat", 1)[0] != 0:
         raise VerifierError(f"tree {number} splits by categories; expected numbers only")
-    if not 1 <= leaves <= 1 << 12 or len(_floats(number, fields, "leaf_value", leaves)) != leaves:
+    if not 1 <= leaves <= 1 << 12:
         raise VerifierError(f"tree {number} has {leaves} leaves; expected 1 to {1 << 12}")
+    _values(float, number, fields, "leaf_value", leaves)
     if leaves == 1:
         return
-    _floats(number, fields, "threshold", leaves - 1)
+    _values(float, number, fields, "threshold", leaves - 1)
     used = _whole(number, fields, "split_feature", leaves - 1)
     kinds = _whole(number, fields, "decision_type", leaves - 1)
     children = _whole(number, fields, "left_child", leaves - 1) + _whole(number, fields, "right_child", leaves - 1)
@@ -52,18 +57,12 @@ def _check_tree(number: int, text: str, features: int) -> None:
 
 
 def _whole(number: int, fields: dict[str, str], name: str, count: int) -> list[int]:
-    try:
-        values = [int(word) for word in fields[name].split(" ")]
-    except (KeyError, ValueError):
-        raise VerifierError(f"tree {number} has no proper {name}") from None
-    if len(values) != count:
-        raise VerifierError(f"tree {number}: {name} has {len(values)} values; expected {count}")
-    return values
+    return _values(int, number, fields, name, count)
 
 
-def _floats(number: int, fields: dict[str, str], name: str, count: int) -> list[float]:
+def _values(kind: Callable[[str], T], number: int, fields: dict[str, str], name: str, count: int) -> list[T]:
     try:
-        values = [float(word) for word in fields[name].split(" ")]
+        values = [kind(word) for word in fields[name].split(" ")]
     except (KeyError, ValueError):
         raise VerifierError(f"tree {number} has no proper {name}") from None
     if len(values) != count:

@@ -53,7 +53,7 @@ def _symbols(view: StageView) -> dict[str, float]:
         "S5 traffic": moved,
         "S6 blocks": grid,
         "S7 contiguous": min(
-            (_contiguous(view, chain.load) for chain in inputs), default=_contiguous(view, out.load)
+            (view.contiguous(chain.load) for chain in inputs), default=view.contiguous(out.load)
         ),
         "S8 operations": flops,
     }  # fmt: skip
@@ -61,16 +61,7 @@ def _symbols(view: StageView) -> dict[str, float]:
 
 def _steps(view: StageView) -> int:
     """Iterations of the outermost serial reduce loop: block tiles that a block goes through."""
-    return next((x.extent for x in view.loops if view._reduces(x)), 1)
-
-
-def _contiguous(view: StageView, load: object) -> float:
-    from rollergen.expr.values import Load
-    from rollergen.tile.rules import contiguous_axis
-
-    assert isinstance(load, Load)
-    axis = contiguous_axis(load)
-    return view.block_tile.get(axis, 1) if axis is not None else 1
+    return view.outermost_step.extent if view.outermost_step is not None else 1
 
 
 def _penalties(view: StageView, s: dict[str, float]) -> dict[str, float]:

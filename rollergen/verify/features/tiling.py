@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import prod
 
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL
-from rollergen.tile.rules import contiguous_axis
 from rollergen.verify.features.view import ROLES, StageView, slog
 
 
@@ -32,17 +31,11 @@ def tiling_features(view: StageView) -> dict[str, float]:
         "vector": slog(view.of_kinds(LANE)),
         "unroll": slog(view.of_kinds(UNROLL)),
     }
-    return found | {f"{name} contiguous bytes": slog(_contiguous(view, name)) for name in view.chains}
+    return found | {
+        f"{name} contiguous bytes": slog(view.contiguous(chain.load) * chain.itemsize if chain is not None else 0)
+        for name, chain in view.chains.items()
+    }
 
 
 def _covered(view: StageView, axis: str) -> int:
     return prod(loop.extent for loop in view.loops if loop.axis == axis)
-
-
-def _contiguous(view: StageView, name: str) -> int:
-    """Bytes of one run of adjacent elements in an operand's block tile."""
-    chain = view.chains[name]
-    if chain is None:
-        return 0
-    axis = contiguous_axis(chain.load)
-    return chain.itemsize * (view.block_tile.get(axis, 1) if axis is not None else 1)

@@ -15,7 +15,7 @@ from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.model import Prediction
 from rollergen.program.model.prediction import StagePrediction
-from rollergen.program.rprogram import GRID, LANE, PARALLEL, UNROLL, Loop, RProgram, Stage
+from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Loop, RProgram, Stage
 from rollergen.tile.rules import contiguous_axis
 
 ROLES = ("batch", "row", "col", "reduce")
@@ -89,15 +89,22 @@ class StageView:
     @cached_property
     def block_tile(self) -> dict[str, int]:
         """Elements along each axis that a block covers between two steps of its outermost serial reduce loop."""
-        outer = next((x for x in self.loops if x.kind not in (GRID, *PARALLEL) and self._reduces(x)), None)
+        outer = self.outermost_step
         spans: dict[str, int] = {}
         for loop in self.loops:
             if loop.kind != GRID and loop is not outer:
                 spans[loop.axis] = spans.get(loop.axis, 1) * loop.extent
         return spans
 
-    def _reduces(self, loop: Loop) -> bool:
-        return self.role_of[loop.axis] == "reduce" and loop.kind == "serial"
+    @property
+    def outermost_step(self) -> Loop | None:
+        """The outermost serial loop of a reduced axis: it steps from one block tile to the next."""
+        return next((x for x in self.loops if x.kind == SERIAL and self.role_of[x.axis] == "reduce"), None)
+
+    def contiguous(self, load: Load) -> int:
+        """Adjacent elements of the load's buffer in one block tile."""
+        axis = contiguous_axis(load)
+        return self.block_tile.get(axis, 1) if axis is not None else 1
 
     def _spans(self, kinds: tuple[str, ...]) -> dict[str, int]:
         spans: dict[str, int] = {}
