@@ -28,7 +28,7 @@ from rollergen.signature import Signature
 
 FORMAT = "rollergen.bundle.v1"
 MANIFEST = "manifest.json"
-SOURCES = {"opencl": "kernel.cl", "cuda": "kernel.cu"}
+SOURCES = {"opencl": "kernel.cl", "cuda": "kernel.cu", "bsp": "kernel.bsp"}
 """File of the source by its language."""
 
 MOST_BYTES = 64_000_000

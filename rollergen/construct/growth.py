@@ -13,19 +13,23 @@ from rollergen.construct.scale_out import panel_plan, scale_out, thread_plan
 from rollergen.construct.scale_up import grow_layer, grow_registers, staging_layers
 from rollergen.construct.serial_space import Structure, exact
 from rollergen.construct.thread_space import staged_loads
+from rollergen.construct.tile_programs import grid_notes, tile_programs
 from rollergen.expr.definition import Definition
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 from rollergen.program.assemble.contraction import contraction_stage
 from rollergen.program.assemble.plan import ContractionPlan
+from rollergen.program.bulk import is_bulk
 from rollergen.tile.rules import AlignmentRules, block_layer
 
 
 def growth_notes(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) -> tuple[str, ...]:
     """For each definition of `graph`, what constraints rejected; for each contraction the grown tiles, and their
-    distance from the model's own optimum."""
+    distance from the model's own optimum.  On bulk-synchronous machines, how many grids were priced."""
     device, rules = limited(device, options), options.rules
+    if is_bulk(device) and tile_programs(graph, device, 1):
+        return grid_notes(graph, device)
     room, notes = room_bytes(graph, device), []
     for definition in graph.definitions:
         found = choice(definition, device, rules, 10, room)

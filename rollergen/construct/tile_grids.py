@@ -143,6 +143,11 @@ def grids(definition: Definition, roles: Roles, device: Device, room: int, count
     ]  # fmt: skip
 
 
+def grid_count(definition: Definition, roles: Roles, device: Device) -> int:
+    """How many grids `grids` prices."""
+    return len(_space(definition, roles, device)[2])
+
+
 def _gridded(definition: Definition, blocks: dict[str, int]) -> tuple[tuple[str, int], ...]:
     """The blocks of axes that are cut at all."""
     return tuple((name, size) for name, size in blocks.items() if size < definition.axis(name).extent)

@@ -8,7 +8,7 @@ from math import isfinite
 
 from rollergen.construct.fit import size_bytes
 from rollergen.construct.rename import rename_buffers
-from rollergen.construct.tile_grids import Grid, grids, matrix_roles, plain_roles
+from rollergen.construct.tile_grids import Grid, Roles, grid_count, grids, matrix_roles, plain_roles
 from rollergen.expr.definition import Definition
 from rollergen.expr.splitting import split_reduction
 from rollergen.expr.stages import Graph
@@ -65,6 +65,22 @@ def tile_programs(graph: Graph, device: Device, count: int) -> tuple[Made, ...]:
     return tuple(sorted(made, key=lambda one: (one.seconds, repr([stage.loops for stage in one.program.stages]))))
 
 
+def grid_notes(graph: Graph, device: Device) -> tuple[str, ...]:
+    """For each definition, how many grids of tiles were priced, by what computes a tile's block."""
+    notes = []
+    for definition in graph.definitions:
+        counts = [
+            f"{grid_count(definition, roles, device)} grids of tiles for {_unit_name(roles)}"
+            for roles in (*matrix_roles(definition, device), plain_roles(definition))
+        ]
+        notes.append(f"{definition.output.name}: {', '.join(counts)} priced, the cheapest {DRAFTS} of each exactly")
+    return tuple(notes)
+
+
+def _unit_name(roles: Roles) -> str:
+    return roles.instruction.name if roles.instruction is not None else "vector"
+
+
 def _options(definition: Definition, device: Device, room: int, count: int) -> list[_Option]:
     """The best stages for one definition alone, its operands planned for it."""
     found = []
@@ -92,7 +108,7 @@ def _option(definition: Definition, grid: Grid, device: Device) -> _Option | Non
     inputs = {load.buffer.name: load.buffer for load in definition.loads()}
     alone = RProgram(device.name, tuple(inputs.values()), (definition.output,), stages, temporaries)
     alone = settled(with_homes(alone), device)
-    form = grid.roles.instruction.name if grid.roles.instruction is not None else "vector"
+    form = _unit_name(grid.roles)
     form += f", {grid.parts} parts" if grid.parts > 1 else ""
     return _Option(form, alone.stages, temporaries, float(f"{predict(alone, device).seconds:.6g}"))
 

@@ -110,7 +110,7 @@ def test_the_listing_is_the_source():
     assert len({outcome.source.text for outcome in kernel.candidates}) == 2
     a, b = (np.arange(n, dtype=np.float32).reshape(shape) for n, shape in ((960, (40, 24)), (768, (24, 32))))
     assert np.array_equal(kernel.interpret(a, b), a @ b)
-    assert "exchange" in kernel.explain() and "sync" in kernel.explain()
+    assert "grids of tiles for amp_f32" in kernel.explain() and "exchange" in kernel.explain()
 
 
 LISTING = """\
