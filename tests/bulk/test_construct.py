@@ -113,6 +113,12 @@ def test_the_listing_is_the_source():
     assert "grids of tiles for amp_f32" in kernel.explain() and "exchange" in kernel.explain()
 
 
+def test_a_saved_kernel_comes_back_with_its_listing(tmp_path):
+    kernel = rg.build(rg.ops.matmul(T("A", (40, 24)), T("B", (24, 32))), "ipu", profile=False, cache=False, top_k=1)
+    back = rg.load(kernel.save(tmp_path / "saved"))
+    assert back.language == "bsp" and back.source == kernel.source and back.program == kernel.program
+
+
 LISTING = """\
 program C float32[1024, 1024] on ipu: 8(i) x 19(j) x 8(k_part) tiles, 2 supersteps, peak 166272 of 262144 B
 stage products: tile t = (i, j, k_part) = (t//152, t//8%19, t%8); blocks k_part 1, i 128, j 56, k 128
