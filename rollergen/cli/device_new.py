@@ -1,0 +1,176 @@
+"""``rollergen devices new``: the spec of a device that nobody has described, begun from the nearest one."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from math import log
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rollergen.cli.device_facts import loaded, parse_settings
+from rollergen.cli.output import console
+from rollergen.errors import ArgumentError, DeviceError
+from rollergen.hal.changes import changed, figure, figures
+from rollergen.hal.errors import SpecError
+from rollergen.hal.load import device_names, device_to_json, load_device, parse_device
+from rollergen.hal.spec import Device
+
+QUESTIONS = {
+    "units": "Execution units (multiprocessors, compute units, cores)",
+    "clock_mhz": "Their clock under load, MHz",
+    "execution_width": "Threads that share one instruction (warp, wavefront)",
+    "{fma}.per_clock": "float32 multiply-adds of one unit in one clock (lanes)",
+    "{unit}.capacity_bytes": "{unit}: bytes of one unit",
+    "{cache}.capacity_bytes": "{cache}: bytes",
+    "{store}.capacity_bytes": "{store}: bytes",
+    "{store}.bandwidth_nominal_gb_s": "{store}: printed bandwidth, GB/s",
+}
+"""What a datasheet tells, in the order in which it is asked; the answer to each is a figure of kind datasheet."""
+
+
+@click.command("new")
+@click.argument("name")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Default: NAME.json.")
+@click.option("--like", metavar="DEVICE", help="Begin from this one; default: the nearest, by the figures set.")
+@click.option("--title", help="What the vendor calls it.")
+@click.option("--source", help="Where the figures are printed.")
+@click.option("--set", "settings", multiple=True, metavar="FIGURE=VALUE", help="A figure from the datasheet.")
+@click.option("--language", type=click.Choice(["cuda", "opencl"]), help="Default: as the one begun from.")
+@click.option("--arch", help="sm_89, gfx906, ...")
+@click.option("--ask/--no-ask", default=None, help="Ask for what is not set; default: on a terminal.")
+def new_command(
+    name: str, output: Path | None, like: str | None, title: str | None, source: str | None,
+    settings: tuple[str, ...], language: str | None, arch: str | None, ask: bool | None,
+) -> None:  # fmt: skip
+    """Begin the spec of a new device NAME: figures given are datasheet's, all others assumed, as the nearest has them.
+
+    \b
+        rollergen devices new rtx4090 --like a100 --set units=128 --set clock_mhz=2520 \\
+            --title "GeForce RTX 4090" --source "its white paper" --arch sm_89
+    """
+    path = output or Path(f"{name}.json")
+    if path.exists():
+        raise ArgumentError(f"{path} exists; expected a new file")
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name):
+        raise ArgumentError(f"{name!r} is no name; expected a small letter, then small letters, digits, _ or -")
+    values = parse_settings(settings)
+    asking = ask if ask is not None else sys.stdin.isatty()
+    parent = loaded(like) if like else nearest(values)
+    if asking:
+        title = title or click.prompt("What the vendor calls it", default=name)
+        source = source or click.prompt("Where its figures are printed", default="the vendor's datasheet")
+        values |= _asked(parent, values)
+    document = begun(parent, name, title or name, source or "the vendor's datasheet", values)
+    if language or arch:
+        target = {"language": language or parent.targets[0].language, "arch": arch or "", "dialect": {}}
+        document["targets"] = [target]
+    text = json.dumps(document, indent=1)
+    try:
+        parse_device(text.encode(), path.name)
+    except SpecError as error:
+        raise DeviceError(str(error)) from None
+    path.write_text(text + "\n")
+    console.print(
+        f"{path}: {len(values)} figures from the datasheet, all others assumed as {parent.name} has them.\n"
+        f"Next: rollergen devices check {path}; rollergen devices compare {parent.name} {path}",
+        markup=False, highlight=False, soft_wrap=True,
+    )  # fmt: skip
+
+
+def nearest(values: Mapping[str, float]) -> Device:
+    """The built-in GPU whose figures are the fewest factors away from those given.
+
+    Raises ArgumentError where none is given, for then all are as near.
+    """
+    if not values:
+        raise ArgumentError("nothing is set to find the nearest device by; expected --like DEVICE, or --set units=128")
+    apart = {}
+    for one in map(load_device, device_names()):
+        its = figures(one)
+        shared = [path for path in values if its.get(path) and values[path] > 0]
+        missing = len(values) - len(shared)
+        apart[one.name] = sum(abs(log(values[path] / its[path])) for path in shared) + missing * log(100)
+    return load_device(min(apart, key=lambda name: (apart[name], name)))
+
+
+def begun(parent: Device, name: str, title: str, source: str, values: Mapping[str, float]) -> dict[str, Any]:
+    """The document of a spec with these figures of kind datasheet, all others assumed, as `parent` has them.
+
+    An achieved bandwidth keeps the parent's share of the printed one; bandwidths on the chip grow with its units and
+    clock.  Raises DeviceError for a figure that the
+    format refuses.
+    """
+    settings: dict[str, float] = {path: int(v) if float(v).is_integer() else v for path, v in values.items()}
+    size = values.get("units", parent.units) * values.get("clock_mhz", parent.clock_mhz)
+    for layer in parent.layers:
+        nominal, achieved = f"{layer.name}.bandwidth_nominal_gb_s", f"{layer.name}.bandwidth_gb_s"
+        if layer is not parent.backing:
+            scaled = {nominal: layer.bandwidth_nominal_gb_s, achieved: layer.bandwidth_gb_s}
+            factor = size / (parent.units * parent.clock_mhz)
+            settings = {path: float(f"{rate * factor:.4g}") for path, rate in scaled.items() if rate} | settings
+        if nominal in values and achieved not in values and layer.bandwidth_nominal_gb_s:
+            share = layer.bandwidth_gb_s / layer.bandwidth_nominal_gb_s
+            settings[achieved] = float(f"{share * values[nominal]:.4g}")
+    try:
+        device = changed(parent, settings)
+    except SpecError as error:
+        raise DeviceError(str(error)) from None
+    document = device_to_json(device)
+    document.pop("provenance", None)
+    given = {path: figure(device, path) for path in values}
+    carried = {"kind": "assumed", "source": f"as {parent.name} has it"}
+    document = _annotated(document, carried)
+    for path, value in given.items():
+        owner, key = _owner(document, path)
+        owner[key] = {"value": value, "kind": "datasheet", "source": source}
+    for one in document["instructions"]:
+        one.pop("peak_dense_tflop_s", None)  # the parent's, as printed
+    return {**document, "name": name, "title": title}
+
+
+def _asked(parent: Device, given: Mapping[str, float]) -> dict[str, float]:
+    plain = [i for i in parent.instructions if (i.m, i.k) == (1, 1) and i.dtype == i.accumulator_dtype == "float32"]
+    caches = [layer.name for layer in parent.layers[1:-1] if layer.scope == "device"]
+    own = [layer.name for layer in parent.layers[1:-1] if layer.scope == "unit" and layer.managed]
+    names = {
+        "fma": plain[0].name,
+        "store": parent.backing.name,
+        "cache": (caches or [""])[-1],
+        "unit": (own or [""])[0],
+    }
+    answers = {}
+    for pattern, question in QUESTIONS.items():
+        path = pattern.format(**names)
+        if path in given or path.startswith("."):
+            continue
+        usual = figure(parent, path)
+        text = f"{question.format(**names)} ({parent.name} has {usual:.12g}; empty: unknown)"
+        answer = click.prompt(text, default="", show_default=False)
+        if answer:
+            answers |= parse_settings([f"{path}={answer}"])
+    return answers
+
+
+def _annotated(node: Any, origin: Mapping[str, str]) -> Any:
+    """Every number as a figure of that origin."""
+    if isinstance(node, dict):
+        if "value" in node and "kind" in node:
+            return {"value": node["value"], **origin}
+        return {key: _annotated(item, origin) for key, item in node.items()}
+    if isinstance(node, list):
+        return [_annotated(item, origin) for item in node]
+    return {"value": node, **origin} if isinstance(node, (int, float)) and not isinstance(node, bool) else node
+
+
+def _owner(document: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
+    owner, dot, key = path.rpartition(".")
+    if not dot:
+        return document, path
+    if owner in ("limits", "costs"):
+        return document[owner], key
+    return next(x for x in (*document["memory_layers"], *document["instructions"]) if x["name"] == owner), key

@@ -1,0 +1,76 @@
+"""The spec of a device that nobody has described, from flags or from answers."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from rollergen.__main__ import main
+from rollergen.cli.device_new import begun, nearest
+from rollergen.hal.load import load_device, parse_device
+from tests.cli.test_cli import ok, run
+
+CARD = ["--set", "units=128", "--set", "clock_mhz=2520", "--set", "fma.per_clock=128", "--source", "its white paper"]
+
+
+def test_a_spec_begun_from_flags_passes_the_checks_and_builds(tmp_path):
+    file = tmp_path / "card.json"
+    told = ok("devices", "new", "card", "-o", str(file), "--like", "a100", *CARD, "--title", "Card", "--arch", "sm_89")
+    assert "3 figures from the datasheet, all others assumed as a100 has them" in told
+    device = load_device(file)
+    assert (device.units, device.clock_mhz, device.targets[0].arch) == (128, 2520, "sm_89")
+    assert run("devices", "check", str(file)).exit_code == 0
+    built = ok("build", "matmul", "m=64", "n=64", "k=64", "--device", str(file), "--no-cache", "--json")
+    assert json.loads(built)["device"]
+
+
+def test_what_was_not_given_is_called_assumed():
+    device = begun_device({"units": 128.0})
+    origins = dict(device.provenance)
+    assert origins["units"] == ("datasheet", "its white paper")
+    assert {kind for path, (kind, _) in origins.items() if path != "units"} == {"assumed"}
+    assert origins["memory_layers[1].capacity_bytes"] == ("assumed", "as a100 has it")
+
+
+def begun_device(values):
+    document = begun(load_device("a100"), "card", "Card", "its white paper", values)
+    return parse_device(json.dumps(document).encode(), "card.json")
+
+
+def test_an_achieved_bandwidth_keeps_its_share_and_those_on_the_chip_grow_with_it():
+    parent, device = load_device("a100"), begun_device({"dram.bandwidth_nominal_gb_s": 1008.0, "units": 216.0})
+    share = parent.layer("dram").bandwidth_gb_s / parent.layer("dram").bandwidth_nominal_gb_s
+    assert device.layer("dram").bandwidth_gb_s == pytest.approx(1008 * share, rel=1e-3)
+    assert device.layer("l2").bandwidth_gb_s == pytest.approx(2 * parent.layer("l2").bandwidth_gb_s, rel=1e-3)
+
+
+def test_the_nearest_device_is_found_by_the_figures_given():
+    assert nearest({"units": 84.0, "clock_mhz": 1400.0, "dram.bandwidth_nominal_gb_s": 880.0}).name == "v100"
+    assert nearest({"units": 1300.0, "sram.capacity_bytes": 262144.0}).name == "ipu"
+
+
+def test_on_a_terminal_it_asks(tmp_path):
+    answers = "Big card\nthe box\n96\n\n\n\n\n\n\n2000\n"
+    words = ["devices", "new", "big", "-o", str(tmp_path / "big.json"), "--like", "v100", "--ask"]
+    result = CliRunner().invoke(main, words, input=answers)
+    assert result.exit_code == 0, result.output
+    device = load_device(tmp_path / "big.json")
+    assert (device.title, device.units, device.clock_mhz) == ("Big card", 96, 1380)
+    assert device.layer("dram").bandwidth_nominal_gb_s == 2000
+    assert dict(device.provenance)["units"] == ("datasheet", "the box")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["Card"], "'Card' is no name; expected a small letter"),
+        (["card", "--no-ask"], "nothing is set to find the nearest device by"),
+        (["card", "--like", "v100", "--set", "unit=3"], "did you mean units"),
+        (["card", "--like", "v100", "--set", "units=0"], "units is 0; expected an integer of at least 1"),
+    ],
+)
+def test_errors_are_one_line_and_leave_no_file(tmp_path, monkeypatch, words, text):
+    monkeypatch.chdir(tmp_path)
+    result = run("devices", "new", *words)
+    assert result.exit_code == 2 and text in result.stderr and result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
