@@ -91,7 +91,8 @@ def _shaped(
         if steps > 1 and steps * instruction.k >= 2 * k_extent:
             continue
         for depth in (*_DEPTHS, *(_RING if has_asynchronous_copies(device, rules) else ())):
-            batch = MatrixPlan(instruction.name, *points.T, steps, depth)
+            fm, fn, gm, gn = points.T
+            batch = MatrixPlan(instruction.name, fm, fn, gm, gn, steps, depth)
             drafts += _draft(matrix_stage(definition, roles, batch, device, rules), batch, points, device, ledger)
     drafts.sort(key=lambda item: (item[0], repr(item[1])))
     for _, plan in drafts[: 2 * count]:
