@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Executor as FuturesExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from rollergen.construct import construct as construct_graph
@@ -12,6 +14,7 @@ from rollergen.errors import ArgumentError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.hal.spec import Device
+from rollergen.measure.distributed import Job, measure_through
 from rollergen.measure.executor import Executor, executor_for
 from rollergen.measure.isolation import bench_for
 from rollergen.measure.oracle import expression_oracle
@@ -61,7 +64,7 @@ def space(
 def profile(
     programs: Sequence[RProgram],
     device: DeviceLike = None,
-    executor: Executor | None = None,
+    executor: Executor | FuturesExecutor | None = None,
     *,
     expr: Tensor | Sequence[Tensor] | None = None,
     time_budget_s: float = 60.0,
@@ -70,7 +73,9 @@ def profile(
     """Checks and times programs of one expression; one outcome for each, in the order given.
 
     ``expr`` is what a right result is; None: the definitions of the first program, so that an error
-    made by construction itself is not seen.  ``executor``: what compiles and runs; None: this process.
+    made by construction itself is not seen.  ``executor``: any
+    ``concurrent.futures.Executor``: candidates are compiled and checked by tasks of their own, and timed together by
+    one; or what compiles and runs in this process; None: the device's own.
     Raises DeviceError for an absent device, CheckFailedError if no program passes.
     """
     if not programs:
@@ -80,5 +85,8 @@ def profile(
         oracle = program_oracle(first)
     else:
         oracle = expression_oracle((expr,) if isinstance(expr, Tensor) else tuple(expr), first.outputs)
+    if isinstance(executor, FuturesExecutor):
+        job = Job(target, first, oracle, replace(options, time_budget_s=time_budget_s))
+        return measure_through(executor, job, propose(programs, target))
     with bench_for(target, executor or executor_for(target), first, oracle, options) as bench:
         return measure_on(bench, propose(programs, target), device=target, time_budget_s=time_budget_s)

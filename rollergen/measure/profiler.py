@@ -74,7 +74,7 @@ def measure_on(
     timed = {one.outcome.rank: one.finished(doubts) for one in passed}
     results = tuple(timed.get(outcome.rank, outcome) for outcome in outcomes)
     if not any(outcome.state in ("passed", "not believed") for outcome in results):
-        raise CheckFailedError(_all_failed(results))
+        raise CheckFailedError(all_failed(results))
     for outcome in results:
         if outcome.doubt:
             warnings.warn(f"candidate {outcome.rank + 1}: {outcome.doubt}", MeasurementWarning, stacklevel=3)
@@ -91,7 +91,7 @@ def fastest(outcomes: Iterable[Outcome]) -> Outcome:
     return min(passed, key=lambda outcome: (outcome.wall_s, outcome.rank))
 
 
-def _all_failed(outcomes: Iterable[Outcome]) -> str:
+def all_failed(outcomes: Iterable[Outcome]) -> str:
     lines = [f"candidate {o.rank + 1}: {'; '.join(o.problems[:2])}" for o in outcomes]
     return "no candidate passed the check against the definition: " + " | ".join(lines)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.expr.definition import Definition
-from rollergen.expr.index import linear
+from rollergen.expr.index import Index, linear
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import GRID, SERIAL, UNROLL, Copy, Loop
@@ -61,12 +61,12 @@ def copy_vector(definition: Definition, load: Load, along: str, granule: int, de
 
     It divides everything that decides an address or a tail: the other coefficients, the constant,
     the axis' extent, and `granule` (the multiple of the axis at which tiles start); a guard that
-    depends on the axis allows single elements only.
+    depends on the axis allows single elements only, and so does a quotient or remainder of it.
     """
     if contiguous_axis(load) != along or any(along in bound.index.axes() for bound in load.guard):
         return 1
     offset = linear(load.indices, load.buffer.shape)
-    if offset.coefficient(along) != 1:
+    if offset.coefficient(along) != 1 or _divided(offset, along):
         return 1
     common = gcd(granule, definition.axis(along).extent, offset.const)
     for atom, coefficient in offset.terms:
@@ -81,9 +81,12 @@ def lane_stride(load: Load, axis: str) -> int | None:
     if axis not in load.axes():
         return 0
     offset = linear(load.indices, load.buffer.shape)
-    if any(not isinstance(atom, str) and axis in atom.index.axes() for atom, _ in offset.terms):
-        return None
-    return offset.coefficient(axis)
+    return None if _divided(offset, axis) else offset.coefficient(axis)
+
+
+def _divided(offset: Index, axis: str) -> bool:
+    """Whether the axis stands in a quotient or a remainder."""
+    return any(not isinstance(atom, str) and axis in atom.index.axes() for atom, _ in offset.terms)
 
 
 def vector_copies(
