@@ -47,6 +47,10 @@ CASES = {
     "mma, both turned": (
         "a100", lambda: matmul(*WHOLE, transpose_a=True, transpose_b=True), MatrixPlan("mma", 1, 4, 2, 1, 1),
     ),
+    "mma, a ring of three buffers": ("a100", lambda: matmul(72, 88, 104), MatrixPlan("mma", 1, 2, 2, 1, 1, 3)),
+    "mma, a ring of four, turned": (
+        "h200", lambda: matmul(72, 88, 104, transpose_b=True), MatrixPlan("mma", 2, 2, 1, 2, 1, 4),
+    ),
     "tf32": ("a100", lambda: matmul(*ODD, "float32"), MatrixPlan("mma_tf32", 1, 2, 2, 1, 2)),
     "int8": ("h200", lambda: matmul(*ODD, "int8"), MatrixPlan("mma_s8", 1, 2, 2, 1, 1, 2)),
     "bfloat16": ("a100", lambda: matmul(48, 32, 32, "bfloat16"), MatrixPlan("mma_bf16", 1, 2, 2, 1, 1)),

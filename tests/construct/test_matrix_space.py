@@ -105,3 +105,11 @@ def test_products_of_sums_and_maxima_are_left_to_plain_instructions():
 def test_the_explanation_names_the_instruction_and_its_shape():
     kernel = rg.build(matmul(512, 512, 512), "a100", profile=False, cache=False, top_k=1)
     assert "mma, 16 x 8 x 16 (m x n x k) by 32 threads together, in float16" in kernel.explain()
+
+
+def test_devices_with_asynchronous_copies_keep_several_tiles_under_way():
+    for name, depths in (("a100", {3, 4}), ("h200", {3, 4}), ("v100", {1, 2})):
+        device = load_device(name)
+        stage = construct(canonicalize(matmul(4096, 4096, 4096)), device, top_k=1)[0].program.stages[0]
+        assert {copy.depth for copy in stage.copies} <= depths
+        assert all(copy.asynchronous == (copy.depth > 2) for copy in stage.copies)
