@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rollergen.emit import Source, emit
 from rollergen.errors import DeviceError
@@ -67,7 +67,7 @@ def compile_report(program: RProgram, device: Device, source: Source | None = No
     counts = histogram(compiled.cubin)
     predicted = predict(program, device).stages
     reports = tuple(
-        _report(compiled, launch.entry, launch.threads, one, device, counts)
+        _report(compiled, launch.entry, launch.threads, launch.dynamic_bytes, one, device, counts)
         for launch, one in zip(source.launches, predicted, strict=True)
     )
     return CompileReport(arch, compiled.compiler, reports)
@@ -89,10 +89,11 @@ def cuda_arch(device: Device) -> str:
 
 
 def _report(
-    compiled: Compiled, entry: str, threads: int, predicted: StagePrediction, device: Device,
+    compiled: Compiled, entry: str, threads: int, dynamic_bytes: int, predicted: StagePrediction, device: Device,
     counts: Mapping[str, Mapping[str, int]] | None,
 ) -> KernelReport:  # fmt: skip
     used = compiled.kernel(entry)
+    used = replace(used, shared_bytes=used.shared_bytes + dynamic_bytes)
     return KernelReport(
         entry=entry,
         threads=threads,

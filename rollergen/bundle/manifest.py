@@ -123,6 +123,7 @@ def launches(source: Source) -> list[dict[str, Any]]:
             "arguments": list(one.arguments),
             "private_bytes": one.private_bytes,
             "local_bytes": one.local_bytes,
+            "dynamic_bytes": one.dynamic_bytes,
         }
         for one in source.launches
     ]
@@ -134,6 +135,7 @@ def launches_of(data: Sequence[Mapping[str, Any]]) -> tuple[Launch, ...]:
         Launch(
             one["entry"], one["blocks"], one["threads"], tuple(one["arguments"]), one["once"],
             one.get("private_bytes", 0), one.get("local_bytes", 0),
+            one.get("dynamic_bytes", 0),
         )
         for one in data
     )  # fmt: skip

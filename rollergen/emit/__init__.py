@@ -20,6 +20,8 @@ class Launch:
     """One kernel call: ``blocks`` groups of ``threads``; ``arguments`` are buffer names, in the order of
     the kernel's parameters.  ``once``: depends on constant tensors only and runs at build.  ``private_bytes``: arrays
     of one thread, ``local_bytes``: arrays of one block; all of them, whether or not a compiler can overlay them.
+    ``dynamic_bytes``: of the latter, what the launch has to ask for (and in CUDA the kernel's attribute to allow),
+    because the text does not declare its size.
     """
 
     entry: str
@@ -29,6 +31,7 @@ class Launch:
     once: bool = False
     private_bytes: int = 0
     local_bytes: int = 0
+    dynamic_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,12 @@ def emit(program: RProgram, device: Device, dialect: str | None = None) -> Sourc
     printer = _printer(device, None if listed else dialect)
     kernels = lower(program, device, printer.features)
     launches = tuple(
-        Launch(k.name, k.blocks, k.threads, k.arguments, k.once, private_bytes(k), local_bytes(k)) for k in kernels
-    )
+        Launch(
+            k.name, k.blocks, k.threads, k.arguments, k.once, private_bytes(k), local_bytes(k),
+            printer.dynamic_bytes(k),
+        )
+        for k in kernels
+    )  # fmt: skip
     if listed:
         return Source(bsp.listing(program, device), launches, bsp.LANGUAGE)
     return Source(printer.source(kernels), launches, printer.language)

@@ -111,6 +111,10 @@ class CFamily:
         """What the threads of an execution width do together."""
         raise DeviceError(f"{self.language} has no spelling for {type(statement).__name__}; expected a CUDA target")
 
+    def dynamic_bytes(self, kernel: Kernel) -> int:
+        """Bytes of a block's arrays whose size the launch gives, as the language has no words for so many."""
+        return 0
+
     def end_group(self) -> list[str]:
         return []
 

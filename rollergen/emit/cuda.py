@@ -17,6 +17,7 @@ from typing import ClassVar
 from rollergen.emit import asynchronous
 from rollergen.emit.alignment import Alignment
 from rollergen.emit.c_family import ATOM, BINARY, INDENT, LOGIC_OR, CFamily, number
+from rollergen.emit.dynamic import DYNAMIC_ALIGNMENT, dynamic_places
 from rollergen.emit.matrix_code import helper
 from rollergen.emit.unrolling import steps_at_once
 from rollergen.expr.index import Index
@@ -135,6 +136,7 @@ class Cuda(CFamily):
     def __init__(self) -> None:
         super().__init__()
         self._alignment = Alignment()
+        self._places: Mapping[str, tuple[int, int]] = {}
 
     # Kernels and statements
 
@@ -144,7 +146,11 @@ class Cuda(CFamily):
 
     def kernel(self, kernel: Kernel) -> str:
         self._alignment = Alignment(kernel)
+        self._places = dynamic_places(kernel)
         return super().kernel(kernel)
+
+    def dynamic_bytes(self, kernel: Kernel) -> int:
+        return sum(size for _, size in dynamic_places(kernel).values())
 
     def ids(self, kernel: Kernel) -> list[str]:
         lines = [f"const int {kernel.block_id} = blockIdx.x;"]
@@ -184,6 +190,11 @@ class Cuda(CFamily):
         return f"{name}({self.expression(fragment)}, {at}{pitch})"
 
     def allocation(self, node: Allocate) -> str:
+        if node.name in self._places:
+            at, kind = self._places[node.name][0], self.type(node.dtype, node.lanes, memory=True)
+            array = f"extern __shared__ __align__({DYNAMIC_ALIGNMENT}) unsigned char block_memory[]"
+            declared = "" if at else f"{array};\n{INDENT}"
+            return f"{declared}{kind} *const {node.name} = ({kind} *)(block_memory + {at})"
         extents = "".join(f"[{extent}]" for extent in node.shape)
         scope = "__shared__ " if node.scope == LOCAL else ""
         aligned = f"__align__({node.alignment}) " if node.alignment else ""

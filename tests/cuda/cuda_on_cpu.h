@@ -410,6 +410,9 @@ MULTIPLY_QUADS(m16n8k32_int8, int, int, 1, read_byte)
 // Nothing arrives before the wait that asks for its group, and until then the place holds garbage: a wait or a
 // group's end too few, or a place that somebody still reads, shows.
 
+extern "C" char __start_cuda_shared[] __attribute__((weak, visibility("hidden")));
+extern "C" char __stop_cuda_shared[] __attribute__((weak, visibility("hidden")));
+
 namespace cuda_on_cpu {
 struct Copy { void *to; const void *from; int size, wanted; };
 struct Groups { std::vector<std::vector<Copy>> ended; std::vector<Copy> open; };
@@ -418,6 +421,7 @@ static std::vector<Groups> groups;
 inline void copy_async(void *to, const void *from, int size, int wanted)
 {
     if ((uintptr_t)to % size || (wanted && (uintptr_t)from % size)) __builtin_trap();
+    if ((char *)to < __start_cuda_shared || (char *)to + size > __stop_cuda_shared) __builtin_trap();
     memset(to, 0xff, size);
     groups[current].open.push_back({to, from, size, wanted});
 }

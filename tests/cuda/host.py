@@ -66,13 +66,23 @@ def compile_text(source: Source, folder: Path) -> Path:
     """The shared object of `source`, with one launcher ``launch_<entry>`` for each kernel."""
     text = folder / "kernel.cpp"
     entries = sorted({launch.entry for launch in source.launches})
-    text.write_text(f'#include "{HEADER}"\n{source.text}\n' + "\n".join(map(_launcher, entries)))
+    text.write_text(f'#include "{HEADER}"\n{with_dynamic_memory(source)}\n' + "\n".join(map(_launcher, entries)))
     library = folder / f"{hashlib.sha256(source.text.encode()).hexdigest()[:12]}.so"
     made = subprocess.run([compiler() or "g++", *FLAGS, "-o", str(library), str(text)], capture_output=True, text=True)
     if made.returncode:
         lines = [line for line in made.stderr.splitlines() if "error" in line]
         raise HostError("\n".join(lines[:5]) or made.stderr[-2000:])
     return library
+
+
+def with_dynamic_memory(source: Source) -> str:
+    """The text with each kernel's launch-sized array declared with the size that its launch gives."""
+    parts = re.split(r'(?=extern "C" __global__)', source.text)
+    sizes = {launch.entry: launch.dynamic_bytes for launch in source.launches}
+    for number, part in enumerate(parts):
+        size = next((size for entry, size in sizes.items() if re.search(rf"\b{entry}\(", part.split("{")[0])), 0)
+        parts[number] = re.sub(r"extern (__shared__ .*)\[\];", rf"\1[{size}];", part)
+    return "".join(parts)
 
 
 def _launcher(entry: str) -> str:

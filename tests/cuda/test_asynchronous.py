@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rollergen.compile_report import compile_report
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.hal import nvrtc
@@ -142,3 +143,29 @@ def test_a_device_without_asynchronous_copies_refuses_them():
 def test_a_ring_beyond_the_block_s_memory_is_refused():
     with pytest.raises(ProgramError, match="bytes of shared; expected at most"):
         interpret(matmul(depth=64), small_integers(matmul()), A100)
+
+
+@needs_compiler
+@pytest.mark.parametrize("reverse", [False, True])
+def test_memory_beyond_what_a_kernel_declares_is_asked_for_at_launch(reverse):
+    """15 buffers of 4,224 bytes each: more than CUDA lets a kernel declare, and than the spec gives by itself."""
+    roomy = replace(A100, limits=replace(A100.limits, block_memory_bytes=166912))
+    program = matmul(k=120, depth=15)
+    check(program, roomy)
+    source = emit(program, roomy, "cuda")
+    (launch,) = source.launches
+    assert launch.dynamic_bytes == launch.local_bytes == 15 * 4224
+    assert launch.dynamic_bytes == predict_stage(program.stages[0], roomy).shared_bytes
+    got, wanted = product(program, source, reverse)
+    assert np.array_equal(got, wanted)
+    short = replace(source, launches=(replace(launch, dynamic_bytes=launch.dynamic_bytes - 2048),))
+    with pytest.raises(HostError, match="out of bounds"):
+        product(program, short, reverse)
+    if nvrtc.is_installed():
+        (report,) = compile_report(program, roomy, source).kernels
+        assert report.shared_bytes == report.predicted_shared_bytes and not report.uses_local_memory
+
+
+def test_what_a_kernel_may_declare_is_declared():
+    source = emit(matmul(depth=11), A100, "cuda")
+    assert source.launches[0].dynamic_bytes == 0 and "extern __shared__" not in source.text
