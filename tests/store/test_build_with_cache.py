@@ -197,3 +197,10 @@ def test_a_tensor_may_have_the_name_that_a_copy_of_another_would_get():
 def test_importing_the_package_does_not_import_sqlite():
     text = "import sys, rollergen; sys.exit('sqlite3' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", text]).returncode == 0
+
+
+def test_how_safely_candidates_are_run_does_not_make_another_kernel(constructions):
+    rg.build(product(), "cpu", top_k=1)
+    options = rg.BuildOptions(isolate=True, run_limit_s=3.0, compile_limit_s=9.0, memory_limit_bytes=1 << 30)
+    rg.build(product(), "cpu", top_k=1, options=options)
+    assert constructions == {"construct": 1, "measure_on": 1}
