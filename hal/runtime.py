@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -51,6 +51,8 @@ def runtime_for(device: Device) -> Runtime:
 
     Raises `RuntimeUnavailableError` that says what is missing: the device itself, or a package.
     """
+    if device.targets and device.targets[0].language == "cuda":
+        return cuda_runtime_for(device)
     host = completed_on(device)
     if host is None and device.name != HOST:
         raise RuntimeUnavailableError(
@@ -65,6 +67,37 @@ def runtime_for(device: Device) -> Runtime:
             "by name is completed here"
         )
     return _host_runtime()
+
+
+def cuda_runtime_for(device: Device) -> Runtime:
+    """The runtime of the caller's current GPU, for programs made for `device`.
+
+    A GPU of a later compute capability than the spec's runs them too (`cuda_devices.mismatch` says so).  Raises
+    `RuntimeUnavailableError` for an earlier one, and where CuPy, the driver or a GPU is missing.
+    """
+    from rollergen.hal.cuda_devices import capability
+    from rollergen.hal.cuda_runtime import CudaRuntime, import_cupy, present_gpu
+
+    try:
+        gpu = present_gpu(import_cupy())
+    except RuntimeUnavailableError as error:
+        raise RuntimeUnavailableError(
+            f"{device.name} ({device.title}) is not present on this machine: its kernels have source, prediction and "
+            f"explanation, and run in the interpreter (kernel.interpret); device={HOST!r} runs here: {error}"
+        ) from None
+    wanted = capability(device)
+    if gpu.capability < wanted:
+        raise RuntimeUnavailableError(
+            f"{device.name} is written for compute capability {wanted[0]}.{wanted[1]}, and the GPU present is "
+            f"{gpu}; expected that or a later one"
+        )
+    return _cuda_runtime(gpu.number, CudaRuntime)
+
+
+@lru_cache(maxsize=16)
+def _cuda_runtime(number: int, make: Callable[[], Runtime]) -> Runtime:
+    """One for each GPU, made while it is the current one."""
+    return make()
 
 
 @lru_cache(maxsize=1)

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from rollergen.errors import DeviceError
-from rollergen.hal.errors import SpecError
+from rollergen.hal.cuda_devices import spec_of
+from rollergen.hal.cuda_runtime import import_cupy, present_gpu
+from rollergen.hal.errors import RuntimeUnavailableError, SpecError
 from rollergen.hal.host import HOST, complete
-from rollergen.hal.load import load_device
+from rollergen.hal.load import device_names, load_device
 from rollergen.hal.spec import Device
 from rollergen.measure.executor import executor_for
+
+CUDA = "cuda"
+"""The name that stands for the GPU present, whichever it is."""
 
 
 def resolve(device: str | Path | Device | None) -> Device:
     """The device, completed from this machine where its spec asks for that.
 
-    None is the best one present.  Raises DeviceError for an unknown name, a spec that breaks the
+    None is the best one present, a GPU before the CPU; "cuda" the GPU present.  Raises DeviceError for an unknown name, a spec that breaks the
     format, another type, and where None finds nothing present.
     """
     if device is None:
         return _best_present()
+    if isinstance(device, str) and device == CUDA:
+        return _gpu_present()
     if isinstance(device, Device):
         return complete(device)
     if not isinstance(device, (str, Path)):
@@ -32,7 +40,21 @@ def resolve(device: str | Path | Device | None) -> Device:
         raise DeviceError(str(error)) from None
 
 
+def _gpu_present() -> Device:
+    """The spec of the GPU that is CUDA's current one."""
+    try:
+        gpu = present_gpu(import_cupy())
+        return spec_of(gpu, map(load_device, device_names()))
+    except RuntimeUnavailableError as error:
+        raise DeviceError(f"device={CUDA!r}: {error}") from None
+
+
 def _best_present() -> Device:
+    if find_spec("cupy") is not None:  # else there is no need to ask
+        try:
+            return _gpu_present()
+        except DeviceError:
+            pass
     device = resolve(HOST)
     try:
         executor_for(device)

@@ -31,24 +31,47 @@ _AXES: dict[str, dict[str, tuple[Places, ...]]] = {
 }
 
 
-def cut(entry: Entry, most_points: int, most_bytes: int) -> Any:
+def cut(entry: Entry, most_points: int, most_bytes: int, *, images: bool = False) -> Any:
     """The entry's fields with its longest axes halved to odd extents until the work is small enough.
 
-    Axes that image and window share stay as they are: their tails are the operator's own.  If anything is cut,
-    every axis that may be is made odd.
+    Axes that image and window share stay as they are, their tails being the operator's own, unless ``images``: then
+    they are cut like the others, to no less than three windows.  If anything is cut, or ``images``, every axis that
+    may be is made odd.
     """
     fields: Any = copy.deepcopy(dict(entry.fields))
     axes = _AXES[entry.suite][entry.kind]
-    if _small(entry, fields, most_points, most_bytes):
+    least: dict[Places, int] = {}
+    if images:
+        least = _image_axes(entry)
+        axes += tuple(least)
+    elif _small(entry, fields, most_points, most_bytes):
         return fields
     for places in axes:
         _set(fields, places, _odd(_get(fields, places[0])))
     while not _small(entry, fields, most_points, most_bytes):
-        longest = max(axes, key=lambda places: _get(fields, places[0]))
+        longest = max(axes, key=lambda places: _get(fields, places[0]) / least.get(places, 1))
         extent = _get(fields, longest[0])
-        assert extent > 1, f"{entry.name} is never small"
+        assert extent > least.get(longest, 1), f"{entry.name} is never small"
         _set(fields, longest, _odd(extent // 2))
     return fields
+
+
+def _image_axes(entry: Entry) -> dict[Places, int]:
+    """Height and width of an image of the suite of ROLLER (or the further axes of any other tensor), and the least
+    that each may become."""
+    assert entry.suite == "roller", f"{entry.name}: nothing is known about images"
+    fields: Any = entry.fields
+    if entry.kind == "matmul":
+        return {}
+    first = fields["inputs"][0]["shape"]
+    if entry.kind in ("elementwise", "reduce_sum"):
+        return {(("inputs", 0, "shape", axis),): 3 for axis in range(2, len(first))}
+    taps = [extent for _, extent in fields["axes"]["reduce"]][-2:]
+    dilation = fields.get("dilation") or (1, 1)
+    return {
+        (("inputs", 0, "shape", 2 + axis),): min(first[2 + axis], 3 * (1 + (taps[axis] - 1) * dilation[axis]))
+        for axis in range(2)
+    }
 
 
 def _odd(extent: int) -> int:

@@ -1,0 +1,60 @@
+"""Which spec describes a GPU that is present: by compute capability, and by the ``gpu`` of the spec's CUDA target."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from rollergen.hal.cuda_runtime import Gpu
+from rollergen.hal.errors import RuntimeUnavailableError
+from rollergen.hal.spec import Device, Target
+
+
+def cuda_target(device: Device) -> Target | None:
+    """How CUDA is written for the device, if it is."""
+    return next((target for target in device.targets if target.language == "cuda"), None)
+
+
+def capability(device: Device) -> tuple[int, int]:
+    """The compute capability that the spec's source is for.  RuntimeUnavailableError where its arch is none."""
+    target = cuda_target(device)
+    arch = target.arch if target else ""
+    found = re.fullmatch(r"sm_(\d+)(\d)a?", arch)
+    if not found:
+        raise RuntimeUnavailableError(f"{device.name}: targets: arch is {arch!r}; expected sm_ and a number, as sm_70")
+    return int(found[1]), int(found[2])
+
+
+def matches(device: Device, gpu: Gpu) -> bool:
+    """Whether the spec is of this very card: its capability, and its ``gpu`` stands in the name."""
+    target = cuda_target(device)
+    name = dict(target.dialect).get("gpu", "") if target else ""
+    return bool(name) and name.lower() in gpu.name.lower() and capability(device) == gpu.capability
+
+
+def spec_of(gpu: Gpu, specs: Iterable[Device]) -> Device:
+    """The spec of the GPU; RuntimeUnavailableError that lists the CUDA specs, and says how to write one."""
+    known = [device for device in specs if cuda_target(device)]
+    for device in known:
+        if matches(device, gpu):
+            return device
+    names = ", ".join(f"{device.name} ({capability_text(device)})" for device in known)
+    raise RuntimeUnavailableError(
+        f"no device spec describes {gpu}; there are {names}: name one of no later capability, or write a file that "
+        f'"extends" the nearest, with "gpu": "{gpu.name}" in the dialect of its cuda target, and pass its path'
+    )
+
+
+def capability_text(device: Device) -> str:
+    target = cuda_target(device)
+    return target.arch if target else ""
+
+
+def mismatch(device: Device, gpu: Gpu) -> str:
+    """What to know about running the spec's programs on this GPU; empty where it is the card described."""
+    if matches(device, gpu):
+        return ""
+    return (
+        f"made for {device.name} ({capability_text(device)}) with that spec's limits and figures, run on {gpu}: "
+        "predictions are of the former"
+    )
