@@ -119,18 +119,8 @@ class CudaRuntime:
         return Module(module)
 
     def wrap(self, array: np.ndarray) -> Any:
-        """A copy on the device, at the same distance from a multiple of 256 bytes as the array."""
-        lead = array.ctypes.data % 256
-        whole = self.empty(lead + array.nbytes)
-        part = whole[lead : lead + array.nbytes]
-        if array.nbytes:
-            part.set(_bytes(array))
-        return part
-
-    def read(self, buffer: Any, array: np.ndarray) -> None:
-        """Copies a buffer of `wrap` back, and waits for it."""
-        if array.nbytes:
-            _bytes(array)[...] = buffer.get()
+        """A copy on the device, of the array's shape and dtype."""
+        return self.cupy.asarray(array)
 
     def empty(self, size: int) -> Any:
         """So many bytes on the device (1 at least).  MemoryError where it has not got them."""
@@ -216,10 +206,6 @@ def present_gpu(cupy: Any) -> Gpu:
         number, found["name"].decode(), (found["major"], found["minor"]), found["totalGlobalMem"],
         found["sharedMemPerBlockOptin"], found["maxThreadsPerBlock"], found["l2CacheSize"],
     )  # fmt: skip
-
-
-def _bytes(array: np.ndarray) -> np.ndarray:
-    return array.reshape(-1).view(np.uint8)
 
 
 def _version(number: int) -> str:

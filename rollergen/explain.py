@@ -260,6 +260,7 @@ def explanation_text(facts: Facts) -> str:
         own = seconds_text(facts["event_seconds"])
         measured = f"measured {seconds_text(facts['measured_seconds'])} (device's own time {own})"
     lines.append(f"  predicted {seconds_text(facts['predicted_seconds'])}, {measured}")
+    lines += [f"  presence: {facts['presence']}"] if "presence" in facts else []
     lines += [f"  cut: {cut}" for cut in facts["cuts"]] or ["  no cut: one stage for each output"]
     lines += [f"  construction: {note}" for note in facts["construction"]]
     for stage in facts["stages"]:

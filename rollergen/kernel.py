@@ -8,13 +8,19 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from rollergen.device_arrays import on_device
 from rollergen.emit import Launch
 from rollergen.errors import ArgumentError, DeviceError
 from rollergen.explain import explanation, explanation_text, seconds_text
+from rollergen.gpu_calls import GpuCalls
+from rollergen.hal.cuda_devices import mismatch
+from rollergen.hal.cuda_runtime import import_cupy, present_gpu
+from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.spec import Device
 from rollergen.interop import alike
 from rollergen.measure.arrays import aligned_empty
@@ -68,12 +74,24 @@ def _returned(out: Any, results: tuple[Any, ...], passed: Sequence[Any] | None) 
     return results if passed is None else alike(results, passed)
 
 
+def _presence(device: Device) -> str:
+    """What to know where the GPU present is not the one that the spec describes; empty where it is, or none is."""
+    if find_spec("cupy") is None:
+        return ""
+    try:
+        return mismatch(device, present_gpu(import_cupy()))
+    except RuntimeUnavailableError:
+        return ""
+
+
 class Kernel:
     """A built kernel; made by `rollergen.build`.
 
     ``kernel(a, b)`` takes host arrays (NumPy's, torch's, any with DLPack) in the order of
     ``signature`` or by name and returns a new array of the inputs' kind (a tuple for several
-    outputs); ``out=`` writes into the caller's instead and returns it.  Calls are thread-safe: every
+    outputs); ``out=`` writes into the caller's instead and returns it.  Kernels for CUDA also take
+    arrays of the GPU (CuPy's, torch's, any with DLPack or ``__cuda_array_interface__``), and then
+    return at once: the launches stand in ``stream``, or the current one.  Calls are thread-safe: every
     thread has temporaries of its own, allocated at its first call and reused.
 
     Constant tensors (weights): the array passed first is packed; passing a different array object
@@ -99,6 +117,7 @@ class Kernel:
         self._names = tuple(b.name for b in (*chosen.program.inputs, *chosen.program.outputs))
         self._lock, self._local = threading.Lock(), threading.local()
         self._compiled: Compiled | None = None
+        self._gpu: GpuCalls | None = None
         self._packs = 0
 
     @property
@@ -132,11 +151,17 @@ class Kernel:
         return self._chosen.wall_s
 
     def __call__(self, /, *arrays: Any, out: Any = None, stream: Any = None, **named: Any) -> Any:
-        """Runs the kernel and waits for it.
+        """Runs the kernel and, where the arrays are in host memory, waits for it.
 
         Raises ArgumentError, ShapeError or DtypeError for arrays that do not fit ``signature``, and
         DeviceError where the device is not present in this machine.
         """
+        if self.language == "cuda" and any(map(on_device, (*arrays, *named.values()))):
+            with self._lock:
+                self._gpu = self._gpu or GpuCalls(self.device, self.program, self.signature, self._chosen.source)
+            return self._gpu.call(arrays, named, out, stream, self._packs)
+        if stream is not None and self.language == "cuda":
+            raise ArgumentError(f"stream={stream!r}: arrays in host memory are waited for; pass arrays of the GPU")
         if stream is not None:
             raise ArgumentError(f"stream={stream!r}: {self.device.name} has no streams; a call returns when it is done")
         given = self.signature.arrange(arrays, named)
@@ -222,6 +247,8 @@ class Kernel:
         """
         facts = {"signature": str(self.signature), "language": self.language}
         facts |= explanation(self._chosen, self.candidates, self.device, self._cuts, self._growth())
+        if self.language == "cuda" and (presence := _presence(self.device)):
+            facts["presence"] = presence
         return facts if as_dict else f"{self.signature}\n{explanation_text(facts)}"
 
     def compile_report(self) -> CompileReport:

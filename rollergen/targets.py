@@ -21,8 +21,8 @@ CUDA = "cuda"
 def resolve(device: str | Path | Device | None) -> Device:
     """The device, completed from this machine where its spec asks for that.
 
-    None is the best one present, a GPU before the CPU; "cuda" the GPU present.  Raises DeviceError for an unknown name, a spec that breaks the
-    format, another type, and where None finds nothing present.
+    None is the best one present, a GPU before the CPU; "cuda" the GPU present.  Raises DeviceError
+    for an unknown name, a spec that breaks the format, another type, and where None finds nothing present.
     """
     if device is None:
         return _best_present()

@@ -9,10 +9,12 @@ import numpy as np
 
 from rollergen.emit import Launch, Source
 from rollergen.errors import DeviceError
+from rollergen.hal.cuda_runtime import CudaRuntime
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.launch_limits import LaunchLimits
 from rollergen.hal.runtime import Runtime, runtime_for
 from rollergen.hal.spec import Device
+from rollergen.measure.cuda_session import CudaSession
 
 
 class Session(Protocol):
@@ -61,6 +63,11 @@ class RuntimeExecutor:
         return f"{self._runtime.description} | {self._runtime.compiler}"
 
     @property
+    def runtime(self) -> Runtime:
+        """What compiles and launches."""
+        return self._runtime
+
+    @property
     def limits(self) -> LaunchLimits:
         """What one launch may ask for."""
         return self._runtime.limits
@@ -98,6 +105,8 @@ class _Compiled:
         self._runtime, self._module, self._launches = runtime, module, launches
 
     def session(self) -> Session:
+        if isinstance(self._runtime, CudaRuntime):
+            return CudaSession(self._runtime, self._module, self._launches)
         return _Session(self._runtime, self._module, self._launches)
 
 

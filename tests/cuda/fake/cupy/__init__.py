@@ -1,0 +1,210 @@
+"""What rollergen uses of CuPy 13, over host memory: kernels run from their CUDA text through the fixture.
+
+``FAKE_GPU`` of the environment is "name|major|minor|bytes of memory"; "no driver" and "no device" are what they say.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import re
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+from rollergen.emit import Launch, Source
+from tests.cuda.host import HostError, compile_text
+
+__version__ = "13.0.0"
+LOG: list[tuple] = []
+"""What was asked of the device, in order."""
+
+_FOLDER = Path(tempfile.mkdtemp())
+atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
+
+
+class CUDARuntimeError(RuntimeError):
+    pass
+
+
+class CompileException(Exception):
+    pass
+
+
+class CUDADriverError(RuntimeError):
+    pass
+
+
+class OutOfMemoryError(MemoryError):
+    pass
+
+
+def _gpu():
+    name, major, minor, memory = os.environ["FAKE_GPU"].split("|")
+    return name, int(major), int(minor), int(memory)
+
+
+def _count():
+    if os.environ["FAKE_GPU"] == "no driver":
+        raise CUDARuntimeError("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version")
+    return 0 if os.environ["FAKE_GPU"] == "no device" else 1
+
+
+def _properties(number):
+    name, major, minor, memory = _gpu()
+    return {
+        "name": name.encode(), "major": major, "minor": minor, "totalGlobalMem": memory, "maxThreadsPerBlock": 1024,
+        "sharedMemPerBlockOptin": {7: 98304, 8: 166912, 9: 232448}[major], "l2CacheSize": 1 << 20,
+    }  # fmt: skip
+
+
+class ndarray:
+    """An array in the memory of the device: the host must not read it but through `get`."""
+
+    def __init__(self, memory):
+        self._memory = memory
+        self.shape, self.dtype, self.nbytes = memory.shape, memory.dtype, memory.nbytes
+        self.data = SimpleNamespace(ptr=memory.ctypes.data)
+        self.device = SimpleNamespace(id=0)
+
+    @property
+    def __cuda_array_interface__(self):
+        strides = None if self._memory.flags.c_contiguous else self._memory.strides
+        return {
+            "shape": self.shape, "typestr": self.dtype.str, "descr": self.dtype.descr, "version": 3,
+            "strides": strides, "data": (self.data.ptr, False), "stream": get_current_stream().ptr or 1,
+        }  # fmt: skip
+
+    def get(self):
+        LOG.append(("get",))
+        return self._memory.copy()
+
+    def set(self, array):
+        LOG.append(("set",))
+        assert array.shape == self.shape and array.dtype == self.dtype
+        self._memory[...] = array
+
+    def fill(self, value):
+        LOG.append(("fill", self.nbytes))
+        self._memory.fill(value)
+
+    def copy(self):
+        return asarray(self._memory)
+
+    def __getitem__(self, key):
+        return ndarray(self._memory[key])
+
+
+def empty(shape, dtype=float):
+    kind = np.dtype(dtype)
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+    if size > _gpu()[3]:
+        raise OutOfMemoryError(f"Out of memory allocating {size} bytes")
+    LOG.append(("empty", size))
+    whole = np.full(size + 256, 0x5A, np.uint8)
+    start = -whole.ctypes.data % 256
+    return ndarray(whole[start : start + size].view(kind).reshape(shape))
+
+
+def asarray(array):
+    made = empty(array.shape, array.dtype)
+    made._memory[...] = array
+    return made
+
+
+def from_dlpack(thing):
+    return thing.exported()
+
+
+class RawKernel:
+    def __init__(self, library, name):
+        self._function, self.name = getattr(library, f"launch_{name}"), name
+        self.max_dynamic_shared_size_bytes = 48 << 10
+
+    def __call__(self, grid, block, args, *, shared_mem=0):
+        if shared_mem > self.max_dynamic_shared_size_bytes:
+            raise CUDADriverError("CUDA_ERROR_INVALID_VALUE: invalid argument")
+        LOG.append(("launch", self.name, grid, block, get_current_stream().ptr, shared_mem))
+        assert all(type(one) is np.uint64 for one in args), "an argument is no pointer"
+        pointers = (ctypes.c_void_p * len(args))(*map(int, args))
+        message = ctypes.create_string_buffer(512)
+        if self._function(pointers, grid[0], block[0], 0, message):
+            raise CUDADriverError(message.value.decode())
+
+
+class RawModule:
+    def __init__(self, *, code, options=(), backend="nvrtc"):
+        self._code, self._library = code, None
+        assert backend == "nvrtc" and all(option.startswith("--") for option in options)
+
+    def compile(self, log_stream=None):
+        entries = re.findall(r"__global__[^(]*?(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", self._code)
+        launches = tuple(Launch(entry, 1, 1, ()) for entry in entries if entry != "__launch_bounds__")
+        try:
+            folder = Path(tempfile.mkdtemp(dir=_FOLDER))
+            self._library = ctypes.CDLL(str(compile_text(Source(self._code, launches, "cuda"), folder)))
+        except HostError as error:
+            raise CompileException(str(error)) from None
+
+    def get_function(self, name):
+        if self._library is None:
+            self.compile()
+        return RawKernel(self._library, name)
+
+
+class Stream:
+    def __init__(self, ptr=None):
+        self.ptr = id(self) if ptr is None else ptr
+
+    def __enter__(self):
+        _STREAMS.append(self)
+        return self
+
+    def __exit__(self, *_):
+        _STREAMS.pop()
+
+    def synchronize(self):
+        LOG.append(("synchronize", self.ptr))
+
+    def wait_event(self, event):
+        LOG.append(("wait", self.ptr))
+
+
+class ExternalStream(Stream):
+    pass
+
+
+class Event:
+    def __init__(self, block=False, disable_timing=False, interprocess=False):
+        self.at = None
+
+    def record(self, stream=None):
+        self.at = time.perf_counter()
+
+
+_STREAMS = [Stream(0)]
+
+
+def get_current_stream():
+    return _STREAMS[-1]
+
+
+cuda = SimpleNamespace(
+    runtime=SimpleNamespace(
+        CUDARuntimeError=CUDARuntimeError, getDeviceCount=_count, getDeviceProperties=_properties,
+        getDevice=lambda: 0, driverGetVersion=lambda: 12080, memGetInfo=lambda: (_gpu()[3] // 2, _gpu()[3]),
+    ),
+    driver=SimpleNamespace(CUDADriverError=CUDADriverError),
+    compiler=SimpleNamespace(CompileException=CompileException),
+    memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+    nvrtc=SimpleNamespace(getVersion=lambda: (12, 8)),
+    Device=lambda: SimpleNamespace(id=0),
+    Stream=Stream, ExternalStream=ExternalStream, Event=Event, get_current_stream=get_current_stream,
+    get_elapsed_time=lambda start, end: (end.at - start.at) * 1e3,
+)  # fmt: skip
