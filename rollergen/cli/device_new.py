@@ -143,7 +143,7 @@ def _asked(parent: Device, given: Mapping[str, float]) -> dict[str, float]:
         "cache": (caches or [""])[-1],
         "unit": (own or [""])[0],
     }
-    answers = {}
+    answers: dict[str, float] = {}
     for pattern, question in QUESTIONS.items():
         path = pattern.format(**names)
         if path in given or path.startswith("."):

@@ -1,0 +1,80 @@
+"""The reference of all fields of a spec, generated from schema.json: ``python -m rollergen.hal.field_reference``.
+
+Prints the Markdown that stands in devices/FIELDS.md; a test holds the file against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rollergen.hal.informational import KEYWORD
+from rollergen.hal.spec_schema import schema
+
+HEAD = """# Fields of a device spec
+
+Generated from `hal/schema.json` by `python -m rollergen.hal.field_reference > devices/FIELDS.md`.
+
+Every figure is a bare number, or `{"value": ..., "source": ..., "kind": ...}`, perhaps with a `note`. What is called
+informational moves no prediction, and says why; every other field does (`rollergen devices sensitivity`).
+"""
+_PARTS = {
+    "memory_layer": "Memory layers",
+    "instruction": "Instructions",
+    "limits": "Limits",
+    "target": "Targets",
+    "tlb": "Translation buffers",
+    "costs": "Costs",
+}
+
+
+def field_reference() -> str:
+    """The whole text."""
+    whole = schema()
+    parts = [HEAD, _section("The spec", whole)]
+    parts += [_section(title, whole["$defs"][name]) for name, title in _PARTS.items()]
+    return "\n".join(parts)
+
+
+def _section(title: str, part: Mapping[str, Any]) -> str:
+    required = set(part.get("required", ()))
+    lines = [f"## {title}", ""]
+    for reason in _reasons(part, "all of them are informational where"):
+        lines += [reason, ""]
+    lines += ["| field | value | meaning |", "|---|---|---|"]
+    for name, entry in part["properties"].items():
+        star = " (required)" if name in required else ""
+        lines.append(f"| `{name}`{star} | {_cell(_kind(entry))} | {_cell(' '.join(_meaning(entry)))} |")
+    return "\n".join([*lines, ""])
+
+
+def _kind(entry: Mapping[str, Any]) -> str:
+    """What is accepted, in the words of the errors."""
+    definitions = schema()["$defs"]
+    named = definitions[entry["$ref"].rpartition("/")[2]] if "$ref" in entry else entry
+    if "else" in named:
+        named = definitions[named["else"]["$ref"].rpartition("/")[2]]
+    if "title" in entry or "title" in named:
+        return str(entry.get("title", named.get("title")))
+    options = named.get("enum") or ([named["const"]] if "const" in named else [])
+    return ", ".join(f"`{option}`" for option in options) or str(named.get("type", "a value"))
+
+
+def _meaning(entry: Mapping[str, Any]) -> Iterator[str]:
+    if "description" in entry:
+        yield str(entry["description"]).rstrip(".")
+    yield from _reasons(entry, "informational where")
+
+
+def _reasons(entry: Mapping[str, Any], where: str) -> Iterator[str]:
+    for declared in entry.get(KEYWORD, ()):
+        conditional = "where" in declared or "device" in declared
+        yield f"({where if conditional else 'informational'}: {declared['because']})"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    print(field_reference(), end="")
