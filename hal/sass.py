@@ -18,6 +18,8 @@ from pathlib import Path
 
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.(\w+)", re.M)
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.[A-Za-z0-9_]+)*)", re.M)
+_LABEL = re.compile(r"^(\.L_\w+):", re.M)
+_JUMP = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?BRA[^;\n]*`\((\.L_\w+)\)[^\n]*", re.M)
 _WIDE = ("LDG", "LDS", "STG", "STS", "LDL", "STL")
 """Memory instructions are counted by width too: LDG.128."""
 
@@ -37,14 +39,49 @@ def histogram(cubin: bytes) -> Mapping[str, Mapping[str, int]] | None:
 
     Memory instructions carry their width in bits where it is not 32 ("LDG.128"); others only their first word.
     """
+    listing = disassembled(cubin)
+    return None if listing is None else counted(listing)
+
+
+def disassembled(cubin: bytes) -> str | None:
+    """The listing of the first disassembler that reads the code; None where there is none."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.cubin"
         file.write_bytes(cubin)
         for tool in disassemblers():
             done = subprocess.run([tool, "-c", str(file)], capture_output=True, text=True, check=False)
             if done.returncode == 0:
-                return counted(done.stdout)
+                return done.stdout
     return None
+
+
+def main_loops(cubin: bytes) -> Mapping[str, Mapping[str, int]] | None:
+    """Instructions of each kernel's main loop, by name as in `histogram`; None where no disassembler reads the code."""
+    listing = disassembled(cubin)
+    return None if listing is None else loops_counted(listing)
+
+
+def loops_counted(listing: str) -> dict[str, dict[str, int]]:
+    """Each kernel's main loop: of all stretches that end in a jump back to their start, the one with the most
+    multiply-adds, and of several the shortest; empty for a kernel without loops.  Code that the compiler has put
+    elsewhere (rare paths) is not part of it.
+
+    >>> loops_counted(".section .text.k\n.L_x_0:\n /*0000*/ FFMA R1, R4, R5, R1 ;\n /*0010*/ @P0 BRA `(.L_x_0) ;")
+    {'k': {'BRA': 1, 'FFMA': 1}}
+    """
+    parts = _SECTION.split(listing)[1:]
+    found = {}
+    for name, body in zip(parts[::2], parts[1::2], strict=True):
+        labels = {match[1]: match.end() for match in _LABEL.finditer(body)}
+        jumps = [(labels.get(match[1], match.end()), match.end()) for match in _JUMP.finditer(body)]
+        loops = [_counts(body[start:end]) for start, end in jumps if start < end]
+        loops = [loop for loop in loops if set(loop) - {"BRA"}]
+        found[name] = max(loops, key=lambda loop: (_multiply_adds(loop), -sum(loop.values())), default={})
+    return found
+
+
+def _multiply_adds(counts: Mapping[str, int]) -> int:
+    return sum(counts.get(name, 0) for name in ("FFMA", "HFMA2", "DFMA", "HMMA", "IMMA"))
 
 
 def counted(listing: str) -> dict[str, dict[str, int]]:

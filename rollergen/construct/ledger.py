@@ -19,6 +19,7 @@ TENSOR_SHAPE = "tensor shape"
 NARROW_OUTPUT = "partial sums do not fit the output"
 THREADS = "threads of a block"
 REGISTERS = "registers"
+UNROLLED = "unrolled code"
 BLOCK_MEMORY = "block memory"
 BACKING_STORE = "workspace in the backing store"
 

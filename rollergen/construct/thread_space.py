@@ -7,15 +7,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from math import prod
+from math import lcm, prod
 
 import numpy as np
 
 from rollergen.construct.candidate import Candidate, candidate, lowest, price, rounded
 from rollergen.construct.forms import Form
-from rollergen.construct.ledger import EXECUTION_UNIT, LONGER, REGISTERS, TENSOR_SHAPE, THREADS, TRANSACTION, Ledger
+from rollergen.construct.ledger import (
+    EXECUTION_UNIT,
+    LONGER,
+    REGISTERS,
+    TENSOR_SHAPE,
+    THREADS,
+    TRANSACTION,
+    UNROLLED,
+    Ledger,
+)
 from rollergen.construct.reductions import combine_stage
 from rollergen.expr.definition import Definition
+from rollergen.expr.index import Mod
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.ahead import RING, has_asynchronous_copies
@@ -37,6 +47,11 @@ _THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _STEPS = (8, 16)
 _LONGER_STEPS = (8, 16, 32)
 """Of copies that hold no registers."""
+_LEAST_STEP, _MOST_STEP = 4, 25
+"""Of one staged tile along the reduction, where windows decide it."""
+_MOST_UNROLLED = 512
+"""Multiply-adds, each with loads and tests of its own, that one thread has written out: more no longer fit the
+instruction cache (and take compilers minutes)."""
 _PANELS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -175,6 +190,9 @@ def _points(
     ok = ledger.sieve(np.ones(len(rm), dtype=bool), THREADS, threads <= most)
     ok = ledger.sieve(ok, EXECUTION_UNIT, single or threads % thread_multiple(device, rules) == 0)
     ok = ledger.sieve(ok, REGISTERS, rm * rn * lanes <= (2 * device.limits.registers_per_thread if single else 128))
+    if not single and not staged_loads(definition, roles):
+        written_out = rm * rn * _taps(definition, roles, device)
+        ok = ledger.sieve(ok, UNROLLED, (written_out <= _MOST_UNROLLED) | (rm * rn == vm * vn))
     block_m, block_n = rm * tm * pm, rn * tn * pn * lanes
     # The smallest block that rule 1 allows stays, however short the axes are: no space is empty.
     smallest = (rm == vm) & (rn == vn) & (threads == (1 if single else thread_multiple(device, rules))) & (pm * pn == 1)
@@ -196,6 +214,12 @@ def _points(
         fit = ok & (waste == waste[ok].min())
     ledger.reject(TENSOR_SHAPE, int((ok & ~fit).sum()))
     return np.stack([rm, rn, tm, tn, pm, pn], axis=1)[fit]
+
+
+def _taps(definition: Definition, roles: Roles, device: Device) -> int:
+    """Steps of the reduction that are written out one after the other."""
+    last = definition.axis(roles.taps[-1]).extent if roles.taps else 1
+    return _first_step(definition, roles, device) * last
 
 
 def _draft(
@@ -236,7 +260,8 @@ def _variants(
     """Steps, pipelining depths, warp shapes and block orders of one tile shape."""
     k_extent = definition.axis(roles.k).extent
     single = device.execution_width == 1
-    steps = [s for s in _STEPS if s <= k_extent] or [k_extent]
+    period = _period(definition, roles.k)
+    steps = [s for s in (*_STEPS, *period) if s <= k_extent] or [k_extent]
     if single:
         shorter = (16, 32, 64, 128, 256, 512, 1024) if _carries(definition) else ()
         steps = sorted({s for s in shorter if s < k_extent} | {k_extent})
@@ -254,6 +279,21 @@ def _variants(
                 yield replace(
                     plan, kc=step, unroll=step, depth=depth, gm=gm, gn=gn, width=width, asynchronous=True
                 )
+
+
+def _period(definition: Definition, k: str) -> tuple[int, ...]:
+    """The step after which the bounds of gathered operands repeat (the taps of a window): inside it, which tap an
+    element belongs to is a constant, and its bounds are tested once for all steps."""
+    divisors = {
+        atom.divisor if isinstance(atom, Mod) else atom.index.terms[0][0].divisor
+        for load in definition.body_loads()
+        for bound in load.guard
+        for atom, _ in bound.index.terms
+        if not isinstance(atom, str) and k in atom.index.axes()
+        if isinstance(atom, Mod) or (len(atom.index.terms) == 1 and isinstance(atom.index.terms[0][0], Mod))
+    }
+    period = lcm(*divisors)
+    return (period,) if _LEAST_STEP <= period <= _MOST_STEP else ()
 
 
 def _groups(plan: ContractionPlan, device: Device) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rollergen.emit import bsp
 from rollergen.emit.c_family import CFamily
@@ -12,6 +12,7 @@ from rollergen.errors import DeviceError
 from rollergen.hal.spec import Device
 from rollergen.lower import lower
 from rollergen.lower.usage import local_bytes, private_bytes
+from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
 
 
@@ -57,6 +58,9 @@ def emit(program: RProgram, device: Device, dialect: str | None = None) -> Sourc
     listed = dialect == bsp.LANGUAGE or (dialect is None and bool(program.homes))
     printer = _printer(device, None if listed else dialect)
     kernels = lower(program, device, printer.features)
+    if printer.bounds_registers and any(target.language == printer.language for target in device.targets):
+        resident = [int(stage.resident_blocks) for stage in predict(program, device).stages]
+        kernels = tuple(replace(k, resident_blocks=n) for k, n in zip(kernels, resident, strict=True))
     launches = tuple(
         Launch(
             k.name, k.blocks, k.threads, k.arguments, k.once, private_bytes(k), local_bytes(k),

@@ -90,6 +90,8 @@ class CFamily:
     scopes: ClassVar[Mapping[str, str]] = {}
     features = PLAIN
     """What may be written beside the plain language."""
+    bounds_registers = False
+    """Whether a kernel can say how many of its blocks are meant to share a unit."""
     scalars: ClassVar[Mapping[str, str]] = SCALARS
 
     def literal(self, value: float | int | bool, dtype: str) -> str:

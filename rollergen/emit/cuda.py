@@ -16,8 +16,9 @@ from typing import ClassVar
 
 from rollergen.emit import asynchronous
 from rollergen.emit.alignment import Alignment
-from rollergen.emit.c_family import ATOM, BINARY, INDENT, LOGIC_OR, CFamily, number
+from rollergen.emit.c_family import ATOM, BINARY, BITS, INDENT, LOGIC_OR, ORDER, CFamily, number
 from rollergen.emit.dynamic import DYNAMIC_ALIGNMENT, dynamic_places
+from rollergen.emit.index_code import is_wide
 from rollergen.emit.matrix_code import helper
 from rollergen.emit.unrolling import steps_at_once
 from rollergen.expr.index import Index
@@ -31,6 +32,7 @@ from rollergen.lower.ir import (
     Exchange,
     Expr,
     For,
+    Inside,
     Kernel,
     LoadMatrix,
     MultiplyMatrix,
@@ -128,6 +130,7 @@ class Cuda(CFamily):
     features = Language(
         True, {"exp": "expf", "exp2_approx": "exp2_approx", "max": "max_nan", "min": "min_nan", "abs": "fabsf"}
     )
+    bounds_registers = True
     function_prefix = _INLINE
     restrict = "__restrict__"
     scopes: ClassVar[Mapping[str, str]] = {"global": "", "local": "", "private": ""}
@@ -142,7 +145,8 @@ class Cuda(CFamily):
 
     def head(self, kernel: Kernel) -> str:
         parameters = ",\n          ".join(self.parameter(p) for p in kernel.parameters)
-        return f'extern "C" __global__ void __launch_bounds__({kernel.threads})\n{kernel.name}({parameters})'
+        bounds = str(kernel.threads) + (f", {kernel.resident_blocks}" if kernel.resident_blocks else "")
+        return f'extern "C" __global__ void __launch_bounds__({bounds})\n{kernel.name}({parameters})'
 
     def kernel(self, kernel: Kernel) -> str:
         self._alignment = Alignment(kernel)
@@ -200,6 +204,17 @@ class Cuda(CFamily):
         aligned = f"__align__({node.alignment}) " if node.alignment else ""
         kind = self.type(node.dtype, node.lanes, memory=node.scope != "register")
         return f"{scope}{aligned}{kind} {node.name}{extents}"
+
+    def inside(self, node: Inside) -> tuple[str, int]:
+        """One comparison for both bounds: what lies below the lower one is large as an unsigned number."""
+        if node.low is None or node.high is None or node.high == node.low + 1:
+            return super().inside(node)
+        above = node.index - node.low
+        if is_wide(above, self._ranges):
+            return super().inside(node)
+        shifted = self.index(above)
+        text = shifted if shifted.isidentifier() else f"({shifted})"
+        return f"(unsigned int){text} < {node.high - node.low}u", ORDER
 
     def literal(self, value: float | int | bool, dtype: str) -> str:
         if "float" not in dtype or math.isfinite(value):
@@ -294,6 +309,9 @@ class Cuda(CFamily):
 
     def operation(self, node: Operation) -> tuple[str, int]:
         lanes = max(operand.lanes for operand in node.operands)
+        if node.op == "and" and lanes == 1 and all(_is_plain_test(operand) for operand in node.operands):
+            # No jumps between the tests of an address.
+            return " & ".join(self.within(operand, BITS) for operand in node.operands), BITS
         if lanes == 1 or (node.op == "select" and node.operands[0].lanes == 1):
             return super().operation(node)
         target, source = self._register(node.dtype), self._register(node.operands[0].dtype)
@@ -430,6 +448,13 @@ class Cuda(CFamily):
 
     def streamed(self, address: str, value: str) -> str:
         return f"__stcs({address}, {value})"
+
+
+def _is_plain_test(node: Expr) -> bool:
+    """Whether the expression only compares positions: it costs little and has no effect."""
+    if isinstance(node, Operation):
+        return node.op == "and" and all(_is_plain_test(operand) for operand in node.operands)
+    return isinstance(node, Inside)
 
 
 def _lane(lanes: int, which: int) -> str:

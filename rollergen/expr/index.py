@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import gcd
 from typing import Any, Union
 
 Bounds = tuple[int, int]
@@ -273,7 +274,24 @@ def _simplify_atom(atom: FloorDiv | Mod, ranges: Mapping[str, Bounds]) -> Index:
     if low // divisor == high // divisor:
         block = low // divisor
         return whole + block if quotient else rest - block * divisor
+    grain = _grain(rest, divisor, ranges)
+    if grain > 1:
+        coarse, fine = rest._split(grain)
+        steps = divisor // grain
+        return whole + coarse // steps if quotient else (coarse % steps) * grain + fine
     return (inner // divisor) if quotient else (inner % divisor)
+
+
+def _grain(rest: Index, divisor: int, ranges: Mapping[str, Bounds]) -> int:
+    """The largest divisor g of `divisor` for which `rest` is a multiple of g and something within 0 .. g - 1:
+    only the multiple takes part in the division."""
+    for grain in sorted({gcd(c, divisor) for _, c in rest.terms}, reverse=True):
+        fine = rest._split(grain)[1]
+        if grain > 1 and len(fine.terms) < len(rest.terms):
+            low, high = fine.bounds(ranges)
+            if low >= 0 and high < grain:
+                return grain
+    return 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -441,7 +441,8 @@ class Kernel:
 
     ``arguments`` are the buffers' own names, in the order of ``parameters``.  ``block_id`` and
     ``thread_id`` are the variables that hold the linear numbers.  ``ranges``: inclusive bounds of every
-    integer variable in the body.  ``layout``: comment lines that draw the kernel.
+    integer variable in the body.  ``layout``: comment lines that draw the kernel.  ``resident_blocks``: blocks that
+    are meant to share a unit (0: not known), for compilers that spend registers accordingly.
     """
 
     name: str
@@ -456,6 +457,7 @@ class Kernel:
     functions: tuple[Function, ...] = ()
     layout: tuple[str, ...] = ()
     once: bool = False
+    resident_blocks: int = 0
 
 
 def walk(statements: tuple[Statement, ...]):  # type: ignore[no-untyped-def]

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from rollergen.expr.definition import Definition
+from rollergen.expr.index import linear
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.ahead import past_registers
@@ -31,7 +34,7 @@ from rollergen.program.rprogram import (
     Stage,
     Store,
 )
-from rollergen.tile.rules import AlignmentRules, bank_padding, block_layer, contiguous_axis, main_instruction
+from rollergen.tile.rules import ITEMSIZE, AlignmentRules, bank_padding, block_layer, contiguous_axis, main_instruction
 
 
 def accumulator_dtype(definition: Definition) -> str:
@@ -169,10 +172,9 @@ def _contraction_copies(
         order = _buffer_order(definition, roles, load, loops, stage_depth) if number in plan.staged else ()
         staged = bool(order)
         if staged:
-            along = contiguous_axis(load)
-            along = along if along in order else order[-1]
+            along = _fill_axis(definition, load, order, device)
             granule = _granule(loops, along, stage_depth)
-            vector = copy_vector(definition, load, along, granule) if not is_batch(granule) else 4
+            vector = copy_vector(definition, load, along, granule if not is_batch(granule) else 4)
             row = _extent_inside(loops, order[-1], stage_depth)
             pad_vector = 4 if load.dtype == "float32" else 1
             padding = 0
@@ -186,6 +188,26 @@ def _contraction_copies(
         if staged and near and axis is not None:
             copies.append(Copy(number, layer, "registers", inner, (axis,), axis, width))
     return tuple(copies)
+
+
+def _fill_axis(definition: Definition, load: Load, order: tuple[str, ...], device: Device) -> str:
+    """The axis along which neighbouring threads fetch: where vectors can be moved, else where a warp's elements
+    lie in the fewest transactions (of a gathered image: along the pixels, not along the taps)."""
+    contiguous = contiguous_axis(load)
+    along = contiguous if contiguous in order else order[-1]
+    if along == order[-1] or copy_vector(definition, load, along, 4) > 1:
+        return along
+    touched = {axis: _transactions(definition, load, axis, device) for axis in (order[-1], along)}
+    return min(touched, key=lambda axis: touched[axis])
+
+
+def _transactions(definition: Definition, load: Load, axis: str, device: Device) -> int:
+    """Transactions of the backing store that neighbours along the axis touch, at the start of a tile inside."""
+    neighbours = min(device.execution_width, definition.axis(axis).extent)
+    offset = linear(load.indices, load.buffer.shape)
+    places = dict.fromkeys(offset.axes(), 0) | {axis: np.arange(neighbours)}
+    addresses = np.asarray(offset.evaluate(places)) * ITEMSIZE[load.dtype]
+    return len(np.unique(addresses // device.backing.transaction_bytes))
 
 
 def _extent_inside(loops: Sequence[Loop], axis: str, depth: int) -> Size:

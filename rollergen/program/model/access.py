@@ -12,6 +12,7 @@ from math import prod
 
 import numpy as np
 
+from rollergen.expr.index import FloorDiv, Index, Mod
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import Operand
@@ -32,7 +33,8 @@ class Access:
     layer has no banks, of one access by a warp;
     ``uses``: arithmetic instructions that each value feeds (1 folds into a memory operand);
     ``split``: lines that one vector touches on average; ``gathered``: lanes accessed one by one; ``broken``: share of
-    the vectors that are, because they wrap in a view or meet a bound; ``tested``: 1 where each access is guarded.
+    the vectors that are, because they wrap in a view or meet a bound; ``tested``: 1 where each access is guarded;
+    ``decoded``: divisions and remainders that each access computes anew.
     """
 
     load: int
@@ -47,6 +49,7 @@ class Access:
     broken: Number = 0
     tested: Number = 0
     reduces: bool = True
+    decoded: Number = 0
 
 
 def path_layer(device: Device) -> MemoryLayer | None:
@@ -74,12 +77,7 @@ def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
     copies are one instruction, and pass the first cache (``through``) unless they are as wide as any access."""
     operand = nest.facts.loads[copy.load]
     shape = tile_shape(nest, copy, block=True)
-    along = copy.order.index(copy.along)
-    groups = ceil_div(shape[along], copy.vector)
-    for d, extent in enumerate(shape):
-        if d != along:
-            groups = groups * extent
-    rounds = nest.visits(copy.at_loop) * ceil_div(groups, nest.threads)
+    rounds = nest.visits(copy.at_loop) * ceil_div(fill_groups(nest, copy), nest.threads)
     width = copy.vector * operand.itemsize
     parts = pieces(nest, width)
     from_tensor = _fill_service(nest, device, copy, operand, shape, shared=False)
@@ -92,9 +90,47 @@ def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
     stores, stored = (parts, width // parts) if whole else (copy.vector, operand.itemsize)
     return (
         Access(copy.load, "fill_read", copy.from_layer, rounds * parts, width // parts, from_tensor,
-               tested=is_tested(nest, operand)),
+               tested=is_tested(nest, operand), decoded=_decoded(nest, operand)),
         Access(copy.load, "fill_write", copy.to_layer, rounds * stores, stored, into_tile),
     )  # fmt: skip
+
+
+def fill_groups(nest: Nest, copy: Copy) -> Number:
+    """Groups of `vector` elements in the tile that a block fills together."""
+    shape = tile_shape(nest, copy, block=True)
+    along = copy.order.index(copy.along)
+    groups = ceil_div(shape[along], copy.vector)
+    for d, extent in enumerate(shape):
+        if d != along:
+            groups = groups * extent
+    return groups
+
+
+def _decoded(nest: Nest, operand: Operand) -> Number:
+    """Divisions and remainders in the operand's place that a step of a serial loop changes: the others, and those
+    whose divisor the step is a multiple of, are computed once before the loop."""
+    if nest.lockstep == 1:
+        return 0
+    total: Number = 0
+    for atom in _divided(operand.offset):
+        changes: Number = 0
+        for p in nest.positions(SERIAL):
+            loop = nest.loops[p]
+            step = atom.index.coefficient(loop.axis) * loop.stride
+            if loop.axis in atom.index.axes():
+                changes = most(changes, choose((step == 0) | (step % atom.divisor != 0), 1, 0))
+        total = total + changes
+    return total
+
+
+def _divided(index: Index) -> set[FloorDiv | Mod]:
+    """Every division and remainder of an axis within `index`, the outer ones not counted where inner ones say all."""
+    found: set[FloorDiv | Mod] = set()
+    for atom, _ in index.terms:
+        if not isinstance(atom, str):
+            inner = _divided(atom.index)
+            found |= inner | ({atom} if any(isinstance(a, str) for a, _ in atom.index.terms) else set())
+    return found
 
 
 def pieces(nest: Nest, width_bytes: int) -> int:

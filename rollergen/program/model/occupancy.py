@@ -15,6 +15,16 @@ def register_cap(nest: Nest, device: Device) -> Number:
     return least(limits.registers_per_thread, limits.registers_per_unit // (nest.warps * nest.lockstep))
 
 
+def granted_registers(nest: Nest, device: Device, resident: Number) -> Number:
+    """Registers that each thread can have while `resident` blocks share a unit."""
+    limits = device.limits
+    if nest.lockstep == 1:
+        return limits.registers_per_thread
+    step = max(1, limits.register_allocation)
+    share = limits.registers_per_unit // (resident * nest.warps * nest.lockstep) // step * step
+    return least(share, limits.registers_per_thread)
+
+
 def resident_blocks(nest: Nest, device: Device, wanted: Number, shared_bytes: Number) -> tuple[Number, Number]:
     """(whether a block fits a unit, how many run on one unit at once): threads, registers, shared memory, slots."""
     limits = device.limits
@@ -24,7 +34,7 @@ def resident_blocks(nest: Nest, device: Device, wanted: Number, shared_bytes: Nu
         step = max(1, limits.register_allocation)
         each = ceil_div(least(wanted, register_cap(nest, device)), step) * step
         blocks = least(blocks, limits.registers_per_unit // most(each * nest.warps * nest.lockstep, 1))
-    layer = _staging_layer(nest, device)
+    layer = block_memory(nest, device)
     if layer is not None:
         fits = fits & (shared_bytes <= limits.block_memory_bytes)
         blocks = least(blocks, (layer.capacity_bytes - layer.reserved_bytes) // most(shared_bytes, 1))
@@ -32,6 +42,11 @@ def resident_blocks(nest: Nest, device: Device, wanted: Number, shared_bytes: Nu
     return fits, whole(most(choose(fits, blocks, 1), 1))
 
 
-def _staging_layer(nest: Nest, device: Device) -> MemoryLayer | None:
+def block_memory(nest: Nest, device: Device) -> MemoryLayer | None:
+    """The layer that holds a block's staged tiles and what its threads exchange."""
     names = [c.to_layer for c in nest.stage.copies if c.to_layer != device.layers[0].name]
-    return device.layer(names[0]) if names else None
+    if names:
+        return device.layer(names[0])
+    if nest.lockstep == 1:
+        return None
+    return next((x for x in device.layers if x.managed and x.scope == "unit"), None)

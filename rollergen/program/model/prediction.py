@@ -30,7 +30,7 @@ from rollergen.program.model.facts import facts_of
 from rollergen.program.model.memory import Walks
 from rollergen.program.model.nest import Nest, Waves, nest_of, waves_of
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
-from rollergen.program.model.occupancy import resident_blocks
+from rollergen.program.model.occupancy import granted_registers, resident_blocks
 from rollergen.program.model.supply import ADDS, OVERLAPS, exposed_misses, supply
 from rollergen.program.model.work import Work, work_of
 from rollergen.program.rprogram import RProgram, Stage
@@ -54,7 +54,8 @@ class StagePrediction:
     """Predicted time of one launch, with what it follows from.  Numbers are arrays for a batch.
 
     ``seconds`` is infinite where a block does not fit a unit.  ``occupancy``: resident threads over the
-    unit's most.  ``traffic_bytes``: bytes that leave each layer towards the units, whole launch.
+    unit's most.  ``registers`` of a thread, ``spilled`` of them beyond what it can have.  ``traffic_bytes``: bytes
+    that leave each layer towards the units, whole launch.
     """
 
     name: str
@@ -115,6 +116,7 @@ def predict_stage(stage: Stage, device: Device) -> StagePrediction:
     work = work_of(nest, device, costs)
     fits, resident = resident_blocks(nest, device, work.registers, work.shared_bytes)
     waves = waves_of(nest, device, resident)
+    registers = _registers(nest, device, work, waves.resident)
     clock_hz = device.clock_mhz * 1e6
     limiters, traffic = _limiters(nest, device, costs, work, waves)
     clocks = combine(limiters, costs)
@@ -124,9 +126,16 @@ def predict_stage(stage: Stage, device: Device) -> StagePrediction:
     most_threads = device.limits.threads_per_unit
     return StagePrediction(
         stage.name, seconds, named, nest.blocks, waves.waves, waves.resident,
-        least(waves.resident * nest.threads / most_threads, 1.0), nest.threads, work.registers, work.spilled,
+        least(waves.resident * nest.threads / most_threads, 1.0), nest.threads, registers, work.spilled,
         work.shared_bytes, traffic, flops_of(stage), stage.once,
     )  # fmt: skip
+
+
+def _registers(nest: Nest, device: Device, work: Work, resident: Number) -> Number:
+    """What is wanted and, as far as that costs no resident block, loads started early: a compiler that is told how
+    many blocks share a unit takes what they leave."""
+    spare = most(granted_registers(nest, device, resident) - work.registers, 0)
+    return work.registers + least(work.in_flight, spare)
 
 
 def combine(limiters: list[tuple[str, Number, str]], costs: Costs) -> Number:

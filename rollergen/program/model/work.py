@@ -10,6 +10,8 @@ from rollergen.program.model.access import (
     block_copy,
     direct_access,
     fill_accesses,
+    fill_groups,
+    is_tested,
     register_accesses,
     register_copy,
     tile_bytes,
@@ -27,7 +29,7 @@ from rollergen.program.model.fragments import (
 )
 from rollergen.program.model.memory import Stream
 from rollergen.program.model.nest import Nest
-from rollergen.program.model.numeric import Number, ceil_div, choose, most
+from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model.occupancy import register_cap
 from rollergen.program.rprogram import LANE, SERIAL, UNROLL
 
@@ -37,9 +39,9 @@ class Work:
     """Counts for one thread of one block, unless said otherwise.
 
     ``slots``: multiply-add instructions; ``iterations``: of the innermost rolled loops; ``steps``: reduction
-    steps; ``registers`` wanted, ``spilled`` of them; ``entries``: visits of the accumulator's depth;
-    ``tile_elements``: outputs of one such visit; ``chain``: dependent accumulations;
-    ``combine_clocks``: waited for while threads put their accumulators together.
+    steps; ``registers`` wanted, ``spilled`` of them; ``in_flight``: registers more that loads started early would
+    fill; ``entries``: visits of the accumulator's depth; ``tile_elements``: outputs of one such visit; ``chain``:
+    dependent accumulations; ``combine_clocks``: waited for while threads put their accumulators together.
     ``products``: matrix instructions of an execution width, which ``slots`` leaves out.
     """
 
@@ -52,6 +54,7 @@ class Work:
     accesses: tuple[Access, ...]
     streams: tuple[Stream, ...]
     registers: Number
+    in_flight: Number
     spilled: Number
     shared_bytes: Number
     stagings: tuple[tuple[Number, int], ...]
@@ -90,11 +93,11 @@ def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
     steps = _steps(nest, every) if reduces else 0
     if matrix is not None:
         steps = steps / matrix.k
-    registers = _registers(nest, device, costs, tuple(accesses))
+    registers, in_flight = _registers(nest, device, costs, tuple(accesses))
     reads = [a for a in accesses if a.role == "read"]
     return Work(
         slots, iterations, steps, _chain(nest, steps), _entries(nest) if reduces else 0, _tile_elements(nest),
-        tuple(accesses), _streams(nest), registers, _spilled(nest, device, costs, registers),
+        tuple(accesses), _streams(nest), registers, in_flight, _spilled(nest, device, costs, registers),
         _shared_bytes(nest, device) + together.bytes, _stagings(nest, device),
         any(a.layer == device.backing.name and _reused(nest, a) for a in reads),
         any(a.layer != device.backing.name for a in reads),
@@ -217,10 +220,51 @@ def _tile_elements(nest: Nest) -> Number:
     )
 
 
-def _registers(nest: Nest, device: Device, costs: Costs, accesses: tuple[Access, ...]) -> Number:
-    """Registers that a thread wants: accumulators, fragments of operands, kept row values, and the rest."""
+def _registers(nest: Nest, device: Device, costs: Costs, accesses: tuple[Access, ...]) -> tuple[Number, Number]:
+    """(registers that a thread wants, more that loads started early would fill).
+
+    Wanted: accumulators, kept row values, tiles on their way, and the fragments of operands (or, where there are
+    more, the elements that pass through while a tile is filled)."""
+    fragments: Number = 0
+    copied = set()
+    for copy in nest.stage.copies:
+        if copy.to_layer == device.layers[0].name:
+            copied.add(copy.load)
+            elements: Number = costs.fragment_registers
+            for extent in tile_shape(nest, copy, block=False):
+                elements = elements * extent
+            fragments = fragments + elements * _words(nest, device, nest.facts.loads[copy.load].itemsize)
+    ahead, filling = _passing(nest, device)
+    early: Number = 0
+    needed: Number = 0
+    if instruction_of(nest, device) is not None:
+        fragments = fragments + fragment_registers(nest, device)
+    else:
+        for access in accesses:
+            if access.role == "read" and access.load >= 0 and access.load not in copied and access.reduces:
+                fragments = fragments + _held(nest, access)
+        early, needed = _in_flight(nest, accesses, fragments + _kept_registers(nest, device))
+    passing = most(fragments + needed + _temporaries(nest, costs), filling)
+    wanted = costs.reserved_registers + _lasting(nest, device) + ahead + passing
+    return wanted, early
+
+
+def _temporaries(nest: Nest, costs: Costs) -> float:
+    """Registers inside the longest function that is written out as plain arithmetic."""
+    if nest.lockstep == 1:
+        return 0
+    longest = max((costs.operation(name) for phase in nest.facts.phases for name, _ in phase.operations), default=0)
+    return longest // _SLOTS_A_TEMPORARY
+
+
+_SLOTS_A_TEMPORARY = 5
+"""Operations of a written-out function for each value that waits in it: 8 of pow's 40 (counted in machine code)."""
+
+
+def _lasting(nest: Nest, device: Device) -> Number:
+    """Registers of what lives as long as the nest: accumulators, kept row values."""
     depth = nest.stage.accumulator.at_loop
-    total: Number = costs.reserved_registers
+    total: Number = 0
     components = max((phase.components for phase in nest.facts.phases if phase.reduces), default=0)
     if components:
         tile = nest.product(
@@ -229,21 +273,7 @@ def _registers(nest: Nest, device: Device, costs: Costs, accesses: tuple[Access,
         for p in nest.stage.accumulator.separate:
             tile = tile * nest.loops[p].extent
         total = total + tile * components * _words(nest, device, ITEMSIZE[nest.stage.accumulator.dtype])
-    total = total + _kept_registers(nest, device)
-    copied = set()
-    for copy in nest.stage.copies:
-        if copy.to_layer == device.layers[0].name:
-            copied.add(copy.load)
-            elements: Number = costs.fragment_registers
-            for extent in tile_shape(nest, copy, block=False):
-                elements = elements * extent
-            total = total + elements * _words(nest, device, nest.facts.loads[copy.load].itemsize)
-    if instruction_of(nest, device) is not None:
-        return total + fragment_registers(nest, device)
-    for access in accesses:
-        if access.role == "read" and access.load >= 0 and access.load not in copied and access.reduces:
-            total = total + _held(nest, access)
-    return total
+    return total + _kept_registers(nest, device)
 
 
 def _kept_registers(nest: Nest, device: Device) -> Number:
@@ -258,6 +288,55 @@ def _kept_registers(nest: Nest, device: Device) -> Number:
     words = {r.name: _words(nest, device, ITEMSIZE[r.value.dtype]) for r in own}
     live = [sum(words[r.name] for r in own if r.phase <= b < last.get(r.name, r.phase)) for b in between]
     return held * max(live)
+
+
+def _passing(nest: Nest, device: Device) -> tuple[Number, Number]:
+    """(registers of tiles fetched while the tile before is used, and of the way there; the most that one fill of a
+    tile takes at once)."""
+    ahead: Number = 0
+    filling: Number = 0
+    for copy in nest.stage.copies:
+        if copy.to_layer == device.layers[0].name or nest.lockstep == 1:
+            continue
+        ahead = ahead + _ADDRESSES + _COORDINATES * is_tested(nest, nest.facts.loads[copy.load])
+        group = -(-copy.vector * nest.facts.loads[copy.load].itemsize // 4)
+        words = ceil_div(fill_groups(nest, copy), nest.threads) * group
+        if copy.depth == 2:
+            ahead = ahead + words
+        elif copy.depth == 1:
+            filling = most(filling, words)
+    return ahead, filling
+
+
+_ADDRESSES = 4
+"""Registers of a staged operand: where it lies (64 bits), where it goes, where it is read."""
+_COORDINATES = 4
+"""Registers of an operand whose bounds are tested: where a thread's elements lie on the guarded axes."""
+
+
+def _in_flight(nest: Nest, accesses: tuple[Access, ...], held: Number) -> tuple[Number, Number]:
+    """Registers of loads that a compiler starts early where the unrolled loops let it, beyond those `held` anyway:
+    (those that it can do without; of those whose bounds are tested, one step's, which stay live with the tests)."""
+    if nest.lockstep == 1:
+        return 0, 0
+    last = max((p for p in nest.in_thread() if nest.loops[p].kind == SERIAL), default=-1)
+    total: Number = 0
+    tested: Number = 0
+    for access in accesses:
+        if access.role == "read" and access.load >= 0:
+            operand = nest.facts.loads[access.load]
+            inner = [p for p in nest.positions(UNROLL) if p > last and nest.loops[p].axis in operand.axes]
+            words = max(1, operand.itemsize // 4)
+            total = total + nest.extent(tuple(inner)) * words
+            one_step = nest.extent(tuple(p for p in inner if nest.spatial(nest.loops[p].axis)))
+            tested = tested + one_step * words * access.tested
+    early = most(least(total, _EARLY) - held, 0)
+    needed = least(early, tested)
+    return early - needed, needed
+
+
+_EARLY = 48
+"""Registers of loaded values that compilers keep under way: with more of them free, they still took no more."""
 
 
 def _words(nest: Nest, device: Device, itemsize: int) -> float:
