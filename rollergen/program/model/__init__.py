@@ -1,5 +1,12 @@
 """Reader 1 of the rProgram: its predicted time."""
 
-from rollergen.program.model.prediction import Limiter, Prediction, StagePrediction, predict, predict_stage
+from rollergen.program.model.prediction import (
+    Limiter,
+    Prediction,
+    StagePrediction,
+    multiply_add_share,
+    predict,
+    predict_stage,
+)
 
-__all__ = ["Limiter", "Prediction", "StagePrediction", "predict", "predict_stage"]
+__all__ = ["Limiter", "Prediction", "StagePrediction", "multiply_add_share", "predict", "predict_stage"]

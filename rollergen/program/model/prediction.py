@@ -131,6 +131,14 @@ def predict_stage(stage: Stage, device: Device) -> StagePrediction:
     )  # fmt: skip
 
 
+def multiply_add_share(stage: Stage, device: Device) -> Number:
+    """Share of the multiply-add slots among all instructions that one thread issues, by the issue limiter's count."""
+    costs = costs_of(device)
+    nest = nest_of(stage, facts_of(stage.definition, stage.residents), device)
+    work = work_of(nest, device, costs)
+    return work.slots / instructions_of(nest, device, costs, work)
+
+
 def _registers(nest: Nest, device: Device, work: Work, resident: Number) -> Number:
     """What is wanted and, as far as that costs no resident block, loads started early: a compiler that is told how
     many blocks share a unit takes what they leave."""
@@ -195,5 +203,5 @@ def _limiters(
 
 
 __all__ = [
-    "ADDS", "OVERLAPS", "Limiter", "Prediction", "StagePrediction", "predict", "predict_stage",
+    "ADDS", "OVERLAPS", "Limiter", "Prediction", "StagePrediction", "multiply_add_share", "predict", "predict_stage",
 ]  # fmt: skip

@@ -1,0 +1,112 @@
+"""The machine code of chosen kernels, counted: ``python benches/bench_sass.py [--device NAME ...]``.
+
+For a 4096 x 4096 x 4096 product and 3 x 3 convolutions: what share of the main loop are multiply-adds, in the code and
+by the model, and how wide its loads are.  For kernels bound by memory: instructions for each output.  Needs NVIDIA's
+compiler and a disassembler that reads the architecture (for sm_70 one of CUDA 12); nothing is run, and nothing timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from rich.console import Console
+from rich.table import Table
+
+import rollergen as rg
+from benches.results import keep
+from rollergen.compile_report import cuda_arch
+from rollergen.construct import construct
+from rollergen.emit import emit
+from rollergen.expr.canonical import canonicalize
+from rollergen.hal.load import load_device
+from rollergen.hal.nvrtc import compile_cuda, version
+from rollergen.hal.sass import histogram, main_loops
+from rollergen.hal.spec import Device
+from rollergen.program.model import multiply_add_share
+from rollergen.suites import suite
+
+T = rg.tensor
+Row = dict[str, Any]
+LOADS = ("LDG", "LDG.64", "LDG.128", "LDS", "LDS.64", "LDS.128", "LDGSTS.128", "LDL", "STL")
+
+LOOPS: dict[str, Callable[[], Any]] = {
+    "matmul 4096": lambda: rg.ops.matmul(T("A", (4096, 4096)), T("B", (4096, 4096))),
+    **{f"conv 3x3 {id_}": (lambda id_=id_: _roller(id_)) for id_ in ("C2", "C38")},
+}
+STRAIGHT: dict[str, Callable[[], Any]] = {
+    "depthwise 3x3": lambda: _roller("D13"),
+    "pooling": lambda: _roller("P2"),
+    "bias of a channel": lambda: rg.ops.bias_add(T("X", (64, 256, 56, 56)), T("b", (256,)), axis=1),
+    "transpose": lambda: rg.ops.transpose(T("X", (4096, 4096)), (1, 0)),
+    "softmax": lambda: rg.ops.softmax(T("X", (4096, 1024)), axis=-1),
+    "relu": lambda: rg.ops.relu(T("X", (4096, 4096))),
+    "sum of rows": lambda: rg.ops.sum(T("X", (4096, 4096)), axis=1),
+}
+
+
+def _roller(id_: str) -> Any:
+    return next(entry for entry in suite("roller").entries if entry.id == id_).make()
+
+
+def loop_row(name: str, on: Device) -> Row:
+    """The main loop of the first choice."""
+    program = construct(canonicalize(LOOPS[name]()), on, top_k=10)[0].program
+    compiled = compile_cuda(emit(program, on, "cuda").text, cuda_arch(on))
+    counts = main_loops(compiled.cubin)
+    kernel, stage = compiled.kernels[-1], program.stages[-1]
+    found: Row = {"case": name, "device": on.name, "registers": kernel.registers, "stack_bytes": kernel.stack_bytes}
+    found["model_share"] = float(multiply_add_share(stage, on))
+    if counts is None:
+        return {**found, "note": "no disassembler here reads this architecture"}
+    loop = counts[kernel.entry]
+    found["instructions"], found["share"] = sum(loop.values()), loop.get("FFMA", 0) / sum(loop.values())
+    return {**found, "loads": {w: loop[w] for w in LOADS if w in loop}, "counts": dict(loop)}
+
+
+def straight_row(name: str, on: Device) -> Row:
+    """Instructions of the whole kernel over the outputs of a thread: loops count once, paths of edges count too."""
+    program = construct(canonicalize(STRAIGHT[name]()), on, top_k=10)[0].program
+    compiled = compile_cuda(emit(program, on, "cuda").text, cuda_arch(on))
+    counts, kernel, stage = histogram(compiled.cubin), compiled.kernels[-1], program.stages[-1]
+    outputs = 1
+    for loop in stage.loops:
+        if loop.kind in ("unroll", "lane") and stage.definition.axis(loop.axis).role != "reduce":
+            outputs *= loop.extent
+    found: Row = {"case": name, "device": on.name, "registers": kernel.registers, "stack_bytes": kernel.stack_bytes}
+    if counts is None:
+        return {**found, "note": "no disassembler here reads this architecture"}
+    whole = counts[kernel.entry]
+    found |= {"instructions": sum(whole.values()), "outputs": outputs}
+    return {**found, "loads": {w: whole[w] for w in LOADS if w in whole}, "counts": dict(whole)}
+
+
+def show(rows: list[Row]) -> None:
+    table = Table("device", "case", "registers", "local memory", "instructions", "multiply-adds (model)", "loads")
+    for one in rows:
+        share = f"{one['share']:.1%} ({one['model_share']:.1%})" if "share" in one else ""
+        each = str(one.get("instructions", "-")) + (f" for {one['outputs']}" if "outputs" in one else "")
+        loads = " ".join(f"{name} {count}" for name, count in one.get("loads", {}).items())
+        table.add_row(one["device"], one["case"], str(one["registers"]), str(one["stack_bytes"]), each, share, loads)
+    Console(width=160).print(table)
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--device", nargs="+", default=["v100", "a100", "h200"])
+    given = words.parse_args()
+    rows = []
+    for name in given.device:
+        on = load_device(name)
+        rows += [loop_row(case, on) for case in LOOPS] + [straight_row(case, on) for case in STRAIGHT]
+    show(rows)
+    keep("sass", {"compiler": f"NVRTC {version()}", "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

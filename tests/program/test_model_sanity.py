@@ -1,0 +1,62 @@
+"""What must hold of any prediction for a GPU, whoever measures it."""
+
+from functools import lru_cache
+
+import pytest
+
+import rollergen as rg
+from rollergen.construct import construct
+from rollergen.expr.canonical import canonicalize
+from rollergen.program.model import predict, predict_stage
+from rollergen.program.model.roofline import multiply_add_seconds
+from rollergen.suites import suite
+from rollergen.tile.rules import ITEMSIZE
+
+T = rg.tensor
+SAMPLE = ("M0", "C22", "D5", "E1", "P2", "R1")
+
+
+@lru_cache(maxsize=1)
+def entries():
+    return {entry.id: entry for entry in suite("roller").entries}
+
+
+def product(n):
+    return canonicalize(rg.ops.matmul(T("A", (n, n)), T("B", (n, n))))
+
+
+def bound_s(stage, device):
+    """Every multiply-add at the nominal rate, or every result written at the nominal bandwidth.
+
+    (`roofline_seconds` also counts every element read, which for images of this size takes minutes.)"""
+    output = stage.definition.output
+    nominal = device.backing.bandwidth_nominal_gb_s * 1e9
+    return max(multiply_add_seconds(stage, device), output.elements * ITEMSIZE[output.dtype] / nominal)
+
+
+@pytest.mark.parametrize("device", ["v100", "h200"])
+@pytest.mark.parametrize("operator", SAMPLE)
+def test_no_candidate_is_predicted_below_the_roofline(operator, device):
+    device = rg.load_device(device)
+    for ranked in construct(canonicalize(entries()[operator].make()), device, top_k=10):
+        for stage in ranked.program.stages:
+            assert predict_stage(stage, device).seconds >= bound_s(stage, device) > 0
+
+
+@pytest.mark.parametrize("device", ["v100", "a100"])
+def test_a_large_product_is_predicted_near_the_peak_of_the_multiply_adds(device):
+    device = rg.load_device(device)
+    (ranked,) = construct(product(4096), device, top_k=1)
+    instruction = device.instruction("fma")
+    peak_s = 4096**3 / (device.units * instruction.per_clock * device.clock_mhz * 1e6)
+    assert 0.75 <= peak_s / ranked.seconds <= 1.0
+
+
+@pytest.mark.parametrize("operator", ["C22", "D13"])
+def test_registers_predicted_are_what_the_resident_blocks_leave(operator):
+    device = rg.load_device("v100")
+    for ranked in construct(canonicalize(entries()[operator].make()), device, top_k=10):
+        for stage in predict(ranked.program, device).stages:
+            threads = -(-stage.threads // 32) * 32
+            assert stage.registers * threads * stage.resident_blocks <= device.limits.registers_per_unit
+            assert stage.spilled == 0
