@@ -20,7 +20,7 @@ _SECTION = re.compile(r"^\s*\.section\s+\.text\.(\w+)", re.M)
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.[A-Za-z0-9_]+)*)", re.M)
 _LABEL = re.compile(r"^(\.L_\w+):", re.M)
 _JUMP = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?BRA[^;\n]*`\((\.L_\w+)\)[^\n]*", re.M)
-_WIDE = ("LDG", "LDS", "STG", "STS", "LDL", "STL")
+_WIDE = ("LDG", "LDGSTS", "LDS", "STG", "STS", "LDL", "STL")
 """Memory instructions are counted by width too: LDG.128."""
 
 

@@ -83,7 +83,10 @@ def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
     from_tensor = _fill_service(nest, device, copy, operand, shape, shared=False)
     into_tile = _fill_service(nest, device, copy, operand, shape, shared=True)
     if copy.asynchronous:
-        past = Access(copy.load, "fill_past", copy.to_layer, rounds, width, into_tile, tested=is_tested(nest, operand))
+        past = Access(
+            copy.load, "fill_past", copy.to_layer, rounds, width, into_tile, tested=is_tested(nest, operand),
+            decoded=_decoded(nest, operand),
+        )  # fmt: skip
         through = Access(copy.load, "through", copy.from_layer, rounds, width, from_tensor)
         return (past,) if width == WIDEST_ACCESS_BYTES else (past, through)
     whole = copy.along == copy.order[-1]

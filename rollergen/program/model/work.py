@@ -301,7 +301,7 @@ def _passing(nest: Nest, device: Device) -> tuple[Number, Number]:
         ahead = ahead + _ADDRESSES + _COORDINATES * is_tested(nest, nest.facts.loads[copy.load])
         group = -(-copy.vector * nest.facts.loads[copy.load].itemsize // 4)
         words = ceil_div(fill_groups(nest, copy), nest.threads) * group
-        if copy.depth == 2:
+        if copy.depth == 2 and not copy.asynchronous:
             ahead = ahead + words
         elif copy.depth == 1:
             filling = most(filling, words)
