@@ -53,7 +53,8 @@ def elementwise_stage(
     first = next((p for p, x in enumerate(loops) if x.kind not in (GRID, THREAD)), len(loops))
     tile = next((p for p, x in enumerate(loops) if x.kind in (UNROLL, LANE)), len(loops))
     copies: tuple[Copy, ...] = ()
-    if plan.staged >= 0:
+    in_block = any(x.axis in (m, n) and x.kind != GRID for x in loops)  # a single element is not turned
+    if plan.staged >= 0 and in_block:
         copies = (_transposing_copy(definition, plan, device, loops, first),)
     elif plan.vector > 1 and plan.lanes == 1:
         copies = vector_copies(definition, device, loops, n, plan.vector)
