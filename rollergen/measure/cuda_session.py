@@ -96,10 +96,14 @@ class CudaSession:
         for launch, kernel in self._each:
             if flushed:
                 self._runtime.flush()
-            launched.append(self._runtime.launch(kernel, launch.blocks, launch.threads, timed=True))
+            launched.append(
+                self._runtime.launch(
+                    kernel, launch.blocks, launch.threads, timed=True, dynamic_bytes=launch.dynamic_bytes
+                )
+            )
         self._runtime.finish()
         return float(sum(one.seconds() for one in launched))
 
     def _launch(self, launches: Sequence[tuple[Launch, Any]]) -> None:
         for launch, kernel in launches:
-            self._runtime.launch(kernel, launch.blocks, launch.threads)
+            self._runtime.launch(kernel, launch.blocks, launch.threads, dynamic_bytes=launch.dynamic_bytes)

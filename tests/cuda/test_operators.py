@@ -15,7 +15,7 @@ POINTS, BYTES = 60_000, 1 << 19
 def sample(count: int) -> list[tuple[str, str]]:
     """Operators spread evenly over the list, which is sorted by class, for the two devices in turn."""
     entries = suite("roller").entries
-    chosen = [entries[number * len(entries) // count].id for number in range(count)]
+    chosen = [entries[number * (len(entries) - 1) // (count - 1)].id for number in range(count)]
     return [(id, ("v100", "h200")[number % 2]) for number, id in enumerate(chosen)]
 
 
