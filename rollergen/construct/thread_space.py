@@ -25,7 +25,7 @@ from rollergen.construct.ledger import (
 )
 from rollergen.construct.reductions import combine_stage
 from rollergen.expr.definition import Definition
-from rollergen.expr.index import Mod
+from rollergen.expr.index import Atom, Index, Mod
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.ahead import RING, has_asynchronous_copies
@@ -281,17 +281,22 @@ def _variants(
                 )
 
 
+def _only_atom(index: Index) -> Atom | None:
+    return index.terms[0][0] if len(index.terms) == 1 else None
+
+
 def _period(definition: Definition, k: str) -> tuple[int, ...]:
     """The step after which the bounds of gathered operands repeat (the taps of a window): inside it, which tap an
     element belongs to is a constant, and its bounds are tested once for all steps."""
-    divisors = {
-        atom.divisor if isinstance(atom, Mod) else atom.index.terms[0][0].divisor
+    atoms = [
+        atom
         for load in definition.body_loads()
         for bound in load.guard
         for atom, _ in bound.index.terms
         if not isinstance(atom, str) and k in atom.index.axes()
-        if isinstance(atom, Mod) or (len(atom.index.terms) == 1 and isinstance(atom.index.terms[0][0], Mod))
-    }
+    ]
+    within = [atom if isinstance(atom, Mod) else _only_atom(atom.index) for atom in atoms]
+    divisors = {atom.divisor for atom in within if isinstance(atom, Mod)}
     period = lcm(*divisors)
     return (period,) if _LEAST_STEP <= period <= _MOST_STEP else ()
 
