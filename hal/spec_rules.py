@@ -124,6 +124,9 @@ def matrix_instructions_have_fragments(device: Device) -> Iterator[str]:
     for number, one in enumerate(device.instructions):
         if not one.is_matrix:
             continue
+        if one.layout == "quads" and ((one.m, one.n) != (16, 8) or one.k * _BITS[one.dtype] not in (128, 256)):
+            shape = f"{one.m} x {one.n} x {one.k}"
+            yield f"instructions[{number}].k: {shape} {one.dtype} in quads; expected 16 x 8, k of 16 or 32 bytes (PTX)"
         bits = {"a_registers": one.m * one.k * _BITS[one.dtype], "b_registers": one.k * one.n * _BITS[one.dtype]}
         bits["accumulator_registers"] = one.m * one.n * _BITS[one.accumulator_dtype]
         for name, needed in bits.items():

@@ -32,6 +32,9 @@ from rollergen.program.model import predict_stage
 from rollergen.program.rprogram import RProgram, Stage
 from rollergen.tile.rules import AlignmentRules, block_layer, contiguous_axis, vector_lanes
 
+LEAST_CONSIDERED = 10
+"""Candidates of each definition that are drafted, however few are asked for: the best of them is then the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
@@ -59,7 +62,8 @@ def construct(
             check(each.program, device)
         return tuple(Ranked(each.program, each.forms, each.seconds) for each in made)
     room = room_bytes(graph, device)
-    choices = [some_candidates(d, device, options, top_k, room) for d in graph.definitions]
+    count = max(top_k, LEAST_CONSIDERED)
+    choices = [some_candidates(d, device, options, count, room) for d in graph.definitions]
     ranked = [program_of(graph, device, pick) for pick in _picks(choices, top_k)]
     for one in ranked:
         check(one.program, device)
