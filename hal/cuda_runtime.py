@@ -188,6 +188,9 @@ def import_cupy() -> Any:
         import cupy
     except ImportError as error:
         raise RuntimeUnavailableError(f"CuPy is missing ({error}); {INSTALL}") from None
+    if not hasattr(cupy, "cuda"):
+        where = getattr(cupy, "__file__", None) or next(iter(getattr(cupy, "__path__", ["?"])))
+        raise RuntimeUnavailableError(f"{where} is called cupy but is not CuPy; {INSTALL}")
     return cupy
 
 

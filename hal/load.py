@@ -36,6 +36,7 @@ _LISTS: dict[str, tuple[str, type]] = {
 }
 
 
+@lru_cache(maxsize=1)
 def device_names() -> tuple[str, ...]:
     """Names of the built-in devices, sorted."""
     found = (entry.name for entry in files("rollergen.devices").iterdir())

@@ -46,6 +46,8 @@ def construct(
     options: BuildOptions = BuildOptions(),
 ) -> tuple[RProgram, ...]:
     """The model's best programs for ``expr``, best first: at most ``top_k``."""
+    if not isinstance(top_k, int) or isinstance(top_k, bool) or top_k < 1:
+        raise ArgumentError(f"top_k is {top_k!r}; expected an integer of at least 1")
     return tuple(one.program for one in construct_graph(canonicalize(expr), resolve(device), options, top_k))
 
 

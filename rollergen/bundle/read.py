@@ -26,6 +26,8 @@ def load(directory: str | Path) -> Kernel:
     Loading runs nothing of it; calling it runs its source, so call only kernels whose origin you trust.
     Raises BundleError: no saved kernel, another format, a file that was damaged or does not fit the others.
     """
+    if not isinstance(directory, (str, os.PathLike)):
+        raise BundleError(f"rg.load(directory): directory is {directory!r}; expected a path")
     contents = read(Path(directory))
     tests = contents.tests
     return Kernel(

@@ -38,6 +38,8 @@ def save(contents: Contents, directory: str | Path) -> Path:
 
     Raises BundleError: a target that is something else, a directory that cannot be written.
     """
+    if not isinstance(directory, (str, os.PathLike)):
+        raise BundleError(f"kernel.save(directory): directory is {directory!r}; expected a path")
     target = Path(os.path.realpath(directory))
     _refuse_to_overwrite(target)
     written = _files(contents)

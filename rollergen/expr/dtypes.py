@@ -7,7 +7,10 @@ what they meet.  Nothing else is promoted.
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
+
+import numpy as np
 
 from rollergen.errors import DtypeError
 
@@ -108,16 +111,24 @@ def check_scalar(scalar: float | int | bool, dtype: str, operation: str) -> floa
         raise DtypeError(f"{operation} of a {dtype} value and {scalar!r}; expected {_expected(dtype)}")
     if is_float(dtype):
         try:
-            return float(scalar)
+            value = float(scalar)
         except OverflowError:
             text = f"{_shown(int(scalar))} does not fit {dtype}"
             raise DtypeError(f"{operation}: {text}; expected a number that a double holds") from None
+        if isfinite(value) and _overflows(value, dtype):
+            raise DtypeError(f"{operation}: {value!r} does not fit {dtype}; expected a number that it holds, or inf")
+        return value
     if isinstance(scalar, float):
         raise DtypeError(f"{operation} of a {dtype} value and {scalar!r}; expected {_expected(dtype)}, or a cast first")
     half = 1 << (_BITS[dtype] - 1)
     if not -half <= scalar < half:
         raise DtypeError(f"{operation}: {_shown(scalar)} does not fit {dtype}; expected {-half} to {half - 1}")
     return scalar
+
+
+def _overflows(value: float, dtype: str) -> bool:
+    with np.errstate(over="ignore"):
+        return not np.isfinite(np.float64(numpy_dtype(dtype).type(value)))
 
 
 def _shown(number: int) -> str:

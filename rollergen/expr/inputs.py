@@ -63,7 +63,12 @@ def ordered_inputs(outputs: tuple[Tensor, ...], inputs: Sequence[Tensor] | None)
     order = tuple(inputs)
     for tensor in order:
         if not any(tensor is one for one in found):
-            name, names = getattr(tensor, "label", repr(tensor)), ", ".join(t.label for t in found)
+            names = ", ".join(t.label for t in found)
+            if not isinstance(tensor, Tensor):
+                raise ExpressionError(f"inputs= holds {tensor!r}; expected the tensors themselves: {names}, each once")
+            name = tensor.label
+            if name in names.split(", "):
+                raise ExpressionError(f"inputs= holds another tensor named {name}; expected the one that is read")
             raise ExpressionError(f"inputs= names {name}, which the expression does not read; it reads {names}")
     missing = [t.label for t in found if not any(t is one for one in order)]
     if missing or len(order) != len(found):

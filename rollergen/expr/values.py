@@ -48,12 +48,25 @@ class Value:
         return self
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Const(Value):
-    """A literal."""
+    """A literal.  0.0 and -0.0 are two, and a NaN equals itself."""
 
     value: float | int | bool
     dtype: str
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not Const:
+            return NotImplemented
+        return self is other or self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def _identity(self) -> tuple[str, float | int | bool | str]:
+        value = self.value
+        special = isinstance(value, float) and (value == 0 or value != value)
+        return (self.dtype, repr(value) if special else value)
 
 
 @dataclass(frozen=True, slots=True)

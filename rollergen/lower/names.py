@@ -23,6 +23,12 @@ scalbn signbit sin sincos sinh sinpi sqrtf tan tgamma trunc umax umin umul24 mul
 RESERVED = frozenset(" ".join((_C, _OPENCL, _CUDA, _MATHS)).split()) - {"j0", "j1"}
 """Words that are not given out.  ``j0`` and ``j1`` are functions that no kernel here calls; a
 variable may hide them."""
+_MACROS = re.compile(
+    r"(M|FP|FLT|DBL|HALF|U?CHAR|SCHAR|U?SHRT|U?INT|U?LONG|CL|CLK|CUDA|CUDART|EXT|OPENCL|cl|cles|nv)_\w+$"
+    r"|MAXFLOAT$|HUGE_VALF?$"
+)
+"""Those of OpenCL C (sections 6.12 and 6.15 of its specification), of PoCL's and NVIDIA's headers: replaced before
+a compiler sees a name."""
 _PATTERN = re.compile(
     r"(u?(char|short|int|long)|float|double|half|bool)\d+(x\d+)?[ua]?$"
     r"|(get|as|convert|vload|vstore|atomic|make|load|store|spread|shuffle|half)_"
@@ -40,7 +46,7 @@ def identifier(text: str) -> str:
     name = re.sub(r"[^A-Za-z0-9_]", "_", text)
     if not name or not name[0].isalpha():
         name = "v" + name
-    if name in RESERVED or _PATTERN.match(name):
+    if name in RESERVED or _PATTERN.match(name) or _MACROS.match(name):
         name += "_"
     return name
 

@@ -25,13 +25,19 @@ def cupy(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).with_name("fake")))
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
     monkeypatch.setenv("FAKE_GPU", V100)
-    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    _forget()
     runtimes._cuda_runtime.cache_clear()
     import cupy
 
     yield cupy
     runtimes._cuda_runtime.cache_clear()
-    monkeypatch.delitem(sys.modules, "cupy")
+    _forget()
+
+
+def _forget():
+    """Not by `monkeypatch`, which would put the module back at the end."""
+    for name in [name for name in sys.modules if name == "cupy" or name.startswith("cupy.")]:
+        del sys.modules[name]
 
 
 def product():

@@ -75,6 +75,7 @@ CASES = {
     "einsum ellipsis": (lambda: rg.einsum("...k,kn->n", A, B), TypeError, "operands have '...', the output has not"),
     "einsum dots": (lambda: rg.einsum("m..k,kn->mn", A, B), TypeError, "'.' stands there; expected letters, '...', ',' and one '->'"),
     "einsum broadcast": (lambda: rg.einsum("...,...->...", A, B), ValueError, "axis -2 under '...' is 4 in A (axis 0) but 3 in B (axis 0)"),
+    "float beyond its dtype": (lambda: over(lambda i, j: A[i, j] * 1e39)(), TypeError, "1e+39 does not fit float32; expected a number that it holds"),
     "dim twice": (lambda: rg.ops.sum(A, 0, dim=1), TypeError, "axis=0 and dim=1 are both given"),
     "einsum output": (lambda: rg.einsum("mk->mz", A), TypeError, "the output's 'z' occurs in no operand"),
     "matmul k": (lambda: rg.ops.matmul(A, A), ValueError, "A (4, 3) has k = 3, A (4, 3) has k = 4; expected equal k; transpose_b=True would match"),

@@ -191,3 +191,12 @@ def test_reads_under_a_condition_may_leave_the_tensor_elsewhere():
 def test_importing_rollergen_imports_neither_numpy_nor_sympy():
     code = "import sys, rollergen; print({'numpy', 'sympy'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("order", [(0.0, -0.0), (-0.0, 0.0)])
+def test_zeros_of_both_signs_are_two_constants(order):
+    A = rg.tensor("A", (4,))
+    for zero in order:
+        kernel = rg.build(rg.compute((4,), lambda i, zero=zero: A[i] / zero), "cpu", profile=False, cache=False)
+        assert kernel(np.ones(4, "float32"))[0] == np.copysign(np.inf, zero)
+        assert kernel.interpret(np.ones(4, "float32"))[0] == np.copysign(np.inf, zero)
