@@ -12,7 +12,7 @@ from rollergen.errors import DeviceError
 from rollergen.hal.spec import Device
 from rollergen.lower import lower
 from rollergen.lower.usage import local_bytes, private_bytes
-from rollergen.program.model import predict
+from rollergen.program.model import blocks_on_a_unit
 from rollergen.program.rprogram import RProgram
 
 
@@ -59,7 +59,7 @@ def emit(program: RProgram, device: Device, dialect: str | None = None) -> Sourc
     printer = _printer(device, None if listed else dialect)
     kernels = lower(program, device, printer.features)
     if printer.bounds_registers and any(target.language == printer.language for target in device.targets):
-        resident = [int(stage.resident_blocks) for stage in predict(program, device).stages]
+        resident = [blocks_on_a_unit(stage, device) for stage in program.stages]
         kernels = tuple(replace(k, resident_blocks=n) for k, n in zip(kernels, resident, strict=True))
     launches = tuple(
         Launch(

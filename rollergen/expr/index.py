@@ -11,7 +11,7 @@ Python (towards minus infinity); whoever prints C asks `Index.bounds` before wri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import gcd
 from typing import Any, Union
@@ -74,13 +74,6 @@ class Mod(_Remembered):
 Atom = Union[str, FloorDiv, Mod]
 
 
-def _collect(terms: Iterator[tuple[Atom, int]], const: int) -> Index:
-    total: dict[Atom, int] = {}
-    for atom, coefficient in terms:
-        total[atom] = total.get(atom, 0) + coefficient
-    return _ordered(total, const)
-
-
 def _ordered(total: Mapping[Atom, int], const: int) -> Index:
     kept = [(atom, c) for atom, c in total.items() if c]
     if len(kept) > 1:
@@ -121,7 +114,10 @@ class Index:
             return Index(self.terms, self.const + other)
         if not other.terms or not self.terms:
             return Index(self.terms or other.terms, self.const + other.const)
-        return _collect(iter(self.terms + other.terms), self.const + other.const)
+        total = dict(self.terms)
+        for atom, coefficient in other.terms:
+            total[atom] = total.get(atom, 0) + coefficient
+        return _ordered(total, self.const + other.const)
 
     __radd__ = __add__
 

@@ -4,9 +4,12 @@ from rollergen.program.model.prediction import (
     Limiter,
     Prediction,
     StagePrediction,
+    blocks_on_a_unit,
     multiply_add_share,
     predict,
     predict_stage,
 )
 
-__all__ = ["Limiter", "Prediction", "StagePrediction", "multiply_add_share", "predict", "predict_stage"]
+__all__ = [
+    "Limiter", "Prediction", "StagePrediction", "blocks_on_a_unit", "multiply_add_share", "predict", "predict_stage",
+]  # fmt: skip

@@ -131,6 +131,14 @@ def predict_stage(stage: Stage, device: Device) -> StagePrediction:
     )  # fmt: skip
 
 
+def blocks_on_a_unit(stage: Stage, device: Device) -> int:
+    """Blocks of the launch that one unit holds at a time: `predict_stage`'s, without its time."""
+    nest = nest_of(stage, facts_of(stage.definition, stage.residents), device)
+    work = work_of(nest, device, costs_of(device))
+    _, resident = resident_blocks(nest, device, work.registers, work.shared_bytes)
+    return int(waves_of(nest, device, resident).resident)
+
+
 def multiply_add_share(stage: Stage, device: Device) -> Number:
     """Share of the multiply-add slots among all instructions that one thread issues, by the issue limiter's count."""
     costs = costs_of(device)
