@@ -58,11 +58,12 @@ class Worker:
 
     def ask(self, operation: str, argument: Any) -> Any:
         """The answer; DeviceError for what the worker refuses, Lost where it ends or stays too long in one state."""
-        state = "starting"
+        state, seconds = "starting", START_S
         try:
             self._connection.send((operation, argument))
             while True:
-                seconds = START_S if operation == "open" else self._limits.seconds(state)
+                if operation != "open":
+                    seconds = self._limits.seconds(state)
                 kind, value = self._receive(seconds)
                 if kind == "done":
                     return value

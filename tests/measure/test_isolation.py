@@ -77,11 +77,14 @@ def test_a_candidate_that_takes_more_memory_than_it_may_fails_alone():
     assert failed.ended != "time", failed.problems
 
 
-def test_a_candidate_lost_while_it_is_timed_is_reported_and_the_others_are_timed_on():
+@pytest.mark.parametrize("already_gone", [True, False])
+def test_a_candidate_lost_while_it_is_timed_is_reported_and_the_others_are_timed_on(already_gone):
     class Dies(IsolatedBench):
         def time(self, candidate):
             if candidate.rank == 1 and self._worker is not None:
                 os.kill(self._worker._process.pid, 9)
+                if already_gone:
+                    self._worker._process.wait()
             return super().time(candidate)
 
     bench = Dies(setup())
