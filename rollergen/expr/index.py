@@ -94,6 +94,15 @@ def weighted_sum(parts: Iterable[tuple[Index, int]], const: int = 0) -> Index:
     return _ordered(total, const)
 
 
+def _replaced(index: Index, kept: list[tuple[Atom, int]], parts: list[tuple[Index, int]]) -> Index:
+    """`index` itself where all its terms are kept, else what is kept and the weighted parts instead of the others."""
+    if not parts:
+        return index
+    if all(not part.terms for part, _ in parts):
+        return Index(tuple(kept), index.const + sum(part.const * factor for part, factor in parts))
+    return weighted_sum([(Index(tuple(kept)), 1), *parts], index.const)
+
+
 @dataclass(frozen=True, slots=True)
 class Index:
     """``const + sum(coefficient * atom)``, terms sorted by atom, no zero coefficients."""
@@ -186,17 +195,22 @@ class Index:
 
     def substitute(self, mapping: Mapping[str, Index]) -> Index:
         """Every named axis replaced by its index; axes not named stay."""
-        parts = []
-        for atom, coefficient in self.terms:
+        kept, parts = [], []
+        for term in self.terms:
+            atom, coefficient = term
             if isinstance(atom, str):
-                new = mapping.get(atom, None)
-                new = Index(((atom, 1),)) if new is None else new
-            elif isinstance(atom, FloorDiv):
-                new = atom.index.substitute(mapping) // atom.divisor
+                new = mapping.get(atom)
             else:
-                new = atom.index.substitute(mapping) % atom.divisor
-            parts.append((new, coefficient))
-        return weighted_sum(parts, self.const)
+                inner = atom.index.substitute(mapping)
+                if inner is atom.index:
+                    new = None
+                else:
+                    new = inner // atom.divisor if isinstance(atom, FloorDiv) else inner % atom.divisor
+            if new is None:
+                kept.append(term)
+            else:
+                parts.append((new, coefficient))
+        return _replaced(self, kept, parts)
 
     def bounds(self, ranges: Mapping[str, Bounds]) -> Bounds:
         """Inclusive (low, high) over axes within their inclusive `ranges`; KeyError if one lacks."""
@@ -225,15 +239,22 @@ class Index:
                 return self
             const = self.const + sum(c * ranges[a][0] for a, c in fixed)  # type: ignore[index, misc]
             return Index(tuple(t for t in self.terms if t not in fixed), const)
-        parts = []
-        for atom, coefficient in self.terms:
+        kept, parts = [], []
+        for term in self.terms:
+            atom, coefficient = term
             if isinstance(atom, str):
                 low, high = ranges[atom]
-                new = Index((), low) if low == high else Index(((atom, 1),))
+                if low == high:
+                    parts.append((Index((), low), coefficient))
+                else:
+                    kept.append(term)
             else:
                 new = _simplify_atom(atom, ranges)
-            parts.append((new, coefficient))
-        return weighted_sum(parts, self.const)
+                if new.terms == ((atom, 1),) and not new.const:
+                    kept.append(term)
+                else:
+                    parts.append((new, coefficient))
+        return _replaced(self, kept, parts)
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """The number (or NumPy array) for the given values of the axes."""

@@ -56,6 +56,8 @@ def straighten(index: Index, lane: Lane, ranges: Mapping[str, Bounds]) -> tuple[
 
     ``(r + c lane) // d`` and ``% d`` do not wrap within the vector where ``r % d < d - c (width - 1)``.
     """
+    if all(isinstance(atom, str) or lane.variable not in atom.index.axes() for atom, _ in index.terms):
+        return index, ()
     result, tests = Index((), index.const), tuple[Inside, ...]()
     for atom, coefficient in index.terms:
         if isinstance(atom, str) or lane.variable not in atom.index.axes():

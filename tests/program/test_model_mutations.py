@@ -122,6 +122,8 @@ def forget():
     model_wavefronts._banked.cache_clear()
     closed_forms.compiled.cache_clear()
     model_facts._KEPT.clear()
+    model_access._tile_table.cache_clear()
+    model._kept_work.cache_clear()
 
 
 def disagreements():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -183,7 +184,9 @@ def _fill_service(
         addresses = evaluate_lanes(operand.offset, coordinates, len(number[0])) * operand.itemsize
         return _serve(addresses, vector * operand.itemsize, target, merge=False)
 
-    return per_distinct(_remembered(nest, ("fill", shared, copy, target.name, nest.lockstep), service), columns)
+    key = ("fill", copy, target, nest.lockstep, operand.itemsize)
+    table = _tile_table(key) if shared else nest.facts.tables.setdefault(key, {})
+    return per_distinct(_remembered(table, service), columns)
 
 
 def _unit(nest: Nest, copy: Copy, axis: str) -> Number:
@@ -192,9 +195,15 @@ def _unit(nest: Nest, copy: Copy, axis: str) -> Number:
     return nest.loops[inside[-1]].stride if inside else 1
 
 
-def _remembered(nest: Nest, key: Hashable, function: Callable[..., float]) -> Callable[..., float]:
-    """`function` with its results kept beside the definition's facts."""
-    table = nest.facts.tables.setdefault(key, {})
+@lru_cache(maxsize=1024)
+def _tile_table(key: Hashable) -> dict[tuple[int, ...], float]:
+    """What was found for places within a tile: of all definitions, for it does not depend on where the tile came from
+    (what does is kept beside the definition's facts)."""
+    return {}
+
+
+def _remembered(table: dict[tuple[int, ...], float], function: Callable[..., float]) -> Callable[..., float]:
+    """`function` with its results kept in `table`."""
 
     def look_up(*row: int) -> float:
         found = table.get(row)
@@ -243,7 +252,7 @@ def thread_service(nest: Nest, device: Device, operand: Operand, width_bytes: in
         return _serve(addresses, width_bytes, layer, merge=False)
 
     key = ("thread", id(operand), layer.name, nest.lockstep, tuple(axes), width_bytes)
-    return per_distinct(_remembered(nest, key, service), columns)
+    return per_distinct(_remembered(nest.facts.tables.setdefault(key, {}), service), columns)
 
 
 def tile_service(nest: Nest, device: Device, copy: Copy, width_bytes: int) -> Number:
@@ -277,8 +286,8 @@ def tile_service(nest: Nest, device: Device, copy: Copy, width_bytes: int) -> Nu
                 places[dim] = places[dim] + number * step
         return _serve(_place(places, row[2 * count :], copy) * itemsize, width_bytes, layer, merge=True)
 
-    key = ("tile", copy, layer.name, nest.lockstep, tuple(dims), width_bytes)
-    return per_distinct(_remembered(nest, key, service), columns)
+    key = ("tile", copy, layer, nest.lockstep, tuple(dims), width_bytes, itemsize)
+    return per_distinct(_remembered(_tile_table(key), service), columns)
 
 
 def register_accesses(nest: Nest, device: Device, copy: Copy, source: Copy | None, phase_reduces: bool) -> Access:

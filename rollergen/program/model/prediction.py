@@ -12,6 +12,7 @@ constants were chosen on measured programs of GPUs and of a CPU, see `benches/`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -112,8 +113,7 @@ def predict_stage(stage: Stage, device: Device) -> StagePrediction:
     structure and one definition); every number of the answer is then an array.
     """
     costs = costs_of(device)
-    nest = nest_of(stage, facts_of(stage.definition, stage.residents), device)
-    work = work_of(nest, device, costs)
+    nest, work = _worked(stage, device)
     fits, resident = resident_blocks(nest, device, work.registers, work.shared_bytes)
     waves = waves_of(nest, device, resident)
     registers = _registers(nest, device, work, waves.resident)
@@ -131,19 +131,31 @@ def predict_stage(stage: Stage, device: Device) -> StagePrediction:
     )  # fmt: skip
 
 
+def _worked(stage: Stage, device: Device) -> tuple[Nest, Work]:
+    """The nest and the work of a stage; of one program's they are kept, for emission asks for them again."""
+    batch = any(type(loop.extent) is np.ndarray or type(loop.stride) is np.ndarray for loop in stage.loops)
+    return _work(stage, device) if batch else _kept_work(stage, device)
+
+
+def _work(stage: Stage, device: Device) -> tuple[Nest, Work]:
+    nest = nest_of(stage, facts_of(stage.definition, stage.residents), device)
+    return nest, work_of(nest, device, costs_of(device))
+
+
+_kept_work = lru_cache(maxsize=128)(_work)
+
+
 def blocks_on_a_unit(stage: Stage, device: Device) -> int:
     """Blocks of the launch that one unit holds at a time: `predict_stage`'s, without its time."""
-    nest = nest_of(stage, facts_of(stage.definition, stage.residents), device)
-    work = work_of(nest, device, costs_of(device))
+    nest, work = _worked(stage, device)
     _, resident = resident_blocks(nest, device, work.registers, work.shared_bytes)
     return int(waves_of(nest, device, resident).resident)
 
 
 def multiply_add_share(stage: Stage, device: Device) -> Number:
     """Share of the multiply-add slots among all instructions that one thread issues, by the issue limiter's count."""
+    nest, work = _worked(stage, device)
     costs = costs_of(device)
-    nest = nest_of(stage, facts_of(stage.definition, stage.residents), device)
-    work = work_of(nest, device, costs)
     return work.slots / instructions_of(nest, device, costs, work)
 
 
