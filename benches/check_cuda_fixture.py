@@ -1,9 +1,11 @@
 """CUDA text executed on the CPU: ``python benches/check_cuda_fixture.py [DEVICE ...] [--only ID ...] [--again]``.
 
 Every operator of the suite of ROLLER, cut to seconds with odd extents, its first program for each device (default:
-v100 and h200) executed from the emitted CUDA text by the fixture of tests/cuda, against the float64 definition; inputs
-are small whole numbers, for which the tolerance is 0 wherever sums are exact.  Rows are kept as they come; what is
-there and right is not run again.  Exits with 1 where one is wrong.
+v100 and h200), and for each contraction the best program with matrix instructions (float16), executed from the emitted
+CUDA text by the fixture of tests/cuda, against the float64 definition; inputs are small whole numbers, for which the
+tolerance is 0 wherever sums are exact.  On all devices but the first, threads and blocks run from the last to the
+first.  Rows are kept as they come, in results/cuda_fixture_<cpu>_<day>.json; what was right is run again where its
+text, sizes or the fixture's header are others (`--again`: always).  Exits with 1 where one is wrong.
 """
 
 from __future__ import annotations
@@ -12,16 +14,19 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benches.results import keep, result_path
-from rollergen.suites import suite
-from tests.cuda.operators import execute
+from rollergen.suites import Entry, suite
+from tests.cuda.operators import CONTRACTIONS, MATRIX, execute
 
 NAME = "cuda_fixture"
+STATES = ("right", "does not fit", "wrong")
+Row = dict[str, Any]
 
 
 def main() -> int:
@@ -32,32 +37,53 @@ def main() -> int:
     arguments = parser.parse_args()
     path = result_path(NAME)
     before = json.loads(path.read_text())["rows"] if path.exists() else []
-    rows: dict[Any, Any] = {(row["id"], row["device"]): row for row in before}
-    for entry in suite("roller").entries:
-        for device in arguments.devices:
-            key = entry.id, device
-            if arguments.only and entry.id not in arguments.only:
-                continue
-            if arguments.again or key not in rows or rows[key]["state"].startswith("wrong"):
-                rows[key] = {"id": entry.id, "kind": entry.kind, "device": device, **_executed(entry, device)}
-                print(*key, rows[key]["state"], rows[key].get("s", ""), flush=True)
-                keep(NAME, {"summary": _summary(rows.values()), "rows": list(rows.values())})
+    rows: dict[Any, Row] = {(row["id"], row["device"], row["dtype"]): row for row in before if "digest" in row}
+    for entry, device, dtype in _runs(arguments.devices):
+        if arguments.only and entry.id not in arguments.only:
+            continue
+        key = entry.id, device, dtype
+        known = "" if arguments.again else _known(rows.get(key))
+        found = _executed(entry, device, dtype, known, reverse=device != arguments.devices[0])
+        if found["state"] != "known":
+            rows[key] = {"id": entry.id, "kind": entry.kind, "device": device, "dtype": dtype, **found}
+            print(*key, found["state"], found.get("s", ""), flush=True)
+            keep(NAME, {"summary": _summary(rows.values()), "rows": list(rows.values())})
     print(json.dumps(_summary(rows.values()), indent=1))
     return 1 if any(row["state"].startswith("wrong") for row in rows.values()) else 0
 
 
-def _executed(entry: Any, device: str) -> dict[str, Any]:
+def _runs(devices: list[str]) -> Iterator[tuple[Entry, str, str]]:
+    for entry in suite("roller").entries:
+        for device in devices:
+            for dtype in (entry.dtype, MATRIX) if entry.kind in CONTRACTIONS else (entry.dtype,):
+                yield entry, device, dtype
+
+
+def _known(row: Row | None) -> str:
+    return row["digest"] if row and row["state"] == "right" else ""
+
+
+def _executed(entry: Entry, device: str, dtype: str, known: str, reverse: bool) -> Row:
     try:
-        return execute(entry, device)
+        return execute(entry, device, dtype=dtype, known=known, reverse=reverse)
     except subprocess.TimeoutExpired as error:
         return {"state": f"wrong: no end within {error.timeout} s"}
 
 
-def _summary(rows: Any) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for row in rows:
-        states = found.setdefault(row["device"], {"right": 0, "does not fit": 0, "wrong": 0})
-        states[next(state for state in states if row["state"].startswith(state))] += 1
+def _summary(rows: Any) -> dict[str, Row]:
+    """By device and dtype: how many have each state; how many axes there are, how many of them have several tiles,
+    and how many a tile that lies partly outside."""
+    found: dict[str, Row] = {}
+    for key in sorted({(row["device"], row["dtype"]) for row in rows}):
+        own = [row for row in rows if (row["device"], row["dtype"]) == key]
+        axes = [(axis, count, row) for row in own for axis, count in row.get("tiles", {}).items()]
+        found[" ".join(key)] = {
+            **{state: sum(row["state"].startswith(state) for row in own) for state in STATES},
+            "axes": len(axes),
+            "axes_of_several_tiles": sum(count > 1 for _, count, _ in axes),
+            "axes_with_remainders": sum(axis in row["axes_with_remainders"] for axis, _, row in axes),
+            "elements_compared": sum(row.get("compared", 0) for row in own),
+        }
     return found
 
 

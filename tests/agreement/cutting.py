@@ -30,28 +30,34 @@ _AXES: dict[str, dict[str, tuple[Places, ...]]] = {
     "pruner-attention": {"attention": ((("batch_heads",),), (("keys",),))},
 }
 
+_WANTED: dict[str, tuple[int, ...]] = {"conv2d": (3, 33, 65)}
+"""Extents of the axes of `_AXES` that have several tiles and a remainder: batch, channels, filters."""
+
 
 def cut(entry: Entry, most_points: int, most_bytes: int, *, images: bool = False) -> Any:
     """The entry's fields with its longest axes halved to odd extents until the work is small enough.
 
     Axes that image and window share stay as they are, their tails being the operator's own, unless ``images``: then
-    they are cut like the others, to no less than three windows.  If anything is cut, or ``images``, every axis that
-    may be is made odd.
+    they are cut like the others, to no less than three windows, and a convolution's channels are the last to be cut
+    below several tiles.  If anything is cut, or ``images``, every axis that may be is made odd.
     """
     fields: Any = copy.deepcopy(dict(entry.fields))
     axes = _AXES[entry.suite][entry.kind]
     least: dict[Places, int] = {}
+    wanted: dict[Places, int] = {}
     if images:
         least = _image_axes(entry)
+        wanted = {**least, **dict(zip(axes, _WANTED.get(entry.kind, ()), strict=False))}
         axes += tuple(least)
     elif _small(entry, fields, most_points, most_bytes):
         return fields
     for places in axes:
         _set(fields, places, _odd(_get(fields, places[0])))
     while not _small(entry, fields, most_points, most_bytes):
-        longest = max(axes, key=lambda places: _get(fields, places[0]) / least.get(places, 1))
+        left = [places for places in axes if _get(fields, places[0]) > least.get(places, 1)]
+        assert left, f"{entry.name} is never small"
+        longest = max(left, key=lambda places: _get(fields, places[0]) / wanted.get(places, 1))
         extent = _get(fields, longest[0])
-        assert extent > least.get(longest, 1), f"{entry.name} is never small"
         _set(fields, longest, _odd(extent // 2))
     return fields
 
