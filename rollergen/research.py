@@ -51,8 +51,18 @@ def construct(
     return tuple(one.program for one in construct_graph(canonicalize(expr), resolve(device), options, top_k))
 
 
+def _require_program(program: object, what: str) -> None:
+    if not isinstance(program, RProgram):
+        raise ArgumentError(f"{what} is {_said(program)}; expected an RProgram, as rg.construct makes")
+
+
+def _said(value: object) -> str:
+    return value.label if isinstance(value, Tensor) else repr(value)
+
+
 def predict(program: RProgram, device: DeviceLike = None) -> Prediction:
     """Predicted time of a program, stage by stage and limiter by limiter."""
+    _require_program(program, "program")
     return predict_program(program, resolve(device))
 
 
@@ -80,8 +90,12 @@ def profile(
     one; or what compiles and runs in this process; None: the device's own.
     Raises DeviceError for an absent device, CheckFailedError if no program passes.
     """
+    if not isinstance(programs, (list, tuple)):
+        raise ArgumentError(f"programs is {_said(programs)}; expected RPrograms in a list, as rg.construct makes them")
     if not programs:
         raise ArgumentError("programs is empty; expected at least one RProgram")
+    for number, program in enumerate(programs):
+        _require_program(program, f"programs[{number}]")
     target, first = resolve(device), programs[0]
     if expr is None:
         oracle = program_oracle(first)

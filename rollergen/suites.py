@@ -73,7 +73,8 @@ def _found(name: str, named: Mapping[str, Any], what: str) -> Any:
     if name in named:
         return named[name]
     near = difflib.get_close_matches(name, named, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(list(named)[:12])}"
+    rest = f" and {len(named) - 12} more" if len(named) > 12 else ""
+    hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(list(named)[:12])}{rest}"
     raise ArgumentError(f"there is no {what} {name!r}; {hint}")
 
 

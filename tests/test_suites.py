@@ -49,3 +49,5 @@ def test_unknown_names_are_refused_with_the_nearest():
         suite("rolller")
     with pytest.raises(ArgumentError, match="no entry of suite roller 'C99'"):
         suite("roller").entry("C99")
+    with pytest.raises(ArgumentError, match=r"M0, M1, .* and 107 more"):
+        suite("roller").entry("NOPE!")

@@ -86,6 +86,10 @@ CASES = {
     "calling an absent device": (
         lambda: interpreted()(a, b), DeviceError, ["v100", "not present", "interpret"]),
     "interpreting with wrong arrays": (lambda: interpreted().interpret(a), ArgumentError, ["1 arrays given"]),
+    "profiling an expression": (lambda: rg.profile(C, "cpu"), ArgumentError, ["programs is C", "rg.construct"]),
+    "predicting an expression": (lambda: rg.predict(C, "cpu"), ArgumentError, ["program is C", "rg.construct"]),
+    "profiling with swapped arguments": (
+        lambda: rg.profile("cpu", [C]), ArgumentError, ["programs is 'cpu'", "rg.construct"]),
     "profiling nothing": (lambda: rg.profile([], "cpu"), ArgumentError, ["programs is empty"]),
     "what does not fit the ipu": (
         lambda: rg.build(rg.ops.exp(rg.tensor("X", (1 << 28,))), "ipu"), DoesNotFitError, ["bytes"]),

@@ -23,12 +23,13 @@ _DIRECTIONS = {
 }
 
 
-def require_tensor(x: Any, operation: str) -> None:
-    """ExpressionError unless `x` is a whole tensor."""
+def require_tensor(x: Any, operation: str, what: str = "") -> None:
+    """ExpressionError unless `x`, argument `what` where that is not clear, is a whole tensor."""
     if isinstance(x, rg.Expr):
         raise ExpressionError(f"rg.ops.{operation} takes whole tensors; got one element, {x!r}")
     if not isinstance(x, Tensor):
-        raise ExpressionError(f"rg.ops.{operation} of {x!r} ({type(x).__name__}); expected a rollergen tensor")
+        given = f"rg.ops.{operation}: {what} is" if what else f"rg.ops.{operation} of"
+        raise ExpressionError(f"{given} {x!r} ({type(x).__name__}); expected a rollergen tensor")
 
 
 def require_float(x: Tensor, operation: str) -> None:
@@ -42,7 +43,7 @@ def require_float(x: Tensor, operation: str) -> None:
 
 def require_vector(x: Any, extent: int, operation: str, what: str, of: str) -> None:
     """ShapeError unless the tensor `x`, argument `what`, is a vector of `extent` elements (the extent `of`)."""
-    require_tensor(x, operation)
+    require_tensor(x, operation, what)
     if x.shape != (extent,):
         raise ShapeError(f"{operation}: {what} {x.label} has shape {x.shape}; expected ({extent},), {of}")
 

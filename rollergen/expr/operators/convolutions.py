@@ -20,8 +20,8 @@ _TAPS = {1: ("kx",), 2: ("ky", "kx"), 3: ("kz", "ky", "kx")}
 
 
 def conv1d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: Setting = 1, padding: Setting | str = 0,
-    dilation: Setting = 1, groups: int = 1, acc: Any = None, dtype: Any = None, name: str | None = None,
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting | str = 0,
+    dilation: Setting = 1, groups: int = 1, *, acc: Any = None, dtype: Any = None, name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """Convolution of x (N, C, L) with weight (F, C / groups, K) into (N, F, OL); arguments as `conv2d`.
 
@@ -33,8 +33,8 @@ def conv1d(
 
 
 def conv2d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: Setting = 1, padding: Setting | str = 0,
-    dilation: Setting = 1, groups: int = 1, acc: Any = None, dtype: Any = None, name: str | None = None,
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting | str = 0,
+    dilation: Setting = 1, groups: int = 1, *, acc: Any = None, dtype: Any = None, name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """Convolution of x (N, C, H, W) with weight (F, C / groups, KH, KW) into (N, F, OH, OW), plus bias (F,).
 
@@ -52,8 +52,8 @@ def conv2d(
 
 
 def conv3d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: Setting = 1, padding: Setting | str = 0,
-    dilation: Setting = 1, groups: int = 1, acc: Any = None, dtype: Any = None, name: str | None = None,
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting | str = 0,
+    dilation: Setting = 1, groups: int = 1, *, acc: Any = None, dtype: Any = None, name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """Convolution of x (N, C, D, H, W) with weight (F, C / groups, KD, KH, KW); arguments as `conv2d`.
 
@@ -65,8 +65,8 @@ def conv3d(
 
 
 def depthwise_conv2d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: Setting = 1, padding: Setting | str = 0,
-    dilation: Setting = 1, acc: Any = None, dtype: Any = None, name: str | None = None,
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting | str = 0,
+    dilation: Setting = 1, *, acc: Any = None, dtype: Any = None, name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """Every channel of x (N, C, H, W) with M filters of its own, weight (C * M, 1, KH, KW), into (N, C * M, OH, OW).
 
@@ -87,8 +87,8 @@ def depthwise_conv2d(
 
 
 def conv_transpose2d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, stride: Setting = 1, padding: Setting = 0,
-    output_padding: Setting = 0, groups: int = 1, dilation: Setting = 1, acc: Any = None, dtype: Any = None,
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting = 0,
+    output_padding: Setting = 0, groups: int = 1, dilation: Setting = 1, *, acc: Any = None, dtype: Any = None,
     name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """The transpose of `conv2d`: x (N, C, H, W), weight (C, F / groups, KH, KW) into (N, F, OH, OW).

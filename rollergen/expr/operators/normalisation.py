@@ -163,6 +163,12 @@ def _normalized_axes(
 ) -> tuple[int, ...]:
     require_float(x, operation)
     single = isinstance(normalized_shape, int) and not isinstance(normalized_shape, bool)
+    if not single and not isinstance(normalized_shape, (list, tuple)):
+        given = normalized_shape.label if isinstance(normalized_shape, Tensor) else repr(normalized_shape)
+        raise ShapeError(
+            f"{operation}: normalized_shape is {given}; expected an integer or a tuple: the last extents of {x.label} "
+            f"{x.shape} (the weight comes after it)"
+        )
     shape = (normalized_shape,) if single else tuple(normalized_shape)  # type: ignore[arg-type]
     if not shape or x.shape[-len(shape) :] != shape:
         raise ShapeError(
@@ -170,7 +176,7 @@ def _normalized_axes(
         )
     for what, tensor in (("weight", weight), ("bias", bias)):
         if tensor is not None:
-            require_tensor(tensor, operation)
+            require_tensor(tensor, operation, what)
             if tensor.shape != shape:
                 raise ShapeError(f"{operation}: {what} {tensor.label} has shape {tensor.shape}; expected {shape}")
     return tuple(range(x.ndim - len(shape), x.ndim))

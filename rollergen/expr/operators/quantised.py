@@ -75,7 +75,8 @@ def quantized_matmul(
 ) -> Tensor:  # fmt: skip
     """``(a @ b) * a_scale * b_scale + bias``: int8 matrices (M, K) and (K, N), summed in int32, into floating (M, N).
 
-    `a_scale` is a number or (M,), `b_scale` a number or (N,), bias (N,) floating; `transpose_b` takes b as (N, K).
+    `a_scale` is a number or a tensor () or (M,), `b_scale` a number or a tensor () or (N,), bias (N,) floating;
+    `transpose_b` takes b as (N, K).
 
     >>> import rollergen as rg
     >>> a, b = rg.tensor("a", (1, 2), "int8"), rg.tensor("b", (2, 1), "int8")
@@ -122,8 +123,10 @@ def _along(operation: str, what: str, scale: Scale, extent: int, of: str) -> Any
     if not isinstance(scale, Tensor):
         value = _positive(scale, operation, what)
         return lambda index, dtype: value
-    require_vector(scale, extent, operation, what, of)
     require_float(scale, operation)
+    if scale.ndim == 0:
+        return lambda index, dtype: rg.cast(scale[()], dtype)
+    require_vector(scale, extent, operation, what, f"{of}, or ()")
     return lambda index, dtype: rg.cast(scale[index], dtype)
 
 

@@ -38,6 +38,13 @@ def test_conv2d_with_a_bias_equals_pytorchs(settings):
     agree(ops.conv2d(*tensors, **settings), arrays, F.conv2d(*others, **settings))
 
 
+def test_settings_of_convolutions_come_in_pytorchs_order():
+    tensors, arrays, others = given((2, 4, 9, 11), (6, 2, 3, 2), (6,))
+    agree(ops.conv2d(*tensors, 2, 1, 2, 2), arrays, F.conv2d(*others, 2, 1, 2, 2))
+    tensors, arrays, others = given((2, 4, 5, 6), (4, 3, 3, 2), (6,))
+    agree(ops.conv_transpose2d(*tensors, 3, 1, 2, 2, 1), arrays, F.conv_transpose2d(*others, 3, 1, 2, 2, 1))
+
+
 @pytest.mark.parametrize(
     "settings",
     [{}, {"stride": (1, 2, 3), "padding": (0, 1, 2)}, {"padding": "same"}, {"groups": 2, "dilation": (1, 2, 1)}],

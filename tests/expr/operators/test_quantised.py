@@ -59,3 +59,6 @@ def test_quantized_matmul_scales_an_exact_product(transposed):
         ops.quantized_matmul(*operands, *vectors, transpose_b=transposed), [*arrays, rows, columns, bias],
         (a @ b) * rows[:, None] * columns + bias,
     )  # fmt: skip
+    whole = rg.tensor("sa", ()), rg.tensor("sb", (7,))
+    scaled = ops.quantized_matmul(*operands, *whole, transpose_b=transposed)
+    agree(scaled, [*arrays, np.asarray(0.25), columns], (a @ b) * 0.25 * columns)

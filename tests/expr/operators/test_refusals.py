@@ -37,6 +37,8 @@ CASES = {
     "keepdims": (lambda: ops.sum(M, 0, 1), "sum: keepdims is 1; expected True or False"),
     "dtype of a position": (lambda: ops.argmax(M, 0, dtype="int8"), "argmax: dtype is 'int8'; expected int64 or int32"),
     "normalized shape": (lambda: ops.layer_norm(M, 5), "layer_norm: normalized_shape is 5; expected the last extents of m (5, 7)"),
+    "stride in the bias's place": (lambda: ops.conv2d(X, W, 2), "rg.ops.conv2d: bias is 2 (int); expected a rollergen tensor"),
+    "weight in the shape's place": (lambda: ops.layer_norm(M, V), "layer_norm: normalized_shape is v; expected an integer or a tuple: the last extents of m (5, 7) (the weight comes after it)"),
     "weight of a norm": (lambda: ops.layer_norm(M, (5, 7), V), "layer_norm: weight v has shape (7,); expected (5, 7)"),
     "running mean": (lambda: ops.batch_norm(X, V, V), "batch_norm: running_mean v has shape (7,); expected (4,), one for each channel of x"),
     "gelu": (lambda: ops.gelu(M, True), 'gelu: approximate is True; expected "none" or "tanh"'),
