@@ -1,6 +1,6 @@
 """What each figure of a device spec moves: ``python benches/bench_sensitivity.py [--device NAME ...] [--quick]``.
 
-Every numeric field is raised and lowered by a fifth, over twelve operators (`rollergen.representative`): which
+Every numeric field is raised and lowered by a fifth, over thirteen operators (`rollergen.representative`): which
 predictions, first choices and rankings differ, by how much, and what is informational and why.  Kept device by device
 in results/sensitivity_<cpu>_<day>.json; `--quick` only looks for dead fields and keeps nothing.
 """

@@ -152,6 +152,14 @@ class Device:
 
         return changed(self, {path_of(self, name): value for name, value in figures.items()})
 
+    def read_bytes_per_clock(self, layer: MemoryLayer) -> float:
+        """What one unit reads from the layer in a clock; its share of the chip where that bandwidth alone is known."""
+        return layer.bytes_per_clock or layer.bandwidth_gb_s * 1e3 / (self.clock_mhz * self.units)
+
+    def written_bytes_per_clock(self, layer: MemoryLayer) -> float:
+        """What one unit writes to the layer in one clock: as it reads, where no other figure is given."""
+        return layer.write_bytes_per_clock or self.read_bytes_per_clock(layer)
+
     @property
     def backing(self) -> MemoryLayer:
         return self.layers[-1]

@@ -1,4 +1,4 @@
-"""Twelve operators that between them use every mechanism of the model: what a spec is tried on.
+"""Thirteen operators that between them use every mechanism of the model: what a spec is tried on.
 
 Each is small enough to be constructed in a tenth of a second.
 """
@@ -26,8 +26,8 @@ def _quantized() -> Tensor:
     return rg.ops.quantized_matmul(left, right, a_scale=0.1, b_scale=0.1, name="C")
 
 
-def _convolution() -> Tensor:
-    image, weight = rg.tensor("X", (2, 32, 29, 29)), rg.tensor("W", (48, 32, 3, 3))
+def _convolution(dtype: str = "float32") -> Tensor:
+    image, weight = rg.tensor("X", (2, 32, 29, 29), dtype), rg.tensor("W", (48, 32, 3, 3), dtype)
     return rg.ops.conv2d(image, weight, padding=1, name="Y")
 
 
@@ -59,6 +59,7 @@ _MAKERS: dict[str, Callable[[], Tensor]] = {
     "matmul, float64": _product(256, 256, 256, "float64"),
     "matmul, int8": _quantized,
     "conv2d": _convolution,
+    "conv2d, float16": lambda: _convolution("float16"),
     "depthwise conv2d": _depthwise,
     "sum of rows": _unary("sum", (512, 4096), axis=-1),
     "softmax": _unary("softmax", (512, 1000)),

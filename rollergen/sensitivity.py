@@ -32,7 +32,7 @@ CANDIDATES = 5
 CHOICE, RANKS = "choice", "ranks"
 _FILLED = 0.9
 _FILLING = "copy that fills the memory"
-_SAMPLED = 60
+_SAMPLED, _WIDELY = 60, 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +76,30 @@ def sensitivity(
     `paths`: only these figures, as `hal.changes.paths` writes them.
 
     `operators`: expressions by name.  One that fills nine tenths of the device's memory is added, and of the first one
-    a sample of all its programs is predicted too: what a figure does to bad programs is why they are not chosen.
+    a sample of all its programs is predicted too: what a figure does to bad programs is why they are not chosen.  What
+    moves none of these is tried on a sample ten times as large.
     `thorough`: all of them for each figure, with the new choices; else no further than a figure's first effect, and
     informational figures unmoved: tells what is unexplained, ten times as fast.
     """
     every = {_FILLING: _filling(device), **operators}
     graphs = {name: canonicalize(expr) for name, expr in every.items()}
-    before = {name: _ranked(graph, device) for name, graph in graphs.items()}
-    first = next(iter(operators))
-    before[f"{first}, {_SAMPLED} programs"] = _priced(space(graphs[first], device).sample(_SAMPLED), device)
+    before = {name: ranked for name, graph in graphs.items() if (ranked := _ranked(graph, device))}
+    graphs = {name: graphs[name] for name in before}
+    first = next((name for name in operators if name in before), "")
+    if first:
+        before[_sampled(first, _SAMPLED)] = _priced(space(graphs[first], device).sample(_SAMPLED), device)
     reasons = informational(device)
     effect = _effect if thorough else _first_effect
     stated = [path for path in stated_figures(device) if paths is None or path in paths]
-    return tuple(effect(device, path, reasons.get(path, ""), graphs, before) for path in stated)
+    found = [effect(device, path, reasons.get(path, ""), graphs, before) for path in stated]
+    if first and any(one.unexplained for one in found):
+        wide = {_sampled(first, _WIDELY): _priced(space(graphs[first], device).sample(_WIDELY), device)}
+        found = [_first_effect(device, one.path, "", {}, wide) if one.unexplained else one for one in found]
+    return tuple(found)
+
+
+def _sampled(name: str, count: int) -> str:
+    return f"{name}, {count} programs"
 
 
 def stated_figures(device: Device) -> list[str]:
@@ -158,7 +169,11 @@ class _Priced:
 
 
 def _ranked(graph: Graph, device: Device) -> tuple[_Priced, ...]:
-    return _priced([one.program for one in construct(graph, device, top_k=CANDIDATES)], device)
+    """The first few programs; none where the device has no room for the tensors."""
+    try:
+        return _priced([one.program for one in construct(graph, device, top_k=CANDIDATES)], device)
+    except DoesNotFitError:
+        return ()
 
 
 def _priced(programs: Sequence[RProgram], device: Device) -> tuple[_Priced, ...]:

@@ -255,7 +255,8 @@ class _Priced:
         needs_partial = (self.parts > 1) | (not self._in_place()) & (self.roles.weights >= 0)
         held = held + np.where(needs_partial, partial, 0) + self.outputs / np.maximum(self.parts, 1) * item
         compute = steps * self._compute(blocks) + self._finish()
-        exchange = received / self.device.backing.bytes_per_clock + own_bytes * self.costs.home_copy_clocks
+        rate = self.device.read_bytes_per_clock(self.device.backing)
+        exchange = received / rate + own_bytes * self.costs.home_copy_clocks
         price = compute + exchange + steps * self.costs.exchange_clocks + self._combining(accumulator)
         return held <= self.room, np.broadcast_to(price, held.shape)
 
@@ -328,7 +329,7 @@ class _Priced:
         clocks = partials_clocks(self.parts, shares, self.device)
         if phase_operations(self.definition, self.device)[-1]:
             clocks = clocks + result_clocks(self.definition, shares, self.device)
-        exchange = (self.parts - 1) * shares * item / self.device.backing.bytes_per_clock
+        exchange = (self.parts - 1) * shares * item / self.device.read_bytes_per_clock(self.device.backing)
         return np.where(self.parts > 1, clocks + exchange + self.costs.exchange_clocks, 0)
 
 

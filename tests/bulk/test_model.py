@@ -59,3 +59,23 @@ def test_every_constant_moves_the_clocks(cost):
     costs = dict(device.costs)
     dearer = replace(device, costs=tuple({**costs, cost: 2 * costs[cost]}.items()))
     assert bulk_facts(program, dearer).clocks > bulk_facts(program, device).clocks
+
+
+def test_a_program_for_more_tiles_than_there_are_is_infinitely_slow():
+    device = load_device("ipu")
+    program = program_of(VECTORS["matmul of float32"])
+    tiles = max(stage.blocks for stage in program.stages)
+    seconds = lambda units: float(predict(program, replace(device, units=units)).seconds)
+    assert seconds(tiles) == seconds(device.units) and np.isinf(seconds(tiles - 1))
+
+
+def test_the_chips_bandwidth_alone_is_the_tiles_rate_together():
+    device = load_device("ipu")
+    program = program_of(VECTORS["matmul of float32"])
+    last = device.layers[-1]
+    whole = last.bytes_per_clock * device.clock_mhz * device.units / 1e3
+    without = replace(last, bytes_per_clock=0.0, write_bytes_per_clock=0.0, bandwidth_gb_s=whole)
+    alone = replace(device, layers=(*device.layers[:-1], without))
+    assert float(predict(program, alone).seconds) == pytest.approx(float(predict(program, device).seconds), rel=1e-9)
+    slower = replace(alone, layers=(*device.layers[:-1], replace(without, bandwidth_gb_s=whole / 2)))
+    assert predict(program, slower).seconds > predict(program, alone).seconds

@@ -70,13 +70,13 @@ def path_clocks(nest: Nest, device: Device, costs: Costs, work: Work) -> list[tu
         if layer is None or (nest.lockstep == 1 and access.role in ("write", "read_back") and work.reduces):
             continue
         name = "shared path" if layer.banks else f"{layer.name} path"
-        data[name] = data.get(name, 0) + nest.warps * access.count * _access_clocks(nest, costs, layer, access)
+        data[name] = data.get(name, 0) + nest.warps * access.count * _access_clocks(nest, device, costs, layer, access)
         side = "load" if "read" in access.role else "store"
         ports[side] = ports[side] + nest.warps * access.count
     spills = nest.warps * costs.spill_accesses * work.spilled * work.steps
     banked = next((x for x in device.layers if x.banks), None)
     if banked is not None:
-        wave = banked.banks * banked.bank_bytes / banked.bytes_per_clock
+        wave = banked.banks * banked.bank_bytes / device.read_bytes_per_clock(banked)
         data["shared path"] = data.get("shared path", 0) + spills * wave
     found = list(data.items())
     for side, rate in (("load", costs.load_ports), ("store", costs.store_ports)):
@@ -101,16 +101,15 @@ def _served_by(device: Device, access: Access) -> MemoryLayer | None:
     return device.layer(access.layer)
 
 
-def _access_clocks(nest: Nest, costs: Costs, layer: MemoryLayer, access: Access) -> Number:
-    rate = layer.bytes_per_clock
-    if "write" in access.role and layer.write_bytes_per_clock:
-        rate = layer.write_bytes_per_clock
+def _access_clocks(nest: Nest, device: Device, costs: Costs, layer: MemoryLayer, access: Access) -> Number:
+    writes = "write" in access.role
+    rate = device.written_bytes_per_clock(layer) if writes else device.read_bytes_per_clock(layer)
     if layer.banks:
-        clocks = access.service * layer.banks * layer.bank_bytes / rate if rate else 0
+        clocks = access.service * layer.banks * layer.bank_bytes / rate
     elif nest.lockstep > 1:
-        clocks = access.service * layer.transaction_bytes / rate if rate else 0
+        clocks = access.service * layer.transaction_bytes / rate
     else:
-        clocks = access.width_bytes * access.split / rate if rate else 0
+        clocks = access.width_bytes * access.split / rate
     if costs.load_store_lanes:
         clocks = most(clocks, nest.lockstep / costs.load_store_lanes)
     alone = costs.gather_clocks * nest.lanes

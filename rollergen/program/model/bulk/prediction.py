@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,10 +17,12 @@ from rollergen.program.rprogram import RProgram, Stage
 def predict_bulk(program: RProgram, device: Device) -> Prediction:
     """Sum over the supersteps of sync, exchange, local copies and compute of the slowest tile.
 
-    ``seconds`` is infinite where a tile's memory does not hold what lives there.  ``traffic_bytes``: received over
-    the exchange by all tiles together.
+    ``seconds`` is infinite where a tile's memory does not hold what lives there, and where the program is for more
+    tiles than the device has (a program constructed for another one).  ``traffic_bytes``: received over the exchange
+    by all tiles together.
     """
-    facts = bulk_facts(program, device)
+    tiles = max(stage.blocks for stage in program.stages)
+    facts = bulk_facts(program, device if tiles <= device.units else replace(device, units=tiles))
     stages = tuple(_stage(program, number, facts, device) for number in range(len(program.stages)))
     return Prediction(sum(float(stage.seconds) for stage in stages if not stage.once), stages)
 
@@ -29,8 +32,9 @@ def _stage(program: RProgram, number: int, facts: BulkFacts, device: Device) -> 
     steps = [step for step in facts.steps if step.stage == stage.name]
     limiters = _limiters(steps, device)
     peak = int(facts.live[number].max())
-    seconds = sum(limiter.seconds for limiter in limiters) if peak <= facts.capacity else np.inf
     tiles = _tiles(program, stage)
+    fits = peak <= facts.capacity and tiles <= device.units
+    seconds = sum(limiter.seconds for limiter in limiters) if fits else np.inf
     received = float(sum(step.received.sum() for step in steps))
     return StagePrediction(
         stage.name, seconds, limiters, tiles, 1, 1, 1.0, device.limits.threads_per_unit,

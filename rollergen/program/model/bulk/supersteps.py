@@ -252,8 +252,8 @@ class _Account:
     ) -> StepFacts:  # fmt: skip
         remote = self.device.backing
         moved = [
-            _most(received) / remote.bytes_per_clock,
-            _most(sent) / (remote.write_bytes_per_clock or remote.bytes_per_clock),
+            _most(received) / self.device.read_bytes_per_clock(remote),
+            _most(sent) / self.device.written_bytes_per_clock(remote),
             self.costs.fragment_clocks * _most(fragments),
         ]
         local = _most(own) * self.costs.home_copy_clocks
