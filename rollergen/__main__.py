@@ -1,4 +1,4 @@
-"""The command line: ``rollergen build | explain | devices | ops | cache | records | verify | bench``."""
+"""The command line: ``rollergen build | explain | devices | ops | cache | records | verify | campaign | bench``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import click
 from rollergen.cli.bench import bench
 from rollergen.cli.build import build
 from rollergen.cli.cache import cache
+from rollergen.cli.campaign import campaign
 from rollergen.cli.devices import devices
 from rollergen.cli.errors import OneLineErrors
 from rollergen.cli.explain import explain
@@ -24,7 +25,7 @@ def main() -> None:
     """
 
 
-for command in (build, explain, devices, ops, cache, records, verify, bench):
+for command in (build, explain, devices, ops, cache, records, verify, campaign, bench):
     main.add_command(command)
 
 if __name__ == "__main__":

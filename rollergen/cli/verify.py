@@ -83,14 +83,17 @@ def _tell(name: str, found: object, as_json: bool) -> None:
         "points": found.points,
         "programs": len(found.records),
         "right": len(right),
-        "best_ms": min(right),
-        "median_ms": median(right),
+        "best_ms": min(right, default=None),
+        "median_ms": median(right) if right else None,
         "spread": found.spread,
         "repeatability": median(found.repeatability) if found.repeatability else None,
         "drifted_segments": found.drifted,
     }
     if as_json:
         click.echo(json.dumps(row))
+        return
+    if not right:
+        console.print(f"{name}: none of {row['programs']} programs is right", highlight=False)
         return
     repeat = "" if row["repeatability"] is None else f", repeated within {row['repeatability']:.1%}"
     console.print(

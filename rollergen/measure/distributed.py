@@ -8,6 +8,7 @@ the device there by its spec.  A task that is delivered twice gives the same ans
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
@@ -92,10 +93,17 @@ def _submitted(executor: Executor, task: Callable[..., tuple[Outcome, ...]], *ar
         return broken
 
 
+def _lost_workers() -> tuple[type[BaseException], ...]:
+    """What a future raises where its worker was lost; Dask has classes of its own."""
+    found = (CancelledError, BrokenExecutor, ConnectionError, EOFError)
+    dask = sys.modules.get("distributed")
+    return (*found, dask.KilledWorker, dask.CancelledError) if dask is not None else found
+
+
 def _answer(task: Future[Any], candidates: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
     """What the task gave back; its candidates as failed ones where its worker was lost."""
     try:
         return tuple(task.result())
-    except (CancelledError, BrokenExecutor, ConnectionError, EOFError) as error:
+    except _lost_workers() as error:
         lost = f"its worker was lost: {type(error).__name__}: {error}"
         return tuple(replace(candidate, problems=(lost,), ended="crash") for candidate in candidates)

@@ -138,19 +138,26 @@ class IsolatedBench:
         return checked
 
     def time(self, candidate: Outcome) -> tuple[float, float]:
+        wall, event = self._asked(candidate, "time", candidate)
+        return wall, event
+
+    def repeat(self, candidate: Outcome, calls: int) -> float:
+        return float(self._asked(candidate, "repeat", (candidate, calls)))
+
+    def close(self) -> None:
+        self._drop()
+
+    def _asked(self, candidate: Outcome, operation: str, argument: Any) -> Any:
+        """The answer about a candidate that is made ready first, where a new process lacks it."""
         try:
             worker = self._present()
             if candidate.rank not in self._ready:
                 worker.ask("ready", candidate)
                 self._ready.add(candidate.rank)
-            wall, event = worker.ask("time", candidate)
-            return wall, event
+            return worker.ask(operation, argument)
         except Lost:
             self._drop()
             raise
-
-    def close(self) -> None:
-        self._drop()
 
     def _present(self) -> Worker:
         if self._worker is None:

@@ -68,7 +68,8 @@ def _serve(connection: Connection) -> None:
             if operation == "open":
                 bench, value = _opened(argument, connection), None
             else:
-                value = getattr(bench, operation)(argument)
+                arguments = argument if isinstance(argument, tuple) else (argument,)
+                value = getattr(bench, operation)(*arguments)
         except RollergenError as error:
             connection.send(("error", f"{type(error).__name__}: {error}"))
         else:

@@ -15,6 +15,7 @@ from rollergen.errors import ProgramError, SpecError
 from rollergen.hal.load import device_hash, parse_device
 from rollergen.hal.spec import Device
 from rollergen.program.serial import from_text
+from rollergen.store import deliveries
 from rollergen.store.database import StoreError, reading, writing
 from rollergen.store.entries import COLUMNS, Damage, Entry, entry_of
 from rollergen.store.keys import Key, fingerprint, sha256
@@ -100,6 +101,7 @@ def _emptied(connection: sqlite3.Connection, with_records: bool) -> Facts:
         counts["records"] = connection.execute("DELETE FROM records").rowcount
         for statement in TRIGGERS:
             connection.execute(statement)
+        deliveries.forget_all(connection)
         for table in ("devices", "expressions"):  # records refer to them
             connection.execute(f"DELETE FROM {table}")
     return counts
@@ -127,6 +129,7 @@ def verify(path: Path, *, deep: bool = False) -> Verdict:
             return Verdict({}, ())
         pages = [text for (text,) in connection.execute("PRAGMA integrity_check(20)")]
         problems += [f"pages: {text}" for text in pages if text != "ok"]
+        problems += deliveries.problems(connection)
         devices = {row[0]: row[2] for row in connection.execute("SELECT hash, name, spec FROM devices")}
         for table, check in _checks(connection, devices, deep).items():
             columns = (*COLUMNS, "hash") if table == "kernels" else _CONTENT[table]

@@ -11,6 +11,7 @@ from typing import Any
 from rollergen.hal.load import device_to_json, parse_device
 from rollergen.hal.spec import Device
 from rollergen.store.database import StoreError, reading, writing
+from rollergen.store.deliveries import append, forget_removed
 from rollergen.store.keys import as_text, sha256
 from rollergen.store.record_files import RecordFile, check_record
 from rollergen.store.schema import KEPT, TRIGGERS
@@ -40,16 +41,11 @@ def _checked(path: Path, number: int, key: str, text: str) -> dict[str, Any]:
 
 def add(path: Path, records: RecordFile) -> int:
     """Appends those records that the store lacks, in one transaction; returns how many.  Raises StoreError."""
-    texts = [as_text(record) for record in records.records]
     with writing(path) as connection:
-        before = _count(connection)
         for key, device in records.devices.items():
             row = (key, device.name, as_text(device_to_json(device)))
             connection.execute("INSERT OR IGNORE INTO devices VALUES (?, ?, ?)", row)
-        connection.executemany(
-            "INSERT OR IGNORE INTO records (hash, record) VALUES (?, ?)", [(sha256(text), text) for text in texts]
-        )
-        return _count(connection) - before
+        return append(connection, records.records)
 
 
 def prune(path: Path, useless: Callable[[dict[str, Any]], bool]) -> int:
@@ -62,6 +58,7 @@ def prune(path: Path, useless: Callable[[dict[str, Any]], bool]) -> int:
         connection.executemany("DELETE FROM records WHERE id = ?", gone)
         for statement in TRIGGERS:
             connection.execute(statement)
+        forget_removed(connection)
     return len(gone)
 
 
@@ -83,7 +80,3 @@ def tally(records: RecordFile) -> Iterator[dict[str, Any]]:
             "states": dict(Counter(r["result"]["status"] for r in own)),
             "best_ms": min(times, default=None),
         }
-
-
-def _count(connection: Any) -> int:
-    return int(connection.execute("SELECT count(*) FROM records").fetchone()[0])

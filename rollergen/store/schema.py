@@ -9,6 +9,8 @@ sources       emitted texts, as they were compiled
 kernels       one row for each built kernel: what it was built from, its candidates, which one was chosen
 records       one row for each profiled candidate, append-only: what verifiers learn from (`store.records`)
 
+Campaigns add two tables that say what they have delivered (`store.deliveries`).
+
 Rows of ``devices`` are named by `hal.load.device_hash`, those of the other tables by the hash of their
 content, so that damage shows and nothing stands twice.  ``kernels.key`` is the hash of the columns
 ``expression`` to ``rollergen`` (`store.keys`); ``kernels.hash`` covers the whole row.

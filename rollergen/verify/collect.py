@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from math import inf
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from rollergen.construct import construct
 from rollergen.construct.space import space
-from rollergen.errors import RollergenError
+from rollergen.errors import DeviceError
 from rollergen.expr.canonical import canonicalize
-from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
-from rollergen.measure.arrays import aligned_empty
-from rollergen.measure.executor import RuntimeExecutor, Session
-from rollergen.measure.gate import Gate
+from rollergen.measure.bench import Bench, Lost
+from rollergen.measure.executor import RuntimeExecutor
+from rollergen.measure.isolation import bench_for
 from rollergen.measure.oracle import expression_oracle
-from rollergen.measure.profiler import Outcome, propose
+from rollergen.measure.outcome import Outcome
+from rollergen.measure.profiler import propose
 from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
 from rollergen.store.keys import key_of
 from rollergen.store.records import records_of
-from rollergen.verify.protocol import Protocol, spread, time_all
+from rollergen.verify.protocol import Protocol, Run, Timings, spread, time_all
 
 _PROTOCOL = Protocol()
 
@@ -70,50 +70,59 @@ def collect(
     drafted: int = 30,
     protocol: Protocol = _PROTOCOL,
     seed: int = 0,
+    options: BuildOptions = BuildOptions(),
+    alone: Callable[[bool], AbstractContextManager[object]] = lambda timing: nullcontext(),
     progress: Callable[[str, int, int], None] = lambda what, done, of: None,
 ) -> Collected:
-    """Up to `count` programs of `expr`, checked and timed; failing ones are recorded with what they failed at."""
+    """Up to `count` programs of `expr`, checked and timed; failing ones are recorded with what they failed at.
+
+    ``options``: of how safely they are run (``isolate`` and its limits).  ``alone``: entered around the checking
+    (with False) and the timing (with True), by which several that share a device agree on who times.
+    """
     graph = canonicalize(expr)
     programs, first, points = programs_of(graph, device, count, drafted, seed)
-    gate = Gate(programs[0], expression_oracle((expr,), graph.outputs))
-    outcomes, runs = [], {}
-    for number, outcome in enumerate(propose(programs, device)):
-        outcome, session = _checked(replace(outcome, rank=number if number < first else SAMPLED), executor, gate)
-        outcomes.append(outcome)
-        if session is not None:
-            runs[number] = session.run
-        progress("compiled and checked", number + 1, len(programs))
-    timings = time_all(runs, min(runs), protocol, seed)
-    timed = [_with_times(one, timings.times_s.get(number)) for number, one in enumerate(outcomes)]
+    oracle = expression_oracle((expr,), graph.outputs)
+    with bench_for(device, executor, programs[0], oracle, options) as bench:
+        with alone(False):
+            outcomes = []
+            for number, candidate in enumerate(propose(programs, device)):
+                outcomes.append(bench.check(candidate))
+                progress("compiled and checked", number + 1, len(programs))
+        with alone(True):
+            timed, timings = _timed(outcomes, bench, protocol, seed)
+    ranked = tuple(one if one.rank < first else replace(one, rank=SAMPLED) for one in timed)
     key = key_of(graph, device, BuildOptions(), count, executor.driver)
-    spreads = [spread(times) for times in timings.times_s.values() if len(times) > 1]
-    records = tuple(records_of(tuple(timed), graph, device, key, time.time()))
-    return Collected(records, points, timings.repeatability, median(spreads), timings.drifted)
+    spreads = [spread(one.times_s) for one in ranked if len(one.times_s) > 1]
+    records = tuple(records_of(ranked, graph, device, key, time.time()))
+    return Collected(
+        records, points, timings.repeatability, median(spreads) if spreads else 0.0, timings.drifted
+    )
 
 
-def _checked(outcome: Outcome, executor: RuntimeExecutor, gate: Gate) -> tuple[Outcome, Session | None]:
-    """The outcome with its compile time and verdict, and its launches, ready to be timed, if it passed."""
-    program = outcome.program
-    start = time.perf_counter()
-    try:
-        session = executor.prepare(outcome.source).session()
-        compiled = time.perf_counter() - start
+def _timed(
+    outcomes: Sequence[Outcome], bench: Bench, protocol: Protocol, seed: int
+) -> tuple[list[Outcome], Timings]:
+    """The outcomes, those that passed with their times; one that is lost while it is timed has failed."""
+    lost: dict[int, Outcome] = {}
 
-        def call(arrays: Any) -> None:
-            session.set(arrays)
-            session.once()
-            session.run()
+    def run_of(outcome: Outcome) -> Run:
+        def run(calls: int) -> float:
+            if outcome.rank in lost:
+                return inf
+            try:
+                return bench.repeat(outcome, calls)
+            except (Lost, DeviceError) as error:
+                cause = error.cause if isinstance(error, Lost) else "crash"
+                lost[outcome.rank] = replace(outcome, problems=(f"when timed: {error}",), ended=cause)
+                return inf
 
-        verdict = gate.check(program, call)
-    except RollergenError as error:
-        return replace(outcome, problems=(f"{type(error).__name__}: {error}",)), None
-    outcome = replace(outcome, compile_s=compiled, problems=verdict.problems, compared=verdict.compared)
-    if not verdict.passed:
-        return outcome, None
-    made = {b.name: aligned_empty(b.shape, b.dtype) for b in program.temporaries}
-    made |= {b.name: np.empty(b.shape, numpy_dtype(b.dtype)) for b in program.outputs}
-    call({**gate.inputs, **made})
-    return outcome, session
+        return run
+
+    runs = {one.rank: run_of(one) for one in outcomes if not one.problems}
+    if not runs:
+        return list(outcomes), Timings({}, (), (), 0)
+    timings = time_all(runs, min(runs), protocol, seed)
+    return [lost.get(one.rank, _with_times(one, timings.times_s.get(one.rank))) for one in outcomes], timings
 
 
 def _with_times(outcome: Outcome, times: tuple[float, ...] | None) -> Outcome:

@@ -8,12 +8,13 @@ figures repeat.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from statistics import mean, median
 
-Run = Callable[[], None]
+Run = Callable[[int], float]
+"""``run(calls)``: mean seconds of one call, of so many in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,30 +45,31 @@ class Timings:
     drifted: int
 
 
-def time_all(
-    runs: Mapping[int, Run], control: int, protocol: Protocol, seed: int, clock: Callable[[], float] = time.perf_counter
-) -> Timings:
-    """Times every run of `runs`; `control` is the key of the control program.  Deterministic order by `seed`."""
+def time_all(runs: Mapping[int, Run], control: int, protocol: Protocol, seed: int) -> Timings:
+    """Times every run of `runs`; `control` is the key of the control program.  Deterministic order by `seed`.
+
+    A run whose program is lost answers infinity, and is never timed twice.
+    """
     order = sorted(runs)
     rng = random.Random(seed)
     rng.shuffle(order)
     found: dict[int, tuple[float, ...]] = {}
-    controls = [median(_timed(runs[control], protocol, None, clock))]
+    controls = [median(_timed(runs[control], protocol, None))]
     drifted = 0
     for start in range(0, len(order), protocol.control_every):
         segment = order[start : start + protocol.control_every]
         for attempt in range(protocol.repeats + 1):
             for key in segment:
-                found[key] = _timed(runs[key], protocol, _best(found), clock)
-            controls.append(median(_timed(runs[control], protocol, None, clock)))
+                found[key] = _timed(runs[key], protocol, _best(found))
+            controls.append(median(_timed(runs[control], protocol, None)))
             if abs(controls[-1] / controls[-2] - 1) <= protocol.drift:
                 break
             drifted += attempt == protocol.repeats
     twice = rng.sample(order, max(1, round(protocol.again * len(order))))
     differences = []
     for key in twice:
-        if len(found[key]) > 1:
-            again = median(_timed(runs[key], protocol, None, clock))
+        if len(found[key]) > 1 and isfinite(median(found[key])):
+            again = median(_timed(runs[key], protocol, None))
             differences.append(abs(again / median(found[key]) - 1))
     return Timings(found, tuple(differences), tuple(controls), drifted)
 
@@ -76,26 +78,18 @@ def _best(found: Mapping[int, Sequence[float]]) -> float | None:
     return min((median(times) for times in found.values()), default=None)
 
 
-def _timed(run: Run, protocol: Protocol, best: float | None, clock: Callable[[], float]) -> tuple[float, ...]:
+def _timed(run: Run, protocol: Protocol, best: float | None) -> tuple[float, ...]:
     """Samples of one program; its first call alone where that is hopeless."""
-    first = _seconds(run, 1, clock)
+    first = run(1)
     if best is not None and first > protocol.hopeless * best:
         return (first,)
     for _ in range(protocol.warm_ups - 1):
-        first = min(first, _seconds(run, 1, clock))
+        first = min(first, run(1))
     calls = max(1, -(-protocol.seconds // (protocol.samples * first)))
-    samples = [_seconds(run, int(calls), clock) for _ in range(protocol.samples)]
+    samples = [run(int(calls)) for _ in range(protocol.samples)]
     while sum(samples) * calls < protocol.seconds:
-        samples.append(_seconds(run, int(calls), clock))
+        samples.append(run(int(calls)))
     return tuple(samples)
-
-
-def _seconds(run: Run, calls: int, clock: Callable[[], float]) -> float:
-    """Mean wall seconds of `calls` calls in a row."""
-    start = clock()
-    for _ in range(calls):
-        run()
-    return (clock() - start) / calls
 
 
 def spread(samples: Sequence[float]) -> float:

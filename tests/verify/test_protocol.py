@@ -1,5 +1,6 @@
 """Timing against drift, on a clock of the test's own."""
 
+from math import inf, isfinite
 from statistics import median
 
 import pytest
@@ -13,20 +14,23 @@ class Machine:
     """Programs that take given seconds, times the factor of the moment."""
 
     def __init__(self, seconds, factor=lambda calls: 1.0):
-        self.now, self.calls, self.factor = 0.0, 0, factor
+        self.calls, self.factor = 0, factor
         self.order = []
         self.runs = {key: self._run(key, time) for key, time in seconds.items()}
 
     def _run(self, key, seconds):
-        def run():
-            self.calls += 1
-            self.order.append(key)
-            self.now += seconds * self.factor(self.calls)
+        def run(calls):
+            taken = 0.0
+            for _ in range(calls):
+                self.calls += 1
+                self.order.append(key)
+                taken += seconds * self.factor(self.calls)
+            return taken / calls
 
         return run
 
     def timed(self, protocol=PROTOCOL, seed=0):
-        return time_all(self.runs, 0, protocol, seed, clock=lambda: self.now)
+        return time_all(self.runs, 0, protocol, seed)
 
 
 def test_every_program_gets_its_samples_and_its_seconds():
@@ -64,6 +68,14 @@ def test_programs_timed_while_the_machine_slowed_down_are_timed_again():
 def test_a_machine_that_never_settles_is_reported():
     found = Machine(dict.fromkeys(range(8), 0.01), lambda calls: 1.0 + calls / 50).timed()
     assert found.drifted == 2 and max(found.repeatability) > 0.05
+
+
+def test_a_program_that_is_lost_takes_for_ever_and_is_not_timed_twice():
+    machine = Machine({0: 0.01, 1: 0.01})
+    machine.runs[1] = lambda calls: inf
+    found = machine.timed()
+    assert found.times_s[1] == (inf,) * len(found.times_s[1]) and median(found.times_s[0]) == pytest.approx(0.01)
+    assert all(isfinite(one) for one in found.repeatability)
 
 
 def test_spread_is_the_mean_deviation_from_the_median():

@@ -1,0 +1,190 @@
+"""What a campaign measures: a TOML file, read into a list of tasks.
+
+    name = "small products"
+    device = "cpu"              # a name, or a .json file
+    programs = 30               # of each operator ...
+    top_k = 15                  # ... of which so many are the model's best; the others are drawn from the space
+    seconds = 0.2               # wall time of each program's timing
+    seeds = [0]                 # one task for each: other drawn programs, another order of timing
+
+    [limits]                    # as in BuildOptions
+    compile_limit_s = 60.0
+    run_limit_s = 10.0
+
+    [[operators]]
+    problem = "matmul m=64 n=48 k=32"
+    dtype = "float32"
+
+    [[suites]]
+    name = "collection"
+    only = ["C0", "C1"]         # default: all entries
+
+``name`` and ``device`` are needed, and at least one operator or suite; the values of the others above are the
+defaults (``dtype``: float32).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rollergen.cli.problems import expression
+from rollergen.errors import ArgumentError
+from rollergen.expr.canonical import canonicalize
+from rollergen.expr.language import Tensor
+from rollergen.hal.load import device_hash
+from rollergen.hal.spec import Device
+from rollergen.options import BuildOptions
+from rollergen.store.keys import as_text, expression_text, sha256
+from rollergen.suites import suite
+from rollergen.targets import resolve
+
+_KINDS: Mapping[str, Any] = {
+    "name": str, "device": str, "programs": int, "top_k": int, "seconds": (int, float), "seeds": list,
+    "limits": dict, "operators": list, "suites": list,
+}  # fmt: skip
+_OPERATOR, _SUITE = {"problem": str, "dtype": str}, {"name": str, "only": list}
+_LIMITS = ("compile_limit_s", "run_limit_s", "memory_limit_bytes")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One operator on one device: what a worker needs to know to measure it, as plain data.
+
+    ``problem``: as on the command line (`cli.problems.expression`).  ``programs`` of which ``top_k`` are the model's
+    best; ``seconds`` of wall time for the timing of each.  ``options``: how safely they are run.
+    """
+
+    campaign: str
+    problem: str
+    dtype: str
+    device: Device
+    programs: int
+    top_k: int
+    seconds: float
+    seed: int
+    options: BuildOptions
+
+    def expression(self) -> Tensor:
+        """The operator; raises ArgumentError."""
+        name, *words = self.problem.split()
+        made = expression(name, words, self.dtype)
+        if not isinstance(made, Tensor):
+            raise ArgumentError(f"{self.problem} has several outputs; expected an operator with one")
+        return made
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"{self.problem} {self.dtype}" + (f", seed {self.seed}" if self.seed else "")
+
+    @cached_property
+    def id(self) -> str:
+        """The same for the same work: hash of the canonical expression with its shapes, the device, and how its
+        programs are chosen and timed.  Limits are left out: they decide how safely, not what."""
+        operator = sha256(expression_text(canonicalize(self.expression())))
+        how = [self.programs, self.top_k, float(self.seconds), self.seed]
+        return sha256(as_text([operator, device_hash(self.device), how]))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A campaign's name, its device, and its tasks, each once, in the order of the file."""
+
+    name: str
+    device: Device
+    tasks: tuple[Task, ...]
+
+
+def read_plan(path: Path) -> Plan:
+    """Raises ArgumentError that names file, entry and what would be accepted; DeviceError for the device."""
+    content = _content(path)
+    _check(content, _KINDS, str(path))
+    for name in ("name", "device"):
+        if name not in content:
+            raise ArgumentError(f'{path} lacks {name}; expected {name} = "..."')
+    device = resolve(_file_beside(path, content["device"]))
+    tasks = {task.id: task for task in _tasks(path, content, device)}
+    if not tasks:
+        raise ArgumentError(f"{path} has no operators; expected [[operators]] or [[suites]]")
+    return Plan(content["name"], device, tuple(tasks.values()))
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        import tomllib
+    except ImportError:
+        try:
+            import tomli as tomllib  # type: ignore[import-not-found, no-redef]
+        except ImportError as error:
+            raise ArgumentError(f'reading {path} needs tomli ({error}); pip install "rollergen[dask]"') from None
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"{path} cannot be read as TOML: {error}") from None
+
+
+def _file_beside(path: Path, device: str) -> str | Path:
+    """Device files are named from where the plan lies."""
+    return path.parent / device if device.endswith(".json") else device
+
+
+def _tasks(path: Path, content: Mapping[str, Any], device: Device) -> Iterator[Task]:
+    count = _at_least_one(path, content, "programs", 30)
+    top_k = min(_at_least_one(path, content, "top_k", 15), count)
+    seconds = content.get("seconds", 0.2)
+    if isinstance(seconds, bool) or not 0 < seconds < float("inf"):
+        raise ArgumentError(f"{path}: seconds is {seconds!r}; expected a number above 0")
+    seeds = content.get("seeds", [0])
+    if not seeds or not all(isinstance(seed, int) and not isinstance(seed, bool) for seed in seeds):
+        raise ArgumentError(f"{path}: seeds is {seeds!r}; expected integers, such as [0, 1]")
+    limits = content.get("limits", {})
+    _check(limits, dict.fromkeys(_LIMITS, (int, float)), f"{path}: limits")
+    options = BuildOptions(isolate=True, **limits)
+    for problem, dtype in _problems(path, content):
+        for seed in seeds:
+            task = Task(content["name"], problem, dtype, device, count, top_k, float(seconds), seed, options)
+            try:
+                task.expression()
+            except ArgumentError as error:
+                raise ArgumentError(f"{path}: {problem}: {error}") from None
+            yield task
+
+
+def _problems(path: Path, content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for number, one in enumerate(content.get("operators", ())):
+        where = f"{path}: operators[{number}]"
+        _check(one, _OPERATOR, where)
+        if not one.get("problem", "").split():
+            raise ArgumentError(f'{where} lacks problem; expected problem = "matmul m=64 n=64 k=64" or the like')
+        yield one["problem"], one.get("dtype", "float32")
+    for number, one in enumerate(content.get("suites", ())):
+        where = f"{path}: suites[{number}]"
+        _check(one, _SUITE, where)
+        if "name" not in one:
+            raise ArgumentError(f'{where} lacks name; expected name = "collection" or another suite')
+        entries = suite(one["name"])
+        chosen = entries.entries if "only" not in one else [entries.entry(id) for id in one["only"]]
+        yield from ((entry.name, entry.dtype) for entry in chosen)
+
+
+def _at_least_one(path: Path, content: Mapping[str, Any], name: str, default: int) -> int:
+    value = content.get(name, default)
+    if isinstance(value, bool) or value < 1:
+        raise ArgumentError(f"{path}: {name} is {value!r}; expected an integer of at least 1")
+    return int(value)
+
+
+def _check(content: Any, kinds: Mapping[str, Any], where: str) -> None:
+    if not isinstance(content, dict):
+        raise ArgumentError(f"{where} is {content!r}; expected a table")
+    for name, value in content.items():
+        if name not in kinds:
+            raise ArgumentError(f"{where} has no {name!r}; expected {', '.join(kinds)}")
+        if not isinstance(value, kinds[name]):
+            wanted = kinds[name] if isinstance(kinds[name], tuple) else (kinds[name],)
+            kind = " or ".join(one.__name__ for one in wanted)
+            raise ArgumentError(f"{where}: {name} is {value!r}; expected a value of type {kind}")
