@@ -48,6 +48,12 @@ def result_path(name: str) -> Path:
 
 def keep(name: str, content: dict[str, Any]) -> Path:
     """Writes `result_path` and returns it."""
-    path = result_path(name)
-    path.write_text(json.dumps({**origin(), **content}, indent=1) + "\n")
+    return keep_at(result_path(name), content)
+
+
+def keep_at(path: Path, content: dict[str, Any]) -> Path:
+    """Writes the file, whole or not at all."""
+    written = path.with_suffix(".part")
+    written.write_text(json.dumps({**origin(), **content}, indent=1) + "\n")
+    written.replace(path)
     return path

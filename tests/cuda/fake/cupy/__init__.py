@@ -181,6 +181,9 @@ class ExternalStream(Stream):
 
 
 class Event:
+    done = False
+    """Whether the device has come to it: never before somebody waits."""
+
     def __init__(self, block=False, disable_timing=False, interprocess=False):
         self.at = None
 
