@@ -25,10 +25,12 @@ def changed(device: Device, settings: Mapping[str, float]) -> Device:
     """`device` with the figures at these paths: ``units``, ``dram.bandwidth_gb_s`` (a layer's or an instruction's
     figure), ``limits.threads_per_block``, ``costs.loop_instructions``.
 
-    A bandwidth above its nominal one raises that too.  Raises SpecError for an unknown path (with the nearest) and
-    for a device that contradicts itself.
+    A bandwidth above its nominal one raises that too; how `device` was verified is left out.  Raises SpecError for an
+    unknown path (with the nearest) and for a device that contradicts itself.
     """
     document = device_to_json(device)
+    if settings:
+        document.pop("verified", None)  # nobody has seen this one
     for path, value in settings.items():
         part, key = _place(device, document, path)
         part[key] = {"value": value, **ORIGIN}

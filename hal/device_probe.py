@@ -73,7 +73,7 @@ def probe_opencl(number: int, name: str) -> ProbedDevice:
     caches = cache_levels()
     before = clock_state()
     figures = measure(runtime, caches, min(cores(), runtime.units))
-    device = replace(completed(load_device(HOST), caches, figures), name=name)
+    device = replace(completed(load_device(HOST), caches, figures), name=name, verified=())
     device, more, missing = _with_chases(device, runtime, caches)
     device, wide, without = _with_float64(device, runtime, figures)
     limits = replace(device.limits, threads_per_block=min(runtime.limits.threads, device.limits.threads_per_unit))

@@ -3,8 +3,8 @@
     {"format": ..., "name": "v100-sxm2", "title": ..., "extends": "v100", "clock_mhz": 1530}
 
 Objects are merged key by key; memory layers and instructions by their names, a new one behind the one that stands
-before it in the child (else at the end); figures, and all other lists, are replaced whole.  Name, title and
-notes are the child's own.  Kind and source stay with each figure, whichever file states it.
+before it in the child (else at the end); figures, and all other lists, are replaced whole.  Name, title, notes
+and what was verified are the child's own.  Kind and source stay with each figure, whichever file states it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KEY = "extends"
 MOST_PARENTS = 4
 OWN = ("name", "title")
 """Keys that every file states itself."""
-_NOT_INHERITED = (*OWN, "notes")
+_NOT_INHERITED = (*OWN, "notes", "verified")
 _MOST_NAMED = 64
 """Items of the longest list that the schema allows."""
 _BY_NAME = ("memory_layers", "instructions")

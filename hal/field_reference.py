@@ -23,6 +23,7 @@ _PARTS = {
     "instruction": "Instructions",
     "limits": "Limits",
     "target": "Targets",
+    "verification": "Verifications",
     "tlb": "Translation buffers",
     "costs": "Costs",
 }

@@ -21,7 +21,7 @@ from rollergen.hal.bounded_json import MOST_BYTES, join, read_json, shown
 from rollergen.hal.errors import SpecError
 from rollergen.hal.extending import Find, Parent, completed, is_figure
 from rollergen.hal.plugins import PluginSpec, plugin_specs
-from rollergen.hal.spec import Device, Instruction, Limits, MemoryLayer, Target, Tlb
+from rollergen.hal.spec import Device, Instruction, Limits, MemoryLayer, Target, Tlb, Verification
 from rollergen.hal.spec_rules import refuse_contradictions
 from rollergen.hal.spec_schema import refuse_what_the_schema_refuses
 
@@ -88,6 +88,8 @@ def device_to_json(device: Device) -> dict[str, Any]:
     document["launch_us"] = device.launch_us
     document["targets"] = [{**_record(target), "dialect": dict(target.dialect)} for target in device.targets]
     document["costs"] = dict(device.costs)
+    if device.verified:
+        document["verified"] = [_record(one) for one in device.verified]
     document = _annotated(document, "", origins)
     if origins:
         document["provenance"] = {path: {"kind": kind, "source": text} for path, (kind, text) in origins.items()}
@@ -112,9 +114,9 @@ def save_device(device: Device, path: str | Path) -> None:
 
 def device_hash(device: Device) -> str:
     """SHA-256 of everything that a kernel or a prediction can depend on: all but title,
-    printed peaks and provenance."""
+    printed peaks, provenance and how it was verified."""
     document = plain(device_to_json(device))
-    for key in ("title", "provenance"):
+    for key in ("title", "provenance", "verified"):
         document.pop(key, None)
     for instruction in document["instructions"]:
         instruction.pop("peak_dense_tflop_s", None)
@@ -240,6 +242,7 @@ def _device(document: dict[str, Any], provenance: tuple[tuple[str, tuple[str, st
         targets=tuple(_target(target) for target in document["targets"]),
         costs=tuple((name, float(value)) for name, value in document.get("costs", {}).items()),
         provenance=provenance,
+        verified=tuple(Verification(**one) for one in document.get("verified", [])),
         **parts,
     )
 

@@ -105,11 +105,24 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class Verification:
+    """What has been done to see that kernels for the device are right.
+
+    ``how``: "ran on it", "compiled by its compiler" or "executed elsewhere" (its source, on another machine).
+    ``what``: which kernels, by whom, and where the results are.
+    """
+
+    how: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """A complete device.  ``layers`` run from registers outward; the last one is the backing store.
 
     ``costs`` are the model's constants for this device (documented in schema.json), each a field
-    so that none lives in code.  ``provenance`` maps a JSON path to (kind, source).
+    so that none lives in code.  ``provenance`` maps a JSON path to (kind, source).  ``verified``: empty for a device
+    that has only been modelled.
     """
 
     name: str
@@ -126,6 +139,7 @@ class Device:
     costs: tuple[tuple[str, float], ...] = ()
     tlbs: tuple[Tlb, ...] = ()
     provenance: tuple[tuple[str, tuple[str, str]], ...] = ()
+    verified: tuple[Verification, ...] = ()
 
     def layer(self, name: str) -> MemoryLayer:
         for layer in self.layers:

@@ -122,6 +122,7 @@ def begun(parent: Device, name: str, title: str, source: str, values: Mapping[st
         raise DeviceError(str(error)) from None
     document = device_to_json(device)
     document.pop("provenance", None)
+    document.pop("verified", None)
     given = {path: figure(device, path) for path in values}
     carried = {"kind": "assumed", "source": f"as {parent.name} has it"}
     document = _annotated(document, carried)

@@ -19,6 +19,8 @@ from rollergen.hal.load import known_names
 from rollergen.measure.executor import executor_for
 from rollergen.targets import resolve
 
+MODELLED = "modelled only"
+
 
 class ListByDefault(click.Group):
     """``rollergen devices v100`` is ``rollergen devices list v100``."""
@@ -46,10 +48,11 @@ def list_devices(names: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(described))
         return
-    table = Table("name", "title", "units", "peak, float32", "present")
+    table = Table("name", "title", "units", "peak, float32", "verified", "present")
     for name, one in described.items():
         peak = f"{one['peak_gflop_s'] / 1e3:.3g} TFLOP/s"
-        table.add_row(name, one["title"], str(one["units"]), peak, "yes" if one["present"] else "no")
+        seen = ", ".join(dict.fromkeys(x["how"] for x in one["verified"])) or MODELLED
+        table.add_row(name, one["title"], str(one["units"]), peak, seen, "yes" if one["present"] else "no")
     console.print(table, markup=False)
     for name in names:
         console.print(details(name, described[name]), markup=False, highlight=False, soft_wrap=True)
@@ -63,7 +66,8 @@ def details(name: str, one: dict[str, Any]) -> str:
     )
     clock = f"{one['clock_mhz']:.0f} MHz, execution width {one['execution_width']}"
     state = "present" if one["present"] else f"not present: {one['missing']}"
-    return "\n".join([f"{name}: {clock}, source in {', '.join(one['languages'])}", *layers, f"  {state}"])
+    seen = [f"  {x['how']}: {x['what']}" for x in one["verified"]] or [f"  {MODELLED}"]
+    return "\n".join([f"{name}: {clock}, source in {', '.join(one['languages'])}", *layers, *seen, f"  {state}"])
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -86,6 +90,7 @@ def describe(name: str) -> dict[str, Any]:
             for x in device.layers
         ],
         "peak_gflop_s": per_clock * device.units * device.clock_mhz / 1e3,
+        "verified": [{"how": one.how, "what": one.what} for one in device.verified],
         "languages": [target.language for target in device.targets],
         "present": missing is None,
         "missing": missing,
