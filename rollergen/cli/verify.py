@@ -22,6 +22,8 @@ from rollergen.targets import resolve
 if TYPE_CHECKING:
     from rollergen.verify.dataset import Dataset
 
+Shown = Callable[[str, int, int], None]
+
 
 @click.group()
 def verify() -> None:
@@ -69,7 +71,7 @@ def collect(
             bar.advance(task)
 
 
-def _shown(bar: Progress, task: TaskID, name: str) -> Callable[[str, int, int], None]:
+def _shown(bar: Progress, task: TaskID, name: str) -> Shown:
     return lambda what, done, of: bar.update(task, description=f"{name}: {what} {done}/{of}")
 
 
@@ -136,23 +138,39 @@ def train(records: tuple[Path, ...], objective: str, family: str, seed: int, out
 @verify.command()
 @_records
 @_seeds
+@click.option(
+    "--part", "parts", type=click.Choice(["rankers", "searches"]), multiple=True,
+    help="rankers: how well programs are ordered; searches: how many are measured until one is near the best.",
+)  # fmt: skip
 @_report
 @_json
-def evaluate(records: tuple[Path, ...], seeds: int, report: Path | None, as_json: bool) -> None:
-    """Rank the programs of held-out operators: the model's order, trained rankers, and those of published systems.
+def evaluate(
+    records: tuple[Path, ...], seeds: int, parts: tuple[str, ...], report: Path | None, as_json: bool
+) -> None:
+    """Rank and search the programs of held-out operators: the model's order, trained rankers, and published systems.
 
     Ten folds; operators of one canonical structure are never in training and test together.
     """
     from rollergen.verify.dataset import load
+
+    data = load(records)
+    protocol = _protocol(data, seeds, records)
+    for part in parts or ("rankers", "searches"):
+        with Progress(console=console, transient=True, disable=as_json) as bar:
+            shown = _shown(bar, bar.add_task(part, total=None), "evaluated")
+            run = _rankers if part == "rankers" else _searches
+            run(data, seeds, protocol, report, as_json, shown)
+
+
+def _rankers(
+    data: Dataset, seeds: int, protocol: dict[str, Any], report: Path | None, as_json: bool, shown: Shown
+) -> None:
     from rollergen.verify.evaluate import compare
     from rollergen.verify.released import release
 
-    data = load(records)
-    with Progress(console=console, transient=True, disable=as_json) as bar:
-        task = bar.add_task("rankers", total=None)
-        table: dict[str, dict[str, Any]] = compare(data, seeds=range(seeds), progress=_shown(bar, task, "evaluated"))
+    table = compare(data, seeds=range(seeds), progress=shown)
     verdicts = {name: release(table, name) for name in ("cautious", "residual", "lambdarank")}
-    content = {"protocol": _protocol(data, seeds, records), "rankers": table, "release": verdicts}
+    content = {"protocol": protocol, "rankers": table, "release": verdicts}
     if report is not None:
         from rollergen.verify.report import write_evaluation
 
@@ -168,6 +186,29 @@ def evaluate(records: tuple[Path, ...], seeds: int, report: Path | None, as_json
     console.print(rows)
     for name, one in verdicts.items():
         console.print(f"{name}: {one['state']}", highlight=False)
+
+
+def _searches(
+    data: Dataset, seeds: int, protocol: dict[str, Any], report: Path | None, as_json: bool, shown: Shown
+) -> None:
+    from rollergen.verify.replay import BATCH, measurements_saved
+
+    table = measurements_saved(data, seeds=range(seeds), progress=shown)
+    content = {"protocol": {**protocol, "batch": BATCH}, "searches": table}
+    if report is not None:
+        from rollergen.verify.report import write_searches
+
+        write_searches(content, report)
+    if as_json:
+        click.echo(json.dumps(content))
+        return
+    rows = Table("search", "to within 2 %", "5 %", "10 %", "saved", "speed after 1", "8", title="measurements")
+    for name, line in table.items():
+        needed = (line[f"within {share}"]["mean"] for share in ("5%", "10%"))
+        speeds = (f"{line['speed after'][n - 1]:.3f}" for n in (1, 8))
+        saved = _interval(line["saved against analytical"], 1)
+        rows.add_row(name, _interval(line["within 2%"], 1), *(f"{n:.1f}" for n in needed), saved, *speeds)
+    console.print(rows)
 
 
 @verify.command()
@@ -237,5 +278,6 @@ def _protocol(data: Dataset, seeds: int, records: tuple[Path, ...]) -> dict[str,
     }
 
 
-def _interval(value: dict[str, float]) -> str:
-    return f"{value['mean']:.3f} ({value['low']:.3f} to {value['high']:.3f})"
+def _interval(value: dict[str, float], digits: int = 3) -> str:
+    mean, low, high = (f"{value[key]:.{digits}f}" for key in ("mean", "low", "high"))
+    return f"{mean} ({low} to {high})"

@@ -31,6 +31,22 @@ def write_evaluation(content: Mapping[str, Any], directory: Path) -> None:
     _save(plot, directory / "rankers.svg")
 
 
+def write_searches(content: Mapping[str, Any], directory: Path) -> None:
+    """``searches.json``, and the share of the best speed after n measurements."""
+    directory.mkdir(parents=True, exist_ok=True)
+    _write(directory / "searches.json", content)
+    plot, axes = _figure("Best of the first n measured (mean over held-out operators)")
+    for number, (name, line) in enumerate(content["searches"].items()):
+        speed = line["speed after"]
+        needed = f"{name}: {line['within 2%']['mean']:.1f} to within 2 %"
+        axes.plot(range(1, len(speed) + 1), speed, label=needed, color=f"C{number}")
+    axes.set_xlabel("programs measured")
+    axes.set_ylabel("share of the best speed")
+    axes.set_ylim(0.6, 1.005)
+    axes.legend(loc="lower right", fontsize=8)
+    _save(plot, directory / "searches.svg")
+
+
 def write_ablation(content: Mapping[str, Any], directory: Path) -> None:
     """``ablation.json``, the learning curve, and Top-1 by group of features."""
     directory.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,116 @@
+"""Searches measure every program once, learn from what they measured, and are replayed on what was collected."""
+
+import numpy as np
+import pytest
+
+from rollergen.verify.dataset import from_records
+from rollergen.verify.metrics import trials_to
+from rollergen.verify.rankers import Analytical, Random
+from rollergen.verify.replay import measured_order, measurements_saved
+from rollergen.verify.search import SEARCHES, Annealed, Diverse, Greedy, Ordered, Pool, annealed, diverse
+from tests.verify.records import recorded
+
+pytest.importorskip("lightgbm")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return from_records([recorded()])
+
+
+@pytest.fixture(scope="module")
+def pool(data):
+    return Pool.of(data.of(data.operators()[4]))
+
+
+def swift():
+    """AutoTVM with less annealing than published."""
+    return Annealed(chains=16, steps=30)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_every_search_measures_every_program_once(data, pool, name):
+    search = SEARCHES[name]()
+    search.fit(data.of(data.operator != pool.data.operator[0]), 0)
+    order = measured_order(search, pool, 3, batch=7)
+    assert sorted(order) == list(range(len(pool.data)))
+    assert order == measured_order(search, pool, 3, batch=7)
+
+
+def test_neighbours_differ_in_the_fewest_decisions(pool):
+    assert all(n not in near for n, near in enumerate(pool.near))
+    x = pool.data.x
+    differ = lambda a, b: int((x[a] != x[b]).sum())
+    nearest = np.mean([differ(n, near[0]) for n, near in enumerate(pool.near)])
+    assert nearest < np.mean([differ(a, b) for a in range(len(x)) for b in range(len(x)) if a != b])
+
+
+def test_a_search_reads_no_time_that_it_did_not_measure(data, pool):
+    hidden = pool.data.of(np.arange(len(pool.data)))
+    first = swift().next(pool, [], 8, np.random.default_rng(0))
+    unseen = np.setdiff1d(np.arange(len(hidden)), first)
+    hidden.ms[unseen] = hidden.ms[unseen][::-1] * 7
+    plans = [swift().next(one, first, 8, np.random.default_rng(1)) for one in (pool, Pool(hidden, pool.near))]
+    assert plans[0] == plans[1] and not set(plans[0]) & set(first)
+
+
+def test_trees_of_an_operators_own_measurements_find_its_best_sooner_than_chance(data):
+    trials = {"annealed": [], "random": []}
+    for rows in data.operators():
+        pool = Pool.of(data.of(rows))
+        for name, search in (("annealed", swift()), ("random", Ordered(Random()))):
+            search.fit(pool.data, 1)
+            trials[name].append(trials_to(pool.data.ms, measured_order(search, pool, 1, batch=6)))
+    assert np.mean(trials["annealed"]) < 0.8 * np.mean(trials["random"])
+
+
+def test_failed_programs_take_a_slot_and_teach_nothing():
+    pool = Pool.of(from_records([recorded(10, failing=2)]))
+    first = [int(n) for n in np.flatnonzero(~pool.data.right)[:4]]
+    plan = swift().next(pool, first, 8, np.random.default_rng(0))
+    assert len(plan) == 8 and not set(plan) & set(first)
+
+
+def test_annealing_ends_near_the_best_of_a_smooth_space():
+    scores = -np.abs(np.arange(200) - 150.0)
+    near = np.array([[max(0, n - 1), min(199, n + 1)] for n in range(200)])
+    assert annealed(scores, near, 4, 4000, np.random.default_rng(0))[150]
+    assert annealed(scores, near, 4, 5, np.random.default_rng(0)).sum() <= 24
+
+
+def test_epsilon_is_the_share_of_random_picks(pool):
+    analytical = Ordered(Analytical())
+    plan = analytical.next(pool, [], 10, np.random.default_rng(0))
+    for epsilon, least, most in ((0.0, 0, 0), (0.3, 1, 6), (1.0, 10, 10)):
+        greedy = Greedy(analytical, epsilon).next(pool, [], 10, np.random.default_rng(0))
+        assert least <= sum(a != b for a, b in zip(plan, greedy, strict=True)) <= most
+
+
+def test_diverse_batches_hold_more_distinct_decisions(pool):
+    scores = Analytical().scores(pool.data)
+    distinct = lambda plan: sum(len(set(column)) for column in pool.data.x[plan].T)
+    best = [int(n) for n in np.argsort(-scores)]
+    plans = [diverse(pool, best[:20], scores, 5, alpha) for alpha in (0.0, 100.0)]
+    assert plans[0] == best[:5] and distinct(plans[1]) > distinct(plans[0])
+    assert set(Diverse(Analytical()).next(pool, [], 5, np.random.default_rng(0))) <= set(best[:10])
+
+
+def test_a_replay_tells_measurements_and_speed(data):
+    chosen = {"analytical": SEARCHES["analytical"], "random": SEARCHES["random"]}
+    table = measurements_saved(data, chosen, [0, 1], 3)
+    for line in table.values():
+        assert 1 <= line["within 10%"]["mean"] <= line["within 5%"]["mean"] <= line["within 2%"]["mean"]
+        assert line["speed after"] == sorted(line["speed after"]) and line["speed after"][-1] == pytest.approx(1.0)
+    assert table["analytical"]["saved against analytical"]["mean"] == 0
+    rows = {int(data.operator[rows[0]]): data.of(rows) for rows in data.operators()}
+    needed = [trials_to(one.ms, list(np.argsort(one.predicted_ms, kind="stable"))) for one in rows.values()]
+    assert table["analytical"]["within 2%"]["mean"] == pytest.approx(np.mean(needed))
+
+
+def test_a_search_that_plans_twice_the_same_is_refused(pool):
+    class Stuck(Ordered):
+        def next(self, pool, measured, count, rng):
+            return [0]
+
+    with pytest.raises(ValueError, match="expected new ones"):
+        measured_order(Stuck(Analytical()), pool, 0)
