@@ -98,6 +98,19 @@ def a_block_fits_the_managed_memory_of_a_unit(device: Device) -> Iterator[str]:
             yield f"limits.block_memory_bytes is {asked}; expected at most the {room} that {managed.name} has to give"
 
 
+_STAGED_BYTES = 32
+"""Of each thread of an execution width: a few elements of both operands of a product, of the widest dtype."""
+
+
+def a_block_can_stage_its_operands(device: Device) -> Iterator[str]:
+    """Programs of devices with managed memory read their operands through it."""
+    if any(layer.managed and layer.scope == "unit" for layer in device.layers[1:-1]):
+        least, given = _STAGED_BYTES * device.execution_width, device.limits.block_memory_bytes
+        if given < least:
+            each = f"{_STAGED_BYTES} for each of the {device.execution_width} threads of an execution width"
+            yield f"limits.block_memory_bytes is {given}; expected at least {least}: {each}"
+
+
 def asynchronous_copies_fill_managed_memory(device: Device) -> Iterator[str]:
     for number, layer in enumerate(device.layers):
         widest = layer.asynchronous_copy_bytes
@@ -199,6 +212,7 @@ RULES: tuple[Callable[[Device], Iterator[str]], ...] = (
     matrix_instructions_have_fragments,
     walks_have_buffers,
     widths_are_powers_of_two,
+    a_block_can_stage_its_operands,
     layers_hold_a_transaction,
     limiters_combine_as_a_norm,
     what_reaches_source_text_is_an_attribute,

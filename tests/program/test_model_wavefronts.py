@@ -70,3 +70,9 @@ def test_the_last_loop_of_a_linear_thread_number_is_the_fastest():
     assert fast.tolist()[:9] == [0, 1, 2, 3, 4, 5, 6, 7, 0]
     assert slow.tolist()[7:9] == [0, 1]
     assert len(digits((2, 3), 32)[0]) == 6  # a block smaller than its warp
+
+
+def test_one_bank_serves_word_after_word():
+    single = MemoryLayer("l1", "unit", False, 65536, 128, bytes_per_clock=4, banks=1, bank_bytes=4)
+    assert wavefronts(LANE * 4, 4, single, merge_pairs=False) == 32
+    assert wavefronts(LANE * 16, 16, single, merge_pairs=False) == 4 * 32

@@ -19,7 +19,8 @@ def wavefronts(addresses: np.ndarray, width_bytes: int, layer: MemoryLayer, *, m
     """Wavefronts of one access of ``width_bytes`` at each lane's byte address (int array [lanes]).
 
     The lanes are split into phases of one bank row each (32 banks of 4 bytes: 32 lanes of 32 bits, 16
-    of 64, 8 of 128); a phase costs the largest number of distinct words in one bank; phases add up.
+    of 64, 8 of 128); a phase costs the largest number of distinct words in one bank; phases add up
+    (a lane wider than a row of banks is a phase by itself).
     With ``merge_pairs`` (reads of shared memory) two neighbouring phases are served together where
     every lane i has the address of lane i^1, or every lane that of lane i^2.  Wider accesses are split.
     """
@@ -38,7 +39,7 @@ def wavefronts(addresses: np.ndarray, width_bytes: int, layer: MemoryLayer, *, m
 @lru_cache(maxsize=65536)
 def _banked(lanes: tuple[int, ...], width_bytes: int, banks: int, bank_bytes: int, merge_pairs: bool) -> int:
     """Wavefronts for addresses relative to a row of banks: few patterns recur in many programs."""
-    lanes_per_phase = min(banks * bank_bytes // width_bytes, banks)
+    lanes_per_phase = max(1, min(banks * bank_bytes // width_bytes, banks))
     if merge_pairs and width_bytes > bank_bytes and _lane_pairs_share(lanes):
         lanes_per_phase *= 2
     words_per_lane = range(-(-width_bytes // bank_bytes))
