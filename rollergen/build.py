@@ -8,6 +8,7 @@ from pathlib import Path
 from rollergen.bundle.references import self_tests
 from rollergen.collector import paused_collector
 from rollergen.construct.growth import growth_notes
+from rollergen.construct.residence import resident_rows
 from rollergen.errors import ArgumentError, DeviceError, ExpressionError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
@@ -76,7 +77,7 @@ def build(
     executor = _executor(target, profile)
     count = _count(top_k, executor)
     with shallow_enough("rg.build of the expression"):
-        graph = canonicalize(expr, inputs)
+        graph = canonicalize(expr, inputs, resident_rows(target))
     driver = None if executor is None else executor.driver
     judge = judge_of(verifier, target)
     kept = Cache(graph, target, options, count, driver, judge.identity) if cache else NO_CACHE

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rollergen.construct import construct as construct_graph
+from rollergen.construct.residence import resident_rows
 from rollergen.construct.space import Space
 from rollergen.construct.space import space as space_of_graph
 from rollergen.errors import ArgumentError
@@ -48,7 +49,9 @@ def construct(
     """The model's best programs for ``expr``, best first: at most ``top_k``."""
     if not isinstance(top_k, int) or isinstance(top_k, bool) or top_k < 1:
         raise ArgumentError(f"top_k is {top_k!r}; expected an integer of at least 1")
-    return tuple(one.program for one in construct_graph(canonicalize(expr), resolve(device), options, top_k))
+    target = resolve(device)
+    graph = canonicalize(expr, rows=resident_rows(target))
+    return tuple(one.program for one in construct_graph(graph, target, options, top_k))
 
 
 def _require_program(program: object, what: str) -> None:
@@ -70,7 +73,8 @@ def space(
     expr: Tensor | Sequence[Tensor], device: DeviceLike = None, *, options: BuildOptions = BuildOptions()
 ) -> Space:
     """The aligned space of ``expr``'s heaviest stage: ``.points``, ``.sample(count, seed)``."""
-    return space_of_graph(canonicalize(expr), resolve(device), options)
+    target = resolve(device)
+    return space_of_graph(canonicalize(expr, rows=resident_rows(target)), target, options)
 
 
 def profile(

@@ -13,6 +13,7 @@ from math import isfinite
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.residence import resident_rows
 from rollergen.construct.space import space
 from rollergen.errors import ConstructionError, DoesNotFitError
 from rollergen.expr.canonical import canonicalize
@@ -82,7 +83,7 @@ def sensitivity(
     informational figures unmoved: tells what is unexplained, ten times as fast.
     """
     every = {_FILLING: _filling(device), **operators}
-    graphs = {name: canonicalize(expr) for name, expr in every.items()}
+    graphs = {name: canonicalize(expr, rows=resident_rows(device)) for name, expr in every.items()}
     before = {name: ranked for name, graph in graphs.items() if (ranked := _ranked(graph, device))}
     graphs = {name: graphs[name] for name in before}
     first = next((name for name in operators if name in before), "")

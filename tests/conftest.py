@@ -1,9 +1,14 @@
-"""What holds for every test: the user's cache is left alone, and no kernel of an earlier test is found in it."""
+"""What holds for every test: the user's cache is left alone, no kernel of an earlier test is found in it, and random
+examples are the same in every run (new ones are the fuzzer's task)."""
 
 import pytest
+from hypothesis import settings
 
 from rollergen.store.cache import forget_failures
 from rollergen.store.location import DIRECTORY_VARIABLE
+
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(autouse=True)

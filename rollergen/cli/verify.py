@@ -48,6 +48,7 @@ def collect(
 
     Operators that OUT has records of already are skipped, so that an interrupted collection is resumed.
     """
+    from rollergen.construct.residence import resident_rows
     from rollergen.store.record_files import append, read
     from rollergen.verify.collect import collect as collect_one
     from rollergen.verify.protocol import Protocol
@@ -61,7 +62,7 @@ def collect(
         task = bar.add_task("operators", total=len(entries))
         for entry in entries:
             expr = entry.make()
-            if sha256(expression_text(canonicalize(expr))) not in done:
+            if sha256(expression_text(canonicalize(expr, rows=resident_rows(target)))) not in done:
                 found = collect_one(
                     expr, target, executor, count=count, drafted=drafted, protocol=protocol, seed=seed,
                     progress=_shown(bar, task, entry.id),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from rollergen.construct.candidate import Candidate, candidate, cheapest
-from rollergen.construct.counts import item_counts, power_below, private_limit, thread_counts
+from rollergen.construct.counts import POWERS, item_counts, power_below, private_limit, thread_counts
 from rollergen.construct.roles import contraction_roles
 from rollergen.expr.definition import Definition
 from rollergen.expr.rows import online
@@ -159,6 +159,8 @@ def fills_output(definition: Definition) -> bool:
 def row_plans(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[ReductionPlan]:
     """Threads or lanes along the row; kept values in registers where a thread's share is small; where a
     block is one thread, in the output where it has place for them, else in a private array."""
+    if _rows_apart(definition):
+        yield from _side_by_side(definition, device, rules)
     extent = definition.of_role("row", "reduce")[-1].extent
     rows = definition.of_role("spatial")[-1].extent if definition.of_role("spatial") else 1
     lanes = min(vector_lanes(device, accumulator_dtype(definition)), power_below(extent))
@@ -187,6 +189,24 @@ def row_plans(definition: Definition, device: Device, rules: AlignmentRules) -> 
                 for layer in kept:
                     for count in item_counts(device, rows)[:6] if single else (1,):
                         yield ReductionPlan(count, row_threads, threads, vector, lanes, chains, layer)
+
+
+def _rows_apart(definition: Definition) -> bool:
+    """Whether neighbours in memory belong to different rows: an axis of rows comes last."""
+    return bool(definition.of_role("row")) and definition.axes[-1].role == "spatial"
+
+
+def _side_by_side(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[ReductionPlan]:
+    """Rows whose elements lie apart: neighbouring threads take neighbouring rows."""
+    row, last = definition.of_role("row")[-1], definition.axes[-1]
+    for total in thread_counts(device, rules):
+        for row_threads in (power for power in POWERS if power <= min(total, 2 * last.extent)):
+            threads = total // row_threads
+            if threads > 2 * row.extent or total % row_threads:
+                continue
+            share = ceil_div(row.extent, threads)
+            kept = rules.shapes.rows_in_registers and share <= _most_kept(device)
+            yield ReductionPlan(1, row_threads, threads, resident=REGISTERS if kept else "")
 
 
 def _most_kept(device: Device) -> int:

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rollergen.expr.definition import Definition
+from rollergen.expr.forms import Rows
 from rollergen.expr.fusion import drop_trivial, fuse, simplify, split_axes
 from rollergen.expr.implicit_gemm import implicit_gemm
 from rollergen.expr.language import Tensor
-from rollergen.expr.stages import ROW_LIMIT_ELEMENTS, Graph, cut
+from rollergen.expr.stages import Graph, cut
 
 __all__ = ["canonical_definition", "canonicalize", "implicit_gemm"]
 
@@ -23,10 +24,10 @@ __all__ = ["canonical_definition", "canonicalize", "implicit_gemm"]
 def canonicalize(
     outputs: Tensor | Sequence[Tensor],
     inputs: Sequence[Tensor] | None = None,
-    row_limit_elements: int = ROW_LIMIT_ELEMENTS,
+    rows: Rows = Rows(),
 ) -> Graph:
     """`outputs` as stages in canonical form; arguments and errors as `stages.cut`."""
-    graph = cut(outputs, inputs, row_limit_elements)
+    graph = cut(outputs, inputs, rows)
     return replace(graph, definitions=tuple(canonical_definition(one) for one in graph.definitions))
 
 

@@ -19,6 +19,15 @@ _REUSED = "its elements are used several times each"
 
 
 @dataclass(frozen=True, slots=True)
+class Rows:
+    """Which rows may be asked to stay resident: of at most ``adjacent`` elements that are neighbours in memory, or
+    ``apart`` that are not (each then comes with neighbours of other rows)."""
+
+    adjacent: int = 65536
+    apart: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Form:
     """One stage: the body with bound axes unified; ``row`` and ``reduce`` axes (name, extent)."""
 
@@ -34,11 +43,11 @@ class Misfit:
     reason: str
 
 
-def form_of(expansion: Expansion, separator: Separator, row_limit_elements: int) -> Form | Misfit:
+def form_of(expansion: Expansion, separator: Separator, rows: Rows) -> Form | Misfit:
     """The form of `expansion`, or why it has none.
 
-    A resident row needs its reductions to run over the last axes of the result, for every row of it, and
-    at most `row_limit_elements` elements.  Several reductions for each element of the result (a variance
+    A resident row needs its reductions to run over adjacent axes of the result, for every row of it, and
+    no more elements than `rows` allows.  Several reductions for each element of the result (a variance
     and its mean) are one stage where they run over the same row of adjacent elements, under the same limit.
     """
     if expansion.size > LARGEST_BODY:
@@ -54,8 +63,13 @@ def form_of(expansion: Expansion, separator: Separator, row_limit_elements: int)
     if row is None and not _over_one_row(expansion, nodes, axes):
         return Misfit(_several(nodes))
     elements = prod(extent for _, extent in nodes[0].axes)
-    if elements > row_limit_elements:
-        return Misfit(f"rows of {elements} elements exceed the limit of {row_limit_elements} for residence")
+    apart = row is not None and _apart(expansion, row)
+    most = rows.apart if apart else rows.adjacent
+    if apart and not most:
+        return Misfit(_several(nodes))
+    if elements > most:
+        lying = " that lie apart" if apart else ""
+        return Misfit(f"rows of {elements} elements{lying} exceed the limit of {most} for residence")
     outer = [name for name in axes if name not in (row or ())]
     if not _each_once(expansion, separator, outer):
         return Misfit(_REUSED)
@@ -84,21 +98,29 @@ def _single(expansion: Expansion, nodes: list[Reduce], axes: list[str]) -> Form 
 
 
 def _row_axes(expansion: Expansion, nodes: list[Reduce]) -> tuple[str, ...] | None:
-    """The result's last axes, if every reduction runs over as many of the same extents, in every row."""
+    """Adjacent axes of the result, the last ones first, if every reduction runs over as many of the same extents, in
+    every row."""
     extents = tuple(extent for _, extent in nodes[0].axes)
     if any(tuple(extent for _, extent in node.axes) != extents for node in nodes):
         return None
     axes = _axes(expansion)
     for own in (axes, tuple(axis for axis in axes if axis[1] > 1)):
-        last = own[max(0, len(own) - len(extents)) :]
-        if tuple(extent for _, extent in last) != extents:
-            continue
-        row = tuple(name for name, _ in last)
-        others = {name for name, _ in axes if name not in row}
-        long = {name for name in others if expansion.extents[name] > 1}
-        if all(long <= free_axes(node) <= others for node in nodes):
-            return row
+        for start in range(len(own) - len(extents), -1, -1):
+            some = own[start : start + len(extents)]
+            if tuple(extent for _, extent in some) != extents:
+                continue
+            row = tuple(name for name, _ in some)
+            others = {name for name, _ in axes if name not in row}
+            long = {name for name in others if expansion.extents[name] > 1}
+            if all(long <= free_axes(node) <= others for node in nodes):
+                return row
     return None
+
+
+def _apart(expansion: Expansion, row: tuple[str, ...]) -> bool:
+    """Whether longer axes follow those of the row: its elements are not neighbours in the result."""
+    names = [name for name, extent in _axes(expansion) if extent > 1 or name in row]
+    return names[-1] not in row
 
 
 def _over_one_row(expansion: Expansion, nodes: list[Reduce], axes: list[str]) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from rollergen.errors import ExpressionError
 from rollergen.expr.definition import Axis, Definition, Reduction
-from rollergen.expr.forms import Form, Misfit, form_of, injective
+from rollergen.expr.forms import Form, Misfit, Rows, form_of, injective
 from rollergen.expr.guarding import push_guards
 from rollergen.expr.index import Index
 from rollergen.expr.inlining import Expansion, Inliner, Separator
@@ -21,8 +21,6 @@ from rollergen.expr.inputs import checked_outputs, ordered_inputs
 from rollergen.expr.language import Tensor
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.values import Buffer, Load, Partial, Select, Value, loads, transform, walk
-
-ROW_LIMIT_ELEMENTS = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +45,19 @@ class Graph:
 def cut(
     outputs: Tensor | Sequence[Tensor],
     inputs: Sequence[Tensor] | None = None,
-    row_limit_elements: int = ROW_LIMIT_ELEMENTS,
+    rows: Rows = Rows(),
 ) -> Graph:
     """The stages of `outputs`.
 
     `inputs` gives the order of the call; by default tensors go in the order in which they first
-    appear.  A row of more than `row_limit_elements` elements is not asked to be resident.
+    appear.  `rows` says which rows may be asked to be resident.
 
     Raises ExpressionError for outputs that are not computed, names used twice, and inputs that are
     missing from or foreign to the expression.
     """
     wanted = checked_outputs(outputs)
     given = ordered_inputs(wanted, inputs)
-    plan = _planned(wanted, row_limit_elements)
+    plan = _planned(wanted, rows)
     order = _in_order(plan, wanted)
     buffers = _named_buffers(given, wanted, order)
     definitions = tuple(_definition(plan.expansions[id(t)], plan.forms[id(t)], buffers) for t in order)
@@ -85,7 +83,7 @@ class _Plan:
     cuts: tuple[tuple[Tensor, Tensor, str], ...]
 
 
-def _planned(outputs: tuple[Tensor, ...], row_limit: int) -> _Plan:
+def _planned(outputs: tuple[Tensor, ...], rows: Rows) -> _Plan:
     """Everything inlined first; then tensors are materialised one by one until every root is one stage."""
     separator = Separator()
     roots = list(outputs)
@@ -93,12 +91,12 @@ def _planned(outputs: tuple[Tensor, ...], row_limit: int) -> _Plan:
     while True:
         inliner = Inliner(separator, {id(root) for root in roots})
         expansions = {id(root): inliner.expand(root) for root in roots}
-        forms = {key: form_of(expansion, separator, row_limit) for key, expansion in expansions.items()}
+        forms = {key: form_of(expansion, separator, rows) for key, expansion in expansions.items()}
         problem = _problem(expansions, forms, inliner)
         fitting = {key: form for key, form in forms.items() if isinstance(form, Form)}
         if problem is not None:
             root, shared, reason = problem
-            tensor = _to_materialise(expansions[id(root)], shared, inliner, row_limit)
+            tensor = _to_materialise(expansions[id(root)], shared, inliner, rows)
         else:
             choice = _repeated_choice(expansions, fitting, inliner)
             if choice is None:
@@ -152,7 +150,7 @@ def _chooses(body: Value) -> bool:
 
 
 def _to_materialise(
-    expansion: Expansion, shared: frozenset[int], inliner: Inliner, row_limit: int
+    expansion: Expansion, shared: frozenset[int], inliner: Inliner, rows: Rows
 ) -> Tensor:
     """The last inlined tensor, in order of computation, that is one stage and worth storing.
 
@@ -166,7 +164,7 @@ def _to_materialise(
     reducing = [t for t in ordered if inliner.reduces(t)]
     for tensor in reversed(reducing):
         worth = shared or separator.has_reduction(tensor) or _reused(expansion, tensor)
-        if worth and isinstance(form_of(inliner.expand(tensor), separator, row_limit), Form):
+        if worth and isinstance(form_of(inliner.expand(tensor), separator, rows), Form):
             return tensor
     if reducing:
         return next(t for t in reducing if separator.has_reduction(t))

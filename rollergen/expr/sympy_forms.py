@@ -41,9 +41,17 @@ def to_sympy(index: Index) -> sympy.Expr:
         elif isinstance(atom, FloorDiv):
             term = sympy.floor(to_sympy(atom.index) / atom.divisor)
         else:
-            term = sympy.Mod(to_sympy(atom.index), atom.divisor)
+            term = _remainder(to_sympy(atom.index), atom.divisor)
         total += coefficient * term
     return total
+
+
+def _remainder(form: sympy.Expr, divisor: int) -> sympy.Expr:
+    """``form % divisor``; of a form with remainders in it by their definition: SymPy 1.14 makes a power of the inner
+    one, ``Mod(2*Mod(i, 5), 3)`` to ``Mod(2*Mod(i, 5)**2, 3)``."""
+    if form.has(sympy.Mod):
+        return form - divisor * sympy.floor(form / divisor)
+    return sympy.Mod(form, divisor)
 
 
 def condition_to_sympy(value: Value) -> sympy.Basic:

@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from rollergen.construct import construct
+from rollergen.construct.residence import resident_rows
 from rollergen.construct.space import space
 from rollergen.errors import DeviceError
 from rollergen.expr.canonical import canonicalize
@@ -79,7 +80,7 @@ def collect(
     ``options``: of how safely they are run (``isolate`` and its limits).  ``alone``: entered around the checking
     (with False) and the timing (with True), by which several that share a device agree on who times.
     """
-    graph = canonicalize(expr)
+    graph = canonicalize(expr, rows=resident_rows(device))
     programs, first, points = programs_of(graph, device, count, drafted, seed)
     oracle = expression_oracle((expr,), graph.outputs)
     with bench_for(device, executor, programs[0], oracle, options) as bench:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.residence import resident_rows
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
+from rollergen.expr.forms import Rows
 from rollergen.program.check import check
+from rollergen.program.interpreter import interpret
+from rollergen.program.rprogram import THREAD
+from tests.agreement import readers
 from tests.program.hand_devices import AVX512
 
 
@@ -36,3 +42,38 @@ def test_two_values_cannot_wait_in_one_output():
     both = (first, replace(first, name="another"))
     with pytest.raises(ProgramError, match="the output's"):
         check(replace(program, stages=(replace(stage, residents=both),)), AVX512)
+
+
+STRIDED = [((3, 21, 70), 1), ((40, 33), 0), ((5, 7, 3, 11), 1), ((2, 130, 9), 1)]
+
+
+@pytest.mark.parametrize("name", ["v100", "mi50"])
+@pytest.mark.parametrize(("shape", "axis"), STRIDED)
+def test_a_row_whose_elements_lie_apart_is_one_stage(name, shape, axis):
+    target = readers.device(name)
+    x = rg.tensor("X", shape)
+    graph = canonicalize(rg.ops.softmax(x, axis), rows=resident_rows(target))
+    program = construct(graph, target, top_k=1)[0].program
+    (stage,) = program.stages
+    assert stage.definition.axes[-1].role == "spatial"
+    array = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
+    want = rg.ops.softmax(x, axis).evaluate(array)
+    interpreted = interpret(program, {"X": array}, target)
+    np.testing.assert_allclose(interpreted.outputs["out"].reshape(shape), want, rtol=2e-6, atol=1e-9)
+    run = readers.run_opencl(program, {"X": array}, target)
+    np.testing.assert_allclose(np.asarray(run["out"]).reshape(shape), want, rtol=2e-6, atol=1e-9)
+    readers.assert_traffic(program, interpreted.traffic, target, {})
+
+
+def test_neighbouring_threads_take_neighbouring_rows_where_rows_are_many():
+    graph = canonicalize(rg.ops.softmax(rg.tensor("X", (8, 21, 64, 64)), 1), rows=Rows(apart=21))
+    stage = construct(graph, readers.device("v100"), top_k=1)[0].program.stages[0]
+    last = stage.definition.axes[-1].name
+    assert max(loop.extent for loop in stage.loops if loop.axis == last and loop.kind == THREAD) >= 16
+
+
+def test_long_rows_that_lie_apart_are_cut_and_a_cpu_reads_them_in_passes():
+    long = canonicalize(rg.ops.softmax(rg.tensor("X", (5000, 64)), 0), rows=resident_rows(readers.device("v100")))
+    assert len(long.definitions) == 3
+    assert "rows of 5000 elements that lie apart exceed the limit of 4096" in " ".join(long.cuts)
+    assert resident_rows(readers.device("cpu")).apart == 0

@@ -10,7 +10,7 @@ import pytest
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
-from rollergen.expr.stages import ROW_LIMIT_ELEMENTS
+from rollergen.expr.forms import Rows
 from rollergen.program.interpreter import interpret
 from tests.agreement.readers import device, small_integers
 
@@ -69,11 +69,11 @@ def test_several_reductions_of_a_row_read_it_once(name):
 
 @pytest.mark.parametrize("name", ["softmax", "layer_norm", "var", "logsumexp"])
 def test_rows_too_long_for_a_block_are_cut_and_the_cut_says_so(name):
-    x = T("x", (4, ROW_LIMIT_ELEMENTS + 1))
+    x = T("x", (4, Rows().adjacent + 1))
     expression = ops.layer_norm(x, x.shape[1]) if name == "layer_norm" else getattr(ops, name)(x, 1)
     graph = canonicalize(expression)
     assert len(graph.definitions) > 1
-    assert f"rows of {ROW_LIMIT_ELEMENTS + 1} elements exceed the limit" in graph.cuts[0]
+    assert f"rows of {Rows().adjacent + 1} elements exceed the limit" in graph.cuts[0]
 
 
 def test_convolution_bias_residual_and_relu_are_one_stage():

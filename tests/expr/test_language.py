@@ -45,6 +45,11 @@ def test_an_index_survives_the_way_to_sympy_and_back(index):
     assert np.array_equal(at_points(index_form(sympy.sympify(to_sympy(index)))), at_points(index))
 
 
+def test_a_remainder_of_a_multiple_of_a_remainder_survives_sympy():
+    index = Index.axis("i") % 5 * 2 % 3
+    assert np.array_equal(at_points(index_form(to_sympy(index))), at_points(index))
+
+
 @quick
 @given(indices)
 def test_recombined_and_reduced_indices_have_equal_values(index):

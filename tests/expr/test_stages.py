@@ -10,6 +10,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize, implicit_gemm
+from rollergen.expr.forms import Rows
 from rollergen.expr.show import show
 from rollergen.expr.stages import cut
 from rollergen.expr.values import Load, walk
@@ -84,7 +85,7 @@ def test_a_row_over_several_last_axes_is_one_row_axis():
 
 
 def test_rows_beyond_the_limit_are_cut_and_the_cut_says_so():
-    graph = agree(rg.ops.softmax(*tensors(x=(4, 7)), name="y"), small_integers((4, 7)), row_limit_elements=6)
+    graph = agree(rg.ops.softmax(*tensors(x=(4, 7)), name="y"), small_integers((4, 7)), rows=Rows(6))
     assert [d.output.name for d in graph.definitions] == ["t", "t_1", "y"]
     assert all(axis.role != "row" for d in graph.definitions for axis in d.axes)
     assert graph.cuts[0] == "t is materialised for y: rows of 7 elements exceed the limit of 6 for residence"
@@ -152,7 +153,7 @@ def test_two_reductions_over_columns_are_two_stages():
 
 
 def test_two_reductions_over_long_rows_are_two_stages_and_the_cut_says_why():
-    graph = agree(rg.ops.var(*tensors(x=(4, 7)), axis=1), small_integers((4, 7)), row_limit_elements=6)
+    graph = agree(rg.ops.var(*tensors(x=(4, 7)), axis=1), small_integers((4, 7)), rows=Rows(6))
     assert len(graph.definitions) == 2
     assert graph.cuts[0].endswith("rows of 7 elements exceed the limit of 6 for residence")
 
@@ -209,7 +210,7 @@ def test_logsumexp_stores_its_maxima_only_where_rows_are_long(limit, stored):
     largest = rg.ops.max(x, axis=1, name="m")
     powers = rg.compute((4, 7), lambda i, j: rg.exp(x[i, j] - largest[i]))
     total = rg.compute((4,), lambda i: largest[i] + rg.log(rg.sum(powers[i, k], axis=k)))
-    graph = agree(total, small_integers((4, 7)), row_limit_elements=limit)
+    graph = agree(total, small_integers((4, 7)), rows=Rows(limit))
     assert [b.name for b in graph.temporaries] == stored
 
 
