@@ -1,19 +1,26 @@
 """What NVIDIA's compiler makes of our candidates, without a GPU:
-``python benches/bench_cuda_compile.py [--device NAME ...] [--suite NAME ...] [--every N] [--top-k K] [--again]``.
+``python benches/bench_cuda_compile.py [--device NAME ...] [--suite NAME ...] [--every N] [--top-k K]
+[--jobs N] [--again]``.
 
 For every operator and device, each candidate is compiled for the real architecture: whether it compiles; which touch
 local memory, first choices apart; registers over the model's figure; whether fewer threads are resident than the
 model takes for granted; shared memory as predicted; and where a disassembler reads the code, the first choice's
-instructions.  Nothing is run, and nothing timed.  Rows are kept as they come, in results/cuda_compile_<cpu>_<day>.json,
-and not compiled again (`--again` does).
+instructions.  Nothing is run, and nothing timed.  First choices come first.  Rows are kept as they come, in
+results/cuda_compile_<cpu>_<day>.json; text that the latest such file has compiled is not compiled again (`--again`
+does): what has changed since is all that costs time.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
+import time
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -23,35 +30,58 @@ from rich.console import Console
 from rich.table import Table
 
 from benches.results import keep, result_path
-from rollergen.compile_report import CompileReport, KernelReport, compile_report
+from rollergen.compile_report import KernelReport, compile_report, cuda_arch, predicted_facts
 from rollergen.construct import construct
+from rollergen.emit import emit
 from rollergen.errors import RollergenError
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
 from rollergen.hal.nvrtc import version
 from rollergen.hal.spec import Device
-from rollergen.suites import Entry, suite
+from rollergen.program.rprogram import RProgram
+from rollergen.suites import suite
 
 NAME = "cuda_compile"
 CANDIDATES = 10
 MOST_EXCESS = 1.2
 """Registers over the model's figure that are still as predicted."""
+SECONDS_BETWEEN_WRITES = 30
 Row = dict[str, Any]
 
 
-def row(entry: Entry, on: Device, top_k: int) -> Row:
-    """One operator on one device."""
-    found: Row = {"suite": entry.suite, "id": entry.id, "kind": entry.kind, "device": on.name, "candidates": []}
-    for ranked in construct(canonicalize(entry.make()), on, top_k=top_k):
-        try:
-            found["candidates"].append(_candidate(compile_report(ranked.program, on)))
-        except RollergenError as error:
-            found["candidates"].append({"error": str(error)})
-    return found
+def row(suite_name: str, id_: str, device: str, top_k: int, known: Mapping[str, Row]) -> Row:
+    """The `top_k` best candidates of one operator on one device.
+
+    ``known``: candidates compiled before, by `Row` key "source".
+    """
+    entry = next(one for one in suite(suite_name).entries if one.id == id_)
+    on = load_device(device)
+    ranked = construct(canonicalize(entry.make()), on, top_k=top_k)
+    candidates = [_candidate(one.program, on, rank, known) for rank, one in enumerate(ranked)]
+    return {
+        "suite": entry.suite, "id": entry.id, "kind": entry.kind, "device": on.name, "asked": top_k,
+        "candidates": candidates,
+    }  # fmt: skip
 
 
-def _candidate(report: CompileReport) -> Row:
-    return {"arch": report.arch, "kernels": [_kernel(one) for one in report.kernels]}
+def _candidate(program: RProgram, on: Device, rank: int, known: Mapping[str, Row]) -> Row:
+    """Of the first choice with its instructions."""
+    try:
+        source = emit(program, on, "cuda")
+        arch = cuda_arch(on)
+        digest = hashlib.sha256(f"{arch} {version()} {rank == 0}\n{source.text}".encode()).hexdigest()[:20]
+        if digest in known:
+            return _predicted_anew(known[digest], program, on)
+        report = compile_report(program, on, source, instructions=rank == 0)
+        return {"arch": arch, "source": digest, "kernels": [_kernel(one) for one in report.kernels]}
+    except RollergenError as error:
+        return {"error": str(error)}
+
+
+def _predicted_anew(compiled: Row, program: RProgram, on: Device) -> Row:
+    """The same machine code beside what the model says now."""
+    pairs = zip(compiled["kernels"], predicted_facts(program, on), strict=True)
+    return {**compiled, "kernels": [{**kernel, **facts} for kernel, facts in pairs]}
 
 
 def _kernel(one: KernelReport) -> Row:
@@ -104,24 +134,67 @@ def main() -> None:
     words.add_argument("--suite", nargs="+", default=["roller"])
     words.add_argument("--every", type=int, default=1, help="only every Nth operator")
     words.add_argument("--top-k", type=int, default=CANDIDATES)
-    words.add_argument("--again", action="store_true", help="compile what today's file already has")
+    words.add_argument("--jobs", type=int, default=1, help="processes that compile")
+    words.add_argument("--again", action="store_true", help="compile what the latest file already has")
     given = words.parse_args()
-    path = result_path(NAME)
-    rows: list[Row] = json.loads(path.read_text())["rows"] if path.exists() and not given.again else []
-    done = {(r["suite"], r["id"], r["device"]) for r in rows}
-    for name in given.device:
-        on = load_device(name)
-        for entry in [e for one in given.suite for e in suite(one).entries][:: given.every]:
-            if (entry.suite, entry.id, on.name) not in done:
-                rows.append(row(entry, on, given.top_k))
-                _keep(rows)
-    show(rows, _keep(rows))
+    entries = [(name, one.id) for name in given.suite for one in suite(name).entries][:: given.every]
+    jobs = [(*entry, device) for device in given.device for entry in entries]
+    table = Rows([] if given.again else _latest())
+    table.fill([job for job in jobs if job not in table], 1, given.jobs)
+    table.fill(jobs, given.top_k, given.jobs)
+    show(table.ordered(), table.keep())
 
 
-def _keep(rows: list[Row]) -> dict[str, Row]:
-    summaries = {name: summary([r for r in rows if r["device"] == name]) for name in {r["device"]: 0 for r in rows}}
-    keep(NAME, {"compiler": f"NVRTC {version()}", "summaries": summaries, "rows": rows})
-    return summaries
+class Rows:
+    """The rows as they come, one for each operator and device; kept in the file every half minute.
+
+    Rows of earlier runs stay until their operator is compiled again, and serve as what is known.
+    """
+
+    def __init__(self, rows: list[Row]) -> None:
+        self._rows = {_key(one): one for one in rows}
+        self._kept = time.monotonic()
+
+    def __contains__(self, job: tuple[str, str, str]) -> bool:
+        return job in self._rows
+
+    def fill(self, jobs: list[tuple[str, str, str]], top_k: int, processes: int) -> None:
+        """`top_k` candidates of each of `jobs`: (suite, operator, device)."""
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            waiting = [pool.submit(row, *job, top_k, self._known(job)) for job in jobs]
+            for one in as_completed(waiting):
+                found = one.result()
+                self._rows[_key(found)] = found
+                if time.monotonic() - self._kept > SECONDS_BETWEEN_WRITES:
+                    self.keep()
+        self.keep()
+
+    def _known(self, job: tuple[str, str, str]) -> dict[str, Row]:
+        candidates = self._rows.get(job, {"candidates": []})["candidates"]
+        return {one["source"]: one for one in candidates if "source" in one}
+
+    def ordered(self) -> list[Row]:
+        names = {name for name, _, _ in self._rows}
+        order = {(name, one.id): n for name in names for n, one in enumerate(suite(name).entries)}
+        return sorted(self._rows.values(), key=lambda r: (r["device"], r["suite"], order[r["suite"], r["id"]]))
+
+    def keep(self) -> dict[str, Row]:
+        rows = self.ordered()
+        devices = {r["device"]: None for r in rows}
+        summaries = {name: summary([r for r in rows if r["device"] == name]) for name in devices}
+        keep(NAME, {"compiler": f"NVRTC {version()}", "summaries": summaries, "rows": rows})
+        self._kept = time.monotonic()
+        return summaries
+
+
+def _key(one: Row) -> tuple[str, str, str]:
+    return one["suite"], one["id"], one["device"]
+
+
+def _latest() -> list[Row]:
+    """Rows of the newest file of this machine's kind."""
+    files = sorted(result_path(NAME).parent.glob(f"{NAME}_*.json"))
+    return json.loads(files[-1].read_text())["rows"] if files else []
 
 
 if __name__ == "__main__":

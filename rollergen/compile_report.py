@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from rollergen.emit import Source, emit
+from rollergen.emit import Launch, Source, emit
 from rollergen.errors import DeviceError
 from rollergen.hal.nvrtc import Compiled, Usage, compile_cuda
 from rollergen.hal.sass import histogram
 from rollergen.hal.spec import Device
-from rollergen.program.model import StagePrediction, predict
+from rollergen.program.model import predict
+from rollergen.program.model.occupancy import warps_by_registers
 from rollergen.program.rprogram import RProgram
 
 
@@ -54,8 +56,12 @@ class CompileReport:
         return "\n".join([f"compiled for {self.arch} by {self.compiler}, not run", *map(_text, self.kernels)])
 
 
-def compile_report(program: RProgram, device: Device, source: Source | None = None) -> CompileReport:
+def compile_report(
+    program: RProgram, device: Device, source: Source | None = None, *, instructions: bool = True
+) -> CompileReport:
     """`program` compiled for the device's real architecture; a GPU is not needed.
+
+    ``instructions``: whether they are counted, which takes another process.
 
     Raises DeviceError for a device that is not programmed in CUDA, RuntimeUnavailableError where the compiler is not
     installed, BuildError where it refuses the source.
@@ -64,11 +70,10 @@ def compile_report(program: RProgram, device: Device, source: Source | None = No
     if source is None or source.language != "cuda":
         source = emit(program, device, "cuda")
     compiled = compile_cuda(source.text, arch)
-    counts = histogram(compiled.cubin)
-    predicted = predict(program, device).stages
+    counts = histogram(compiled.cubin) if instructions else None
     reports = tuple(
-        _report(compiled, launch.entry, launch.threads, launch.dynamic_bytes, one, device, counts)
-        for launch, one in zip(source.launches, predicted, strict=True)
+        _report(compiled, launch, facts, device, counts)
+        for launch, facts in zip(source.launches, predicted_facts(program, device), strict=True)
     )
     return CompileReport(arch, compiled.compiler, reports)
 
@@ -88,39 +93,48 @@ def cuda_arch(device: Device) -> str:
     return arch
 
 
+def predicted_facts(program: RProgram, device: Device) -> tuple[dict[str, Any], ...]:
+    """The fields of `KernelReport` that the model predicts, for each launch."""
+    return tuple(
+        {
+            "predicted_registers": float(one.registers),
+            "predicted_spilled_registers": float(one.spilled),
+            "predicted_shared_bytes": int(one.shared_bytes),
+            "predicted_occupancy": float(one.occupancy),
+        }
+        for one in predict(program, device).stages
+    )
+
+
 def _report(
-    compiled: Compiled, entry: str, threads: int, dynamic_bytes: int, predicted: StagePrediction, device: Device,
+    compiled: Compiled, launch: Launch, predicted: Mapping[str, Any], device: Device,
     counts: Mapping[str, Mapping[str, int]] | None,
 ) -> KernelReport:  # fmt: skip
-    used = compiled.kernel(entry)
-    used = replace(used, shared_bytes=used.shared_bytes + dynamic_bytes)
+    used = compiled.kernel(launch.entry)
+    used = replace(used, shared_bytes=used.shared_bytes + launch.dynamic_bytes)
     return KernelReport(
-        entry=entry,
-        threads=threads,
+        entry=launch.entry,
+        threads=launch.threads,
         registers=used.registers,
-        predicted_registers=float(predicted.registers),
         spill_bytes=used.spill_store_bytes + used.spill_load_bytes,
-        predicted_spilled_registers=float(predicted.spilled),
         stack_bytes=used.stack_bytes,
         shared_bytes=used.shared_bytes,
-        predicted_shared_bytes=int(predicted.shared_bytes),
-        occupancy=occupancy(used, threads, device),
-        predicted_occupancy=float(predicted.occupancy),
-        instructions=None if counts is None else counts.get(entry),
+        occupancy=occupancy(used, launch.threads, device),
+        instructions=None if counts is None else counts.get(launch.entry),
+        **predicted,
     )
 
 
 def occupancy(used: Usage, threads: int, device: Device) -> float:
     """Threads of the blocks that fit one unit at once, over the most that it holds.
 
-    Registers are given to whole warps in units of the spec's ``register_allocation`` a thread.
+    Registers are given to whole warps in units of the spec's ``register_allocation`` a thread, out of the part of the
+    register file that the warp's scheduler has.
     """
     limits, width = device.limits, device.execution_width
     warps = -(-threads // width)
-    step = max(1, limits.register_allocation)
-    registers = -(-used.registers // step) * step * warps * width
     by_threads = limits.threads_per_unit // (warps * width)
-    fitting = [limits.blocks_per_unit, by_threads, limits.registers_per_unit // registers]
+    fitting = [limits.blocks_per_unit, by_threads, warps_by_registers(device, used.registers, width) // warps]
     if used.shared_bytes:
         layer = next(one for one in device.layers if one.scope == "unit" and one.managed)
         fitting.append((layer.capacity_bytes - layer.reserved_bytes) // used.shared_bytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from rollergen.errors import BuildError, DeviceError, RuntimeUnavailableError
 from rollergen.hal import nvrtc
 from rollergen.hal.nvrtc import Usage, compile_cuda, is_installed, usage
 from rollergen.hal.sass import counted, loops_counted
+from rollergen.program.model.occupancy import granted_registers, warps_by_registers
 
 T = rg.tensor
 needs_nvrtc = pytest.mark.skipif(not is_installed(), reason="rollergen[nvrtc] is not installed")
@@ -164,3 +166,35 @@ def test_instructions_are_counted_by_name_and_width():
     /*0040*/  NOP ;
 """
     assert counted(listing) == {"k": {"FFMA": 1, "LDG.128": 1, "LDS.128": 1, "STS": 1}}
+
+
+GRANTED = {  # (threads of a block, blocks of a unit at once): registers a thread, as sm_70's assembler grants them
+    (32, 9): 168, (32, 10): 168, (64, 5): 168, (96, 3): 168, (96, 4): 168, (96, 5): 128, (160, 2): 168, (288, 1): 168,
+    (544, 1): 96, (736, 1): 80,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("threads", "blocks"), GRANTED)
+def test_warps_share_the_register_file_by_schedulers(threads, blocks):
+    v100, granted = rg.load_device("v100"), GRANTED[threads, blocks]
+    warps = -(-threads // 32)
+    nest = SimpleNamespace(lockstep=32, warps=warps)
+    assert granted_registers(nest, v100, blocks) == granted
+    assert warps_by_registers(v100, granted, 32) // warps >= blocks > warps_by_registers(v100, granted + 8, 32) // warps
+
+
+@needs_nvrtc
+def test_the_assembler_grants_what_the_model_grants():
+    text = _hungry(threads=32, blocks=9, values=220)
+    (one,) = compile_cuda(text, "sm_70").kernels
+    assert one.registers == GRANTED[32, 9] and one.spill_store_bytes > 0
+
+
+def _hungry(threads, blocks, values):
+    """A kernel in which so many values live at once."""
+    every = range(values)
+    loads = "".join(f"float r{i} = X[threadIdx.x*{values} + {i}];" for i in every)
+    steps = "".join(f"r{i} = r{i}*r{(i + 7) % values} + r{(i + 31) % values};" for i in every)
+    stores = "".join(f"Y[threadIdx.x*{values} + {i}] = r{i};" for i in every)
+    head = f'extern "C" __global__ void __launch_bounds__({threads}, {blocks}) k(const float *X, float *Y, int n)'
+    return f"{head} {{ {loads} for (int j = 0; j < n; ++j) {{ {steps} }} {stores} }}"

@@ -9,20 +9,30 @@ from rollergen.program.model.numeric import Number, ceil_div, choose, least, mos
 
 def register_cap(nest: Nest, device: Device) -> Number:
     """Registers that one thread can have when its block is resident."""
-    limits = device.limits
-    if nest.lockstep == 1:
-        return limits.registers_per_thread
-    return least(limits.registers_per_thread, limits.registers_per_unit // (nest.warps * nest.lockstep))
+    return granted_registers(nest, device, 1)
 
 
 def granted_registers(nest: Nest, device: Device, resident: Number) -> Number:
-    """Registers that each thread can have while `resident` blocks share a unit."""
+    """Registers that each thread can have while `resident` blocks share a unit.
+
+    Each scheduler has its part of the register file, and warps are dealt evenly: nine warps on four schedulers leave
+    each thread what twelve would (held against what NVIDIA's assembler grants for `__launch_bounds__`).
+    """
     limits = device.limits
     if nest.lockstep == 1:
         return limits.registers_per_thread
     step = max(1, limits.register_allocation)
-    share = limits.registers_per_unit // (resident * nest.warps * nest.lockstep) // step * step
+    sharing = ceil_div(resident * nest.warps, device.schedulers) * nest.lockstep
+    share = limits.registers_per_unit // device.schedulers // sharing // step * step
     return least(share, limits.registers_per_thread)
+
+
+def warps_by_registers(device: Device, registers: Number, lockstep: int) -> Number:
+    """Warps of `lockstep` threads that a unit holds at once where each thread takes so many registers."""
+    limits = device.limits
+    step = max(1, limits.register_allocation)
+    each = most(ceil_div(registers, step) * step * lockstep, 1)
+    return device.schedulers * (limits.registers_per_unit // device.schedulers // each)
 
 
 def resident_blocks(nest: Nest, device: Device, wanted: Number, shared_bytes: Number) -> tuple[Number, Number]:
@@ -31,9 +41,8 @@ def resident_blocks(nest: Nest, device: Device, wanted: Number, shared_bytes: Nu
     blocks: Number = least(limits.blocks_per_unit, limits.threads_per_unit // nest.threads)
     fits = nest.threads <= limits.threads_per_block
     if nest.lockstep > 1:
-        step = max(1, limits.register_allocation)
-        each = ceil_div(least(wanted, register_cap(nest, device)), step) * step
-        blocks = least(blocks, limits.registers_per_unit // most(each * nest.warps * nest.lockstep, 1))
+        held = least(wanted, register_cap(nest, device))
+        blocks = least(blocks, warps_by_registers(device, held, nest.lockstep) // nest.warps)
     layer = block_memory(nest, device)
     if layer is not None:
         fits = fits & (shared_bytes <= limits.block_memory_bytes)
