@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rollergen.bundle.references import self_tests
 from rollergen.collector import paused_collector
+from rollergen.compile_check import MEASURED, check_notes, compile_checked, first_kept
 from rollergen.construct.growth import growth_notes
 from rollergen.construct.residence import resident_rows
 from rollergen.errors import ArgumentError, DeviceError, ExpressionError
@@ -19,6 +20,7 @@ from rollergen.kernel import Kernel
 from rollergen.measure.executor import Executor, RuntimeExecutor, executor_for
 from rollergen.measure.isolation import bench_for
 from rollergen.measure.oracle import expression_oracle
+from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import fastest, measure_on, propose
 from rollergen.options import BuildOptions
 from rollergen.store.cache import NO_CACHE, Cache
@@ -81,7 +83,6 @@ def build(
     driver = None if executor is None else executor.driver
     judge = judge_of(verifier, target)
     kept = Cache(graph, target, options, count, driver, judge.identity) if cache else NO_CACHE
-    growth = lambda: growth_notes(graph, target, options) + judge.notes(graph, target, options, count)
     oracle = expression_oracle(_tensors(expr), graph.outputs)
     references = lambda program: self_tests(program, oracle)
     found = kept.find()
@@ -89,8 +90,11 @@ def build(
         with paused_collector():
             ranked = judge.programs(graph, target, options, count)
             candidates = propose([one.program for one in ranked], target, [one.seconds for one in ranked])
-        chosen = candidates[0]
-        if executor is not None:
+        if executor is None:
+            if options.compile_check:
+                candidates = compile_checked(candidates, target, progress)
+            chosen = first_kept(candidates)
+        else:
             with bench_for(target, executor, ranked[0].program, oracle, options) as bench:
                 budget = options.time_budget_s
                 candidates = measure_on(bench, candidates, device=target, time_budget_s=budget, progress=progress)
@@ -98,6 +102,8 @@ def build(
         kept.keep(candidates, chosen)
     else:
         candidates, chosen = found.candidates, found.chosen
+    checks = _check_notes(candidates, options, executor)
+    growth = lambda: growth_notes(graph, target, options) + judge.notes(graph, target, options, count) + checks
     return Kernel(target, candidates, chosen, graph.cuts, growth, references=references)
 
 
@@ -124,6 +130,13 @@ def _executor(device: Device, profile: bool | str) -> RuntimeExecutor | None:
         if profile is True:
             raise
         return None
+
+
+def _check_notes(candidates: Sequence[Outcome], options: BuildOptions, executor: Executor | None) -> tuple[str, ...]:
+    """What `explain` says of the compile check, where one was asked for."""
+    if not options.compile_check:
+        return ()
+    return (MEASURED,) if executor is not None else check_notes(candidates)
 
 
 def _count(top_k: int | None, executor: Executor | None) -> int:

@@ -62,6 +62,7 @@ def _candidate(outcome: Outcome, chosen: bool) -> Facts:
         "compile_seconds": outcome.compile_s,
         "compared_elements": outcome.compared,
         "problems": list(outcome.problems),
+        "note": outcome.note,
         "tile": " then ".join(tile_text(block_tile(stage)) for stage in outcome.program.stages),
     }
 

@@ -64,6 +64,11 @@ class BuildOptions:
     run_limit_s
         Seconds after which one run of a candidate is ended; added to the former, because runtimes may leave a part
         of compiling for the first launch.
+    compile_check
+        Whether, where nothing is timed (no GPU is present, or ``profile=False``), NVIDIA's compiler tells which
+        candidates use local memory, that is, spill registers; these are dropped, and `Kernel.explain` says which
+        and why.  Where all do, the one that uses least is kept.  Needs ``rollergen[nvrtc]`` and a device that is
+        programmed in CUDA; costs up to a second for each candidate.
     memory_limit_bytes
         Memory that the process may take beyond what it needs to start and for the operands.  None: no limit; where
         the machine's memory is used up, this process is the one that the system ends.
@@ -83,6 +88,7 @@ class BuildOptions:
     compile_limit_s: float = 60.0
     run_limit_s: float = 10.0
     memory_limit_bytes: int | None = None
+    compile_check: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.alignment, AlignmentRules):
@@ -102,8 +108,9 @@ class BuildOptions:
             seconds = getattr(self, name)
             if not (_is_number(seconds) and seconds > 0):
                 raise ArgumentError(f"{name} is {seconds!r}; expected a number of seconds above 0")
-        if not isinstance(self.isolate, bool):
-            raise ArgumentError(f"isolate is {self.isolate!r}; expected True or False")
+        for name in ("isolate", "compile_check"):
+            if not isinstance(getattr(self, name), bool):
+                raise ArgumentError(f"{name} is {getattr(self, name)!r}; expected True or False")
         most = self.memory_limit_bytes
         if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
             raise ArgumentError(f"memory_limit_bytes is {most!r}; expected None or an integer of at least 1")

@@ -22,7 +22,7 @@ class Outcome:
     ``problems`` is why it may not win; ``compared`` counts the elements that were held against the
     oracle.  ``rank``: its place under the model, from 0.  ``ended``: "time" or "crash" where its
     process was lost with it (`isolation.py`), else "".  ``doubt``: why
-    its times are not believed (then ``wall_s`` is None), else "".
+    its times are not believed (then ``wall_s`` is None), else "".  ``note``: what else there is to know of it, else "".
     """
 
     rank: int
@@ -39,6 +39,7 @@ class Outcome:
     check_s: float | None = None
     ended: str = ""
     doubt: str = ""
+    note: str = ""
 
     @property
     def state(self) -> str:

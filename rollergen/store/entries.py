@@ -14,7 +14,10 @@ from rollergen.measure.outcome import Outcome
 from rollergen.program.serial import from_text, to_text
 from rollergen.store.keys import Key, as_text, sha256
 
-_FIGURES = ("rank", "predicted_s", "compile_s", "wall_s", "event_s", "rounds", "compared", "check_s", "ended", "doubt")
+_FIGURES = (
+    "rank", "predicted_s", "compile_s", "wall_s", "event_s", "rounds", "compared", "check_s", "ended", "doubt",
+    "note",
+)  # fmt: skip
 COLUMNS = (
     "key", "expression", "device", "options", "profiled", "driver", "rollergen", "signature", "names",
     "candidates", "chosen", "made_at",
