@@ -33,7 +33,7 @@ from benches.results import keep, result_path
 from rollergen.compile_report import KernelReport, compile_report, cuda_arch, predicted_facts
 from rollergen.construct import construct
 from rollergen.emit import emit
-from rollergen.errors import RollergenError
+from rollergen.errors import RollergenError, RuntimeUnavailableError
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
 from rollergen.hal.nvrtc import version
@@ -74,6 +74,8 @@ def _candidate(program: RProgram, on: Device, rank: int, known: Mapping[str, Row
             return _predicted_anew(known[digest], program, on)
         report = compile_report(program, on, source, instructions=rank == 0)
         return {"arch": arch, "source": digest, "kernels": [_kernel(one) for one in report.kernels]}
+    except RuntimeUnavailableError:
+        raise
     except RollergenError as error:
         return {"error": str(error)}
 
