@@ -1,7 +1,7 @@
 """Machine code of NVIDIA GPUs counted by instruction, where a disassembler is found.
 
 `nvdisasm` comes with the CUDA toolkit and as the wheel nvidia-cuda-nvdisasm; from version 13 on it no longer reads
-sm_70, which the one of 12.x does.
+sm_70, which the one of 12.x does; `benches/setup_nvdisasm.py` fetches such a one into the user's cache directory.
 """
 
 from __future__ import annotations
@@ -26,12 +26,19 @@ _WIDE = ("LDG", "LDGSTS", "LDS", "STG", "STS", "LDL", "STL")
 
 @lru_cache(maxsize=1)
 def disassemblers() -> tuple[str, ...]:
-    """Every nvdisasm of this machine: on the path, in the toolkit, in Python packages."""
+    """Every nvdisasm of this machine: on the path, in Python packages, in the user's cache directory."""
     places = [Path(folder) for folder in sys.path if folder.endswith("-packages")]
     patterns = ("nvidia/*/bin/nvdisasm", "triton/backends/nvidia/bin/nvdisasm")
     found = [str(file) for place in places for pattern in patterns for file in sorted(place.glob(pattern))]
-    on_path = shutil.which("nvdisasm")
-    return tuple(([on_path] if on_path else []) + found)
+    on_path, kept = shutil.which("nvdisasm"), kept_disassembler()
+    return (*([on_path] if on_path else []), *found, *([str(kept)] if kept.is_file() else []))
+
+
+def kept_disassembler() -> Path:
+    """Where one lies that was fetched for the code that others no longer read."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("rollergen")) / "nvdisasm"
 
 
 def histogram(cubin: bytes) -> Mapping[str, Mapping[str, int]] | None:

@@ -1,0 +1,41 @@
+"""A sample of the list of operators through NVIDIA's compiler, for three architectures: every fifth operator, on the
+three devices in turn.  `benches/bench_cuda_compile.py` does all operators, devices and candidates."""
+
+from __future__ import annotations
+
+from itertools import cycle
+
+import pytest
+
+import rollergen as rg
+from rollergen.compile_report import compile_report
+from rollergen.construct import construct
+from rollergen.expr.canonical import canonicalize
+from rollergen.hal.nvrtc import is_installed
+from rollergen.suites import suite
+
+pytestmark = pytest.mark.skipif(not is_installed(), reason="rollergen[nvrtc] is not installed")
+
+ENTRIES = {one.id: one for one in suite("roller").entries}
+SAMPLE = list(zip(list(ENTRIES)[::5], cycle(("v100", "a100", "h200"))))
+MOST_REGISTERS = 1.2
+"""Of what the model predicts."""
+
+
+def test_the_sample_has_every_kind_of_operator_and_device():
+    assert len(SAMPLE) == 24
+    assert {ENTRIES[id_].kind for id_, _ in SAMPLE} == {one.kind for one in ENTRIES.values()}
+    assert {device for _, device in SAMPLE} == {"v100", "a100", "h200"}
+
+
+@pytest.mark.parametrize(("operator", "device"), SAMPLE)
+def test_a_first_choice_compiles_to_what_the_model_says(operator, device):
+    on = rg.load_device(device)
+    (first,) = construct(canonicalize(ENTRIES[operator].make()), on, top_k=1)
+    report = compile_report(first.program, on, instructions=False)
+    assert report.arch == {"v100": "sm_70", "a100": "sm_80", "h200": "sm_90"}[device]
+    for one in report.kernels:
+        assert one.stack_bytes == one.spill_bytes == 0
+        assert one.registers <= MOST_REGISTERS * one.predicted_registers
+        assert one.shared_bytes == one.predicted_shared_bytes
+        assert one.occupancy >= one.predicted_occupancy - 1e-9
