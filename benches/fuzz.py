@@ -30,7 +30,8 @@ from rollergen.measure.outcome import Outcome
 from rollergen.emit import emit
 
 device, graph = rg.load_device("{device}"), canonicalize(expression)
-for ranked in construct(graph, device, top_k=2):
+plain = rg.BuildOptions(shapes=rg.CodeShapes(matrix_instructions=False))
+for ranked in construct(graph, device, plain, 2):
     gate = Gate(ranked.program, expression_oracle((expression,), graph.outputs))
     candidate = Outcome(0, ranked.program, emit(ranked.program, device, "opencl"), 0.0)
     print(LocalBench(executor_for(rg.load_device("cpu")), gate).check(candidate).problems)"""
@@ -52,6 +53,7 @@ def main(seconds: float, seed: int, count: int | None, minimise: bool) -> None:
     trials.close()
     click.echo(f"{number} expressions from seed {seed}, {len(failures)} failures, {time.monotonic() - start:.0f} s")
     facts = {"first_seed": seed, "expressions": number, "seconds": time.monotonic() - start, "failures": failures}
+    facts["sources_never_compiled"] = trials.never_compiled
     click.echo(f"kept in {keep(f'fuzz_{seed}', {**facts, 'devices': sorted(set(DEVICES)), 'spent_s': trials.spent})}")
     sys.exit(bool(failures))
 

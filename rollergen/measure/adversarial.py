@@ -6,15 +6,16 @@ sampled output elements depend on (`points.py`), each stage's loads evaluated at
 *Infinities and NaN* must come out exactly where the definition says, and nowhere else.  They are tried where neither
 the order of the operations nor their range decides what comes out: reductions by sum, max and min alone, no factor
 that could be taken out of a sum, no powers, no conversion to integers (which the language leaves open for them).
-*Zeros of both signs and denormals* are tried wherever inputs are floating.  *Cancellation*: values of about 2^10 among
-ordinary ones, so that sums lose what they carried in front of the ordinary digits; tried for sums of products
+*Zeros of both signs and denormals* are tried wherever inputs are floating and no order of rounded values decides
+what comes out (`tolerance.order_decides`): rounding makes many of them equal.  *Cancellation*: values of about 2^10
+among ordinary ones, so that sums lose what they carried in front of the ordinary digits; tried for sums of products
 (`has_absolute_bound`), whose rounding errors then lie on the scale of the definition evaluated on absolute values
 (Higham, "Accuracy and Stability of Numerical Algorithms", 2nd edition, section 3.1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -25,6 +26,7 @@ from rollergen.expr.dtypes import is_float
 from rollergen.expr.index import linear
 from rollergen.expr.values import Binary, Cast, Const, Load, Partial, Select, Unary, Value, loads, walk
 from rollergen.measure.points import sample_axes
+from rollergen.measure.tolerance import order_decides
 from rollergen.program.rprogram import RProgram
 
 INFINITIES, DENORMALS, CANCELLATION = "infinities and NaN", "zeros and denormals", "cancellation"
@@ -59,7 +61,7 @@ def ordeals(program: RProgram, rng: np.random.Generator) -> tuple[Ordeal, ...]:
         return ()
     offsets = _offsets(program, rng)
     few = any(definition.reductions for definition in definitions)
-    kinds = [(DENORMALS, False)]
+    kinds = [] if order_decides(definitions, program.inputs) else [(DENORMALS, False)]
     if _orderless(definitions):
         kinds.append((INFINITIES, few))
     if has_absolute_bound(definitions) and all(b.dtype not in ("float16",) for b in program.outputs):
@@ -120,8 +122,9 @@ def _nodes(definitions: Iterable[Definition]) -> Iterable[Value]:
 
 def _orderless(definitions: tuple[Definition, ...]) -> bool:
     """Whether infinities and NaN come out of the definitions the same in any order of operations and any precision."""
-    reductions = [reduction for definition in definitions for reduction in definition.reductions]
-    if any(r.combiner.name not in ("sum", "max", "min") or _distributes(r) for r in reductions):
+    reductions = [(reduction, definition) for definition in definitions for reduction in definition.reductions]
+    repeated = {d.output.name for d in definitions if not d.reductions and _repeats(d)}
+    if any(r.combiner.name not in ("sum", "max", "min") or _distributes(r, d, repeated) for r, d in reductions):
         return False
     for node in _nodes(definitions):
         if isinstance(node, Binary) and node.op == "pow":
@@ -131,14 +134,35 @@ def _orderless(definitions: tuple[Definition, ...]) -> bool:
     return True
 
 
-def _distributes(reduction: Reduction) -> bool:
+def _repeats(definition: Definition) -> bool:
+    """Whether what it copies (packed operands) stands in several places of the copy."""
+    return not all(_varies((load,), axis.name, axis.extent) for load in definition.loads() for axis in definition.axes)
+
+
+def _distributes(reduction: Reduction, definition: Definition, repeated: Set[str]) -> bool:
     """Whether a factor of the terms could be taken out of the sum over an axis: infinity times a sum is not the sum of
     infinities of either sign."""
+    extents = {name: definition.axis(name).extent for name in reduction.axes}
     for body in reduction.bodies:
-        axes = [frozenset().union(*(load.axes() for load in loads(factor))) for factor in _factors(body)]
-        axes = [own for own in axes if own]
-        if len(axes) > 1 and any(not own.issuperset(reduction.axes) for own in axes):
+        factors = [several for several in (tuple(loads(factor)) for factor in _factors(body)) if several]
+        if len(factors) > 1 and any(load.buffer.name in repeated for factor in factors for load in factor):
             return True
+        if len(factors) > 1 and not all(_varies(several, name, extents[name]) for several in factors
+                                        for name in reduction.axes):  # fmt: skip
+            return True
+    return False
+
+
+def _varies(factor: tuple[Load, ...], axis: str, extent: int) -> bool:
+    """Whether some load of a factor reads another element at every step along the axis; ``k // 2`` does not."""
+    if extent == 1:
+        return True
+    for load in factor:
+        if axis in load.axes():
+            columns = {name: np.zeros(extent, np.int64) for name in load.axes()} | {axis: np.arange(extent)}
+            at = linear(load.indices, load.buffer.shape).evaluate(columns)
+            if np.unique(at).size == extent:
+                return True
     return False
 
 

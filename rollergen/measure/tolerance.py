@@ -29,7 +29,20 @@ import numpy as np
 
 from rollergen.expr.definition import Definition, Reduction
 from rollergen.expr.index import Bounds
-from rollergen.expr.values import Binary, Buffer, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
+from rollergen.expr.values import (
+    Binary,
+    Buffer,
+    Cast,
+    Const,
+    IndexValue,
+    Load,
+    Partial,
+    Select,
+    Unary,
+    Value,
+    Var,
+    walk,
+)
 
 CONFIDENCE = 8.0
 """Standard errors allowed: beyond 6 even of 10^9 elements none is expected to lie."""
@@ -174,6 +187,11 @@ def _reduce(reduction: Reduction, length: int, scope: _Scope) -> tuple[Accuracy,
 
 
 def _define(definition: Definition, buffers: Mapping[str, Accuracy]) -> Accuracy:
+    return _scoped(definition, buffers)[1]
+
+
+def _scoped(definition: Definition, buffers: Mapping[str, Accuracy]) -> tuple[_Scope, Accuracy]:
+    """What is known of the values within a definition, and of what it makes."""
     scope = _Scope(buffers, definition.ranges(), {})
     for reduction in definition.reductions:
         length = math.prod(definition.axis(name).extent for name in reduction.axes)
@@ -182,8 +200,8 @@ def _define(definition: Definition, buffers: Mapping[str, Accuracy]) -> Accuracy
     result, dtype = definition.result, definition.output.dtype
     if isinstance(result, Cast) and result.dtype == dtype and unit_roundoff(dtype):
         # The output's own rounding is u_out, not variance.
-        return scope.of(result.x).held_in(dtype)
-    return scope.of(result)
+        return scope, scope.of(result.x).held_in(dtype)
+    return scope, scope.of(result)
 
 
 def accuracies(
@@ -191,11 +209,53 @@ def accuracies(
 ) -> dict[str, Accuracy]:
     """Accuracy of every buffer, for exact inputs that are whole numbers up to `magnitude`."""
     known = {buffer.name: Accuracy(0.0, 1.0 if buffer.dtype == "bool" else magnitude) for buffer in inputs}
+    stored = dict(known)
     for definition in definitions:
-        made = _define(definition, known)
-        name = definition.output.name
+        made, name = _define(definition, stored), definition.output.name
         known[name] = _widest((made, known[name])) if name in known else made
+        stored[name] = _as_stored(definition, known[name])
     return known
+
+
+def _as_stored(definition: Definition, accuracy: Accuracy) -> Accuracy:
+    """What later definitions read: the rounding to a narrower dtype, u_out where a value is the last one, is an error
+    of theirs."""
+    result, dtype = definition.result, definition.output.dtype
+    narrowed = isinstance(result, Cast) and unit_roundoff(dtype) > unit_roundoff(result.x.dtype)
+    return accuracy.rounded(dtype) if narrowed and not _is_held(result, dtype) else accuracy
+
+
+def _is_held(value: Value, dtype: str) -> bool:
+    """Whether a dtype certainly holds the value without rounding it: copies, choices and signs of what it held."""
+    match value:
+        case Cast(x):
+            return _is_held(x, dtype)
+        case Load() | Const():
+            return value.dtype == dtype
+        case Select(_, a, b):
+            return _is_held(a, dtype) and _is_held(b, dtype)
+        case Unary(op, x):
+            return op in _EXACT_OPS and _is_held(x, dtype)
+        case Binary(op, a, b):
+            return op in ("max", "min") and _is_held(a, dtype) and _is_held(b, dtype)
+    return False
+
+
+def order_decides(definitions: Iterable[Definition], inputs: Iterable[Buffer]) -> bool:
+    """Whether what comes out may hang on the order of two rounded values: one that is compared, or one whose place is
+    told (argmax).  The definition in float64 orders values that rounding makes equal."""
+    stored = {buffer.name: Accuracy(0.0, math.inf) for buffer in inputs}
+    for definition in definitions:
+        scope, made = _scoped(definition, stored)
+        values = [definition.result, *(body for r in definition.reductions for body in r.bodies)]
+        compared = (n for value in values for n in walk(value) if isinstance(n, Binary) and n.op in _PREDICATES)
+        if any(scope.of(n).variance for n in compared):
+            return True
+        told = (r.bodies for r in definition.reductions if any(not unit_roundoff(b.dtype) for b in r.bodies[1:]))
+        if any(scope.of(bodies[0]).variance for bodies in told):
+            return True
+        stored[definition.output.name] = _as_stored(definition, made)
+    return False
 
 
 SMALL = (4, 2, 1)

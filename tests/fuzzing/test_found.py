@@ -34,3 +34,50 @@ def test_an_infinite_factor_of_a_sum_is_not_tried(trials):
         'x = T("x", (8, 13), "float64")', 'y = T("y", (19, 13, 2), "float64")', 'v = rg.einsum("ba,yaz->yza", x, y)'
     )
     assert trials.failure(found, "mi50") is None
+
+
+def test_what_is_kept_in_a_narrower_dtype_errs_by_its_rounding(trials):
+    """Seeds 300150 and 400274: a product of rounded values was held to the accuracy of one that is never stored."""
+    outer = recipe(
+        'x0 = T("x0", (3, 1), "bfloat16")', 'x1 = T("x1", (1, 2), "bfloat16")', "v2 = ops.matmul(x0, x1)",
+        'x3 = T("x3", (2, 2), "bfloat16")', "v4 = ops.matmul(v2, x3)",
+    )  # fmt: skip
+    assert trials.failure(outer, "ipu") is None
+    normed = recipe(
+        'v1 = T("v1", (4, 2), "float16")', "v2 = ops.rms_norm(v1, (2,))", 'x3 = T("x3", (2, 8), "float16")',
+        "v4 = ops.matmul(v2, x3)",
+    )  # fmt: skip
+    assert trials.failure(normed, "cpu") is None
+
+
+def test_an_infinite_factor_that_a_fused_axis_repeats_is_not_tried(trials):
+    """Seeds 300026 and 400099: the factor is read, or packed, at k // 2, so that it could be taken out of the sum."""
+    read = recipe(
+        'v2 = T("v2", (2, 2, 1), "float32")', 'x3 = T("x3", (1, 2, 2, 2), "float32")',
+        'v4 = rg.einsum("abc,cyaz->zbc", v2, x3)',
+    )  # fmt: skip
+    assert trials.failure(read, "k80") is None
+    packed = recipe(
+        'x0 = T("x0", (18, 2, 15), "bfloat16")', 'x4 = T("x4", (3, 15, 9), "bfloat16")',
+        'v5 = rg.einsum("abc,ycz->azb", x0, x4)',
+    )  # fmt: skip
+    assert trials.failure(packed, "cpu") is None
+
+
+def test_denormals_are_not_tried_where_the_order_of_rounded_values_decides(trials):
+    """Seeds 301742 and 300506: zero after rounding, and in the definition not."""
+    place = recipe(
+        'v2 = T("v2", (1, 8), "float32")', 'v3 = ops.cast(v2, "float16")', "v4 = ops.argmin(v3, (0, 1), keepdims=True)"
+    )
+    assert trials.failure(place, "cpu") is None
+    choice = recipe(
+        'x0 = T("x0", (48, 3), "float32")', 'v2 = ops.cast(x0, "bfloat16")', 'x3 = T("x3", (48, 3), "bfloat16")',
+        "v4 = ops.where(ops.less(v2, x3), v2, -2)",
+    )  # fmt: skip
+    assert trials.failure(choice, "mi50") is None
+
+
+def test_matrix_instructions_run_here_as_what_they_compute(trials):
+    """Seed 300232: OpenCL C has no words for them."""
+    product = recipe('x0 = T("x0", (2, 9), "float16")', 'x1 = T("x1", (9, 2), "float16")', "v2 = ops.matmul(x0, x1)")
+    assert trials.failure(product, "a100") is None

@@ -5,11 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rollergen as rg
+from rollergen.expr.canonical import canonicalize
 from rollergen.expr.combiners import named_combiner
 from rollergen.expr.definition import Axis, Definition, Reduction
 from rollergen.expr.index import Index
 from rollergen.expr.values import Binary, Buffer, Cast, Const, Load, Partial, Select, Unary
-from rollergen.measure.tolerance import accuracies, differences, exact_magnitude, unit_roundoff
+from rollergen.measure.tolerance import accuracies, differences, exact_magnitude, order_decides, unit_roundoff
 from tests import programs
 
 F32 = "float32"
@@ -158,3 +160,21 @@ def test_beyond_the_range_of_the_dtype_an_infinity_of_the_same_sign_is_right_and
     got = np.array([np.inf, -np.inf, np.inf, 3e38, np.inf], np.float32)
     want = np.array([4e39, 4e39, 1e30, 4e39, np.nan])
     assert differences(got, want, 1e-10, "float32", False).tolist() == [False, True, True, True, True]
+
+
+def test_a_copy_in_a_narrower_dtype_is_exact_and_a_rounded_value_that_is_read_again_is_not():
+    """The rounding of an output is that of its dtype; a later definition reads it as an error of its own."""
+    x, y = rg.tensor("x", (8, 8), "bfloat16"), rg.tensor("y", (8, 8), "bfloat16")
+    kept, read = rg.ops.matmul(x, y), rg.ops.matmul(rg.ops.matmul(x, y), y)
+    definitions = canonicalize(read).definitions
+    known = accuracies(definitions, canonicalize(read).inputs)
+    one = accuracies(canonicalize(kept).definitions, canonicalize(kept).inputs)
+    (temporary, output) = (d.output.name for d in definitions)
+    assert known[temporary].variance == next(a for name, a in one.items() if name not in "xy").variance
+    assert known[output].variance > unit_roundoff("bfloat16") ** 2 > known[temporary].variance
+    copied = canonicalize(rg.ops.transpose(rg.ops.matmul(rg.ops.relu(x), y)))
+    assert not order_decides(copied.definitions, copied.inputs)
+    placed = canonicalize(rg.ops.argmax(rg.ops.matmul(x, y), (0,)))
+    assert order_decides(placed.definitions, placed.inputs)
+    plain = canonicalize(rg.ops.argmax(x, (0,)))
+    assert not order_decides(plain.definitions, plain.inputs)

@@ -1,8 +1,9 @@
 """Small kernels that many processes build on one store, and the processes' work.
 
 ``many``: expressions in random order, built or found; ``writing``: kernels built once and stored again and again
-under other options, so that the process is nearly always within a transaction.  They work until they are killed,
-or whoever started them ends.
+under other options, so that the process is nearly always within a transaction; ``campaign``: tasks of one campaign
+that all of these processes perform and deliver, with times of their own; ``profiled``: kernels built, checked and
+timed on this machine's CPU.  They work until they are killed, or whoever started them ends.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ import rollergen as rg
 from rollergen.expr.canonical import canonicalize
 from rollergen.options import BuildOptions
 from rollergen.store.cache import Cache
+from rollergen.store.deliveries import deliver
+from rollergen.store.location import store_path
+from tests.campaign import clients
 
-NUMBERS, PREPARED, VARIANTS = 120, 6, 40
+NUMBERS, PREPARED, VARIANTS, TASKS, PROFILED = 120, 6, 40, 60, 150
 
 
 def expression(number: int, name: str = "x"):
@@ -68,9 +72,47 @@ def write_without_end() -> None:
         time.sleep(random.random() * 0.005)
 
 
+@lru_cache(maxsize=1)
+def tasks():
+    """The tasks of the campaign and what a worker would deliver for each."""
+    plan = clients.plan(*(30 + 4 * n for n in range(TASKS)))
+    return [(task, clients.pretend(task)) for task in plan.tasks]
+
+
+def deliver_without_end() -> None:
+    """Delivers tasks in random order, each measured anew, and says so line by line."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        task, delivery = random.choice(tasks())
+        deliver(store_path(), clients.pretend(task, random.random()) if random.random() < 0.2 else delivery)
+        print(f"task {task.id}", flush=True)
+        time.sleep(random.random() * 0.01)
+
+
+def profile_without_end() -> None:
+    """Builds kernels of this machine's CPU, checked and timed, and says so line by line."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        number = random.randrange(PROFILED)
+        build_profiled(number)
+        print(f"profiled {number}", flush=True)
+
+
+def build_profiled(number: int):
+    """Kernel `number` of `PROFILED`, for this machine's CPU."""
+    options = BuildOptions(time_budget_s=1.0 + number // 3)
+    return rg.build(expression(number % 3), "cpu", top_k=1, options=options)
+
+
+WORK = {
+    "many": build_without_end,
+    "writing": write_without_end,
+    "campaign": deliver_without_end,
+    "profiled": profile_without_end,
+}
+
+
 def work(mode: str, seed: int) -> None:
-    """``mode``: many or writing."""
+    """``mode``: one of `WORK`."""
     random.seed(seed)
-    if mode == "writing":
-        write_without_end()
-    build_without_end()
+    WORK[mode]()

@@ -1,8 +1,9 @@
 """Builders that share one store are killed at random moments: ``python -m tests.store.killing KILLS BUILDERS SEED``.
 
-Half of the processes build kernels, half store built ones as fast as they can.  In between and at the end the
-store must open, every row must be what was written, every kernel that a builder had announced must be there, and
-the kernels found must be those that are built without it.  Prints what was found as one JSON object.
+The processes take turns in what they do (`builders.WORK`).  In between and at the end the store must open, every row
+must be what was written and no record's key may stand twice; every kernel and every task that a process had announced
+must be there, with all its records; and the kernels found must be those that are built without it.  Prints what was
+found as one JSON object.
 
 Builders are forked from this process, which has imported everything and opened nothing: no start-up to wait for.
 """
@@ -17,32 +18,37 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 from rollergen.store import admin
+from rollergen.store.collection import stored
 from rollergen.store.database import StoreError
+from rollergen.store.deliveries import finished, key_of_record
 from rollergen.store.location import DIRECTORY_VARIABLE, store_path
-from tests.store.builders import build, prepared, work
+from tests.store.builders import build, build_profiled, prepared, tasks, work
 
 SAMPLE, CHECK_EVERY = 40, 25
+MODES = ("many", "writing", "campaign")
 _SLOWEST_S = 120.0
 
 
 class Builder:
-    """One process that works until it is killed; ``announced``: the kernels that it said were stored or found."""
+    """One process that works until it is killed; ``announced``: what it said was stored or found."""
 
-    def __init__(self, seed: int, directory: Path) -> None:
+    def __init__(self, seed: int, directory: Path, mode: str) -> None:
+        self.mode = mode
         self._output, self._errors = directory / f"builder-{seed}.out", directory / f"builder-{seed}.err"
         for path in (self._output, self._errors):
             path.touch()
         self.pid = os.fork()
         if self.pid == 0:
-            _become("writing" if seed % 2 else "many", seed, self._output, self._errors)
+            _become(mode, seed, self._output, self._errors)
 
     @property
-    def announced(self) -> list[int]:
-        """Numbers of whole lines: the last one may have been cut."""
-        return [int(line) for line in self._output.read_text().split("\n")[:-1]]
+    def announced(self) -> list[str]:
+        """Whole lines: the last one may have been cut."""
+        return self._output.read_text().split("\n")[:-1]
 
     @property
     def complaints(self) -> str:
@@ -76,11 +82,12 @@ def _become(mode: str, seed: int, output: Path, errors: Path) -> None:
         os._exit(status)
 
 
-def stress(directory: Path, kills: int, builders: int, seed: int) -> dict[str, object]:
+def stress(directory: Path, kills: int, builders: int, seed: int, modes: Sequence[str]) -> dict[str, object]:
     """What is left after so many kills; ``problems`` is empty where all is well."""
     rng = random.Random(seed)
-    running = [Builder(number, directory) for number in range(builders)]
+    running = [Builder(number, directory, modes[number % len(modes)]) for number in range(builders)]
     all_of_them, problems, in_wal = list(running), [], 0
+    killed = dict.fromkeys(modes, 0)
     for kill in range(kills):
         victim = rng.randrange(builders)
         running[victim].wait_until_at_work()
@@ -89,22 +96,29 @@ def stress(directory: Path, kills: int, builders: int, seed: int) -> dict[str, o
         if running[victim].ended:
             problems.append(f"a builder ended by itself: {running[victim].complaints[-500:]}")
         running[victim].kill()
-        running[victim] = Builder(builders + kill, directory)
+        killed[running[victim].mode] += 1
+        running[victim] = Builder(builders + kill, directory, running[victim].mode)
         all_of_them.append(running[victim])
         if kill % CHECK_EVERY == CHECK_EVERY - 1:
             problems += _problems_of_the_store(f"after {kill + 1} kills, builders at work")
             print(f"{kill + 1} kills, {len(problems)} problems", file=sys.stderr, flush=True)
     for one in running:
+        one.wait_until_at_work()
         one.kill()
     problems += [f"a builder complained: {b.complaints[-500:]}" for b in all_of_them if b.complaints]
-    announced = {n for b in all_of_them for n in b.announced}
+    said = {line for b in all_of_them for line in b.announced}
     problems += _problems_of_the_store("at the end, deep", deep=True)
-    problems += _problems_of_the_kernels(announced, rng)
+    problems += _problems_of_the_kernels({int(line) for line in said if line.isdigit()}, rng)
+    problems += _problems_of_the_tasks({line.split()[1] for line in said if line.startswith("task")})
+    problems += _problems_of_the_profiled({int(line.split()[1]) for line in said if line.startswith("profiled")})
     return {
         "kills": kills,
+        "kills_by_work": killed,
         "builders": builders,
         "seed": seed,
-        "kernels_stored_or_found": sum(len(b.announced) for b in all_of_them),
+        "announced": {mode: sum(len(b.announced) for b in all_of_them if b.mode == mode) for mode in modes},
+        "tasks_delivered": len(finished(store_path())),
+        "records": len(stored(store_path()).records),
         "kills_while_a_wal_was_open": in_wal,
         "kernels": len(admin.listing(store_path())["kernels"]),
         "bytes": store_path().stat().st_size,
@@ -131,12 +145,40 @@ def _problems_of_the_kernels(announced: set[int], rng: random.Random) -> list[st
     return found
 
 
-def main(kills: int, builders: int, seed: int) -> dict[str, object]:
+def _problems_of_the_tasks(announced: set[str]) -> list[str]:
+    """Every announced task is there, each task with all its records, no record twice."""
+    known = finished(store_path())
+    found = [f"task {one[:12]} was announced and is lost" for one in announced - known]
+    keys = [one["campaign"]["key"] for one in stored(store_path()).records if "campaign" in one]
+    expected = {
+        key_of_record(record, task.id) for task, delivery in tasks() if task.id in known for record in delivery.records
+    }
+    if len(set(keys)) != len(keys):
+        found.append(f"{len(keys) - len(set(keys))} records stand twice")
+    if set(keys) != expected:
+        found.append(f"{len(expected - set(keys))} records are lost, {len(set(keys) - expected)} are nobody's")
+    return found
+
+
+def _problems_of_the_profiled(announced: set[int]) -> list[str]:
+    """Kernels that were measured are found, and so is the record that was committed with each."""
+    before = len(stored(store_path()).records)
+    for number in announced:
+        build_profiled(number)
+    now = stored(store_path()).records
+    found = [f"{len(now) - before} kernels that were announced had to be measured again"] if len(now) > before else []
+    own = [one for one in now if "campaign" not in one]
+    if len(own) < len(announced):
+        found.append(f"{len(announced)} kernels were measured; {len(own)} records are there")
+    return found
+
+
+def main(kills: int, builders: int, seed: int, modes: Sequence[str] = MODES) -> dict[str, object]:
     start = time.monotonic()
-    prepared()  # everything is imported and built before the first fork
+    prepared(), tasks()  # everything is imported and built before the first fork
     with tempfile.TemporaryDirectory(prefix="rollergen-stress-") as directory:
         os.environ[DIRECTORY_VARIABLE] = directory
-        found = stress(Path(directory), kills, builders, seed)
+        found = stress(Path(directory), kills, builders, seed, modes)
     return {**found, "seconds": round(time.monotonic() - start, 1)}
 
 
