@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,7 @@ class MemoryLayer:
     ``write_bytes_per_clock`` where writing is slower; ``bandwidth_gb_s`` is for the whole chip,
     achieved, where the layer is shared by all units.  ``asynchronous_copy_bytes``: the widest copy from the
     backing store into this layer that runs beside the program (a power of 2 from 4 on; 0: there is none).
+    ``block_reserved_bytes``: taken for each resident block beside what it asks for.
     """
 
     name: str
@@ -33,6 +35,11 @@ class MemoryLayer:
     ways: int = 0
     reserved_bytes: int = 0
     asynchronous_copy_bytes: int = 0
+    block_reserved_bytes: int = 0
+
+    def blocks_within(self, bytes_each: Any) -> Any:
+        """How many blocks that ask for so many bytes (an int, or an int array) the layer holds at once."""
+        return (self.capacity_bytes - self.reserved_bytes) // (bytes_each + self.block_reserved_bytes)
 
 
 @dataclass(frozen=True, slots=True)

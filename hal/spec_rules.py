@@ -93,7 +93,8 @@ def a_block_fits_a_unit(device: Device) -> Iterator[str]:
 def a_block_fits_the_managed_memory_of_a_unit(device: Device) -> Iterator[str]:
     managed = next((layer for layer in device.layers[1:-1] if layer.managed and layer.scope == "unit"), None)
     if managed is not None:
-        room, asked = managed.capacity_bytes - managed.reserved_bytes, device.limits.block_memory_bytes
+        room = managed.capacity_bytes - managed.reserved_bytes - managed.block_reserved_bytes
+        asked = device.limits.block_memory_bytes
         if asked > room:
             yield f"limits.block_memory_bytes is {asked}; expected at most the {room} that {managed.name} has to give"
 
@@ -117,6 +118,13 @@ def asynchronous_copies_fill_managed_memory(device: Device) -> Iterator[str]:
         if widest and (widest < 4 or widest & (widest - 1) or not layer.managed or layer.scope != "unit"):
             path = f"memory_layers[{number}].asynchronous_copy_bytes"
             yield f"{path} is {widest}; expected 0, or in a managed layer of a unit a power of 2 from 4"
+
+
+def blocks_reserve_managed_memory(device: Device) -> Iterator[str]:
+    for number, layer in enumerate(device.layers):
+        if layer.block_reserved_bytes and (not layer.managed or layer.scope != "unit"):
+            path = f"memory_layers[{number}].block_reserved_bytes"
+            yield f"{path} is {layer.block_reserved_bytes}; expected 0, or a managed layer of a unit"
 
 
 def survival_falls_with_fill(device: Device) -> Iterator[str]:
@@ -207,6 +215,7 @@ RULES: tuple[Callable[[Device], Iterator[str]], ...] = (
     a_block_fits_a_unit,
     a_block_fits_the_managed_memory_of_a_unit,
     asynchronous_copies_fill_managed_memory,
+    blocks_reserve_managed_memory,
     survival_falls_with_fill,
     float32_is_multiplied,
     matrix_instructions_have_fragments,

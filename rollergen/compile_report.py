@@ -137,7 +137,7 @@ def occupancy(used: Usage, threads: int, device: Device) -> float:
     fitting = [limits.blocks_per_unit, by_threads, warps_by_registers(device, used.registers, width) // warps]
     if used.shared_bytes:
         layer = next(one for one in device.layers if one.scope == "unit" and one.managed)
-        fitting.append((layer.capacity_bytes - layer.reserved_bytes) // used.shared_bytes)
+        fitting.append(layer.blocks_within(used.shared_bytes))
     return min(fitting) * threads / limits.threads_per_unit
 
 

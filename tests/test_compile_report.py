@@ -132,6 +132,10 @@ def test_occupancy_by_each_limit():
     assert by(256, 65, 0) == 3 * 256 / 2048  # given in eights: 72
     assert by(32, 16, 0) == 32 * 32 / 2048  # 32 blocks at most
     assert by(256, 16, 40000) == 2 * 256 / 2048  # 98,304 bytes
+    assert by(32, 16, 98304) == 32 / 2048  # all of it, asked for at launch
+    a100 = rg.load_device("a100")
+    assert occupancy(Usage("k", 16, 0, 0, 0, 83968 - 1024), 32, a100) == 2 * 32 / 2048  # of 167,936, and 1,024 each
+    assert occupancy(Usage("k", 16, 0, 0, 0, 83968 - 1023), 32, a100) == 32 / 2048
     single = replace(v100, limits=replace(v100.limits, blocks_per_unit=1))
     assert occupancy(Usage("k", 16, 0, 0, 0, 0), 256, single) == 256 / 2048
 

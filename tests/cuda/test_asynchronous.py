@@ -9,6 +9,7 @@ import pytest
 
 from rollergen.compile_report import compile_report
 from rollergen.emit import emit
+from rollergen.emit.dynamic import STATIC_BYTES
 from rollergen.errors import ProgramError
 from rollergen.hal import nvrtc
 from rollergen.hal.sass import histogram
@@ -148,22 +149,26 @@ def test_a_ring_beyond_the_block_s_memory_is_refused():
 @needs_compiler
 @pytest.mark.parametrize("reverse", [False, True])
 def test_memory_beyond_what_a_kernel_declares_is_asked_for_at_launch(reverse):
-    """15 buffers of 4,224 bytes each: more than CUDA lets a kernel declare, and than the spec gives by itself."""
-    roomy = replace(A100, limits=replace(A100.limits, block_memory_bytes=166912))
+    """15 buffers of 4,224 bytes each: more than CUDA lets a kernel declare."""
     program = matmul(k=120, depth=15)
-    check(program, roomy)
-    source = emit(program, roomy, "cuda")
+    check(program, A100)
+    source = emit(program, A100, "cuda")
     (launch,) = source.launches
     assert launch.dynamic_bytes == launch.local_bytes == 15 * 4224
-    assert launch.dynamic_bytes == predict_stage(program.stages[0], roomy).shared_bytes
+    assert launch.dynamic_bytes == predict_stage(program.stages[0], A100).shared_bytes
     got, wanted = product(program, source, reverse)
     assert np.array_equal(got, wanted)
     short = replace(source, launches=(replace(launch, dynamic_bytes=launch.dynamic_bytes - 2048),))
     with pytest.raises(HostError, match="out of bounds"):
         product(program, short, reverse)
     if nvrtc.is_installed():
-        (report,) = compile_report(program, roomy, source).kernels
+        (report,) = compile_report(program, A100, source).kernels
         assert report.shared_bytes == report.predicted_shared_bytes and not report.uses_local_memory
+
+
+def test_a_block_may_have_what_its_architecture_gives_at_launch():
+    for name, bytes_ in (("v100", 96 << 10), ("a100", 163 << 10), ("h200", 227 << 10)):
+        assert device(name).limits.block_memory_bytes == bytes_ > STATIC_BYTES
 
 
 def test_what_a_kernel_may_declare_is_declared():

@@ -115,6 +115,15 @@ def test_occupancy_follows_the_scarcest_resource():
     assert predict_stage(deep, small).resident_blocks == 1
 
 
+def test_the_system_takes_its_share_of_the_memory_of_each_resident_block():
+    stage = gpu_stage(8, 8, 2, 2, 8)
+    each = predict_stage(stage, TURING).shared_bytes
+    for reserved, resident in ((0, 4), (1, 3)):
+        shared = replace(TURING.layer("shared"), capacity_bytes=4 * each, block_reserved_bytes=reserved)
+        small = replace(TURING, layers=(TURING.layers[0], shared, *TURING.layers[2:]))
+        assert predict_stage(stage, small).resident_blocks == resident
+
+
 def test_a_block_that_does_not_fit_takes_for_ever():
     huge = gpu_stage(32, 32, 4, 4, 64)
     assert predict_stage(huge, TURING).seconds == np.inf

@@ -46,7 +46,7 @@ def resident_blocks(nest: Nest, device: Device, wanted: Number, shared_bytes: Nu
     layer = block_memory(nest, device)
     if layer is not None:
         fits = fits & (shared_bytes <= limits.block_memory_bytes)
-        blocks = least(blocks, (layer.capacity_bytes - layer.reserved_bytes) // most(shared_bytes, 1))
+        blocks = least(blocks, layer.blocks_within(most(shared_bytes, 1)))
     fits = fits & (blocks >= 1)
     return fits, whole(most(choose(fits, blocks, 1), 1))
 
