@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+from rollergen.bench.claims import claim_rows, summary
 from rollergen.bench.results import Result, Table
 from rollergen.errors import DeviceError
 
@@ -22,11 +23,21 @@ h3 { font-size: 1rem; margin-bottom: .3rem; } .wide { overflow-x: auto; } svg { 
 table { border-collapse: collapse; font-size: .85rem; } th, td { padding: .15rem .6rem; text-align: left;
 border-bottom: 1px solid #e4e4e4; vertical-align: top; white-space: nowrap; } th { background: #f3f3f3; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; font-size: .85rem; }
-dt { color: #666; } dd { margin: 0; overflow-wrap: anywhere; } nav a { margin-right: 1rem; }
+dt { color: #666; } dd { margin: 0; overflow-wrap: anywhere; } nav a { margin-right: 1rem; overflow-wrap: anywhere; }
+.claims td { white-space: normal; min-width: 6rem; } .measured { background: #e3f1e3; } .model { background: #fdf3d7; }
+.none { background: #f0f0f0; } h2, h3 { overflow-wrap: anywhere; } summary { cursor: pointer; }
 </style></head><body><h1>rollergen: measurements</h1>
 <p>{{ results|length }} result files, each made by one command of benches/ and committed with machine, versions and
 commit. Ratios are a peer's time over ours: above 1, ours is faster. {{ absent }}</p>
 <nav>{% for one in results %}<a href="#{{ one.name }}">{{ one.name }}</a> {% endfor %}</nav>
+{% if claims %}<section class="claims"><h2>Claims of the papers</h2><p>One row for each figure and table of the papers'
+evaluations: {{ summary }}. A figure that is model only was predicted for a device that is not here; nothing was run.
+The paper's own figure stands beside it where it is known word for word.</p>
+<div class="wide"><table>
+<tr><th>paper</th><th>what</th><th>state</th><th>ours</th><th>the paper's</th><th>note</th></tr>
+{% for row in claims %}<tr><td>{{ row.of }}</td><td>{{ row.what }}</td><td class="{{ row.kind }}">{{ row.state }}</td>
+<td>{{ row.ours }}</td><td>{{ row.paper }}</td><td>{{ row.note }}</td></tr>{% endfor %}
+</table></div></section>{% endif %}
 {% for one in results %}<h2 id="{{ one.name }}">{{ one.name }}</h2>
 <dl>{% for key, value in one.origin + one.facts %}<dt>{{ key }}</dt><dd>{{ value }}</dd>{% endfor %}</dl>
 {% for table in one.tables %}<h3>{{ table.title }}</h3>
@@ -44,7 +55,9 @@ def page(found: Sequence[Result], absent: str) -> str:
     jinja, _ = _packages()
     plots = {(one.name, table.title): _bars(table) for one in found for table in one.tables if table.ratios}
     environment = jinja.Environment(autoescape=True, undefined=jinja.StrictUndefined)
-    return str(environment.from_string(_PAGE).render(results=found, plots=plots, longest=LONGEST, absent=absent))
+    claims = claim_rows(found)
+    settings = {"plots": plots, "longest": LONGEST, "absent": absent, "claims": claims, "summary": summary(claims)}
+    return str(environment.from_string(_PAGE).render(results=found, **settings))
 
 
 def _bars(table: Table) -> str:

@@ -10,6 +10,8 @@ from rollergen.__main__ import main
 from rollergen.bench import scripts
 from rollergen.bench.results import read, results
 
+PAGE_PACKAGES = ("jinja2", "matplotlib")
+
 
 def run(*words):
     return CliRunner().invoke(main, ["bench", *map(str, words)])
@@ -56,7 +58,7 @@ class Tags(HTMLParser):
     def handle_starttag(self, tag, attributes):
         facts = dict(attributes)
         self.sources += [facts[name] for name in ("src", "href", "xlink:href") if facts.get(name)]
-        self.ids += [facts["id"]] if tag == "h2" else []
+        self.ids += [facts["id"]] if tag == "h2" and "id" in facts else []
         if tag not in ("meta", "link", "br", "hr", "img"):
             self.open.append(tag)
 
@@ -69,7 +71,7 @@ class Tags(HTMLParser):
 
 
 def test_the_page_is_whole_holds_every_result_and_asks_for_nothing_from_the_network(tmp_path):
-    for package in ("jinja2", "matplotlib"):
+    for package in PAGE_PACKAGES:
         pytest.importorskip(package)
     result = run("report", "-o", tmp_path / "page.html")
     assert result.exit_code == 0, result.output
@@ -80,9 +82,49 @@ def test_the_page_is_whole_holds_every_result_and_asks_for_nothing_from_the_netw
 
 
 def test_what_stands_in_a_result_is_text_and_nothing_else(tmp_path):
-    pytest.importorskip("jinja2")
+    for package in PAGE_PACKAGES:
+        pytest.importorskip(package)
     from rollergen.bench.page import page
 
     path = tmp_path / "x.json"
     path.write_text(json.dumps({"note": "<script>alert(1)</script>", "rows": [{"case": "<b>", "ratio": 1.0}]}))
     assert "<script>" not in page([read(path)], "") and "&lt;script&gt;" in page([read(path)], "")
+
+
+CLAIMS = {
+    "date": "2026-01-02",
+    "claims": [
+        {"of": "P, Fig. 1", "what": "w", "state": "model only", "ours": "2 ms", "paper": "", "note": "no X"},
+        {"of": "P, Fig. 2", "what": "w", "state": "measured here", "ours": "3 ms", "paper": "4 ms", "note": ""},
+    ],
+}
+
+
+def test_the_papers_claims_say_what_was_measured_and_what_is_the_models(tmp_path):
+    for package in PAGE_PACKAGES:
+        pytest.importorskip(package)
+    from rollergen.bench.claims import claim_rows, summary
+    from rollergen.bench.page import page
+
+    older, newer = tmp_path / "seeds_old.json", tmp_path / "seeds_new.json"
+    older.write_text(json.dumps({**CLAIMS, "date": "2026-01-01", "claims": CLAIMS["claims"][:1]}))
+    newer.write_text(json.dumps(CLAIMS))
+    found = results(tmp_path)
+    rows = claim_rows(found)
+    assert [(row.of, row.state, row.ours, row.paper, row.result) for row in rows] == [
+        ("P, Fig. 1", "model only", "2 ms", "", "seeds_new"),
+        ("P, Fig. 2", "measured here", "3 ms", "4 ms", "seeds_new"),
+    ]
+    assert summary(rows) == "1 measured here, 1 model only"
+    text = page(found, "")
+    assert "Claims of the papers" in text and '<td class="model">model only</td>' in text
+
+
+def test_without_claims_the_page_has_no_section_of_them(tmp_path):
+    for package in PAGE_PACKAGES:
+        pytest.importorskip(package)
+    from rollergen.bench.page import page
+
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"rows": [{"case": "a", "ratio": 1.0}]}))
+    assert "Claims of the papers" not in page([read(path)], "")

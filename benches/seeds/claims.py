@@ -1,0 +1,317 @@
+"""The list: one entry for each figure and table of the papers' evaluations.
+
+``paper`` is the paper's own figure, where it is known word for word; empty: it is in a plot, or was not at hand.
+Devices that the papers used and that are absent are answered by the model, which is told apart from a measurement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import rollergen as rg
+from benches.seeds import linked, measured, predicted
+from benches.seeds.finding import IMPOSSIBLE, Finding
+from rollergen.suites import suite
+
+T = rg.tensor
+CONTRACTIONS = ("matmul", "conv2d")
+SMALL_FLOPS = 1e9
+"""An operator below it is small: a V100 computes it in less than 0.1 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """``id`` names the entry; ``of``: paper and place; ``what``: what is shown, and on which operators."""
+
+    id: str
+    of: str
+    what: str
+    run: Callable[[], Finding]
+    paper: str = ""
+
+
+def the_119() -> predicted.Named:
+    return predicted.named(suite("roller").entries)
+
+
+def contractions() -> predicted.Named:
+    return predicted.named(entry for entry in suite("roller").entries if entry.kind in CONTRACTIONS)
+
+
+def irregular() -> predicted.Named:
+    """Convolutions whose image has an odd side."""
+    return predicted.named(
+        entry for entry in suite("roller").entries if entry.kind == "conv2d" and entry.fields["output"]["shape"][-1] % 2
+    )
+
+
+def small() -> predicted.Named:
+    """All operators of the 119 with batch 1 where they have one, that come below `SMALL_FLOPS`."""
+    found = []
+    for entry in suite("roller").entries:
+        fields = entry.fields
+        batch = fields["inputs"][0]["shape"][0] if entry.kind in ("conv2d", "depthwise_conv2d", "avg_pool2d") else 1
+        if fields["flops"] / batch < SMALL_FLOPS:
+            alone = _alone(fields) if batch > 1 else fields
+            found.append((entry.id, partial(entry.build, alone)))
+    return found
+
+
+def _alone(fields: dict) -> dict:
+    """The operator on one image."""
+    first, *others = fields["inputs"]
+    return {**fields, "inputs": [{**first, "shape": [1, *first["shape"][1:]]}, *others]}
+
+
+def halves() -> predicted.Named:
+    """Matrix products and convolutions of the 119 in float16."""
+    return [
+        (entry.id, partial(entry.build, {**entry.fields, "dtype": "float16"}))
+        for entry in suite("roller").entries
+        if entry.kind in CONTRACTIONS
+    ]
+
+
+def product(m: int) -> rg.Tensor:
+    return rg.ops.matmul(T("A", (m, 1024)), T("B", (1024, 4096)), name="C")
+
+
+def image(batch: int) -> rg.Tensor:
+    return rg.ops.conv2d(T("X", (batch, 128, 28, 28)), T("W", (128, 128, 3, 3)), padding=1, name="O")
+
+
+def on_the_cpu() -> predicted.Named:
+    """What a core can run in a moment: one operator of each class."""
+    return [
+        ("matmul 1024x1024x1024", lambda: rg.ops.matmul(T("A", (1024, 1024)), T("B", (1024, 1024)))),
+        ("matmul 128x1000x2048", lambda: rg.ops.matmul(T("A", (128, 2048)), T("B", (2048, 1000)))),
+        ("conv 3x3 64x56x56 to 64", lambda: rg.ops.conv2d(T("X", (1, 64, 56, 56)), T("W", (64, 64, 3, 3)), padding=1)),
+        ("average pool 3x3 192x35x35", lambda: rg.ops.avg_pool2d(T("X", (1, 192, 35, 35)), 3, 1, 1)),
+        ("relu of 64 MB", lambda: rg.ops.relu(T("X", (1 << 24,)))),
+        ("sum of the rows of 4096x1024", lambda: rg.ops.sum(T("X", (4096, 1024)), 1)),
+    ]
+
+
+def linears(phase: str) -> predicted.Named:
+    """Linear layers of one phase, float16."""
+    return predicted.named(
+        entry for entry in suite("pruner-linears").entries if entry.dtype == "float16" and phase in entry.id
+    )
+
+
+def attention(context: int) -> predicted.Named:
+    return predicted.named(entry for entry in suite("pruner-attention").entries if f"context {context}" in entry.id)
+
+
+TABLE_8 = {
+    "1": (768, 2304, 13.17, 11.63),
+    "2": (768, 768, 10.96, 9.53),
+    "3": (768, 3072, 14.01, 12.84),
+    "4": (3072, 768, 18.96, 23.46),
+}
+"""Pruner's Table 8: K, N, microseconds of the vendor's library and of Pruner; M is 128, float16, A100."""
+
+
+def table_8() -> Finding:
+    found = [
+        (id, lambda k=k, n=n: rg.ops.matmul(T("A", (128, k), "float16"), T("B", (k, n), "float16"), name="C"))
+        for id, (k, n, _, _) in TABLE_8.items()
+    ]
+    said = predicted.operators("a100", found)
+    rows = tuple(
+        {**row, "library us (paper)": TABLE_8[row["operator"]][2], "Pruner us (paper)": TABLE_8[row["operator"]][3]}
+        for row in said.rows
+    )
+    ours = ", ".join(f"{row['predicted us']:.1f}" for row in rows) + " us predicted"
+    return Finding(said.state, ours, rows, said.why)
+
+
+def impossible(why: str) -> Finding:
+    return Finding(IMPOSSIBLE, "", why=why)
+
+
+POWERS = tuple(2**n for n in range(0, 17, 2))
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+ROLLER, AUTOTVM, PRUNER = "ROLLER (OSDI 2022)", "AutoTVM (NeurIPS 2018)", "Pruner (ASPLOS 2025)"
+
+CLAIMS = (
+    Claim(
+        "roller-fig10",
+        f"{ROLLER}, Fig. 10",
+        "The 119 operators on a V100",
+        lambda: predicted.operators("v100", the_119()),
+    ),
+    Claim(
+        "roller-fig11",
+        f"{ROLLER}, Fig. 11",
+        "Time from expression to ten sources, the 119 operators, V100",
+        lambda: predicted.construction("v100", the_119()),
+        "seconds for an operator, where searches take hours",
+    ),
+    Claim(
+        "roller-fig12",
+        f"{ROLLER}, Fig. 12",
+        "Matrix product with a growing M, K = 1024 and N = 4096, V100",
+        lambda: predicted.scaling("v100", POWERS, product, "M"),
+    ),
+    Claim(
+        "roller-fig13",
+        f"{ROLLER}, Fig. 13",
+        "Convolution 3x3 of 128 channels, 28x28, with a growing batch, V100",
+        lambda: predicted.scaling("v100", BATCHES, image, "batch"),
+    ),
+    Claim(
+        "roller-fig14-m",
+        f"{ROLLER}, Fig. 14",
+        "Time to ten sources of that product as M grows",
+        lambda: predicted.construction_scaling("v100", POWERS, product, "M"),
+    ),
+    Claim(
+        "roller-fig14-batch",
+        f"{ROLLER}, Fig. 14",
+        "Time to ten sources of that convolution as the batch grows",
+        lambda: predicted.construction_scaling("v100", BATCHES, image, "batch"),
+    ),
+    Claim(
+        "roller-fig15",
+        f"{ROLLER}, Fig. 15",
+        "Tensor cores: matrix products and convolutions of the 119 in float16, over the same without matrix instructions, V100",
+        lambda: predicted.against_plain(
+            "v100",
+            halves(),
+            rg.BuildOptions(shapes=rg.CodeShapes(matrix_instructions=False)),
+            rg.BuildOptions(),
+            "tensor cores",
+        ),
+    ),
+    Claim(
+        "roller-fig16",
+        f"{ROLLER}, Fig. 16",
+        "Small operators: those of the 119 on one image that come below a GFLOP, V100",
+        lambda: predicted.operators("v100", small()),
+    ),
+    Claim(
+        "roller-fig17",
+        f"{ROLLER}, Fig. 17",
+        "Irregular shapes: convolutions of the 119 with an odd side, with and without axis fusion and padding, V100",
+        lambda: predicted.irregular("v100", irregular()),
+    ),
+    Claim(
+        "roller-fig18",
+        f"{ROLLER}, Fig. 18",
+        "Throughput of each layer, V100",
+        lambda: predicted.layers("v100", contractions()),
+    ),
+    Claim(
+        "roller-fig18-cpu",
+        f"{ROLLER}, Fig. 18",
+        "Throughput of each layer, predicted and measured, this machine's CPU",
+        lambda: measured.layers(on_the_cpu()),
+    ),
+    Claim(
+        "roller-fig19",
+        f"{ROLLER}, Fig. 19",
+        "The 119 operators on an IPU (Mk1)",
+        lambda: predicted.operators("ipu", the_119()),
+    ),
+    Claim(
+        "roller-table2",
+        f"{ROLLER}, Table 2",
+        "Utilisation of the saturated layer, V100",
+        lambda: predicted.saturation("v100", contractions()),
+    ),
+    Claim(
+        "roller-table2-cpu",
+        f"{ROLLER}, Table 2",
+        "Utilisation of the saturated layer, this machine's CPU",
+        lambda: measured.saturation(on_the_cpu()),
+    ),
+    Claim(
+        "roller-table3",
+        f"{ROLLER}, Table 3",
+        "Alignment rules added one by one: matrix products and convolutions, V100",
+        lambda: predicted.rules("v100", contractions()),
+    ),
+    Claim(
+        "roller-table3-cpu",
+        f"{ROLLER}, Table 3",
+        "Alignment rules added one by one, on a CPU",
+        lambda: linked.linked("ablation_*.json", "rollergen bench run ablation", linked.alignment_rules),
+    ),
+    Claim(
+        "roller-table5",
+        f"{ROLLER}, Table 5",
+        "The 119 operators on a K80",
+        lambda: predicted.operators("k80", the_119()),
+    ),
+    Claim(
+        "roller-table6",
+        f"{ROLLER}, Table 6",
+        "The 119 operators on an MI50",
+        lambda: predicted.operators("mi50", the_119()),
+    ),
+    Claim(
+        "autotvm-table1",
+        f"{AUTOTVM}, Table 1",
+        "Convolutions C1 to C12 of ResNet-18 on this machine's CPU, one core",
+        lambda: measured.convolutions(suite("autotvm-resnet18").entries),
+    ),
+    Claim(
+        "autotvm-table1-v100",
+        f"{AUTOTVM}, Table 1",
+        "Convolutions C1 to C12 of ResNet-18 on a V100 (the paper's card, a TITAN X, has no spec here)",
+        lambda: predicted.operators("v100", predicted.named(suite("autotvm-resnet18").entries)),
+    ),
+    Claim(
+        "autotvm-trials",
+        f"{AUTOTVM}, Fig. 4 to 8",
+        "Trials to reach a quality: random, genetic, ranking trees",
+        lambda: linked.linked("search*_*.json", "rollergen bench run search", linked.trials),
+    ),
+    Claim(
+        "pruner-best-k",
+        f"{PRUNER}, Best_k",
+        "Drafts: the best time over the best among the draft's first k, 90 operators on a CPU",
+        lambda: linked.linked("verifier/evaluation.json", "rollergen verify evaluate", linked.drafts),
+    ),
+    Claim(
+        "pruner-top-k",
+        f"{PRUNER}, top-k",
+        "Verifiers: scores of rankers on structures that they have not seen, 90 operators on a CPU",
+        lambda: linked.linked("verifier/evaluation.json", "rollergen verify evaluate", linked.rankers),
+    ),
+    Claim(
+        "pruner-table8",
+        f"{PRUNER}, Table 8",
+        "Linear layers of BERT, 128 rows, float16, A100 with tensor cores",
+        table_8,
+        "library 13.2, 11.0, 14.0, 19.0 us; Pruner 11.6, 9.5, 12.8, 23.5 us",
+    ),
+    Claim(
+        "pruner-linears-a100",
+        f"{PRUNER}, Tables 3, 4",
+        "Linear layers of language models, a prompt of 128, float16, A100",
+        lambda: predicted.operators("a100", linears("prefill b1")),
+    ),
+    Claim(
+        "pruner-decode-a100",
+        f"{PRUNER}, Fig. 10",
+        "Linear layers of a decoded token (of any context), batch 32, float16, A100",
+        lambda: predicted.operators("a100", linears("decode b32")),
+    ),
+    Claim(
+        "pruner-fig10-1k",
+        f"{PRUNER}, Fig. 10",
+        "Attention of a decoded token at 1 K context, batch 32, A100",
+        lambda: predicted.operators("a100", attention(1024)),
+    ),
+    Claim(
+        "pruner-fig10-4k",
+        f"{PRUNER}, Fig. 10",
+        "Attention of a decoded token at 4 K context, batch 32, A100",
+        lambda: predicted.operators("a100", attention(4096)),
+    ),
+)
+"""In the order of the papers."""

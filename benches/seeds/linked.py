@@ -1,0 +1,69 @@
+"""Figures that another bench keeps: the newest of its result files says what was found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benches.seeds.finding import IMPOSSIBLE, MEASURED, Finding, mean_of
+
+RESULTS = Path(__file__).resolve().parent.parent / "results"
+
+
+def newest(pattern: str, results: Path = RESULTS) -> Path | None:
+    """The last of the files by its date (names end in the day)."""
+    found = sorted(results.glob(pattern), key=lambda path: path.stem.rpartition("_")[2])
+    return found[-1] if found else None
+
+
+def linked(pattern: str, bench: str, told: Callable[[Any], tuple[str, tuple[dict[str, Any], ...]]]) -> Finding:
+    """What ``told`` reads in the newest file of ``pattern``; `IMPOSSIBLE` where ``bench`` has left none."""
+    path = newest(pattern)
+    if path is None:
+        return Finding(IMPOSSIBLE, "", why=f"no result file {pattern} is there yet; `{bench}` makes one")
+    ours, rows = told(json.loads(path.read_text(encoding="utf-8")))
+    return Finding(MEASURED, ours, rows, why=f"in {path.relative_to(RESULTS)}, made by `{bench}`")
+
+
+def alignment_rules(content: Any) -> tuple[str, tuple[dict[str, Any], ...]]:
+    """The CPU's part of the ablation of alignment rules."""
+    rows = []
+    for one in content["rows"]:
+        if one["device"] == "cpu":
+            last = one["seconds"]["+ tensor shape"]
+            rows.append({"operator": one["case"], **{step: s / last for step, s in one["seconds"].items()}})
+    steps = [step for step in rows[0] if step != "operator"]
+    means = ", ".join(f"{step} {mean_of(rows, step):.2f}" for step in steps)
+    return f"time over that of all rules: {means}", tuple(rows)
+
+
+def rankers(content: Any) -> tuple[str, tuple[dict[str, Any], ...]]:
+    """Best time of all programs over the best among the first k, by ranker."""
+    rows = []
+    for name, one in content["rankers"].items():
+        rows.append({"ranker": name, **{k: one[k]["mean"] for k in ("top-1", "top-3", "top-5", "pairs", "trials")}})
+    said = {row["ranker"]: row for row in rows}
+    ours = ", ".join(
+        f"{name} {said[name]['top-1']:.3f} / {said[name]['top-3']:.3f}" for name in ("random", "analytical")
+    )
+    return f"top-1 / top-3 score: {ours}; best {max(row['top-1'] for row in rows):.3f}", tuple(rows)
+
+
+def drafts(content: Any) -> tuple[str, tuple[dict[str, Any], ...]]:
+    """Best_k: the best time of all programs over the best among the draft's first k."""
+    rows = []
+    for name in ("random", "draft", "analytical"):
+        one = content["rankers"][name]
+        rows.append({"draft": name, **{f"Best_{k}": one[f"top-{k}"]["mean"] for k in (1, 3, 5)}})
+    ours = "; ".join(
+        f"{row['draft']}: " + ", ".join(f"Best_{k} {row[f'Best_{k}']:.3f}" for k in (1, 3, 5)) for row in rows
+    )
+    return ours, tuple(rows)
+
+
+def trials(content: Any) -> tuple[str, tuple[dict[str, Any], ...]]:
+    """Programs measured until one is within a share of the best, by searcher."""
+    rows = tuple(row for row in content.get("searchers", content.get("rows", ())) if isinstance(row, dict))
+    return f"{len(rows)} rows", rows

@@ -1,0 +1,45 @@
+"""The papers' evaluations in the report: for each figure and table, whether it was measured, and what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rollergen.bench.results import Result
+
+STATES = {"measured here": "measured", "model only": "model", "not possible": "none"}
+"""How sure a figure is, and the class of its cell."""
+FIELDS = ("of", "what", "state", "ours", "paper", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRow:
+    """One figure or table: where it is from, what it shows, its state, our figure, the paper's own, and why or how."""
+
+    of: str
+    what: str
+    state: str
+    ours: str
+    paper: str
+    note: str
+    result: str
+
+    @property
+    def kind(self) -> str:
+        return STATES.get(self.state, "none")
+
+
+def claim_rows(found: Sequence[Result]) -> tuple[ClaimRow, ...]:
+    """The rows of the newest result that lists claims; none where no result does."""
+    listing = [(one, table) for one in found for table in one.tables if table.title == "claims"]
+    if not listing:
+        return ()
+    newest, table = max(listing, key=lambda pair: dict(pair[0].origin).get("date", ""))
+    places = [table.columns.index(name) for name in FIELDS]
+    return tuple(ClaimRow(*(row[place] for place in places), newest.name) for row in table.rows)
+
+
+def summary(rows: Sequence[ClaimRow]) -> str:
+    """How many figures are in each state."""
+    counts = ((state, sum(row.state == state for row in rows)) for state in STATES)
+    return ", ".join(f"{count} {state}" for state, count in counts if count)

@@ -1,0 +1,78 @@
+"""The list of the papers' figures: each has one entry, and what an entry says of itself holds."""
+
+import json
+
+import pytest
+
+from benches.seeds import linked, predicted
+from benches.seeds.bounds import touched_bytes
+from benches.seeds.claims import CLAIMS, small
+from benches.seeds.finding import IMPOSSIBLE, MEASURED, MODEL, Finding
+from rollergen.expr.stages import cut
+from rollergen.suites import suite
+
+FIGURES = {
+    "ROLLER (OSDI 2022)": [f"Fig. {n}" for n in range(10, 20)] + [f"Table {n}" for n in (2, 3, 5, 6)],
+    "AutoTVM (NeurIPS 2018)": ["Table 1"],
+    "Pruner (ASPLOS 2025)": ["Best_k", "top-k", "Fig. 10", "Table 8"],
+}
+
+
+def test_every_figure_and_table_has_its_entry_and_every_entry_its_own_name():
+    listed = [claim.of for claim in CLAIMS]
+    for paper, places in FIGURES.items():
+        for place in places:
+            assert f"{paper}, {place}" in listed
+    assert len({claim.id for claim in CLAIMS}) == len(CLAIMS)
+
+
+def test_a_finding_that_was_not_measured_says_why():
+    with pytest.raises(ValueError, match="says why"):
+        Finding(MODEL, "1 ms")
+    with pytest.raises(ValueError, match="expected one of"):
+        Finding("guessed", "1 ms")
+
+
+def test_an_absent_device_is_answered_by_the_model_and_told_so():
+    entries = [entry for entry in suite("roller").entries if entry.id in ("M1", "E0")]
+    found = predicted.operators("v100", predicted.named(entries))
+    assert found.state == MODEL and "is present" in found.why
+    assert [row["operator"] for row in found.rows] == ["M1", "E0"]
+    assert all(0 < row["share of the roofline"] <= 1 for row in found.rows)
+
+
+def test_construction_is_measured_wherever_it_runs():
+    entries = [entry for entry in suite("roller").entries if entry.id == "E0"]
+    found = predicted.construction("mi50", predicted.named(entries), repeats=1)
+    assert found.state == MEASURED and found.rows[0]["construct ms"] > 0
+    assert "compile one ms" not in found.rows[0]  # its sources are OpenCL C, which NVIDIA's compiler does not read
+
+
+def test_small_operators_are_those_of_one_image():
+    for _, make in small()[:40]:
+        shape = make().shape
+        assert shape[0] == 1 or len(shape) < 4
+
+
+def test_without_axis_fusion_a_convolution_keeps_its_axes_apart():
+    entry = next(entry for entry in suite("roller").entries if entry.id == "C9")
+    graph = predicted.unfused(entry.make)
+    assert len(graph.definitions[0].axes) > len(predicted.canonicalize(entry.make()).definitions[0].axes)
+
+
+def test_a_figure_that_another_bench_keeps_is_read_from_its_newest_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(linked, "RESULTS", tmp_path)
+    monkeypatch.setattr(linked, "newest", lambda pattern: (sorted(tmp_path.glob(pattern)) or [None])[-1])
+    absent = linked.linked("ablation_*.json", "make", linked.alignment_rules)
+    assert absent.state == IMPOSSIBLE and "`make` makes one" in absent.why
+    seconds = {"none": 3.0, "+ tensor shape": 2.0}
+    rows = [{"case": "a", "device": "cpu", "seconds": seconds}, {"case": "a", "device": "v100", "seconds": seconds}]
+    (tmp_path / "ablation_x_2026-01-01.json").write_text(json.dumps({"rows": rows}))
+    found = linked.linked("ablation_*.json", "make", linked.alignment_rules)
+    assert found.state == MEASURED and found.rows == ({"operator": "a", "none": 1.5, "+ tensor shape": 1.0},)
+
+
+def test_the_bytes_that_bound_an_operator_are_those_that_the_suite_counts():
+    for entry in suite("roller").entries:
+        if entry.kind != "elementwise" or entry.id in ("E0", "E1"):
+            assert touched_bytes(cut(entry.make(), None)) == entry.fields["touched_bytes"], entry.id
