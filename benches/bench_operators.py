@@ -1,52 +1,75 @@
-"""Every class of operators on one core: ``python benches/bench_operators.py [--case TEXT] [--kind K] [--seconds S]``.
+"""Every class of operators beside the libraries:
+``python benches/bench_operators.py [--case TEXT] [--kind K] [--seconds S] [--all-cores]``.
 
 Each case, in a process of its own, is built, checked against its float64 definition, then timed:
-``kernel(*arrays, out=y)`` and every peer's call take turns in this one process. A case's ratio is the smallest,
-over the peers, of the median of peer time over ours; a class' is the mean of its cases'.
+``kernel(*arrays, out=y)`` and every library's call (`benches/peers`, whose results are compared with ours first) take
+turns in this one process.  A case's ratio is the smallest, over the libraries, of the median of their time over ours; a
+class' is the mean of its cases'.  Libraries that are not here are listed with the reason.  One core; with
+``--all-cores`` every core and as many threads.
 """
 
 # ruff: noqa: E402
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
+ALL_CORES = "--all-cores" in sys.argv
+CORES = sorted(os.sched_getaffinity(0)) if ALL_CORES else [max(os.sched_getaffinity(0))]
 for name in ("POCL_MAX_PTHREAD_COUNT", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"
-CORE = max(os.sched_getaffinity(0))
-os.sched_setaffinity(0, {CORE})
+    os.environ[name] = str(len(CORES))
+os.sched_setaffinity(0, CORES)
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import argparse
 import json
 from statistics import mean, median
 from typing import Any
 
-from operator_cases import CASES, Case
-from results import keep
+import numpy as np
 from rich.console import Console
 from rich.table import Table
-from timing import Calls, alone, alternate, checked
+
+from benches.operator_cases import CASES, Case
+from benches.peers import CPU, EVERY, as_numpy, competitors, reasons
+from benches.results import keep
+from benches.timing import Calls, alone, alternate, checked
 
 CLASS_TARGET, LEAST_CLASS = 1.0, 0.85
+TOLERANCE = 1e-3
+"""Relative difference, of the largest element, beyond which a library has computed something else."""
 
 
 def measure(case: Case, seconds: float) -> dict[str, Any]:
     ours = checked(case.name, case.make())
     calls: Calls = {"rollergen": ours.call}
-    missing = {}
-    for name, peer in case.peers.items():
-        try:
-            calls[name] = peer(ours.arrays)
-        except ImportError as error:
-            missing[name] = str(error)
+    missing, not_offered = {}, []
+    for library in CPU:
+        library.threads(len(CORES))
+    for one in competitors(case.operation, ours.arrays):
+        if one.call is not None:
+            _require_same(case, one.name, as_numpy(one.call(), ours.out.shape), ours.out)
+            calls[one.name] = one.call
+        elif one.offered:
+            missing[one.name] = one.reason
+        else:
+            not_offered.append(one.name)
     times = alternate(calls, seconds)
     own = times.pop("rollergen")
     ratios = {name: median(t / o for o, t in zip(own, theirs, strict=True)) for name, theirs in times.items()}
     return {
         "kind": case.kind, "case": case.name, "ratio": min(ratios.values()), "ratios": ratios, "missing": missing,
-        "ours_seconds": median(own), "seconds": {name: median(t) for name, t in times.items()},
+        "not offered": not_offered, "ours_seconds": median(own), "seconds": {n: median(t) for n, t in times.items()},
         "predicted_seconds": ours.kernel.predicted_time, "rounds": len(own), "build_seconds": ours.build_seconds,
         "launches": len(ours.kernel.launches),
     }  # fmt: skip
+
+
+def _require_same(case: Case, library: str, theirs: np.ndarray, ours: np.ndarray) -> None:
+    apart = float(np.abs(theirs - ours).max() / max(np.abs(ours).max(), 1e-30))
+    if not apart <= TOLERANCE:
+        raise SystemExit(f"{case.name}: {library} computes something else (largest difference {apart:.2g})")
 
 
 def main() -> None:
@@ -55,16 +78,13 @@ def main() -> None:
     parser.add_argument("--kind", default="", help="only this class")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=1.0, help="least seconds of timing for each case")
+    parser.add_argument("--all-cores", action="store_true", help="every core and as many threads, instead of one")
     arguments = parser.parse_args()
-    try:
-        import torch
-
-        torch.set_num_threads(1)
-    except ImportError:
-        raise SystemExit('PyTorch is missing; pip install -e ".[cpu,bench]"') from None
+    absent = reasons(EVERY)
+    more = ["--all-cores"] if ALL_CORES else []
     console = Console(width=150)
     columns = ("class", "case", "ours", "best peer", "its time", "ratio", "all ratios")
-    table = Table(*columns, title=f"one core (number {CORE})")
+    table = Table(*columns, title=f"cores {CORES}")
     found = []
     for case in CASES:
         if case.name == arguments.alone:
@@ -73,7 +93,7 @@ def main() -> None:
     for case in CASES:
         if arguments.case not in case.name or arguments.kind not in case.kind:
             continue
-        one = alone(__file__, case.name, arguments.seconds)
+        one = alone(__file__, case.name, arguments.seconds, *more)
         found.append(one)
         best = min(one["ratios"], key=lambda name: one["ratios"][name])
         every = " ".join(f"{name} {ratio:.2f}" for name, ratio in one["ratios"].items())
@@ -81,6 +101,8 @@ def main() -> None:
         times = f"{one['ours_seconds'] * 1e3:.3f} ms", best, f"{one['seconds'][best] * 1e3:.3f} ms"
         table.add_row(case.kind, case.name, *times, f"{one['ratio']:.3f}", every)
     console.print(table)
+    for name, reason in absent.items():
+        console.print(f"absent: {name}: {reason}", highlight=False)
     kinds = dict.fromkeys(one["kind"] for one in found)
     classes = {kind: mean(one["ratio"] for one in found if one["kind"] == kind) for kind in kinds}
     overall = mean(classes.values())
@@ -88,8 +110,11 @@ def main() -> None:
         console.print(f"{kind}: {ratio:.3f} (at least {LEAST_CLASS})")
     console.print(f"mean of class means: {overall:.3f} (at least {CLASS_TARGET})")
     if not arguments.case and not arguments.kind:
-        content = {"cache": "warm", "cases": found, "classes": classes, "mean": overall}
-        console.print(f"kept in {keep('operators', content)}")
+        content = {
+            "cache": "warm", "threads": len(CORES), "absent": absent, "cases": found, "classes": classes,
+            "mean": overall,
+        }  # fmt: skip
+        console.print(f"kept in {keep('operators_all_cores' if ALL_CORES else 'operators', content)}")
 
 
 if __name__ == "__main__":

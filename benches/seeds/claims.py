@@ -177,7 +177,7 @@ CLAIMS = (
     Claim(
         "roller-fig15",
         f"{ROLLER}, Fig. 15",
-        "Tensor cores: matrix products and convolutions of the 119 in float16, over the same without matrix instructions, V100",
+        "Tensor cores: contractions of the 119 in float16, over the same without matrix instructions, V100",
         lambda: predicted.against_plain(
             "v100",
             halves(),
@@ -268,7 +268,7 @@ CLAIMS = (
         "autotvm-trials",
         f"{AUTOTVM}, Fig. 4 to 8",
         "Trials to reach a quality: random, genetic, ranking trees",
-        lambda: linked.linked("search*_*.json", "rollergen bench run search", linked.trials),
+        lambda: linked.linked("verifier/searches.json", "rollergen verify evaluate --part searches", linked.trials),
     ),
     Claim(
         "pruner-best-k",

@@ -64,6 +64,11 @@ def drafts(content: Any) -> tuple[str, tuple[dict[str, Any], ...]]:
 
 
 def trials(content: Any) -> tuple[str, tuple[dict[str, Any], ...]]:
-    """Programs measured until one is within a share of the best, by searcher."""
-    rows = tuple(row for row in content.get("searchers", content.get("rows", ())) if isinstance(row, dict))
-    return f"{len(rows)} rows", rows
+    """Programs measured until one is near the best, by search."""
+    rows = []
+    for name, one in content["searches"].items():
+        plain = {
+            key: value["mean"] if isinstance(value, dict) and "mean" in value else value for key, value in one.items()
+        }
+        rows.append({"search": name, **{key: value for key, value in plain.items() if isinstance(value, (int, float))}})
+    return f"{len(rows)} searches compared, {', '.join(row['search'] for row in rows)}", tuple(rows)

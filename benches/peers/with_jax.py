@@ -1,0 +1,74 @@
+"""JAX: one jitted function, waited for; its threads are the environment's (XLA takes them as it starts)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from benches.peers.interface import Arrays, Call, Library, NotOfferedError, Operation, missing, no_threads, offered
+
+Function = Callable[..., Any]
+
+
+def _reduced(name: str) -> Function:
+    def function(x: Any, dim: Any) -> Any:
+        import jax.numpy as jnp
+
+        return getattr(jnp, name)(x, axis=dim)
+
+    return function
+
+
+def _conv2d(x: Any, w: Any, stride: int, padding: int, groups: int) -> Any:
+    import jax
+
+    pads = [(padding, padding)] * 2
+    return jax.lax.conv_general_dilated(x, w, (stride, stride), pads, feature_group_count=groups)
+
+
+def _max_pool(x: Any, kernel_size: int, stride: int, padding: int) -> Any:
+    import jax
+
+    window, strides = (1, 1, kernel_size, kernel_size), (1, 1, stride, stride)
+    pads = ((0, 0), (0, 0), (padding, padding), (padding, padding))
+    return jax.lax.reduce_window(x, -float("inf"), jax.lax.max, window, strides, pads)
+
+
+def _avg_pool(x: Any, kernel_size: int, stride: int, padding: int) -> Any:
+    import jax
+
+    window, strides = (1, 1, kernel_size, kernel_size), (1, 1, stride, stride)
+    pads = ((0, 0), (0, 0), (padding, padding), (padding, padding))
+    return jax.lax.reduce_window(x, 0.0, jax.lax.add, window, strides, pads) / kernel_size**2
+
+
+def _linear(x: Any, w: Any, bias: Any) -> Any:
+    return x @ w.T + bias
+
+
+def _table() -> Mapping[str, Function]:
+    import jax
+    import jax.numpy as jnp
+
+    return {
+        "matmul": jnp.matmul, "batch_matmul": jnp.matmul, "linear": _linear, "conv2d": _conv2d,
+        "max_pool2d": _max_pool, "avg_pool2d": _avg_pool, "mean": _reduced("mean"), "sum": _reduced("sum"),
+        "max": _reduced("max"), "softmax": lambda x, dim: jax.nn.softmax(x, dim),
+        "log_softmax": lambda x, dim: jax.nn.log_softmax(x, dim), "relu": jax.nn.relu, "add": jnp.add,
+        "gelu": lambda x: jax.nn.gelu(x, approximate=False), "silu": jax.nn.silu, "sigmoid": jax.nn.sigmoid,
+        "tanh": jnp.tanh, "transpose": lambda x, dims: jnp.transpose(x, dims),
+    }  # fmt: skip
+
+
+def call(operation: Operation, arrays: Arrays) -> Call:
+    import jax
+
+    if any(device.platform != "cpu" for device in jax.devices()):
+        raise NotOfferedError("this peer is JAX on a CPU, and JAX has found another device")
+    made, settings = offered(_table(), operation, "JAX"), dict(operation.settings)
+    compiled = jax.jit(lambda *inputs: made(*inputs, **settings))
+    inputs = [jax.numpy.asarray(array) for array in arrays]
+    return lambda: compiled(*inputs).block_until_ready()
+
+
+LIBRARY = Library("JAX", "cpu", lambda: missing("jax"), no_threads, call)

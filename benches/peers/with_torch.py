@@ -1,0 +1,51 @@
+"""PyTorch, eager, on the CPU or on the GPU."""
+
+from __future__ import annotations
+
+from benches.peers.interface import Arrays, Call, Library, Operation, missing
+from benches.peers.torch_table import function, into
+
+
+def set_threads(count: int) -> None:
+    import torch
+
+    torch.set_num_threads(count)
+
+
+def no_gpu() -> str | None:
+    """Why there is no torch for a GPU here; None where there is."""
+    reason = missing("torch")
+    if reason is not None:
+        return reason
+    import torch
+
+    return None if torch.cuda.is_available() else f"torch {torch.__version__} finds no CUDA device"
+
+
+def call(operation: Operation, arrays: Arrays, device: str = "cpu") -> Call:
+    import torch
+
+    tensors = [torch.from_numpy(array).to(device) for array in arrays]
+    writing = into().get(operation.name)
+    if writing is None:
+        made = function(operation)
+        return lambda: made(*tensors)
+    out, settings = torch.empty(operation.shape, device=device), dict(operation.settings)
+    return lambda: writing(*tensors, out=out, **settings)
+
+
+def call_cuda(operation: Operation, arrays: Arrays) -> Call:
+    import torch
+
+    one = call(operation, arrays, "cuda")
+
+    def waited() -> object:
+        result = one()
+        torch.cuda.synchronize()
+        return result
+
+    return waited
+
+
+LIBRARY = Library("PyTorch", "cpu", lambda: missing("torch"), set_threads, call)
+CUDA = Library("PyTorch, CUDA", "cuda", no_gpu, set_threads, call_cuda)
