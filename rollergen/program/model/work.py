@@ -330,13 +330,16 @@ def _in_flight(nest: Nest, accesses: tuple[Access, ...], held: Number) -> tuple[
             total = total + nest.extent(tuple(inner)) * words
             one_step = nest.extent(tuple(p for p in inner if nest.spatial(nest.loops[p].axis)))
             tested = tested + one_step * words * access.tested
-    early = most(least(total, _EARLY) - held, 0)
-    needed = least(early, tested)
+    needed = least(most(least(total, _EARLY) - held, 0), tested)
+    early = most(least(total, _EARLY if last >= 0 else _EARLY_UNROLLED) - held, 0)
     return early - needed, needed
 
 
 _EARLY = 48
 """Registers of loaded values that compilers keep under way: with more of them free, they still took no more."""
+_EARLY_UNROLLED = 72
+"""The same where no loop is left and all loads are there to be moved: windows of 3 x 3 took all 128 registers that
+their resident blocks left, of which 56 hold something else (counted in machine code for sm_70)."""
 
 
 def _words(nest: Nest, device: Device, itemsize: int) -> float:
