@@ -12,6 +12,7 @@ from rollergen.measure.outcome import Outcome
 from rollergen.program.matrix import matrix_instruction
 from rollergen.program.model.prediction import StagePrediction, predict
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, UNROLL, Loop, RProgram, Stage
+from rollergen.program.windows import window_shape
 from rollergen.tile.closed_forms import explain_forms, traffic
 
 Facts = dict[str, Any]
@@ -141,6 +142,8 @@ def tiles(stage: Stage) -> list[Facts]:
     for copy in stage.copies:
         shared = copy.from_layer != "registers" and copy.to_layer != "registers"
         shape = dict(zip(copy.order, stage.buffer_shape(copy, block=shared), strict=True))
+        if copy.window:
+            shape = {f"dimension {d}": extent for d, extent in enumerate(window_shape(stage, copy))}
         found.append({"level": f"{stage.load(copy).buffer.name} in {copy.to_layer}", "tile": shape})
     found.append({"level": "thread" if stage.threads > 1 else "work-item", "tile": _extents(stage, thread)})
     found.append({"level": "accumulators in registers", "tile": _extents(stage, registers)})
@@ -186,6 +189,9 @@ def decisions(stage: Stage, device: Device) -> list[str]:
 
 
 def _copy_text(stage: Stage, copy: Any) -> str:
+    if copy.window:
+        window = " x ".join(map(str, window_shape(stage, copy)))
+        return f"{stage.load(copy).buffer.name} read into {copy.to_layer} as the window {window} of a thread's tile"
     text = f"{stage.load(copy).buffer.name} copied from {copy.from_layer} to {copy.to_layer}, {copy.vector} at a time"
     text += f", rows padded by {copy.padding}" if copy.padding else ""
     text += f", swizzled over {copy.swizzle} rows" if copy.swizzle > 1 else ""

@@ -19,6 +19,7 @@ from rollergen.construct.roles import CONTRACTION, ELEMENTWISE, REDUCTION, ROW, 
 from rollergen.construct.serial_space import serial_candidates
 from rollergen.construct.thread_space import thread_candidates
 from rollergen.construct.tile_programs import tile_programs
+from rollergen.construct.window_space import window_candidates
 from rollergen.errors import ConstructionError
 from rollergen.expr.definition import Definition
 from rollergen.expr.stages import Graph
@@ -164,6 +165,8 @@ def _constructed(
         yield from elementwise_candidates(definition, device, rules, count)
     if kind == REDUCTION or (kind == CONTRACTION and (_dot_shaped(definition, device) or _in_rows(definition))):
         yield from reduction_candidates(definition, device, rules)
+    if definition.reductions:
+        yield from window_candidates(definition, device, rules, count)
     if kind == CONTRACTION:
         space = serial_candidates if block_layer(device) is None else thread_candidates
         for form in forms(definition, device):

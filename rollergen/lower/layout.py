@@ -8,7 +8,9 @@ from rollergen.lower.copies import in_registers, is_shared
 from rollergen.lower.ir import STORAGE_BYTES
 from rollergen.lower.names import identifier
 from rollergen.lower.nest import Nest
+from rollergen.program.layers import tile_elements
 from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Copy
+from rollergen.program.windows import window_shape
 
 _COLUMNS = (
     ("blocks", (GRID,)),
@@ -98,12 +100,15 @@ def _held(nest: Nest) -> list[str]:
 
 
 def _elements(nest: Nest, copy: Copy) -> int:
-    shape = nest.stage.buffer_shape(copy, block=is_shared(copy, nest))
-    return prod(shape[:-1]) * (shape[-1] + copy.padding) * copy.depth
+    return tile_elements(nest.stage, copy, block=is_shared(copy, nest)) * copy.depth
 
 
 def _copy(nest: Nest, copy: Copy) -> str:
     load = nest.load(copy)
+    if copy.window:
+        window = " x ".join(map(str, window_shape(nest.stage, copy)))
+        where = f"{identifier(load.buffer.name)} in {identifier(copy.to_layer)}"
+        return f"{where}: [{window}], the window of a thread's tile"
     shape = nest.stage.buffer_shape(copy, block=is_shared(copy, nest))
     extents = [f"{identifier(axis)} {extent}" for axis, extent in zip(copy.order, shape, strict=True)]
     what = f"{identifier(load.buffer.name)} in {identifier(copy.to_layer)}: [{' x '.join(extents)}"

@@ -16,6 +16,7 @@ from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.pipelines import write_pipeline
 from rollergen.lower.place import Place, Registers
 from rollergen.lower.reductions import loops_over
+from rollergen.lower.windows import fill_window
 from rollergen.program.rprogram import SERIAL, UNROLL, Copy
 
 Inner = Callable[[Place], None]
@@ -103,7 +104,8 @@ def make_copies(context: Context, place: Place, depth: int, phase: Phase) -> Pla
     for copy in due:
         if in_registers(copy, nest):
             load = nest.load(copy)
-            place = place.with_source(load, fill_registers(out, place, copy, load))
+            filled = fill_window if copy.window else fill_registers
+            place = place.with_source(load, filled(out, place, copy, load))
     return place
 
 

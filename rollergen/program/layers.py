@@ -8,6 +8,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
 from rollergen.program.matrix import matrix_instruction, scratch_bytes
 from rollergen.program.rprogram import LANE, THREAD, Copy, Resident, Stage
+from rollergen.program.windows import window_shape
 
 REGISTERS = "registers"
 
@@ -19,6 +20,8 @@ def is_shared(layer: str, device: Device | None) -> bool:
 
 def tile_elements(stage: Stage, copy: Copy, *, block: bool) -> int:
     """Elements of one buffer of the copy, padding included."""
+    if copy.window:
+        return prod(window_shape(stage, copy))
     shape = stage.buffer_shape(copy, block=block)
     return prod(shape[:-1]) * (shape[-1] + copy.padding)
 

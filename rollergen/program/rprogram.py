@@ -71,6 +71,12 @@ class Copy:
     serial loop around the copy ahead.  ``asynchronous``: such a ring (from 2 buffers on), filled past
     the registers by copies that run beside the program; elements that are out of range or guarded are
     zeros.  All asynchronous copies of one loop have one depth.
+
+    ``window``: into registers, not an element for each combination of loops but one for each element of the
+    tensor: along each of its dimensions the interval that the thread's indices span (see `windows`), filled
+    element by element.  Indices are affine with positive coefficients, without gaps, and each bound of the guard
+    is one of an index; reduce axes of the load are walked inside, whole.  Elements that no point within its axes
+    reads are not read, and hold the fill.
     """
 
     load: int
@@ -84,6 +90,7 @@ class Copy:
     swizzle: int = 0
     depth: int = 1
     asynchronous: bool = False
+    window: bool = False
 
 
 @dataclass(frozen=True, slots=True)

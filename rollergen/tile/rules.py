@@ -35,6 +35,8 @@ class CodeShapes:
     ``matrix_instructions``: contractions of the dtypes that the device's matrix instructions (tensor cores) take.
     ``asynchronous_copies``: tiles are staged past the registers, several ahead of their use, on devices that can;
     else through registers, at most one ahead.
+    ``windows``: threads that reduce over sliding windows keep what neighbouring outputs share in registers, on
+    devices of scalar threads; else each output reads its own.
     """
 
     shuffles: bool = True
@@ -43,6 +45,7 @@ class CodeShapes:
     online: bool = True
     matrix_instructions: bool = True
     asynchronous_copies: bool = True
+    windows: bool = True
 
 
 ALL_SHAPES = CodeShapes()

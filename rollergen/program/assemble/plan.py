@@ -61,6 +61,21 @@ class ContractionPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowPlan:
+    """Tiles of a reduction over sliding windows, as (axis, extent) pairs (absent: 1): ``tiles`` that one thread
+    computes, ``threads`` of a block side by side."""
+
+    tiles: tuple[tuple[str, Size], ...]
+    threads: tuple[tuple[str, Size], ...]
+
+    def tile(self, axis: str) -> Size:
+        return dict(self.tiles).get(axis, 1)
+
+    def threads_along(self, axis: str) -> Size:
+        return dict(self.threads).get(axis, 1)
+
+
+@dataclass(frozen=True, slots=True)
 class ReductionPlan:
     """Tiles of a reduction without reuse, or of a row stage: ``rows`` rows a block in turn,
     ``row_threads`` of them side by side, each walked by ``threads`` threads x ``vector`` adjacent

@@ -15,6 +15,7 @@ from rollergen.program.check.matrix import check_matrix
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import REGISTERS, block_capacity, is_shared, managed_bytes
 from rollergen.program.rprogram import GROUP, LANE, PARALLEL, SERIAL, THREAD, UNROLL, Copy, Resident, Stage
+from rollergen.program.windows import window_problem
 
 _COMBINE = ("none", "shuffle", "groups", "tree")
 
@@ -64,6 +65,8 @@ def _check_copy(
     if not first_inner <= copy.at_loop <= len(stage.loops):
         raise refuse(stage, f"{where}: at_loop is {copy.at_loop}; expected {first_inner} to {len(stage.loops)}")
     _check_figures(stage, where, copy)
+    if copy.window:
+        _check_window(stage, where, copy)
     _check_result_copy(stage, where, axes, loads, copy, first_inner)
     source = _check_chain(stage, where, number, device)
     shape = _check_shape(stage, where, copy, loads[copy.load], is_shared(copy.to_layer, device))
@@ -88,6 +91,19 @@ def _check_copy(
         _check_vector(stage, where, axes, loads[copy.load], copy)
     if copy.asynchronous:
         check_asynchronous(stage, where, copy, loads[copy.load], first_inner, device)
+
+
+def _check_window(stage: Stage, where: str, copy: Copy) -> None:
+    plain = (copy.vector, copy.padding, copy.swizzle, copy.depth) == (1, 0, 0, 1)
+    if copy.to_layer != REGISTERS or copy.from_layer in {other.to_layer for other in stage.copies} or not plain:
+        raise refuse(
+            stage,
+            f"{where}: a window from {copy.from_layer} into {copy.to_layer} by vectors of {copy.vector}; expected one "
+            f"from memory into {REGISTERS}, element by element, without padding, swizzle or depth",
+        )
+    problem = window_problem(stage, copy)
+    if problem:
+        raise refuse(stage, f"{where}: window is True, but {problem}; expected False")
 
 
 def _check_figures(stage: Stage, where: str, copy: Copy) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.index import Index
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.interpreter.memory import poison
@@ -101,7 +102,7 @@ def layout_of(stage: Stage, number: int, device: Device) -> Layout:
     grid = grid_loops(stage)
     visits = tuple(p for p, loop in enumerate(stage.loops) if p >= grid and p not in used and loop.axis in axes)
     digits = tuple(tuple((p, loop.extent) for p, loop in own) for own in inner)
-    return Layout(stage, number, shared, digits, visits)
+    return (WindowLayout if copy.window else Layout)(stage, number, shared, digits, visits)
 
 
 def filling_order(shape: tuple[int, ...], along: int, vector: int) -> tuple[Array, ...]:
@@ -159,6 +160,43 @@ def fetch_address(copy: Copy, shape: tuple[int, ...], cell: tuple[Array, ...]) -
     return address(copy, shape, cell)
 
 
+@dataclass(frozen=True)
+class WindowLayout(Layout):
+    """Where a window keeps what: its cells are the distinct places of the tensor that a thread's inner loops reach."""
+
+    @cached_property
+    def inner(self) -> tuple[int, ...]:
+        return tuple(p for own in self.digits for p, _ in own)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        own = tuple((0, loop.extent if p in self.inner else 1) for p, loop in enumerate(self.stage.loops))
+        every = Points.of_box(self.stage, Box(own))
+        return tuple(int(np.max(self.reached(index, every))) + 1 for index in self.load.indices)
+
+    def reached(self, index: Index, points: Points) -> Array:
+        """How far each point's index lies behind that of the first point of its window."""
+        first = Points(self.stage, {**points.variables, **dict.fromkeys(self.inner, 0)})
+        return index.evaluate(points.axes()) - index.evaluate(first.axes())
+
+    def filled_address(self, points: Points) -> Array:
+        """The filling side: by the places of the tensor."""
+        here: Array = 0
+        for index, extent in zip(self.load.indices, self.shape, strict=True):
+            here = here * extent + self.reached(index, points)
+        return here
+
+    def read_address(self, points: Points) -> Array:
+        """The reading side: by the loops' variables."""
+        here: Array = 0
+        for index, extent in zip(self.load.indices, self.shape, strict=True):
+            here = here * extent
+            for p in self.inner:
+                loop = self.stage.loops[p]
+                here = here + points.variables[p] * (loop.stride * index.coefficient(loop.axis))
+        return here
+
+
 class Tile:
     """The buffers of one copy, filled for all visits within a box: [visits, elements]."""
 
@@ -183,17 +221,34 @@ class Tile:
         self.data[at] = values
         self.filled[at] = True
 
+    def put_window(self, layout: WindowLayout, points: Points, values: Array, chosen: Array) -> None:
+        """Fills the cells of the chosen points; raises ProgramError where two of a cell bring different values."""
+        at = self.visit(points) * layout.elements + layout.filled_address(points)
+        at, values, chosen = np.broadcast_arrays(at, values, chosen)
+        at, values = at[chosen], values[chosen]
+        self.data[at] = values
+        self.filled[at] = True
+        if self.data[at].tobytes() != np.ascontiguousarray(values).tobytes():
+            raise ProgramError(f"{layout.name}: two elements share a cell of the window; expected one each")
+
     def get(self, points: Points, wanted: Array) -> Array:
         """The cells of `points`; raises ProgramError where a wanted one was never filled."""
         layout = self.layout
-        cell = tuple(encode(own, points.variables) for own in layout.digits)
-        here = fetch_address(layout.copy, layout.shape, cell)
+        here = _read_from(layout, points)
         if np.max(here) >= layout.elements or np.min(here) < 0:
             raise ProgramError(f"{layout.name} is read at address {np.max(here)}; expected 0 to {layout.elements - 1}")
         at = self.visit(points) * layout.elements + here
         if not everywhere(np.logical_or(self.filled[at], np.logical_not(wanted))):
             raise ProgramError(f"{layout.name}: a cell is read that was never filled")
         return self.data[at]
+
+
+def _read_from(layout: Layout, points: Points) -> Array:
+    """Where the reading side looks for the points' cells."""
+    if isinstance(layout, WindowLayout):
+        return layout.read_address(points)
+    cell = tuple(encode(own, points.variables) for own in layout.digits)
+    return fetch_address(layout.copy, layout.shape, cell)
 
 
 def cell_points(layout: Layout, box: Box) -> Points:

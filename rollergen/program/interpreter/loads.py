@@ -19,6 +19,9 @@ from rollergen.program.traffic import Filling
 def fill(run: StageRun, number: int, box: Box) -> None:
     """One copy's buffer filled for every visit in `box`; what is out of range or guarded has the fill."""
     layout = run.plan.layouts[number]
+    if isinstance(layout, copies.WindowLayout):
+        run.tiles[number] = fill_window(run, layout, box)
+        return
     points = copies.cell_points(layout, box)
     inside = fillable(layout, points)
     chain = run.plan.chains[layout.copy.load]
@@ -28,6 +31,19 @@ def fill(run: StageRun, number: int, box: Box) -> None:
     tile = copies.Tile(layout, box)
     tile.put(points, filled_in(layout.load, values, inside))
     run.tiles[number] = tile
+
+
+def fill_window(run: StageRun, layout: copies.WindowLayout, box: Box) -> copies.Tile:
+    """A window filled with what the points of each thread that are within their axes read."""
+    for position in layout.inner:
+        box = box.open(position, run.stage.loops[position].extent)
+    points = Points.of_box(run.stage, box)
+    executed = executed_everywhere(points, layout.load_axes)
+    inside = both(executed, guarded(layout.load, points))
+    values = filled_in(layout.load, read_filling(run, layout, box, points, inside), inside)
+    tile = copies.Tile(layout, box)
+    tile.put_window(layout, points, values, executed)
+    return tile
 
 
 def fill_ahead(run: StageRun, number: int, box: Box, count: int) -> None:

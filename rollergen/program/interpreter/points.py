@@ -30,6 +30,10 @@ class Box:
         """The part where one loop's variable has one value."""
         return Box((*self.ranges[:position], (value, value + 1), *self.ranges[position + 1 :]))
 
+    def open(self, position: int, extent: int) -> Box:
+        """The box with all `extent` values of one loop's variable."""
+        return Box((*self.ranges[:position], (0, extent), *self.ranges[position + 1 :]))
+
     def start(self, position: int) -> int:
         return self.ranges[position][0]
 

@@ -22,6 +22,7 @@ from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, per_distinct
 from rollergen.program.model.wavefronts import WIDEST_ACCESS_BYTES, digits, transactions, wavefronts
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
+from rollergen.program.windows import window_shape
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,7 +144,9 @@ def pieces(nest: Nest, width_bytes: int) -> int:
 
 
 def tile_shape(nest: Nest, copy: Copy, *, block: bool) -> tuple[Number, ...]:
-    """`Stage.buffer_shape` for a batch as well."""
+    """`Stage.buffer_shape` for a batch as well; of a window, its own shape."""
+    if copy.window:
+        return window_shape(nest.stage, copy)
     return tuple(nest.extent(nest.inside(axis, copy.at_loop, block=block)) for axis in copy.order)
 
 

@@ -230,7 +230,7 @@ def _registers(nest: Nest, device: Device, costs: Costs, accesses: tuple[Access,
     for copy in nest.stage.copies:
         if copy.to_layer == device.layers[0].name:
             copied.add(copy.load)
-            elements: Number = costs.fragment_registers
+            elements: Number = 1 if copy.window else costs.fragment_registers
             for extent in tile_shape(nest, copy, block=False):
                 elements = elements * extent
             fragments = fragments + elements * _words(nest, device, nest.facts.loads[copy.load].itemsize)
@@ -242,7 +242,8 @@ def _registers(nest: Nest, device: Device, costs: Costs, accesses: tuple[Access,
     else:
         for access in accesses:
             if access.role == "read" and access.load >= 0 and access.load not in copied and access.reduces:
-                fragments = fragments + _held(nest, access)
+                beside_window = any(copy.window for copy in nest.stage.copies)
+                fragments = fragments + (_written_out(nest, access) if beside_window else _held(nest, access))
         early, needed = _in_flight(nest, accesses, fragments + _kept_registers(nest, device))
     passing = most(fragments + needed + _temporaries(nest, costs), filling)
     wanted = costs.reserved_registers + _lasting(nest, device) + ahead + passing
@@ -369,6 +370,12 @@ def _held(nest: Nest, access: Access) -> Number:
         elif loop.kind == UNROLL:
             held = choose(loop.extent > 1, inside, held)
     return held
+
+
+def _written_out(nest: Nest, access: Access) -> Number:
+    """Elements of an operand that unrolled loops read: compilers fetch them all while a window is on its way."""
+    used = nest.facts.loads[access.load].axes
+    return nest.extent(tuple(p for p in nest.positions(UNROLL) if nest.loops[p].axis in used))
 
 
 def _spilled(nest: Nest, device: Device, costs: Costs, registers: Number) -> Number:

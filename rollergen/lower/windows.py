@@ -1,0 +1,160 @@
+"""Windows into registers: each element of a tensor that a thread's tile reads, once.
+
+Which bounds a position has to be tested against is known from its place in the window: rows and columns are walked
+in runs of positions with the same tests, and those that are always within the tensor have none.  The tests of the
+outer dimensions become the limit of the innermost one, so that each element takes one comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from rollergen.expr.index import Bounds, Index, linear
+from rollergen.expr.values import Load
+from rollergen.lower.access import Access, fetch, register_dtype
+from rollergen.lower.ir import Convert, Element, Expr, Inside, Number, Operation, Position
+from rollergen.lower.place import Place, Registers
+from rollergen.lower.vectors import needed as left_open
+from rollergen.lower.writer import Writer
+from rollergen.program.rprogram import PARALLEL, Copy
+from rollergen.program.windows import needed, window_shape
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Positions ``start`` to ``stop`` - 1 of one dimension, all with the same open bounds."""
+
+    start: int
+    stop: int
+    low: bool
+    high: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Dimension:
+    """``first``: the index of position 0; ``bounds``: of the indices that are read, high excluded."""
+
+    first: Index
+    extent: int
+    bounds: Bounds
+
+    def test(self, run: _Run, at: Index) -> Inside:
+        low, high = self.bounds
+        return Inside(self.first + at, low if run.low else None, high if run.high else None)
+
+    def runs(self, ranges: Mapping[str, Bounds]) -> list[_Run]:
+        low, high = self.bounds
+        found: list[_Run] = []
+        for at in range(self.extent):
+            test = left_open((Inside(self.first + at, low, high),), ranges)
+            open_low = any(one.low is not None for one in test)
+            open_high = any(one.high is not None for one in test)
+            if found and (found[-1].low, found[-1].high) == (open_low, open_high):
+                found[-1] = _Run(found[-1].start, at + 1, open_low, open_high)
+            else:
+                found.append(_Run(at, at + 1, open_low, open_high))
+        return found
+
+
+def fill_window(out: Writer, place: Place, copy: Copy, load: Load) -> Registers:
+    """The window of this thread's tile, in an array of its dimensions (those of one element left out)."""
+    nest, stage = place.nest, place.nest.stage
+    inner = [p for p, loop in enumerate(nest.loops) if p >= copy.at_loop and loop.kind not in PARALLEL]
+    shape = window_shape(stage, copy)
+    kept = [d for d, extent in enumerate(shape) if extent > 1]
+    digits = tuple(
+        tuple(
+            (p, nest.loops[p].stride * load.indices[d].coefficient(nest.loops[p].axis))
+            for p in inner
+            if load.indices[d].coefficient(nest.loops[p].axis)
+        )
+        for d in kept
+    )
+    first = place.bind({p: Index() for p in inner})
+    exact = {axis: (0, extent - 1) for axis, extent in nest.extents.items()}
+    dimensions = [
+        _Dimension(load.indices[d].substitute(first.axes).simplify(out.ranges), shape[d], needed(load, d, exact))
+        for d in range(len(shape))
+    ]
+    dtype = register_dtype(load.dtype)
+    name = out.register(load.buffer.name.lower(), dtype, tuple(shape[d] for d in kept))
+    registers = Registers(name, digits, dtype, 1)
+    access = Access(nest.parameters[load.buffer.name], Index(), fill=load.fill)
+    _fill(out, _Window(registers, access, load.buffer.shape, tuple(dimensions)), (), None)
+    return registers
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    registers: Registers
+    access: Access
+    tensor: tuple[int, ...]
+    dimensions: tuple[_Dimension, ...]
+
+    def element(self, at: tuple[Index, ...]) -> Element:
+        kept = tuple(i for i, dimension in zip(at, self.dimensions, strict=True) if dimension.extent > 1)
+        return Element(self.registers.name, kept, self.registers.dtype)
+
+    def value(self, out: Writer, at: tuple[Index, ...]) -> Expr:
+        indices = tuple(dimension.first + i for i, dimension in zip(at, self.dimensions, strict=True))
+        offset = linear(indices, self.tensor).simplify(out.ranges)
+        return fetch(out, replace(self.access, offset=offset), None, "element")
+
+
+def _fill(out: Writer, window: _Window, at: tuple[Index, ...], outside: Expr | None) -> None:
+    """The part of the window at the given positions of its first dimensions; ``outside``: their tests."""
+    dimension = window.dimensions[len(at)]
+    last = len(at) == len(window.dimensions) - 1
+    limit = None
+    for run in dimension.runs(out.ranges):
+        tested = run.low or run.high
+        if last and tested and outside is not None and limit is None:
+            limit = _limit(out, dimension, outside)
+        with _positions(out, run) as here:
+            condition = outside
+            if tested:
+                condition = _joined(out, dimension, run, here, outside, limit)
+            if not last:
+                named = condition if condition is None or not tested else out.let("inside", condition)
+                _fill(out, window, (*at, here), named)
+                continue
+            value = window.value(out, (*at, here))
+            if condition is not None:
+                value = Operation("select", (condition, value, Number(window.access.fill, value.dtype)), value.dtype)
+            out.assign(window.element((*at, here)), value)
+
+
+@contextmanager
+def _positions(out: Writer, run: _Run) -> Iterator[Index]:
+    """The positions of a run, walked by an unrolled loop where there are several."""
+    if run.stop == run.start + 1:
+        yield Index.of(run.start)
+        return
+    with out.loop(out.names.fresh("at"), run.stop, (run.start, run.stop - 1), unroll=True, start=run.start) as at:
+        yield at
+
+
+_MOST_COMPARED = 1 << 31
+
+
+def _limit(out: Writer, dimension: _Dimension, outside: Expr) -> Expr | None:
+    """How many indices from the lower bound on are read: none where the outer dimensions' tests fail."""
+    low, high = dimension.bounds
+    if high - low >= _MOST_COMPARED:
+        return None
+    count = (outside, Number(high - low, "uint32"), Number(0, "uint32"))
+    return out.let("limit", Operation("select", count, "uint32"))
+
+
+def _joined(
+    out: Writer, dimension: _Dimension, run: _Run, at: Index, outside: Expr | None, limit: Expr | None
+) -> Expr:
+    """The test of one position with those of the outer dimensions."""
+    if limit is not None:
+        above = (dimension.first + at - dimension.bounds[0]).simplify(out.ranges)
+        return Operation("lt", (Convert(Position(above), "uint32"), limit), "bool")
+    test = dimension.test(run, at)
+    test = replace(test, index=test.index.simplify(out.ranges))
+    return test if outside is None else Operation("and", (outside, test), "bool")

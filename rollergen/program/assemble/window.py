@@ -1,0 +1,94 @@
+"""Plan -> Stage for reductions over sliding windows without reuse along other axes (depthwise convolutions, pooling).
+
+One nest: ``grid | threads | taps | tile of a thread``; what the tile reads of a sliding operand is kept as a window.
+"""
+
+from __future__ import annotations
+
+from rollergen.expr.definition import Definition
+from rollergen.expr.values import Load
+from rollergen.hal.spec import Device
+from rollergen.program.assemble.contraction import accumulator_dtype
+from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, is_batch, overhanging, useful
+from rollergen.program.assemble.plan import WindowPlan
+from rollergen.program.rprogram import (
+    GRID,
+    PARALLEL,
+    THREAD,
+    UNROLL,
+    Accumulator,
+    Compute,
+    Copy,
+    Loop,
+    Stage,
+    Store,
+)
+from rollergen.program.windows import load_problem
+from rollergen.tile.rules import main_instruction
+
+
+def slides(definition: Definition, load: Load) -> bool:
+    """Whether some index of the load sums a reduce axis and a spatial one, so that neighbours share elements."""
+    reduced = {a.name for a in definition.of_role("reduce")}
+    return any(index.axes() & reduced and index.axes() - reduced for index in load.indices)
+
+
+def window_loads(definition: Definition) -> tuple[int, ...]:
+    """The loads of the reduction that slide and whose tiles are intervals of their tensors."""
+    return tuple(
+        number
+        for number, load in enumerate(definition.body_loads())
+        if slides(definition, load) and not load_problem(definition, load)
+    )
+
+
+def window_stage(definition: Definition, plan: WindowPlan, device: Device, name: str = "window") -> Stage:
+    """The nest of one plan; the first axis of the plan's tiles is the outermost."""
+    cut = {
+        axis.name: digits(
+            axis.name,
+            (GRID, ceil_div(axis.extent, plan.tile(axis.name) * plan.threads_along(axis.name))),
+            (THREAD, plan.threads_along(axis.name)),
+            (UNROLL, plan.tile(axis.name)),
+        )
+        for axis in definition.of_role("spatial")
+    }
+    of_kind = lambda kind: [loop for loops in cut.values() for loop in loops if loop.kind == kind]
+    taps = [Loop(axis.name, axis.extent, 1, UNROLL) for axis in definition.of_role("reduce")]
+    loops = useful([*of_kind(GRID), *of_kind(THREAD), *taps, *of_kind(UNROLL)])
+    first_inner = next((p for p, loop in enumerate(loops) if loop.kind not in (GRID, *PARALLEL)), len(loops))
+    dtype = accumulator_dtype(definition)
+    return Stage(
+        name=name,
+        definition=definition,
+        loops=tuple(loops),
+        compute=Compute(main_instruction(device, dtype).name),
+        accumulator=Accumulator(first_inner, dtype),
+        copies=_windows(definition, loops, first_inner, device),
+        store=Store(_store_vector(definition, loops)),
+        guards=tuple((axis, "mask") for axis in overhanging(definition, loops)),
+    )
+
+
+def _windows(definition: Definition, loops: list[Loop], depth: int, device: Device) -> tuple[Copy, ...]:
+    inner = {loop.axis for loop in loops[depth:]}
+    copies = []
+    for number in window_loads(definition):
+        load = definition.loads()[number]
+        order = tuple(axis.name for axis in definition.axes if axis.name in load.axes() & inner)
+        copies.append(
+            Copy(number, device.backing.name, device.layers[0].name, depth, order, order[-1], window=True)
+        )
+    return tuple(copies)
+
+
+def _store_vector(definition: Definition, loops: list[Loop]) -> int:
+    """Elements of the innermost axis of a thread's tile that one store may write."""
+    last = loops[-1]
+    if is_batch(last.extent):
+        return 1
+    if last.kind != UNROLL or definition.axis(last.axis).role != "spatial" or definition.where:
+        return 1
+    store = Load(definition.output, definition.target)
+    beside = [load for load in definition.result_loads() if last.axis in load.axes()]
+    return min(copy_vector(definition, load, last.axis, last.extent) for load in (store, *beside))

@@ -1,0 +1,90 @@
+"""Windows: what the points of a thread's tile read of a tensor together, as an interval of each of its dimensions.
+
+A window's element is read once, however many points (outputs and taps) use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from rollergen.expr.definition import Definition
+from rollergen.expr.index import Bounds, Index
+from rollergen.expr.values import Load, loads
+from rollergen.program.rprogram import PARALLEL, Copy, Loop, Stage
+
+
+def window_shape(stage: Stage, copy: Copy) -> tuple[int, ...]:
+    """Elements of the window along each dimension of the tensor: what the loops inside the copy reach."""
+    return tuple(_reach(index, spans_inside(stage, copy)) + 1 for index in stage.load(copy).indices)
+
+
+def spans_inside(stage: Stage, copy: Copy) -> dict[str, int]:
+    """Points of each axis that a thread's loops inside the copy visit."""
+    spans: dict[str, int] = {}
+    for loop in stage.loops[copy.at_loop :]:
+        if loop.kind not in PARALLEL:
+            spans[loop.axis] = spans.get(loop.axis, 1) * loop.extent
+    return spans
+
+
+def _reach(index: Index, spans: Mapping[str, int]) -> int:
+    """Distance between the least and the largest value, all coefficients being positive."""
+    return sum(coefficient * (spans.get(str(atom), 1) - 1) for atom, coefficient in index.terms)
+
+
+def needed(load: Load, dimension: int, ranges: Mapping[str, Bounds]) -> Bounds:
+    """(low, high): the indices along one dimension, high excluded, that points within their axes may read: what the
+    tensor has, the guard lets through, and some point asks for."""
+    index = load.indices[dimension]
+    least, most = index.bounds(ranges)
+    own = [bound for bound in load.guard if bound.index == index]
+    low = max([0, least, *(bound.low for bound in own)])
+    high = min([load.buffer.shape[dimension], most + 1, *(bound.high for bound in own)])
+    return low, max(low, high)
+
+
+def window_problem(stage: Stage, copy: Copy) -> str:
+    """Why the copy's load cannot be kept as a window at its depth; empty if it can."""
+    load, definition = stage.load(copy), stage.definition
+    problem = load_problem(definition, load)
+    if problem:
+        return problem
+    for axis in sorted(load.axes()):
+        inner = [loop for loop in stage.loops[copy.at_loop :] if loop.axis == axis and loop.kind not in PARALLEL]
+        if not _adjacent(inner):
+            return f"the points of {axis} inside are not adjacent"
+        whole = definition.axis(axis)
+        if whole.role == "reduce" and prod(loop.extent for loop in inner) != whole.extent:
+            return f"{axis} is not walked inside, each of its {whole.extent} points once"
+    spans = spans_inside(stage, copy)
+    for index in load.indices:
+        reached = 0
+        for coefficient, span in sorted((c, spans.get(str(atom), 1)) for atom, c in index.terms):
+            if span > 1 and coefficient > reached + 1:
+                return f"it has gaps at {index}"
+            reached += coefficient * (span - 1)
+    return ""
+
+
+def _adjacent(loops: Sequence[Loop]) -> bool:
+    """Whether the loops of an axis number neighbouring points."""
+    stride = 1
+    for loop in sorted(loops, key=lambda one: one.stride):
+        if loop.stride != stride:
+            return False
+        stride *= loop.extent
+    return True
+
+
+def load_problem(definition: Definition, load: Load) -> str:
+    """Why no tile's elements of the load are intervals of its tensor; empty if they are."""
+    if any(not index.is_affine or any(c <= 0 for _, c in index.terms) for index in load.indices):
+        return "its indices are not sums of axes with positive coefficients"
+    if any(bound.index not in load.indices for bound in load.guard):
+        return "its guard bounds something other than one of its indices"
+    if load not in definition.body_loads() or load in loads(definition.result):
+        return "it is not read by the reduction alone"
+    if len(definition.reductions) != 1 or definition.of_role("row"):
+        return "its stage is no single reduction"
+    return ""
