@@ -93,7 +93,7 @@ def _places(node: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
     items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, item in items:
         where = f"{path}[{key}]" if isinstance(node, list) else f"{path}.{key}".lstrip(".")
-        if key in ("sources", "notes"):
+        if key in ("sources", "notes", "verified"):  # texts that nothing reads
             continue
         yield node, key, where
         yield from _places(item, where)
