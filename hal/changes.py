@@ -97,3 +97,14 @@ def figure(device: Device, path: str) -> float | int:
     parts: dict[str, Any] = {one.name: one for one in device.layers} | {one.name: one for one in device.instructions}
     value: float | int = getattr(device.limits if owner == "limits" else parts[owner] if dot else device, key)
     return value
+
+
+def json_path(device: Device, path: str) -> str:
+    """Where the file has the figure: ``dram.bandwidth_gb_s`` is ``memory_layers[4].bandwidth_gb_s``."""
+    owner, dot, key = path.rpartition(".")
+    names = {
+        "memory_layers": [layer.name for layer in device.layers],
+        "instructions": [instruction.name for instruction in device.instructions],
+    }
+    found = (f"{part}[{known.index(owner)}].{key}" for part, known in names.items() if dot and owner in known)
+    return next(found, path)

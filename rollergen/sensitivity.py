@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from math import isfinite
+from math import inf, isfinite
 
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.residence import resident_rows
 from rollergen.construct.space import space
-from rollergen.errors import ConstructionError, DoesNotFitError
+from rollergen.errors import ConstructionError, DoesNotFitError, ProgramError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph
@@ -123,8 +123,11 @@ def variants(device: Device, path: str, factors: Sequence[float] = FIFTH) -> Ite
 
 
 def seconds_on(program: RProgram, device: Device) -> float:
-    """Predicted seconds of a call, infinite where the program does not fit the device."""
-    return float(predict(program, device).seconds)
+    """Predicted seconds of a call, infinite where the program does not fit the device, or is none of it at all."""
+    try:
+        return float(predict(program, device).seconds)
+    except ProgramError:
+        return inf
 
 
 def _filling(device: Device) -> Tensor:

@@ -12,7 +12,7 @@ from rollergen.cli.output import console
 from rollergen.cli.problems import expression
 from rollergen.errors import ArgumentError, DeviceError
 from rollergen.explain import seconds_text
-from rollergen.hal.changes import changed, figure, figures
+from rollergen.hal.changes import changed, figure, figures, json_path
 from rollergen.hal.errors import SpecError
 from rollergen.hal.lints import WARNING, lint
 from rollergen.hal.load import device_hash, device_names, device_to_json, load_device
@@ -41,7 +41,7 @@ def show(device: str, as_json: bool) -> None:
     table = Table("figure", "value", "kind", "source", title=f"{spec.name}: {spec.title}")
     for path, value in figures(spec).items():
         if value:
-            table.add_row(path, f"{value:.12g}", *origins.get(_json_path(spec, path), ("-", "-")))
+            table.add_row(path, f"{value:.12g}", *origins.get(json_path(spec, path), ("-", "-")))
     console.print(table, markup=False)
     console.print(f"hash {device_hash(spec)}", markup=False, highlight=False, soft_wrap=True)
 
@@ -178,13 +178,3 @@ def _changed(device: Device, settings: Mapping[str, float]) -> Device:
         return changed(device, {path: int(v) if float(v).is_integer() else v for path, v in settings.items()})
     except SpecError as error:
         raise DeviceError(str(error)) from None
-
-
-def _json_path(device: Device, path: str) -> str:
-    owner, dot, key = path.rpartition(".")
-    names = {
-        "memory_layers": [layer.name for layer in device.layers],
-        "instructions": [instruction.name for instruction in device.instructions],
-    }
-    found = (f"{part}[{known.index(owner)}].{key}" for part, known in names.items() if dot and owner in known)
-    return next(found, path)

@@ -9,6 +9,7 @@ import click
 from rich.table import Table
 
 from rollergen.cli.device_facts import check, compare, show, what_if
+from rollergen.cli.device_fit import fit_command
 from rollergen.cli.device_new import new_command
 from rollergen.cli.device_probe import probe_command
 from rollergen.cli.device_sensitivity import sensitivity_command
@@ -97,5 +98,5 @@ def describe(name: str) -> dict[str, Any]:
     }
 
 
-for command in (show, check, compare, what_if, sensitivity_command, probe_command, new_command):
+for command in (show, check, compare, what_if, sensitivity_command, probe_command, fit_command, new_command):
     devices.add_command(command)

@@ -1,0 +1,93 @@
+"""``rollergen devices fit``: which corrections of a spec measured programs ask for."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from rollergen.cli.output import console
+from rollergen.device_fit import MOST_FIGURES, DeviceFit, fit_device, sample
+from rollergen.errors import ArgumentError
+from rollergen.hal.load import save_device
+from rollergen.store.collection import stored
+from rollergen.store.location import store_path
+from rollergen.store.record_files import read
+from rollergen.targets import resolve
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command("fit")
+@click.argument("device")
+@click.argument("records", nargs=-1, type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.option("-o", "--output", type=_FILE, metavar="FILE.json", help="Write the corrected spec; else nothing is.")
+@click.option("--force", is_flag=True, help="Overwrite FILE.json.")
+@click.option("--programs", default=300, show_default=True, type=click.IntRange(6), help="Of the records, at most.")
+@click.option("--figures", default=MOST_FIGURES, show_default=True, type=click.IntRange(1, 20), help="At most.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+def fit_command(
+    device: str, records: tuple[Path, ...], output: Path | None, force: bool, programs: int, figures: int, as_json: bool
+) -> None:  # fmt: skip
+    """Propose corrections of DEVICE from measured programs: RECORDS (JSON Lines), else those of the store.
+
+    Bounded figures that explain what predictions are off by, each with its gain; a third of the operators is held
+    out and says whether it holds for others. DEVICE stays as it is: -o writes a new file.
+
+    \b
+        rollergen devices fit cpu records.jsonl.xz
+        rollergen devices fit cpu records.jsonl.xz -o fitted.json
+    """
+    name = _name_of(output, force) if output else ""
+    spec = resolve(device)
+    files = [read(path) for path in records] or [stored(store_path())]
+    found = fit_device(spec, sample(spec, files, programs), figures)
+    if output:
+        save_device(replace(found.corrected(), name=name, verified=()), output)
+    if as_json:
+        click.echo(json.dumps(_plain(found, output)))
+    else:
+        _show(found, output)
+
+
+def _name_of(output: Path, force: bool) -> str:
+    name = re.sub(r"[^a-z0-9_-]+", "-", output.stem.lower()).strip("-_")[:64]
+    if output.suffix != ".json" or not re.match("[a-z]", name):
+        raise ArgumentError(f"{output} names no spec; expected a file such as my.json, which begins with a letter")
+    if output.exists() and not force:
+        raise ArgumentError(f"{output} exists; expected a new file, or --force")
+    return name
+
+
+def _plain(found: DeviceFit, output: Path | None) -> dict[str, object]:
+    before_after = {"before": 0, "after": 1}
+    quality = {
+        what: {when: asdict(pair[at]) for when, at in before_after.items()}
+        for what, pair in (("fitted", found.fitted), ("held_out", found.held_out))
+    }
+    return {
+        "device": found.device.name, "programs": found.programs, "operators": found.operators, **quality,
+        "corrections": [asdict(one) for one in found.corrections], "written": str(output) if output else None,
+    }  # fmt: skip
+
+
+def _show(found: DeviceFit, output: Path | None) -> None:
+    table = Table("figure", "kind", "old", "new", "loss without it", title=f"{found.device.name}: proposed corrections")
+    for one in found.corrections:
+        bound = " (at its bound)" if one.at_bound else ""
+        table.add_row(one.path, one.kind, f"{one.old:.4g}", f"{one.new:.4g}{bound}", f"{one.gain:+.1%}")
+    if found.corrections:
+        console.print(table, markup=False)
+    else:
+        console.print("no correction helps operators that were held out", markup=False)
+    quality = Table("programs", "median error", "predicted / measured", "pairs in order")
+    for what, (before, after) in (("fitted", found.fitted), ("held out", found.held_out)):
+        for when, one in (("before", before), ("after", after)):
+            quality.add_row(f"{what}, {when}", f"{one.error:.1%}", f"{one.bias:.3f}", f"{one.order:.1%}")
+    console.print(quality, markup=False)
+    line = f"{found.programs} programs of {found.operators} operators; the spec is as it was"
+    console.print(line + (f"; written to {output}" if output else "; -o FILE.json writes this one"), soft_wrap=True)
