@@ -46,7 +46,8 @@ def matrix_candidates(
     for instruction in device.instructions:
         if instruction.dtype == TF32 and not rules.tf32:
             continue
-        if instruction.is_matrix and matrix_operands(form.definition, axes_of(form.roles), instruction) is not None:
+        together = instruction.is_matrix and instruction.lanes == device.execution_width
+        if together and matrix_operands(form.definition, axes_of(form.roles), instruction) is not None:
             name = f"{form.name}, {instruction.name}"
             yield from _shaped(form.definition, form.roles, name, instruction, device, rules, count, ledger)
             yield from _split(form, name, instruction, device, rules, max(2, count // 4), ledger)
