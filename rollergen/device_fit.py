@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, isfinite, log
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -34,8 +35,8 @@ _STEP = 1.1
 """Factor at which a figure's effect is told."""
 _LEAST_GAIN = 0.01
 """Share of the loss that a further figure must take away."""
-_SOFT = 0.25
-"""Residuals beyond (28 %) count linearly, as outliers."""
+_SOFT = 0.1
+"""Residuals beyond (11 %) count linearly, as outliers."""
 _REFUSED = 10.0
 """Residual of a device that contradicts itself, or that has no room for a program."""
 _EVALUATIONS = 8
@@ -61,8 +62,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """One figure: from `old` to `new`.  ``gain``: how much larger the loss is (as a share) if it alone stays as it was.
-    ``at_bound``: it would go further than its `kind` lets it."""
+    """One figure: from `old` to `new`.  ``gain``: the share of the uncorrected loss that comes back if it alone stays
+    as it was.  ``at_bound``: it would go further than its `kind` lets it."""
 
     path: str
     kind: str
@@ -116,7 +117,7 @@ def sample(device: Device, files: Sequence[RecordFile], most: int, seed: int = 0
 
     Raises ArgumentError where the files have none.
     """
-    groups: dict[str, list[tuple[RProgram, float]]] = {}
+    groups: dict[str, list[Mapping[str, Any]]] = {}
     names: set[str] = set()
     for file in files:
         for record in file.records:
@@ -137,7 +138,7 @@ def sample(device: Device, files: Sequence[RecordFile], most: int, seed: int = 0
     return _priced_sample(device, chosen)
 
 
-def _priced_sample(device: Device, chosen: Iterable[tuple[int, Mapping]]) -> Sample:
+def _priced_sample(device: Device, chosen: Iterable[tuple[int, Mapping[str, Any]]]) -> Sample:
     """Those that the model has a finite time for on the device."""
     rows = []
     for number, record in chosen:
@@ -278,15 +279,14 @@ def _refined(device: Device, train: Sample, bounds: Mapping[str, float]) -> tupl
     solved = _solve(here, list(bounds.values()), lambda x: _differences(here, x))
     new = {path: float(f"{value:.3g}") for path, value in at(solved).items()}
     new = {path: value for path, value in new.items() if abs(value / old[path] - 1) > 5e-3}
-    best = _loss(off(new)) if new else 0.0
+    before, best = _loss(off({})), _loss(off(new))
     origins = dict(device.provenance)
+    kind = {path: origins.get(json_path(device, path), ("assumed", ""))[0] for path in new}
+    gain = {path: (_loss(off({**new, path: old[path]})) - best) / before for path in new}
+    at_bound = {path: abs(log(value / old[path])) > 0.98 * log(bounds[path]) for path, value in new.items()}
     return tuple(
-        Correction(
-            path, origins.get(json_path(device, path), ("assumed", ""))[0], old[path], value,
-            _loss(off({**new, path: old[path]})) / best - 1, abs(log(value / old[path])) > 0.98 * log(bounds[path]),
-        )
-        for path, value in new.items()
-    )  # fmt: skip
+        Correction(path, kind[path], old[path], value, gain[path], at_bound[path]) for path, value in new.items()
+    )
 
 
 def _differences(off: Callable[[Array], Array], x: Array) -> Array:

@@ -76,18 +76,18 @@ def _plain(found: DeviceFit, output: Path | None) -> dict[str, object]:
 
 
 def _show(found: DeviceFit, output: Path | None) -> None:
-    table = Table("figure", "kind", "old", "new", "loss without it", title=f"{found.device.name}: proposed corrections")
+    table = Table("figure", "kind", "old", "new", "of the loss", title=f"{found.device.name}: proposed corrections")
     for one in found.corrections:
         bound = " (at its bound)" if one.at_bound else ""
-        table.add_row(one.path, one.kind, f"{one.old:.4g}", f"{one.new:.4g}{bound}", f"{one.gain:+.1%}")
+        table.add_row(one.path, one.kind, f"{one.old:.4g}", f"{one.new:.4g}{bound}", f"-{one.gain:.1%}")
     if found.corrections:
         console.print(table, markup=False)
     else:
         console.print("no correction helps operators that were held out", markup=False)
     quality = Table("programs", "median error", "predicted / measured", "pairs in order")
     for what, (before, after) in (("fitted", found.fitted), ("held out", found.held_out)):
-        for when, one in (("before", before), ("after", after)):
-            quality.add_row(f"{what}, {when}", f"{one.error:.1%}", f"{one.bias:.3f}", f"{one.order:.1%}")
+        for when, now in (("before", before), ("after", after)):
+            quality.add_row(f"{what}, {when}", f"{now.error:.1%}", f"{now.bias:.3f}", f"{now.order:.1%}")
     console.print(quality, markup=False)
     line = f"{found.programs} programs of {found.operators} operators; the spec is as it was"
     console.print(line + (f"; written to {output}" if output else "; -o FILE.json writes this one"), soft_wrap=True)
