@@ -176,6 +176,10 @@ def what_reaches_source_text_is_an_attribute(device: Device) -> Iterator[str]:
         if extension and not (extension.isascii() and extension.isidentifier()):
             path = f"targets[{number}].dialect.exchange_extension"
             yield f"{path} is {shown(extension)}; expected nothing, or such as cl_khr_subgroup_shuffle"
+        steps = dict(target.dialect).get("unrolled_steps", "")
+        if steps and not re.fullmatch("[1-9][0-9]{0,2}", steps):
+            path = f"targets[{number}].dialect.unrolled_steps"
+            yield f"{path} is {shown(steps)}; expected nothing, or a number of steps such as 4"
 
 
 def widths_are_powers_of_two(device: Device) -> Iterator[str]:

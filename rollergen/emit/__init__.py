@@ -78,7 +78,8 @@ def _printer(device: Device, dialect: str | None) -> CFamily:
     if language == "cuda":
         return Cuda()
     if language == "opencl":
-        return OpenCL(_dialect(device, "kernel_attribute"), _dialect(device, "exchange_extension"))
+        steps = int(_dialect(device, "unrolled_steps") or 0)
+        return OpenCL(_dialect(device, "kernel_attribute"), _dialect(device, "exchange_extension"), steps)
     raise DeviceError(f'dialect is {dialect!r}; expected "cuda", "opencl" or "bsp"')
 
 

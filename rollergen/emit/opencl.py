@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from rollergen.emit.c_family import ATOM, SCALARS, CFamily
-from rollergen.lower.ir import Barrier, Convert, Exchange, Kernel, Pick, Read, Shuffle, Write
+from rollergen.emit.unrolling import steps_at_once
+from rollergen.lower.ir import Barrier, Convert, Exchange, For, Kernel, Pick, Read, Shuffle, Write
 from rollergen.lower.language import Language
 
 _HEX = "0123456789abcdef"
@@ -17,16 +18,19 @@ class OpenCL(CFamily):
 
     ``attribute``: text put on every kernel (the device's dialect).  ``exchange_extension``: the extension by which
     the threads of one execution width, which then is a sub-group, exchange registers (the dialect again).
+    ``steps``: of an unrolled loop, where it may be unrolled in part, that the compiler is to see at once, 0: all (the
+    dialect's ``unrolled_steps``): one that starts all loads of what it sees keeps them all in registers, and spills.
     """
 
     language = "opencl"
     function_prefix = "__attribute__((always_inline)) static inline "
     scopes: ClassVar[Mapping[str, str]] = {"global": "global ", "local": "local ", "private": ""}
 
-    def __init__(self, attribute: str = "", exchange_extension: str = "") -> None:
+    def __init__(self, attribute: str = "", exchange_extension: str = "", steps: int = 0) -> None:
         super().__init__()
         self.attribute = attribute
         self.exchange_extension = exchange_extension
+        self.steps = steps
         self.features = Language(exchanges=bool(exchange_extension))
 
     def head(self, kernel: Kernel) -> str:
@@ -41,6 +45,10 @@ class OpenCL(CFamily):
         if kernel.threads > 1:
             lines.append(f"const int {kernel.thread_id} = get_local_id(0);")
         return lines
+
+    def unrolled(self, node: For) -> str:
+        steps = steps_at_once(node, self.steps, self.steps) if self.steps else None
+        return "#pragma unroll" if steps is None else f"#pragma unroll {steps}"
 
     def barrier(self, statement: Barrier) -> list[str]:
         return ["barrier(CLK_LOCAL_MEM_FENCE);"]

@@ -20,9 +20,12 @@ AT_ONCE = 8
 """Steps at a time of a longer one that may be unrolled in part."""
 
 
-def steps_at_once(loop: For) -> int | None:
-    """How many steps of an unrolled loop to write out at a time; None: all of them."""
-    if not isinstance(loop.start, int) or not isinstance(loop.stop, int) or loop.stop - loop.start <= MOST_WHOLE:
+def steps_at_once(loop: For, most_whole: int = MOST_WHOLE, at_once: int = AT_ONCE) -> int | None:
+    """How many steps of an unrolled loop to write out at a time; None: all of them.
+
+    ``most_whole``, ``at_once``: for compilers that are to see fewer at a time.
+    """
+    if not isinstance(loop.start, int) or not isinstance(loop.stop, int) or loop.stop - loop.start <= most_whole:
         return None
     inner = {one.variable for one in walk(loop.body) if isinstance(one, For) and one.unroll}
     for node in _nodes(loop.body):
@@ -30,7 +33,7 @@ def steps_at_once(loop: For) -> int | None:
             return None
         if isinstance(node, Element) and not set().union(*(index.axes() for index in node.indices)) <= inner:
             return None
-    return AT_ONCE
+    return at_once
 
 
 def _nodes(value: Any) -> Iterator[Any]:

@@ -10,6 +10,7 @@ import rollergen as rg
 from rollergen.emit import emit
 from rollergen.emit.alignment import ARGUMENT_BYTES, Alignment, factor
 from rollergen.emit.cuda import Cuda
+from rollergen.emit.opencl import OpenCL
 from rollergen.errors import DeviceError
 from rollergen.expr.index import Index
 from rollergen.lower.ir import (
@@ -102,6 +103,15 @@ def test_long_copies_are_unrolled_in_part_and_register_arrays_whole():
     one._ranges["s"] = (0, 63)
     pragmas = [one.statement(loop, 0)[0] for loop in (copy, held, short)]
     assert pragmas == ["#pragma unroll 8", "#pragma unroll", "#pragma unroll"]
+
+
+def test_opencl_c_is_unrolled_whole_where_the_device_does_not_say_otherwise():
+    row = Read(X, Index.axis("s"), "float32")
+    copy = For("s", 0, 16, (Write(Y, Index.axis("s"), row),), unroll=True)
+    held = For("s", 0, 16, (Assign(Element("r", (Index.axis("s"),), "float32"), row),), unroll=True)
+    lines = lambda steps: [OpenCL(steps=steps).unrolled(loop) for loop in (copy, held, replace(copy, stop=4))]
+    assert lines(0) == ["#pragma unroll"] * 3
+    assert lines(4) == ["#pragma unroll 4", "#pragma unroll", "#pragma unroll"]
 
 
 def test_infinities_need_no_header():

@@ -245,6 +245,12 @@ def test_code_in_place_of_an_attribute_is_refused(text):
     assert message.startswith("v100.json: targets[0].dialect.kernel_attribute is ")
 
 
+@pytest.mark.parametrize("text", ["0", "-4", "four", "4.0", "1000", "4\n"])
+def test_steps_of_unrolled_loops_are_a_number(text):
+    message = refusal(changed(["targets", 0, "dialect", "unrolled_steps"], text))
+    assert message.startswith("v100.json: targets[0].dialect.unrolled_steps is ")
+
+
 def test_attributes_are_taken():
     for text in ("", "__attribute__((min_vector_width(512)))", "__attribute__((a)) __attribute__((b(1, 2)))"):
         parse_device(changed(["targets", 0, "dialect", "kernel_attribute"], text), "small.json")
