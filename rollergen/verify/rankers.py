@@ -72,6 +72,11 @@ SHRINKAGE = 0.5
 """Of the objective "cautious": fewer trees with larger leaves, and only half of the residual that they find: on
 structures that nobody trained on, half of it is right."""
 
+LOCAL: Mapping[str, Any] = {"min_data_in_leaf": 2, "num_leaves": 7}
+LOCAL_TREES = 60
+LEAST_LOCAL = 4
+"""Of an update by a few measurements: smaller trees with smaller leaves."""
+
 
 def lightgbm() -> Any:
     """The package; DeviceError that says how to install it."""
@@ -103,11 +108,20 @@ class Boosted:
         data = data.of(data.right)
         self.boosters = [self._fitted(data, 100 * seed + member) for member in range(self.members)]
 
-    def _fitted(self, data: Dataset, seed: int) -> Any:
+    def update(self, data: Dataset, seed: int, trees: int = LOCAL_TREES) -> None:
+        """Boosting continued: `trees` more, on what those of `fit` leave of rows measured since, such as a few of
+        the operator or of the device that is to be ranked.  Fewer than `LEAST_LOCAL` rows change nothing."""
+        data = data.of(np.argsort(data.operator, kind="stable"))
+        data = data.of(data.right)
+        if len(data) >= LEAST_LOCAL:
+            numbered = enumerate(self.boosters)
+            self.boosters = [self._fitted(data, 100 * seed + number, one, trees) for number, one in numbered]
+
+    def _fitted(self, data: Dataset, seed: int, base: Any = None, trees: int | None = None) -> Any:
         package = lightgbm()
         _, sizes = np.unique(data.operator, return_counts=True)
         cautious = self.objective == "cautious"
-        chosen = {**PARAMETERS, "seed": seed, **(CAUTIOUS if cautious else {})}
+        chosen = {**PARAMETERS, "seed": seed, **(LOCAL if base is not None else CAUTIOUS if cautious else {})}
         if self.objective == "lambdarank":
             gains = [2 ** (i / 30) - 1 for i in range(31)]
             chosen |= {"objective": "lambdarank", "lambdarank_truncation_level": 50, "label_gain": gains}
@@ -115,7 +129,8 @@ class Boosted:
         else:
             chosen |= {"objective": "regression"}
             train = package.Dataset(self._x(data), self._target(data), weight=_equal_operators(data))
-        return package.train(chosen, train, min(self.trees, CAUTIOUS_TREES) if cautious else self.trees)
+        rounds = trees or (min(self.trees, CAUTIOUS_TREES) if cautious else self.trees)
+        return package.train(chosen, train, rounds, init_model=base)
 
     def _target(self, data: Dataset) -> np.ndarray:
         log = np.log(data.ms)
