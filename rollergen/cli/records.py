@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from rich.table import Table
 from rollergen.cli.output import console
 from rollergen.errors import ArgumentError
 from rollergen.store.collection import add, prune, stored, tally
+from rollergen.store.kernel_tuner import KERNELS, read_t4
 from rollergen.store.location import store_path
 from rollergen.store.record_files import RecordFile, append, read
 from rollergen.store.record_tables import read_table, write_table
+from rollergen.targets import resolve
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 _file = click.Path(path_type=Path, dir_okay=False)
@@ -66,11 +69,52 @@ def export(out: Path, as_json: bool) -> None:
 
 @records.command("import")
 @click.argument("files", nargs=-1, required=True, type=_file)
+@click.option(
+    "--from", "origin", type=click.Choice(["rollergen", "kernel_tuner"]), default="rollergen", show_default=True,
+    help="Who wrote FILES; kernel_tuner: T4 results, which need --kernel, --device and --size.",
+)  # fmt: skip
+@click.option("--kernel", help=f"The kernel that was tuned: {', '.join(KERNELS)}.")
+@click.option("--device", help="The device that ran it: a name or a spec's file.")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=EXTENT", help="Of the problem: m, n, k (several times).")
 @_json
-def import_(files: tuple[Path, ...], as_json: bool) -> None:
-    """Append the records of FILES (of export, or of rollergen verify collect) that the store lacks."""
+def import_(
+    files: tuple[Path, ...], origin: str, kernel: str | None, device: str | None, sizes: tuple[str, ...], as_json: bool
+) -> None:
+    """Append the records of FILES (of export, or of rollergen verify collect) that the store lacks.
+
+    Of Kernel Tuner's results those configurations become records for which there is an rProgram; the others are
+    refused by name.
+    """
+    if origin == "kernel_tuner":
+        _take_tuned(files, kernel, device, sizes, as_json)
+        return
+    if kernel or device or sizes:
+        raise ArgumentError("--kernel, --device and --size belong to --from kernel_tuner; rollergen's files hold them")
     contents = [read_table(path) if path.suffix == ".parquet" else read(path) for path in files]
     _take_in(contents, as_json)
+
+
+def _take_tuned(
+    files: tuple[Path, ...], kernel: str | None, device: str | None, sizes: tuple[str, ...], as_json: bool
+) -> None:
+    if kernel is None or device is None:
+        raise ArgumentError("--from kernel_tuner needs --kernel and --device: T4 results do not say what ran where")
+    found = [read_t4(path, resolve(device), kernel, _extents(sizes)) for path in files]
+    refused: Counter[str] = sum((Counter(one.refused) for one in found), Counter())
+    if not as_json:
+        for reason, count in refused.most_common():
+            console.print(f"refused {count}: {reason}", highlight=False)
+    _take_in([one.file for one in found], as_json, refused=dict(refused))
+
+
+def _extents(sizes: tuple[str, ...]) -> dict[str, int]:
+    found = {}
+    for text in sizes:
+        name, _, extent = text.partition("=")
+        if not extent.isdecimal():
+            raise ArgumentError(f"--size {text}; expected NAME=EXTENT, such as m=4096")
+        found[name] = int(extent)
+    return found
 
 
 @records.command()
@@ -112,10 +156,10 @@ def _useless(older_than: float | None, device: str | None, failed: bool) -> Call
     )
 
 
-def _take_in(contents: list[RecordFile], as_json: bool) -> None:
+def _take_in(contents: list[RecordFile], as_json: bool, **more: Any) -> None:
     offered = sum(len(one.records) for one in contents)
     taken = sum(add(store_path(), one) for one in contents)
-    _say(as_json, f"took in {taken} of {offered} records; the others were there", offered=offered, taken=taken)
+    _say(as_json, f"took in {taken} of {offered} records; the others were there", offered=offered, taken=taken, **more)
 
 
 def _say(as_json: bool, text: str, **facts: Any) -> None:

@@ -25,7 +25,8 @@ from rollergen.expr.definition import Definition
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
-from rollergen.program.model import predict
+from rollergen.program.model import Prediction, predict
+from rollergen.program.rprogram import RProgram
 from rollergen.program.serial import to_json
 from rollergen.store.keys import Key, sha256
 from rollergen.tile.rules import block_layer
@@ -35,21 +36,15 @@ def records_of(
     candidates: tuple[Outcome, ...], graph: Graph, device: Device, key: Key, now: float
 ) -> Iterator[dict[str, Any]]:
     """Records of the candidates that were tried; those for which no time was left have none."""
-    largest = max(graph.definitions, key=_points)
-    dtype, identity = largest.output.dtype, f"{device.name}-{key.device[:12]}"
+    operator, identity = operator_of(graph, key), identity_of(device, key)
     driver, _, compiler = key.driver.partition(" | ")
     for outcome in candidates:
         if outcome.state == "not run":
             continue
         yield {
             "v": 1,
-            "group": f"{key.expression[:16]}/{identity}/{dtype}",
-            "op": {
-                "class": kind_of(largest),
-                "expr": key.expression,
-                "extents": {axis.name: axis.extent for axis in largest.axes},
-                "dtype": dtype,
-            },
+            "group": f"{key.expression[:16]}/{identity}/{operator['dtype']}",
+            "op": dict(operator),
             "device": {"id": identity, "family": "gpu" if block_layer(device) else "cpu", "spec": key.device},
             "program": {
                 "v": 2,
@@ -83,10 +78,30 @@ def _points(definition: Definition) -> int:
     return prod(axis.extent for axis in definition.axes)
 
 
+def operator_of(graph: Graph, key: Key) -> dict[str, Any]:
+    """The ``op`` of a record."""
+    largest = max(graph.definitions, key=_points)
+    return {
+        "class": kind_of(largest),
+        "expr": key.expression,
+        "extents": {axis.name: axis.extent for axis in largest.axes},
+        "dtype": largest.output.dtype,
+    }
+
+
+def identity_of(device: Device, key: Key) -> str:
+    """The ``device.id`` of a record."""
+    return f"{device.name}-{key.device[:12]}"
+
+
 def _terms(outcome: Outcome, device: Device) -> dict[str, float]:
-    stages = predict(outcome.program, device).stages
+    return model_terms(outcome.program, predict(outcome.program, device))
+
+
+def model_terms(program: RProgram, prediction: Prediction) -> dict[str, float]:
+    """The ``pred.terms`` of a record."""
     return {
         f"{stage.name}.{limiter.name}": float(limiter.seconds) * 1e3
-        for stage, one in zip(outcome.program.stages, stages, strict=True)
+        for stage, one in zip(program.stages, prediction.stages, strict=True)
         for limiter in one.limiters
     }

@@ -21,11 +21,13 @@ Progress = Callable[[str, int, int], None]
 
 
 def measured_order(search: Search, pool: Pool, seed: int, batch: int = BATCH, most: int | None = None) -> list[int]:
-    """The order in which a search measures the pool, all of it or the first `most`."""
+    """The order in which a search measures the pool: all of it or the first `most`, and no further batch once the
+    fastest of all was measured."""
     rng = np.random.default_rng(seed)
     done: list[int] = []
     end = len(pool.data) if most is None else min(most, len(pool.data))
-    while len(done) < end:
+    best = int(np.argmin(pool.data.ms))
+    while len(done) < end and best not in done:
         plan = search.next(pool, done, min(batch, end - len(done)), rng)
         if not plan or set(plan) & set(done) or len(set(plan)) < len(plan):
             raise ValueError(f"{type(search).__name__} plans {plan} after {len(done)} measurements; expected new ones")

@@ -18,6 +18,7 @@ from rollergen.verify.dataset import Dataset
 from rollergen.verify.rankers import Analytical, Boosted, Draft, Random, Ranker, columns_of, lightgbm
 
 NEIGHBOURS = 8
+PATIENCE = 50
 LOOPS = "CEF"
 """Groups of what AutoTVM's models see: loops, their extents and reuse, and relations of these."""
 
@@ -167,16 +168,22 @@ class Annealed:
 
 def annealed(scores: np.ndarray, near: np.ndarray, chains: int, steps: int, rng: np.random.Generator) -> np.ndarray:
     """Mask of the programs that parallel simulated annealing accepted: `chains` walks of `steps` steps to random
-    neighbours, the temperature falling linearly from 1 to 0; scores are scaled to a standard deviation of 1."""
+    neighbours, the temperature falling linearly from 1 to 0; scores are scaled to a standard deviation of 1.  It ends
+    early after `PATIENCE` steps that found no program for the first time."""
     scaled = (scores - scores.mean()) / max(float(scores.std()), 1e-12)
     at = rng.integers(0, len(scores), chains)
     seen = np.zeros(len(scores), dtype=bool)
     seen[at] = True
+    known, last = int(seen.sum()), 0
     for step in range(steps):
         other = near[at, rng.integers(0, near.shape[1], chains)]
         gain = (scaled[other] - scaled[at]) / max(1 - step / steps, 1e-9)
         at = np.where(rng.random(chains) < np.exp(np.minimum(gain, 0.0)), other, at)
         seen[at] = True
+        if (found := int(seen.sum())) > known:
+            known, last = found, step
+        if step - last >= PATIENCE or known == len(scores):
+            break
     return seen
 
 
@@ -230,6 +237,6 @@ SEARCHES: Mapping[str, Callable[[], Search]] = {
     "verifier, online residual": lambda: Annealed(Boosted("cautious"), "residual", "CDEFGH", epsilon=0.0),
     "AutoTVM": Annealed,
     "AutoTVM, diverse batches": lambda: Annealed(diversity=1.0),
-    "AutoTVM, transfer": lambda: Annealed(Boosted("lambdarank", columns_of(*LOOPS))),
+    "AutoTVM, transfer": lambda: Annealed(Boosted("lambdarank", columns_of(*LOOPS), trees=150)),
 }
 """What an evaluation compares; without a verifier: random, draft, analytical, AutoTVM."""

@@ -104,3 +104,16 @@ def test_damaged_files_take_in_nothing(store, name):
     result = run("import", store / name)
     assert result.exit_code == 2 and "bad" in result.output and "Traceback" not in result.output
     assert not store_path().exists()
+
+
+def test_kernel_tuners_results_are_taken_in_and_what_does_not_map_is_named(tmp_path):
+    from tests.store.test_kernel_tuner import SIZES, result
+
+    path = tmp_path / "tuned.json"
+    path.write_text(json.dumps({"schema_version": "1.0.0", "results": [result(), result(STRM=1)]}))
+    sizes = [word for name, extent in SIZES.items() for word in ("--size", f"{name}={extent}")]
+    words = ("import", "--from", "kernel_tuner", "--kernel", "clblast-gemm", "--device", "v100", *sizes, path)
+    assert facts(*words) == {"offered": 1, "taken": 1, "refused": {"STRM is 1; expected 0": 1}}
+    assert "refused 1: STRM is 1; expected 0" in run(*words).output
+    assert "T4 results do not say what ran where" in run("import", "--from", "kernel_tuner", path).output
+    assert "belong to --from kernel_tuner" in run("import", "--device", "v100", path).output
