@@ -1,29 +1,20 @@
-"""``rollergen devices show | check | compare | what-if``: what a spec says, whether it holds, what it moves."""
+"""``rollergen devices show | check | compare``: what a spec says, whether it holds, where two differ."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import click
 from rich.table import Table
 
 from rollergen.cli.output import console
-from rollergen.cli.problems import expression
 from rollergen.errors import ArgumentError, DeviceError
-from rollergen.explain import seconds_text
-from rollergen.hal.changes import changed, figure, figures, json_path
+from rollergen.hal.changes import figures, json_path
 from rollergen.hal.errors import SpecError
 from rollergen.hal.lints import WARNING, lint
 from rollergen.hal.load import device_hash, device_names, device_to_json, load_device
 from rollergen.hal.spec import Device
-from rollergen.program.model.prediction import Prediction
-from rollergen.program.rprogram import RProgram
-from rollergen.research import construct, predict
-from rollergen.targets import resolve
-
-_HALVINGS = 24
-"""Steps to a break-even: the figure is found to one part in 16 million of the change."""
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 
@@ -85,46 +76,6 @@ def compare(first: str, second: str, as_json: bool) -> None:
     console.print(table, markup=False)
 
 
-@click.command("what-if")
-@click.argument("device")
-@click.argument("problem")
-@click.argument("sizes", nargs=-1, type=click.UNPROCESSED)
-@click.option("--set", "settings", multiple=True, required=True, metavar="FIGURE=VALUE", help="May be given often.")
-@click.option("--dtype", default="float32", show_default=True)
-@as_json_option
-def what_if(
-    device: str, problem: str, sizes: tuple[str, ...], settings: tuple[str, ...], dtype: str, as_json: bool
-) -> None:  # fmt: skip
-    """Predict PROBLEM on DEVICE and on DEVICE with other figures.
-
-    \b
-        rollergen devices what-if v100 matmul m=1024 n=1024 k=1024 \\
-            --set dram.bandwidth_gb_s=1500 --set units=120
-    """
-    before, values = resolve(device), parse_settings(settings)
-    after = _changed(before, values)
-    tensor = expression(problem, sizes, dtype)
-    program, chosen = (construct(tensor, one, top_k=1)[0] for one in (before, after))
-    rows = {
-        "as it is": predict(program, before),
-        "changed, the same program": predict(program, after),
-        "changed, constructed again": predict(chosen, after),
-    }
-    turn = break_even(program, before, values)
-    if as_json:
-        found = {what: {"seconds": float(p.seconds), "limiter": limiter(p)} for what, p in rows.items()}
-        click.echo(json.dumps({**found, "limiter_changes_at": turn}))
-        return
-    table = Table("device", "predicted", "limiter")
-    for what, prediction in rows.items():
-        table.add_row(what, seconds_text(float(prediction.seconds)), limiter(prediction))
-    console.print(table, markup=False)
-    text = "the limiter of that program stays the same on the way"
-    if turn:
-        text = "the limiter of that program changes at " + ", ".join(f"{p} = {v:.6g}" for p, v in turn.items())
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
 def loaded(device: str) -> Device:
     """The spec as it is written; DeviceError for one that does not load."""
     try:
@@ -143,38 +94,3 @@ def parse_settings(words: Sequence[str]) -> dict[str, float]:
         except ValueError:
             raise ArgumentError(f"{word!r} sets nothing; expected figure=number, such as units=120") from None
     return found
-
-
-def limiter(prediction: Prediction) -> str:
-    """The largest limiter of the stage that takes longest."""
-    return str(max((stage for stage in prediction.stages if not stage.once), key=lambda stage: stage.seconds).binding)
-
-
-def break_even(program: RProgram, device: Device, settings: Mapping[str, float]) -> dict[str, float] | None:
-    """Where, on the straight way from the device's figures to `settings`, the program's limiter is no longer the first.
-
-    Halves the way again and again, so that of several changes it finds one; None where both ends agree.  Figures that
-    are whole numbers change in whole steps.
-    """
-    start = figures(device)
-    whole = {path for path in settings if isinstance(figure(device, path), int)}
-
-    def on_the_way(share: float) -> dict[str, float]:
-        there = {path: start[path] + share * (value - start[path]) for path, value in settings.items()}
-        return {path: round(value) if path in whole else value for path, value in there.items()}
-
-    binding = lambda share: limiter(predict(program, _changed(device, on_the_way(share))))
-    first, low, high = limiter(predict(program, device)), 0.0, 1.0
-    if binding(high) == first:
-        return None
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if binding(middle) == first else (low, middle)
-    return on_the_way(high)
-
-
-def _changed(device: Device, settings: Mapping[str, float]) -> Device:
-    try:
-        return changed(device, {path: int(v) if float(v).is_integer() else v for path, v in settings.items()})
-    except SpecError as error:
-        raise DeviceError(str(error)) from None

@@ -8,11 +8,12 @@ from typing import Any
 import click
 from rich.table import Table
 
-from rollergen.cli.device_facts import check, compare, show, what_if
+from rollergen.cli.device_facts import check, compare, show
 from rollergen.cli.device_fit import fit_command
 from rollergen.cli.device_new import new_command
 from rollergen.cli.device_probe import probe_command
 from rollergen.cli.device_sensitivity import sensitivity_command
+from rollergen.cli.device_what_if import what_if
 from rollergen.cli.output import console
 from rollergen.errors import DeviceError
 from rollergen.explain import bytes_text

@@ -64,7 +64,9 @@ def test_whole_figures_change_in_whole_steps():
         (["what-if", "v100", "relu", "shape=64", "--set", "units"], "'units' sets nothing; expected figure=number"),
         (["what-if", "v100", "relu", "shape=64", "--set", "unit=3"], "did you mean units"),
         (["what-if", "v100", "relu", "shape=64", "--set", "units=nan"], "units is nan"),
-        (["what-if", "v100", "relu", "shape=64"], "Missing option '--set'"),
+        (["what-if", "v100", "relu", "shape=64"], "nothing is set; expected --set FIGURE=VALUE, or all"),
+        (["what-if", "all", "relu", "shape=64", "--set", "units=3"], "--set units=3 has no device"),
+        (["what-if", "all", "relu", "shape=64", "--plot", "a.txt"], "a.txt is no picture; expected a file in .svg"),
     ],
 )
 def test_errors_are_one_line(words, text):
