@@ -1,15 +1,16 @@
 """The machine code of chosen kernels, counted: ``python benches/bench_sass.py [--device NAME ...]``.
 
 For a 4096 x 4096 x 4096 product and 3 x 3 convolutions: what share of the main loop are multiply-adds, in the code and
-by the model, and how wide its loads are.  For kernels bound by memory: instructions for each output.  Needs NVIDIA's
-compiler and a disassembler that reads the architecture (for sm_70 one of CUDA 12); nothing is run, and nothing timed.
+by the model, how wide its loads are, and which of our aims it misses.  For kernels bound by memory: instructions for
+each output.  Needs NVIDIA's compiler and a disassembler that reads the architecture (for sm_70 `setup_nvdisasm.py`
+fetches one); nothing is run, and nothing timed.  `--check` ends with an error where a main loop misses an aim.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,13 @@ from rollergen.suites import suite
 
 T = rg.tensor
 Row = dict[str, Any]
-LOADS = ("LDG", "LDG.64", "LDG.128", "LDS", "LDS.64", "LDS.128", "LDGSTS.128", "LDL", "STL")
+GLOBAL = ("LDG", "LDG.64", "LDG.128", "LDGSTS", "LDGSTS.64", "LDGSTS.128")
+SHARED = ("LDS", "LDS.64", "LDS.128")
+LOADS = (*GLOBAL, *SHARED, "LDL", "STL")
+LEAST_SHARE = {"matmul": 0.85, "conv": 0.80}
+"""Multiply-adds among the instructions of the main loop, by the first word of a case."""
+WIDE = {"matmul": (*GLOBAL, *SHARED), "conv": SHARED}
+"""Loads that are to be of 128 bits."""
 
 LOOPS: dict[str, Callable[[], Any]] = {
     "matmul 4096": lambda: rg.ops.matmul(T("A", (4096, 4096)), T("B", (4096, 4096))),
@@ -66,7 +73,15 @@ def loop_row(name: str, on: Device) -> Row:
         return {**found, "note": "no disassembler here reads this architecture"}
     loop = counts[kernel.entry]
     found["instructions"], found["share"] = sum(loop.values()), loop.get("FFMA", 0) / sum(loop.values())
+    found["misses"] = misses(name.split()[0], found["share"], loop)
     return {**found, "loads": {w: loop[w] for w in LOADS if w in loop}, "counts": dict(loop)}
+
+
+def misses(kind: str, share: float, loop: Mapping[str, int]) -> list[str]:
+    """What the main loop of a `kind` of case lacks of our aims."""
+    found = [f"multiply-adds below {LEAST_SHARE[kind]:.0%}"] if share < LEAST_SHARE[kind] else []
+    found += [f"{loop[name]} {name}" for name in WIDE[kind] if name in loop and not name.endswith(".128")]
+    return found + [f"{loop[name]} {name}" for name in ("LDL", "STL") if name in loop]
 
 
 def straight_row(name: str, on: Device) -> Row:
@@ -87,25 +102,35 @@ def straight_row(name: str, on: Device) -> Row:
 
 
 def show(rows: list[Row]) -> None:
-    table = Table("device", "case", "registers", "local memory", "instructions", "multiply-adds (model)", "loads")
+    table = Table("device", "case", "registers", "local memory", "instructions", "FFMA (model)", "loads", "misses")
     for one in rows:
         share = f"{one['share']:.1%} ({one['model_share']:.1%})" if "share" in one else ""
         each = str(one.get("instructions", "-")) + (f" for {one['outputs']}" if "outputs" in one else "")
         loads = " ".join(f"{name} {count}" for name, count in one.get("loads", {}).items())
-        table.add_row(one["device"], one["case"], str(one["registers"]), str(one["stack_bytes"]), each, share, loads)
-    Console(width=160).print(table)
+        lacks = ", ".join(one.get("misses", []))
+        table.add_row(
+            one["device"], one["case"], str(one["registers"]), str(one["stack_bytes"]), each, share, loads, lacks
+        )
+    Console(width=180).print(table)
 
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--device", nargs="+", default=["v100", "a100", "h200"])
+    words.add_argument("--loops", action="store_true", help="main loops only")
+    words.add_argument("--check", action="store_true", help="fail where a main loop misses an aim")
     given = words.parse_args()
     rows = []
     for name in given.device:
         on = load_device(name)
-        rows += [loop_row(case, on) for case in LOOPS] + [straight_row(case, on) for case in STRAIGHT]
+        rows += [loop_row(case, on) for case in LOOPS]
+        rows += [] if given.loops else [straight_row(case, on) for case in STRAIGHT]
     show(rows)
-    keep("sass", {"compiler": f"NVRTC {version()}", "rows": rows})
+    if not given.loops:
+        keep("sass", {"compiler": f"NVRTC {version()}", "rows": rows})
+    lacking = [f"{one['device']} {one['case']}: {', '.join(one['misses'])}" for one in rows if one.get("misses")]
+    if given.check and lacking:
+        raise SystemExit("main loops miss: " + "; ".join(lacking))
 
 
 if __name__ == "__main__":

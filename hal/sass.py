@@ -18,6 +18,8 @@ from pathlib import Path
 
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.(\w+)", re.M)
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.[A-Za-z0-9_]+)*)", re.M)
+_NEVER = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+@!U?PT\s.*$\n?", re.M)
+"""Instructions under a predicate that is never true: the assembler's fillers after asynchronous copies."""
 _LABEL = re.compile(r"^(\.L_\w+):", re.M)
 _JUMP = re.compile(r"^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?BRA[^;\n]*`\((\.L_\w+)\)[^\n]*", re.M)
 _WIDE = ("LDG", "LDGSTS", "LDS", "STG", "STS", "LDL", "STL")
@@ -103,7 +105,7 @@ def counted(listing: str) -> dict[str, dict[str, int]]:
 
 def _counts(body: str) -> dict[str, int]:
     counts: Counter[str] = Counter()
-    for name, suffixes in _INSTRUCTION.findall(body):
+    for name, suffixes in _INSTRUCTION.findall(_NEVER.sub("", body)):
         width = next((w for w in ("64", "128") if w in suffixes.split(".")), "") if name in _WIDE else ""
         counts[f"{name}.{width}" if width else name] += 1
     counts.pop("NOP", None)

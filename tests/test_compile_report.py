@@ -168,6 +168,7 @@ def test_instructions_are_counted_by_name_and_width():
     /*0020*/  LDS.U.128 R8, [R3] ;
     /*0030*/  STS [R3], R1 ;
     /*0040*/  NOP ;
+    /*0050*/              @!PT LDS RZ, [RZ] ;
 """
     assert counted(listing) == {"k": {"FFMA": 1, "LDG.128": 1, "LDS.128": 1, "STS": 1}}
 

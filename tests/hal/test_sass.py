@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from benches import setup_nvdisasm
+from benches import bench_sass, setup_nvdisasm
 from rollergen.hal import sass
 
 
@@ -30,3 +30,10 @@ def test_a_fetched_disassembler_is_found_after_all_others(tmp_path, monkeypatch)
     monkeypatch.setattr(sass, "kept_disassembler", lambda: kept)
     found = sass.disassemblers.__wrapped__()
     assert found[-1] == str(kept) and set(found[:-1]) <= set(others)
+
+
+def test_the_bench_names_what_a_main_loop_lacks():
+    loop = {"FFMA": 80, "LDG.128": 4, "LDS": 3, "LDS.128": 8, "LDGSTS": 2, "STL": 1, "MOV": 2}
+    assert bench_sass.misses("matmul", 0.8, loop) == ["multiply-adds below 85%", "2 LDGSTS", "3 LDS", "1 STL"]
+    assert bench_sass.misses("conv", 0.8, loop) == ["3 LDS", "1 STL"]
+    assert bench_sass.misses("matmul", 0.9, {"FFMA": 90, "LDG.128": 4, "LDS.128": 6}) == []
