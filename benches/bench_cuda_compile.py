@@ -140,7 +140,7 @@ def main() -> None:
     words.add_argument("--again", action="store_true", help="compile what the latest file already has")
     given = words.parse_args()
     entries = [(name, one.id) for name in given.suite for one in suite(name).entries][:: given.every]
-    jobs = [(*entry, device) for device in given.device for entry in entries]
+    jobs = [(*entry, device) for entry in entries for device in given.device]
     table = Rows([] if given.again else _latest())
     table.fill([job for job in jobs if job not in table], 1, given.jobs)
     table.fill(jobs, given.top_k, given.jobs)
