@@ -72,3 +72,17 @@ def test_registers_predicted_are_what_the_resident_blocks_leave(operator):
             threads = -(-stage.threads // 32) * 32
             assert stage.registers * threads * stage.resident_blocks <= device.limits.registers_per_unit
             assert stage.spilled == 0
+
+
+MACHINE_CODE = {("M3", "h200"): 255, ("M3", "v100"): 229}
+"""Registers of first choices by NVIDIA's compiler, which reads fragments ahead."""
+
+
+@pytest.mark.parametrize("case", MACHINE_CODE)
+def test_registers_that_a_compiler_takes_because_they_are_free_are_predicted(case):
+    operator, name = case
+    device = rg.load_device(name)
+    (ranked,) = construct(canonicalize(entries()[operator].make()), device, top_k=1)
+    (stage,) = predict(ranked.program, device).stages
+    assert stage.registers <= device.limits.registers_per_thread and stage.spilled == 0
+    assert 0.85 * stage.registers <= MACHINE_CODE[case] <= 1.05 * stage.registers

@@ -33,7 +33,7 @@ from rollergen.program.model.nest import Nest, Waves, nest_of, waves_of
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model.occupancy import granted_registers, resident_blocks
 from rollergen.program.model.supply import ADDS, OVERLAPS, exposed_misses, supply
-from rollergen.program.model.work import Work, work_of
+from rollergen.program.model.work import Work, read_ahead, work_of
 from rollergen.program.rprogram import RProgram, Stage
 
 
@@ -116,7 +116,7 @@ def predict_stage(stage: Stage, device: Device) -> StagePrediction:
     nest, work = _worked(stage, device)
     fits, resident = resident_blocks(nest, device, work.registers, work.shared_bytes)
     waves = waves_of(nest, device, resident)
-    registers = _registers(nest, device, work, waves.resident)
+    registers = _registers(nest, device, costs, work, waves.resident)
     clock_hz = device.clock_mhz * 1e6
     limiters, traffic = _limiters(nest, device, costs, work, waves)
     clocks = combine(limiters, costs)
@@ -159,11 +159,12 @@ def multiply_add_share(stage: Stage, device: Device) -> Number:
     return work.slots / instructions_of(nest, device, costs, work)
 
 
-def _registers(nest: Nest, device: Device, work: Work, resident: Number) -> Number:
+def _registers(nest: Nest, device: Device, costs: Costs, work: Work, resident: Number) -> Number:
     """What is wanted and, as far as that costs no resident block, loads started early: a compiler that is told how
     many blocks share a unit takes what they leave."""
     spare = most(granted_registers(nest, device, resident) - work.registers, 0)
-    return work.registers + least(work.in_flight, spare)
+    ahead = choose(resident == 1, read_ahead(nest, device, costs), 0) if nest.lockstep > 1 else 0
+    return work.registers + least(work.in_flight + ahead, spare)
 
 
 def combine(limiters: list[tuple[str, Number, str]], costs: Costs) -> Number:

@@ -31,7 +31,7 @@ from rollergen.program.model.memory import Stream
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model.occupancy import register_cap
-from rollergen.program.rprogram import LANE, SERIAL, UNROLL
+from rollergen.program.rprogram import LANE, SERIAL, UNROLL, Copy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,10 +230,7 @@ def _registers(nest: Nest, device: Device, costs: Costs, accesses: tuple[Access,
     for copy in nest.stage.copies:
         if copy.to_layer == device.layers[0].name:
             copied.add(copy.load)
-            elements: Number = 1 if copy.window else costs.fragment_registers
-            for extent in tile_shape(nest, copy, block=False):
-                elements = elements * extent
-            fragments = fragments + elements * _words(nest, device, nest.facts.loads[copy.load].itemsize)
+            fragments = fragments + _fragment(nest, device, costs, copy)
     ahead, filling = _passing(nest, device)
     early: Number = 0
     needed: Number = 0
@@ -248,6 +245,28 @@ def _registers(nest: Nest, device: Device, costs: Costs, accesses: tuple[Access,
     passing = most(fragments + needed + _temporaries(nest, costs), filling)
     wanted = costs.reserved_registers + _lasting(nest, device) + ahead + passing
     return wanted, early
+
+
+def _fragment(nest: Nest, device: Device, costs: Costs, copy: Copy) -> Number:
+    """Registers of one operand's fragments, of as many steps as are live at once."""
+    elements: Number = 1 if copy.window else costs.fragment_registers
+    for extent in tile_shape(nest, copy, block=False):
+        elements = elements * extent
+    return elements * _words(nest, device, nest.facts.loads[copy.load].itemsize)
+
+
+def read_ahead(nest: Nest, device: Device, costs: Costs) -> Number:
+    """Registers of the fragments of further unrolled steps, as many again: what a compiler reads ahead where a block
+    has a unit's registers for itself (products of 128 x 256 by 256 threads: 15 to 47 more than wanted, counted in
+    machine code for sm_70 to sm_90)."""
+    total: Number = 0
+    for copy in nest.stage.copies:
+        if copy.to_layer == device.layers[0].name and not copy.window:
+            last = max((p for p in range(copy.at_loop) if nest.loops[p].kind == SERIAL), default=-1)
+            steps = nest.extent(tuple(p for p in range(last + 1, copy.at_loop) if nest.loops[p].kind == UNROLL))
+            held = _fragment(nest, device, costs, copy)
+            total = total + choose(steps >= 2 * costs.fragment_registers, held, 0)
+    return total
 
 
 def _temporaries(nest: Nest, costs: Costs) -> float:
