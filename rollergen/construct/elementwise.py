@@ -16,10 +16,17 @@ from rollergen.expr.index import linear
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.elementwise import elementwise_axes, elementwise_stage
-from rollergen.program.assemble.nest import ceil_div, lane_stride
+from rollergen.program.assemble.nest import ceil_div, copy_vector, lane_stride
 from rollergen.program.assemble.plan import ElementwisePlan
 from rollergen.program.model import predict_stage
-from rollergen.tile.rules import ITEMSIZE, AlignmentRules, block_layer, contiguous_axis, vector_lanes
+from rollergen.tile.rules import (
+    ITEMSIZE,
+    AlignmentRules,
+    block_layer,
+    contiguous_axis,
+    thread_multiple,
+    vector_lanes,
+)
 
 
 def elementwise_candidates(
@@ -59,7 +66,7 @@ def _promising(
     tiles: dict[tuple[int, int], int] = {}
     kept = []
     for _, _, plan in sorted(priced, key=lambda item: item[:2]):
-        tile = (plan.pm * plan.tm, plan.pn * plan.un * plan.tn * plan.vector * plan.lanes)
+        tile = (plan.pm * plan.um * plan.tm, plan.pn * plan.un * plan.tn * plan.vector * plan.lanes)
         tiles[tile] = tiles.get(tile, 0) + 1
         if tiles[tile] <= 3:
             kept.append(plan)
@@ -170,6 +177,24 @@ def _striding_plans(
                     yield ElementwisePlan(tn=threads, un=un, vector=vector, lanes=lanes, strides=blocks)
 
 
+_MOST_TURNED = 16
+"""Elements of a thread in a tile that is written out: more are walked in a loop by compilers."""
+
+
+def _turning_plans(
+    definition: Definition, rules: AlignmentRules, device: Device, n: str, tile: int, staged: int
+) -> Iterator[ElementwisePlan]:
+    """A square tile through the block's layer, stored in vectors; a thread's part of it written out."""
+    size = ITEMSIZE[definition.output.dtype]
+    vector = copy_vector(definition, Load(definition.output, definition.target), n, max(1, 16 // size))
+    if vector == 1:
+        return
+    across = tile // vector
+    for rows in (2, 4, 8, 16, 32):
+        if rows * across % thread_multiple(device, rules) == 0 and tile // rows * vector <= _MOST_TURNED:
+            yield ElementwisePlan(tm=rows, tn=across, um=tile // rows, vector=vector, staged=staged)
+
+
 def _thread_plans(
     definition: Definition, device: Device, rules: AlignmentRules, m: str | None, n: str, staged: int
 ) -> Iterator[ElementwisePlan]:
@@ -182,6 +207,8 @@ def _thread_plans(
         for rows in (4, 8, 16):
             if device.execution_width > 1:
                 yield ElementwisePlan(tm=rows, tn=tile, pm=tile // rows, staged=staged)
+        if device.execution_width > 1 and rules.shapes.turned_vectors:
+            yield from _turning_plans(definition, rules, device, n, tile, staged)
     counts = thread_counts(device, rules)
     for threads in counts:
         for tn in {threads, min(threads, max(1, power_below(n_extent))), min(threads, device.execution_width)}:

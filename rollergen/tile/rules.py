@@ -37,6 +37,8 @@ class CodeShapes:
     else through registers, at most one ahead.
     ``windows``: threads that reduce over sliding windows keep what neighbouring outputs share in registers, on
     devices of scalar threads; else each output reads its own.
+    ``turned_vectors``: operands that are transposed through a block's layer are stored in vectors, on devices of
+    scalar threads; else element by element.
     """
 
     shuffles: bool = True
@@ -46,6 +48,7 @@ class CodeShapes:
     matrix_instructions: bool = True
     asynchronous_copies: bool = True
     windows: bool = True
+    turned_vectors: bool = True
 
 
 ALL_SHAPES = CodeShapes()

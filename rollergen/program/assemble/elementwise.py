@@ -47,7 +47,8 @@ def elementwise_stage(
     m_loops: list[Loop] = []
     if m is not None:
         extent = definition.axis(m).extent
-        m_loops = digits(m, (GRID, ceil_div(extent, plan.pm * plan.tm)), (SERIAL, plan.pm), (THREAD, plan.tm))
+        blocks = ceil_div(extent, plan.pm * plan.um * plan.tm)
+        m_loops = digits(m, (GRID, blocks), (SERIAL, plan.pm), (UNROLL, plan.um), (THREAD, plan.tm))
     pick = lambda kind: [x for x in m_loops + n_loops if x.kind == kind]
     loops = useful([*loops, *pick(GRID), *pick(THREAD), *pick(SERIAL), *pick(UNROLL), *pick(LANE)])
     first = next((p for p, x in enumerate(loops) if x.kind not in (GRID, THREAD)), len(loops))

@@ -93,7 +93,7 @@ class ReductionPlan:
 
 @dataclass(frozen=True, slots=True)
 class ElementwisePlan:
-    """An elementwise stage along (m, n): threads, vectors, and serial steps.
+    """An elementwise stage along (m, n): threads, vectors, serial steps, and ``um``, ``un`` unrolled ones.
 
     ``staged``: the load that is transposed through a tile in ``layer``; ``turned``: through square tiles
     of that many elements each way, which stay in registers.  ``on_lines``: see `Store`.  ``strides``: the blocks along
@@ -103,6 +103,7 @@ class ElementwisePlan:
     tn: Size = 1
     pm: int = 1
     pn: int = 1
+    um: int = 1
     un: Size = 1
     vector: int = 1
     lanes: int = 1

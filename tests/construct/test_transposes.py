@@ -1,0 +1,68 @@
+"""Transposes through a block's layer, stored in vectors: in all readers, with tails."""
+
+from __future__ import annotations
+
+import pytest
+
+import rollergen as rg
+from rollergen.construct import construct
+from rollergen.construct.elementwise import elementwise_plans
+from rollergen.emit import emit
+from rollergen.expr.canonical import canonicalize
+from rollergen.options import BuildOptions
+from rollergen.program.assemble.elementwise import elementwise_stage
+from rollergen.program.interpreter import interpret
+from rollergen.program.rprogram import RProgram
+from rollergen.tile.rules import AlignmentRules, CodeShapes
+from tests.agreement.readers import assert_traffic, assert_values, device, run_opencl, small_integers
+from tests.cuda.host import compiler
+from tests.cuda.test_programs import executed
+
+V100 = device("v100")
+
+
+def transposed(shape, dtype="float32"):
+    return rg.ops.transpose(rg.tensor("X", shape, dtype), (1, 0))
+
+
+def turning(expression):
+    """A program for each plan that turns a tile and stores it in vectors."""
+    graph = canonicalize(expression)
+    (definition,) = graph.definitions
+    for plan in elementwise_plans(definition, V100, AlignmentRules()):
+        if plan.staged >= 0 and plan.um * plan.vector > 1:
+            yield RProgram("v100", graph.inputs, graph.outputs, (elementwise_stage(definition, plan, V100),))
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((64, 96), "float32"), ((44, 37), "float32"), ((40, 50), "float16")])
+def test_readers_of_turned_tiles_agree(shape, dtype):
+    expression = transposed(shape, dtype)
+    programs = list(turning(expression))
+    assert programs
+    for program in programs:
+        assert program.stages[0].store.vector > 1
+        arrays = small_integers(program)
+        found = interpret(program, arrays, V100)
+        assert_values(expression, program, found.outputs, arrays)
+        assert_traffic(program, found.traffic, V100, {})
+        assert_values(expression, program, run_opencl(program, arrays, V100), arrays)
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+def test_cuda_text_of_turned_tiles_gives_the_definition():
+    expression = transposed((44, 37))
+    program = next(turning(expression))
+    arrays = small_integers(program)
+    assert_values(expression, program, executed(program, emit(program, V100, "cuda"), arrays), arrays)
+
+
+def test_rows_that_do_not_begin_on_vectors_are_stored_element_by_element():
+    assert not list(turning(transposed((45, 64))))
+
+
+def test_the_model_prefers_vectors_and_they_can_be_switched_off():
+    graph = canonicalize(transposed((4096, 4096)))
+    best = construct(graph, V100, top_k=1)[0]
+    assert best.forms == ("transposed",) and best.program.stages[0].store.vector == 4
+    plain = construct(graph, V100, BuildOptions(shapes=CodeShapes(turned_vectors=False)), top_k=10)
+    assert all(one.program.stages[0].store.vector == 1 for one in plain if one.forms == ("transposed",))
