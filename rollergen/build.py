@@ -89,7 +89,8 @@ def build(
     if found is None:
         with paused_collector():
             ranked = judge.programs(graph, target, options, count)
-            candidates = propose([one.program for one in ranked], target, [one.seconds for one in ranked])
+            predicted_s = [one.seconds for one in ranked]
+            candidates = propose([one.program for one in ranked], target, predicted_s, options.caches)
         if executor is None:
             if options.compile_check:
                 candidates = compile_checked(candidates, target, progress)

@@ -34,6 +34,7 @@ def explanation(
         "predicted_seconds": float(prediction.seconds),
         "measured_seconds": chosen.wall_s,
         "event_seconds": chosen.event_s,
+        "profiling": profiling(chosen, others),
         "cuts": list(cuts),
         "construction": list(growth),
         "stages": [
@@ -43,6 +44,32 @@ def explanation(
         "runner_up": None if second is None else _lost(chosen, second, device),
         "candidates": [_candidate(outcome, outcome is chosen) for outcome in others],
     }
+
+
+def profiling(chosen: Outcome, others: Sequence[Outcome]) -> Facts | None:
+    """Seconds that compiling, checking and timing the candidates took, and how they were timed; None where nothing was
+    run.  Compilers that leave a part of their work for the first launch do it in checking."""
+    tried = [one for one in others if one.state != "not run"]
+    if chosen.wall_s is None or not tried:
+        return None
+    return {
+        "candidates": len(tried),
+        "compile_seconds": sum(one.compile_s or 0.0 for one in tried),
+        "check_seconds": sum(one.check_s or 0.0 for one in tried),
+        "timing_seconds": sum(sum(one.times_s) for one in tried),
+        "rounds": chosen.rounds,
+        "spread_seconds": chosen.spread_s,
+        "caches": chosen.caches,
+    }
+
+
+def _profiling_line(facts: Facts) -> str:
+    parts = {name: facts[f"{name}_seconds"] for name in ("compile", "check", "timing")}
+    total = sum(parts.values()) or 1.0
+    shares = ", ".join(f"{name} {seconds_text(s)} ({s / total:.0%})" for name, s in parts.items())
+    noise = "" if facts["spread_seconds"] is None else f", quartiles {seconds_text(facts['spread_seconds'])} apart"
+    how = f"{facts['rounds']} rounds with {facts['caches']} caches{noise}"
+    return f"  {facts['candidates']} candidates: {shares}; {how}"
 
 
 def runner_up(chosen: Outcome, others: Iterable[Outcome]) -> Outcome | None:
@@ -267,6 +294,7 @@ def explanation_text(facts: Facts) -> str:
         own = seconds_text(facts["event_seconds"])
         measured = f"measured {seconds_text(facts['measured_seconds'])} (device's own time {own})"
     lines.append(f"  predicted {seconds_text(facts['predicted_seconds'])}, {measured}")
+    lines += [_profiling_line(facts["profiling"])] if facts["profiling"] else []
     lines += [f"  presence: {facts['presence']}"] if "presence" in facts else []
     lines += [f"  cut: {cut}" for cut in facts["cuts"]] or ["  no cut: one stage for each output"]
     lines += [f"  construction: {note}" for note in facts["construction"]]

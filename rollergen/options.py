@@ -55,6 +55,9 @@ class BuildOptions:
     time_budget_s
         Seconds of wall time after which profiling starts no further candidate; the first one is
         always compiled, checked and timed.
+    caches
+        How timed runs find the device's caches: "warm", with what the run before left in them; "cold", swept before
+        every run (`measure.eviction`; CPUs).  Either is stated with the times.
     isolate
         Whether candidates run in a process of their own: one that hangs, crashes or uses too much memory is a failed
         candidate, reported with the reason, and the rest goes on.  Costs the start of a process (about a second),
@@ -84,6 +87,7 @@ class BuildOptions:
     pad_value: float = 0.0
     max_units: int | None = None
     time_budget_s: float = 60.0
+    caches: str = "warm"
     isolate: bool = False
     compile_limit_s: float = 60.0
     run_limit_s: float = 10.0
@@ -104,6 +108,8 @@ class BuildOptions:
         self._check_measuring()
 
     def _check_measuring(self) -> None:
+        if self.caches not in ("warm", "cold"):
+            raise ArgumentError(f'caches is {self.caches!r}; expected "warm" or "cold"')
         for name in ("time_budget_s", "compile_limit_s", "run_limit_s"):
             seconds = getattr(self, name)
             if not (_is_number(seconds) and seconds > 0):

@@ -107,6 +107,7 @@ def profile(
         oracle = expression_oracle((expr,) if isinstance(expr, Tensor) else tuple(expr), first.outputs)
     if isinstance(executor, FuturesExecutor):
         job = Job(target, first, oracle, replace(options, time_budget_s=time_budget_s))
-        return measure_through(executor, job, propose(programs, target))
+        return measure_through(executor, job, propose(programs, target, caches=options.caches))
     with bench_for(target, executor or executor_for(target), first, oracle, options) as bench:
-        return measure_on(bench, propose(programs, target), device=target, time_budget_s=time_budget_s)
+        candidates = propose(programs, target, caches=options.caches)
+        return measure_on(bench, candidates, device=target, time_budget_s=time_budget_s)

@@ -9,9 +9,11 @@ from typing import Protocol
 
 import numpy as np
 
-from rollergen.errors import RollergenError
+from rollergen.errors import ArgumentError, RollergenError
 from rollergen.expr.dtypes import numpy_dtype
+from rollergen.hal.spec import Device
 from rollergen.measure.arrays import aligned_empty
+from rollergen.measure.eviction import Sweep
 from rollergen.measure.executor import Executor, Session
 from rollergen.measure.gate import Gate
 from rollergen.measure.outcome import Outcome
@@ -50,8 +52,12 @@ class Bench(Protocol):
 class LocalBench:
     """A bench in this process: what kills it kills the caller."""
 
-    def __init__(self, executor: Executor, gate: Gate, notify: Notify = lambda state: None) -> None:
-        self._executor, self._gate, self._notify = executor, gate, notify
+    def __init__(
+        self, executor: Executor, gate: Gate, notify: Notify = lambda state: None, device: Device | None = None
+    ) -> None:
+        """``device``: whose caches are swept before runs of candidates that are timed with cold ones."""
+        self._executor, self._gate, self._notify, self._device = executor, gate, notify, device
+        self._sweep: Sweep | None = None
         self._ready: dict[int, Session] = {}
 
     def check(self, candidate: Outcome) -> Outcome:
@@ -80,9 +86,11 @@ class LocalBench:
     def time(self, candidate: Outcome) -> tuple[float, float]:
         session = self._ready[candidate.rank]
         self._notify("running")
+        self._prepare_caches(candidate)
         start = time.perf_counter()
         session.run()
         wall = time.perf_counter() - start
+        self._prepare_caches(candidate)
         event = session.event_seconds()
         self._notify("comparing")
         return wall, event
@@ -90,15 +98,27 @@ class LocalBench:
     def repeat(self, candidate: Outcome, calls: int) -> float:
         session = self._ready[candidate.rank]
         self._notify("running")
-        start = time.perf_counter()
-        for _ in range(calls):
-            session.run()
-        seconds = (time.perf_counter() - start) / calls
+        seconds, in_a_row = 0.0, 1 if candidate.caches == "cold" else calls
+        for _ in range(calls // in_a_row):
+            self._prepare_caches(candidate)
+            start = time.perf_counter()
+            for _ in range(in_a_row):
+                session.run()
+            seconds += (time.perf_counter() - start) / calls
         self._notify("comparing")
         return seconds
 
     def close(self) -> None:
         self._ready.clear()
+
+    def _prepare_caches(self, candidate: Outcome) -> None:
+        if candidate.caches != "cold":
+            return
+        if self._sweep is None:
+            if self._device is None:
+                raise ArgumentError('this bench knows no device; expected one, or candidates with caches="warm"')
+            self._sweep = Sweep(self._executor, self._device)
+        self._sweep()
 
     def _compiled(self, candidate: Outcome) -> Session:
         self._notify("compiling")

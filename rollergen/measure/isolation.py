@@ -182,7 +182,7 @@ def bench_for(
     if options.isolate:
         bench = IsolatedBench(Setup(device, first, oracle, limits=limits))
     else:
-        bench = LocalBench(executor, Gate(first, oracle))
+        bench = LocalBench(executor, Gate(first, oracle), device=device)
     try:
         yield bench
     finally:

@@ -23,6 +23,7 @@ class Outcome:
     oracle.  ``rank``: its place under the model, from 0.  ``ended``: "time" or "crash" where its
     process was lost with it (`isolation.py`), else "".  ``doubt``: why
     its times are not believed (then ``wall_s`` is None), else "".  ``note``: what else there is to know of it, else "".
+    ``caches``: how its runs find them when it is timed, "warm" (operands as the last run left them) or "cold".
     """
 
     rank: int
@@ -40,6 +41,7 @@ class Outcome:
     ended: str = ""
     doubt: str = ""
     note: str = ""
+    caches: str = "warm"
 
     @property
     def state(self) -> str:

@@ -1,7 +1,8 @@
 """Compiles, checks and times the few best programs on a present device; only these are ever run.
 
 Candidates are timed in alternation on the same arrays (`timing.py`).  The cache state is warm: each launch finds
-the operands as the previous candidate's launch left them (`cache_state`); or cold, where that was asked for.
+the operands as the previous candidate's launch left them (`cache_state`); or cold, where that was
+asked for (`eviction.py`).
 """
 
 from __future__ import annotations
@@ -25,13 +26,18 @@ from rollergen.program.rprogram import RProgram
 
 
 def propose(
-    programs: Sequence[RProgram], device: Device, predicted_s: Sequence[float] | None = None
+    programs: Sequence[RProgram], device: Device, predicted_s: Sequence[float] | None = None, caches: str = "warm"
 ) -> tuple[Outcome, ...]:
-    """Every program with its source and predicted time (unless known already); nothing is compiled or run."""
+    """Every program with its source and predicted time (unless known already); nothing is compiled or run.
+
+    ``caches``: "warm" or "cold", as they shall be timed.
+    """
     if predicted_s is None:
         predicted_s = [float(predict(program, device).seconds) for program in programs]
     pairs = enumerate(zip(programs, predicted_s, strict=True))
-    return tuple(Outcome(rank, program, emit(program, device), seconds) for rank, (program, seconds) in pairs)
+    return tuple(
+        Outcome(rank, program, emit(program, device), seconds, caches=caches) for rank, (program, seconds) in pairs
+    )
 
 
 def measure(

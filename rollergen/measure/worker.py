@@ -84,7 +84,8 @@ def _opened(setup: Setup, connection: Connection) -> LocalBench:
         connection.send(("now", state))
 
     notify("comparing")
-    bench = LocalBench(setup.opens(setup.device), Gate(setup.program, setup.oracle, setup.seed), notify)
+    gate = Gate(setup.program, setup.oracle, setup.seed)
+    bench = LocalBench(setup.opens(setup.device), gate, notify, setup.device)
     if setup.limits.memory_bytes is not None:
         _limit_memory(setup.limits.memory_bytes)
     _alarm(0)

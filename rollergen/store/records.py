@@ -11,7 +11,8 @@
 largest definition.  ``device.spec`` is the spec's hash (table ``devices``), ``device.family`` says whether its
 programs have thread loops (gpu) or not (cpu).  ``pred.terms``: milliseconds by ``stage.limiter``.
 ``feat.ver`` 0: no features were computed.  ``env.driver`` and ``env.compiler``: as the runtime describes itself.
-``ts``: seconds since 1970.
+``ts``: seconds since 1970.  ``result.caches`` "cold": they were swept before every run; such records are not learned
+from.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ def records_of(
                 "status": status(outcome),
                 "times_ms": [seconds * 1e3 for seconds in outcome.times_s],
                 "compile_s": outcome.compile_s,
+                **({} if outcome.caches == "warm" else {"caches": outcome.caches}),
             },
             "env": {"driver": driver, "compiler": compiler, "rollergen": key.rollergen},
             "ts": now,

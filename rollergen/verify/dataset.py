@@ -83,7 +83,7 @@ def from_records(files: Sequence[RecordFile]) -> Dataset:
     for file in files:
         for record in file.records:
             key = (record["group"], record["program"].get("kernel_sha256"), record.get("ts"))
-            if key not in seen:
+            if key not in seen and record["result"].get("caches", "warm") == "warm":
                 seen.add(key)
                 rows.append(_row(record, devices[record["device"]["spec"]], groups, structures))
     if not rows:
