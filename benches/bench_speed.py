@@ -24,7 +24,7 @@ from operators import CASES, Case
 from results import keep
 from rich.console import Console
 from rich.table import Table
-from timing import alone, alternate, checked
+from timing import alone, alternate, checked, thinned
 
 
 def measure(case: Case, seconds: float, top_k: int | None) -> dict[str, Any]:
@@ -39,6 +39,7 @@ def measure(case: Case, seconds: float, top_k: int | None) -> dict[str, Any]:
         "target": case.target,
         "ratio": median(ratios),
         "ratio_quartiles": [low, high],
+        "samples": thinned(ratios),
         "met": median(ratios) >= case.target,
         "ours_seconds": median(ours),
         "peer_seconds": median(peers),

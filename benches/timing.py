@@ -82,3 +82,12 @@ def alternate(calls: Calls, seconds: float) -> dict[str, list[float]]:
             times[name].append(time.perf_counter() - start)
         rounds += 1
     return times
+
+
+KEPT_SAMPLES = 40
+
+
+def thinned(values: list[float], count: int = KEPT_SAMPLES) -> list[float]:
+    """At most ``count`` of the values, evenly spread over the run: what `rollergen bench compare` tests."""
+    step = max(1, -(-len(values) // count))
+    return [float(f"{value:.5g}") for value in values[::step]]

@@ -36,7 +36,8 @@ def claim_rows(found: Sequence[Result]) -> tuple[ClaimRow, ...]:
         return ()
     newest, table = max(listing, key=lambda pair: dict(pair[0].origin).get("date", ""))
     places = [table.columns.index(name) for name in FIELDS]
-    return tuple(ClaimRow(*(row[place] for place in places), newest.name) for row in table.rows)
+    cells = ({name: row[place] for name, place in zip(FIELDS, places, strict=True)} for row in table.rows)
+    return tuple(ClaimRow(**one, result=newest.name) for one in cells)
 
 
 def summary(rows: Sequence[ClaimRow]) -> str:

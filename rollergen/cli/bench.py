@@ -10,6 +10,7 @@ import click
 from rich.table import Table
 
 from rollergen.bench import scripts
+from rollergen.bench.compare import Comparison
 from rollergen.bench.results import results
 from rollergen.cli.output import console
 
@@ -55,3 +56,35 @@ def report(out: Path) -> None:
     text = page(found, absent)
     out.write_text(text, encoding="utf-8")
     console.print(f"{len(found)} results: {out}", highlight=False)
+
+
+@bench.command()
+@click.argument("first", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("second", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
+def compare(first: Path, second: Path, as_json: bool) -> None:
+    """What changed from the result FIRST to the result SECOND, beyond chance; exits with 1 where anything is worse.
+
+    A change above 1 is better.  Rows are judged where both files keep their samples, all rows together always.
+    """
+    from dataclasses import asdict
+
+    from rollergen.bench.compare import compare as compared
+
+    found = compared(first, second)
+    if as_json:
+        click.echo(json.dumps({one.table: {**asdict(one), "verdict": one.overall.verdict} for one in found}))
+    else:
+        for one in found:
+            console.print(_changes(one))
+            if one.unmatched:
+                console.print(f"in one file only: {', '.join(one.unmatched)}", highlight=False)
+    sys.exit(any(row.verdict == "worse" for one in found for row in (one.overall, *one.rows)))
+
+
+def _changes(one: Comparison) -> Table:
+    rows = Table("row", "change", "95 %", "p", "verdict", title=f"{one.table}: {one.figure}")
+    for row in (*sorted(one.rows, key=lambda row: row.change), one.overall):
+        interval = "" if row.low is None else f"{row.low:.3f} to {row.high:.3f}"
+        rows.add_row(row.label, f"{row.change:.3f}", interval, "" if row.p is None else f"{row.p:.2g}", row.verdict)
+    return rows
