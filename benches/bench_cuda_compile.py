@@ -142,7 +142,7 @@ def main() -> None:
     entries = [(name, one.id) for name in given.suite for one in suite(name).entries][:: given.every]
     jobs = [(*entry, device) for entry in entries for device in given.device]
     table = Rows([] if given.again else _latest())
-    table.fill([job for job in jobs if job not in table], 1, given.jobs)
+    table.fill([job for job in jobs if table.candidates(job) <= 1], 1, given.jobs)
     table.fill(jobs, given.top_k, given.jobs)
     show(table.ordered(), table.keep())
 
@@ -157,8 +157,9 @@ class Rows:
         self._rows = {_key(one): one for one in rows}
         self._kept = time.monotonic()
 
-    def __contains__(self, job: tuple[str, str, str]) -> bool:
-        return job in self._rows
+    def candidates(self, job: tuple[str, str, str]) -> int:
+        """How many of a job's candidates the rows have."""
+        return len(self._rows[job]["candidates"]) if job in self._rows else 0
 
     def fill(self, jobs: list[tuple[str, str, str]], top_k: int, processes: int) -> None:
         """`top_k` candidates of each of `jobs`: (suite, operator, device)."""
