@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.construct.bands import band_width
 from rollergen.construct.candidate import Candidate, candidate, lowest, price, rounded
 from rollergen.construct.forms import Form
 from rollergen.construct.ledger import LONGER, REGISTERS, TENSOR_SHAPE, THREADS, Ledger
@@ -34,7 +35,6 @@ _DEPTHS = (1, 2)
 _RING = (3, 4)
 """Buffers of asynchronous copies."""
 _PARTS = (4, 16)
-_BAND = 8
 
 
 def matrix_candidates(
@@ -50,7 +50,8 @@ def matrix_candidates(
         if together and matrix_operands(form.definition, axes_of(form.roles), instruction) is not None:
             name = f"{form.name}, {instruction.name}"
             yield from _shaped(form.definition, form.roles, name, instruction, device, rules, count, ledger)
-            yield from _split(form, name, instruction, device, rules, max(2, count // 4), ledger)
+            if rules.shapes.split_reductions:
+                yield from _split(form, name, instruction, device, rules, max(2, count // 4), ledger)
 
 
 def has_matrices(device: Device, rules: AlignmentRules) -> bool:
@@ -88,21 +89,25 @@ def _shaped(
         return
     k_extent = definition.axis(roles.k).extent
     drafts: list[tuple[float, MatrixPlan]] = []
+    depths = _DEPTHS if rules.shapes.prefetch else _DEPTHS[:1]
+    if has_asynchronous_copies(device, rules):
+        depths = (*depths, *_RING)
     for steps in _STEPS:
         if steps > 1 and steps * instruction.k >= 2 * k_extent:
             continue
-        for depth in (*_DEPTHS, *(_RING if has_asynchronous_copies(device, rules) else ())):
+        for depth in depths:
             fm, fn, gm, gn = points.T
             batch = MatrixPlan(instruction.name, fm, fn, gm, gn, steps, depth)
-            drafts += _draft(matrix_stage(definition, roles, batch, device, rules), batch, points, device, ledger)
+            stage = matrix_stage(definition, roles, batch, device, rules)
+            drafts += _draft(stage, roles, batch, points, device, rules, ledger)
     drafts.sort(key=lambda item: (item[0], repr(item[1])))
     for _, plan in drafts[: 2 * count]:
-        banded = replace(plan, width=_width(definition, roles, plan, instruction))
-        yield candidate(name, (matrix_stage(definition, roles, banded, device, rules),), (), device)
+        yield candidate(name, (matrix_stage(definition, roles, plan, device, rules),), (), device)
 
 
 def _draft(
-    stage: Any, batch: MatrixPlan, points: np.ndarray, device: Device, ledger: Ledger
+    stage: Any, roles: Roles, batch: MatrixPlan, points: np.ndarray, device: Device, rules: AlignmentRules,
+    ledger: Ledger,
 ) -> list[tuple[float, MatrixPlan]]:
     predicted = predict_stage(stage, device)
     ledger.unfit(predicted, device)
@@ -110,7 +115,10 @@ def _draft(
     picked = []
     for at in lowest(seconds, len(seconds))[:16]:
         fm, fn, gm, gn = (int(value) for value in points[at])
-        picked.append((rounded(float(seconds[at])), replace(batch, fm=fm, fn=fn, gm=gm, gn=gn)))
+        one = replace(batch, fm=fm, fn=fn, gm=gm, gn=gn)
+        resident = int(np.broadcast_to(predicted.resident_blocks, seconds.shape)[at])
+        width = _width(stage.definition, roles, one, device.units * resident, device, rules)
+        picked.append((rounded(float(seconds[at])), replace(one, width=width)))
     return picked
 
 
@@ -140,8 +148,12 @@ def _points(
     return np.stack([fm, fn, gm, gn], axis=1)[fit]
 
 
-def _width(definition: Definition, roles: Roles, plan: MatrixPlan, instruction: Instruction) -> int:
-    """Blocks in bands, where there are several rows and columns of them."""
-    rows = ceil_div(definition.axis(roles.m or "").extent, plan.fm * plan.gm * instruction.m)
-    columns = ceil_div(definition.axis(roles.n or "").extent, plan.fn * plan.gn * instruction.n)
-    return _BAND if rows > _BAND and columns > 1 else 0
+def _width(
+    definition: Definition, roles: Roles, plan: MatrixPlan, at_once: int, device: Device, rules: AlignmentRules
+) -> int:
+    """Rows of the bands in which the plan's blocks run."""
+    instruction = device.instruction(plan.instruction)
+    block = plan.fm * plan.gm * instruction.m, plan.fn * plan.gn * instruction.n
+    rows = ceil_div(definition.axis(roles.m or "").extent, block[0])
+    columns = ceil_div(definition.axis(roles.n or "").extent, block[1])
+    return band_width(definition, rows, columns, block, at_once, device, rules)

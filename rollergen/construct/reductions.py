@@ -41,7 +41,8 @@ def reduction_candidates(definition: Definition, device: Device, rules: Alignmen
             # Full vectors straddle two lines wherever an array does not begin on a line.
             half = replace(plan, lanes=plan.lanes // 2)
             yield candidate("direct, half vectors", (reduction_stage(definition, half, device),), (), device)
-    yield from split_candidates(definition, device, rules)
+    if rules.shapes.split_reductions:
+        yield from split_candidates(definition, device, rules)
 
 
 def reduction_plans(

@@ -11,6 +11,7 @@ from math import lcm, prod
 
 import numpy as np
 
+from rollergen.construct.bands import band_width
 from rollergen.construct.candidate import Candidate, candidate, lowest, price, rounded
 from rollergen.construct.forms import Form
 from rollergen.construct.ledger import (
@@ -60,6 +61,8 @@ def thread_candidates(
 ) -> Iterator[Candidate]:
     """The best candidates of one form, split reductions included."""
     yield from _shaped(form.definition, form.roles, form.name, device, rules, count, ledger)
+    if not rules.shapes.split_reductions:
+        return
     blocks = prod(a.extent for a in form.definition.of_role("spatial")) // 1024
     parts = 4
     while blocks * parts <= 8 * device.units and form.definition.axis(form.roles.k).extent >= 64 * parts:
@@ -128,9 +131,10 @@ def _structures(
     n_extent = definition.axis(roles.n or "").extent
     lanes = lanes if n_extent >= lanes else 1
     single = device.execution_width == 1
-    for vm in _vectors(m_extent, single) if roles.m else (1,):
-        for vn in _vectors(n_extent, single) if lanes == 1 else (1,):
-            if vm == vn == 1 and min(m_extent, n_extent) >= 64:
+    wide = rules.shapes.register_tiles and rules.shapes.wide_accesses
+    for vm in _vectors(m_extent, single) if roles.m and wide else (1,):
+        for vn in _vectors(n_extent, single) if lanes == 1 and wide else (1,):
+            if vm == vn == 1 and min(m_extent, n_extent) >= 64 and wide:
                 continue  # with both axes this long some fragment of four fits and is never worse
             points = _points(m_extent, n_extent, vm, vn, lanes, device, rules, definition, roles, ledger)
             if len(points):
@@ -178,6 +182,10 @@ def _points(
     """Rows (rm, rn, tm, tn, pm, pn) that the rules and limits allow; waste raised until some are left."""
     tiles_m = [t for t in _TILES if t % vm == 0 and (t == vm or vm == 4)] if roles.m else [1]
     tiles_n = [t for t in _TILES if t % vn == 0 and (t == vn or vn == 4)]
+    if not rules.shapes.wide_accesses:
+        tiles_m, tiles_n = list(_TILES) if roles.m else [1], list(_TILES)
+    if not rules.shapes.register_tiles:
+        tiles_m, tiles_n = [1], [1]
     single = device.execution_width == 1
     most = device.limits.threads_per_block
     threads_m = ([1, most] if single else _THREADS) if roles.m else [1]
@@ -242,8 +250,22 @@ def _draft(
             pm=size(plan.pm),
             pn=size(plan.pn),
         )
-        picked.append((float(f"{seconds[at]:.6g}"), one))
+        resident = int(np.broadcast_to(predicted.resident_blocks, seconds.shape)[at])
+        width = _width(definition, roles, one, device.units * resident, device, rules)
+        picked.append((float(f"{seconds[at]:.6g}"), replace(one, width=width)))
     return picked
+
+
+def _width(
+    definition: Definition, roles: Roles, plan: ContractionPlan, at_once: int, device: Device, rules: AlignmentRules
+) -> int:
+    """Rows of the bands in which the plan's blocks run."""
+    if roles.m is None or device.execution_width == 1:
+        return 0
+    block = plan.rm * plan.tm * plan.pm, plan.rn * plan.tn * plan.pn * plan.lanes
+    rows = ceil_div(definition.axis(roles.m).extent, block[0])
+    columns = ceil_div(definition.axis(roles.n or "").extent, block[1])
+    return band_width(definition, rows, columns, block, at_once, device, rules)
 
 
 def _first_of_each_tile(plan: ContractionPlan, order: np.ndarray, count: int) -> np.ndarray:
@@ -265,20 +287,15 @@ def _variants(
     if single:
         shorter = (16, 32, 64, 128, 256, 512, 1024) if _carries(definition) else ()
         steps = sorted({s for s in shorter if s < k_extent} | {k_extent})
-    depths = (1, 2) if plan.staged and not single else (1,)
-    gm, gn = _groups(plan, device)
-    rows = ceil_div(definition.axis(roles.m).extent, plan.rm * plan.tm * plan.pm) if roles.m else 1
-    columns = ceil_div(definition.axis(roles.n or "").extent, plan.rn * plan.tn * plan.pn * plan.lanes)
-    width = 8 if rows > 8 and columns > 1 and not single else 0
+    depths = (1, 2) if plan.staged and not single and rules.shapes.prefetch else (1,)
+    gm, gn = _groups(plan, device) if rules.shapes.warp_tiles else (1, 1)
     for step in steps:
         for depth in depths:
-            yield replace(plan, kc=step, unroll=1 if single else step, depth=depth, gm=gm, gn=gn, width=width)
+            yield replace(plan, kc=step, unroll=1 if single else step, depth=depth, gm=gm, gn=gn)
     if plan.staged and has_asynchronous_copies(device, rules) and plan.tm * plan.tn > 1:
         for step in (s for s in _LONGER_STEPS if s < k_extent):
             for depth in RING:
-                yield replace(
-                    plan, kc=step, unroll=step, depth=depth, gm=gm, gn=gn, width=width, asynchronous=True
-                )
+                yield replace(plan, kc=step, unroll=step, depth=depth, gm=gm, gn=gn, asynchronous=True)
 
 
 def _only_atom(index: Index) -> Atom | None:

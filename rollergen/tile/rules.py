@@ -39,6 +39,12 @@ class CodeShapes:
     devices of scalar threads; else each output reads its own.
     ``turned_vectors``: operands that are transposed through a block's layer are stored in vectors, on devices of
     scalar threads; else element by element.
+    ``prefetch``: the next staged tile is fetched into registers while this one is used; else after it.
+    ``wide_accesses``: a thread of a contraction moves up to 16 bytes at once; else single elements.
+    ``register_tiles``: a thread of a contraction computes several outputs, whose operands it keeps; else one.
+    ``warp_tiles``: the threads of an execution width share a near-square tile; else rows of the block's.
+    ``block_order``: blocks run in bands where that makes what a wave of them reads smaller; else row by row.
+    ``split_reductions``: a reduction with few outputs may be cut into parts, put together by a second kernel.
     """
 
     shuffles: bool = True
@@ -49,6 +55,12 @@ class CodeShapes:
     asynchronous_copies: bool = True
     windows: bool = True
     turned_vectors: bool = True
+    prefetch: bool = True
+    wide_accesses: bool = True
+    register_tiles: bool = True
+    warp_tiles: bool = True
+    block_order: bool = True
+    split_reductions: bool = True
 
 
 ALL_SHAPES = CodeShapes()

@@ -174,7 +174,9 @@ def _contraction_copies(
         if staged:
             along = _fill_axis(definition, load, order, device)
             granule = _granule(loops, along, stage_depth)
-            vector = copy_vector(definition, load, along, granule if not is_batch(granule) else 4)
+            vector = 1
+            if rules.shapes.wide_accesses:
+                vector = copy_vector(definition, load, along, granule if not is_batch(granule) else 4)
             row = _extent_inside(loops, order[-1], stage_depth)
             pad_vector = 4 if load.dtype == "float32" else 1
             padding = 0

@@ -1,0 +1,42 @@
+"""The order of blocks: bands of rows, so narrow that what the blocks of one wave read is shared as far as it can be."""
+
+from __future__ import annotations
+
+from rollergen.expr.definition import Definition
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.hal.spec import Device
+from rollergen.program.assemble.nest import ceil_div
+from rollergen.tile.rules import AlignmentRules
+
+WIDTHS = (2, 4, 8, 16, 32, 64)
+"""Rows of a band that construction tries."""
+
+
+def band_width(
+    definition: Definition, rows: int, columns: int, block: tuple[int, int], at_once: int, device: Device,
+    rules: AlignmentRules,
+) -> int:  # fmt: skip
+    """Rows of a band (see `BlockOrder`) for a grid of `rows` x `columns` blocks of the given (rows, columns) elements,
+    `at_once` of which run together; 0: the linear order, where no band makes a wave's footprint smaller, where the
+    cache that all units share holds all operands in any order, and where the user forbids bands.
+
+    The footprint of a wave of r x c blocks is r row panels and c column panels, both as long as the reduction.
+    """
+    if not rules.shapes.block_order or rows < 2 or columns < 2 or _is_held(definition, device):
+        return 0
+    at_once = min(at_once, rows * columns)
+    panels = lambda width: _panels(min(ceil_div(at_once, width), columns), at_once, block)
+    width = min((w for w in WIDTHS if w <= rows), key=lambda w: (panels(w), w), default=1)
+    return width if panels(width) < panels(1) else 0
+
+
+def _panels(columns: int, at_once: int, block: tuple[int, int]) -> int:
+    """Rows and columns of elements that a wave of so many columns of blocks touches."""
+    return ceil_div(at_once, columns) * block[0] + columns * block[1]
+
+
+def _is_held(definition: Definition, device: Device) -> bool:
+    """Whether the outermost cache holds all that the reduction reads."""
+    shared = [layer for layer in device.layers if not layer.managed and layer.scope == "device"]
+    seen = {load.buffer.name: load.buffer.elements * ITEMSIZE[load.dtype] for load in definition.body_loads()}
+    return bool(shared) and sum(seen.values()) <= shared[-1].capacity_bytes
