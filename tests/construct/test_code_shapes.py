@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ T = rg.tensor
 V100 = device("v100")
 
 
-@lru_cache(maxsize=None)
+@cache
 def product(m, n, k):
     return canonicalize(rg.ops.matmul(T("A", (m, k)), T("B", (k, n))))
 
