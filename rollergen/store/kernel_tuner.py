@@ -212,7 +212,7 @@ def _times_ms(result: Mapping[str, Any], where: str) -> list[float]:
     mean = named[0].get("value") if named else None
     timings = result.get("times")
     runs = timings.get("runtimes") if isinstance(timings, dict) else None
-    times = runs if isinstance(runs, list) and runs else [mean]
+    times: list[Any] = runs if isinstance(runs, list) and runs else [mean]
     if not all(isinstance(t, (int, float)) and not isinstance(t, bool) and 0 < t < float("inf") for t in times):
         raise RecordsError(f"{where}: its times are {str(times)[:40]}; expected positive milliseconds")
     if isinstance(mean, (int, float)) and not 0.5 < mean / fmean(times) < 2:

@@ -7,7 +7,7 @@ what of B was not measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,8 +19,11 @@ Method = Callable[[Dataset, Dataset, int], Ranker]
 
 def joined(first: Dataset, second: Dataset) -> Dataset:
     """Rows of both; the operators and structures of each keep their numbers, which mean the same in both."""
-    columns = ("x", "ms", "predicted_ms", "operator", "structure", "family", "noise", "drafted")
-    return replace(first, **{c: np.concatenate([getattr(first, c), getattr(second, c)]) for c in columns})
+    both = lambda name: np.concatenate([getattr(first, name), getattr(second, name)])
+    return Dataset(
+        both("x"), both("ms"), both("predicted_ms"), both("operator"), both("structure"), both("family"),
+        both("noise"), both("drafted"), first.titles,
+    )  # fmt: skip
 
 
 @dataclass

@@ -1,0 +1,147 @@
+"""What the verifier costs, and where the model's order loses most: ``python benches/bench_verifier.py [--keep]``.
+
+Costs, in CPU seconds of one core (medians of `ROUNDS`): the features of 50 drafted candidates, their reranking with
+these, training on 5,000 records, and the size of the file.  Regret: operators of the collection by what the best of
+the model's first three lacks, with the model's error on its first choice and on the measured best: where it takes the
+best for slower than it is, its price is wrong, and the limiters say which.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from results import ROOT, keep_at
+from rich.console import Console
+from rich.table import Table
+
+import rollergen as rg
+from rollergen.program.model import predict
+from rollergen.store.record_files import read
+from rollergen.verify import verifier as verifiers
+from rollergen.verify.dataset import Dataset, load
+from rollergen.verify.features import names, vector
+from rollergen.verify.metrics import top_k
+from rollergen.verify.rankers import scores_of
+from rollergen.verify.transfer import joined
+
+DATA = ROOT / "benches" / "data" / "collection_amd-epyc_2026-11-21.jsonl.xz"
+ROUNDS = 7
+RECORDS, CANDIDATES = 5000, 50
+
+
+def seconds(call: Callable[[], Any], rounds: int = ROUNDS) -> float:
+    """Median CPU seconds of a call."""
+    found = []
+    for _ in range(rounds):
+        start = time.process_time()
+        call()
+        found.append(time.process_time() - start)
+    return median(found)
+
+
+def costs(data: Dataset) -> dict[str, float]:
+    device = rg.load_device("cpu")
+    programs = rg.construct(rg.ops.matmul(rg.tensor("A", (512, 512)), rg.tensor("B", (512, 512))), device, CANDIDATES)
+    said = [predict(program, device) for program in programs]
+    x = np.array([vector(p, device, s) for p, s in zip(programs, said, strict=True)])
+    predicted = np.array([float(one.seconds) * 1e3 for one in said])
+    more = np.resize(np.arange(len(data)), RECORDS)
+    many = joined(data.of(more[: len(data)]), data.of(more[len(data) :]))
+    start = time.process_time()
+    made = verifiers.train(many, "cpu", {"of": "a bench"}, "cautious")
+    training = time.process_time() - start
+    with tempfile.TemporaryDirectory() as directory:
+        verifiers.save(made, Path(directory) / "verifier.json")
+        size = (Path(directory) / "verifier.json").stat().st_size
+
+    def rerank() -> None:
+        made.support.objection(x)
+        scores_of(made.objective, made.booster.predict(x, num_threads=1), predicted)
+
+    rerank()
+    features = seconds(lambda: [vector(p, device, s) for p, s in zip(programs, said, strict=True)])
+    return {
+        "candidates": len(programs),
+        "features ms": 1e3 * features,
+        "support and scores ms": 1e3 * seconds(rerank),
+        "whole rerank ms, predictions included": 1e3 * seconds(lambda: made.rerank(programs, device, 10)),
+        "training s": training,
+        "records": len(many),
+        "file bytes": size,
+    }
+
+
+def regrets(data: Dataset, count: int) -> list[dict[str, Any]]:
+    """The operators whose first three lack most, worst first."""
+    titles = {one["group"]: _title(one["op"]) for one in read(DATA).records}
+    lines = [_line(data, rows, titles) for rows in data.operators()]
+    return sorted(lines, key=lambda line: (line["top-3"], line["top-1"]))[:count]
+
+
+def _title(op: dict[str, Any]) -> str:
+    extents = " ".join(f"{name}={extent}" for name, extent in op["extents"].items())
+    return f"{op['class']} {extents} {op['dtype']}"
+
+
+def _line(data: Dataset, rows: np.ndarray, titles: dict[str, str]) -> dict[str, Any]:
+    times, predicted = data.ms[rows], data.predicted_ms[rows]
+    order = np.argsort(predicted, kind="stable")
+    best, first = int(times.argmin()), int(order[0])
+    limiters = [n for n, name in enumerate(names()) if name.startswith("H.") and name.endswith(" share")]
+    share = lambda at: {names()[n][2:-6]: round(float(data.x[rows[at], n]), 2) for n in limiters}
+    told = lambda at: {
+        "measured ms": float(times[at]),
+        "predicted over measured": float(predicted[at] / times[at]),
+    }
+    heaviest = lambda at: dict(sorted(share(at).items(), key=lambda pair: -pair[1])[:3])
+    return {
+        "operator": titles[data.titles[int(data.operator[rows[0]])]],
+        "class": data.class_of(rows),
+        "programs": len(rows),
+        "top-1": top_k(times, order, 1),
+        "top-3": top_k(times, order, 3),
+        "rank of the best": int(np.flatnonzero(order == best)[0]) + 1,
+        "noise of the best": float(data.noise[rows[best]]),
+        "best": told(best),
+        "first": told(first),
+        "limiters of the best": heaviest(best),
+        "limiters of the first": heaviest(first),
+        "decisions that differ": [
+            names()[n]
+            for n in np.argsort(-np.abs(data.x[rows[best]] - data.x[rows[first]]), kind="stable")
+            if names()[n][0] in "CG" and data.x[rows[best], n] != data.x[rows[first], n]
+        ][:6],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worst", type=int, default=15)
+    parser.add_argument("--keep", action="store_true", help="write costs.json and regret.json to benches/results/verifier")
+    options = parser.parse_args()
+    console, data = Console(), load([DATA])
+    found, worst = costs(data), regrets(data, options.worst)
+    console.print_json(json.dumps(found))
+    columns = ("operator", "top-1", "top-3", "rank of the best", "best: predicted / measured", "first")
+    table = Table(*columns, "limiters of the best", "of the first")
+    for line in worst:
+        figures = (line["top-1"], line["top-3"], line["best"]["predicted over measured"])
+        shown = [f"{value:.2f}" for value in (*figures, line["first"]["predicted over measured"])]
+        shown.insert(2, str(line["rank of the best"]))
+        table.add_row(line["operator"], *shown, str(line["limiters of the best"]), str(line["limiters of the first"]))
+    console.print(table)
+    if options.keep:
+        keep_at(ROOT / "benches" / "results" / "verifier" / "costs.json", found)
+        keep_at(ROOT / "benches" / "results" / "verifier" / "regret.json", {"worst": worst})
+
+
+if __name__ == "__main__":
+    main()
