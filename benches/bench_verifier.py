@@ -125,7 +125,7 @@ def _line(data: Dataset, rows: np.ndarray, titles: dict[str, str]) -> dict[str, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worst", type=int, default=15)
-    parser.add_argument("--keep", action="store_true", help="write costs.json and regret.json to benches/results/verifier")
+    parser.add_argument("--keep", action="store_true", help="write costs.json and regret.json")
     options = parser.parse_args()
     console, data = Console(), load([DATA])
     found, worst = costs(data), regrets(data, options.worst)

@@ -140,8 +140,9 @@ def train(records: tuple[Path, ...], objective: str, family: str, seed: int, out
 @_records
 @_seeds
 @click.option(
-    "--part", "parts", type=click.Choice(["rankers", "searches"]), multiple=True,
-    help="rankers: how well programs are ordered; searches: how many are measured until one is near the best.",
+    "--part", "parts", type=click.Choice(["rankers", "searches", "pacm"]), multiple=True,
+    help="rankers: how well programs are ordered; searches: how many are measured until one is near the best; pacm: "
+    "PaCM beside the model's order, one seed (the extra pacm). Default: the first two.",
 )  # fmt: skip
 @_report
 @_json
@@ -159,7 +160,7 @@ def evaluate(
     for part in parts or ("rankers", "searches"):
         with Progress(console=console, transient=True, disable=as_json) as bar:
             shown = _shown(bar, bar.add_task(part, total=None), "evaluated")
-            run = _rankers if part == "rankers" else _searches
+            run = {"rankers": _rankers, "searches": _searches, "pacm": _pacm}[part]
             run(data, seeds, protocol, report, as_json, shown)
 
 
@@ -179,14 +180,38 @@ def _rankers(
     if as_json:
         click.echo(json.dumps(content))
         return
+    _show_rankers(table)
+    for name, one in verdicts.items():
+        console.print(f"{name}: {one['state']}", highlight=False)
+
+
+def _pacm(
+    data: Dataset, seeds: int, protocol: dict[str, Any], report: Path | None, as_json: bool, shown: Shown
+) -> None:
+    from rollergen.verify.evaluate import compare
+    from rollergen.verify.pacm import Attentive
+    from rollergen.verify.rankers import RANKERS
+
+    rankers = {"analytical": RANKERS["analytical"], "pacm": Attentive}
+    table = compare(data, rankers, seeds=[0], progress=shown)
+    content = {"protocol": {**protocol, "seeds": [0]}, "rankers": table}
+    if report is not None:
+        from rollergen.verify.report import write_pacm
+
+        write_pacm(content, report)
+    if as_json:
+        click.echo(json.dumps(content))
+        return
+    _show_rankers(table)
+
+
+def _show_rankers(table: dict[str, dict[str, Any]]) -> None:
     rows = Table("ranker", "top-1", "top-3", "top-5", "worst top-3", "weighted top-3", "pairs", "NDCG", "trials")
     for name, line in table.items():
         tops = (_interval(line[k]) for k in ("top-1", "top-3", "top-5"))
         others = (line["worst top-3"]["value"], line["weighted top-3"], line["pairs"]["mean"], line["ndcg"]["mean"])
         rows.add_row(name, *tops, *(f"{value:.3f}" for value in others), f"{line['trials']['mean']:.1f}")
     console.print(rows)
-    for name, one in verdicts.items():
-        console.print(f"{name}: {one['state']}", highlight=False)
 
 
 def _searches(

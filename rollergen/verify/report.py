@@ -47,6 +47,12 @@ def write_searches(content: Mapping[str, Any], directory: Path) -> None:
     _save(plot, directory / "searches.svg")
 
 
+def write_pacm(content: Mapping[str, Any], directory: Path) -> None:
+    """``pacm.json``."""
+    directory.mkdir(parents=True, exist_ok=True)
+    _write(directory / "pacm.json", content)
+
+
 def write_ablation(content: Mapping[str, Any], directory: Path) -> None:
     """``ablation.json``, the learning curve, and Top-1 by group of features."""
     directory.mkdir(parents=True, exist_ok=True)

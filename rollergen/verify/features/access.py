@@ -27,7 +27,7 @@ def access_features(view: StageView) -> dict[str, float]:
     }
 
 
-_BUFFER = (
+BUFFER = (
     "bytes", "unique bytes", "lines", "unique lines", "reuse loop", "reuse serial", "reuse none", "reuse distance",
     "reuse distance bytes", "reuse count", "bytes per reuse", "unique bytes per reuse", "lines per reuse",
     "unique lines per reuse", "stride",
@@ -36,7 +36,7 @@ _BUFFER = (
 
 def _buffer(view: StageView, chain: Chain | None) -> dict[str, float]:
     if chain is None:
-        return dict.fromkeys(_BUFFER, 0.0)
+        return dict.fromkeys(BUFFER, 0.0)
     line = view.device.layers[1].transaction_bytes
     points = prod(loop.extent for loop in view.loops)
     touched = points * chain.itemsize
@@ -51,7 +51,7 @@ def _buffer(view: StageView, chain: Chain | None) -> dict[str, float]:
         *map(slog, sizes), float(kind == "loop"), float(kind == "serial"), float(kind == "none"),
         slog(distance), slog(distance_bytes), slog(count), *(slog(size / per) for size in sizes), slog(stride),
     )  # fmt: skip
-    return dict(zip(_BUFFER, values, strict=True))
+    return dict(zip(BUFFER, values, strict=True))
 
 
 def _stride(view: StageView, chain: Chain) -> int:
