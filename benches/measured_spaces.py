@@ -97,7 +97,9 @@ def main() -> None:
     if options.sample:
         rows = random.Random(0).sample(rows, min(options.sample, len(rows)))
     found = report(rows, device)
-    content = {"data": options.data.name, "device": device.name, "shapes": {s: asdict(r) for s, r in found.items()}}
+    drawn = f"{len(rows)} rows drawn with a fixed seed" if options.sample else "all rows"
+    shapes = {shape: asdict(ranking) for shape, ranking in found.items()}
+    content = {"data": options.data.name, "device": device.name, "rows": drawn, "shapes": shapes}
     if "stack_stores" in rows[0]:
         looked = sum(bool(row["stack_stores"]) for row in rows)
         content["spills"] = {"disassembled": looked, "missed by more than 3": len(spill_misses(rows, device))}
