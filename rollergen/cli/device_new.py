@@ -75,8 +75,10 @@ def new_command(
     except SpecError as error:
         raise DeviceError(str(error)) from None
     path.write_text(text + "\n")
+    carried = [one.name for one in parent.instructions if f"{one.name}.per_clock" not in values]
+    rates = f"Rates for a clock that are {parent.name}'s own: {', '.join(carried)}.\n" if carried else ""
     console.print(
-        f"{path}: {len(values)} figures from the datasheet, all others assumed as {parent.name} has them.\n"
+        f"{path}: {len(values)} figures from the datasheet, all others assumed as {parent.name} has them.\n{rates}"
         f"Next: rollergen devices check {path}; rollergen devices compare {parent.name} {path}",
         markup=False, highlight=False, soft_wrap=True,
     )  # fmt: skip
@@ -130,7 +132,8 @@ def begun(parent: Device, name: str, title: str, source: str, values: Mapping[st
         owner, key = _owner(document, path)
         owner[key] = {"value": value, "kind": "datasheet", "source": source}
     for one in document["instructions"]:
-        one.pop("peak_dense_tflop_s", None)  # the parent's, as printed
+        if f"{one['name']}.peak_dense_tflop_s" not in values:
+            one.pop("peak_dense_tflop_s", None)  # the parent's, as printed
     return {**document, "name": name, "title": title}
 
 

@@ -74,3 +74,16 @@ def test_errors_are_one_line_and_leave_no_file(tmp_path, monkeypatch, words, tex
     result = run("devices", "new", *words)
     assert result.exit_code == 2 and text in result.stderr and result.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_printed_peak_that_is_given_stays_and_the_parents_go():
+    document = begun(load_device("a100"), "card", "Card", "paper", {"fma.peak_dense_tflop_s": 82.6})
+    peaks = {one["name"]: one.get("peak_dense_tflop_s") for one in document["instructions"]}
+    assert peaks.pop("fma")["value"] == 82.6 and not any(peaks.values())
+
+
+def test_rates_that_are_the_parents_are_named(tmp_path):
+    words = ["devices", "new", "card", "-o", str(tmp_path / "card.json"), "--like", "v100", "--no-ask"]
+    told = ok(*words, "--set", "fma.per_clock=128")
+    names = [one.name for one in load_device("v100").instructions if one.name != "fma"]
+    assert f"Rates for a clock that are v100's own: {', '.join(names)}" in told

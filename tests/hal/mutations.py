@@ -7,6 +7,7 @@ import random
 import re
 import traceback
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from importlib.resources import files
 from math import isfinite
@@ -85,7 +86,7 @@ def _mutate(document: Any, rng: random.Random) -> str:
         del parent[key]
         return f"{path} deleted"
     else:
-        parent[key] = rng.choice(OTHERS)
+        parent[key] = deepcopy(rng.choice(OTHERS))  # a later change of this mutation may reach into it
     return f"{path}: {str(old)[:40]} -> {str(parent[key])[:40]}"
 
 

@@ -96,12 +96,12 @@ def test_a_line_of_many_files_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("named", "expected"),
     [
-        ("v1000", "expected one of a100, cpu"),
+        ("v1000", "expected one of a100, cortex-a53, cpu"),
         ("nowhere.json", "expected a path relative to the file's own folder"),
         ("", "expected the name of a device"),
         (7, "expected the name of a device"),
         (["v100"], "expected the name of a device"),
-        ('v"1\n00', "expected one of a100, cpu"),
+        ('v"1\n00', "expected one of a100, cortex-a53, cpu"),
         ("x\0.json", "expected a path relative"),
     ],
 )
