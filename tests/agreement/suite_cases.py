@@ -22,11 +22,13 @@ from rollergen.expr.language import Tensor
 from rollergen.expr.reference import evaluate_at
 from rollergen.hal.spec import Device
 from rollergen.measure.tolerance import accuracies, differences, exact_magnitude
+from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.rprogram import RProgram
 from rollergen.program.sampling import sample_blocks
 from rollergen.suites import Entry
+from rollergen.tile.rules import CodeShapes
 from tests.agreement import readers
 from tests.agreement.cutting import cut
 from tests.agreement.slicing import sliced
@@ -38,6 +40,8 @@ INTERPRETED_POINTS = 2_000_000_000
 """Loop iterations that the interpreter executes in ten seconds."""
 
 MOST_POINTS = 10 * INTERPRETED_POINTS
+
+OPENCL = BuildOptions(shapes=CodeShapes(matrix_instructions=False))
 
 _PERIOD = 1_000_003
 """A prime, so that equal inputs never lie a row apart."""
@@ -122,11 +126,12 @@ def _iterations(program: RProgram, blocks: dict[str, tuple[int, ...]]) -> float:
 
 
 def run_pocl(entry: Entry, device: Device) -> dict[str, Any]:
-    """Cut where it must be; the whole source, between guard zones."""
+    """Cut where it must be; the whole source, between guard zones; without matrix instructions, for which OpenCL C has
+    no words (their CUDA text is executed by `benches/check_cuda_fixture.py`)."""
     fields = cut(entry, POINTS, BYTES)
     expression = entry.build(fields)
     try:
-        program = construct(canonicalize(expression), device, top_k=1)[0].program
+        program = construct(canonicalize(expression), device, OPENCL, top_k=1)[0].program
     except DoesNotFitError as error:
         return {"state": f"does not fit: {str(error).rsplit('; ', 1)[1]}"}
     start = time.perf_counter()
