@@ -14,7 +14,7 @@ from rollergen.construct import construct
 from rollergen.construct.choose import choice
 from rollergen.construct.serial_space import copy_stage
 from rollergen.emit import emit
-from rollergen.errors import DoesNotFitError
+from rollergen.errors import ConstructionError, DoesNotFitError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.fusion import drop_trivial, simplify, split_axes
 from rollergen.expr.language import Tensor
@@ -150,19 +150,37 @@ def unfused(make: Callable[[], Tensor]) -> Graph:
 
 
 def irregular(device_name: str, found: Named) -> Finding:
-    """Predicted times without axis fusion and padding, with fusion alone, and with both."""
+    """Predicted times without axis fusion and padding, with fusion alone, and with both.
+
+    A missing time: no program divides the axes.  Gains are means over the operators that have both times.
+    """
     device, rows = load_device(device_name), []
     no_padding = BuildOptions(padding=False)
     for id, make in found:
-        neither = first_choice(unfused(make), device, no_padding).seconds
-        fusion = first_choice(canonicalize(make()), device, no_padding).seconds
-        both = first_choice(canonicalize(make()), device).seconds
-        rows.append({
-            "operator": id, "neither us": 1e6 * neither, "fusion us": 1e6 * fusion, "fusion and padding us": 1e6 * both,
-            "gain of fusion": neither / fusion, "gain of both": neither / both,
-        })  # fmt: skip
-    gains = f"{mean_of(rows, 'gain of fusion'):.2f} by fusion, {mean_of(rows, 'gain of both'):.2f} with padding"
-    return Finding(MODEL, f"{gains}, over {len(rows)} operators", tuple(rows), absent(device))
+        times = {
+            "neither us": _admitted(unfused(make), device, no_padding),
+            "fusion us": _admitted(canonicalize(make()), device, no_padding),
+            "fusion and padding us": _admitted(canonicalize(make()), device, BuildOptions()),
+        }
+        row: Row = {"operator": id, **times}
+        for gain, slow, fast in _GAINS:
+            row[gain] = times[slow] / times[fast] if times[slow] and times[fast] else None
+        rows.append(row)
+    without = sum(row["neither us"] is None for row in rows)
+    gains = "; ".join(f"{gain} {mean_of(rows, gain):.2f}" for gain, _, _ in _GAINS if any(row[gain] for row in rows))
+    ours = f"{gains or 'no gain can be told'}; {without} of {len(rows)} operators have no program without both"
+    return Finding(MODEL, ours, tuple(rows), absent(device))
+
+
+_GAINS = (("gain of fusion", "neither us", "fusion us"), ("gain of padding", "fusion us", "fusion and padding us"))
+
+
+def _admitted(graph: Graph, device: Device, options: BuildOptions) -> float | None:
+    """Predicted microseconds of the first choice; None where the options admit no program."""
+    try:
+        return float(1e6 * first_choice(graph, device, options).seconds)
+    except ConstructionError:
+        return None
 
 
 def layers(device_name: str, found: Named) -> Finding:

@@ -26,6 +26,8 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; fon
 dt { color: #666; } dd { margin: 0; overflow-wrap: anywhere; } nav a { margin-right: 1rem; overflow-wrap: anywhere; }
 .claims td { white-space: normal; min-width: 6rem; } .measured { background: #e3f1e3; } .model { background: #fdf3d7; }
 .none { background: #f0f0f0; } h2, h3 { overflow-wrap: anywhere; } summary { cursor: pointer; }
+@media (max-width: 40rem) { .claims tr, .claims td { display: block; border: 0; } .claims tr { margin-bottom: .8rem; }
+.claims tr:first-child, .claims td:empty { display: none; } }
 </style></head><body><h1>rollergen: measurements</h1>
 <p>{{ results|length }} result files, each made by one command of benches/ and committed with machine, versions and
 commit. Ratios are a peer's time over ours: above 1, ours is faster. {{ absent }}</p>

@@ -60,6 +60,13 @@ def test_without_axis_fusion_a_convolution_keeps_its_axes_apart():
     assert len(graph.definitions[0].axes) > len(predicted.canonicalize(entry.make()).definitions[0].axes)
 
 
+def test_an_operator_that_no_tile_divides_counts_as_one_without_a_program():
+    entry = next(entry for entry in suite("roller").entries if entry.id == "C9")
+    found = predicted.irregular("v100", predicted.named([entry]))
+    assert found.rows[0]["neither us"] is None and found.rows[0]["fusion and padding us"] > 0
+    assert found.ours.endswith("1 of 1 operators have no program without both")
+
+
 def test_a_figure_that_another_bench_keeps_is_read_from_its_newest_file(tmp_path, monkeypatch):
     monkeypatch.setattr(linked, "RESULTS", tmp_path)
     monkeypatch.setattr(linked, "newest", lambda pattern: (sorted(tmp_path.glob(pattern)) or [None])[-1])
