@@ -297,6 +297,35 @@ def test_threads_of_one_process_share_a_store():
     assert admin.verify(store_path(), deep=True).problems == ()
 
 
+TOGETHER = """
+import os, traceback, warnings
+from tests.store.builders import build
+build(0, cache=False)
+children = []
+for number in range(16):
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            warnings.simplefilter("error")
+            kernels = [build(0), build(3 + number % 4), build(20 + number)]
+            status = int(not all(len(kernel.source) > 100 for kernel in kernels))
+        except BaseException:
+            traceback.print_exc()
+        os._exit(status)
+    children.append(child)
+print([os.waitpid(child, 0)[1] for child in children])
+"""
+
+
+def test_sixteen_processes_build_the_same_and_different_kernels_at_once():
+    run = _python(TOGETHER)
+    assert json.loads(run.stdout) == [0] * 16, run.stderr
+    assert len(admin.listing(store_path())["kernels"]) == 1 + 4 + 16
+    assert admin.verify(store_path(), deep=True).problems == ()
+    assert build_quietly(0).candidates == build(0, cache=False).candidates
+
+
 def test_killed_builders_leave_a_store_that_is_whole_and_right():
     run = subprocess.run([sys.executable, "-m", "tests.store.killing", "6", "3", "0"], cwd=ROOT, capture_output=True)
     found = json.loads(run.stdout)
