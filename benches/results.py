@@ -29,14 +29,30 @@ def origin() -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "machine": {"cpu": cpu_model(), "cores_used": sorted(os.sched_getaffinity(0)), "cores": os.cpu_count()},
         "versions": versions,
-        "commit": _git("rev-parse", "HEAD"),
+        "commit": commit(),
         "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
     }
+
+
+PRODUCT = ("rollergen", "hal", "devices")
+"""What decides which kernels are made, and what is predicted of them."""
+
+
+def code_changed_since(commit: str, root: Path = ROOT) -> bool | None:
+    """Whether `PRODUCT` differs from what it was at the commit; None where there is no git that could tell."""
+    words = ["git", "-C", str(root), "diff", "--quiet", commit, "--", *PRODUCT]
+    code = subprocess.run(words, capture_output=True, check=False).returncode if commit else -1
+    return {0: False, 1: True}.get(code)
 
 
 def _git(*words: str) -> str:
     done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
     return done.stdout.strip()
+
+
+def commit() -> str:
+    """Of this checkout; empty where there is no git."""
+    return _git("rev-parse", "HEAD")
 
 
 def result_path(name: str) -> Path:

@@ -5,9 +5,9 @@ benchmark.  Times are medians by the GPU's events, of the call alone (`timer.py`
 states.  torch writes into an array that is there wherever it can; weights that ours may pack are packed before.  Which
 of torch's kernels ran is noted, Winograd's apart: it does fewer multiplications than the definition.
 
-Predictions must be there, and committed, before (`predict.py`): a row says what was predicted for the program that
-won.  Rows are kept in results/gpu_timings_<spec>.json; `summary.py` reads them.  Exits with 3 where time ran
-out: call it again.
+Predictions must be there, of the same code, and committed, before (`predict.py`): a row says what was predicted for
+the program that won.  Rows are kept in results/gpu_timings_<spec>.json; `summary.py` reads them.  Exits with 3 where
+time ran out: call it again.
 """
 
 from __future__ import annotations
@@ -117,6 +117,9 @@ def main(words: list[str] | None = None, where: str = "cuda") -> int:
         facts = {**on.facts(), "precision": fix_precision(), "torch.compile": compile_with, "predictions": commit}
         known = predictions(file)
         missing = [":".join(key) for key in found if key not in known]
+        if predict.others(list(known.values())):
+            again = "benches/gpu/predict.py makes it anew, and it is to be committed"
+            raise RollergenError(f"{file} is of other code than this checkout's: {again}")
         if missing:
             raise RollergenError(f"{file} has no prediction for {', '.join(missing[:5])} ({len(missing)} in all)")
     except RollergenError as error:

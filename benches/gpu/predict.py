@@ -2,7 +2,8 @@
 
 For every operator the ten programs that would be measured: predicted time, its limiter, and a digest of the source, by
 which a timing finds its prediction.  Needs no GPU where ``--device`` names a spec.  Kept in
-results/gpu_predictions_<spec>.json, to be committed before `compare.py` runs: that one takes no others.
+results/gpu_predictions_<spec>.json, to be committed before `compare.py` runs: that one takes no others.  What other
+code predicted is predicted anew.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benches.gpu import machine
 from benches.gpu.rows import Row, Rows
+from benches.results import code_changed_since, commit
 from rollergen.construct import construct
 from rollergen.construct.choose import Ranked, choice
 from rollergen.emit import Source, emit
@@ -36,7 +38,7 @@ def digest(source: Source) -> str:
 def row(entry: Entry, device: Device) -> Row:
     """The programs of one operator, the model's first choice first."""
     choice.cache_clear()
-    found: Row = {"suite": entry.suite, "id": entry.id, "kind": entry.kind, "dtype": entry.dtype}
+    found: Row = {"suite": entry.suite, "id": entry.id, "kind": entry.kind, "dtype": entry.dtype, "commit": commit()}
     try:
         ranked = construct(canonicalize(entry.make()), device, top_k=CANDIDATES)
     except DoesNotFitError as error:
@@ -52,6 +54,11 @@ def _program(ranked: Ranked, device: Device) -> Row:
     }
 
 
+def others(rows: list[Row]) -> set[str]:
+    """Commits of rows at which the code was another than it is now."""
+    return {one for one in {row["commit"] for row in rows} if code_changed_since(one)}
+
+
 def summary(rows: list[Row]) -> Row:
     return {
         "operators": len(rows),
@@ -63,7 +70,10 @@ def summary(rows: list[Row]) -> Row:
 def main(words: list[str] | None = None) -> int:
     given = machine.parser(__doc__).parse_args(words)
     device, found = machine.spec(given.device), machine.entries(given)
-    rows = Rows(machine.path(given.results, NAME, device), machine.key, {"spec": device.name}, summary)
+    path = machine.path(given.results, NAME, device)
+    rows = Rows(path, machine.key, {"spec": device.name}, summary)
+    outdated = others(rows.all())
+    rows.forget(lambda one: one["commit"] in outdated)
     return rows.fill(found, lambda key: row(found[key], device), machine.budget(given), given.again)
 
 

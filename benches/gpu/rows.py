@@ -45,6 +45,10 @@ class Rows:
     def all(self) -> list[Row]:
         return list(self._rows.values())
 
+    def forget(self, which: Callable[[Row], bool]) -> None:
+        """Leaves out rows, which `fill` then makes anew."""
+        self._rows = {key: row for key, row in self._rows.items() if not which(row)}
+
     def fill(self, keys: Iterable[Any], make: Callable[[Any], Row], budget: Budget, again: bool = False) -> int:
         """Makes the rows that are not there (``again``: all), while time is left; `COMPLETE` or `UNFINISHED`.
         Rows whose state begins with "wrong" or "failed" are made anew."""

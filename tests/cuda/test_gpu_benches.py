@@ -17,6 +17,7 @@ from benches.gpu.peers import SUITES, operator
 from benches.gpu.rows import COMPLETE, UNFINISHED, Budget, Rows
 from benches.gpu.summary import kendall_tau, summary
 from benches.gpu.timer import Timer
+from benches.results import PRODUCT, code_changed_since
 from rollergen.errors import ArgumentError, RollergenError
 from rollergen.hal.cuda_runtime import CudaRuntime
 from rollergen.measure.tolerance import Accuracy, differences
@@ -161,6 +162,34 @@ def test_only_committed_predictions_count(tmp_path):
         compare.committed(file)
 
 
+def test_predictions_of_other_code_are_made_anew(tmp_path, monkeypatch):
+    words = ["--device", "h200", "--only", "E0", "--results", str(tmp_path)]
+    assert predict.main(words) == COMPLETE
+    made = []
+    monkeypatch.setattr(predict, "row", lambda entry, device: made.append(entry.id))
+    monkeypatch.setattr(predict, "code_changed_since", lambda commit: False)
+    assert predict.main(words) == COMPLETE and made == []
+    monkeypatch.setattr(predict, "code_changed_since", lambda commit: True)
+    with pytest.raises(TypeError):  # no row comes of the stand-in
+        predict.main(words)
+    assert made == ["E0"]
+
+
+def test_whether_code_has_changed_is_asked_of_git(tmp_path):
+    git = lambda *words: subprocess.run(["git", "-C", str(tmp_path), *words], check=True, capture_output=True, text=True)
+    assert code_changed_since("", tmp_path) is None and code_changed_since("HEAD", tmp_path) is None
+    git("init", "-q")
+    for folder in PRODUCT:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "file").write_text("one")
+    git("add", ".")
+    git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "code")
+    (tmp_path / "benches").write_text("other")
+    assert code_changed_since("HEAD", tmp_path) is False
+    (tmp_path / PRODUCT[-1] / "file").write_text("two")
+    assert code_changed_since("HEAD", tmp_path) is True
+
+
 ENTRIES = {("roller", id): id for id in ("M1", "E0")}
 
 
@@ -219,6 +248,16 @@ def test_operators_are_timed_beside_torch(small_suite, tmp_path, monkeypatch):
             best = min(row[state][name]["median_us"] for name in ("torch", "torch.compile"))
             assert row[f"ratio_{state}"] == pytest.approx(best / row[state]["rollergen"]["median_us"], abs=1e-3)
     assert kept["summary"]["roller"]["all"]["operators"] == 2
+
+
+@on_host
+def test_nothing_is_timed_beside_predictions_of_other_code(small_suite, tmp_path, monkeypatch, capsys):
+    assert predict.main(["--device", "v100", "--results", str(tmp_path)]) == COMPLETE
+    monkeypatch.setattr(predict, "code_changed_since", lambda commit: True)
+    file = tmp_path / "gpu_predictions_v100.json"
+    stated = ["--predictions", str(file), "--predictions-commit", "abc", "--compile-backend", "eager"]
+    assert compare.main(["--results", str(tmp_path), *stated], where="cpu") == 2
+    assert "gpu_predictions_v100.json is of other code than this checkout's" in capsys.readouterr().out
 
 
 @on_host
