@@ -12,6 +12,18 @@ from rollergen.lower.language import Language
 
 _HEX = "0123456789abcdef"
 
+_HALVES_READ = """PREFIXfloatLANES NAME(SCOPEconst ushort *at)
+{
+    const ushortLANES held = *(SCOPEconst ANYWHERE *)at;
+    return vload_halfLANES(0, (const half *)&held);
+}"""
+_HALVES_WRITTEN = """PREFIXvoid NAME(floatLANES value, SCOPEushort *at)
+{
+    ushortLANES held;
+    vstore_halfLANES(value, 0, (half *)&held);
+    *(SCOPEANYWHERE *)at = held;
+}"""
+
 
 class OpenCL(CFamily):
     """Vectors of any number of lanes; builtin functions of the language are calls.
@@ -95,16 +107,36 @@ class OpenCL(CFamily):
         return f"__builtin_convertvector({self.expression(operand)}, {self.type(node.dtype, node.lanes)})"
 
     def half_read(self, node: Read) -> str:
-        return f"vload_half{_width(node.lanes)}(0, {self._half(node, constness='const ')})"
+        if node.lanes == 1 or node.aligned:
+            return f"vload_half{_width(node.lanes)}(0, {self._half(node, constness='const ')})"
+        return f"{self._halves(node.pointer.scope, node.lanes, 'load')}({self._place(node)})"
 
     def half_write(self, node: Write) -> str:
-        value = self.expression(node.value)
-        return f"vstore_half{_width(node.value.lanes)}({value}, 0, {self._half(node, constness='')})"
+        value, lanes = self.expression(node.value), node.value.lanes
+        if lanes == 1 or node.aligned:
+            return f"vstore_half{_width(lanes)}({value}, 0, {self._half(node, constness='')})"
+        return f"{self._halves(node.pointer.scope, lanes, 'store')}({value}, {self._place(node)})"
+
+    def _halves(self, scope: str, lanes: int, what: str) -> str:
+        """The name of a function for halves at any multiple of 2 bytes.
+
+        The language's own should do, but PoCL's promise LLVM an alignment of 16 bytes, and where it makes use of
+        that, the process ends.  Through a variable, which stays in a register, it is ours that reads and writes.
+        """
+        name = f"{what}_halves{lanes}" + ("" if scope == "global" else f"_{scope}")
+        names = {"PREFIX": self.function_prefix, "NAME": name, "SCOPE": self.scopes[scope], "LANES": str(lanes)}
+        names["ANYWHERE"] = self.memory_type("float16", lanes, aligned=False)
+        text = _HALVES_READ if what == "load" else _HALVES_WRITTEN
+        for word, meaning in names.items():
+            text = text.replace(word, meaning)
+        self.types[name] = text
+        return name
+
+    def _place(self, node: Read | Write) -> str:
+        return f"{node.pointer.name} + {self.index(node.offset)}"
 
     def _half(self, node: Read | Write, constness: str) -> str:
-        at = self.index(node.offset)
-        scope = self.scopes[node.pointer.scope]
-        return f"({scope}{constness}half *)({node.pointer.name} + {at})"
+        return f"({self.scopes[node.pointer.scope]}{constness}half *)({self._place(node)})"
 
     def streamed(self, address: str, value: str) -> str:
         return f"__builtin_nontemporal_store({value}, {address})"

@@ -81,3 +81,19 @@ def test_matrix_instructions_run_here_as_what_they_compute(trials):
     """Seed 300232: OpenCL C has no words for them."""
     product = recipe('x0 = T("x0", (2, 9), "float16")', 'x1 = T("x1", (9, 2), "float16")', "v2 = ops.matmul(x0, x1)")
     assert trials.failure(product, "a100") is None
+
+
+def test_vectors_of_halves_need_no_alignment_of_their_own(trials):
+    """Seeds 600033 and 301799: PoCL's functions for them promise LLVM 16 bytes; rows of 18 elements ended the
+    process."""
+    rows = recipe(
+        'x0 = T("x0", (9, 18), "float16")', "v1 = ops.reshape(x0, (3, 3, 18))", "v5 = ops.mul(v1, 2)",
+        "v6 = rg.compute((3, 3, 18), lambda i0, i1, i2: v5[i0, i1 // 2, i2])",
+    )  # fmt: skip
+    assert trials.failure(rows, "cpu") is None
+    place = recipe(
+        'x0 = T("x0", (17,), "float16")', "v1 = ops.minimum(x0, x0)",
+        "v2 = rg.compute((17,), lambda i0: rg.select(i0 < 8, v1[(i0 + 1) % 17], v1[i0]))",
+        "v3 = ops.argmin(v2, (0,), keepdims=False)",
+    )  # fmt: skip
+    assert trials.failure(place, "cpu") is None
