@@ -5,11 +5,13 @@ On a CPU device NumPy arrays are wrapped in place, so a launch reads and writes 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -136,6 +138,15 @@ class OpenCLRuntime:
         access = flags.READ_WRITE if array.flags.writeable else flags.READ_ONLY
         return self.opencl.Buffer(self.context, access | flags.USE_HOST_PTR, hostbuf=array)
 
+    def borrow(self, array: np.ndarray) -> Any:
+        """As `wrap`, but the array is not kept alive: the buffer must not be used once it is gone."""
+        if array.nbytes == 0:
+            return self.wrap(array)
+        flags = self.opencl.mem_flags
+        access = flags.READ_WRITE if array.flags.writeable else flags.READ_ONLY
+        memory = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
+        return self.opencl.Buffer(self.context, access | flags.USE_HOST_PTR, hostbuf=memory)
+
     def set_arguments(self, kernel: Kernel, buffers: Sequence[Any]) -> None:
         for position, buffer in enumerate(buffers):
             kernel.set_arg(position, buffer)
@@ -152,6 +163,14 @@ class OpenCLRuntime:
             event = self.opencl.enqueue_nd_range_kernel(queue, kernel.raw, (blocks * threads,), (threads,))
         return Launched(event)
 
+    def repeating(self, launches: Sequence[tuple[Kernel, int, int]]) -> Callable[[], None]:
+        """Launches (kernel, blocks, threads) in order, and waits for them: sizes and arguments are set once.
+
+        The kernels, whose buffers it keeps, are the caller's no more.
+        """
+        made = tuple((kernel, (blocks * threads,), (threads,)) for kernel, blocks, threads in launches)
+        return partial(_repeat, self.opencl.enqueue_nd_range_kernel, self.plain_queue, made)
+
     def finish(self) -> None:
         """Wait for everything enqueued, by whichever thread."""
         with self._lock:
@@ -159,6 +178,14 @@ class OpenCLRuntime:
         self.plain_queue.finish()
         self.queue.finish()
         del done
+
+
+def _repeat(enqueue: Callable[..., Any], queue: Any, launches: tuple[tuple[Kernel, Any, Any], ...]) -> None:
+    try:
+        for kernel, size, group in launches:
+            enqueue(queue, kernel.raw, size, group)
+    finally:  # also where the user interrupts: what was enqueued must not outlive its arrays
+        queue.finish()
 
 
 def _import() -> Any:

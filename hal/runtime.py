@@ -46,6 +46,16 @@ class Runtime(Protocol):
         """Waits for everything enqueued."""
 
 
+class InPlaceRuntime(Runtime, Protocol):
+    """One whose kernels work in the caller's own arrays."""
+
+    def borrow(self, array: np.ndarray) -> Any:
+        """As `wrap`, but the array is not kept alive: the buffer must not be used once it is gone."""
+
+    def repeating(self, launches: Sequence[tuple[Any, int, int]]) -> Callable[[], None]:
+        """Launches (kernel, blocks, threads) in order, and waits: whatever could be prepared, is."""
+
+
 def runtime_for(device: Device) -> Runtime:
     """The runtime that runs kernels for `device` here.
 

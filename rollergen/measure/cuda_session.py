@@ -90,6 +90,9 @@ class CudaSession:
             for name, copy in self._copies.items():
                 copy.read(name)
 
+    def repeat(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """None: host arrays are copied at every call."""
+
     def event_seconds(self, flushed: bool = False) -> float:
         """``flushed``: each launch finds the L2 cache full of something else; else as the one before left it."""
         launched = []

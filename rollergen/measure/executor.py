@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from rollergen.errors import DeviceError
 from rollergen.hal.cuda_runtime import CudaRuntime
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.launch_limits import LaunchLimits
-from rollergen.hal.runtime import Runtime, runtime_for
+from rollergen.hal.runtime import InPlaceRuntime, Runtime, runtime_for
 from rollergen.hal.spec import Device
 from rollergen.measure.cuda_session import CudaSession
 
@@ -34,6 +34,10 @@ class Session(Protocol):
 
     def event_seconds(self) -> float:
         """Runs the launches of a call; the sum of the device's own times for them."""
+
+    def repeat(self, arrays: Mapping[str, np.ndarray]) -> Callable[[], None] | None:
+        """What does as `run` with these arrays, whatever is set later; it does not keep them alive, and must not be
+        called once they are gone.  None where arrays are not used in place."""
 
 
 class Compiled(Protocol):
@@ -107,13 +111,14 @@ class _Compiled:
     def session(self) -> Session:
         if isinstance(self._runtime, CudaRuntime):
             return CudaSession(self._runtime, self._module, self._launches)
-        return _Session(self._runtime, self._module, self._launches)
+        return _Session(cast(InPlaceRuntime, self._runtime), self._module, self._launches)
 
 
 class _Session:
-    def __init__(self, runtime: Runtime, module: Any, launches: Sequence[Launch]) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: InPlaceRuntime, module: Any, launches: Sequence[Launch]) -> None:
+        self._runtime, self._module, self._launches = runtime, module, launches
         kernels = [(launch, module.kernel(launch.entry)) for launch in launches]
+        self._buffers: dict[str, Any] = {}
         self._once = [(k, launch.blocks, launch.threads) for launch, k in kernels if launch.once]
         self._each = [(k, launch.blocks, launch.threads) for launch, k in kernels if not launch.once]
         self._slots: dict[str, list[tuple[Any, int]]] = {}
@@ -124,12 +129,13 @@ class _Session:
 
     def set(self, arrays: Mapping[str, np.ndarray]) -> None:
         for name, array in arrays.items():
-            buffer = self._runtime.wrap(array)
+            buffer = self._buffers[name] = self._runtime.wrap(array)
             for kernel, position in self._slots.get(name, ()):
                 kernel.set_arg(position, buffer)
 
     def release(self, names: Iterable[str]) -> None:
         for name in names:
+            self._buffers.pop(name, None)
             for kernel, position in self._slots.get(name, ()):
                 kernel.set_arg(position, self._nothing)
 
@@ -148,6 +154,14 @@ class _Session:
         launched = [self._runtime.launch(k, blocks, threads, timed=True) for k, blocks, threads in self._each]
         self._runtime.finish()
         return sum(one.seconds() for one in launched)
+
+    def repeat(self, arrays: Mapping[str, np.ndarray]) -> Callable[[], None] | None:
+        buffers = self._buffers | {name: self._runtime.borrow(array) for name, array in arrays.items()}
+        each = [launch for launch in self._launches if not launch.once]
+        kernels = [self._module.kernel(launch.entry) for launch in each]
+        for kernel, launch in zip(kernels, each, strict=True):
+            self._runtime.set_arguments(kernel, [buffers[name] for name in launch.arguments])
+        return self._runtime.repeating([(k, one.blocks, one.threads) for k, one in zip(kernels, each, strict=True)])
 
 
 def executor_for(device: Device) -> RuntimeExecutor:

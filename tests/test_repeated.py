@@ -1,0 +1,186 @@
+"""Calls with the same arrays again are quick, and notice whatever has changed since."""
+
+import gc
+import threading
+import warnings
+import weakref
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.errors import ArgumentError, DtypeError, ShapeError
+
+M, N = 5, 48
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    a, b = rg.tensor("A", (M, N)), rg.tensor("B", (M, N))
+    return rg.build(rg.ops.add(a, b, name="C"), "cpu", top_k=1, profile=False, cache=False)
+
+
+@pytest.fixture
+def called(kernel, monkeypatch):
+    """Arrays with which the kernel was called until its calls are the repeated one, and what checks are made after."""
+    rng = np.random.default_rng(0)
+    a, b, out = (rng.random((M, N), dtype=np.float32) for _ in range(3))
+    for _ in range(3):
+        kernel(a, b, out=out)
+    checked = []
+    arrange = type(kernel.signature).arrange
+    monkeypatch.setattr(
+        type(kernel.signature), "arrange", lambda self, *given: checked.append(given) or arrange(self, *given)
+    )
+    return a, b, out, checked
+
+
+def test_the_third_call_with_the_same_arrays_checks_nothing_anew(kernel, called):
+    a, b, out, checked = called
+    a += 1
+    assert kernel(a, b, out=out) is out
+    assert np.array_equal(out, a + b) and not checked
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_another_array_is_used_and_not_the_one_before(kernel, called, which):
+    a, b, out, checked = called
+    given = [a, b, out]
+    given[which] = given[which] + 1
+    kernel(given[0], given[1], out=given[2])
+    assert np.array_equal(given[2], given[0] + given[1]) and len(checked) == 1
+
+
+def test_calls_that_alternate_between_arrays_are_right(kernel, called):
+    a, b, out, _ = called
+    other = out.copy()
+    for _ in range(4):
+        kernel(a, b, out=out)
+        kernel(b, b, out=other)
+        assert np.array_equal(out, a + b) and np.array_equal(other, b + b)
+
+
+def test_without_out_a_new_array_is_returned(kernel, called):
+    a, b, out, _ = called
+    out[...] = 0
+    assert np.array_equal(kernel(a, b), a + b) and not out.any()
+
+
+def test_an_array_given_another_shape_in_place_is_refused(kernel, called):
+    a, b, out, _ = called
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        a.shape = (M * N,)
+    with pytest.raises(ShapeError):
+        kernel(a, b, out=out)
+
+
+def test_an_array_given_another_dtype_in_place_is_refused(kernel, called):
+    a, b, out, _ = called
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        a.dtype = np.int32
+    with pytest.raises(DtypeError):
+        kernel(a, b, out=out)
+
+
+def test_an_array_whose_memory_moved_is_looked_at_again(kernel, called):
+    a, b, out, checked = called
+    before, state = a.ctypes.data, (b + 3).__reduce__()[2]
+    a.__setstate__(np.ones(M * N * 4096, np.float32).__reduce__()[2])  # unpickling replaces an object's contents
+    blockers = [np.empty((M, N), np.float32) for _ in range(64)]  # take the memory that it had
+    a.__setstate__(state)
+    kernel(a, b, out=out)
+    assert np.array_equal(out, b + 3 + b)
+    assert bool(checked) == (a.ctypes.data != before), len(blockers)
+
+
+def test_an_output_made_read_only_is_refused(kernel, called):
+    a, b, out, _ = called
+    out.flags.writeable = False
+    with pytest.raises(ArgumentError, match="read-only"):
+        kernel(a, b, out=out)
+
+
+def test_a_wrong_call_is_told_as_ever(kernel, called):
+    a, b, out, _ = called
+    with pytest.raises(ArgumentError, match="1 arrays given"):
+        kernel(a, out=out)
+    with pytest.raises(ArgumentError, match="overlaps"):
+        kernel(a, b, out=a)
+
+
+def test_repeated_calls_keep_no_array_alive(kernel):
+    a, b, out = (np.ones((M, N), np.float32) for _ in range(3))
+    for _ in range(4):
+        kernel(a, b, out=out)
+    watched = [weakref.ref(a), weakref.ref(b), weakref.ref(out)]
+    del a, b, out
+    gc.collect()
+    assert [ref() for ref in watched] == [None, None, None]
+
+
+def test_nothing_is_run_in_the_place_of_arrays_that_are_gone(kernel):
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        a, b, out = (rng.random((M, N), dtype=np.float32) for _ in range(3))
+        for _ in range(4):
+            kernel(a, b, out=out)
+            assert np.array_equal(out, a + b)
+        del a, b, out
+
+
+def test_every_thread_repeats_its_own_calls(kernel):
+    wrong = []
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        a, b, out = (rng.random((M, N), dtype=np.float32) for _ in range(3))
+        for _ in range(50):
+            a += 1
+            kernel(a, b, out=out)
+            if not np.array_equal(out, a + b):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+class TestConstants:
+    """A constant tensor's array is packed once, and anew where the caller says so."""
+
+    @pytest.fixture
+    def linear(self):
+        weights = rg.tensor("W", (64, 96), constant=True)
+        x = rg.tensor("X", (32, 64))
+        return rg.build(rg.ops.matmul(x, weights, name="Y"), "cpu", top_k=1, profile=False, cache=False)
+
+    def arrays(self):
+        rng = np.random.default_rng(3)
+        return (
+            rng.integers(-3, 4, (32, 64)).astype(np.float32),
+            rng.integers(-3, 4, (64, 96)).astype(np.float32),
+            np.empty((32, 96), np.float32),
+        )
+
+    def test_repack_is_heard_between_repeated_calls(self, linear):
+        x, w, out = self.arrays()
+        for _ in range(3):
+            linear(x, w, out=out)
+        w += 1
+        linear.repack()
+        linear(x, w, out=out)
+        assert np.array_equal(out, x @ w)
+
+    def test_a_call_with_other_weights_between_does_not_leave_them_packed(self, linear):
+        x, w, out = self.arrays()
+        other = w + 1
+        for _ in range(3):
+            linear(x, w, out=out)
+        linear(x, other, out=np.empty_like(out))
+        linear(x, w, out=out)
+        assert np.array_equal(out, x @ w)
