@@ -27,7 +27,7 @@ from rollergen.program.model import predict
 from rollergen.store.record_files import read
 from rollergen.verify import verifier as verifiers
 from rollergen.verify.dataset import Dataset, load
-from rollergen.verify.features import names, vector
+from rollergen.verify.features import matrix, names
 from rollergen.verify.metrics import top_k
 from rollergen.verify.rankers import scores_of
 from rollergen.verify.transfer import joined
@@ -51,7 +51,7 @@ def costs(data: Dataset) -> dict[str, float]:
     device = rg.load_device("cpu")
     programs = rg.construct(rg.ops.matmul(rg.tensor("A", (512, 512)), rg.tensor("B", (512, 512))), device, CANDIDATES)
     said = [predict(program, device) for program in programs]
-    x = np.array([vector(p, device, s) for p, s in zip(programs, said, strict=True)])
+    x = matrix(programs, device, said)
     predicted = np.array([float(one.seconds) * 1e3 for one in said])
     more = np.resize(np.arange(len(data)), RECORDS)
     many = joined(data.of(more[: len(data)]), data.of(more[len(data) :]))
@@ -67,7 +67,7 @@ def costs(data: Dataset) -> dict[str, float]:
         scores_of(made.objective, made.booster.predict(x, num_threads=1), predicted)
 
     rerank()
-    features = seconds(lambda: [vector(p, device, s) for p, s in zip(programs, said, strict=True)])
+    features = seconds(lambda: matrix(programs, device, said))
     return {
         "candidates": len(programs),
         "features ms": 1e3 * features,

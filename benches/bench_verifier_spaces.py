@@ -33,7 +33,7 @@ from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict
 from rollergen.verify.dataset import Dataset
-from rollergen.verify.features import vector
+from rollergen.verify.features import matrix
 from rollergen.verify.metrics import tau, trials_to
 from rollergen.verify.rankers import Boosted, columns_of
 from rollergen.verify.replay import measured_order
@@ -79,7 +79,7 @@ def dataset(rows: Sequence[Mapping[str, str]], device: Device, number: int, titl
     said = [predict(program, device) for program in programs]
     every = np.ones(len(rows), dtype=np.int64)
     return Dataset(
-        np.array([vector(p, device, s) for p, s in zip(programs, said, strict=True)]),
+        matrix(programs, device, said),
         np.array([float(row["time_ms"]) for row in rows]),
         np.array([float(one.seconds) * 1e3 for one in said]),
         number * every, number * every, every, 0.0 * every, every > 1, (title,),

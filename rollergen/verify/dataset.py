@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.errors import ArgumentError, ProgramError
+from rollergen.errors import ArgumentError, RollergenError
 from rollergen.hal.spec import Device
 from rollergen.program.serial import from_json
 from rollergen.store.record_files import RecordFile, RecordsError, read
-from rollergen.verify.features import VERSION, names, vector
+from rollergen.verify.features import VERSION, matrix, names
 from rollergen.verify.features.operator import CLASSES
+
+_AT_ONCE = 256
+"""Programs whose features are computed together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +80,7 @@ def from_records(files: Sequence[RecordFile]) -> Dataset:
     """Features are taken from records of this version, else computed anew."""
     devices = {key: device for file in files for key, device in file.devices.items()}
     seen: set[tuple[Any, ...]] = set()
+    taken: list[dict[str, Any]] = []
     rows: list[tuple[Any, ...]] = []
     groups: dict[str, int] = {}
     structures: dict[str, int] = {}
@@ -85,27 +89,25 @@ def from_records(files: Sequence[RecordFile]) -> Dataset:
             key = (record["group"], record["program"].get("kernel_sha256"), record.get("ts"))
             if key not in seen and record["result"].get("caches", "warm") == "warm":
                 seen.add(key)
-                rows.append(_row(record, devices[record["device"]["spec"]], groups, structures))
+                taken.append(record)
+                rows.append(_row(record, groups, structures))
     if not rows:
         empty = np.zeros(0)
         whole = empty.astype(np.int64)
         return Dataset(np.zeros((0, len(names()))), empty, empty, whole, whole, whole, empty, empty.astype(bool), ())
-    x, ms, predicted, operator, structure, family, noise, drafted = zip(*rows, strict=True)
+    ms, predicted, operator, structure, family, noise, drafted = zip(*rows, strict=True)
     return Dataset(
-        np.array(x), np.array(ms), np.array(predicted), np.array(operator), np.array(structure), np.array(family),
-        np.array(noise), np.array(drafted), tuple(groups),
+        _features(taken, devices), np.array(ms), np.array(predicted), np.array(operator), np.array(structure),
+        np.array(family), np.array(noise), np.array(drafted), tuple(groups),
     )  # fmt: skip
 
 
-def _row(
-    record: dict[str, Any], device: Device, groups: dict[str, int], structures: dict[str, int]
-) -> tuple[Any, ...]:
+def _row(record: dict[str, Any], groups: dict[str, int], structures: dict[str, int]) -> tuple[Any, ...]:
     times = record["result"]["times_ms"]
     right = record["result"]["status"] == "ok"
     middle = median(times) if right else float("inf")
     error = float(np.std(times) / middle / len(times) ** 0.5) if right else 0.0
     return (
-        _features(record, device),
         middle,
         float(record["pred"]["micro_ms"]),
         groups.setdefault(record["group"], len(groups)),
@@ -123,11 +125,27 @@ def structure_of(record: dict[str, Any]) -> str:
     return f"{op['class']}: {' '.join(sorted(op['extents']))}"
 
 
-def _features(record: dict[str, Any], device: Device) -> np.ndarray:
-    kept = record.get("feat", {})
-    if kept.get("ver") == VERSION and len(kept.get("vec", ())) == len(names()):
-        return np.array(kept["vec"], dtype=np.float64)
+def _features(records: Sequence[dict[str, Any]], devices: Mapping[str, Device]) -> np.ndarray:
+    """Of each record: those that it has, else computed, in batches of one device."""
+    x = np.zeros((len(records), len(names())))
+    missing: dict[str, list[int]] = {}
+    for at, record in enumerate(records):
+        kept = record.get("feat", {})
+        if kept.get("ver") == VERSION and len(kept.get("vec", ())) == len(names()):
+            x[at] = kept["vec"]
+        else:
+            missing.setdefault(record["device"]["spec"], []).append(at)
+    for key, places in missing.items():
+        for start in range(0, len(places), _AT_ONCE):
+            rows = places[start : start + _AT_ONCE]
+            x[rows] = _computed([records[at] for at in rows], devices[key])
+    return x
+
+
+def _computed(records: Sequence[dict[str, Any]], device: Device) -> np.ndarray:
     try:
-        return vector(from_json(record["program"]["rprogram"]), device)
-    except (ProgramError, KeyError) as error:
-        raise RecordsError(f"a record of {record['group']}: {error}") from None
+        return matrix([from_json(record["program"]["rprogram"]) for record in records], device)
+    except (RollergenError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        if len(records) > 1:
+            return np.concatenate([_computed([record], device) for record in records])
+        raise RecordsError(f"a record of {records[0]['group']}: {error}") from None

@@ -18,7 +18,7 @@ from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
 from rollergen.tile.rules import block_layer
 from rollergen.verify.dataset import Dataset
-from rollergen.verify.features import VERSION, names, vector
+from rollergen.verify.features import VERSION, matrix, names
 from rollergen.verify.model_text import LARGEST_TEXT, VerifierError, check_model_text
 from rollergen.verify.rankers import (
     LEAST_OPERATORS,
@@ -95,7 +95,7 @@ class Verifier:
         if family != self.family:
             return Verdict(unmoved, f"it was trained on {self.family} programs; {device.name} is a {family}")
         predictions = [predict(program, device) for program in programs]
-        x = np.array([vector(p, device, said) for p, said in zip(programs, predictions, strict=True)])
+        x = matrix(programs, device, predictions)
         objection = self.support.objection(x)
         if objection is not None:
             return Verdict(unmoved, objection)

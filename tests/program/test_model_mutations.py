@@ -124,6 +124,7 @@ def forget():
     model_facts._KEPT.clear()
     model_access._tile_table.cache_clear()
     model._kept_work.cache_clear()
+    model._kept_prediction.cache_clear()
 
 
 def disagreements():

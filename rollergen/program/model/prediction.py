@@ -112,6 +112,10 @@ def predict_stage(stage: Stage, device: Device) -> StagePrediction:
     ``Loop.extent`` and ``Loop.stride`` may be int64 arrays of one length (a batch of programs with one loop
     structure and one definition); every number of the answer is then an array.
     """
+    return _predicted(stage, device) if _is_batch(stage) else _kept_prediction(stage, device)
+
+
+def _predicted(stage: Stage, device: Device) -> StagePrediction:
     costs = costs_of(device)
     nest, work = _worked(stage, device)
     fits, resident = resident_blocks(nest, device, work.registers, work.shared_bytes)
@@ -131,10 +135,17 @@ def predict_stage(stage: Stage, device: Device) -> StagePrediction:
     )  # fmt: skip
 
 
+_kept_prediction = lru_cache(maxsize=1024)(_predicted)
+"""Of a draft: what priced a program is what explains it, and what a verifier learns from."""
+
+
+def _is_batch(stage: Stage) -> bool:
+    return any(type(loop.extent) is np.ndarray or type(loop.stride) is np.ndarray for loop in stage.loops)
+
+
 def _worked(stage: Stage, device: Device) -> tuple[Nest, Work]:
     """The nest and the work of a stage; of one program's they are kept, for emission asks for them again."""
-    batch = any(type(loop.extent) is np.ndarray or type(loop.stride) is np.ndarray for loop in stage.loops)
-    return _work(stage, device) if batch else _kept_work(stage, device)
+    return _work(stage, device) if _is_batch(stage) else _kept_work(stage, device)
 
 
 def _work(stage: Stage, device: Device) -> tuple[Nest, Work]:

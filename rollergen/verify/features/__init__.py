@@ -1,13 +1,15 @@
-"""A program on a device as one row of numbers: what rankers see (version `VERSION`).
+"""Programs on a device as rows of numbers: what rankers see (version `VERSION`).
 
 Groups: A operator, B device, C tiling, D analytic terms of Pruner's draft model (ASPLOS 2025, section 4.1, as its
 code has them, traffic in bytes), E accesses, F relations (AutoTVM, NeurIPS 2018, section 3.2), G the program's own
 decisions, H the limiters of the micro-performance model.  Sizes and counts enter as ``slog(x) = sign(x) log2(1+|x|)``.
-All values follow from the rProgram in closed form; nothing is parsed and nothing is run.
+All values follow from the rProgram in closed form; nothing is parsed and nothing is run.  All programs of a draft are
+computed at once: what their definitions have in common is found once, the rest are operations on arrays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -15,16 +17,16 @@ import numpy as np
 from rollergen.hal.spec import Device
 from rollergen.program.model import Prediction, predict
 from rollergen.program.rprogram import RProgram
-from rollergen.verify.features.access import access_features
-from rollergen.verify.features.draft import draft_features, draft_seconds
-from rollergen.verify.features.limiters import limiter_features
-from rollergen.verify.features.operator import device_features, operator_features
-from rollergen.verify.features.program import program_features
-from rollergen.verify.features.relations import relation_features
-from rollergen.verify.features.tiling import tiling_features
-from rollergen.verify.features.view import view_of
+from rollergen.verify.features.access import ACCESS, access_features
+from rollergen.verify.features.batch import batch_of
+from rollergen.verify.features.draft import DRAFT, draft_features
+from rollergen.verify.features.limiters import LIMITERS, limiter_features
+from rollergen.verify.features.operator import DEVICE, OPERATOR, device_features
+from rollergen.verify.features.program import PROGRAM, program_features
+from rollergen.verify.features.relations import RELATIONS, relation_features
+from rollergen.verify.features.tiling import TILING, tiling_features
 
-__all__ = ["GROUPS", "VERSION", "draft_ms", "features", "names", "vector"]
+__all__ = ["GROUPS", "VERSION", "features", "matrix", "names", "vector"]
 
 VERSION = 1
 """Counts changes of the features' meaning; records with another version are computed anew."""
@@ -34,42 +36,48 @@ GROUPS = {
     "G": "program", "H": "limiters",
 }  # fmt: skip
 
+_COLUMNS = {
+    "A": OPERATOR, "B": DEVICE, "C": TILING, "D": DRAFT, "E": ACCESS, "F": RELATIONS, "G": PROGRAM, "H": LIMITERS,
+}  # fmt: skip
 
-def features(program: RProgram, device: Device, prediction: Prediction | None = None) -> dict[str, float]:
-    """Every feature by name, ``group.name``; the same names for every program and device."""
-    predicted = prediction or predict(program, device)
-    view = view_of(program, device, predicted)
-    groups = {
-        "A": operator_features(view),
-        "B": _device(device),
-        "C": tiling_features(view),
-        "D": draft_features(view),
-        "E": access_features(view),
-        "F": relation_features(view),
-        "G": program_features(view),
-        "H": limiter_features(view),
-    }
-    return {f"{group}.{name}": value for group, found in groups.items() for name, value in found.items()}
+
+def matrix(
+    programs: Sequence[RProgram], device: Device, predictions: Sequence[Prediction] | None = None
+) -> np.ndarray:
+    """Features of programs of one device, float64 (programs, columns of `names`), each row as if it were alone.
+
+    ``predictions``: the model's of each program, where they are known.
+    """
+    if not programs:
+        return np.zeros((0, len(names())))
+    said = [predict(one, device) for one in programs] if predictions is None else predictions
+    batch = batch_of(programs, device, said)
+    on = np.broadcast_to(_device(device), (len(programs), len(DEVICE)))
+    return np.concatenate(
+        [
+            batch.own.operator, on, tiling_features(batch), draft_features(batch), access_features(batch),
+            relation_features(batch), program_features(batch), limiter_features(batch),
+        ],
+        axis=1,
+    )  # fmt: skip
 
 
 def vector(program: RProgram, device: Device, prediction: Prediction | None = None) -> np.ndarray:
-    """`features` as float64, in the order of `names`."""
-    return np.array(list(features(program, device, prediction).values()), dtype=np.float64)
+    """One row of `matrix`."""
+    return matrix([program], device, None if prediction is None else [prediction])[0]
 
 
-def draft_ms(program: RProgram, device: Device) -> float:
-    """Predicted milliseconds of the draft model alone."""
-    return draft_seconds(view_of(program, device, predict(program, device))) * 1e3
+def features(program: RProgram, device: Device, prediction: Prediction | None = None) -> dict[str, float]:
+    """Every feature by name, ``group.name``; the same names for every program and device."""
+    return dict(zip(names(), vector(program, device, prediction).tolist(), strict=True))
 
 
 @lru_cache(maxsize=1)
 def names() -> tuple[str, ...]:
-    """Names of the columns of `vector`."""
-    import rollergen as rg
-
-    A = rg.tensor("A", (32, 32))
-    program = rg.construct(rg.ops.matmul(A, rg.tensor("B", (32, 32))), "v100", 1)[0]
-    return tuple(features(program, rg.load_device("v100")))
+    """Names of the columns of `matrix`."""
+    return tuple(f"{group}.{name}" for group, found in _COLUMNS.items() for name in found)
 
 
-_device = lru_cache(maxsize=64)(device_features)
+@lru_cache(maxsize=64)
+def _device(device: Device) -> tuple[float, ...]:
+    return tuple(device_features(device).values())

@@ -3,113 +3,94 @@ arithmetic intensity by level."""
 
 from __future__ import annotations
 
-from math import log2, prod
+import numpy as np
 
-from rollergen.expr.index import linear
-from rollergen.program.model.prediction import flops_of
-from rollergen.verify.features.view import OPERANDS, Chain, StageView, slog
+from rollergen.verify.features.batch import NO_LOOP, Batch, slog
+from rollergen.verify.features.table import OPERANDS
 
 _POINTS = 10
-
-
-def access_features(view: StageView) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for name in OPERANDS:
-        chain = view.chains[name]
-        found |= {f"{name} {what}": value for what, value in _buffer(view, chain).items()}
-    found |= {f"intensity {n}": value for n, value in enumerate(_curve(view))}
-    chains = [chain for chain in view.chains.values() if chain is not None]
-    tile = lambda spans: sum(prod(spans.get(a, 1) for a in c.load.axes()) * c.itemsize for c in chains)
-    return found | {
-        "register bytes": slog(tile(view.register_tile)),
-        "block bytes": slog(tile(view.block_tile)),
-        "loops": float(len(view.loops)),
-    }
-
-
 BUFFER = (
     "bytes", "unique bytes", "lines", "unique lines", "reuse loop", "reuse serial", "reuse none", "reuse distance",
     "reuse distance bytes", "reuse count", "bytes per reuse", "unique bytes per reuse", "lines per reuse",
     "unique lines per reuse", "stride",
 )  # fmt: skip
+ACCESS = (
+    *(f"{name} {what}" for name in OPERANDS for what in BUFFER), *(f"intensity {n}" for n in range(_POINTS)),
+    "register bytes", "block bytes", "loops",
+)  # fmt: skip
 
 
-def _buffer(view: StageView, chain: Chain | None) -> dict[str, float]:
-    if chain is None:
-        return dict.fromkeys(BUFFER, 0.0)
-    line = view.device.layers[1].transaction_bytes
-    points = prod(loop.extent for loop in view.loops)
-    touched = points * chain.itemsize
-    unique = (chain.unique[0] if chain.unique else 1) * chain.itemsize
-    stride = _stride(view, chain)
-    lines = points * min(1.0, stride * chain.itemsize / line)
-    unique_lines = max(1.0, unique / line) if stride <= 1 else min(unique / chain.itemsize, unique / line * stride)
-    kind, distance, distance_bytes, count = _reuse(view, chain)
-    per = count if count > 0 else 0.5
-    sizes = (touched, unique, lines, unique_lines)
-    values = (
-        *map(slog, sizes), float(kind == "loop"), float(kind == "serial"), float(kind == "none"),
-        slog(distance), slog(distance_bytes), slog(count), *(slog(size / per) for size in sizes), slog(stride),
-    )  # fmt: skip
-    return dict(zip(BUFFER, values, strict=True))
+def access_features(batch: Batch) -> np.ndarray:
+    """(programs, `ACCESS`)."""
+    held = (np.stack([batch.thread_box, batch.block_box], axis=2) * batch.own.itemsize[:, :, None]).sum(axis=1)
+    loops = (batch.kind != NO_LOOP).sum(axis=1, keepdims=True)
+    return np.concatenate([_buffers(batch), _curve(batch), slog(held), loops], axis=1)
 
 
-def _stride(view: StageView, chain: Chain) -> int:
+def _buffers(batch: Batch) -> np.ndarray:
+    """(programs, operands x `BUFFER`); zeros for an operand that there is not."""
+    itemsize = batch.own.itemsize
+    there = itemsize > 0
+    size = np.maximum(itemsize, 1.0)
+    line = batch.device.layers[1].transaction_bytes
+    touched = batch.inside[:, :1] * itemsize
+    unique = batch.unique[:, :, 0] * itemsize
+    stride = _strides(batch)
+    lines = batch.inside[:, :1] * np.minimum(1.0, stride * itemsize / line)
+    apart = np.minimum(unique / size, unique / line * stride)
+    unique_lines = np.where(stride <= 1, np.maximum(1.0, unique / line), apart)
+    by_loop, distance, distance_bytes, count = _reuse(batch)
+    sizes = np.stack([touched, unique, lines, unique_lines], axis=2)
+    uses = np.stack([distance, distance_bytes, count], axis=2)
+    per = sizes / np.where(by_loop, count, 0.5)[:, :, None]
+    logs = slog(np.concatenate([sizes, uses, per, stride[:, :, None]], axis=2))
+    kinds = np.stack([by_loop, ~by_loop & batch.own.repeated, ~by_loop & ~batch.own.repeated], axis=2)
+    found = np.concatenate([logs[:, :, :4], kinds, logs[:, :, 4:]], axis=2)
+    return np.where(there[:, :, None], found, 0.0).reshape(len(batch), -1)
+
+
+def _strides(batch: Batch) -> np.ndarray:
     """Elements between two iterations of the innermost loop that moves through the buffer; 0: none does."""
-    offset = linear(chain.load.indices, chain.load.buffer.shape)
-    for loop in reversed(view.loops):
-        coefficient = abs(offset.coefficient(loop.axis)) * loop.stride
-        if coefficient:
-            return coefficient
-    return 0
+    steps = np.take_along_axis(batch.own.slope, batch.axis[:, None, :], axis=2) * batch.stride[:, None]
+    innermost = (steps[:, :, ::-1] != 0).argmax(axis=2)
+    return np.take_along_axis(steps[:, :, ::-1], innermost[:, :, None], axis=2)[:, :, 0]
 
 
-def _reuse(view: StageView, chain: Chain) -> tuple[str, int, int, int]:
-    """(kind, iterations and bytes between two uses, uses): loops outward that index the buffer multiply the distance;
-    the first that does not starts the count, the next that does ends it."""
-    axes = chain.load.axes()
-    distance, count, began = 1, 1, None
-    for position in range(len(view.loops) - 1, -1, -1):
-        loop = view.loops[position]
-        if loop.axis in axes:
-            if began is not None:
-                break
-            distance *= loop.extent
-        else:
-            began = position if began is None else began
-            count *= loop.extent
-    if began is None:
-        serial = len({load for load in view.definition.loads() if load.buffer == chain.load.buffer}) > 1
-        return ("serial" if serial else "none"), 0, 0, 0
-    inside = began + 1
-    others = [c for c in view.chains.values() if c is not None]
-    touched = sum((c.unique[inside] if inside < len(c.unique) else 1) * c.itemsize for c in others)
-    return "loop", distance, touched, count
+def _reuse(batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(whether some loop reuses the operand; iterations and bytes between two uses; uses): loops outward that index
+    the buffer multiply the distance; the first that does not starts the count, the next that does ends it."""
+    moves = batch.moves[:, :, ::-1]
+    extent = batch.extent[:, None, ::-1]
+    stays = ~moves & (batch.kind != NO_LOOP)[:, None, ::-1]
+    began = np.logical_or.accumulate(stays, axis=2)
+    ended = np.logical_or.accumulate(began & moves, axis=2)
+    by_loop = began[:, :, -1]
+    distance = np.where(began, 1.0, extent).prod(axis=2)
+    count = np.where(began & ~ended, extent, 1.0).prod(axis=2)
+    inner = (~began).sum(axis=2)
+    bytes_inside = batch.unique[:, :, ::-1] * batch.own.itemsize[:, :, None]
+    levels = np.concatenate([batch.own.itemsize[:, :, None], bytes_inside], axis=2).sum(axis=1)
+    touched = np.take_along_axis(levels, inner, axis=1)
+    distance, touched, count = (np.where(by_loop, one, 0.0) for one in (distance, touched, count))
+    return by_loop, distance, touched, count
 
 
-def _curve(view: StageView) -> list[float]:
+def _curve(batch: Batch) -> np.ndarray:
     """log2(operations) / log2(bytes touched) by loop level, at ten equal steps of log2(operations)."""
-    chains = [chain for chain in view.chains.values() if chain is not None]
-    points = prod(loop.extent for loop in view.loops)
-    per_point = flops_of(view.stage) / max(1, points)
-    levels: list[tuple[float, float]] = []
-    inside = 1
-    for position in range(len(view.loops) - 1, -1, -1):
-        inside *= view.loops[position].extent
-        operations = log2(1 + per_point * inside)
-        touched = log2(1 + sum(c.unique[position] * c.itemsize for c in chains))
-        levels.append((operations, operations / max(touched, 1.0)))
-    if not levels:
-        return [0.0] * _POINTS
-    top = levels[-1][0]
-    return [_interpolated(levels, top * (n + 1) / _POINTS) for n in range(_POINTS)]
-
-
-def _interpolated(levels: list[tuple[float, float]], at: float) -> float:
-    before = (0.0, 0.0)
-    for level in levels:
-        if level[0] >= at:
-            width = level[0] - before[0]
-            return level[1] if width <= 0 else before[1] + (level[1] - before[1]) * (at - before[0]) / width
-        before = level
-    return levels[-1][1]
+    inside = batch.inside[:, ::-1]
+    per_point = batch.own.flops / np.maximum(1.0, inside[:, -1])
+    operations = np.log2(1 + per_point[:, None] * inside)
+    touched = (batch.unique * batch.own.itemsize[:, :, None]).sum(axis=1)[:, ::-1]
+    ratio = operations / np.maximum(np.log2(1 + touched), 1.0)
+    at = operations[:, -1:] * (np.arange(_POINTS) + 1) / _POINTS
+    reached = operations[:, None] >= at[:, :, None]
+    level = np.where(reached[:, :, -1], reached.argmax(axis=2), inside.shape[1])
+    zero, last = np.zeros((len(batch), 1)), ratio[:, -1:]
+    below, above = (np.concatenate([zero, one], axis=1) for one in (operations, ratio))
+    operations, ratio = (np.concatenate([one, one[:, -1:]], axis=1) for one in (operations, ratio))
+    x0, x1 = np.take_along_axis(below, level, axis=1), np.take_along_axis(operations, level, axis=1)
+    y0, y1 = np.take_along_axis(above, level, axis=1), np.take_along_axis(ratio, level, axis=1)
+    width = np.where(x1 > x0, x1 - x0, 1.0)
+    found = np.where(x1 > x0, y0 + (y1 - y0) * (at - x0) / width, y1)
+    found = np.where(reached[:, :, -1], found, last)
+    return np.where((batch.kind != NO_LOOP).any(axis=1, keepdims=True), found, 0.0)

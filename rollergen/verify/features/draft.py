@@ -7,93 +7,86 @@ statements are summed.  On a CPU a warp is a vector, one thread runs on a core, 
 
 from __future__ import annotations
 
-from math import ceil
+from collections.abc import Mapping
 
-from rollergen.program.model.prediction import flops_of
+import numpy as np
+
 from rollergen.tile.rules import block_layer, main_instruction
-from rollergen.verify.features.operator import peak_gflop_s
-from rollergen.verify.features.view import StageView, region, slog
+from rollergen.verify.features.batch import Batch, slog
+from rollergen.verify.features.operator import backing_gb_s, peak_gflop_s
+
+SYMBOLS = (
+    "S1 register elements", "S2 thread operations", "S3 staged elements", "S4 threads", "S5 traffic", "S6 blocks",
+    "S7 contiguous", "S8 operations",
+)  # fmt: skip
+PENALTIES = (
+    "P registers memory", "P registers compute", "P staged memory", "P units", "P warps", "alpha lanes",
+    "P transactions",
+)  # fmt: skip
+DRAFT = (*SYMBOLS, *PENALTIES, "draft latency", "micro latency", "compute over memory")
 
 
-def draft_features(view: StageView) -> dict[str, float]:
-    symbols = _symbols(view)
-    penalties = _penalties(view, symbols)
-    compute, memory = _latencies(view, symbols, penalties)
+def draft_features(batch: Batch) -> np.ndarray:
+    """(programs, `DRAFT`)."""
+    symbols = _symbols(batch)
+    penalties = _penalties(batch, symbols)
+    compute, memory = _latencies(batch, symbols, penalties)
+    micro = np.array([float(one.seconds) for one in batch.predictions])
+    last = np.stack([(compute + memory) * 1e9, micro * 1e9, compute / np.maximum(memory, 1e-12)], axis=1)
+    sizes = np.stack([symbols[name] for name in SYMBOLS], axis=1)
+    return np.concatenate([slog(sizes), np.stack([penalties[name] for name in PENALTIES], axis=1), slog(last)], axis=1)
+
+
+def _symbols(batch: Batch) -> dict[str, np.ndarray]:
+    itemsize = batch.own.itemsize
+    there = itemsize > 0
+    staged = np.where(there, batch.block_region, 0.0)[:, :2]
+    steps = batch.product(batch.is_step)
+    reads = (staged * itemsize[:, :2]).sum(axis=1) * steps * batch.blocks
+    neighbours = np.where(there, batch.contiguous, np.inf)
+    inputs = neighbours[:, :2].min(axis=1)
     return {
-        **{name: slog(value) for name, value in symbols.items()},
-        **penalties,
-        "draft latency": slog((compute + memory) * 1e9),
-        "micro latency": slog(float(view.prediction.seconds) * 1e9),
-        "compute over memory": slog(compute / max(memory, 1e-12)),
+        "S1 register elements": np.where(there, batch.thread_region, 0.0).sum(axis=1),
+        "S2 thread operations": batch.own.flops / np.maximum(1.0, batch.blocks * batch.threads),
+        "S3 staged elements": staged.sum(axis=1),
+        "S4 threads": batch.threads,
+        "S5 traffic": reads + batch.own.output_bytes,
+        "S6 blocks": batch.blocks,
+        "S7 contiguous": np.where(np.isfinite(inputs), inputs, neighbours[:, 2]),
+        "S8 operations": batch.own.flops,
     }
 
 
-def draft_seconds(view: StageView) -> float:
-    """The draft model's latency of the heaviest stage."""
-    symbols = _symbols(view)
-    return sum(_latencies(view, symbols, _penalties(view, symbols)))
-
-
-def _symbols(view: StageView) -> dict[str, float]:
-    inputs = [chain for name, chain in view.chains.items() if chain is not None and name != "out"]
-    out = view.chains["out"]
-    assert out is not None
-    held = sum(region(chain.load, view.register_tile) for chain in (*inputs, out))
-    staged = sum(region(chain.load, view.block_tile) for chain in inputs)
-    steps = _steps(view)
-    flops = float(flops_of(view.stage))
-    grid, threads = view.stage.blocks, view.stage.threads
-    moved = sum(region(c.load, view.block_tile) * c.itemsize * steps * grid for c in inputs)
-    moved += view.definition.output.elements * out.itemsize
-    return {
-        "S1 register elements": held,
-        "S2 thread operations": flops / max(1, grid * threads),
-        "S3 staged elements": staged,
-        "S4 threads": threads,
-        "S5 traffic": moved,
-        "S6 blocks": grid,
-        "S7 contiguous": min(
-            (view.contiguous(chain.load) for chain in inputs), default=view.contiguous(out.load)
-        ),
-        "S8 operations": flops,
-    }  # fmt: skip
-
-
-def _steps(view: StageView) -> int:
-    """Iterations of the outermost serial reduce loop: block tiles that a block goes through."""
-    return view.outermost_step.extent if view.outermost_step is not None else 1
-
-
-def _penalties(view: StageView, s: dict[str, float]) -> dict[str, float]:
-    device = view.device
-    single = block_layer(device) is None
+def _penalties(batch: Batch, s: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    device = batch.device
+    staging = block_layer(device)
+    single = staging is None
     lanes = main_instruction(device, "float32").lanes if single else device.execution_width
     registers = device.limits.registers_per_thread * (lanes if single else 1)
-    staging = block_layer(device)
     room = (device.layer(staging) if staging else device.layers[1]).capacity_bytes / 4
-    warps = 1 if single else ceil(s["S4 threads"] / lanes)
+    warps = np.ones(len(batch)) if single else np.ceil(s["S4 threads"] / lanes)
     per_unit = 1 if single else device.schedulers
     few = s["S6 blocks"] < device.units
-    busy = s["S6 blocks"] * min(warps, per_unit) if few else s["S6 blocks"]
-    slots = device.units * (per_unit if few else 1)
-    reuse = s["S2 thread operations"] / max(1.0, s["S1 register elements"])
+    busy = np.where(few, s["S6 blocks"] * np.minimum(warps, per_unit), s["S6 blocks"])
+    slots = device.units * np.where(few, per_unit, 1)
+    reuse = s["S2 thread operations"] / np.maximum(1.0, s["S1 register elements"])
     line = device.backing.transaction_bytes / 4
-    used = view.stage.threads * (lanes if single else 1)
     return {
-        "P registers memory": min(registers / max(1.0, s["S1 register elements"]), 1.0),
+        "P registers memory": np.minimum(registers / np.maximum(1.0, s["S1 register elements"]), 1.0),
         "P registers compute": reuse / (1 + reuse),
-        "P staged memory": min(room / max(1.0, s["S3 staged elements"]), 1.0),
-        "P units": busy / (ceil(busy / slots) * slots),
-        "P warps": warps / (ceil(warps / per_unit) * per_unit),
-        "alpha lanes": used / (warps * lanes) if not single else 1.0,
-        "P transactions": s["S7 contiguous"] / (ceil(s["S7 contiguous"] / line) * line),
+        "P staged memory": np.minimum(room / np.maximum(1.0, s["S3 staged elements"]), 1.0),
+        "P units": busy / (np.ceil(busy / slots) * slots),
+        "P warps": warps / (np.ceil(warps / per_unit) * per_unit),
+        "alpha lanes": np.ones(len(batch)) if single else s["S4 threads"] / (warps * lanes),
+        "P transactions": s["S7 contiguous"] / (np.ceil(s["S7 contiguous"] / line) * line),
     }
 
 
-def _latencies(view: StageView, s: dict[str, float], p: dict[str, float]) -> tuple[float, float]:
+def _latencies(
+    batch: Batch, s: Mapping[str, np.ndarray], p: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
     """Seconds of arithmetic, and of memory."""
-    device = view.device
-    overflow = max(1.0, 1 / max(p["P registers memory"], 1e-9))
+    device = batch.device
+    overflow = np.maximum(1.0, 1 / np.maximum(p["P registers memory"], 1e-9))
     rate = peak_gflop_s(device) * 1e9 * p["P registers compute"] * p["P units"] * p["alpha lanes"] / overflow
-    gb_s = device.backing.bandwidth_gb_s or device.backing.bytes_per_clock * device.clock_mhz * device.units / 1e3
-    return s["S8 operations"] / max(rate, 1.0), s["S5 traffic"] / (gb_s * 1e9)
+    return s["S8 operations"] / np.maximum(rate, 1.0), s["S5 traffic"] / (backing_gb_s(device) * 1e9)

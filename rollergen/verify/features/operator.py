@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import log2, prod
 
 from rollergen.construct.roles import CONTRACTION, ELEMENTWISE, REDUCTION, ROW, contraction_roles, kind_of
 from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
-from rollergen.program.model.prediction import flops_of
 from rollergen.tile.rules import block_layer, main_instruction
-from rollergen.verify.features.view import StageView, slog
 
 CLASSES = ("matmul", "convolution", "depthwise", "pooling", "reduction", "row", "elementwise")
+OPERATOR = (
+    *(f"is {name}" for name in CLASSES),
+    "flops", "input bytes", "output bytes", "intensity", "spatial points", "reduced points", "element bytes",
+)  # fmt: skip
+DEVICE = (
+    "is cpu", "peak", "dram bandwidth", "l1 bandwidth", "l1 capacity", "register capacity", "units", "schedulers",
+    "lanes", "transaction bytes", "banks", "ridge",
+)  # fmt: skip
 
 
 def class_of(definition: Definition) -> str:
@@ -30,24 +36,19 @@ def class_of(definition: Definition) -> str:
     return "convolution" if tiled else "depthwise"
 
 
-def operator_features(view: StageView) -> dict[str, float]:
+def operator_features(definition: Definition, flops: int) -> dict[str, float]:
     """A: class (one-hot), operations, bytes, intensity, points."""
-    definition = view.definition
     kind = class_of(definition)
     inputs = {load.buffer.name: load.buffer for load in definition.loads()}
     read = sum(b.elements * ITEMSIZE[b.dtype] for b in inputs.values())
     written = definition.output.elements * ITEMSIZE[definition.output.dtype]
-    flops = flops_of(view.stage)
-    return {
-        **{f"is {name}": float(name == kind) for name in CLASSES},
-        "flops": slog(flops),
-        "input bytes": slog(read),
-        "output bytes": slog(written),
-        "intensity": slog(flops / max(1, read + written)),
-        "spatial points": slog(prod(a.extent for a in definition.of_role("spatial"))),
-        "reduced points": slog(prod(a.extent for a in definition.of_role("reduce", "row"))),
-        "element bytes": float(ITEMSIZE[definition.output.dtype]),
-    }
+    points = (prod(a.extent for a in definition.of_role(*roles)) for roles in (("spatial",), ("reduce", "row")))
+    sizes = (flops, read, written, flops / max(1, read + written), *points)
+    values = (
+        *(float(name == kind) for name in CLASSES), *(log2(1 + size) for size in sizes),
+        float(ITEMSIZE[definition.output.dtype]),
+    )  # fmt: skip
+    return dict(zip(OPERATOR, values, strict=True))
 
 
 def peak_gflop_s(device: Device) -> float:
@@ -57,24 +58,22 @@ def peak_gflop_s(device: Device) -> float:
     return 2 * width * instruction.per_clock * device.units * device.clock_mhz / 1e3
 
 
+def backing_gb_s(device: Device) -> float:
+    """Of the layer behind all others, whole device."""
+    backing = device.backing
+    return backing.bandwidth_gb_s or backing.bytes_per_clock * device.clock_mhz * device.units / 1e3
+
+
 def device_features(device: Device) -> dict[str, float]:
     """B: rates and capacities."""
     inner = device.layers[1]
-    gb_s = device.backing.bandwidth_gb_s or device.backing.bytes_per_clock * device.clock_mhz * device.units / 1e3
     staging = block_layer(device)
     banks = device.layer(staging).banks if staging is not None else 0
-    peak = peak_gflop_s(device)
-    return {
-        "is cpu": float(staging is None),
-        "peak": slog(peak),
-        "dram bandwidth": slog(gb_s),
-        "l1 bandwidth": slog(inner.bytes_per_clock * device.units * device.clock_mhz / 1e3),
-        "l1 capacity": slog(inner.capacity_bytes),
-        "register capacity": slog(device.layers[0].capacity_bytes),
-        "units": slog(device.units),
-        "schedulers": slog(device.schedulers),
-        "lanes": slog(max(device.execution_width, main_instruction(device, "float32").lanes)),
-        "transaction bytes": slog(device.backing.transaction_bytes),
-        "banks": slog(banks),
-        "ridge": slog(peak / max(gb_s, 1e-9)),
-    }
+    peak, gb_s = peak_gflop_s(device), backing_gb_s(device)
+    sizes = (
+        peak, gb_s, inner.bytes_per_clock * device.units * device.clock_mhz / 1e3, inner.capacity_bytes,
+        device.layers[0].capacity_bytes, device.units, device.schedulers,
+        max(device.execution_width, main_instruction(device, "float32").lanes), device.backing.transaction_bytes,
+        banks, peak / max(gb_s, 1e-9),
+    )  # fmt: skip
+    return dict(zip(DEVICE, (float(staging is None), *(log2(1 + size) for size in sizes)), strict=True))

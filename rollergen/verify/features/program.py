@@ -2,59 +2,74 @@
 
 from __future__ import annotations
 
-from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Copy, Stage
-from rollergen.verify.features.view import OPERANDS, StageView, slog
+import numpy as np
 
-_KINDS = (GRID, GROUP, THREAD, SERIAL, UNROLL, LANE)
+from rollergen.hal.spec import Device
+from rollergen.program.rprogram import RProgram, Stage
+from rollergen.verify.features.batch import KINDS, NO_LOOP, Batch, slog
+from rollergen.verify.features.table import OPERANDS, Table
+
 _COPY = ("copied to block", "copied to registers", "vector", "padding", "swizzle", "depth", "at loop")
+_SLOG_COPY = ("vector", "padding", "swizzle")
+_DECISIONS = (
+    "instruction lanes", "instruction size", "accumulator depth", "carry", "separate chains", "combine shuffle",
+    "combine tree", "store vector", "store streaming", "store on lines", "residents", "block order", "launches",
+    "launches once", "temporaries",
+)  # fmt: skip
+_PREDICTED = ("registers wanted", "registers spilled", "occupancy")
+PROGRAM = (
+    *(f"{name} {what}" for name in OPERANDS[:2] for what in _COPY), *(f"{kind} loops" for kind in KINDS),
+    "mask guards", "peel guards", *_DECISIONS, "innermost", *_PREDICTED,
+)  # fmt: skip
+_SLOG = {
+    "instruction lanes", "instruction size", "separate chains", "store vector", "block order", "innermost",
+    "registers wanted", "registers spilled", *(f"{name} {what}" for name in OPERANDS[:2] for what in _SLOG_COPY),
+}  # fmt: skip
+_IS_SLOG = np.array([name in _SLOG for name in PROGRAM])
 
 
-def program_features(view: StageView) -> dict[str, float]:
-    stage = view.stage
-    loads = stage.definition.loads()
-    found: dict[str, float] = {}
-    for name in OPERANDS[:2]:
-        chain = view.chains[name]
-        copies = [c for c in stage.copies if chain is not None and loads[c.load] == chain.load]
-        found |= {f"{name} {what}": value for what, value in _copies(view, copies).items()}
-    found |= {f"{kind} loops": float(sum(x.kind == kind for x in view.loops)) for kind in _KINDS}
-    found |= {f"{kind} guards": float(sum(g == kind for _, g in stage.guards)) for kind in ("mask", "peel")}
-    store, accumulator = stage.store, stage.accumulator
-    instruction = view.device.instruction(stage.compute.instruction)
-    return found | {
-        "instruction lanes": slog(stage.compute.lanes),
-        "instruction size": slog(instruction.m * instruction.n * instruction.k),
-        "accumulator depth": float(accumulator.at_loop),
-        "carry": float(accumulator.carry),
-        "separate chains": slog(_separate(stage)),
-        "combine shuffle": float(accumulator.combine == "shuffle"),
-        "combine tree": float(accumulator.combine == "tree"),
-        "store vector": slog(store.vector),
-        "store streaming": float(store.streaming),
-        "store on lines": float(store.on_lines),
-        "residents": float(len(stage.residents)),
-        "block order": slog(stage.block_order.width),
-        "launches": float(sum(not s.once for s in view.program.stages)),
-        "launches once": float(sum(s.once for s in view.program.stages)),
-        "temporaries": float(len(view.program.temporaries)),
-        "innermost": slog(view.loops[-1].extent) if view.loops else 0.0,
-        "registers wanted": slog(float(view.predicted.registers)),
-        "registers spilled": slog(float(view.predicted.spilled)),
-        "occupancy": float(view.predicted.occupancy),
-    }
+def program_features(batch: Batch) -> np.ndarray:
+    """(programs, `PROGRAM`)."""
+    sizes: dict[str, int] = {}
+    told = zip(batch.programs, batch.stages, batch.tables, strict=True)
+    decided = np.array([_decided(*one, batch.device, sizes) for one in told], dtype=float)
+    said = [(float(one.registers), float(one.spilled), float(one.occupancy)) for one in batch.predicted]
+    kinds = (batch.kind[:, :, None] == np.arange(len(KINDS))).sum(axis=1)
+    innermost = np.where(batch.kind[:, -1:] != NO_LOOP, batch.extent[:, -1:], 0.0)
+    copies = 2 * len(_COPY)
+    found = np.concatenate([decided[:, :copies], kinds, decided[:, copies:], innermost, said], axis=1)
+    found[:, _IS_SLOG] = slog(found[:, _IS_SLOG])
+    return found
 
 
-def _copies(view: StageView, copies: list[Copy]) -> dict[str, float]:
-    registers = view.device.layers[0].name
-    blocks = [c for c in copies if c.to_layer != registers]
-    main = blocks[0] if blocks else copies[0] if copies else None
-    if main is None:
-        return dict.fromkeys(_COPY, 0.0)
-    values = (
-        float(bool(blocks)), float(len(blocks) < len(copies)), slog(main.vector), slog(main.padding),
-        slog(main.swizzle), float(main.depth), float(main.at_loop),
+def _decided(program: RProgram, stage: Stage, table: Table, device: Device, sizes: dict[str, int]) -> tuple[float, ...]:
+    """`_COPY` of both operands, guards, `_DECISIONS`.  ``sizes``: of instructions, filled as they are met."""
+    name = stage.compute.instruction
+    if name not in sizes:
+        instruction = device.instruction(name)
+        sizes[name] = instruction.m * instruction.n * instruction.k
+    accumulator, store = stage.accumulator, stage.store
+    guards = [how for _, how in stage.guards]
+    once = sum(s.once for s in program.stages)
+    return (
+        *_copies(stage, table.loads[0], device), *_copies(stage, table.loads[1], device),
+        guards.count("mask"), guards.count("peel"),
+        stage.compute.lanes, sizes[name], accumulator.at_loop, accumulator.carry, _separate(stage),
+        accumulator.combine == "shuffle", accumulator.combine == "tree", store.vector, store.streaming, store.on_lines,
+        len(stage.residents), stage.block_order.width, len(program.stages) - once, once, len(program.temporaries),
     )  # fmt: skip
-    return dict(zip(_COPY, values, strict=True))
+
+
+def _copies(stage: Stage, load: int, device: Device) -> tuple[float, ...]:
+    copies = [c for c in stage.copies if c.load == load] if stage.copies else []
+    if not copies:
+        return (0.0,) * len(_COPY)
+    registers = device.layers[0].name
+    blocks = [c for c in copies if c.to_layer != registers]
+    main = blocks[0] if blocks else copies[0]
+    return (
+        bool(blocks), len(blocks) < len(copies), main.vector, main.padding, main.swizzle, main.depth, main.at_loop,
+    )  # fmt: skip
 
 
 def _separate(stage: Stage) -> int:

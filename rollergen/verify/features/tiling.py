@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
-from math import prod
+import numpy as np
 
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL
-from rollergen.verify.features.view import ROLES, StageView, slog
+from rollergen.verify.features.batch import Batch, slog
+from rollergen.verify.features.table import OPERANDS, ROLES
+
+TILING = (
+    *(f"{role} {what}" for role in ROLES for what in ("extent", "register tile", "block tile", "trips", "waste")),
+    *(f"{role} threads" for role in ROLES[:3]),
+    "block threads", "grid", "waves", "tail", "vector", "unroll",
+    *(f"{name} contiguous bytes" for name in OPERANDS),
+)  # fmt: skip
 
 
-def tiling_features(view: StageView) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for role in ROLES:
-        axes = [a for a in view.definition.axes if view.role_of[a.name] == role]
-        covered = prod(_covered(view, a.name) for a in axes)
-        extent = prod(a.extent for a in axes)
-        found |= {
-            f"{role} extent": slog(extent),
-            f"{role} register tile": slog(view.inside(role, UNROLL, LANE)),
-            f"{role} block tile": slog(view.inside(role, UNROLL, LANE, SERIAL, *PARALLEL)),
-            f"{role} trips": slog(view.inside(role, GRID)),
-            f"{role} waste": (covered - extent) / extent,
-        }
-    found |= {f"{role} threads": slog(view.inside(role, *PARALLEL)) for role in ROLES[:3]}
-    waves = float(view.predicted.waves)
-    found |= {
-        "block threads": slog(view.stage.threads),
-        "grid": slog(view.stage.blocks),
-        "waves": slog(waves),
-        "tail": waves - int(waves),
-        "vector": slog(view.of_kinds(LANE)),
-        "unroll": slog(view.of_kinds(UNROLL)),
-    }
-    return found | {
-        f"{name} contiguous bytes": slog(view.contiguous(chain.load) * chain.itemsize if chain is not None else 0)
-        for name, chain in view.chains.items()
-    }
-
-
-def _covered(view: StageView, axis: str) -> int:
-    return prod(loop.extent for loop in view.loops if loop.axis == axis)
+def tiling_features(batch: Batch) -> np.ndarray:
+    """(programs, `TILING`)."""
+    roles = np.arange(len(ROLES))
+    held = batch.is_kind(UNROLL, LANE)
+    threads = batch.is_kind(*PARALLEL)
+    kinds = (None, held, held | threads | batch.is_kind(SERIAL), batch.is_kind(GRID), threads)
+    is_role = batch.role[:, None] == roles[:, None]
+    over = [
+        np.where(is_role if kind is None else is_role & kind[:, None], batch.extent[:, None], 1.0).prod(axis=2)
+        for kind in kinds
+    ]
+    covered, registers, block, trips, parallel = over
+    extents = np.where(batch.own.role[:, None] == roles[:, None], batch.own.extents[:, None], 1.0).prod(axis=2)
+    waste = (covered - extents) / extents
+    by_role = np.stack([slog(extents), slog(registers), slog(block), slog(trips), waste], axis=2)
+    waves = np.array([float(one.waves) for one in batch.predicted])
+    inner = (batch.product(batch.is_kind(kind)) for kind in (LANE, UNROLL))
+    logs = slog(np.stack([batch.threads, batch.blocks, waves, *inner], axis=1))
+    tail = (waves - np.floor(waves))[:, None]
+    return np.concatenate(
+        [
+            by_role.reshape(len(batch), -1), slog(parallel[:, :3]), logs[:, :3], tail, logs[:, 3:],
+            slog(batch.contiguous * batch.own.itemsize),
+        ],
+        axis=1,
+    )  # fmt: skip
