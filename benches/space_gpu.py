@@ -1,9 +1,8 @@
 """The published GPU space: CLBlast's GEMM, C = A B + C with M = N = K = 4096, A, B and C stored along m, n and m.
 
 Columns as their authors describe them: a block of MWG x NWG with steps of KWG, MDIMC x NDIMC threads that
-own wm x wn *adjacent* outputs each, vectors of VWM and VWN, operands staged (SA, SB) or read through the L1.
-A staging thread of the original moves MWG/MDIMA adjacent floats of consecutive rows; an rProgram's moves
-whole vectors in turn, so the staging wavefronts are those of the original where MWG/MDIMA = VWM only.
+own wm x wn *adjacent* outputs each, vectors of VWM and VWN, operands staged (SA, SB) or read through the L1; a
+staging thread moves MWG/MDIMA (NWG/NDIMB) adjacent floats of consecutive rows.
 """
 
 from __future__ import annotations

@@ -187,25 +187,32 @@ def fill_shared(
         move(out, groups, copied_value(out, groups.place, load, groups.lane), asynchronous)
 
 
+def thread_part(staged: Staged, nest: Nest) -> tuple[int, int, int]:
+    """(groups of a run, runs of the tile, groups that one thread moves at most)."""
+    copy = staged.copy
+    run = prod(copy.runs) // copy.vector if copy.runs else 1
+    runs = prod(staged.shape) // copy.vector // run
+    return run, runs, -(-runs // nest.threads) * run
+
+
 @contextmanager
 def thread_groups(
     out: Writer, place: Place, staged: Staged, step: str, thread: Index
 ) -> Iterator[tuple[_Groups, Index]]:
-    """A loop over the groups that a thread moves, with the step's number."""
+    """A loop over the groups that a thread moves, run after run, with the step's number."""
     copy, nest = staged.copy, place.nest
     lane = _symbol(out, copy.vector)
-    count = prod(staged.shape) // copy.vector
-    steps = -(-count // nest.threads)
+    run, runs, steps = thread_part(staged, nest)
     with ExitStack() as stack:
         at = Index()
         if steps > 1:
             at = stack.enter_context(out.loop(step, steps, (0, steps - 1), unroll=True))
-        group = at * nest.threads + thread
-        if count % nest.threads:
-            stack.enter_context(out.when(Inside(group, None, count)))
+        number = at // run * nest.threads + thread
+        if runs % nest.threads:
+            stack.enter_context(out.when(Inside(number, None, runs)))
         known = nest.decoded.get(copy)
         if known is None:
-            positions = _decode(copy, staged.shape, group, lane, out.ranges)
+            positions = _decode(copy, staged.shape, number, at % run, lane, out.ranges)
             changes: dict[int, Index] = {}
             for axis, position in zip(copy.order, positions, strict=True):
                 changes |= _bind(place, copy, axis, position)
@@ -215,21 +222,32 @@ def thread_groups(
 
 
 def _decode(
-    copy: Copy, shape: tuple[int, ...], group: Index, lane: Lane | None, ranges: Mapping[str, Bounds]
+    copy: Copy, shape: tuple[int, ...], number: Index, step: Index, lane: Lane | None, ranges: Mapping[str, Bounds]
 ) -> tuple[Index, ...]:
-    """Positions of a group: ``along`` fastest, then the other axes, the last fastest."""
-    extents = dict(zip(copy.order, shape, strict=True))
-    extents[copy.along] //= copy.vector
-    fastest_first = [copy.along, *(axis for axis in reversed(copy.order) if axis != copy.along)]
-    positions: dict[str, Index] = {}
-    rest = group
-    for n, axis in enumerate(fastest_first):
+    """Positions of the group at a step of a run: ``along`` fastest, then the other axes, the last fastest."""
+    group = tuple(copy.vector if axis == copy.along else 1 for axis in copy.order)
+    runs = copy.runs or group
+    starts = _digits(copy, tuple(extent // run for extent, run in zip(shape, runs, strict=True)), number)
+    inside = _digits(copy, tuple(run // one for run, one in zip(runs, group, strict=True)), step)
+    positions = []
+    for axis, run, one, start, within in zip(copy.order, runs, group, starts, inside, strict=True):
+        position = start * run + within * one
+        if lane is not None and axis == copy.along:
+            position = position + Index.axis(lane.variable)
+        positions.append(position.simplify(ranges))
+    return tuple(positions)
+
+
+def _digits(copy: Copy, extents: tuple[int, ...], number: Index) -> tuple[Index, ...]:
+    """Digits of a number along each axis of the order, that of ``along`` the fastest."""
+    along = copy.order.index(copy.along)
+    fastest_first = [along, *(d for d in reversed(range(len(extents))) if d != along)]
+    digits: dict[int, Index] = {}
+    for n, d in enumerate(fastest_first):
         last = n == len(fastest_first) - 1
-        positions[axis] = rest if last else rest % extents[axis]
-        rest = rest // extents[axis]
-    if lane is not None:
-        positions[copy.along] = positions[copy.along] * copy.vector + Index.axis(lane.variable)
-    return tuple(positions[axis].simplify(ranges) for axis in copy.order)
+        digits[d] = number if last else number % extents[d]
+        number = number // extents[d]
+    return tuple(digits[d] for d in range(len(extents)))
 
 
 def fill_registers(out: Writer, place: Place, copy: Copy, load: Load) -> Registers:

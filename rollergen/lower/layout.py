@@ -117,6 +117,8 @@ def _copy(nest: Nest, copy: Copy) -> str:
         what += f", swizzle {copy.swizzle}"
     if copy.vector > 1:
         what += f", {copy.vector} at a time along {identifier(copy.along)}"
+    if copy.runs:
+        what += f", runs of {' x '.join(map(str, copy.runs))} a thread"
     if not in_registers(copy, nest):
         what += f", {_elements(nest, copy) * STORAGE_BYTES[load.dtype]} bytes"
         if copy.depth > 1:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Load
 from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged
-from rollergen.lower.fills import RAW, copied_value, fill_shared, move, thread_groups
+from rollergen.lower.fills import RAW, copied_value, fill_shared, move, thread_groups, thread_part
 from rollergen.lower.ir import Element, Expr, Inside, Operation, Position
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import Place
@@ -66,8 +65,7 @@ def write_pipeline(
 
 
 def make_prefetch(out: Writer, nest: Nest, staged: Staged, load: Load) -> Prefetch:
-    vector, threads = staged.copy.vector, nest.threads
-    steps = -(-(prod(staged.shape) // vector) // threads)
+    vector, (_, _, steps) = staged.copy.vector, thread_part(staged, nest)
     dtype = RAW if load.dtype in ("float16", "bfloat16") else load.dtype
     name = out.register(f"{load.buffer.name}_next", dtype, (steps,) if steps > 1 else (), vector)
     return Prefetch(staged, load, name, vector, steps, dtype)

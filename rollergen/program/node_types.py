@@ -295,7 +295,7 @@ _DECISIONS: dict[type, Fields] = {
     Copy: (
         ("load", COUNT), ("from_layer", TEXT), ("to_layer", TEXT), ("at_loop", COUNT), ("order", TEXTS),
         ("along", TEXT), ("vector", EXTENT), ("padding", COUNT), ("swizzle", COUNT), ("depth", EXTENT),
-        ("asynchronous", FLAG), ("window", FLAG),
+        ("asynchronous", FLAG), ("window", FLAG), ("runs", Many(EXTENT)),
     ),
     Compute: (("instruction", TEXT), ("lanes", EXTENT), ("factors", OneOf(("", "tf32")))),
     Accumulator: (

@@ -66,6 +66,10 @@ class Copy:
     stored as vectors, else element by element.  A barrier precedes (if the buffer was in use) and
     follows.  Into registers, each thread fills its own, ``vector`` elements at a time.
 
+    ``runs``: of a tile that a block fills, elements along each axis of the order that one thread moves one after the
+    other: the tile is cut into runs of that shape, which are numbered and dealt like groups, and within its run a
+    thread moves the groups in the same order.  Empty: runs of one group.
+
     ``depth`` 1: copy, then compute.  2: the next tile is fetched into registers while this one is
     used, two buffers.  3 and more: a ring of that many buffers, filled ``depth - 1`` iterations of the
     serial loop around the copy ahead.  ``asynchronous``: such a ring (from 2 buffers on), filled past
@@ -91,6 +95,7 @@ class Copy:
     depth: int = 1
     asynchronous: bool = False
     window: bool = False
+    runs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ one kernel, ``clblast-gemm`` (the GEMM of CLBlast, as tuned by Kernel Tuner's pu
 float32, A stored along m, B along n, C along m.  A configuration becomes the rProgram with the same blocks, threads,
 register tiles, vectors and staged operands; one for which there is none is refused with the parameter that says so:
 
-- a staging thread of the original moves MWG / MDIMA adjacent floats, an rProgram's whole vectors in turn: the same
-  addresses only where MWG / MDIMA = VWM (NWG / NDIMB = VWN for B);
+- the threads that stage must cut the tile into equal parts: MDIMA along MWG and the others along KWG (NDIMB for B);
 - strided accesses of threads (STRM, STRN), other precisions, registers blocked along k (KREG), and tiles that do not
   divide the sizes have no counterpart, nor has any parameter that is not known here.
 """
@@ -90,7 +89,9 @@ def gemm_graph(m: int, n: int, k: int) -> Graph:
 
 
 def gemm_program(row: Mapping[str, int], graph: Graph) -> RProgram:
-    """The rProgram of a configuration: thread (x, y) owns MWG/MDIMC adjacent rows and NWG/NDIMC adjacent columns."""
+    """The rProgram of a configuration: thread (x, y) owns MWG/MDIMC adjacent rows and NWG/NDIMC adjacent columns.
+
+    A thread that stages moves MWG/MDIMA (NWG/NDIMB) adjacent floats of consecutive k, one after the other."""
     (definition,) = graph.definitions
     extents = {axis.name: axis.extent for axis in definition.axes}
     wm, wn = row["MWG"] // row["MDIMC"], row["NWG"] // row["NDIMC"]
@@ -106,9 +107,14 @@ def gemm_program(row: Mapping[str, int], graph: Graph) -> RProgram:
         Loop("i", wm, 1, "unroll"),
     )
     copies = []
-    for load, axis, staged, vector in ((0, "i", row["SA"], row["VWM"]), (1, "j", row["SB"], row["VWN"])):
+    threads = row["MDIMC"] * row["NDIMC"]
+    for load, axis, tile, along, staged, vector in (
+        (0, "i", row["MWG"], row["MDIMA"], row["SA"], row["VWM"]),
+        (1, "j", row["NWG"], row["NDIMB"], row["SB"], row["VWN"]),
+    ):
         if staged:
-            copies.append(Copy(load, "dram", "shared", 5, ("k", axis), axis, vector=vector))
+            runs = (row["KWG"] * along // threads, tile // along)
+            copies.append(Copy(load, "dram", "shared", 5, ("k", axis), axis, vector=vector, runs=runs))
         copies.append(Copy(load, "shared" if staged else "dram", "registers", 7, (axis,), axis, vector=vector))
     stage = Stage(
         "gemm", definition, loops, Compute("fma"), Accumulator(4, "float32"), tuple(copies),
@@ -195,9 +201,10 @@ def _parameters(configuration: Mapping[str, Any], graph: Graph) -> dict[str, int
     for extent, name in parts:
         if extent % whole[name]:
             raise _Unmapped(f"{name} does not divide {extent}")
-    for flag, tile, threads, vector in (("SA", "MWG", "MDIMA", "VWM"), ("SB", "NWG", "NDIMB", "VWN")):
-        if whole[flag] and whole[tile] != whole[threads] * whole[vector]:
-            raise _Unmapped(f"{flag} = 1 with {tile} / {threads} other than {vector}: threads stage other addresses")
+    threads = whole["MDIMC"] * whole["NDIMC"]
+    for flag, tile, along, vector in (("SA", "MWG", "MDIMA", "VWM"), ("SB", "NWG", "NDIMB", "VWN")):
+        if whole[flag] and (whole[tile] % (whole[along] * whole[vector]) or whole["KWG"] * whole[along] % threads):
+            raise _Unmapped(f"{flag} = 1: {along} by vectors of {vector} cuts the tile into no equal parts of threads")
     return whole
 
 

@@ -71,6 +71,18 @@ def test_a_swizzled_tile_is_filled_along_any_axis(along, depth):
     assert difference(replace(program, stages=(stage,))) is None
 
 
+@pytest.mark.parametrize("runs", [((8, 1), (1, 4)), ((2, 8), (8, 16)), ((1, 2), (4, 64))])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_tile_is_filled_run_by_run(runs, depth):
+    """Runs of less than a round of the threads, of exactly one, and of more; ragged sizes."""
+    program = programs.gpu_matmul(70, 100, 37)
+    a, b, *fragments = program.stages[0].copies
+    filled = [replace(copy, runs=own, depth=depth) for copy, own in zip((a, b), runs, strict=True)]
+    stage = replace(program.stages[0], copies=(*filled, *fragments))
+    check(replace(program, stages=(stage,)))
+    assert difference(replace(program, stages=(stage,))) is None
+
+
 @pytest.mark.parametrize(("swizzle", "vector"), [(2, 1), (4, 4)])
 def test_a_swizzled_tile_is_read_along_lanes(swizzle, vector):
     """Y[j, i] = X[i, j] by way of a tile in local memory whose columns are read four at a time."""

@@ -80,7 +80,14 @@ def copies(draw, stage, load, first):
         swizzle = draw(st.sampled_from([0, *swizzles]))
         padding = vector * draw(st.integers(0, 2))
         buffers = draw(st.integers(1, 2)) if shared else 1
-        made.append(Copy(load, from_layer, layer, at_loop, order, along, vector, padding, swizzle, buffers))
+        runs = ()
+        if shared and draw(st.booleans()):
+            groups = [extents[axis] // (vector if axis == along else 1) for axis in order]
+            parts = [draw(st.sampled_from([d for d in range(1, 5) if g % d == 0])) for g in groups]
+            runs = tuple(extents[axis] // part for axis, part in zip(order, parts, strict=True))
+        made.append(
+            Copy(load, from_layer, layer, at_loop, order, along, vector, padding, swizzle, buffers, runs=runs)
+        )
         from_layer, depth = layer, at_loop
     return tuple(made)
 

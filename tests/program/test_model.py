@@ -211,6 +211,21 @@ def test_swizzled_rows_spread_over_the_banks_like_padded_ones():
     assert paths[0] == paths[1]
 
 
+def test_threads_that_fill_runs_along_rows_meet_on_the_same_banks():
+    """A tile of 32 x 32 by 256 threads: each four words of a column (neighbours beside it), or four of a row: then
+    lanes eight apart lie in one bank, in the tile and in the tensor, and each access takes four wavefronts for one."""
+    plain = transpose(2048, 2048).stages[0]
+    (copy,) = plain.copies
+
+    def path(runs):
+        stage = replace(plain, copies=(replace(copy, padding=0, runs=runs),))
+        return limiters(predict_stage(stage, TURING))["shared path"]
+
+    assert path((1, 1)) == path(()) == path((4, 1))
+    warps, accesses, more, clocks = 8, 4, 3 + 3, 128 / 64
+    assert path((1, 4)) - path(()) == -(-64 * 64 // TURING.units) * warps * accesses * more * clocks
+
+
 def test_gathered_convolutions_have_finite_times_on_all_devices():
     for shape in ((3, 20, 20, 16), (16, 14, 14, 32, 2)):
         stage = gpu_conv(*shape).stages[0]

@@ -48,7 +48,7 @@ def taken(path):
 
 def test_a_configuration_becomes_a_program_that_computes_the_same():
     graph = gemm_graph(**SIZES)
-    for changed in ({}, {"SA": 0}, {"SA": 0, "SB": 0, "VWM": 1}):
+    for changed in ({}, {"SA": 0}, {"SA": 0, "SB": 0, "VWM": 1}, {"MDIMA": 2, "NDIMB": 8, "VWM": 2}):
         program = gemm_program(GOOD | changed, graph)
         check(program, rg.load_device("v100"))
         rng = np.random.default_rng(0)
@@ -73,7 +73,8 @@ def test_records_hold_the_times_the_program_and_what_failed(file):
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"MDIMA": 16}, "SA = 1 with MWG / MDIMA other than VWM: threads stage other addresses"),
+        ({"MDIMA": 16}, "SA = 1: MDIMA by vectors of VWM cuts the tile into no equal parts of threads"),
+        ({"NDIMB": 1}, "SB = 1: NDIMB by vectors of VWN cuts the tile into no equal parts of threads"),
         ({"STRM": 1}, "STRM is 1; expected 0"),
         ({"PRECISION": 64}, "PRECISION is 64; expected 32"),
         ({"UNROLL_X": 2}, "UNROLL_X is no known parameter of clblast-gemm"),
@@ -92,7 +93,8 @@ def test_what_was_never_tried_is_no_record(file):
 
 
 def test_programs_that_the_device_cannot_hold_are_refused(file):
-    (reason,) = taken(file(result(MWG=128, NWG=64, MDIMC=64, NDIMC=32, MDIMA=32, NDIMB=32))).refused
+    large = {"MWG": 128, "NWG": 64, "MDIMC": 64, "NDIMC": 32, "MDIMA": 64, "NDIMB": 64, "VWM": 2, "VWN": 1}
+    (reason,) = taken(file(result(**large))).refused
     assert "no program of v100" in reason and "threads" in reason
 
 

@@ -87,10 +87,26 @@ def _check_copy(
             f"{where}: swizzle is {copy.swizzle} for vectors of {copy.vector}; expected their product to divide the "
             f"row of {shape[-1]} elements",
         )
+    if copy.runs:
+        _check_runs(stage, where, copy, shape, is_shared(copy.to_layer, device))
     if source is None and copy.vector > 1:
         _check_vector(stage, where, axes, loads[copy.load], copy)
     if copy.asynchronous:
         check_asynchronous(stage, where, copy, loads[copy.load], first_inner, device)
+
+
+def _check_runs(stage: Stage, where: str, copy: Copy, shape: tuple[int, ...], shared: bool) -> None:
+    if not shared or copy.window:
+        raise refuse(stage, f"{where}: runs are {copy.runs} into {copy.to_layer}; expected (), as no block fills it")
+    whole = len(copy.runs) == len(shape) and all(
+        extent % run == 0 for extent, run in zip(shape, copy.runs, strict=True)
+    )
+    if not whole or copy.runs[copy.order.index(copy.along)] % copy.vector:
+        raise refuse(
+            stage,
+            f"{where}: runs are {copy.runs}; expected () or divisors of the tile's {shape}, along {copy.along} a "
+            f"multiple of the vectors of {copy.vector}",
+        )
 
 
 def _check_window(stage: Stage, where: str, copy: Copy) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from operator import floordiv
 
 import numpy as np
 
@@ -69,7 +70,12 @@ class Layout:
     def cells(self) -> tuple[Array, ...]:
         """Position along each axis of the order of every cell, in the order in which they are filled."""
         along = self.copy.order.index(self.copy.along)
-        return filling_order(self.shape, along, self.copy.vector)
+        if not self.copy.runs:
+            return filling_order(self.shape, along, self.copy.vector)
+        runs = filling_order(tuple(map(floordiv, self.shape, self.copy.runs)), along, 1)
+        inside = filling_order(self.copy.runs, along, self.copy.vector)
+        pairs = zip(runs, self.copy.runs, inside, strict=True)
+        return tuple((run[:, None] * extent + cell).reshape(-1) for run, extent, cell in pairs)
 
     @cached_property
     def cell_variables(self) -> dict[int, Array]:

@@ -79,7 +79,7 @@ def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
     copies are one instruction, and pass the first cache (``through``) unless they are as wide as any access."""
     operand = nest.facts.loads[copy.load]
     shape = tile_shape(nest, copy, block=True)
-    rounds = nest.visits(copy.at_loop) * ceil_div(fill_groups(nest, copy), nest.threads)
+    rounds = nest.visits(copy.at_loop) * groups_of_a_thread(nest, copy)
     width = copy.vector * operand.itemsize
     parts = pieces(nest, width)
     from_tensor = _fill_service(nest, device, copy, operand, shape, shared=False)
@@ -109,6 +109,12 @@ def fill_groups(nest: Nest, copy: Copy) -> Number:
         if d != along:
             groups = groups * extent
     return groups
+
+
+def groups_of_a_thread(nest: Nest, copy: Copy) -> Number:
+    """Groups that the busiest thread moves: whole runs of them."""
+    run = prod(copy.runs) // copy.vector if copy.runs else 1
+    return ceil_div(fill_groups(nest, copy), nest.threads * run) * run
 
 
 def _decoded(nest: Nest, operand: Operand) -> Number:
@@ -170,7 +176,8 @@ def _fill_service(
     if target is None or (shared and not target.banks):
         return 1
     units = [_unit(nest, copy, axis) for axis in copy.order]
-    columns = [shape[d] if d != along else ceil_div(shape[d], copy.vector) for d in walk]
+    runs = copy.runs or tuple(copy.vector if d == along else 1 for d in range(len(shape)))
+    columns = [ceil_div(shape[d], runs[d]) for d in walk]
     columns += [nest.threads] if shared else [nest.threads, *(units[d] for d in walk)]
     columns += list(shape) if shared else []
     count = len(walk)
@@ -178,7 +185,7 @@ def _fill_service(
 
     def service(*row: int) -> float:
         number = digits(row[:count], min(nest.lockstep, row[count]))
-        at = {d: number[n] * (copy.vector if d == along else 1) for n, d in enumerate(walk)}
+        at = {d: number[n] * runs[d] for n, d in enumerate(walk)}
         if shared:
             places = [at[d] for d in range(count)]
             addresses = _place(places, row[count + 1 :], copy) * operand.itemsize

@@ -10,7 +10,7 @@ from rollergen.program.model.access import (
     block_copy,
     direct_access,
     fill_accesses,
-    fill_groups,
+    groups_of_a_thread,
     is_tested,
     register_accesses,
     register_copy,
@@ -320,7 +320,7 @@ def _passing(nest: Nest, device: Device) -> tuple[Number, Number]:
             continue
         ahead = ahead + _ADDRESSES + _COORDINATES * is_tested(nest, nest.facts.loads[copy.load])
         group = -(-copy.vector * nest.facts.loads[copy.load].itemsize // 4)
-        words = ceil_div(fill_groups(nest, copy), nest.threads) * group
+        words = groups_of_a_thread(nest, copy) * group
         if copy.depth == 2 and not copy.asynchronous:
             ahead = ahead + words
         elif copy.depth == 1:
