@@ -26,11 +26,10 @@ import rollergen as rg
 from rollergen.program.model import predict
 from rollergen.store.record_files import read
 from rollergen.verify import verifier as verifiers
-from rollergen.verify.dataset import Dataset, load
+from rollergen.verify.dataset import Dataset, joined, load
 from rollergen.verify.features import matrix, names
 from rollergen.verify.metrics import top_k
 from rollergen.verify.rankers import scores_of
-from rollergen.verify.transfer import joined
 
 DATA = ROOT / "benches" / "data" / "collection_amd-epyc_2026-11-21.jsonl.xz"
 ROUNDS = 7

@@ -124,15 +124,25 @@ _report = click.option(
 @_objective
 @click.option("--family", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True)
 @click.option("--seed", default=0, show_default=True)
+@click.option(
+    "--base", type=click.Path(path_type=Path, dir_okay=False),
+    help="A verifier to update: its trees stay, more are added for RECORDS, which may be few; objective and family are "
+    "its own.",
+)  # fmt: skip
 @click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
-def train(records: tuple[Path, ...], objective: str, family: str, seed: int, out: Path) -> None:
+def train(
+    records: tuple[Path, ...], objective: str, family: str, seed: int, base: Path | None, out: Path
+) -> None:
     """Train a verifier on RECORDS (files of rollergen verify collect or records export); rg.build(verifier=OUT)."""
+    from rollergen.verify import verifier
     from rollergen.verify.dataset import load
-    from rollergen.verify.verifier import save
-    from rollergen.verify.verifier import train as train_one
 
-    made = train_one(load(records), family, {"files": [path.name for path in records]}, objective, seed)
-    save(made, out)
+    data, about = load(records), {"files": [path.name for path in records]}
+    if base is None:
+        made = verifier.train(data, family, about, objective, seed)
+    else:
+        made = verifier.update(verifier.load(base), data, about, seed)
+    verifier.save(made, out)
     console.print(f"{made.about['records']} records of {made.about['operators']} operators: {out}", highlight=False)
 
 
@@ -244,10 +254,12 @@ def _searches(
 @_report
 @_json
 def ablate(records: tuple[Path, ...], objective: str, seeds: int, report: Path | None, as_json: bool) -> None:
-    """What the verifier owes to groups of features, to the number of records and to operators it has seen; how often
-    it abstains on classes it has not."""
+    """What the verifier owes to groups of features and to the number of records (learning curve), how it fares on new
+    operators, shapes and classes by how many of their programs were measured (transfer curve), and how often it
+    abstains on classes that it has not seen."""
     from rollergen.verify import ablate as parts
     from rollergen.verify.dataset import load
+    from rollergen.verify.transfer_curve import SPLITS, curve
 
     data = load(records)
     with Progress(console=console, transient=True, disable=as_json) as bar:
@@ -256,8 +268,8 @@ def ablate(records: tuple[Path, ...], objective: str, seeds: int, report: Path |
             "protocol": {**_protocol(data, seeds, records), "objective": objective},
             "groups": parts.by_group(data, objective, range(seeds), progress=shown),
             "learning curve": parts.learning_curve(data, objective, range(seeds), progress=shown),
-            "transfer": parts.transfer(data, objective, range(seeds), progress=shown),
-            "abstention": parts.abstention(data, objective, range(seeds)),
+            "transfer": {split: curve(data, objective, range(seeds), split, shown) for split in SPLITS},
+            "abstention": parts.abstention(data, objective, range(seeds), progress=shown),
         }
     if report is not None:
         from rollergen.verify.report import write_ablation
@@ -266,21 +278,29 @@ def ablate(records: tuple[Path, ...], objective: str, seeds: int, report: Path |
     if as_json:
         click.echo(json.dumps(content))
         return
+    _show_ablation(content)
+
+
+def _show_ablation(content: dict[str, Any]) -> None:
+    told = lambda line: [f"{line[k]:.3f}" for k in ("top-1", "top-3", "pairs")]
     rows = Table("features", "top-1", "top-3", "pairs")
     for name, line in content["groups"].items():
-        rows.add_row(name, *(f"{line[k]:.3f}" for k in ("top-1", "top-3", "pairs")))
+        rows.add_row(name, *told(line))
     console.print(rows)
     rows = Table("records", "top-1", "top-3", "pairs")
     for line in content["learning curve"]:
-        rows.add_row(f"{line['records']:.0f}", *(f"{line[k]:.3f}" for k in ("top-1", "top-3", "pairs")))
+        rows.add_row(f"{line['records']:.0f}", *told(line))
     console.print(rows)
-    rows = Table("class held out", "analytical", *(f"{n} measured" for n in parts.LOCAL), title="top-1")
-    held = content["transfer"]["classes held out, by programs measured of each operator"]
-    for kind, line in held.items():
-        rows.add_row(kind, *(f"{line[k]['top-1']:.3f}" for k in ("analytical", *map(str, parts.LOCAL))))
+    for split, lines in content["transfer"].items():
+        rows = Table(f"new {split}", *(f"{n} measured" for n in next(iter(lines.values()))), title="top-1")
+        for method, by_count in lines.items():
+            rows.add_row(method, *(f"{line['top-1']:.3f}" for line in by_count.values()))
+        console.print(rows)
+    rows = Table("class held out", "abstained", "best of 3", "worst", "of 10", "worst", title="speed over the model's")
+    for kind, line in content["abstention"].items():
+        speeds = (line[f"{n} slots, {what}"] for n in (3, 10) for what in ("with abstention", "worst with abstention"))
+        rows.add_row(kind, f"{line['abstained']:.0%}", *(f"{speed:.3f}" for speed in speeds))
     console.print(rows)
-    console.print(f"shapes held out: top-1 {content['transfer']['shapes held out']['top-1']:.3f}")
-    console.print(f"classes held out: {content['abstention']}")
 
 
 def _protocol(data: Dataset, seeds: int, records: tuple[Path, ...]) -> dict[str, Any]:

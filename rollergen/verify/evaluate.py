@@ -139,3 +139,15 @@ def _line(runs: Sequence[Sequence[Judged]], means: Mapping[int, Mapping[str, flo
 
 def vars_of(one: Interval) -> dict[str, float]:
     return {"mean": one.mean, "low": one.low, "high": one.high}
+
+
+def macro(runs: Sequence[Sequence[Judged]]) -> dict[str, float]:
+    """Means over operators of the means over runs, and the interval of Top-1."""
+    by_operator: dict[int, list[Any]] = {}
+    for run in runs:
+        for one in run:
+            by_operator.setdefault(one.operator, []).append(one.figures)
+    keys = ("top-1", "top-3", "top-5", "pairs", "trials")
+    found = {k: float(np.nanmean([fmean(f[k] for f in own) for own in by_operator.values()])) for k in keys}
+    spread = vars_of(interval([fmean(f["top-1"] for f in own) for own in by_operator.values()]))
+    return {**found, "top-1 low": spread["low"], "top-1 high": spread["high"]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ def write_evaluation(content: Mapping[str, Any], directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     _write(directory / "evaluation.json", content)
     rankers = content["rankers"]
-    plot, axes = _figure("Best time over the best of the first 1 and 3 measured (mean over held-out operators)")
+    title = "Best time over the best of the first 1 and 3 measured (mean over held-out operators)"
+    plot, axes = _figure(title, protocol_text(content["protocol"]))
     for shift, (key, colour) in enumerate((("top-1", "#4477aa"), ("top-3", "#ccbb44"))):
         places = [n + 0.35 * shift for n in range(len(rankers))]
         means = [line[key]["mean"] for line in rankers.values()]
@@ -35,7 +36,8 @@ def write_searches(content: Mapping[str, Any], directory: Path) -> None:
     """``searches.json``, and the share of the best speed after n measurements."""
     directory.mkdir(parents=True, exist_ok=True)
     _write(directory / "searches.json", content)
-    plot, axes = _figure("Best of the first n measured (mean over held-out operators)")
+    below = protocol_text(content["protocol"])
+    plot, axes = _figure("Best of the first n measured (mean over held-out operators)", below)
     for number, (name, line) in enumerate(content["searches"].items()):
         speed = line["speed after"]
         needed = f"{name}: {line['within 2%']['mean']:.1f} to within 2 %"
@@ -54,11 +56,18 @@ def write_pacm(content: Mapping[str, Any], directory: Path) -> None:
 
 
 def write_ablation(content: Mapping[str, Any], directory: Path) -> None:
-    """``ablation.json``, the learning curve, and Top-1 by group of features."""
+    """``ablation.json``, the learning curve, Top-1 by group of features, transfer curves, and abstention by class."""
     directory.mkdir(parents=True, exist_ok=True)
     _write(directory / "ablation.json", content)
-    plot, axes = _figure("Learning curve: held-out operators")
-    curve = content["learning curve"]
+    below = protocol_text(content["protocol"])
+    _learning_curve(content["learning curve"], directory, below)
+    _groups(content["groups"], directory, below)
+    _transfer(content["transfer"], directory, below)
+    _abstention(content["abstention"], directory, below)
+
+
+def _learning_curve(curve: Sequence[Mapping[str, float]], directory: Path, below: str) -> None:
+    plot, axes = _figure("Learning curve: held-out operators", below)
     counts = [line["records"] for line in curve]
     for key, colour in (("top-1", "#4477aa"), ("top-3", "#ccbb44")):
         axes.plot(counts, [line[key] for line in curve], marker="o", label=key, color=colour)
@@ -68,23 +77,65 @@ def write_ablation(content: Mapping[str, Any], directory: Path) -> None:
     axes.set_ylabel("share of the best speed")
     axes.legend(loc="lower right")
     _save(plot, directory / "learning_curve.svg")
-    plot, axes = _figure("Top-1 by groups of features")
-    groups = content["groups"]
+
+
+def _groups(groups: Mapping[str, Mapping[str, float]], directory: Path, below: str) -> None:
+    plot, axes = _figure("Top-1 by groups of features", below)
     axes.barh(list(groups)[::-1], [line["top-1"] for line in list(groups.values())[::-1]], color="#4477aa")
     axes.set_xlim(0.4, 1.0)
     axes.set_xlabel("share of the best speed")
     _save(plot, directory / "groups.svg")
 
 
-def _figure(title: str) -> tuple[Any, Any]:
+def _transfer(curves: Mapping[str, Mapping[str, Any]], directory: Path, below: str) -> None:
+    plot, panels = _figure("Transfer to operators, shapes and classes that were not trained on", below, len(curves))
+    for axes, (split, lines) in zip(panels, curves.items(), strict=True):
+        for number, (method, by_count) in enumerate(lines.items()):
+            counts = [int(count) for count in by_count]
+            style = "--" if method == "analytical" else "-"
+            speeds = [line["top-1"] for line in by_count.values()]
+            axes.plot(counts, speeds, style, marker=".", label=method, color=f"C{number}")
+        axes.set_title(f"new {split}", fontsize=10)
+        axes.set_xlabel("programs measured of each")
+    panels[0].set_ylabel("top-1, share of the best speed")
+    panels[0].legend(loc="lower right", fontsize=7)
+    _save(plot, directory / "transfer.svg")
+
+
+def _abstention(lines: Mapping[str, Mapping[str, float]], directory: Path, below: str) -> None:
+    plot, axes = _figure("A class that was not trained on: speed over the analytical order's", below)
+    labels = [f"{kind} (abstains: {line['abstained']:.0%})" for kind, line in lines.items()][::-1]
+    for shift, slots in enumerate((3, 10)):
+        ratios = [line[f"{slots} slots, with abstention"] for line in lines.values()][::-1]
+        axes.barh([n + 0.4 * shift for n in range(len(labels))], ratios, 0.4, label=f"best of the first {slots}")
+    axes.set_yticks([n + 0.2 for n in range(len(labels))], labels)
+    axes.axvline(0.98, color="black", linewidth=0.8, linestyle="--")
+    axes.set_xlim(0.9, 1.1)
+    axes.set_xlabel("geometric mean (dashed: 2 % worse)")
+    axes.legend(loc="lower right", fontsize=8)
+    _save(plot, directory / "abstention.svg")
+
+
+def protocol_text(protocol: Mapping[str, Any]) -> str:
+    """What every figure says of how it was made."""
+    objective = f", objective {protocol['objective']}" if "objective" in protocol else ""
+    return (
+        f"{protocol['records']} records of {protocol['operators']} operators, {protocol['folds']} folds "
+        f"{protocol['split']}, seeds {', '.join(map(str, protocol['seeds']))}{objective}; {protocol['machine']}"
+    )
+
+
+def _figure(title: str, below: str, panels: int = 1) -> tuple[Any, Any]:
+    """A plot and its axes (several: a list)."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise DeviceError(f"matplotlib is missing ({error}); {INSTALL}") from None
-    plot = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = plot.add_subplot()
-    axes.set_title(title, fontsize=11)
-    return plot, axes
+    plot = Figure(figsize=(8 if panels == 1 else 4 * panels, 4.5), layout="constrained")
+    plot.suptitle(title, fontsize=11)
+    plot.supxlabel(below, fontsize=7)
+    axes = plot.subplots(1, panels, squeeze=False, sharey=True)[0]
+    return plot, axes[0] if panels == 1 else list(axes)
 
 
 def _save(plot: Any, path: Path) -> None:

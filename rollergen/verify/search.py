@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rollergen.verify.dataset import Dataset
+from rollergen.verify.dataset import Dataset, joined
 from rollergen.verify.rankers import Analytical, Boosted, Draft, Random, Ranker, columns_of, lightgbm
 
 NEIGHBOURS = 8
@@ -133,7 +133,7 @@ class Annealed:
         right = [n for n in measured if np.isfinite(pool.data.ms[n])]
         if base is None and len(right) < 2:
             return [int(n) for n in rng.permutation(_left(pool, measured))[:count]]
-        scores = self._scores(pool, right, base)
+        scores = self._scores(pool.data, right, base)
         found = annealed(scores, pool.near, self.chains, self.steps, rng)
         best = _best(scores, measured)
         plan = [n for n in best if found[n]] + [n for n in best if not found[n]]
@@ -141,12 +141,19 @@ class Annealed:
             plan = diverse(pool, plan[: 2 * count], scores, count, self.diversity)
         return _some_random(plan[:count], pool, measured, self.epsilon, rng)
 
-    def _scores(self, pool: Pool, right: Sequence[int], base: np.ndarray | None) -> np.ndarray:
+    def corrected(self, measured: Dataset, others: Dataset) -> np.ndarray:
+        """Scores of `others`, rows of one operator: the base's, corrected by what its `measured` rows teach."""
+        assert self.base is not None
+        base = np.concatenate([self.base.scores(measured), self.base.scores(others)])
+        right = np.flatnonzero(measured.right).tolist()
+        return self._scores(joined(measured, others), right, base)[len(measured) :]
+
+    def _scores(self, data: Dataset, right: Sequence[int], base: np.ndarray | None) -> np.ndarray:
         """The base's, corrected by what trees learn from the measured rows."""
         if len(right) < 2:
             assert base is not None
             return base
-        x, times = pool.data.x[:, list(columns_of(*self.groups))], pool.data.ms[list(right)]
+        x, times = data.x[:, list(columns_of(*self.groups))], data.ms[list(right)]
         start = None if base is None else base[list(right)]
         if self.objective == "lambdarank":
             labels = np.round(30 * times.min() / times)

@@ -28,6 +28,11 @@ class Support:
         total = float(gain.sum())
         return Support(x.min(axis=0), x.max(axis=0), gain / total if total > 0 else np.zeros_like(gain))
 
+    def widened(self, x: np.ndarray, gain: np.ndarray) -> Support:
+        """That of a model that was trained on these rows too."""
+        own = Support.of(x, gain)
+        return Support(np.minimum(self.low, own.low), np.maximum(self.high, own.high), own.weight)
+
     def outside(self, x: np.ndarray) -> np.ndarray:
         """For each row the weight of the features beyond their training range."""
         margin = MARGIN * (self.high - self.low)

@@ -11,19 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rollergen.verify.dataset import Dataset
+from rollergen.verify.dataset import Dataset, joined
 from rollergen.verify.rankers import LEAST_LOCAL, Analytical, Boosted, Ranker
 
 Method = Callable[[Dataset, Dataset, int], Ranker]
-
-
-def joined(first: Dataset, second: Dataset) -> Dataset:
-    """Rows of both; the operators and structures of each keep their numbers, which mean the same in both."""
-    both = lambda name: np.concatenate([getattr(first, name), getattr(second, name)])
-    return Dataset(
-        both("x"), both("ms"), both("predicted_ms"), both("operator"), both("structure"), both("family"),
-        both("noise"), both("drafted"), first.titles,
-    )  # fmt: skip
 
 
 @dataclass

@@ -21,6 +21,7 @@ from rollergen.verify.dataset import Dataset
 from rollergen.verify.features import VERSION, matrix, names
 from rollergen.verify.model_text import LARGEST_TEXT, VerifierError, check_model_text
 from rollergen.verify.rankers import (
+    LEAST_LOCAL,
     LEAST_OPERATORS,
     LEAST_RECORDS,
     RESIDUALS,
@@ -134,9 +135,27 @@ def train(data: Dataset, family: str, about: Mapping[str, Any], objective: str =
     ranker.fit(own, seed)
     booster = ranker.boosters[0]
     gain = booster.feature_importance("gain").astype(float)
-    text = booster.model_to_string().partition("\nparameters:")[0] + "\n"
     facts = {**about, "records": len(own), "operators": operators}
-    return Verifier(objective, family, text, Support.of(own.x, gain), facts)
+    return Verifier(objective, family, _model_text(booster), Support.of(own.x, gain), facts)
+
+
+def update(base: Verifier, data: Dataset, about: Mapping[str, Any], seed: int = 0) -> Verifier:
+    """`base` with more trees, on what its own leave of rows measured since: a few of the operators or of the device
+    that are to be ranked.  Raises VerifierError where these are too few."""
+    own = data.of((data.family == FAMILIES.index(base.family)) & data.right)
+    if len(own) < LEAST_LOCAL:
+        raise VerifierError(f"{len(own)} records on a {base.family}; expected at least {LEAST_LOCAL} to update by")
+    ranker = Boosted(base.objective, boosters=[base.booster])
+    ranker.update(own, seed)
+    booster = ranker.boosters[0]
+    text = _model_text(booster)
+    facts = {**about, "records": len(own), "operators": len(np.unique(own.operator)), "base": dict(base.about)}
+    support = base.support.widened(own.x, booster.feature_importance("gain").astype(float))
+    return Verifier(base.objective, base.family, text, support, facts)
+
+
+def _model_text(booster: Any) -> str:
+    return str(booster.model_to_string()).partition("\nparameters:")[0] + "\n"
 
 
 def save(verifier: Verifier, path: Path) -> None:

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from rollergen.verify import metrics
-from rollergen.verify.dataset import from_records
+from rollergen.verify.dataset import from_records, joined
 from rollergen.verify.rankers import LEAST_LOCAL, Boosted
-from rollergen.verify.transfer import METHODS, Rescaled, drawn, joined
+from rollergen.verify.transfer import METHODS, Rescaled, drawn
+from rollergen.verify.transfer_curve import LOCAL, SPLITS, Online, curve
+from rollergen.verify.transfer_curve import METHODS as CURVES
 from tests.verify.records import recorded
 
 pytest.importorskip("lightgbm")
@@ -74,3 +76,37 @@ def test_drawn_rows_are_at_most_half_of_each_operator(parts):
     assert all(chosen[rows].sum() == min(5, len(rows) // 2) for rows in target.operators())
     assert not (drawn(target, 5, 4) == chosen).all()
     assert len(joined(target.of(chosen), target.of(~chosen))) == len(target)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_what_a_curve_transfers_to_was_not_trained_on(split):
+    data = from_records([recorded()])
+    seen = np.zeros(len(data), dtype=int)
+    for train, test in SPLITS[split](data, 2):
+        assert (train != test).all() and not set(data.operator[train]) & set(data.operator[test])
+        shared = set(data.structure[train]) & set(data.structure[test])
+        assert bool(shared) == (split == "shapes")
+        seen += test
+    assert seen.max() == 1 and (split == "shapes" or seen.min() == 1)
+
+
+def test_a_curve_has_every_method_and_count_on_the_same_rows():
+    data = from_records([recorded(20)])
+    small = data.of(np.isin(data.operator, np.unique(data.operator)[::2]))
+    found = curve(small, "cautious", [0], "classes")
+    assert list(found) == list(CURVES) and all(list(line) == [str(n) for n in LOCAL] for line in found.values())
+    assert len({line["top-1"] for line in found["analytical"].values()}) == 1
+    assert found["source"]["0"] == found["continued"]["0"] == found["online"]["0"]
+    assert all(0 < line["top-1"] <= 1 for by_count in found.values() for line in by_count.values())
+
+
+def test_online_scores_follow_what_was_measured_of_the_operator(parts):
+    source, _ = parts
+    target = source.of(np.arange(len(source)))
+    target.ms[:] = target.predicted_ms**2 / source.ms  # the rule, turned around
+    local = drawn(target, 12, 1)
+    base = Boosted("cautious")
+    base.fit(source, 0)
+    held = target.of(~local)
+    assert right(held, Online(base, target.of(local)).scores(held)) > right(held, base.scores(held)) + 0.05
+    assert (Online(base, target.of(local & ~local)).scores(held) == base.scores(held)).all()

@@ -96,7 +96,13 @@ def test_an_ablation_has_every_part(data):
     assert [line["share of operators"] for line in curve] == list(ablate.SHARES)
     assert curve[0]["records"] < curve[-1]["records"]
     moved = ablate.abstention(small, "residual", [0])
-    assert moved["operators"] == len(small.operators()) and 0 <= moved["abstained"] <= 1
+    kinds = {small.class_of(rows) for rows in small.operators()}
+    assert set(moved) == {"all", *kinds} and moved["all"]["operators"] == len(small.operators())
+    assert sum(moved[kind]["operators"] for kind in kinds) == len(small.operators())
+    for line in moved.values():
+        assert line["abstained"] == 1.0, "a class that it has not seen is one that it has no opinion on"
+        assert line["3 slots, with abstention"] == line["3 slots, worst with abstention"] == 1.0
+        assert 0 < line["3 slots, worst without"] <= line["3 slots, without"]
 
 
 def test_groups_of_features_cover_all_columns_once():
@@ -144,6 +150,27 @@ def test_kernels_of_different_verifiers_are_kept_apart(kept, tmp_path, monkeypat
     plain, judged = build(None), build(kept)
     assert [c.program for c in build(None).candidates] == [c.program for c in plain.candidates]
     assert [c.program for c in build(kept).candidates] == [c.program for c in judged.candidates]
+
+
+def test_an_updated_verifier_knows_what_was_measured_since(trained, tmp_path):
+    turned = from_records([recorded()])
+    turned.ms[:] = turned.predicted_ms**2 / turned.ms  # the rule that it was trained on, the other way round
+    few = turned.of(np.arange(0, len(turned), 5))
+    updated = verifiers.update(trained, few, {"of": "an update"})
+    assert updated.about["base"] == dict(trained.about) and updated.identity != trained.identity
+    assert (updated.support.low <= trained.support.low).all() and (updated.support.high >= trained.support.high).all()
+    device = rg.load_device("v100")
+    programs = rg.construct(OPERATORS["matmul 100"], device, 20)
+    path = tmp_path / "updated.json"
+    verifiers.save(updated, path)
+    assert verifiers.load(path).rerank(programs, device, 5) == updated.rerank(programs, device, 5)
+    right = lambda one: np.mean(
+        [metrics.pairwise_accuracy(turned.ms[rows], -(one.booster.predict(turned.x) + np.log(turned.predicted_ms))[rows])
+         for rows in turned.operators()]
+    )  # fmt: skip
+    assert right(updated) > right(trained) + 0.1
+    with pytest.raises(VerifierError, match="at least 4 to update by"):
+        verifiers.update(trained, few.of(np.arange(3)), {})
 
 
 def test_too_few_records_train_nothing(data):

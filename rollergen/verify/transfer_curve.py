@@ -1,0 +1,145 @@
+"""Transfer curves: trained on operators A, used on B, by how many programs of each operator of B were measured.
+
+B are operators of structures that A has not, whole classes that A has not, or other shapes of structures that A has.
+Of each operator of B up to ``max(LOCAL)`` programs, at most half, are set aside to be measured; the others are ranked,
+the same ones for every method and count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rollergen.verify.dataset import Dataset, joined
+from rollergen.verify.evaluate import FOLDS, folds, judged, macro
+from rollergen.verify.rankers import Analytical, Boosted, Ranker
+from rollergen.verify.search import Annealed
+
+LOCAL = (0, 3, 5, 10, 20)
+METHODS = ("analytical", "alone", "source", "together", "continued", "online")
+"""The model; trees of the measured programs alone, of A alone, of both; A's trees with more of the measured programs
+(`Boosted.update`); A's order corrected by trees of each operator's own measurements (`search.Annealed`)."""
+
+Progress = Callable[[str, int, int], None]
+Split = Iterator[tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass
+class Online:
+    """A fitted ranker whose scores are corrected, operator by operator, by trees of the rows measured of it."""
+
+    base: Ranker
+    local: Dataset
+
+    def fit(self, data: Dataset, seed: int) -> None:
+        """Nothing: the trees grow when scores are asked for."""
+
+    def scores(self, data: Dataset) -> np.ndarray:
+        found = self.base.scores(data)
+        search = Annealed(self.base, "residual", "CDEFGH")
+        for rows in data.operators():
+            own = self.local.of(self.local.operator == data.operator[rows[0]])
+            found[rows] = search.corrected(own, data.of(rows))
+        return found
+
+
+def by_structure(data: Dataset, seed: int) -> Split:
+    """(train, test) masks of ten folds: B's structures are none of A's."""
+    return folds(data, FOLDS, seed)
+
+
+def by_class(data: Dataset, seed: int) -> Split:
+    """One fold for each class, which A lacks."""
+    kinds = _kinds(data)
+    for kind in sorted(set(kinds)):
+        yield kinds != kind, kinds == kind
+
+
+def by_shape(data: Dataset, seed: int) -> Split:
+    """Ten folds of the operators that share their structure with another: B's shapes are none of A's."""
+    operators = np.array([data.operator[rows[0]] for rows in data.operators()])
+    structures = np.array([data.structure[rows[0]] for rows in data.operators()])
+    several = np.isin(structures, [s for s in np.unique(structures) if (structures == s).sum() > 1])
+    dealt = np.random.default_rng(seed).permutation(int(several.sum())) % FOLDS
+    for fold in range(FOLDS):
+        test = np.isin(data.operator, operators[several][dealt == fold])
+        if test.any() and not test.all():
+            yield ~test, test
+
+
+SPLITS: Mapping[str, Callable[[Dataset, int], Split]] = {
+    "operators": by_structure, "shapes": by_shape, "classes": by_class,
+}  # fmt: skip
+
+
+def curve(
+    data: Dataset, objective: str, seeds: Sequence[int], split: str, progress: Progress = lambda what, done, of: None
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Macro figures by method and by count of `LOCAL`; at 0 the last three are the source alone, and "alone" is the
+    model."""
+    runs: dict[tuple[str, int], list[list[Any]]] = {}
+    for number, seed in enumerate(seeds):
+        lines: dict[tuple[str, int], list[Any]] = {}
+        for train, test in SPLITS[split](data, seed):
+            for key, found in _judged(data, objective, seed, train, test):
+                lines.setdefault(key, []).extend(found)
+        for key, found in lines.items():
+            runs.setdefault(key, []).append(found)
+        progress(f"transfer, {split}", number + 1, len(seeds))
+    return {method: {str(n): macro(runs[method, n]) for n in LOCAL} for method in METHODS}
+
+
+def _judged(
+    data: Dataset, objective: str, seed: int, train: np.ndarray, test: np.ndarray
+) -> Iterator[tuple[tuple[str, int], list[Any]]]:
+    source, target = data.of(train), data.of(test)
+    base = Boosted(objective)
+    base.fit(source, seed)
+    places = _set_aside(target, max(LOCAL), seed)
+    held = target.of(places < 0)
+    for count in LOCAL:
+        local = target.of((places >= 0) & (places < count))
+        for method in METHODS:
+            ranker = _ranker(method, base, source, local, objective, seed) if count else _unmeasured(method, base)
+            yield (method, count), judged(ranker, held)
+
+
+def _unmeasured(method: str, base: Boosted) -> Ranker:
+    return Analytical() if method in ("analytical", "alone") else base
+
+
+def _ranker(method: str, base: Boosted, source: Dataset, local: Dataset, objective: str, seed: int) -> Ranker:
+    if method == "analytical":
+        return Analytical()
+    if method == "source":
+        return base
+    if method == "online":
+        return Online(base, local)
+    if method == "continued":
+        ranker = copy(base)
+        ranker.update(local, seed)
+        return ranker
+    ranker = Boosted(objective)
+    ranker.fit(local if method == "alone" else joined(source, local), seed)
+    return ranker
+
+
+def _set_aside(target: Dataset, most: int, seed: int) -> np.ndarray:
+    """Of each row its place among the measured ones of its operator; -1: it is ranked."""
+    rng = np.random.default_rng(seed)
+    places = np.full(len(target), -1)
+    for rows in target.operators():
+        chosen = rng.permutation(rows)[: min(most, len(rows) // 2)]
+        places[chosen] = np.arange(len(chosen))
+    return places
+
+
+def _kinds(data: Dataset) -> np.ndarray:
+    kinds = np.array([""] * len(data), dtype=object)
+    for rows in data.operators():
+        kinds[rows] = data.class_of(rows)
+    return kinds
