@@ -9,11 +9,23 @@ from hypothesis import strategies as st
 
 from rollergen.expr.index import Index
 from rollergen.expr.values import Buffer
-from rollergen.program.model.costs import Costs
+from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import Operand, alignment_of, count_of, facts_of, range_of
-from rollergen.program.model.memory import Cache, Stream, Walk, footprint, sets_reached, stride_sets, survival
+from rollergen.program.model.memory import (
+    Cache,
+    Footprint,
+    Stream,
+    Walk,
+    footprint,
+    sets_reached,
+    stride_sets,
+    survival,
+)
 from rollergen.program.model.nest import nest_of, waves_of
-from tests.program.hand_devices import AVX512
+from rollergen.program.model.stacked_walk import StackedWalk
+from rollergen.program.model.work import work_of
+from tests.program.batches import batch, random_stages
+from tests.program.hand_devices import AVX512, TURING
 from tests.programs import cpu_matmul, gpu_conv
 
 ix = Index.axis
@@ -90,6 +102,41 @@ def test_a_cache_shared_by_all_sees_the_blocks_of_a_wave_together():
     large = Cache(64, 1, 10**9, True)
     a, b = (lines * stage.blocks for lines in walk(stage, streams).fetched(large, COSTS))
     assert (a, b) == (48 * 32 * 4 / 64, 32 * 128 * 4 / 64)
+
+
+STAGES = random_stages(count=12)
+CACHES = {"none": None, "sets": Cache(64, 64, 8, False), "shared": Cache(64, 1, 500, True)}
+
+
+def walks(kind, each, stage):
+    device = AVX512 if kind in ("cpu", "softmax", "relu") else TURING
+    nest = nest_of(stage, facts_of(stage.definition, stage.residents), device)
+    return each(nest, waves_of(nest, device, 1), work_of(nest, device, costs_of(device)).streams, 64)
+
+
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("kind", STAGES)
+def test_a_batch_fetches_what_each_of_its_programs_fetches(kind, cache):
+    together = walks(kind, StackedWalk, batch(STAGES[kind])).fetched(CACHES[cache], COSTS)
+    alone = [walks(kind, Walk, stage).fetched(CACHES[cache], COSTS) for stage in STAGES[kind]]
+    for lines, own in zip(together, zip(*alone, strict=True), strict=True):
+        np.testing.assert_allclose(np.broadcast_to(lines, len(own)), own, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", STAGES)
+def test_a_batch_has_the_columns_of_each_of_its_programs(kind):
+    together = walks(kind, StackedWalk, batch(STAGES[kind]))
+    alone = [walks(kind, Walk, stage) for stage in STAGES[kind]]
+    for i in range(len(together.streams)):
+        for n, one in enumerate(alone):
+            of_one = {float(f.rows) for found in together.columns(i) for f in rows_of(found, n)}
+            assert {float(f.rows) for f in one.columns(i)} == of_one
+
+
+def rows_of(found, n):
+    """The rows of a stacked footprint, of program n."""
+    fields = np.broadcast_arrays(*found)
+    return [Footprint(*(field[r][n % len(field[r])] for field in fields)) for r in range(len(fields[0]))]
 
 
 def test_ranges_and_counts_of_a_window():

@@ -125,32 +125,17 @@ class Level(NamedTuple):
     grow: Number
 
 
-class Walks:
-    """The walk outward for each line size, found once."""
-
-    def __init__(self, nest: Nest, waves: Waves, streams: tuple[Stream, ...]) -> None:
-        self._arguments = nest, waves, streams
-        self._found: dict[int, Walk] = {}
-
-    def of_line(self, line: int) -> Walk:
-        found = self._found.get(line)
-        if found is None:
-            found = self._found[line] = Walk(*self._arguments, line)
-        return found
-
-
 class Walk:
     """The nest seen from the inside out, with the footprints of every stream at every level (found once)."""
 
     def __init__(self, nest: Nest, waves: Waves, streams: tuple[Stream, ...], line: int) -> None:
         self.nest, self.waves, self.streams, self.line = nest, waves, streams, line
-        self.levels = _levels(nest, waves)
+        self.levels = levels_of(nest, waves)
         self.tiles: list[list[Footprint]] = []
-        spans = self._region()
-        self.tiles.append([footprint(s.operand, spans, line) for s in streams])
-        for level in self.levels:
-            if level.axis is not None and not _is_one(level.grow):
-                spans[level.axis] = spans.get(level.axis, 1) * level.grow
+        every = grown_spans(nest, self.levels)
+        self.tiles.append([footprint(s.operand, every[0], line) for s in streams])
+        for level, spans in zip(self.levels, every[1:], strict=True):
+            if level.axis is not None and not is_one(level.grow):
                 old = self.tiles[-1]
                 self.tiles.append(
                     [
@@ -161,13 +146,14 @@ class Walk:
             else:
                 self.tiles.append(self.tiles[-1])
 
-    def _region(self) -> dict[str, Number]:
-        spans: dict[str, Number] = {}
-        inner = {level.position for level in self.levels if level.axis is not None}
-        for p, loop in enumerate(self.nest.loops):
-            if loop.kind != GRID and p not in inner:
-                spans[loop.axis] = spans.get(loop.axis, 1) * loop.extent
-        return spans
+    def columns(self, i: int) -> list[Footprint]:
+        """What stream `i` covers after each loop over one of its axes."""
+        stream = self.streams[i]
+        return [
+            self.tiles[number + 1][i]
+            for number in range(self.start_level(stream), len(self.levels))
+            if self.levels[number].axis in stream.operand.axes and self.levels[number].position >= 0
+        ]
 
     def start_level(self, stream: Stream) -> int:
         """How many levels lie inside the stream's own depth."""
@@ -177,11 +163,11 @@ class Walk:
         """Lines of each stream that one unit's share of one block's work fetches from beyond the cache (None: no
         cache at all), counted over all rounds of blocks: the mean of one block."""
         starts = [self.start_level(s) for s in self.streams]
-        shares = [self._together(s, cache) for s in self.streams]
+        shares = [concurrent_share(self.nest, self.waves, s, cache) for s in self.streams]
         totals: list[Number] = [self.tiles[n][i].lines * shares[i] for i, n in enumerate(starts)]
         for number, level in enumerate(self.levels):
             tiles, after = self.tiles[number], self.tiles[number + 1]
-            if level.axis is not None and _is_one(level.trips):
+            if level.axis is not None and is_one(level.trips):
                 continue
             active = [i for i, start in enumerate(starts) if number >= start]
             touched = _Touched(cache, tiles, shares, active, costs)
@@ -194,20 +180,23 @@ class Walk:
                 if type(again) is np.ndarray or again > 0:
                     unique = unique + again * (1 - touched.survive(i))
                 totals[i] = totals[i] * (unique / once)
-        return [total / self._blocks(cache) for total in totals]
-
-    def _blocks(self, cache: Cache | None) -> Number:
-        rounds = self.waves.all_rounds
-        return rounds * self.waves.wave_blocks if cache is not None and cache.shared else rounds
-
-    def _together(self, stream: Stream, cache: Cache | None) -> Number:
-        """A cache shared by all units sees the tiles of all blocks of a wave."""
-        if cache is None or not cache.shared:
-            return 1
-        return self.waves.concurrent(self.nest, stream.operand.axes)
+        blocks = rounds_of_blocks(self.waves, cache)
+        return [total / blocks for total in totals]
 
 
-def _is_one(value: Number) -> bool:
+def concurrent_share(nest: Nest, waves: Waves, stream: Stream, cache: Cache | None) -> Number:
+    """Tiles of a stream in one cache: one that all units share sees those of all blocks of a wave."""
+    return waves.concurrent(nest, stream.operand.axes) if cache is not None and cache.shared else 1
+
+
+def rounds_of_blocks(waves: Waves, cache: Cache | None) -> Number:
+    """Blocks whose work a cache sees."""
+    rounds = waves.all_rounds
+    return rounds * waves.wave_blocks if cache is not None and cache.shared else rounds
+
+
+def is_one(value: Number) -> bool:
+    """Whether a number is 1 for every program."""
     return type(value) is not np.ndarray and value == 1
 
 
@@ -257,7 +246,22 @@ def _mean_trips(nest: Nest, p: int) -> Number:
     return ceil_div(nest.facts.extents[loop.axis], grid[0].stride) / grid[0].extent
 
 
-def _levels(nest: Nest, waves: Waves) -> list[Level]:
+def grown_spans(nest: Nest, levels: list[Level]) -> list[dict[str, Number]]:
+    """Extent along each axis of what lies inside the levels, then of what each level in turn covers."""
+    spans: dict[str, Number] = {}
+    inner = {level.position for level in levels if level.axis is not None}
+    for p, loop in enumerate(nest.loops):
+        if loop.kind != GRID and p not in inner:
+            spans[loop.axis] = spans.get(loop.axis, 1) * loop.extent
+    every = [spans]
+    for level in levels:
+        if level.axis is not None and not is_one(level.grow):
+            spans = {**spans, level.axis: spans.get(level.axis, 1) * level.grow}
+        every.append(spans)
+    return every
+
+
+def levels_of(nest: Nest, waves: Waves) -> list[Level]:
     """Serial loops and the unrolled ones outside them, innermost first; the walks over a row; rounds of blocks."""
     own = nest.positions(SERIAL, UNROLL, LANE)
     outermost_of_region = max((p for p in own if nest.loops[p].kind == SERIAL), default=-1)

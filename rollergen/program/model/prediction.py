@@ -28,11 +28,11 @@ from rollergen.program.model.compute import (
 )
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import facts_of
-from rollergen.program.model.memory import Walks
 from rollergen.program.model.nest import Nest, Waves, nest_of, waves_of
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model.occupancy import granted_registers, resident_blocks
 from rollergen.program.model.supply import ADDS, OVERLAPS, exposed_misses, supply
+from rollergen.program.model.walks import Walks
 from rollergen.program.model.work import Work, read_ahead, work_of
 from rollergen.program.rprogram import RProgram, Stage
 

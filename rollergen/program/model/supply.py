@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.costs import Costs
-from rollergen.program.model.memory import Stream, Walks, cache_of, stride_sets, tlb_cache
+from rollergen.program.model.memory import Stream, cache_of, stride_sets, tlb_cache
 from rollergen.program.model.nest import Nest, Waves
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, ratio
+from rollergen.program.model.walks import Walks
 from rollergen.program.model.work import Work
 
 OVERLAPS, ADDS = "overlaps", "adds"
@@ -130,14 +133,12 @@ def _column_walks(
         if outer and stream.operand.bytes * 2 > outer[-1].capacity_bytes:
             rate = costs.walk_far_clocks
         worst: Number = 0
-        for number in range(walk.start_level(stream), len(walk.levels)):
-            tile = walk.tiles[number + 1][i]
-            if walk.levels[number].axis not in stream.operand.axes or walk.levels[number].position < 0:
-                continue
+        for tile in walk.columns(i):
             segment = most(tile.segment / first.transaction_bytes, 1)
             reached = stride_sets(tile.stride, first.sets, first.transaction_bytes)
             exposed = (tile.rows > costs.walk_rows) & (reached <= costs.walk_sets)
             fewer = costs.miss_buffers / least(costs.miss_buffers, costs.miss_window / per_step * segment)
-            worst = most(worst, choose(exposed, rate / segment * fewer, 0))
+            clocks = choose(exposed, rate / segment * fewer, 0)
+            worst = most(worst, clocks.max(axis=0) if np.ndim(clocks) == 2 else clocks)
         total = total + beyond[i] * worst
     return total
