@@ -77,6 +77,8 @@ def path_clocks(nest: Nest, device: Device, costs: Costs, work: Work) -> list[tu
     banked = next((x for x in device.layers if x.banks), None)
     if banked is not None:
         wave = banked.banks * banked.bank_bytes / device.read_bytes_per_clock(banked)
+        if costs.load_store_lanes:
+            wave = max(wave, nest.lockstep / costs.load_store_lanes)
         data["shared path"] = data.get("shared path", 0) + spills * wave
     found = list(data.items())
     for side, rate in (("load", costs.load_ports), ("store", costs.store_ports)):
