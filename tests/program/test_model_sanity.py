@@ -55,7 +55,7 @@ def test_no_candidate_is_predicted_below_the_roofline(operator, device):
             assert predict_stage(stage, device).seconds >= bound_s(stage, device) > 0
 
 
-@pytest.mark.parametrize("device", ["v100", "a100"])
+@pytest.mark.parametrize("device", ["v100", "a100", "h200"])
 def test_a_large_product_is_predicted_near_the_peak_of_the_multiply_adds(device):
     device = rg.load_device(device)
     (ranked,) = construct(product(4096), device, top_k=1)

@@ -31,7 +31,7 @@ from rollergen.program.model.facts import facts_of
 from rollergen.program.model.nest import Nest, Waves, nest_of, waves_of
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model.occupancy import granted_registers, resident_blocks
-from rollergen.program.model.supply import ADDS, OVERLAPS, exposed_misses, supply
+from rollergen.program.model.supply import ADDS, OVERLAPS, SHARES, exposed_misses, supply
 from rollergen.program.model.walks import Walks
 from rollergen.program.model.work import Work, read_ahead, work_of
 from rollergen.program.rprogram import RProgram, Stage
@@ -41,7 +41,8 @@ from rollergen.program.rprogram import RProgram, Stage
 class Limiter:
     """The time that one resource needs: ``seconds``, and ``clocks`` of the busiest unit.
 
-    ``how``: overlaps with the others (p-norm) or adds to them.
+    ``how``: overlaps with the others (p-norm), adds to them, or shares one place in the p-norm with others that count
+    the same slots.
     """
 
     name: str
@@ -179,9 +180,13 @@ def _registers(nest: Nest, device: Device, costs: Costs, work: Work, resident: N
 
 
 def combine(limiters: list[tuple[str, Number, str]], costs: Costs) -> Number:
-    """Clocks of the whole: p-norm of what overlaps, plus what nothing hides."""
+    """Clocks of the whole: p-norm of what overlaps (of what shares slots, the largest), plus what nothing hides."""
     exponent = costs.norm_exponent
-    overlapping: Number = 0.0
+    slots: Number = 0.0
+    for _, clocks, how in limiters:
+        if how == SHARES:
+            slots = most(slots, clocks)
+    overlapping: Number = slots * slots if exponent == 2 else slots**exponent
     for _, clocks, how in limiters:
         if how == OVERLAPS:
             overlapping = overlapping + (clocks * clocks if exponent == 2 else clocks**exponent)
@@ -213,10 +218,13 @@ def _limiters(
 ) -> tuple[list[tuple[str, Number, str]], tuple[tuple[str, Number], ...]]:
     found: list[tuple[str, Number, str]] = []
     blocks = waves.per_unit
-    found.append(("multiply-adds", blocks * arithmetic_clocks(nest, device, costs, work), OVERLAPS))
+    # Multiply-adds of scalar threads take the slots that the issue limiter counts; those of matrix units do not.
+    own_pipe = nest.lockstep == 1 or device.instruction(nest.stage.compute.instruction).is_matrix
+    how = OVERLAPS if own_pipe else SHARES
+    found.append(("multiply-adds", blocks * arithmetic_clocks(nest, device, costs, work), how))
     instructions = instructions_of(nest, device, costs, work)
     alone = ceil_div(blocks, waves.resident) * instructions * costs.thread_issue_clocks
-    found.append(("issue", most(blocks * nest.warps * instructions / issue_rate(device, costs), alone), OVERLAPS))
+    found.append(("issue", most(blocks * nest.warps * instructions / issue_rate(device, costs), alone), how))
     for name, clocks in path_clocks(nest, device, costs, work):
         found.append((name, blocks * clocks, OVERLAPS))
     rounds = ceil_div(blocks, waves.resident)
@@ -235,5 +243,6 @@ def _limiters(
 
 
 __all__ = [
-    "ADDS", "OVERLAPS", "Limiter", "Prediction", "StagePrediction", "multiply_add_share", "predict", "predict_stage",
+    "ADDS", "OVERLAPS", "SHARES", "Limiter", "Prediction", "StagePrediction", "multiply_add_share", "predict",
+    "predict_stage",
 ]  # fmt: skip

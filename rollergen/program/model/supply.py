@@ -12,8 +12,9 @@ from rollergen.program.model.numeric import Number, ceil_div, choose, least, mos
 from rollergen.program.model.walks import Walks
 from rollergen.program.model.work import Work
 
-OVERLAPS, ADDS = "overlaps", "adds"
-"""How a limiter joins the others: in the p-norm, or on top."""
+OVERLAPS, ADDS, SHARES = "overlaps", "adds", "shares"
+"""How a limiter joins the others: in the p-norm; on top; or in the p-norm by the largest of those that share, which
+count the same slots."""
 
 
 def _caches(device: Device) -> list[MemoryLayer]:
