@@ -30,16 +30,17 @@ def _error_function(x: Array) -> Array:
     return np.asarray(np.frompyfunc(math.erf, 1, 1)(x), np.float64)
 
 
-_UNARY: dict[str, Callable[[Array], Array]] = {
+UNARY: dict[str, Callable[[Array], Array]] = {
     "neg": np.negative, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x),
     "tanh": np.tanh, "erf": _error_function, "abs": np.abs, "floor": np.floor,
     "round": np.rint, "not": np.logical_not,
 }  # fmt: skip
-_BINARY: dict[str, Callable[[Array, Array], Array]] = {
+BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "max": np.maximum,
     "min": np.minimum, "pow": np.power, "lt": np.less, "le": np.less_equal, "gt": np.greater,
     "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "and": np.logical_and, "or": np.logical_or,
 }  # fmt: skip
+"""The operations of `values.UNARY` and `values.BINARY` on arrays."""
 _FOLD: dict[str, Any] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
 
 
@@ -76,7 +77,7 @@ def evaluate_at(tensor: Tensor, arrays: Sequence[Any] | Mapping[str, Any], point
                 f"{index.max()}; expected integers from 0 to {extent - 1}"
             )
     with np.errstate(all="ignore"):
-        return _Evaluation(known).tensor(tensor, indices)
+        return Evaluation(known).tensor(tensor, indices)
 
 
 def bound_arrays(tensor: Tensor, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Array]:
@@ -100,11 +101,12 @@ def _as_array(array: Any, tensor: Tensor) -> Array:
     return data
 
 
-def _wide(dtype: str) -> Any:
+def wide(dtype: str) -> Any:
+    """What values of a dtype are evaluated in."""
     return np.float64 if is_float(dtype) else (np.bool_ if dtype == "bool" else np.int64)
 
 
-class _Evaluation:
+class Evaluation:
     """One evaluation: the given arrays, and computed tensors that were needed whole."""
 
     def __init__(self, arrays: dict[str, Array]) -> None:
@@ -115,7 +117,7 @@ class _Evaluation:
         shape = np.broadcast_shapes(*(i.shape for i in indices))
         if tensor.producer is None:
             return np.broadcast_to(self.read(tensor.buffer.name, indices, tensor.dtype), shape)
-        out = np.empty(shape, _wide(tensor.dtype))
+        out = np.empty(shape, wide(tensor.dtype))
         names = [name for name, _ in tensor.producer.axes]
         for block in _blocks(shape):
             part = tuple(_take(index, block, len(shape)) for index in indices)
@@ -126,20 +128,20 @@ class _Evaluation:
         """`value` where the axes have the given numbers (arrays of `rank` dimensions)."""
         match value:
             case Const():
-                return np.asarray(value.value, _wide(value.dtype))
+                return np.asarray(value.value, wide(value.dtype))
             case IndexValue():
                 return np.asarray(value.index.evaluate(axes))
             case Load():
                 return self.load(value, axes)
             case Unary():
-                return _UNARY[value.op](self.value(value.x, axes, rank))
+                return UNARY[value.op](self.value(value.x, axes, rank))
             case Binary():
-                return _BINARY[value.op](self.value(value.a, axes, rank), self.value(value.b, axes, rank))
+                return BINARY[value.op](self.value(value.a, axes, rank), self.value(value.b, axes, rank))
             case Select():
                 condition = self.value(value.cond, axes, rank)
                 return np.where(condition, self.value(value.a, axes, rank), self.value(value.b, axes, rank))
             case Cast():
-                return _converted(self.value(value.x, axes, rank), value.dtype)
+                return converted(self.value(value.x, axes, rank), value.dtype)
             case Reduce():
                 return self.reduce(value, axes, rank)
         raise NotImplementedError(type(value).__name__)
@@ -161,7 +163,7 @@ class _Evaluation:
 
     def read(self, name: str, indices: tuple[Array, ...], dtype: str) -> Array:
         """Elements of a known array as float64, int64 or bool."""
-        return self.arrays[name][indices].astype(_wide(dtype), copy=False)
+        return self.arrays[name][indices].astype(wide(dtype), copy=False)
 
     def reduce(self, node: Reduce, axes: Axes, rank: int) -> Array:
         """The reduction at all points: its axes become trailing dimensions, walked in slabs."""
@@ -245,19 +247,19 @@ def _combined(value: Value, operands: Mapping[str, Array]) -> Array:
         case Var():
             return operands[value.name]
         case Const():
-            return np.asarray(value.value, _wide(value.dtype))
+            return np.asarray(value.value, wide(value.dtype))
         case Cast():
-            return _converted(_combined(value.x, operands), value.dtype)
+            return converted(_combined(value.x, operands), value.dtype)
         case Select():
             return np.where(*(_combined(part, operands) for part in value.children()))
         case Unary():
-            return _UNARY[value.op](_combined(value.x, operands))
+            return UNARY[value.op](_combined(value.x, operands))
         case Binary():
-            return _BINARY[value.op](_combined(value.a, operands), _combined(value.b, operands))
+            return BINARY[value.op](_combined(value.a, operands), _combined(value.b, operands))
     raise NotImplementedError(type(value).__name__)
 
 
-def _converted(x: Array, dtype: str) -> Array:
+def converted(x: Array, dtype: str) -> Array:
     """`x` as `dtype`: floats do not round, floats to integers lose their fraction, integers wrap around."""
     if is_float(dtype):
         return np.asarray(x, np.float64)

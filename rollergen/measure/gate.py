@@ -2,7 +2,7 @@
 
 Inputs and outputs lie between guard zones, outputs and temporaries start as poison, and the result
 is compared with the oracle at sampled points that include every edge class (`points.py`), within a
-tolerance derived from the computation (`tolerance.py`).  The trials: random inputs, twice, which must
+tolerance derived from the computation (`tolerance.py`; what lies outside is judged by `perturbed.py`).  The trials: random inputs, twice, which must
 give the same bits although poison and alignment of the outputs differ; where the computation is exact
 on them, whole numbers with tolerance 0 (else random inputs again); then hostile inputs (`adversarial.py`).
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -38,10 +39,23 @@ Points = tuple[np.ndarray, ...]
 Oracle = Callable[[Mapping[str, np.ndarray], str, Points], np.ndarray]
 """``oracle(arrays by input name, output name, coordinates)``: float64 values of the output there."""
 
+
+@runtime_checkable
+class Definition(Protocol):
+    """An oracle that knows how its values come about."""
+
+    def within_rounding(
+        self, arrays: Mapping[str, np.ndarray], output: str, points: Points, got: np.ndarray, want: np.ndarray
+    ) -> np.ndarray:
+        """Which of the elements `got` are what rounding may make of `want` (bool); dear."""
+
+
 Run = Callable[[Mapping[str, np.ndarray]], object]
 """Runs a candidate on arrays by buffer name (inputs, temporaries, outputs), in place."""
 
 _SUSPECTS = 256
+_FIRST = 16
+"""Of the elements that the tolerance refuses: whose computation is looked into before that of the others."""
 
 LEADS = CALLER_LEAD_BYTES, 0
 """Alignment of the arrays of a call in the runs of the first and of the second kind: programs write both cases."""
@@ -178,6 +192,8 @@ class Gate:
             np.asarray(got[where]), want, accuracy.variance, buffer.dtype, _is_exact(trial, attempt), accuracy.steps,
             scale,
         )
+        if np.any(wrong) and accuracy.variance and not trial.exact:
+            wrong = self._refused(attempt, trial, buffer.name, (where, np.asarray(got[where]), want), wrong)
         if not np.any(wrong):
             if trial.remembers and buffer.name not in trial.accepted:
                 trial.accepted[buffer.name] = got.copy()
@@ -189,6 +205,27 @@ class Gate:
             f"{int(np.sum(wrong))} of {wrong.size} compared elements of {buffer.name} are wrong, "
             f"such as {buffer.name}[{place}] = {value}, expected {expected}"
         )
+
+    def _refused(
+        self, attempt: _Attempt, trial: _Trial, output: str, found: tuple[Points, np.ndarray, np.ndarray],
+        wrong: np.ndarray,
+    ) -> np.ndarray:  # fmt: skip
+        """Of the elements that seem wrong those that are, in view of how their values come about (`perturbed.py`).
+
+        Few are tried first: a candidate that is wrong is mostly wrong in all of them.
+        """
+        if not isinstance(self._oracle, Definition) or is_narrowed(attempt.program):
+            return wrong
+        (where, got, want), refused = found, np.atleast_1d(wrong).copy()
+        accused = np.flatnonzero(refused)
+        for some in (accused[:_FIRST], accused[_FIRST:]):
+            if some.size:
+                at = tuple(axis[some] for axis in where)
+                values = np.atleast_1d(got)[some], np.atleast_1d(want)[some]
+                refused[some] = ~self._oracle.within_rounding(trial.pristine, output, at, *values)
+            if refused[some].any():
+                break
+        return refused.reshape(np.shape(wrong))
 
     def _never_written(
         self, program: RProgram, first: _Trial, results: Mapping[str, np.ndarray], second: _Trial,

@@ -13,6 +13,7 @@ from rollergen.expr.reference import evaluate_at
 from rollergen.expr.values import Buffer
 from rollergen.measure.gate import Oracle, Points
 from rollergen.measure.narrowing import computed
+from rollergen.measure.perturbed import within_rounding
 from rollergen.measure.points import sample_points
 from rollergen.measure.tolerance import accuracies, differences
 from rollergen.program.rprogram import RProgram
@@ -28,6 +29,12 @@ class ExpressionOracle:
         tensor = self.tensors[output]
         needed = {given.buffer.name: arrays[given.buffer.name] for given in given_tensors((tensor,))}
         return evaluate_at(tensor, needed, points)
+
+    def within_rounding(
+        self, arrays: Mapping[str, np.ndarray], output: str, points: Points, got: np.ndarray, want: np.ndarray
+    ) -> np.ndarray:
+        """See `perturbed.within_rounding`."""
+        return within_rounding(self.tensors[output], arrays, points, got, want)
 
 
 def expression_oracle(tensors: Sequence[Tensor], outputs: Sequence[Buffer]) -> Oracle:

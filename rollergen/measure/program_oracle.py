@@ -28,6 +28,7 @@ from rollergen.expr.values import (
     transform,
 )
 from rollergen.measure.gate import Oracle, Points
+from rollergen.measure.perturbed import within_rounding
 from rollergen.program.rprogram import RProgram
 
 
@@ -40,9 +41,19 @@ class ProgramOracle:
 
     def __call__(self, arrays: Mapping[str, np.ndarray], output: str, points: Points) -> np.ndarray:
         tensor = self.tensors[output]
-        flat = np.ravel_multi_index(points, self.shapes[output]) if points else np.zeros(1, np.int64)
         needed = {t.buffer.name: arrays[t.buffer.name] for t in given_tensors((tensor,))}
-        return evaluate_at(tensor, needed, np.unravel_index(flat, tensor.shape)).reshape(np.shape(points)[1:])
+        return evaluate_at(tensor, needed, self._own(output, points)).reshape(np.shape(points)[1:])
+
+    def within_rounding(
+        self, arrays: Mapping[str, np.ndarray], output: str, points: Points, got: np.ndarray, want: np.ndarray
+    ) -> np.ndarray:
+        """See `perturbed.within_rounding`."""
+        return within_rounding(self.tensors[output], arrays, self._own(output, points), got, want)
+
+    def _own(self, output: str, points: Points) -> Points:
+        """The points in the shape that the definition has."""
+        flat = np.ravel_multi_index(points, self.shapes[output]) if points else np.zeros(1, np.int64)
+        return np.unravel_index(flat, self.tensors[output].shape)
 
 
 def program_oracle(program: RProgram) -> Oracle:

@@ -13,7 +13,7 @@ import rollergen as rg
 from rollergen.expr import guards
 from rollergen.expr.index import Index
 from rollergen.expr.recombine import recombine, reduced
-from rollergen.expr.reference import _Evaluation
+from rollergen.expr.reference import Evaluation
 from rollergen.expr.slots import IndexExpr, axis, index_of
 from rollergen.expr.sympy_forms import index_form, to_sympy
 from rollergen.expr.values import Load, walk
@@ -81,7 +81,7 @@ def test_bounds_of_a_condition_hold_exactly_where_it_does(parts, conjunction, ne
     for other in conditions[1:]:
         condition = condition & other if conjunction else condition | other
     condition = ~condition if negate else condition
-    truth = np.broadcast_to(_Evaluation({}).value(condition.value, POINTS, 2), POINTS["i"].shape)
+    truth = np.broadcast_to(Evaluation({}).value(condition.value, POINTS, 2), POINTS["i"].shape)
     bounds = guards.bounds_of(condition.value)
     if bounds is not None:
         held = np.ones(truth.shape, bool)

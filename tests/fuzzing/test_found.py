@@ -97,3 +97,46 @@ def test_vectors_of_halves_need_no_alignment_of_their_own(trials):
         "v3 = ops.argmin(v2, (0,), keepdims=False)",
     )  # fmt: skip
     assert trials.failure(place, "cpu") is None
+
+
+def test_what_is_left_of_equal_numbers_is_held_to_their_own_rounding(trials):
+    """Seeds 300816, 301911 and 400033: sums and variances that cancel were held to a share of their own size."""
+    equal = recipe(
+        'x0 = T("x0", (48, 2), "float64")', "v1 = ops.maximum(x0, 2)", 'x2 = T("x2", (2, 33), "float64")',
+        "v3 = ops.matmul(v1, x2)", "v5 = ops.var(v3, (0,), keepdims=False)", "v7 = ops.sum(v5, (0,), keepdims=False)",
+    )  # fmt: skip
+    assert trials.failure(equal, "cpu") is None
+    mean = recipe(
+        'x0 = T("x0", (8, 8, 2), "float32")', "v1 = ops.layer_norm(x0, (2,))",
+        "v2 = ops.mean(v1, (0, 1, 2), keepdims=True)",
+    )  # fmt: skip
+    assert trials.failure(mean, "cpu") is None
+
+
+def test_a_narrow_value_beyond_its_range_may_make_what_follows_not_a_number(trials):
+    """Seed 400314: the variance of squares some of which float16 does not hold."""
+    found = recipe(
+        'x4 = T("x4", (6, 300), "float16")', "v1 = ops.add(x4, 3)", "v5 = ops.sum(v1, (1,), keepdims=False)",
+        "v6 = ops.mul(v5, v5)", "v7 = ops.var(v6, (0,), keepdims=False)",
+    )  # fmt: skip
+    assert trials.failure(found, "cpu") is None
+
+
+def test_a_value_that_rounding_makes_equal_to_another_may_be_chosen_as_equal(trials):
+    """Seed 400554: one of 408 sums was equal to what it was compared with after bfloat16's rounding only."""
+    found = recipe(
+        'x0 = T("x0", (9, 5, 14, 9), "bfloat16")', "v1 = ops.upsample_nearest(x0, 2)",
+        'x2 = T("x2", (16, 5, 1, 1), "bfloat16", constant=True)', "v3 = ops.conv2d(v1, x2, stride=3, padding=1)",
+        'x4 = T("x4", (9, 16, 10, 7), "bfloat16")', "v5 = ops.where(ops.not_equal(v3, x4), v3, -2)",
+    )  # fmt: skip
+    assert trials.failure(found, "cpu") is None
+
+
+def test_a_softmax_of_large_rounded_sums_is_held_to_their_rounding(trials):
+    """Seed 301810: bfloat16's rounding of sums of some hundred, which exp makes a factor."""
+    found = recipe(
+        'x0 = T("x0", (7, 3, 4), "bfloat16")', 'x1 = T("x1", (13, 7, 5), "bfloat16")',
+        'v2 = rg.einsum("abc,yaz->czy", x0, x1)', 'x3 = T("x3", (13, 10, 2, 5), "bfloat16")',
+        'v4 = rg.einsum("abc,cyzb->y", v2, x3)', "v5 = ops.softmax(v4, 0)",
+    )  # fmt: skip
+    assert trials.failure(found, "cpu") is None

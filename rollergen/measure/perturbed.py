@@ -1,0 +1,201 @@
+"""What rounding may make of single elements: the definition evaluated again and again with roundings of other sizes.
+
+The tolerance of `tolerance.py` is relative to the size of the results, which says too little where they are what is
+left of larger values (differences that cancel, variances of equal numbers), where an error is amplified (exp of a
+large sum), and next to a jump (comparisons, floor, overflow).  There the errors follow from the values themselves:
+Monte Carlo arithmetic (Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", UCLA
+CSD-970002, 1997) evaluates the definition in float64, every operation in a dtype of unit roundoff u followed by
+
+    x -> round(x (1 + amplitude * units * u * noise), dtype),    noise uniform in [-1, 1)
+
+with the units of `tolerance.ULPS`.  The noise is a function of the operation and of its axes' values, so that what is
+computed once and used often errs alike wherever it is used.  A sum's partial sums, in a random order, err by their own
+size each.  float16 and bfloat16 are computed with as float32; what was computed is then rounded or, as within a stage,
+stays wide: none of it, all of it, or as chance has it, while conversions always round.  An element of size `want` may
+lie as far away as the farthest of the evaluations, of which the largest `amplitude` is `tolerance.CONFIDENCE`, and the
+rounding of its own dtype (u |want|, not amplified) further; it may be infinite or NaN where one of them is.
+
+Only elements that the simple tolerance refuses are tried: all evaluations cost some thirty times what the oracle does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from rollergen.expr.dtypes import is_float, numpy_dtype
+from rollergen.expr.language import Tensor, free_axes
+from rollergen.expr.reductions import Reduce
+from rollergen.expr.reference import BINARY, UNARY, Evaluation, converted, wide
+from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value, Var
+from rollergen.measure.tolerance import CONFIDENCE, ULPS, unit_roundoff
+
+AMPLITUDES = (CONFIDENCE, 1.0, CONFIDENCE / 2, CONFIDENCE / 4) * 8
+"""Of the evaluations, in order: large ones reach jumps, at 1 what is rounded may also become equal."""
+
+_EXACT = ("neg", "abs", "not", "floor", "round", "max", "min", "lt", "le", "gt", "ge", "eq", "ne", "and", "or")
+_REGISTER = {"float16": "float32", "bfloat16": "float32"}
+
+Array = Any
+
+
+def within_rounding(
+    tensor: Tensor, arrays: Mapping[str, np.ndarray], points: tuple[np.ndarray, ...], got: np.ndarray, want: np.ndarray
+) -> np.ndarray:
+    """Which of the elements `got` of `tensor` at `points` are what rounding may make of `want` (float64); bool.
+
+    ``arrays``: the inputs by name.  Deterministic.
+    """
+    actual, dtype = np.atleast_1d(got).astype(np.float64), tensor.dtype
+    wants = np.atleast_1d(np.asarray(want, np.float64))
+    farthest, same = np.zeros(wants.shape), np.zeros(wants.shape, bool)
+    unit = unit_roundoff(dtype)
+    tiny = float(ml_dtypes.finfo(dtype).tiny) if unit else 0.0
+    for number, amplitude in enumerate(AMPLITUDES):
+        with np.errstate(all="ignore"):
+            found = _Perturbed(arrays, tensor, number, amplitude).tensor(tensor, points)
+            sample = np.broadcast_to(np.asarray(found, np.float64), wants.shape)
+            farthest = np.fmax(farthest, np.where(np.isfinite(sample), np.abs(sample - wants), 0.0))
+            same |= ~np.isfinite(actual) & ((actual == sample) | (np.isnan(actual) & np.isnan(sample)))
+            near = np.abs(actual - wants) <= farthest + unit * np.maximum(np.abs(wants), np.abs(actual)) + tiny
+        if np.all(near | same):
+            break
+    return near | same
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """``wide``: a narrow dtype's value stays in its register; ``names``: the axes that its value depends on."""
+
+    value: Value
+    seed: np.uint64
+    wide: bool
+    names: tuple[str, ...]
+
+
+class _Perturbed(Evaluation):
+    """One evaluation in which every operation errs."""
+
+    def __init__(self, arrays: Mapping[str, Array], tensor: Tensor, number: int, amplitude: float) -> None:
+        """``tensor``: the one to evaluate, whose own last rounding is left out."""
+        super().__init__(dict(arrays))
+        self._amplitude = amplitude
+        self._number = number
+        self._last = tensor.producer.body if tensor.producer is not None else None
+        self._random = np.random.default_rng((number, 20_000))
+        self._nodes: dict[int, _Node] = {}
+
+    def value(self, value: Value, axes: Mapping[str, Array], rank: int) -> Array:
+        exact = super().value(value, axes, rank)
+        match value:
+            case Const():
+                return _rounded(exact, value.dtype) if is_float(value.dtype) else exact
+            case Cast():
+                return self._erring(value, exact, axes, 0.0)
+            case Unary(op) | Binary(op) if op not in _EXACT:
+                return self._erring(value, exact, axes, ULPS.get(op, 1.0))
+        return exact
+
+    def _erring(self, value: Value, exact: Array, axes: Mapping[str, Array], units: float) -> Array:
+        if not is_float(value.dtype):
+            return exact
+        node = self._node(value)
+        return self._held(node, exact, self._noise(node, axes), units)
+
+    def _held(self, node: _Node, exact: Array, noise: Array, units: float) -> Array:
+        """``units`` 0: of what is only rounded, not computed."""
+        dtype = node.value.dtype
+        register = _REGISTER.get(dtype, dtype)
+        wide = node.value is self._last or (node.wide and not isinstance(node.value, Cast))
+        size = self._amplitude * units * unit_roundoff(register)
+        return _rounded(np.asarray(exact * (1.0 + size * noise)), register if wide else dtype)
+
+    def slab(self, node: Reduce, axes: Mapping[str, Array], rank: int, added: int, count: int) -> tuple[Array, ...]:
+        if node.combiner.name not in ("sum", "prod") or len(node.bodies) != 1 or not is_float(node.bodies[0].dtype):
+            return super().slab(node, axes, rank, added, count)
+        body, known = node.bodies[0], self._node(node)
+        sizes = tuple(axes[name].shape[rank + d] for d, (name, _) in enumerate(node.axes))
+        value = np.asarray(self.value(body, axes, rank + added))
+        value = value.reshape((1,) * (rank + added - value.ndim) + value.shape)
+        terms = np.broadcast_to(value, (*value.shape[:rank], *sizes)).reshape(*value.shape[:rank], count)
+        terms = terms[..., np.random.default_rng((int(known.seed), count)).permutation(count)]
+        place = self._places(known, {name: axes[name] for name in axes if name not in dict(node.axes)}, rank)
+        first = [int(np.min(axes[name])) for name, _ in node.axes]
+        noise = _uniform(_mixed(place[..., None] + np.arange(count, dtype=np.uint64) + np.uint64(sum(first) << 32)))
+        size = self._amplitude * unit_roundoff(body.dtype)
+        if node.combiner.name == "prod":
+            return (np.prod(terms, axis=-1) * (1.0 + size * np.sum(noise, axis=-1)),)
+        partial = np.cumsum(terms, axis=-1)
+        errors = np.sum(np.where(np.isfinite(partial), partial, 0.0) * noise, axis=-1)
+        total = partial[..., -1] + size * errors
+        return (_rounded(np.asarray(total), body.dtype),)
+
+    def combine(self, node: Reduce, lhs: tuple[Array, ...], rhs: tuple[Array, ...]) -> tuple[Array, ...]:
+        operands = {f"lhs{c}": value for c, value in enumerate(lhs)} | {f"rhs{c}": value for c, value in enumerate(rhs)}
+        return tuple(self._combined(value, operands) for value in node.combiner.combine)
+
+    def _combined(self, value: Value, operands: Mapping[str, Array]) -> Array:
+        parts = [self._combined(child, operands) for child in value.children()]
+        units = 0.0
+        match value:
+            case Var():
+                return operands[value.name]
+            case Const():
+                return np.asarray(value.value, numpy_dtype(value.dtype)).astype(wide(value.dtype))
+            case Cast():
+                exact = converted(parts[0], value.dtype)
+            case Select():
+                return np.where(*parts)
+            case Unary(op):
+                exact, units = UNARY[op](*parts), 0.0 if op in _EXACT else ULPS.get(op, 1.0)
+            case Binary(op):
+                exact, units = BINARY[op](*parts), 0.0 if op in _EXACT else ULPS.get(op, 1.0)
+            case _:
+                raise NotImplementedError(type(value).__name__)
+        if not is_float(value.dtype) or not (units or isinstance(value, Cast)):
+            return exact
+        return self._held(self._node(value), exact, self._random.uniform(-1.0, 1.0, np.shape(exact)), units)
+
+    def _node(self, value: Value) -> _Node:
+        """What belongs to the operation in this evaluation; kept with it, so that no other has its identity."""
+        if id(value) not in self._nodes:
+            seed = np.uint64(self._random.integers(1 << 63))
+            names = () if isinstance(value, Var) else tuple(sorted(free_axes(value)))
+            self._nodes[id(value)] = _Node(value, seed, self._is_wide(seed), names)
+        return self._nodes[id(value)]
+
+    def _is_wide(self, seed: np.uint64) -> bool:
+        return bool(seed & np.uint64(1)) if self._number > 1 else self._number == 0
+
+    def _noise(self, node: _Node, axes: Mapping[str, Array]) -> Array:
+        return _uniform(self._places(node, axes, 0))
+
+    def _places(self, node: _Node, axes: Mapping[str, Array], rank: int) -> Array:
+        """A number for every place at which the value has another one; at least `rank` dimensions."""
+        place = np.full((1,) * rank, node.seed, np.uint64)
+        for name in node.names:
+            if name in axes:
+                index = np.asarray(axes[name])
+                index = index.reshape(index.shape[:rank]) if rank and index.ndim > rank else index
+                place = _mixed(place + index.astype(np.uint64))
+        return place
+
+
+def _rounded(x: Array, dtype: str) -> Array:
+    return x.astype(numpy_dtype(dtype)).astype(np.float64)
+
+
+def _mixed(x: Array) -> Array:
+    """One step of splitmix64 (Steele, Lea, Flood, OOPSLA 2014): all 64 bits depend on all."""
+    x = np.asarray(x, np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def _uniform(x: Array) -> Array:
+    return (_mixed(x) >> np.uint64(11)) * 2.0 ** -52 - 1.0
