@@ -2,9 +2,10 @@
 
 Inputs and outputs lie between guard zones, outputs and temporaries start as poison, and the result
 is compared with the oracle at sampled points that include every edge class (`points.py`), within a
-tolerance derived from the computation (`tolerance.py`; what lies outside is judged by `perturbed.py`).  The trials: random inputs, twice, which must
-give the same bits although poison and alignment of the outputs differ; where the computation is exact
-on them, whole numbers with tolerance 0 (else random inputs again); then hostile inputs (`adversarial.py`).
+tolerance derived from the computation (`tolerance.py`; what lies outside is judged by `perturbed.py`).
+The trials: random inputs, twice, which must give the same bits although poison and alignment of the outputs
+differ; where the computation is exact on them, whole numbers with tolerance 0 (else random inputs again); then hostile
+inputs (`adversarial.py`).
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ wider dtype) contribute nothing, so copies must match exactly.  ``steps`` is not
 value is made whole (floor, round, a cast to integers) or compared: next to a jump the result may
 fall on either side of it.
 
-Relative to the results' own size, that is too little where much larger values cancel, and next to jumps it cannot tell
-which; what it refuses is therefore held to the errors of its own computation (`perturbed.py`) before it counts as wrong.
+Relative to the results' size that is too little where much larger values cancel, and next to jumps it cannot tell
+which; what it refuses is held to the errors of its own computation (`perturbed.py`) before it is called wrong.
 
 Where every intermediate value is a whole number that its dtype holds exactly, the tolerance is 0:
 `exact_magnitude` finds the largest inputs for which that is so.
