@@ -34,15 +34,14 @@ from rollergen.lower.writer import Writer
 
 _LN2_HIGH, _LN2_LOW, _LOG2E = 0.693359375, -2.12194440e-4, 1.44269504088896341
 _ROUNDING = 1.5 * 2**23 + 254
+_FIELD = 1.5 * 2**23 + 127
 # (exp(r) - 1 - r) / r^2 on |r| <= ln(2) / 2
 _EXP = (0.5, 0.166665769, 0.0416665545, 0.00836319488, 0.00139262034)
-# (erf(x) / x - 1) over x^2, x^2 <= 0.87
-_ERF = (0.128379167, -0.376126333, 0.112836887, -0.0268589974, 0.00519998925, -0.000813044467, 8.31687972e-05)
-# log(1 - erf(x)) on 0.92 <= x <= 4
-_ERFC = (0.000320441531, -1.13023762, -0.631814517, -0.110094481, 0.0264310176, -0.00476357525, 0.000597743472,
-         -4.61779128e-05, 1.64356965e-06)  # fmt: skip
-# (tanh(x) / x - 1) / x^2 over x^2, x^2 <= 0.4
-_TANH = (-0.333333284, 0.133327188, -0.0538432632, 0.0209613291, -0.0060451651)
+# (2^f - 1) / f on |f| <= 1/2
+_EXPM1_2 = (0.69314718246, 0.240226492286, 0.0555035732687, 0.00961823761463, 0.00133907352574, 0.000154035122250)
+# log2(1 - erf(x)) / x on 0 <= x <= 4
+_ERFC_2 = (-1.62790703773, -0.918447613716, -0.148277059197, 0.0276320297271, 0.000231403158978, -0.00240501272492,
+           0.000912990828510, -0.000169720544363, 1.33539751914e-05)  # fmt: skip
 
 
 # (log(1 + f) - f + f^2 / 2) / f^3 on sqrt(1/2) <= 1 + f <= sqrt(2)
@@ -75,8 +74,10 @@ def exp_below(out: Writer, x: Expr) -> Expr:
     but by no more than 2^-25 of that term (|x| exp(x) <= 1 / e).
     """
     name = out.native.get("exp2_approx")
-    if name is None or x.dtype != "float32":
+    if x.dtype != "float32":
         return call(out, "exp", x)
+    if name is None:
+        return _use(out.functions, _exp_below, "exp_below", x)
     return Call(name, (Operation("mul", (x, Number(_LOG2E, x.dtype, x.lanes)), x.dtype, x.lanes),), x.dtype, x.lanes)
 
 
@@ -126,6 +127,20 @@ class _Body:
         for step, coefficient in enumerate(reversed(coefficients[:-1])):
             value = self.let(f"{wish}{step}", self.add(self.mul(value, x), coefficient))
         return value
+
+    def tree(self, x: Expr, coefficients: tuple[float, ...]) -> Expr:
+        """The polynomial in pairs, and pairs of pairs (Estrin): a few multiplications more than Horner's rule, and a
+        chain of dependent ones that grows with the logarithm of the degree."""
+        power, values = x, [self.number(c, x.dtype) for c in coefficients]
+        level: list[Expr] = list(values)
+        for depth in range((len(coefficients) - 1).bit_length()):
+            power = power if depth == 0 else self.let(f"x{1 << depth}", self.mul(power, power))
+            pairs = [
+                self.let(f"e{depth}_{n}", self.add(self.mul(high, power), low))
+                for n, (low, high) in enumerate(zip(level[::2], level[1::2], strict=False))
+            ]
+            level = pairs + level[2 * len(pairs) :]
+        return level[0]
 
     def where(self, order: str, a: Expr, b: Expr | float, yes: Expr | float, no: Expr | float) -> Operation:
         """``a order b ? yes : no``."""
@@ -193,29 +208,49 @@ def _with_sign_of(b: _Body, x: Expr, value: Expr) -> Operation:
     return b.where("lt", x, 0.0, Operation("neg", (value,), value.dtype, b.lanes), value)
 
 
+def _power_of_two(b: _Body, u: Expr) -> tuple[Expr, Expr]:
+    """(n as a power of two, f) with u = n + f, |f| <= 1/2, for -127 <= u <= 127; -127 gives the power 0.
+
+    Adding 1.5 * 2^23 + 127 rounds u to an integer, which lies in the sum's low bits as an exponent field.
+    """
+    t = b.let("t", b.add(u, _FIELD))
+    f = b.let("f", b.sub(u, b.sub(t, _FIELD)))
+    return b.let("w", _with_exponent(b, Convert(t, "int32", bits=True))), f
+
+
+def _expm1_2(b: _Body, f: Expr) -> Expr:
+    """2^f - 1 on |f| <= 1/2, exact to two units in the last place however small f is."""
+    return b.let("p", b.mul(f, b.polynomial(f, _EXPM1_2)))
+
+
+def _exp_below(b: _Body, x: Expr) -> Expr:
+    """exp(x) of x <= 0: in powers of two, without the halving of what is above 2^127 or below 2^-126 (it is 0)."""
+    c = b.let("c", b.where("lt", x, -88.0, -88.0, x))
+    power, f = _power_of_two(b, b.let("u", b.mul(c, _LOG2E)))
+    return b.mul(b.polynomial(f, (1.0, *_EXPM1_2)), power)
+
+
 def _tanh(b: _Body, x: Expr) -> Expr:
-    """1 - 2 / (exp(2 |x|) + 1) with the sign of x; near 0, where that cancels, a polynomial."""
-    t = _magnitude(b, x)
-    square = b.let("s", b.mul(x, x))
-    small = b.let("y", b.add(b.mul(b.mul(x, square), b.polynomial(square, _TANH)), x))
-    power = b.let("e", b.own(_exp, "exp", b.mul(t, 2.0)))
-    ratio = Operation("div", (b.number(2.0), b.add(power, 1.0)), x.dtype, b.lanes)
-    large = b.let("z", _with_sign_of(b, x, b.sub(b.number(1.0), ratio)))
-    return b.where("lt", t, 0.625, small, large)
+    """e / (e + 2), e = exp(2 x) - 1, which is 2^n (2^f - 1) + (2^n - 1): nothing cancels near 0.  Beyond 9.1 the
+    result is one to half a unit in the last place."""
+    c = b.let("c", b.where("lt", x, -9.1, -9.1, x))
+    c = b.let("d", b.where("gt", c, 9.1, 9.1, c))
+    power, f = _power_of_two(b, b.let("u", b.mul(c, 2 * _LOG2E)))
+    e = b.let("e", b.add(b.mul(_expm1_2(b, f), power), b.sub(power, 1.0)))
+    return Operation("div", (e, b.add(e, 2.0)), x.dtype, b.lanes)
 
 
 def _erf(b: _Body, x: Expr) -> Expr:
-    """1 - exp(polynomial in |x|) with the sign of x; near 0 an odd polynomial."""
-    t = _magnitude(b, x)
-    square = b.let("s", b.mul(x, x))
-    small = b.let("y", b.add(b.mul(x, b.polynomial(square, _ERF)), x))
-    c = b.let("c", b.where("gt", t, 4.0, 4.0, t))
-    value: Expr = b.number(_ERFC[-1])
-    for step, coefficient in enumerate(reversed(_ERFC[:-1])):
-        value = b.let(f"q{step}", b.add(b.mul(value, c), coefficient))
-    tail = b.sub(b.number(1.0), b.own(_exp, "exp", value))
-    large = b.let("z", _with_sign_of(b, x, tail))
-    return b.where("lt", t, 0.927, small, large)
+    """1 - 2^u with the sign of x, where u / |x| is a polynomial in |x|: 1 - 2^n - 2^n (2^f - 1), so that nothing
+    cancels near 0.  Beyond 4 the result is one to half a unit in the last place."""
+    bits = lambda value: Convert(value, "uint32", bits=True)
+    a = Operation("bitand", (bits(x), b.number(0x7FFFFFFF, "uint32")), "uint32", b.lanes)
+    t = b.let("a", Convert(a, "float32", bits=True))
+    t = b.let("c", b.where("gt", t, 4.0, 4.0, t))
+    power, f = _power_of_two(b, b.let("u", b.mul(t, b.tree(t, _ERFC_2))))
+    e = b.let("e", b.sub(b.sub(b.number(1.0), power), b.mul(_expm1_2(b, f), power)))
+    sign = Operation("bitand", (bits(x), b.number(0x80000000, "uint32")), "uint32", b.lanes)
+    return Convert(Operation("bitor", (bits(e), sign), "uint32", b.lanes), "float32", bits=True)
 
 
 def _rsqrt(b: _Body, x: Expr) -> Expr:
