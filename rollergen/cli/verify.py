@@ -110,8 +110,9 @@ def _tell(name: str, found: object, as_json: bool) -> None:
 _records = click.argument("records", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
 _seeds = click.option("--seeds", default=5, show_default=True, help="Runs with other folds and other models.")
 _objective = click.option(
-    "--objective", type=click.Choice(["cautious", "residual", "lambdarank"]), default="cautious", show_default=True,
-    help="What the trees learn: the log of time over predicted time (half of it, or all), or the order.",
+    "--objective", type=click.Choice(["cautious", "foremost", "residual", "lambdarank"]), default="cautious",
+    show_default=True, help="What the trees learn: the log of time over predicted time (half of it; half of it, where "
+    "the model's first programs weigh most; all of it), or the order.",
 )  # fmt: skip
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 _report = click.option(
@@ -179,9 +180,10 @@ def _rankers(
 ) -> None:
     from rollergen.verify.evaluate import compare
     from rollergen.verify.released import release
+    from rollergen.verify.verifier import OBJECTIVES
 
     table = compare(data, seeds=range(seeds), progress=shown)
-    verdicts = {name: release(table, name) for name in ("cautious", "residual", "lambdarank")}
+    verdicts = {name: release(table, name) for name in OBJECTIVES}
     content = {"protocol": protocol, "rankers": table, "release": verdicts}
     if report is not None:
         from rollergen.verify.report import write_evaluation
@@ -216,11 +218,18 @@ def _pacm(
 
 
 def _show_rankers(table: dict[str, dict[str, Any]]) -> None:
-    rows = Table("ranker", "top-1", "top-3", "top-5", "worst top-3", "weighted top-3", "pairs", "NDCG", "trials")
+    from rollergen.verify.evaluate import BEST_OF
+
+    rows = Table("ranker", "top-1", "top-3", "top-5", "worst top-3", "pairs", "NDCG", "regret", "trials")
     for name, line in table.items():
         tops = (_interval(line[k]) for k in ("top-1", "top-3", "top-5"))
-        others = (line["worst top-3"]["value"], line["weighted top-3"], line["pairs"]["mean"], line["ndcg"]["mean"])
+        others = (line["worst top-3"]["value"], *(line[key]["mean"] for key in ("pairs", "ndcg", "regret")))
         rows.add_row(name, *tops, *(f"{value:.3f}" for value in others), f"{line['trials']['mean']:.1f}")
+    console.print(rows)
+    sums = [f"{what}-{k}" for what in ("weighted top", "best") for k in (1, 3, 5)]
+    rows = Table("ranker", *sums, title=f"Pruner's sums (best-k: of the first {BEST_OF})")
+    for name, line in table.items():
+        rows.add_row(name, *(f"{line[key]:.3f}" for key in sums))
     console.print(rows)
 
 

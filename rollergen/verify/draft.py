@@ -31,11 +31,11 @@ class Verified:
         return self.verifier.identity
 
     def programs(self, graph: Graph, device: Device, options: BuildOptions, count: int) -> tuple[Ranked, ...]:
-        drafted, verdict = self._asked(graph, device, options, count)
+        drafted, verdict = self._asked(graph, device, options, count, reasons=False)
         return tuple(drafted[position] for position in verdict.order[:count])
 
     def notes(self, graph: Graph, device: Device, options: BuildOptions, count: int) -> tuple[str, ...]:
-        drafted, verdict = self._asked(graph, device, options, count)
+        drafted, verdict = self._asked(graph, device, options, count, reasons=True)
         if verdict.abstained is not None:
             return (f"verifier: abstained, the model's order stands: {verdict.abstained}",)
         if not verdict.moved:
@@ -44,10 +44,10 @@ class Verified:
         return (f"verifier: of {len(drafted)} drafted programs {elsewhere}", *map(_told, verdict.moved))
 
     def _asked(
-        self, graph: Graph, device: Device, options: BuildOptions, count: int
+        self, graph: Graph, device: Device, options: BuildOptions, count: int, reasons: bool
     ) -> tuple[tuple[Ranked, ...], Verdict]:
         drafted = construct(graph, device, options, max(count, DRAFT))
-        return drafted, self.verifier.rerank([one.program for one in drafted], device, count)
+        return drafted, self.verifier.rerank([one.program for one in drafted], device, count, reasons)
 
 
 class NoneReleased(Model):

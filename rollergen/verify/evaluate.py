@@ -10,24 +10,27 @@ from typing import Any
 import numpy as np
 
 from rollergen.verify.dataset import Dataset
-from rollergen.verify.metrics import summary, top_k, weighted_top_k
+from rollergen.verify.metrics import summary, top_k, weighted_best_k, weighted_top_k
 from rollergen.verify.rankers import RANKERS, Ranker, deployed_order
 
 FOLDS = 10
+SLOTS = (1, 3, 5)
+BEST_OF = 10
+"""Programs that a profiled build measures: the set of which Best-k takes the k-th fastest."""
 Make = Callable[[], Ranker]
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judged:
-    """One held-out operator under one ranker and seed: the order in which programs would be measured at 1, 3 and 5
-    slots gives ``figures`` (`metrics.summary`)."""
+    """One held-out operator under one ranker and seed: ``orders``, in which programs would be measured at each of
+    `SLOTS` and `BEST_OF`, give ``figures`` (`metrics.summary`)."""
 
     operator: int
     kind: str
     figures: Mapping[str, float]
     times: np.ndarray
-    order: tuple[int, ...]
+    orders: Mapping[int, tuple[int, ...]]
 
 
 def folds(data: Dataset, count: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -63,11 +66,12 @@ def judged(ranker: Ranker, held_out: Dataset) -> list[Judged]:
         times, own = held_out.ms[rows], scores[rows]
         if len(rows) < 2 or not np.isfinite(times).any():
             continue
-        order = {slots: deployed_order(own, held_out.predicted_ms[rows], slots) for slots in (1, 3, 5)}
-        figures = dict(summary(times, own, order[1]))
-        figures |= {f"top-{k}": top_k(times, order[k], k) for k in (3, 5)}
+        predicted = held_out.predicted_ms[rows]
+        orders = {slots: tuple(deployed_order(own, predicted, slots)) for slots in (*SLOTS, BEST_OF)}
+        figures = dict(summary(times, own, orders[1]))
+        figures |= {f"top-{k}": top_k(times, orders[k], k) for k in SLOTS}
         number = int(held_out.operator[rows[0]])
-        found.append(Judged(number, held_out.class_of(rows), figures, times, tuple(order[3])))
+        found.append(Judged(number, held_out.class_of(rows), figures, times, orders))
     return found
 
 
@@ -124,11 +128,12 @@ def _line(runs: Sequence[Sequence[Judged]], means: Mapping[int, Mapping[str, flo
     classes = sorted({one.kind for one in runs[0]})
     kinds = {one.operator: one.kind for one in runs[0]}
     worst = min(means, key=lambda op: means[op]["top-3"])
-    pairs = lambda run: [(one.times, one.order) for one in run]
+    pairs = lambda run, slots: [(one.times, one.orders[slots]) for one in run]
     return {
         **{key: vars_of(interval([figures[key] for figures in means.values()])) for key in keys},
         "worst top-3": {"operator": worst, "value": means[worst]["top-3"]},
-        "weighted top-3": fmean(weighted_top_k(pairs(run), 3) for run in runs),
+        **{f"weighted top-{k}": fmean(weighted_top_k(pairs(run, k), k) for run in runs) for k in SLOTS},
+        **{f"best-{k}": fmean(weighted_best_k(pairs(run, BEST_OF), BEST_OF, k) for run in runs) for k in SLOTS},
         "seeds' top-3": [fmean(one.figures["top-3"] for one in run) for run in runs],
         "by class": {
             kind: {k: fmean(means[op][k] for op in means if kinds[op] == kind) for k in ("top-1", "top-3", "pairs")}

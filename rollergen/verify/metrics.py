@@ -30,6 +30,13 @@ def weighted_top_k(pairs: Sequence[tuple[np.ndarray, Sequence[int]]], k: int) ->
     return best / found
 
 
+def weighted_best_k(pairs: Sequence[tuple[np.ndarray, Sequence[int]]], size: int, k: int) -> float:
+    """Sum of best times over the sum of the k-th fastest among each first `size`: Pruner's Best-k with weights of 1."""
+    best = sum(float(times.min()) for times, _ in pairs)
+    found = sum(float(times.min()) / max(best_k(times, order[:size], k), 1e-300) for times, order in pairs)
+    return best / found
+
+
 def random_top_k(times: np.ndarray, k: int) -> float:
     """Best time over the expected best of `k` drawn without replacement."""
     ranked = np.sort(times[np.isfinite(times)])

@@ -72,6 +72,10 @@ SHRINKAGE = 0.5
 """Of the objective "cautious": fewer trees with larger leaves, and only half of the residual that they find: on
 structures that nobody trained on, half of it is right."""
 
+FOREMOST = 2.0
+"""Of the objective "foremost": a program weighs as (the operator's best predicted time / its own) to this power, for
+only errors among those that the model puts in front change what is measured first."""
+
 LOCAL: Mapping[str, Any] = {"min_data_in_leaf": 2, "num_leaves": 7}
 LOCAL_TREES = 60
 LEAST_LOCAL = 4
@@ -92,9 +96,10 @@ class Boosted:
     """Boosted trees.
 
     ``objective``: residual (squared error of the log of time over predicted time, centred by operator), cautious
-    (the same, see `CAUTIOUS`), regression (squared error of the log of time over the operator's best) or lambdarank
-    (labels ``round(30 best / time)``, gains ``2**(label / 30) - 1``).  ``columns``: positions of the features used;
-    None: all.  ``members``: models with other seeds whose scores are averaged.
+    (the same, see `CAUTIOUS`), foremost (as cautious, see `FOREMOST`), regression (squared error of the log of time
+    over the operator's best) or lambdarank (labels ``round(30 best / time)``, gains ``2**(label / 30) - 1``).
+    ``columns``: positions of the features used; None: all.  ``members``: models with other seeds whose scores are
+    averaged.
     """
 
     objective: str = "residual"
@@ -120,7 +125,7 @@ class Boosted:
     def _fitted(self, data: Dataset, seed: int, base: Any = None, trees: int | None = None) -> Any:
         package = lightgbm()
         _, sizes = np.unique(data.operator, return_counts=True)
-        cautious = self.objective == "cautious"
+        cautious = self.objective in SHRUNK
         chosen = {**PARAMETERS, "seed": seed, **(LOCAL if base is not None else CAUTIOUS if cautious else {})}
         if self.objective == "lambdarank":
             gains = [2 ** (i / 30) - 1 for i in range(31)]
@@ -128,17 +133,18 @@ class Boosted:
             train = package.Dataset(self._x(data), _labels(data), group=sizes)
         else:
             chosen |= {"objective": "regression"}
-            train = package.Dataset(self._x(data), self._target(data), weight=_equal_operators(data))
+            weights = _weights(data, FOREMOST if self.objective == "foremost" else 0.0)
+            train = package.Dataset(self._x(data), self._target(data, weights), weight=weights)
         rounds = trees or (min(self.trees, CAUTIOUS_TREES) if cautious else self.trees)
         return package.train(chosen, train, rounds, init_model=base)
 
-    def _target(self, data: Dataset) -> np.ndarray:
+    def _target(self, data: Dataset, weights: np.ndarray) -> np.ndarray:
         log = np.log(data.ms)
         residual = self.objective in RESIDUALS
         if residual:
             log = log - np.log(data.predicted_ms)
         for rows in data.operators():
-            log[rows] -= log[rows].mean() if residual else log[rows].min()
+            log[rows] -= np.average(log[rows], weights=weights[rows]) if residual else log[rows].min()
         return log
 
     def _x(self, data: Dataset) -> np.ndarray:
@@ -153,7 +159,13 @@ class Boosted:
         return self.member_scores(data).mean(axis=0)
 
 
-RESIDUALS = ("residual", "cautious")
+SHRUNK = ("cautious", "foremost")
+RESIDUALS = ("residual", *SHRUNK)
+
+
+def share_of(objective: str) -> float:
+    """What of the trees' sum enters the scores."""
+    return SHRINKAGE if objective in SHRUNK else 1.0
 
 
 def scores_of(objective: str, raw: np.ndarray, predicted_ms: np.ndarray) -> np.ndarray:
@@ -162,14 +174,14 @@ def scores_of(objective: str, raw: np.ndarray, predicted_ms: np.ndarray) -> np.n
         return raw
     if objective not in RESIDUALS:
         return -raw
-    return -((SHRINKAGE if objective == "cautious" else 1.0) * raw + np.log(predicted_ms))
+    return -(share_of(objective) * raw + np.log(predicted_ms))
 
 
-def _equal_operators(data: Dataset) -> np.ndarray:
-    """Weights that give every operator the same say, however many programs it has."""
-    weights = np.ones(len(data))
+def _weights(data: Dataset, power: float) -> np.ndarray:
+    """Weights that give every operator the same say, however many programs it has; within it see `FOREMOST`."""
+    weights = data.predicted_ms**-power
     for rows in data.operators():
-        weights[rows] = 1 / len(rows)
+        weights[rows] /= weights[rows].sum()
     return weights * len(data) / weights.sum()
 
 
@@ -194,6 +206,7 @@ RANKERS: Mapping[str, Callable[[], Ranker]] = {
     "lambdarank": lambda: Boosted("lambdarank"),
     "residual": lambda: Boosted("residual"),
     "cautious": lambda: Boosted("cautious"),
+    "foremost": lambda: Boosted("foremost"),
 }
 """By the names that the command line takes; autotvm: rank trees on relation features (NeurIPS 2018, section 3)."""
 

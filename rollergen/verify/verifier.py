@@ -29,6 +29,7 @@ from rollergen.verify.rankers import (
     deployed_order,
     lightgbm,
     scores_of,
+    share_of,
 )
 from rollergen.verify.support import Support
 
@@ -87,10 +88,10 @@ class Verifier:
         except package.basic.LightGBMError as error:
             raise VerifierError(f"LightGBM refuses the model: {error}") from None
 
-    def rerank(self, programs: Sequence[RProgram], device: Device, slots: int) -> Verdict:
+    def rerank(self, programs: Sequence[RProgram], device: Device, slots: int, reasons: bool = True) -> Verdict:
         """The order in which `programs`, drafted for `device` and in the model's order, are to be measured; the
         first `slots` of it are.  The analytical order stands, with the reason, where the verifier is outside its
-        training."""
+        training.  Without ``reasons`` nothing is told of what moved, which takes most of the time."""
         unmoved = tuple(range(len(programs)))
         family = "gpu" if block_layer(device) else "cpu"
         if family != self.family:
@@ -104,7 +105,8 @@ class Verifier:
         raw = self.booster.predict(x, num_threads=1)
         scores = scores_of(self.objective, raw, predicted)
         order = deployed_order(scores, predicted, slots)
-        return Verdict(tuple(order), None, tuple(map(float, scores)), self._moved(x, order, slots))
+        moved = self._moved(x, order, slots) if reasons else ()
+        return Verdict(tuple(order), None, tuple(map(float, scores)), moved)
 
     def _moved(self, x: np.ndarray, order: Sequence[int], slots: int) -> tuple[Move, ...]:
         """Those among the first `slots` that the model had elsewhere."""
@@ -113,7 +115,7 @@ class Verifier:
             return ()
         shares = self.booster.predict(x, num_threads=1, pred_contrib=True)[:, :-1]
         against = shares - shares.mean(axis=0)
-        sign = -1.0 if self.objective in RESIDUALS else 1.0
+        sign = -share_of(self.objective) if self.objective in RESIDUALS else 1.0
         found = []
         for at, position in moved:
             largest = np.argsort(-np.abs(against[position]), kind="stable")[:3]

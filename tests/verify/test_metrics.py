@@ -26,6 +26,12 @@ def test_pruners_top_k_sums_before_it_divides():
     assert metrics.weighted_top_k(pairs, 1) == pytest.approx(11 / 12)
 
 
+def test_pruners_best_k_sums_the_kth_fastest_of_each_set():
+    pairs = [(np.array([1.0, 2.0, 9.0]), [1, 2, 0]), (np.array([10.0, 30.0, 20.0]), [2, 0, 1])]
+    assert metrics.weighted_best_k(pairs, 2, 1) == pytest.approx(11 / 12)
+    assert metrics.weighted_best_k(pairs, 2, 2) == pytest.approx(11 / 29)
+
+
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_the_random_expectation_is_that_of_all_draws(k):
     finite = TIMES[:4]

@@ -36,7 +36,7 @@ def kept(trained, tmp_path):
     return path
 
 
-@pytest.mark.parametrize("name", ["regression", "lambdarank", "residual", "cautious"])
+@pytest.mark.parametrize("name", ["regression", "lambdarank", "residual", "cautious", "foremost"])
 def test_trees_find_a_rule_that_the_model_does_not_know(data, name):
     ranker = RANKERS[name]()
     ranker.fit(data, 0)
@@ -73,6 +73,8 @@ def test_an_evaluation_judges_every_operator_and_holds_the_bars_against_it(data)
     for line in table.values():
         assert 0 < line["top-1"]["low"] <= line["top-1"]["mean"] <= line["top-1"]["high"] <= 1
         assert line["top-1"]["mean"] <= line["top-3"]["mean"] <= line["top-5"]["mean"]
+        assert 1 >= line["best-1"] >= line["best-3"] >= line["best-5"] > 0
+        assert line["weighted top-1"] <= line["weighted top-3"] <= line["weighted top-5"] <= 1
     assert table["analytical"]["against analytical"]["top-1"]["mean"] == 0
     assert release(table, "residual")["state"] in ("no headroom", "default-on", "opt-in", "withheld")
 
@@ -113,6 +115,8 @@ def test_a_kept_verifier_orders_as_before(trained, kept):
     device = rg.load_device("v100")
     programs = rg.construct(OPERATORS["matmul 100"], device, 20)
     before, after = (one.rerank(programs, device, 5) for one in (trained, verifiers.load(kept)))
+    silent = trained.rerank(programs, device, 5, reasons=False)
+    assert silent.order == before.order and before.moved and not silent.moved
     assert before == after and before.abstained is None and sorted(before.order) == list(range(20))
     assert 0 in before.order[:5] and verifiers.load(kept).identity == trained.identity
     for move in before.moved:
