@@ -1,8 +1,9 @@
 """What each figure of a device spec moves: ``python benches/bench_sensitivity.py [--device NAME ...] [--quick]``.
 
-Every numeric field is raised and lowered by a fifth, over thirteen operators (`rollergen.representative`): which
+Every numeric field is raised and lowered by a fifth, over fourteen operators (`rollergen.representative`): which
 predictions, first choices and rankings differ, by how much, and what is informational and why.  Kept device by device
-in results/sensitivity_<cpu>_<day>.json; `--quick` only looks for dead fields and keeps nothing.
+in results/sensitivity_<cpu>_<day>.json; `--quick` only looks for dead fields, and keeps how many moved something, how
+many are declared informational, and which are unexplained.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -21,9 +23,19 @@ from benches.results import keep, result_path
 from rollergen.cli.device_sensitivity import effects_table
 from rollergen.hal.load import load_device
 from rollergen.representative import representative
-from rollergen.sensitivity import sensitivity
+from rollergen.sensitivity import Effect, sensitivity
 
 NAME = "sensitivity"
+
+
+def summary(effects: tuple[Effect, ...]) -> dict[str, Any]:
+    return {
+        "figures": len(effects),
+        "moving": sum(effect.moves for effect in effects),
+        "informational": sum(bool(effect.informational) and not effect.moves for effect in effects),
+        "no other value accepted": [effect.path for effect in effects if effect.refused and not effect.moves],
+        "unexplained": [effect.path for effect in effects if effect.unexplained],
+    }
 
 
 def main() -> None:
@@ -32,14 +44,13 @@ def main() -> None:
     words.add_argument("--quick", action="store_true")
     given = words.parse_args()
     operators, path = representative(), result_path(NAME)
-    devices = json.loads(path.read_text())["devices"] if path.exists() else {}
     for name in given.device:
         effects = sensitivity(load_device(name), operators, thorough=not given.quick)
-        dead = [effect.path for effect in effects if effect.unexplained]
-        Console().print(effects_table(name, effects), f"unexplained: {dead or 'none'}")
-        if not given.quick:
-            devices[name] = {"unexplained": dead, "effects": [asdict(effect) for effect in effects]}
-            keep(NAME, {"operators": list(operators), "devices": devices})
+        found = summary(effects)
+        Console().print(effects_table(name, effects), f"{name}: {found}")
+        devices = json.loads(path.read_text())["devices"] if path.exists() else {}
+        devices[name] = found if given.quick else {**found, "effects": [asdict(effect) for effect in effects]}
+        keep(NAME, {"operators": list(operators), "devices": devices})
 
 
 if __name__ == "__main__":

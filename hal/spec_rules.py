@@ -14,6 +14,8 @@ _BITS = {
     "float64": 64, "float32": 32, "tf32": 32, "float16": 16, "bfloat16": 16, "int64": 64, "int32": 32, "int8": 8,
 }  # fmt: skip
 """Of an element as registers hold it."""
+MOST_UNITS = 1 << 20
+"""Beyond every chip there is (a wafer has 900,000 cores): predictions keep an account of each unit's memory."""
 _REACH = {"thread": 0, "unit": 1, "device": 2}
 
 
@@ -43,6 +45,11 @@ def layers_run_from_registers_outward(device: Device) -> Iterator[str]:
             yield f'memory_layers[{number}].scope is "{outer}"; expected "{inner}" or wider, as the layer before has'
     if last.scope != "device" or not last.managed:
         yield f'memory_layers[{end}] is "{last.name}"; expected a managed backing store of scope device'
+
+
+def units_can_be_counted(device: Device) -> Iterator[str]:
+    if device.units > MOST_UNITS:
+        yield f"units is {device.units}; expected at most {MOST_UNITS}"
 
 
 def layers_have_a_rate(device: Device) -> Iterator[str]:
@@ -210,6 +217,7 @@ def limiters_combine_as_a_norm(device: Device) -> Iterator[str]:
 
 RULES: tuple[Callable[[Device], Iterator[str]], ...] = (
     names_are_distinct,
+    units_can_be_counted,
     layers_run_from_registers_outward,
     layers_have_a_rate,
     pairs_are_whole,

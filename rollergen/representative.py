@@ -1,4 +1,4 @@
-"""Thirteen operators that between them use every mechanism of the model: what a spec is tried on.
+"""Fourteen operators that between them use every mechanism of the model: what a spec is tried on.
 
 Each is small enough to be constructed in a tenth of a second.
 """
@@ -55,6 +55,7 @@ _MAKERS: dict[str, Callable[[], Tensor]] = {
     "matmul": _product(512, 512, 512),
     "matmul with tails": _product(63, 1000, 130),
     "matmul beyond caches": _product(6000, 4096, 5000),
+    "matmul, float16": _product(256, 256, 256, "float16"),
     "matmul, bfloat16": _product(256, 256, 256, "bfloat16"),
     "matmul, float64": _product(256, 256, 256, "float64"),
     "matmul, int8": _quantized,

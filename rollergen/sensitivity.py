@@ -33,7 +33,7 @@ CANDIDATES = 5
 CHOICE, RANKS = "choice", "ranks"
 _FILLED = 0.9
 _FILLING = "copy that fills the memory"
-_SAMPLED, _WIDELY = 60, 600
+_SAMPLED, _WIDELY = 60, 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def sensitivity(
 
     `operators`: expressions by name.  One that fills nine tenths of the device's memory is added, and of the first one
     a sample of all its programs is predicted too: what a figure does to bad programs is why they are not chosen.  What
-    moves none of these is tried on a sample ten times as large.
+    moves none of these is tried on larger samples, of the first operator and of the one with the most elements.
     `thorough`: all of them for each figure, with the new choices; else no further than a figure's first effect, and
     informational figures unmoved: tells what is unexplained, ten times as fast.
     """
@@ -94,9 +94,15 @@ def sensitivity(
     stated = [path for path in stated_figures(device) if paths is None or path in paths]
     found = [effect(device, path, reasons.get(path, ""), graphs, before) for path in stated]
     if first and any(one.unexplained for one in found):
-        wide = {_sampled(first, _WIDELY): _priced(space(graphs[first], device).sample(_WIDELY), device)}
+        largest = max((name for name in operators if name in graphs), key=lambda name: _elements(graphs[name]))
+        both = dict.fromkeys((first, largest))
+        wide = {_sampled(x, _WIDELY): _priced(space(graphs[x], device).sample(_WIDELY), device) for x in both}
         found = [_first_effect(device, one.path, "", {}, wide) if one.unexplained else one for one in found]
     return tuple(found)
+
+
+def _elements(graph: Graph) -> int:
+    return sum(buffer.elements for buffer in (*graph.inputs, *graph.outputs))
 
 
 def _sampled(name: str, count: int) -> str:

@@ -20,10 +20,29 @@ ROWS = {"sum of rows": OPERATORS["sum of rows"]}
 
 @pytest.mark.parametrize("name", ["v100", "mi50"])
 def test_no_figure_is_dead_without_a_reason(name):
-    """The other devices, with all operators: benches/bench_sensitivity.py."""
-    effects = sensitivity(load_device(name), {**SOME, "depthwise": OPERATORS["depthwise conv2d"], "rows": OPERATORS["softmax"]}, thorough=False)
+    """All figures of the other devices, with all operators: benches/bench_sensitivity.py --quick."""
+    chosen = {**SOME, **{one: OPERATORS[one] for one in ("conv2d, float16", "depthwise conv2d", "softmax")}}
+    effects = sensitivity(load_device(name), chosen, thorough=False)
     assert [effect.path for effect in effects if effect.unexplained] == []
     assert sum(effect.moves for effect in effects) > 40
+
+
+@pytest.mark.parametrize("name", sorted({*device_names()} - {"v100", "mi50"}))
+def test_figures_that_all_devices_state_are_dead_on_none(name):
+    device = load_device(name)
+    asked = ("units", "clock_mhz", "launch_us", "costs.op_exp", f"{device.backing.name}.bandwidth_gb_s")
+    effects = sensitivity(device, {one: OPERATORS[one] for one in ("functions", "sum of rows")}, thorough=False, paths=asked)
+    assert {effect.path for effect in effects} >= {"units", "clock_mhz"}
+    assert [effect.path for effect in effects if effect.unexplained] == []
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_most_figures_are_not_merely_declared(name):
+    """But for peaks as printed and what a device keeps for its readers, a figure must move something to pass."""
+    device = load_device(name)
+    stated, declared = stated_figures(device), informational(device)
+    counted = [path for path in stated if not path.endswith((".peak_dense_tflop_s", ".m", ".n", ".k", ".lanes"))]
+    assert sum(path in declared for path in counted) < 0.4 * len(counted), sorted(declared)
 
 
 def test_a_figure_that_nothing_reads_is_found():

@@ -22,6 +22,8 @@ from rollergen.hal.load import device_names, parse_device
 NUMBERS = (0, 1, 2, 3, 5, 7, 31, 33, 1000, 10**6, 2**31, 2**52, 2**53 + 2, -1, 0.5, 1e-9, 1e-300, 1e300, 1.5)
 FACTORS = (0.01, 0.1, 0.5, 0.9, 1.1, 2, 3, 7, 10, 100)
 OTHERS = (None, True, "", "1", "registers", [], {}, [1], {"value": 1})
+Mutation = tuple[int, str, str, bytes]
+"""Number, device, what was changed, the JSON."""
 _PATH = re.compile(r"[a-z_]+(\[\d+\])?(\.[a-z0-9_-]+(\[\d+\])?)*(?![\w])")
 
 
@@ -36,8 +38,8 @@ class Outcome:
     text: str
 
 
-def mutations(count: int, seed: int = 0) -> Iterator[tuple[int, str, str, bytes]]:
-    """(number, device, what was changed, the JSON): the same ones for the same seed."""
+def mutations(count: int, seed: int = 0) -> Iterator[Mutation]:
+    """The same ones for the same seed."""
     for number in range(count):
         rng = random.Random(f"{seed}/{number}")
         name = rng.choice(device_names())
@@ -55,7 +57,7 @@ def outcome(number: int, device: str, change: str, content: bytes, graphs: Mappi
         found = re.fullmatch(r"mutated\.json: (.*)", str(error).split("\n")[0])
         return made("refused" if found and _PATH.match(found[1]) else "wrong", str(error))
     except Exception:
-        return made("wrong", traceback.format_exc(limit=-3))
+        return made("wrong", traceback.format_exc(limit=-6))
     for name, graph in graphs.items():
         try:
             ranked = construct(graph, mutated, top_k=3)
@@ -65,7 +67,7 @@ def outcome(number: int, device: str, change: str, content: bytes, graphs: Mappi
         except ConstructionError as error:
             return made("wrong", f"{name}: {error}")
         except Exception:
-            return made("wrong", f"{name}: {traceback.format_exc(limit=-3)}")
+            return made("wrong", f"{name}: {traceback.format_exc(limit=-6)}")
         else:
             bad = [one.seconds for one in ranked if not (isfinite(one.seconds) and one.seconds > 0)]
             if bad or not ranked:

@@ -19,6 +19,7 @@ from rollergen.hal.load import (
     parse_device,
     save_device,
 )
+from rollergen.hal.spec_rules import MOST_UNITS
 
 SMALL = {
     "format": "rollergen.device.v1",
@@ -147,6 +148,7 @@ def test_a_misspelt_key_is_told_before_the_key_that_it_left_missing():
     ("path", "value", "message"),
     [
         (["memory_layers", 1, "name"], "l2", 'memory_layers[2].name is "l2", as that of memory_layers[1]'),
+        (["units"], 1 << 31, "units is 2147483648; expected at most 1048576"),
         (["memory_layers", 0, "name"], "regs", 'memory_layers[0] is "regs"; expected registers'),
         (["memory_layers", 1, "scope"], "device", None),
         (["memory_layers", 2, "scope"], "thread", 'memory_layers[2].scope is "thread"; expected "unit" or wider'),
@@ -356,7 +358,7 @@ FREE_FIELDS = ["units", "clock_mhz", "launch_us", "schedulers"]
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(device_names()), st.sampled_from(FREE_FIELDS), st.integers(1, 2**40), st.booleans())
+@given(st.sampled_from(device_names()), st.sampled_from(FREE_FIELDS), st.integers(1, MOST_UNITS), st.booleans())
 def test_a_changed_device_survives_saving_and_has_another_hash(tmp_path_factory, name, field, number, half):
     device = load_device(name)
     value = number + 0.5 if half and isinstance(getattr(device, field), float) else number

@@ -279,6 +279,8 @@ def test_warm_caches_hold_what_fits_them():
     dram = lambda device: dict(predict_stage(stage, device).traffic_bytes)["dram"]
     assert dram(AVX512) == 0
     assert dram(cold) == pytest.approx(3 * 4 * 2**20 + 4 * 2**20, rel=0.05)  # A, B and C in, C out
+    half = replace(AVX512, costs=tuple((n, 0.5 if n == "warm_cache" else v) for n, v in AVX512.costs))
+    assert dram(half) == pytest.approx(dram(cold) / 2)
 
 
 def test_the_wave_of_a_banded_order_moves_less_than_a_row_of_blocks():

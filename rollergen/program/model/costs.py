@@ -37,7 +37,7 @@ MEANINGS: dict[str, str] = {
     "keep_below": "fill of a set (lines over ways) up to which its lines survive",
     "keep_above": "fill of a set from which on none survives; linear between",
     "write_allocate": "1: a store reads its line first, unless it streams",
-    "warm_cache": "1: data that fit the outermost cache are there when the kernel starts",
+    "warm_cache": "share of the data that fit the outermost cache which is there when the kernel starts (1: all)",
     "walk_clocks": "exposed clocks of one line in a long column walk that no prefetcher follows",
     "walk_far_clocks": "the same where the walked tensor exceeds half of the outermost cache",
     "walk_rows": "rows up to which a column walk is harmless",

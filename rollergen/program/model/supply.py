@@ -38,7 +38,7 @@ def supply(
         last = layer is device.backing
         reads, writes = _directions(nest, costs, work.streams, lines, last)
         if last and inner is not None and costs.warm_cache:
-            beyond = _beyond(nest, inner)
+            beyond = _cold(_beyond(nest, inner), costs.warm_cache)
             reads, writes = reads * beyond, (writes * beyond if not nest.stage.store.streaming else writes)
         spilled = _spill_lines(nest, costs, work, waves, inner, line) if number == 0 else 0
         read_bytes, write_bytes = (reads + spilled) * line, (writes + spilled) * line
@@ -70,6 +70,11 @@ def _beyond(nest: Nest, outermost: MemoryLayer) -> float:
     seen = {operand.buffer.name: operand.bytes for operand in (*nest.facts.loads, nest.facts.store)}
     total = sum(seen.values())
     return max(0.0, 1 - outermost.capacity_bytes / total)
+
+
+def _cold(beyond: float, warm: float) -> float:
+    """Share that is read from memory, where so much of what could be in the cache is there."""
+    return beyond if warm >= 1 else 1 - warm * (1 - beyond)
 
 
 def _spill_lines(
