@@ -34,6 +34,16 @@ def arithmetic_clocks(nest: Nest, device: Device, costs: Costs, work: Work) -> N
     return clocks + nest.warps * each * work.spilled * work.steps
 
 
+def issued_multiply_adds(nest: Nest, device: Device, costs: Costs, work: Work) -> Number:
+    """Clocks of one block in which multiply-adds of scalar threads are issued: those of the arithmetic and of the
+    issue slots alike, all of both where a unit has a lane for each thread that it issues.  (Matrix units and vector
+    pipes are busy while other instructions are issued.)"""
+    instruction = device.instruction(nest.stage.compute.instruction)
+    if nest.lockstep == 1 or instruction.is_matrix:
+        return 0
+    return nest.warps * work.slots * min(slot_clocks(nest, device), 1 / issue_rate(device, costs))
+
+
 def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Number:
     """Instructions of one thread in one block."""
     total = work.products * device.instruction(nest.stage.compute.instruction).issued + work.slots

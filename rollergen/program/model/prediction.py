@@ -22,6 +22,7 @@ from rollergen.program.model.compute import (
     arithmetic_clocks,
     instructions_of,
     issue_rate,
+    issued_multiply_adds,
     latency_clocks,
     path_clocks,
     tile_clocks,
@@ -31,7 +32,7 @@ from rollergen.program.model.facts import facts_of
 from rollergen.program.model.nest import Nest, Waves, nest_of, waves_of
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model.occupancy import granted_registers, resident_blocks
-from rollergen.program.model.supply import ADDS, OVERLAPS, SHARES, exposed_misses, supply
+from rollergen.program.model.supply import ADDS, OVERLAPS, exposed_misses, supply
 from rollergen.program.model.walks import Walks
 from rollergen.program.model.work import Work, read_ahead, work_of
 from rollergen.program.rprogram import RProgram, Stage
@@ -41,8 +42,7 @@ from rollergen.program.rprogram import RProgram, Stage
 class Limiter:
     """The time that one resource needs: ``seconds``, and ``clocks`` of the busiest unit.
 
-    ``how``: overlaps with the others (p-norm), adds to them, or shares one place in the p-norm with others that count
-    the same slots.
+    ``how``: overlaps with the others (p-norm) or adds to them.
     """
 
     name: str
@@ -124,7 +124,7 @@ def _predicted(stage: Stage, device: Device) -> StagePrediction:
     registers = _registers(nest, device, costs, work, waves.resident)
     clock_hz = device.clock_mhz * 1e6
     limiters, traffic = _limiters(nest, device, costs, work, waves)
-    clocks = combine(limiters, costs)
+    clocks = combine(limiters, costs, waves.per_unit * issued_multiply_adds(nest, device, costs, work))
     seconds = choose(fits, clocks / clock_hz, np.inf) + device.launch_us * 1e-6
     launch = Limiter("launch", device.launch_us * 1e-6, device.launch_us * device.clock_mhz, ADDS)
     named = (*(Limiter(n, c / clock_hz, c, how) for n, c, how in limiters), launch)
@@ -179,14 +179,11 @@ def _registers(nest: Nest, device: Device, costs: Costs, work: Work, resident: N
     return work.registers + least(work.in_flight + ahead, spare)
 
 
-def combine(limiters: list[tuple[str, Number, str]], costs: Costs) -> Number:
-    """Clocks of the whole: p-norm of what overlaps (of what shares slots, the largest), plus what nothing hides."""
+def combine(limiters: list[tuple[str, Number, str]], costs: Costs, twice: Number) -> Number:
+    """Clocks of the whole: p-norm of what overlaps (less the clocks that two limiters count: ``twice``), plus what
+    nothing hides."""
     exponent = costs.norm_exponent
-    slots: Number = 0.0
-    for _, clocks, how in limiters:
-        if how == SHARES:
-            slots = most(slots, clocks)
-    overlapping: Number = slots * slots if exponent == 2 else slots**exponent
+    overlapping: Number = -twice * twice if exponent == 2 else -(twice**exponent)
     for _, clocks, how in limiters:
         if how == OVERLAPS:
             overlapping = overlapping + (clocks * clocks if exponent == 2 else clocks**exponent)
@@ -218,13 +215,10 @@ def _limiters(
 ) -> tuple[list[tuple[str, Number, str]], tuple[tuple[str, Number], ...]]:
     found: list[tuple[str, Number, str]] = []
     blocks = waves.per_unit
-    # Multiply-adds of scalar threads take the slots that the issue limiter counts; those of matrix units do not.
-    own_pipe = nest.lockstep == 1 or device.instruction(nest.stage.compute.instruction).is_matrix
-    how = OVERLAPS if own_pipe else SHARES
-    found.append(("multiply-adds", blocks * arithmetic_clocks(nest, device, costs, work), how))
+    found.append(("multiply-adds", blocks * arithmetic_clocks(nest, device, costs, work), OVERLAPS))
     instructions = instructions_of(nest, device, costs, work)
     alone = ceil_div(blocks, waves.resident) * instructions * costs.thread_issue_clocks
-    found.append(("issue", most(blocks * nest.warps * instructions / issue_rate(device, costs), alone), how))
+    found.append(("issue", most(blocks * nest.warps * instructions / issue_rate(device, costs), alone), OVERLAPS))
     for name, clocks in path_clocks(nest, device, costs, work):
         found.append((name, blocks * clocks, OVERLAPS))
     rounds = ceil_div(blocks, waves.resident)
@@ -243,6 +237,6 @@ def _limiters(
 
 
 __all__ = [
-    "ADDS", "OVERLAPS", "SHARES", "Limiter", "Prediction", "StagePrediction", "multiply_add_share", "predict",
+    "ADDS", "OVERLAPS", "Limiter", "Prediction", "StagePrediction", "multiply_add_share", "predict",
     "predict_stage",
 ]  # fmt: skip

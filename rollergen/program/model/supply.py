@@ -12,9 +12,8 @@ from rollergen.program.model.numeric import Number, ceil_div, choose, least, mos
 from rollergen.program.model.walks import Walks
 from rollergen.program.model.work import Work
 
-OVERLAPS, ADDS, SHARES = "overlaps", "adds", "shares"
-"""How a limiter joins the others: in the p-norm; on top; or in the p-norm by the largest of those that share, which
-count the same slots."""
+OVERLAPS, ADDS = "overlaps", "adds"
+"""How a limiter joins the others: in the p-norm, or on top."""
 
 
 def _caches(device: Device) -> list[MemoryLayer]:
