@@ -125,6 +125,18 @@ class Tensor:
         axes = merge_axes({}, *(axes for _, axes in pairs))
         return Expr(Load(self.buffer, tuple(index for index, _ in pairs), source=self), axes)
 
+    __array_ufunc__ = None  # array + Tensor is ours to answer
+
+    def _whole(self, other: Any = None) -> NoReturn:
+        raise ExpressionError(
+            f"{self.label} is a whole tensor, which has no operators; expected rg.ops.add, sub, mul, div, pow, matmul, "
+            "neg, abs, less, ... of it, or its elements inside rg.compute"
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _whole
+    __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __floordiv__ = __mod__ = __neg__ = __abs__ = _whole
+    __lt__ = __le__ = __gt__ = __ge__ = __and__ = __or__ = __invert__ = _whole
+
     def __iter__(self) -> NoReturn:
         raise ExpressionError(f"{self.label} is not iterable; index it with axes inside rg.compute")
 

@@ -51,6 +51,12 @@ class Expr:
     def __bool__(self) -> NoReturn:
         raise ExpressionError(_TRUTH.format(show(self.value)))
 
+    def __float__(self) -> NoReturn:
+        raise ExpressionError(
+            f"{show(self.value)} is no number while an expression is built; expected rg.exp, rg.sqrt, ... instead of "
+            "the functions of math, and rg.cast instead of float"
+        )
+
     def __hash__(self) -> int:
         return hash(self.value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from rollergen.errors import DtypeError, ExpressionError, ShapeError
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.language import Tensor
 from rollergen.expr.scalars import is_scalar, python_scalar
+from rollergen.expr.slots import IndexExpr
 
 Axes = int | Sequence[int] | None
 Setting = int | Sequence[int]
@@ -32,6 +34,11 @@ def require_tensor(x: Any, operation: str, what: str = "") -> None:
         raise ExpressionError(f"{given} {x!r} ({type(x).__name__}); expected a rollergen tensor")
 
 
+def shown(value: Any) -> str:
+    """`value` in a message: a tensor by its name."""
+    return value.label if isinstance(value, Tensor) else repr(value)
+
+
 def require_float(x: Tensor, operation: str) -> None:
     """DtypeError unless `x` is a tensor of floating values."""
     require_tensor(x, operation)
@@ -48,14 +55,30 @@ def require_vector(x: Any, extent: int, operation: str, what: str, of: str) -> N
         raise ShapeError(f"{operation}: {what} {x.label} has shape {x.shape}; expected ({extent},), {of}")
 
 
+def integer(value: Any) -> int | None:
+    """`value` as a Python integer if it is one, or one of NumPy's; None for anything else, truth values among them."""
+    if isinstance(value, (bool, IndexExpr)):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def integers(value: Any) -> tuple[int, ...] | None:
+    """`value` as integers: one, or a collection of them; None for anything else."""
+    parts = tuple(value) if isinstance(value, (tuple, list, set, frozenset, range)) else (value,)
+    found = tuple(integer(part) for part in parts)
+    return None if None in found else found  # type: ignore[return-value]
+
+
 def axes_of(axis: Axes, x: Tensor, operation: str) -> tuple[int, ...]:
     """Positions from 0, in rising order; None stands for all."""
     if axis is None:
         return tuple(range(x.ndim))
-    given = (axis,) if isinstance(axis, int) else tuple(axis)
-    for one in given:
-        if not isinstance(one, int) or isinstance(one, bool) or not -x.ndim <= one < x.ndim:
-            raise ShapeError(f"{operation}: axis is {axis!r}; {x.label} has axes {-x.ndim} to {x.ndim - 1}")
+    given = integers(axis)
+    if given is None or not all(-x.ndim <= one < x.ndim for one in given):
+        raise ShapeError(f"{operation}: axis is {shown(axis)}; {x.label} has axes {-x.ndim} to {x.ndim - 1}")
     positions = sorted(one % x.ndim for one in given)
     if len(set(positions)) != len(positions):
         raise ShapeError(f"{operation}: axis={axis!r} names an axis twice")
@@ -64,20 +87,20 @@ def axes_of(axis: Axes, x: Tensor, operation: str) -> tuple[int, ...]:
 
 def axis_of(axis: int, x: Tensor, operation: str) -> int:
     """The position of one axis, from 0."""
-    if not isinstance(axis, int):
-        raise ShapeError(f"{operation}: axis is {axis!r}; expected one of {-x.ndim} to {x.ndim - 1}")
+    if integer(axis) is None:
+        raise ShapeError(f"{operation}: axis is {shown(axis)}; expected one of {-x.ndim} to {x.ndim - 1}")
     return axes_of(axis, x, operation)[0]
 
 
 def setting(value: Setting, operation: str, what: str, count: int, least: int) -> tuple[int, ...]:
     """`value` for each of `count` dimensions: one integer of at least `least` for all, or one each."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    parts = (value,) * count if whole else tuple(value) if isinstance(value, (tuple, list)) else ()
-    if len(parts) != count or not all(isinstance(v, int) and not isinstance(v, bool) and v >= least for v in parts):
+    one = integer(value)
+    parts = (one,) * count if one is not None else integers(value) if isinstance(value, (tuple, list)) else None
+    if parts is None or len(parts) != count or not all(part >= least for part in parts):
         raise ShapeError(
-            f"{operation}: {what} is {value!r}; expected an integer of at least {least}, or {_DIRECTIONS[count]}"
+            f"{operation}: {what} is {shown(value)}; expected an integer of at least {least}, or {_DIRECTIONS[count]}"
         )
-    return tuple(int(part) for part in parts)  # type: ignore[arg-type]
+    return parts
 
 
 def number(value: Any, operation: str, what: str) -> Number:

@@ -11,7 +11,7 @@ import rollergen.expr.language as rg
 from rollergen.errors import ShapeError
 from rollergen.expr.dtypes import accumulator_dtype, reduced_dtype
 from rollergen.expr.language import Tensor
-from rollergen.expr.operators.arguments import Setting, require_tensor, require_vector, setting
+from rollergen.expr.operators.arguments import Setting, integer, require_tensor, require_vector, setting
 from rollergen.expr.operators.windows import inside, sliding
 
 _IMAGE = {1: "(N, C, L)", 2: "(N, C, H, W)", 3: "(N, C, D, H, W)"}
@@ -107,7 +107,7 @@ def conv_transpose2d(
     """
     operation = "conv_transpose2d"
     _check_ranks(operation, 2, x, weight, "(C, F / groups, KH, KW)")
-    _check_groups(operation, groups, x.shape[1], weight.shape[1] * groups if _is_count(groups) else 0)
+    groups = _checked_groups(operation, groups, x.shape[1], weight.shape[1] * (integer(groups) or 0))
     if weight.shape[0] != x.shape[1]:
         raise ShapeError(
             f"{operation}: {weight.label} {weight.shape} has {weight.shape[0]} channels; {x.label} {x.shape} has "
@@ -227,7 +227,7 @@ def _convolution(
     operation: str, rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Setting,
     padding: Setting | str, dilation: Setting, groups: int, acc: Any, dtype: Any, name: str | None,
 ) -> Tensor:  # fmt: skip
-    _check_convolution(operation, rank, x, weight, groups)
+    groups = _check_convolution(operation, rank, x, weight, groups)
     (batch, _, *size), (filters, channels, *kernel) = x.shape, weight.shape
     windows = sliding(operation, size, kernel, stride, padding, dilation)
     c, *taps = (rg.reduce_axis(n, e) for n, e in zip(("c", *_TAPS[rank]), (channels, *kernel), strict=True))
@@ -257,20 +257,19 @@ def _check_ranks(operation: str, rank: int, x: Tensor, weight: Tensor, kernel: s
         )
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _check_groups(operation: str, groups: Any, channels: int, filters: int) -> None:
-    if not _is_count(groups) or channels % groups or filters % groups:
+def _checked_groups(operation: str, given: Any, channels: int, filters: int) -> int:
+    groups = integer(given)
+    if groups is None or groups < 1 or channels % groups or filters % groups:
         raise ShapeError(
-            f"{operation}: groups is {groups!r}; expected a divisor of the {channels} channels and {filters} filters"
+            f"{operation}: groups is {given!r}; expected a divisor of the {channels} channels and {filters} filters"
         )
+    return groups
 
 
-def _check_convolution(operation: str, rank: int, x: Tensor, weight: Tensor, groups: int) -> None:
+def _check_convolution(operation: str, rank: int, x: Tensor, weight: Tensor, given: int) -> int:
+    """The groups."""
     _check_ranks(operation, rank, x, weight, f"(F, C / groups, {_KERNEL[rank]})")
-    _check_groups(operation, groups, x.shape[1], weight.shape[0])
+    groups = _checked_groups(operation, given, x.shape[1], weight.shape[0])
     if x.shape[1] // groups != weight.shape[1]:
         swapped = weight.shape[1] % builtins.max(1, x.shape[1]) == 0 and weight.shape[2] > x.shape[2]
         raise ShapeError(
@@ -278,3 +277,4 @@ def _check_convolution(operation: str, rank: int, x: Tensor, weight: Tensor, gro
             f"{x.shape[1]} in {groups} groups, so {x.shape[1] // groups} are expected"
             + (f"; the arguments look swapped: {operation}(x, weight)" if swapped else "")
         )
+    return groups

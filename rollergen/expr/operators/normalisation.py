@@ -12,10 +12,12 @@ from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import (
     Number,
     axis_of,
+    integers,
     number,
     require_float,
     require_tensor,
     require_vector,
+    shown,
 )
 from rollergen.expr.operators.reductions import reduction
 from rollergen.expr.operators.spellings import torch_spellings
@@ -162,14 +164,12 @@ def _normalized_axes(
     operation: str, x: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None, bias: Tensor | None
 ) -> tuple[int, ...]:
     require_float(x, operation)
-    single = isinstance(normalized_shape, int) and not isinstance(normalized_shape, bool)
-    if not single and not isinstance(normalized_shape, (list, tuple)):
-        given = normalized_shape.label if isinstance(normalized_shape, Tensor) else repr(normalized_shape)
+    shape = integers(normalized_shape)
+    if shape is None:
         raise ShapeError(
-            f"{operation}: normalized_shape is {given}; expected an integer or a tuple: the last extents of {x.label} "
-            f"{x.shape} (the weight comes after it)"
+            f"{operation}: normalized_shape is {shown(normalized_shape)}; expected an integer or a tuple: the last "
+            f"extents of {x.label} {x.shape} (the weight comes after it)"
         )
-    shape = (normalized_shape,) if single else tuple(normalized_shape)  # type: ignore[arg-type]
     if not shape or x.shape[-len(shape) :] != shape:
         raise ShapeError(
             f"{operation}: normalized_shape is {normalized_shape!r}; expected the last extents of {x.label} {x.shape}"

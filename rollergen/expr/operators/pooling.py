@@ -11,7 +11,7 @@ from rollergen.errors import ShapeError
 from rollergen.expr.dtypes import accumulator_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators import reductions
-from rollergen.expr.operators.arguments import Setting, flag, require_float, require_tensor, setting
+from rollergen.expr.operators.arguments import Setting, flag, integer, require_float, require_tensor, setting
 from rollergen.expr.operators.windows import Window, inside, sliding
 
 _LEAST = {"int8": -(2**7), "int32": -(2**31), "int64": -(2**63)}
@@ -63,7 +63,8 @@ def avg_pool2d(
     require_float(x, "avg_pool2d")
     windows = _windows("avg_pool2d", x, kernel_size, stride, padding, 1, ceil_mode)
     include = flag(count_include_pad, "avg_pool2d", "count_include_pad")
-    if divisor_override is not None and (not isinstance(divisor_override, int) or divisor_override == 0):
+    divisor = integer(divisor_override)
+    if divisor_override is not None and not divisor:
         raise ShapeError(f"avg_pool2d: divisor_override is {divisor_override!r}; expected None or an integer but 0")
     ky, kx = taps = [rg.reduce_axis(n, w.taps) for n, w in zip(("ky", "kx"), windows, strict=True)]
     wide = accumulator_dtype(x.dtype)
@@ -73,7 +74,7 @@ def avg_pool2d(
         condition = inside(windows, at)
         pixel = x[n, c, at[0], at[1]]
         total = rg.sum(pixel if condition is None else rg.select(condition, pixel, 0), axis=(ky, kx), dtype=wide)
-        count = divisor_override or _counted(windows, (oy, ox), include)
+        count = divisor or _counted(windows, (oy, ox), include)
         return rg.cast(total / (count if isinstance(count, int) else rg.cast(count, wide)), x.dtype)
 
     return rg.compute((*x.shape[:2], *(w.out for w in windows)), element, name)

@@ -12,7 +12,7 @@ import rollergen.expr.language as rg
 from rollergen.errors import DtypeError, ExpressionError, ShapeError
 from rollergen.expr.dtypes import dtype_name, is_float
 from rollergen.expr.language import Tensor
-from rollergen.expr.operators.arguments import axis_of, number, require_float, require_tensor, require_vector
+from rollergen.expr.operators.arguments import axis_of, integer, number, require_float, require_tensor, require_vector
 
 _LOW, _HIGH = -128, 127
 Scale = Tensor | float
@@ -152,7 +152,7 @@ def _parameters(operation: str, x: Tensor, scale: Scale, zero_point: ZeroPoint, 
     scale_at = _along(operation, "scale", scale, extent, of)
 
     def zero_at(i: Any) -> Any:
-        return zero_point[i[position]] if isinstance(zero_point, Tensor) else zero_point
+        return zero_point[i[position]] if isinstance(zero_point, Tensor) else integer(zero_point)
 
     if isinstance(zero_point, Tensor):
         require_vector(zero_point, extent, operation, "zero_point", of)
@@ -160,6 +160,6 @@ def _parameters(operation: str, x: Tensor, scale: Scale, zero_point: ZeroPoint, 
             raise DtypeError(
                 f"{operation}: zero_point {zero_point.label} has dtype {zero_point.dtype}; expected int32"
             )
-    elif not isinstance(zero_point, int) or isinstance(zero_point, bool) or not _LOW <= zero_point <= _HIGH:
+    elif (zero := integer(zero_point)) is None or not _LOW <= zero <= _HIGH:
         raise ExpressionError(f"{operation}: zero_point is {zero_point!r}; expected an integer from {_LOW} to {_HIGH}")
     return (lambda i, dtype: scale_at(i[position] if axis is not None else None, dtype)), zero_at

@@ -11,7 +11,7 @@ import rollergen.expr.language as rg
 from rollergen.errors import DtypeError, ExpressionError, ShapeError
 from rollergen.expr.dtypes import accumulator_dtype, dtype_name, is_float, is_integer
 from rollergen.expr.language import Tensor
-from rollergen.expr.operators.arguments import Axes, axes_of, axis_of, require_float, require_tensor
+from rollergen.expr.operators.arguments import Axes, axes_of, axis_of, integer, require_float, require_tensor
 from rollergen.expr.operators.spellings import torch_spellings
 
 _LAST_INDEX = 2**31 - 1
@@ -224,17 +224,18 @@ def _variance(
     name: str | None,
 ) -> Tensor:  # fmt: skip
     require_float(x, operation)
-    if not isinstance(correction, int) or isinstance(correction, bool):
+    lost = integer(correction)
+    if lost is None:
         raise ExpressionError(f"{operation}: correction is {correction!r}; expected an integer, 1 or 0")
     count, wide = _count(x, axis, operation), accumulator_dtype(x.dtype)
-    if count <= correction:
+    if count <= lost:
         raise ShapeError(f"{operation}: correction is {correction}; expected less than the {count} elements reduced")
     average = reduction(operation, lambda v, r: rg.sum(v, axis=r, dtype=wide) / count, x, axis, True, None)
     positions = axes_of(axis, x, operation)
 
     def element(v: Any, r: Any, at: tuple[Any, ...]) -> Any:
         distance = rg.cast(v, wide) - average[tuple(0 if d in positions else i for d, i in enumerate(at))]
-        return rg.cast(finish(rg.sum(distance * distance, axis=r) / (count - correction)), x.dtype)
+        return rg.cast(finish(rg.sum(distance * distance, axis=r) / (count - lost)), x.dtype)
 
     return reduction_at(operation, element, x, axis, keepdims, name)
 

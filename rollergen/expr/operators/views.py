@@ -14,9 +14,12 @@ from rollergen.expr.operators.arguments import (
     Number,
     axis_of,
     broadcast_index,
+    integer,
+    integers,
     number,
     require_tensor,
     setting,
+    shown,
 )
 from rollergen.expr.operators.spellings import torch_spellings
 
@@ -31,10 +34,12 @@ def transpose(x: Tensor, axes: Sequence[int] | None = None, *, name: str | None 
     (2, 4, 3)
     """
     require_tensor(x, "transpose")
-    order = tuple(reversed(range(x.ndim))) if axes is None else tuple(axes)
-    positions = tuple(d + x.ndim if isinstance(d, int) and d < 0 else d for d in order)
+    order = tuple(reversed(range(x.ndim))) if axes is None else integers(axes) or ()
+    positions = tuple(d + x.ndim if d < 0 else d for d in order)
     if sorted(positions) != list(range(x.ndim)):
-        raise ShapeError(f"transpose: axes is {axes!r}; expected a permutation of 0 to {x.ndim - 1}, one for each axis")
+        raise ShapeError(
+            f"transpose: axes is {shown(axes)}; expected a permutation of 0 to {x.ndim - 1}, one for each axis"
+        )
 
     def element(*i: Any) -> Any:
         return x[tuple(i[positions.index(d)] for d in range(x.ndim))]
@@ -52,7 +57,7 @@ def reshape(x: Tensor, shape: int | Sequence[int], *, name: str | None = None) -
     Raises ShapeError where the number of elements differs.
     """
     require_tensor(x, "reshape")
-    wanted = _completed(x, (shape,) if isinstance(shape, int) else tuple(shape))
+    wanted = _completed(x, shape)
 
     def element(*i: Any) -> Any:
         flat: Any = 0
@@ -75,7 +80,9 @@ def expand(x: Tensor, shape: Sequence[int], *, name: str | None = None) -> Tenso
     (3, 2, 4)
     """
     require_tensor(x, "expand")
-    wanted = tuple(shape)
+    wanted = integers(shape)
+    if wanted is None:
+        raise ShapeError(f"expand: shape is {shown(shape)}; expected integers: an extent for each axis of the result")
     own = wanted[len(wanted) - x.ndim :]
     if len(wanted) < x.ndim or any(have not in (1, want) for have, want in zip(x.shape, own, strict=True)):
         raise ShapeError(f"expand: {x.label} {x.shape} does not broadcast to {wanted}; expected equal extents, or 1")
@@ -90,8 +97,8 @@ def concat(tensors: Sequence[Tensor], axis: int = 0, *, name: str | None = None)
     >>> rg.ops.concat([rg.tensor("a", (2,)), rg.tensor("b", (1,))]).evaluate([1.0, 2.0], [3.0])
     array([1., 2., 3.])
     """
-    if isinstance(tensors, Tensor) or not tensors:
-        raise ExpressionError(f"concat: tensors is {tensors!r}; expected a list of at least one tensor")
+    if not isinstance(tensors, (tuple, list)) or not tensors:
+        raise ExpressionError(f"concat: tensors is {shown(tensors)}; expected a list of at least one tensor")
     for one in tensors:
         require_tensor(one, "concat")
     first = tensors[0]
@@ -164,7 +171,7 @@ def pad(
     require_tensor(x, "pad")
     pairs = _widths(x, widths)
     fill = number(value, "pad", "value")
-    if mode not in _SOURCE and mode != "constant":
+    if not isinstance(mode, str) or (mode not in _SOURCE and mode != "constant"):
         raise ExpressionError(f'pad: mode is {mode!r}; expected "constant", "edge", "reflect" or "wrap"')
     wanted = tuple(before + extent + after for extent, (before, after) in zip(x.shape, pairs, strict=True))
     if mode == "constant":
@@ -198,10 +205,11 @@ def upsample_nearest(x: Tensor, scale_factor: int | Sequence[int], *, name: str 
     return rg.compute((*x.shape[:2], *wanted), element, name)
 
 
-def _completed(x: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _completed(x: Tensor, given: Any) -> tuple[int, ...]:
+    shape = integers(given)
+    if shape is None or shape.count(-1) > 1 or any(extent < 1 and extent != -1 for extent in shape):
+        raise ShapeError(f"reshape: shape is {shown(given)}; expected extents of at least 1, at most one of them -1")
     elements, known = math.prod(x.shape), math.prod(extent for extent in shape if extent != -1)
-    if shape.count(-1) > 1 or any(not isinstance(e, int) or (e < 1 and e != -1) for e in shape):
-        raise ShapeError(f"reshape: shape is {shape}; expected extents of at least 1, at most one of them -1")
     wanted = tuple(elements // known if extent == -1 else extent for extent in shape)
     if math.prod(wanted) != elements:
         raise ShapeError(
@@ -223,32 +231,29 @@ def _basic(x: Tensor, index: tuple[Basic, ...]) -> tuple[Basic, ...]:
 def _range(x: Tensor, axis: int, one: Basic) -> range:
     extent = x.shape[axis]
     if isinstance(one, builtins.slice):
-        if one.step == 0 or not all(isinstance(p, (int, type(None))) for p in (one.start, one.stop, one.step)):
+        if one.step == 0 or not all(p is None or integer(p) is not None for p in (one.start, one.stop, one.step)):
             raise ShapeError(f"slice: index {axis} of {x.label} is {one}; expected integers, and a step but 0")
         found = range(*one.indices(extent))
         if not found:
             raise ShapeError(f"slice: index {axis} of {x.label} {x.shape} is {one}; it leaves no elements")
         return found
-    if not isinstance(one, int) or isinstance(one, bool) or not -extent <= one < extent:
+    at = integer(one)
+    if at is None or not -extent <= at < extent:
         raise ShapeError(
             f"slice: index {axis} of {x.label} {x.shape} is {one!r}; expected a slice or {-extent} to {extent - 1}"
         )
-    return range(one % extent, one % extent + 1)
+    return range(at % extent, at % extent + 1)
 
 
 def _widths(x: Tensor, widths: Any) -> tuple[tuple[int, int], ...]:
-    whole = lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 0
-    pairs: Any = None
-    if whole(widths):
-        pairs = ((widths, widths),) * x.ndim
-    elif isinstance(widths, (tuple, list)):
-        flat = len(widths) == 2 and all(whole(w) for w in widths)
-        each = (tuple(p) if isinstance(p, (tuple, list)) else () for p in widths)
-        pairs = (tuple(widths),) * x.ndim if flat else tuple(each)
-    if pairs is None or len(pairs) != x.ndim or not all(len(p) == 2 and all(map(whole, p)) for p in pairs):
+    flat = integers(widths) if isinstance(widths, (tuple, list)) else (integer(widths),) * 2
+    pairs: Any = (flat,) * x.ndim
+    if flat is None or len(flat) != 2:
+        pairs = tuple(integers(p) if isinstance(p, (tuple, list)) else None for p in widths)
+    if len(pairs) != x.ndim or not all(p and len(p) == 2 and all(w is not None and w >= 0 for w in p) for p in pairs):
         raise ShapeError(
-            f"pad: widths is {widths!r}; expected an integer of at least 0, (before, after), or such a pair for each "
-            f"of the {x.ndim} axes of {x.label}"
+            f"pad: widths is {shown(widths)}; expected an integer of at least 0, (before, after), or such a pair for "
+            f"each of the {x.ndim} axes of {x.label}"
         )
     return pairs
 
