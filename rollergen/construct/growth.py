@@ -11,7 +11,7 @@ from rollergen.construct.forms import Form, forms, needs_packing
 from rollergen.construct.roles import CONTRACTION, kind_of
 from rollergen.construct.scale_out import panel_plan, scale_out, thread_plan
 from rollergen.construct.scale_up import grow_layer, grow_registers, staging_layers
-from rollergen.construct.serial_space import Structure, exact
+from rollergen.construct.serial_space import Packing, Structure, exact
 from rollergen.construct.thread_space import staged_loads
 from rollergen.construct.tile_programs import grid_notes, tile_programs
 from rollergen.expr.definition import Definition
@@ -58,7 +58,8 @@ def grown_candidate(definition: Definition, device: Device, rules: AlignmentRule
 def _serial(form: Form, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
     packed = tuple(needs_packing(form.definition, form.roles))
     for plan in grown_plans(form, device, rules):
-        structure = Structure(form, plan.lanes, plan.rn, packed, plan.order, device, rules.pad_value)
+        packing = Packing(form, plan.rn * plan.lanes, packed, rules.pad_value)
+        structure = Structure(form, plan.lanes, plan.rn, packing, plan.order)
         yield exact(structure, plan, device, rules)
 
 

@@ -9,10 +9,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from rollergen.construct.candidate import Candidate, candidate, cheapest, lowest, price
+from rollergen.construct.candidate import Candidate, candidate, cheapest, rounded
+from rollergen.construct.drafts import Draftable, drafted
 from rollergen.construct.elementwise import elementwise_plans
 from rollergen.construct.forms import Form, needs_packing, operands
 from rollergen.construct.ledger import LONGER, NARROW_OUTPUT, REGISTERS, TENSOR_SHAPE, Ledger, waste_limit
+from rollergen.construct.prices import prices
 from rollergen.expr.definition import Definition
 from rollergen.expr.packing import pack_operand
 from rollergen.expr.values import Buffer, Load
@@ -21,7 +23,7 @@ from rollergen.program.assemble.contraction import accumulator_dtype, contractio
 from rollergen.program.assemble.elementwise import elementwise_stage
 from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import ContractionPlan
-from rollergen.program.model import predict_stage
+from rollergen.program.model import least_seconds, predict_stage
 from rollergen.program.rprogram import Stage
 from rollergen.tile.rules import AlignmentRules, fits_tensor, padding_waste, vector_lanes
 
@@ -35,12 +37,32 @@ def serial_candidates(
     form: Form, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
 ) -> Iterator[Candidate]:
     """The best candidates of one form: all structures in batches, the best of each built exactly."""
-    drafts: list[tuple[float, Structure, ContractionPlan]] = []
+    found, spaces = [], []
     for structure in _sparing(list(structures(form, device, rules)), rules):
-        drafts.extend(_draft(structure, device, rules, count, ledger))
-    drafts.sort(key=lambda item: (item[0], repr(item[2])))
-    for _, structure, plan in drafts[: 3 * count]:
-        yield exact(structure, plan, device, rules)
+        points = grid(structure, device, rules, ledger)
+        if points is not None:
+            found.append(structure)
+            spaces.append(_draftable(structure, points, device, rules))
+    best = drafted(spaces, count, 3 * count)
+    stages = [found[one.structure].stage(one.plan, device, rules) for one in best]
+    for one, stage, seconds in zip(best, stages, prices(stages, device), strict=True):
+        yield found[one.structure].candidate(stage, device, seconds)
+
+
+def _draftable(
+    structure: Structure, points: tuple[np.ndarray, ...], device: Device, rules: AlignmentRules
+) -> Draftable:
+    rows, step, pm, pn = points
+    plan = ContractionPlan(
+        rm=rows, rn=structure.vectors, lanes=structure.lanes, pm=pm, pn=pn, kc=step, vn=1, order=structure.order
+    )
+
+    def exactly(plan: ContractionPlan) -> np.ndarray:
+        return np.asarray(predict_stage(structure.stage(plan, device, rules), device).seconds)
+
+    bounds = np.asarray(least_seconds(structure.stage(plan, device, rules), device), dtype=float)
+    beside = lambda: rounded(sum(structure.packing.copy_prices(device)))
+    return Draftable(plan, np.broadcast_to(bounds, rows.shape), exactly, beside)
 
 
 def _sparing(found: list[Structure], rules: AlignmentRules) -> list[Structure]:
@@ -55,19 +77,13 @@ def _sparing(found: list[Structure], rules: AlignmentRules) -> list[Structure]:
 class Structure:
     """One choice of form, vectors per register tile and packed operands: one loop structure."""
 
-    def __init__(
-        self, form: Form, lanes: int, vectors: int, packed: tuple[Load, ...], order: str, device: Device,
-        pad_value: float = 0.0,
-    ):  # fmt: skip
-        self.form, self.lanes, self.vectors, self.packed, self.order = form, lanes, vectors, packed, order
-        copies, definition = [], form.definition
-        for load in packed:
-            copy, definition = pack_operand(definition, load, form.roles.n or "", vectors * lanes, pad_value)
-            copies.append(copy)
-        self.definition = definition
-        self.copies = (*form.copies, *copies)
-        self.copy_stages = tuple(copy_stage(copy, device) for copy in self.copies)
-        self.copy_seconds = price(self.copy_stages, device)
+    def __init__(self, form: Form, lanes: int, vectors: int, packing: Packing, order: str):
+        self.form, self.lanes, self.vectors, self.packing, self.order = form, lanes, vectors, packing, order
+        self.definition = packing.definition
+
+    @property
+    def packed(self) -> tuple[Load, ...]:
+        return self.packing.loads
 
     @property
     def waste(self) -> float:
@@ -79,6 +95,44 @@ class Structure:
         return self.form.name + (
             ", packed " + ", ".join(load.buffer.name for load in self.packed) if self.packed else ""
         )
+
+    def stage(self, plan: ContractionPlan, device: Device, rules: AlignmentRules) -> Stage:
+        return contraction_stage(self.definition, self.form.roles, plan, device, rules)
+
+    def candidate(self, stage: Stage, device: Device, seconds: float) -> Candidate:
+        """A program of this structure, with its copies; ``seconds``: the price of `stage` alone."""
+        copies = self.packing.copy_stages(device)
+        temporaries: tuple[Buffer, ...] = tuple(copy.output for copy in self.packing.copies)
+        total = rounded(sum(self.packing.copy_prices(device)) + seconds)
+        return candidate(self.name, (*copies, stage), temporaries, device, seconds=total)
+
+
+class Packing:
+    """What is copied before a contraction: the form's own copies, and operands into panels of `width`.
+
+    The stages that copy are found when they are asked for first: most packings are never worth it."""
+
+    def __init__(self, form: Form, width: int, loads: tuple[Load, ...], pad_value: float = 0.0):
+        copies, definition = [], form.definition
+        for load in loads:
+            copy, definition = pack_operand(definition, load, form.roles.n or "", width, pad_value)
+            copies.append(copy)
+        self.loads, self.definition = loads, definition
+        self.copies = (*form.copies, *copies)
+        self._stages: tuple[Stage, ...] | None = None
+        self._prices: list[float] | None = None
+
+    def copy_stages(self, device: Device) -> tuple[Stage, ...]:
+        if self._stages is None:
+            self._stages = tuple(copy_stage(copy, device) for copy in self.copies)
+        return self._stages
+
+    def copy_prices(self, device: Device) -> list[float]:
+        """Seconds of each copy that runs at every call."""
+        if self._prices is None:
+            stages = self.copy_stages(device)
+            self._prices = [float(predict_stage(stage, device).seconds) for stage in stages if not stage.once]
+        return self._prices
 
 
 @lru_cache(maxsize=256)
@@ -108,28 +162,9 @@ def structures(form: Form, device: Device, rules: AlignmentRules) -> Iterator[St
             if form.whole_rows and vectors != min((v for v in _VECTORS if v * lanes >= n_extent), default=0):
                 continue
             if vectors * lanes < 2 * n_extent or vectors == 1:
+                packing = Packing(form, vectors * lanes, packed, rules.pad_value)
                 for order in ("ji", "ij"):
-                    yield Structure(form, lanes, vectors, packed, order, device, rules.pad_value)
-
-
-def _draft(
-    structure: Structure, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
-) -> list[tuple[float, Structure, ContractionPlan]]:
-    definition, roles = structure.definition, structure.form.roles
-    points = grid(structure, device, rules, ledger)
-    if points is None:
-        return []
-    rows, step, pm, pn = points
-    plan = ContractionPlan(
-        rm=rows, rn=structure.vectors, lanes=structure.lanes, pm=pm, pn=pn, kc=step, vn=1, order=structure.order
-    )
-    seconds = np.asarray(predict_stage(contraction_stage(definition, roles, plan, device, rules), device).seconds)
-    seconds = seconds + structure.copy_seconds
-    picked = []
-    for at in lowest(seconds, count):
-        one = replace(plan, rm=int(rows[at]), kc=int(step[at]), pm=int(pm[at]), pn=int(pn[at]))
-        picked.append((float(f"{seconds[at]:.6g}"), structure, one))
-    return picked
+                    yield Structure(form, lanes, vectors, packing, order)
 
 
 def grid(
@@ -184,6 +219,5 @@ def _panel_counts(panels: int, units: int) -> list[int]:
 
 
 def exact(structure: Structure, plan: ContractionPlan, device: Device, rules: AlignmentRules) -> Candidate:
-    stage = contraction_stage(structure.definition, structure.form.roles, plan, device, rules)
-    temporaries: tuple[Buffer, ...] = tuple(copy.output for copy in structure.copies)
-    return candidate(structure.name, (*structure.copy_stages, stage), temporaries, device)
+    stage = structure.stage(plan, device, rules)
+    return structure.candidate(stage, device, float(predict_stage(stage, device).seconds))

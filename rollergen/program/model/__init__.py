@@ -5,11 +5,13 @@ from rollergen.program.model.prediction import (
     Prediction,
     StagePrediction,
     blocks_on_a_unit,
+    least_seconds,
     multiply_add_share,
     predict,
     predict_stage,
 )
 
 __all__ = [
-    "Limiter", "Prediction", "StagePrediction", "blocks_on_a_unit", "multiply_add_share", "predict", "predict_stage",
+    "Limiter", "Prediction", "StagePrediction", "blocks_on_a_unit", "least_seconds", "multiply_add_share", "predict",
+    "predict_stage",
 ]  # fmt: skip

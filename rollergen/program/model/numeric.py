@@ -75,8 +75,8 @@ def whole_log2(value: Number) -> Number:
 
 
 def size_key(value: Number) -> float:
-    """What orders loops of one axis by stride: a sum orders a batch as it does each program."""
-    return float(value.sum()) if type(value) is np.ndarray else float(value)
+    """What orders loops of one axis by stride: a mean orders a batch as it does each program."""
+    return float(value.mean()) if type(value) is np.ndarray else float(value)
 
 
 def per_distinct(function: Callable[..., float], columns: list[Number]) -> Number:
