@@ -38,6 +38,7 @@ from rollergen.hal.host import complete
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
 from rollergen.program.check import check
+from rollergen.program.model import prediction
 from rollergen.suites import Entry, suite, suite_names
 
 DEVICES = ("cpu", "v100", "mi50", "ipu")
@@ -82,6 +83,7 @@ def forget() -> None:
     """Drops what was found for operators; what was compiled for structures stays."""
     choice.cache_clear()
     copy_stage.cache_clear()
+    prediction._kept_prediction.cache_clear()
 
 
 def _run(entry: Entry, on: Device) -> tuple[tuple[float, float, float], float, list[Any]]:

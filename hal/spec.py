@@ -123,8 +123,15 @@ class Verification:
     what: str
 
 
+class _Hashed:
+    """A hash that is found once: what is known of a device is kept beside it in many places."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, slots=True)
-class Device:
+class Device(_Hashed):
     """A complete device.  ``layers`` run from registers outward; the last one is the backing store.
 
     ``costs`` are the model's constants for this device (documented in schema.json), each a field
@@ -147,6 +154,14 @@ class Device:
     tlbs: tuple[Tlb, ...] = ()
     provenance: tuple[tuple[str, tuple[str, str]], ...] = ()
     verified: tuple[Verification, ...] = ()
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            own = (self.name, self.units, self.clock_mhz, self.layers, self.instructions, self.limits, self.costs)
+            object.__setattr__(self, "_hash", hash(own))
+            return self._hash
 
     def layer(self, name: str) -> MemoryLayer:
         for layer in self.layers:

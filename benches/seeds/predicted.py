@@ -23,7 +23,7 @@ from rollergen.hal.load import load_device
 from rollergen.hal.nvrtc import is_installed
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
-from rollergen.program.model import predict
+from rollergen.program.model import predict, prediction
 from rollergen.program.model.prediction import Prediction
 from rollergen.suites import Entry
 from rollergen.tile.rules import AlignmentRules
@@ -70,6 +70,7 @@ def forget() -> None:
     """Drops what was found for operators; what was compiled for structures stays."""
     choice.cache_clear()
     copy_stage.cache_clear()
+    prediction._kept_prediction.cache_clear()
 
 
 def ten_sources(make: Callable[[], Tensor], device: Device, count: int = 10) -> tuple[float, float, int, Any]:

@@ -40,8 +40,17 @@ class Reduction:
     bodies: tuple[Value, ...]
 
 
+class _Remembered:
+    """What is found once for a definition: its hash, which caches ask for, and its loads."""
+
+    __slots__ = ("_body_loads", "_hash", "_result_loads")
+    _hash: int
+    _body_loads: tuple[Load, ...]
+    _result_loads: tuple[Load, ...]
+
+
 @dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(_Remembered):
     """One stage's computation; see the module's docstring.
 
     ``reductions`` run in order; a later one may use earlier `Partial` values.  All reductions of
@@ -66,14 +75,32 @@ class Definition:
     def of_role(self, *roles: str) -> tuple[Axis, ...]:
         return tuple(axis for axis in self.axes if axis.role in roles)
 
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            everything = (self.output, self.axes, self.target, self.result, self.reductions, self.where)
+            object.__setattr__(self, "_hash", hash(everything))
+            return self._hash
+
     def body_loads(self) -> tuple[Load, ...]:
         """Distinct loads inside reductions, in order of first appearance."""
-        return loads(*(body for reduction in self.reductions for body in reduction.bodies))
+        try:
+            return self._body_loads
+        except AttributeError:
+            found = loads(*(body for reduction in self.reductions for body in reduction.bodies))
+            object.__setattr__(self, "_body_loads", found)
+            return found
 
     def result_loads(self) -> tuple[Load, ...]:
         """Distinct loads of ``result`` that no reduction reads."""
-        body = set(self.body_loads())
-        return tuple(load for load in loads(self.result) if load not in body)
+        try:
+            return self._result_loads
+        except AttributeError:
+            body = set(self.body_loads())
+            found = tuple(load for load in loads(self.result) if load not in body)
+            object.__setattr__(self, "_result_loads", found)
+            return found
 
     def loads(self) -> tuple[Load, ...]:
         """`body_loads` then `result_loads`: position in this tuple is a load's identity."""

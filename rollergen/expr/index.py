@@ -20,7 +20,7 @@ Bounds = tuple[int, int]
 
 
 class _Remembered:
-    """Hash and text of an atom, found once: every sum of indices asks for both."""
+    """Hash and text, found once: every sum of indices asks its atoms for both."""
 
     __slots__ = ("_hash", "_text")
     _hash: int
@@ -104,11 +104,17 @@ def _replaced(index: Index, kept: list[tuple[Atom, int]], parts: list[tuple[Inde
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class Index(_Remembered):
     """``const + sum(coefficient * atom)``, terms sorted by atom, no zero coefficients."""
 
     terms: tuple[tuple[Atom, int], ...] = ()
     const: int = 0
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            return self._keep("_hash", hash((self.terms, self.const)))
 
     @staticmethod
     def axis(name: str) -> Index:

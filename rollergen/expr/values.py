@@ -69,8 +69,15 @@ class Const(Value):
         return (self.dtype, repr(value) if special else value)
 
 
+class _Hashed:
+    """A hash that is found once."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, slots=True)
-class Load(Value):
+class Load(Value, _Hashed):
     """``buffer[indices]`` where every bound of ``guard`` holds, else ``fill`` (nothing is read).
 
     ``source`` is the computed tensor behind the buffer, if any, until stages are cut.
@@ -81,6 +88,13 @@ class Load(Value):
     guard: tuple[Within, ...] = ()
     fill: float | int = 0
     source: Any = field(default=None, compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            object.__setattr__(self, "_hash", hash((self.buffer, self.indices, self.guard, self.fill)))
+            return self._hash
 
     @property
     def dtype(self) -> str:  # type: ignore[override]

@@ -123,7 +123,6 @@ def forget():
     closed_forms.compiled.cache_clear()
     model_facts._KEPT.clear()
     model_access._tile_table.cache_clear()
-    model._kept_work.cache_clear()
     model._kept_prediction.cache_clear()
 
 

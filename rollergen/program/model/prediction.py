@@ -156,23 +156,13 @@ def least_seconds(stage: Stage, device: Device) -> Number:
 
 
 def _worked(stage: Stage, device: Device) -> tuple[Nest, Work]:
-    """The nest and the work of a stage; of one program's they are kept, for emission asks for them again."""
-    return _work(stage, device) if _is_batch(stage) else _kept_work(stage, device)
-
-
-def _work(stage: Stage, device: Device) -> tuple[Nest, Work]:
     nest = nest_of(stage, facts_of(stage.definition, stage.residents), device)
     return nest, work_of(nest, device, costs_of(device))
 
 
-_kept_work = lru_cache(maxsize=128)(_work)
-
-
 def blocks_on_a_unit(stage: Stage, device: Device) -> int:
-    """Blocks of the launch that one unit holds at a time: `predict_stage`'s, without its time."""
-    nest, work = _worked(stage, device)
-    _, resident = resident_blocks(nest, device, work.registers, work.shared_bytes)
-    return int(waves_of(nest, device, resident).resident)
+    """Blocks of the launch that one unit holds at a time."""
+    return int(predict_stage(stage, device).resident_blocks)
 
 
 def multiply_add_share(stage: Stage, device: Device) -> Number:
