@@ -151,7 +151,8 @@ def least_seconds(stage: Stage, device: Device) -> Number:
     fits, resident = resident_blocks(nest, device, work.registers, work.shared_bytes)
     waves = waves_of(nest, device, resident)
     inside, _ = _within_a_unit(nest, device, costs, work, waves)
-    clocks = combine([*inside, *_entering(nest, costs, work, waves)], costs)
+    twice = waves.per_unit * issued_multiply_adds(nest, device, costs, work)
+    clocks = combine([*inside, *_entering(nest, costs, work, waves)], costs, twice)
     return choose(fits, clocks / (device.clock_mhz * 1e6), np.inf) + device.launch_us * 1e-6
 
 
