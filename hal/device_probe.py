@@ -20,17 +20,24 @@ from rollergen.hal.load import load_device
 from rollergen.hal.opencl_runtime import OpenCLRuntime
 from rollergen.hal.spec import Device
 
+PATIENCE = 12
+"""Rounds of a probe for each of those that complete `cpu`: the best of them repeats within a tenth on a machine that
+others use, which the best of a few does not."""
+_UNSTEADY = 0.1
+"""A spread beyond which a latency does not repeat: others use what is measured."""
 _CPUFREQ = Path("/sys/devices/system/cpu/cpu0/cpufreq")
 _THERMAL = Path("/sys/class/thermal/thermal_zone0/temp")
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One figure: its path (as `devices show` has it), value, and ``spread``: median over best time, less 1."""
+    """One figure: its path (as `devices show` has it), its value in the spec, and ``spread``: median over best time,
+    less 1.  ``raw``: as it was measured, where the spec takes a whole number of it."""
 
     path: str
     value: float
     spread: float
+    raw: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +63,7 @@ def opencl_devices() -> list[Any]:
 
 
 def probe_opencl(number: int, name: str) -> ProbedDevice:
-    """The OpenCL device of that number as a spec called `name`; takes about half a minute.
+    """The OpenCL device of that number as a spec called `name`; takes about a quarter of a minute.
 
     Raises RuntimeUnavailableError where there is no such device, where it is no CPU, or not the one kernels run on.
     """
@@ -72,7 +79,7 @@ def probe_opencl(number: int, name: str) -> ProbedDevice:
         )
     caches = cache_levels()
     before = clock_state()
-    figures = measure(runtime, caches, min(cores(), runtime.units))
+    figures = measure(runtime, caches, min(cores(), runtime.units), PATIENCE)
     device = replace(completed(load_device(HOST), caches, figures), name=name, verified=())
     device, more, missing = _with_chases(device, runtime, caches)
     device, wide, without = _with_float64(device, runtime, figures)
@@ -116,7 +123,10 @@ def _with_chases(
     """Latencies, and the line size as a run sees it, held against what the operating system says."""
     sizes = working_sets(caches, memory_bytes())
     origins, layers, found, missing = dict(device.provenance), list(device.layers), [], []
-    for layer, figure in chases.latencies_ns(runtime, sizes).items():
+    for layer, figure in chases.latencies_ns(runtime, sizes, 5 * PATIENCE).items():
+        if figure.spread > _UNSTEADY:
+            missing.append((f"{layer}.latency_clocks", f"not steady: the median is {figure.spread:.0%} off the best"))
+            continue
         at = next(number for number, one in enumerate(layers) if one.name == layer)
         clocks = float(f"{figure.value * device.clock_mhz / 1e3:.4g}")
         layers[at] = replace(layers[at], latency_clocks=clocks)
@@ -124,12 +134,13 @@ def _with_chases(
             f"{runtime.description}, random pointer chase with its translation misses, median {figure.spread:.0%} off"
         )
         origins[f"memory_layers[{at}].latency_clocks"] = ("measured", source)
-        found.append(Measured(f"{layer}.latency_clocks", clocks, figure.spread))
+        found.append(Measured(f"{layer}.latency_clocks", clocks, figure.spread, clocks))
     second = next((cache for cache in caches if cache.level == 2), None)
-    line, times = chases.line_bytes(runtime, sizes[second.name]) if second else (0, {})
+    line, times = chases.line_bytes(runtime, sizes[second.name], 5 * PATIENCE) if second else (0, {})
     first = next((one for one in layers[1:] if not one.managed), None)
     if first is not None and line == first.transaction_bytes:
-        found.append(Measured(f"{first.name}.transaction_bytes", line, max(one.spread for one in times.values())))
+        spread = max(one.spread for one in times.values())
+        found.append(Measured(f"{first.name}.transaction_bytes", line, spread, line))
     elif first is not None:
         seen = f"misses show {line} bytes" if line else "no step in the time of misses"
         missing.append((f"{first.name}.transaction_bytes", f"{seen}; kept as the operating system says"))
@@ -142,28 +153,42 @@ def _with_float64(
     at = next(number for number, one in enumerate(device.instructions) if one.dtype == "float64")
     one = device.instructions[at]
     try:
-        peak = microbench.peak_gflop_s(runtime, microbench.Dialect(figures.lanes, figures.attribute), "double")
+        dialect = microbench.Dialect(figures.lanes, figures.attribute)
+        peak = microbench.peak_gflop_s(runtime, dialect, "double", 5 * PATIENCE)
     except BuildError:
         return device, [], [(f"{one.name}.per_clock", f"{runtime.description} compiles no double")]
-    per_clock = float(max(1, round(peak.value * 1e3 / (2 * one.lanes * device.clock_mhz))))
+    raw = _per_clock(peak.value, one.lanes, device)
+    per_clock = float(max(1, round(raw)))
     instructions = list(device.instructions)
     instructions[at] = replace(one, per_clock=per_clock)
     origins = dict(device.provenance)
     text = f"{runtime.description}, {peak.value:.4g} GFLOP/s of one core, the median {peak.spread:.0%} off"
     origins[f"instructions[{at}].per_clock"] = ("measured", text)
     changed = replace(device, instructions=tuple(instructions), provenance=tuple(sorted(origins.items())))
-    return changed, [Measured(f"{one.name}.per_clock", per_clock, peak.spread)], []
+    return changed, [Measured(f"{one.name}.per_clock", per_clock, peak.spread, raw)], []
+
+
+def _per_clock(gflop_s: float, lanes: int, device: Device) -> float:
+    """Vector multiply-adds of one core in a clock."""
+    return float(f"{gflop_s * 1e3 / (2 * lanes * device.clock_mhz):.4g}")
 
 
 def _of_probe(device: Device, figures: Probe) -> Iterator[Measured]:
-    yield Measured("clock_mhz", device.clock_mhz, figures.spread["clock"])
-    yield Measured("launch_us", device.launch_us, figures.spread["launch"])
+    yield Measured("clock_mhz", device.clock_mhz, figures.spread["clock"], device.clock_mhz)
+    yield Measured("launch_us", device.launch_us, figures.spread["launch"], device.launch_us)
     fma = next(one for one in device.instructions if one.lanes > 1 and one.dtype == "float32")
-    yield Measured(f"{fma.name}.per_clock", fma.per_clock, figures.spread["peak"])
+    raw = _per_clock(figures.peak_gflop_s, figures.lanes, device)
+    yield Measured(f"{fma.name}.per_clock", fma.per_clock, figures.spread["peak"], raw)
+    measured = {
+        "bytes_per_clock": figures.read_bytes_per_clock,
+        "write_bytes_per_clock": figures.write_bytes_per_clock,
+        "bandwidth_gb_s": figures.read_gb_s,
+    }
     for layer in device.layers[1:]:
-        for field in ("bytes_per_clock", "write_bytes_per_clock", "bandwidth_gb_s"):
-            if getattr(layer, field) and layer.name in figures.read_gb_s:
-                yield Measured(f"{layer.name}.{field}", getattr(layer, field), figures.spread[layer.name])
+        for field, by_layer in measured.items():
+            value = getattr(layer, field)
+            if value and layer.name in figures.read_gb_s:
+                yield Measured(f"{layer.name}.{field}", value, figures.spread[layer.name], by_layer[layer.name])
 
 
 def _never_measured(device: Device) -> Iterator[tuple[str, str]]:

@@ -94,15 +94,19 @@ def choose_dialect(rates: Mapping[Dialect, float]) -> Dialect:
     return max(near, key=lambda d: (bool(d.attribute), d.lanes))
 
 
-def measure(runtime: OpenCLRuntime, caches: tuple[CacheLevel, ...], units: int) -> Probe:
-    """Measured now, whatever is kept: the CPU of `runtime`, with these caches and so many cores at work."""
+def measure(runtime: OpenCLRuntime, caches: tuple[CacheLevel, ...], units: int, patience: int = 1) -> Probe:
+    """Measured now, whatever is kept: the CPU of `runtime`, with these caches and so many cores at work.
+
+    ``patience``: so many times as many rounds, and up to four places of memory: where others use caches and memory
+    too, the best of more repeats.
+    """
     from rollergen.hal import microbench
 
-    clock, rates = microbench.clock_and_peaks(runtime, microbench.dialects(widest_bits()))
+    clock, rates = microbench.clock_and_peaks(runtime, microbench.dialects(widest_bits()), 7 * patience)
     best = choose_dialect({dialect: figure.value for dialect, figure in rates.items()})
     sizes = working_sets(caches, memory_bytes())
-    bands = microbench.bandwidths_gb_s(runtime, best, sizes, units)
-    launch = microbench.launch_us(runtime)
+    bands = microbench.bandwidths_gb_s(runtime, best, sizes, units, 5 * patience, min(4, patience))
+    launch = microbench.launch_us(runtime, 10 * patience)
     per_clock = lambda kind: {x: _short(bands[x, kind, 1].value / clock.value * 1e3) for x in sizes}
     return Probe(
         runtime=runtime.description,

@@ -23,7 +23,7 @@ from rollergen.hal.load import save_device
 @click.option("--force", is_flag=True, help="Overwrite FILE.json.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 def probe_command(number: int, output: Path, force: bool, as_json: bool) -> None:
-    """Measure the device that is present and write its spec; takes about half a minute.
+    """Measure the device that is present and write its spec; takes about a quarter of a minute.
 
     Measured: clock, peaks, bandwidths and latency of each layer, line, launch.  What cannot be measured is listed.
 
@@ -48,9 +48,10 @@ def probe_command(number: int, output: Path, force: bool, as_json: bool) -> None
 
 
 def _show(probed: ProbedDevice, output: Path) -> None:
-    table = Table("figure", "value", "median over best", title=f"{probed.device.name}: {probed.device.title}")
+    title = f"{probed.device.name}: {probed.device.title}"
+    table = Table("figure", "in the spec", "measured", "median over best", title=title)
     for one in probed.measured:
-        table.add_row(one.path, f"{one.value:.4g}", f"+{one.spread:.1%}")
+        table.add_row(one.path, f"{one.value:.4g}", f"{one.raw:.4g}", f"+{one.spread:.1%}")
     console.print(table, markup=False)
     for path, why in probed.not_measured:
         console.print(f"not measured: {path}: {why}", markup=False, highlight=False, soft_wrap=True)
