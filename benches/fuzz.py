@@ -1,25 +1,31 @@
 """Random expressions on all devices until the time is up: ``python benches/fuzz.py --seconds 900 --seed 1``.
 
 Every expression is constructed for a device, its best programs are written as OpenCL C, run on this machine's CPU and
-passed through the gate.  A failure is made as small as it goes and printed as a script that shows it.
+passed through the gate.  A failure is made as small as it goes and printed as a script that shows it.  What is known
+is kept every minute, and the same command goes on from there: ended at any moment, it loses a minute.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import click
-from results import keep
+from results import code_changed_since, keep, result_path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from rollergen.options import BuildOptions
 from tests.fuzzing.minimise import minimised
 from tests.fuzzing.recipes import Recipe, draw
-from tests.fuzzing.trial import Failure, Trials
+from tests.fuzzing.trial import Failure, Trials, drawn_options
 
-DEVICES = ("cpu", "cpu", "v100", "mi50", "ipu", "a100", "k80")
+DEVICES = ("cpu", "cpu", "v100", "mi50", "ipu", "a100", "k80", "cpu", "h200", "ipu2")
+SAVED_EVERY_S = 60.0
 _CHECK = """from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
 from rollergen.measure.executor import executor_for
@@ -28,47 +34,95 @@ from rollergen.measure.oracle import expression_oracle
 from rollergen.measure.bench import LocalBench
 from rollergen.measure.outcome import Outcome
 from rollergen.emit import emit
+from rollergen.options import BuildOptions
+from rollergen.tile.rules import AlignmentRules, CodeShapes
 
-device, graph = rg.load_device("{device}"), canonicalize(expression)
-plain = rg.BuildOptions(shapes=rg.CodeShapes(matrix_instructions=False))
-for ranked in construct(graph, device, plain, 2):
-    gate = Gate(ranked.program, expression_oracle((expression,), graph.outputs))
+device, graph = rg.load_device("{device}"), canonicalize(outputs)
+options = {options}
+for ranked in construct(graph, device, options, 2):
+    gate = Gate(ranked.program, expression_oracle(outputs, graph.outputs))
     candidate = Outcome(0, ranked.program, emit(ranked.program, device, "opencl"), 0.0)
     print(LocalBench(executor_for(rg.load_device("cpu")), gate).check(candidate).problems)"""
 
 
+@dataclass
+class Run:
+    """What is known of the expressions from ``first`` on; kept in benches/results, from where the next run goes on."""
+
+    first: int
+    expressions: int = 0
+    seconds: float = 0.0
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    never_compiled: int = 0
+    spent: dict[str, float] = field(default_factory=dict)
+
+    @staticmethod
+    def begun(first: int) -> Run:
+        """Where today's run of this checkout with that seed was left, else a new one."""
+        path = result_path(f"fuzz_{first}")
+        known = json.loads(path.read_text()) if path.exists() else {}
+        if not known or code_changed_since(known["commit"]) is not False:
+            return Run(first)
+        spent, count = known["spent_s"], known["expressions"]
+        return Run(first, count, known["seconds"], known["failures"], known["sources_never_compiled"], spent)
+
+    def kept(self) -> Path:
+        facts = {"first_seed": self.first, "expressions": self.expressions, "seconds": self.seconds}
+        facts |= {"failures": self.failures, "sources_never_compiled": self.never_compiled}
+        return keep(f"fuzz_{self.first}", {**facts, "devices": sorted(set(DEVICES)), "spent_s": self.spent})
+
+
 @click.command()
-@click.option("--seconds", default=120.0, show_default=True)
+@click.option("--seconds", default=120.0, show_default=True, help="Of all runs together that go on from each other.")
 @click.option("--seed", default=0, show_default=True, help="Number of the first expression.")
 @click.option("--count", default=None, type=int, help="So many expressions instead of a time.")
 @click.option("--minimise/--no-minimise", default=True, show_default=True)
-def main(seconds: float, seed: int, count: int | None, minimise: bool) -> None:
-    trials, failures, start, number = Trials(), [], time.monotonic(), 0
-    while number < count if count is not None else time.monotonic() - start < seconds:
-        recipe, device = draw(seed + number), DEVICES[(seed + number) % len(DEVICES)]
-        failure = trials.failure(recipe, device)
-        if failure is not None:
-            failures.append(_reported(trials, recipe, device, failure, seed + number, minimise))
-        number += 1
+@click.option("--resume/--anew", default=True, show_default=True, help="Go on where today's run was left.")
+def main(seconds: float, seed: int, count: int | None, minimise: bool, resume: bool) -> None:
+    run = Run.begun(seed) if resume else Run(seed)
+    trials, begun, saved = Trials(), time.monotonic() - run.seconds, time.monotonic()
+    trials.spent, trials.never_compiled = dict(run.spent), run.never_compiled
+    while run.expressions < count if count is not None else run.seconds < seconds:
+        found = _tried(trials, seed + run.expressions, minimise)
+        run.failures += found
+        run.expressions, run.seconds = run.expressions + 1, time.monotonic() - begun
+        run.spent, run.never_compiled = trials.spent, trials.never_compiled
+        if found or time.monotonic() - saved > SAVED_EVERY_S:
+            run.kept()
+            saved = time.monotonic()
     trials.close()
-    click.echo(f"{number} expressions from seed {seed}, {len(failures)} failures, {time.monotonic() - start:.0f} s")
-    facts = {"first_seed": seed, "expressions": number, "seconds": time.monotonic() - start, "failures": failures}
-    facts["sources_never_compiled"] = trials.never_compiled
-    click.echo(f"kept in {keep(f'fuzz_{seed}', {**facts, 'devices': sorted(set(DEVICES)), 'spent_s': trials.spent})}")
-    sys.exit(bool(failures))
+    click.echo(f"{run.expressions} expressions from seed {seed}, {len(run.failures)} failures, {run.seconds:.0f} s")
+    click.echo(f"kept in {run.kept()}")
+    sys.exit(bool(run.failures))
 
 
-def _reported(trials: Trials, recipe: Recipe, device: str, failure: Failure, seed: int, minimise: bool) -> dict:
+def _tried(trials: Trials, seed: int, minimise: bool) -> list[dict[str, Any]]:
+    """The failure of an expression, if it is one."""
+    device, options = DEVICES[seed % len(DEVICES)], drawn_options(seed)
+    try:
+        recipe = draw(seed)
+    except Exception as error:  # the language is to say itself what it refuses
+        text = f"{type(error).__name__}: {error}"
+        click.echo(f"seed {seed}: drawn: {text[:300]}")
+        return [{"seed": seed, "device": device, "kind": f"drawn: {type(error).__name__}", "text": text, "script": ""}]
+    failure = trials.failure(recipe, device, options)
+    return [] if failure is None else [_reported(trials, recipe, (device, options), failure, seed, minimise)]
+
+
+def _reported(
+    trials: Trials, recipe: Recipe, where: tuple[str, BuildOptions], failure: Failure, seed: int, minimise: bool
+) -> dict[str, Any]:
+    device, options = where
     click.echo(f"seed {seed} on {device}: {failure.kind}: {failure.text[:300]}")
     if minimise:
 
         def fails(candidate: Recipe) -> bool:
-            found = trials.failure(candidate, device)
+            found = trials.failure(candidate, device, options)
             return found is not None and found.kind == failure.kind
 
         recipe = minimised(recipe, fails)
-        failure = trials.failure(recipe, device) or failure
-    script = recipe.script(_CHECK.replace("{device}", device))
+        failure = trials.failure(recipe, device, options) or failure
+    script = recipe.script(_CHECK.replace("{device}", device).replace("{options}", repr(options)))
     click.echo(f"{recipe.text}\n  -> {failure.text[:300]}\n", nl=True)
     return {"seed": seed, "device": device, "kind": failure.kind, "text": failure.text[:2000], "script": script}
 

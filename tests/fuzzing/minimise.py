@@ -29,13 +29,16 @@ def minimised(recipe: Recipe, fails: Fails, tries: int = 80) -> Recipe:
 
 def _means_something(recipe: Recipe) -> bool:
     try:
-        return recipe.expression().producer is not None
+        return all(tensor.producer is not None for tensor in recipe.outputs())
     except (RollergenError, NameError):
         return False
 
 
 def _smaller(recipe: Recipe) -> Iterator[Recipe]:
     lines = recipe.lines
+    if recipe.also:
+        yield used(Recipe(lines))
+        yield used(Recipe(lines[: [line.target for line in lines].index(recipe.also) + 1]))
     for end in range(1, len(lines)):
         if not lines[end - 1].given:
             yield used(Recipe(lines[:end]))

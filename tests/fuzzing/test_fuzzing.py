@@ -61,7 +61,7 @@ def test_a_failure_is_made_as_small_as_it_goes():
 
 
 def test_a_recipes_script_runs():
-    script = draw(3).script('print(rg.build(expression, "v100", profile=False).signature)')
+    script = draw(3).script('print(rg.build(outputs, "v100", profile=False).signature)')
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0 and ran.stdout.startswith("kernel(")
 
@@ -80,7 +80,7 @@ def wrong_oracle(arrays, output, points):
 
 def test_an_error_that_is_not_ours_is_a_failure(trials):
     class Broken(Recipe):
-        def expression(self):
+        def outputs(self):
             raise ZeroDivisionError("division by zero")
 
     failure = trials.failure(Broken(draw(0).lines), "cpu")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from random import Random
 
 from rollergen.construct import construct
 from rollergen.emit import emit
@@ -16,13 +17,24 @@ from rollergen.measure.outcome import Outcome
 from rollergen.measure.worker import Limits, Setup
 from rollergen.options import BuildOptions
 from rollergen.targets import resolve
-from rollergen.tile.rules import CodeShapes
+from rollergen.tile.rules import AlignmentRules, CodeShapes
 from tests.fuzzing.recipes import Recipe
 
 LIMITS = Limits(compile_s=45.0, run_s=20.0)
 TOP_K = 2
 PLAIN = BuildOptions(shapes=CodeShapes(matrix_instructions=False))
 """What runs here has a spelling in OpenCL."""
+
+
+def drawn_options(seed: int) -> BuildOptions:
+    """Mostly `PLAIN`; now and then some ways of writing kernels, alignment rules or units of the device left out."""
+    random = Random(seed)
+    if random.random() < 0.7:
+        return PLAIN
+    shapes = {field.name: random.random() < 0.7 for field in fields(CodeShapes)} | {"matrix_instructions": False}
+    rules = {name: random.random() < 0.8 for name in ("execution_unit", "transaction", "bank", "tensor_shape")}
+    units = random.choice([None, None, 1, 2, 7])
+    return BuildOptions(shapes=CodeShapes(**shapes), alignment=AlignmentRules(**rules), max_units=units)
 
 
 @dataclass(frozen=True)
@@ -41,14 +53,14 @@ class Trials:
         self.spent: dict[str, float] = {}
         self.never_compiled = 0
 
-    def failure(self, recipe: Recipe, device: str) -> Failure | None:
+    def failure(self, recipe: Recipe, device: str, options: BuildOptions = PLAIN) -> Failure | None:
         """What is wrong, if anything: an error that is none of rollergen's own, or a refusal, or a wrong result."""
         spec, start = resolve(device), time.perf_counter()
         try:
-            expression = recipe.expression()
-            graph = canonicalize(expression)
+            outputs = recipe.outputs()
+            graph = canonicalize(outputs)
             emit(construct(graph, spec, top_k=1)[0].program, spec)
-            ranked = construct(graph, spec, PLAIN, TOP_K)
+            ranked = construct(graph, spec, options, TOP_K)
             sources = [emit(one.program, spec, "opencl") for one in ranked]
         except DoesNotFitError:
             return None
@@ -60,7 +72,7 @@ class Trials:
             return Failure(f"raised: {type(error).__name__}", f"{type(error).__name__}: {error}")
         finally:
             self.spent["constructed"] = self.spent.get("constructed", 0.0) + time.perf_counter() - start
-        oracle = expression_oracle((expression,), graph.outputs)
+        oracle = expression_oracle(outputs, graph.outputs)
         for one, source in zip(ranked, sources, strict=True):
             problems = self._problems(Setup(resolve("cpu"), one.program, oracle, limits=LIMITS), source)
             if problems:
