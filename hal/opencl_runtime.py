@@ -18,6 +18,7 @@ import numpy as np
 
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.launch_limits import POCL_PRIVATE_BYTES, LaunchLimits
+from rollergen.hal.pocl_cache import directory, ensure, trouble
 from rollergen.hal.pocl_cpu_name import UnknownProcessorError, mend_cpu_name
 
 POCL = "Portable Computing Language"
@@ -122,8 +123,14 @@ class OpenCLRuntime:
             try:
                 program = self.opencl.Program(self.context, text).build(list(options))
             except self.opencl.RuntimeError as error:
-                raise BuildError(f"OpenCL build failed on {self.description}: {error}") from None
+                raise BuildError(f"OpenCL build failed on {self.description}: {error}{self._cache_trouble()}") from None
         return Module(program, self.opencl)
+
+    def _cache_trouble(self) -> str:
+        """What PoCL's log does not say: that it had no place to compile in."""
+        where = directory(os.environ)
+        reason = trouble(where) if self.device.platform.name == POCL else None
+        return f"; PoCL's cache {where} {reason}" if reason else ""
 
     def wrap(self, array: np.ndarray) -> Any:
         """A buffer over the array's own memory (C-contiguous), which it keeps alive.
@@ -189,6 +196,8 @@ def _repeat(enqueue: Callable[..., Any], queue: Any, launches: tuple[tuple[Kerne
 
 
 def _import() -> Any:
+    if not _opened.is_set():
+        ensure(os.environ)
     try:
         import pyopencl
     except ImportError as error:
