@@ -242,6 +242,22 @@ def test_threads_that_fill_runs_along_rows_meet_on_the_same_banks():
     assert path((1, 4)) - path(()) == -(-64 * 64 // TURING.units) * warps * accesses * more * clocks
 
 
+def test_staged_elements_cost_their_divisions_and_each_bound_that_is_tested():
+    """Both operands of a convolution divide k at each step (k // 9, k % 9, k % 3); two elements of the image for one
+    weight, tested for the bounds of row and column."""
+    stage = gpu_conv(9, 16, 16, 16).stages[0]
+    assert not stage.guards and len(stage.definition.loads()[1].guard) == 2
+
+    def issue(**costs):
+        device = replace(TURING, costs=tuple(sorted((dict(TURING.costs) | costs).items())))
+        return limiters(predict_stage(stage, device))["issue"]
+
+    plain = issue(guard_instructions=0, decode_instructions=0)
+    tested = issue(guard_instructions=1, decode_instructions=0) - plain
+    decoded = issue(guard_instructions=0, decode_instructions=1) - plain
+    assert tested > 0 and decoded == pytest.approx(tested * (2 + 1) * 3 / (2 * 2))
+
+
 def test_gathered_convolutions_have_finite_times_on_all_devices():
     for shape in ((3, 20, 20, 16), (16, 14, 14, 32, 2)):
         stage = gpu_conv(*shape).stages[0]

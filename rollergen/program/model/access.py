@@ -35,7 +35,7 @@ class Access:
     layer has no banks, of one access by a warp;
     ``uses``: arithmetic instructions that each value feeds (1 folds into a memory operand);
     ``split``: lines that one vector touches on average; ``gathered``: lanes accessed one by one; ``broken``: share of
-    the vectors that are, because they wrap in a view or meet a bound; ``tested``: 1 where each access is guarded;
+    the vectors that are, because they wrap in a view or meet a bound; ``tested``: bounds that each is tested for;
     ``decoded``: divisions and remainders that each access computes anew.
     """
 
@@ -86,7 +86,7 @@ def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
     into_tile = _fill_service(nest, device, copy, operand, shape, shared=True)
     if copy.asynchronous:
         past = Access(
-            copy.load, "fill_past", copy.to_layer, rounds, width, into_tile, tested=is_tested(nest, operand),
+            copy.load, "fill_past", copy.to_layer, rounds, width, into_tile, tested=tests_of(nest, operand),
             decoded=_decoded(nest, operand),
         )  # fmt: skip
         through = Access(copy.load, "through", copy.from_layer, rounds, width, from_tensor)
@@ -95,7 +95,7 @@ def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
     stores, stored = (parts, width // parts) if whole else (copy.vector, operand.itemsize)
     return (
         Access(copy.load, "fill_read", copy.from_layer, rounds * parts, width // parts, from_tensor,
-               tested=is_tested(nest, operand), decoded=_decoded(nest, operand)),
+               tested=tests_of(nest, operand), decoded=_decoded(nest, operand)),
         Access(copy.load, "fill_write", copy.to_layer, rounds * stores, stored, into_tile),
     )  # fmt: skip
 
@@ -312,7 +312,7 @@ def register_accesses(nest: Nest, device: Device, copy: Copy, source: Copy | Non
     parts = pieces(nest, width)
     count = nest.visits(copy.at_loop) * ceil_div(elements, vector) * parts
     service = tile_service(nest, device, source, width) if source else thread_service(nest, device, operand, width)
-    tested = is_tested(nest, operand) if source is None else 0
+    tested = tests_of(nest, operand) if source is None else 0
     return Access(
         copy.load, "read", copy.from_layer, count, width // parts, service, tested=tested, reduces=phase_reduces
     )
@@ -358,7 +358,7 @@ def direct_access(
     begins = int(costs_of(device).array_alignment)
     split = line_split(nest, path_layer(device), operand, width, begins) if vectors else 1
     broken = broken_share(nest, operand, lane, read=load >= 0) if vectors and lane is not None else 0
-    tested = is_tested(nest, operand) if source is None else 0
+    tested = tests_of(nest, operand) if source is None else 0
     return Access(
         load, role, layer, count * parts, width // parts, service, split, uses, gathered, broken, tested, reduces
     )
@@ -379,6 +379,18 @@ def _distinct_share(nest: Nest, operand: Operand, lane: int) -> Number:
             share = (vectors + (tap.extent - 1) * (apart // step)) / (vectors * tap.extent)
             return choose(apart % step == 0, least(share, 1), 1)
     return 1
+
+
+def tests_of(nest: Nest, operand: Operand) -> Number:
+    """Bounds that each access of a scalar thread tests: those of the view's guard and of masked tails; of a vector,
+    whether there are any."""
+    if nest.lockstep == 1:
+        return is_tested(nest, operand)
+    tests: Number = len(operand.guard)
+    for axis, how in nest.stage.guards:
+        if how == "mask" and axis in operand.axes:
+            tests = tests + choose(nest.overhangs.get(axis, False), 1, 0)
+    return tests
 
 
 def is_tested(nest: Nest, operand: Operand) -> Number:

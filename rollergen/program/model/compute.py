@@ -53,9 +53,9 @@ def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Num
         if access.role == "read":
             each = 1 - choose(access.uses == 1, costs.memory_operands, 0)
         elif access.role == "fill_read":
-            each = costs.staging_instructions + access.decoded * costs.operation("index")
+            each = costs.staging_instructions + access.decoded * costs.decode_instructions
         elif access.role == "fill_past":
-            each = costs.asynchronous_instructions + access.decoded * costs.operation("index")
+            each = costs.asynchronous_instructions + access.decoded * costs.decode_instructions
         elif access.role == "exchange" or (access.role in ("write", "read_back") and not work.reduces):
             each = 1
         one_by_one = access.broken * nest.lanes

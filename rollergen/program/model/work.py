@@ -349,7 +349,7 @@ def _in_flight(nest: Nest, accesses: tuple[Access, ...], held: Number) -> tuple[
             words = max(1, operand.itemsize // 4)
             total = total + nest.extent(tuple(inner)) * words
             one_step = nest.extent(tuple(p for p in inner if nest.spatial(nest.loops[p].axis)))
-            tested = tested + one_step * words * access.tested
+            tested = tested + one_step * words * least(access.tested, 1)
     needed = least(most(least(total, _EARLY) - held, 0), tested)
     early = most(least(total, _EARLY if last >= 0 else _EARLY_UNROLLED) - held, 0)
     return early - needed, needed
