@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rollergen.expr.combiners import named_combiner
 from rollergen.expr.definition import Definition, Reduction
-from rollergen.expr.values import Binary, Combiner, Const, Partial, Select, Unary, Value, Var
+from rollergen.expr.values import Binary, Cast, Combiner, Const, Partial, Select, Unary, Value, Var
 
 _LEAST = {"float32": -3.4028234663852886e38, "float64": -1.7976931348623157e308}
 
@@ -20,6 +20,39 @@ def is_below_its_row(definition: Definition, value: Value) -> bool:
         return False
     dtype = value.a.dtype
     return row.combiner == named_combiner("max", dtype) or (dtype in _LEAST and row.combiner == online_combiner(dtype))
+
+
+def without_nan_checks(definition: Definition, reduction: Reduction) -> Reduction:
+    """The reduction, where it is a maximum that may lose a NaN of its row, with a combiner that does.
+
+    So it is where a later sum of the same row adds up the exponentials of the differences to it, which is NaN as soon
+    as one element is, and where the result is computed from that sum in a way that keeps NaN: softmax, its logarithm.
+    """
+    dtype = reduction.bodies[0].dtype
+    if dtype not in _LEAST or reduction.combiner != named_combiner("max", dtype):
+        return reduction
+    below = Binary("sub", reduction.bodies[0], Partial(reduction.name, dtype), dtype)
+    total, term = named_combiner("sum", dtype), Unary("exp", below, dtype)
+    sums = [r for r in definition.reductions if r.axes == reduction.axes and r.combiner == total and r.bodies == (term,)]
+    if not any(_keeps_nan(definition.result, Partial(one.name, dtype)) for one in sums):
+        return reduction
+    left, right = Var("lhs0", dtype), Var("rhs0", dtype)
+    larger = Select(Binary("gt", left, right, "bool"), left, right, dtype)
+    return replace(reduction, combiner=replace(reduction.combiner, combine=(larger,)))
+
+
+def _keeps_nan(value: Value, source: Value) -> bool:
+    """Whether `value` is NaN wherever `source` is, by the operations between them."""
+    if value == source:
+        return True
+    match value:
+        case Unary(op="neg" | "abs" | "exp" | "log" | "sqrt" | "rsqrt" | "tanh" | "erf"):
+            return _keeps_nan(value.x, source)
+        case Binary(op="add" | "sub" | "mul" | "div"):
+            return _keeps_nan(value.a, source) or _keeps_nan(value.b, source)
+        case Cast(dtype="float16" | "bfloat16" | "float32" | "float64"):
+            return _keeps_nan(value.x, source)
+    return False
 
 
 def online(definition: Definition) -> Definition | None:

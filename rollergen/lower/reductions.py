@@ -11,6 +11,7 @@ from math import prod
 from rollergen.errors import ProgramError
 from rollergen.expr.definition import Reduction
 from rollergen.expr.index import Index, linear
+from rollergen.expr.rows import without_nan_checks
 from rollergen.lower import exchanges
 from rollergen.lower.access import Access, alignment, fetch, has_edge, register_dtype
 from rollergen.lower.arithmetic import Scope, combine, inside_lanes, select, widen, zero_when_masked
@@ -94,6 +95,8 @@ def reduces_lanes(nest: Nest) -> bool:
 
 def make_accumulators(out: Writer, nest: Nest, reduction: Reduction) -> Accumulators:
     """Registers for every iteration of the spatial loops inside, and of chains of their own."""
+    if "max" not in out.native:  # a function of the language keeps NaN at no cost
+        reduction = without_nan_checks(nest.definition, reduction)
     separate = tuple(p for p in nest.stage.accumulator.separate)
     positions = (*nest.positions("spatial", after=nest.tile_depth), *separate)
     lanes = nest.lane.width if nest.lane else 1
