@@ -11,6 +11,8 @@ from rollergen.lower.ir import Barrier, Convert, Exchange, For, Kernel, Pick, Re
 from rollergen.lower.language import Language
 
 _HEX = "0123456789abcdef"
+_WIDEST = "min_vector_width(512)"
+"""Of the attribute of CPUs whose vectors are of 512 bits: some lanes of these can be stored at once."""
 
 _HALVES_READ = """PREFIXfloatLANES NAME(SCOPEconst ushort *at)
 {
@@ -22,6 +24,24 @@ _HALVES_WRITTEN = """PREFIXvoid NAME(floatLANES value, SCOPEushort *at)
     ushortLANES held;
     vstore_halfLANES(value, 0, (half *)&held);
     *(SCOPEANYWHERE *)at = held;
+}"""
+
+
+_MASKED_STORE = """PREFIXvoid NAME(global float *at, float16 value, int16 mask)
+{
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    __builtin_ia32_storeups512_mask((float16 *)(size_t)at, value, __builtin_ia32_cvtd2mask512(mask));
+#else
+    float lanes[16] __attribute__((aligned(64)));
+    int written[16] __attribute__((aligned(64)));
+    *(float16 *)lanes = value;
+    *(int16 *)written = mask;
+    for (int lane = 0; lane < 16; ++lane) {
+        if (written[lane]) {
+            at[lane] = lanes[lane];
+        }
+    }
+#endif
 }"""
 
 
@@ -43,7 +63,8 @@ class OpenCL(CFamily):
         self.attribute = attribute
         self.exchange_extension = exchange_extension
         self.steps = steps
-        self.features = Language(exchanges=bool(exchange_extension))
+        stores = frozenset({("float32", 16)}) if _WIDEST in attribute else frozenset()
+        self.features = Language(exchanges=bool(exchange_extension), masked_stores=stores)
 
     def head(self, kernel: Kernel) -> str:
         attributes = f"__attribute__((reqd_work_group_size({kernel.threads}, 1, 1)))"
@@ -116,6 +137,14 @@ class OpenCL(CFamily):
         if lanes == 1 or node.aligned:
             return f"vstore_half{_width(lanes)}({value}, 0, {self._half(node, constness='')})"
         return f"{self._halves(node.pointer.scope, lanes, 'store')}({value}, {self._place(node)})"
+
+    def write(self, node: Write) -> str:
+        if node.mask is None:
+            return super().write(node)
+        name = "store_lanes16"
+        self.types[name] = _MASKED_STORE.replace("PREFIX", self.function_prefix).replace("NAME", name)
+        values = self.expression(node.value), self.expression(node.mask)
+        return f"{name}({self._place(node)}, {', '.join(values)})"
 
     def _halves(self, scope: str, lanes: int, what: str) -> str:
         """The name of a function for halves at any multiple of 2 bytes.

@@ -33,7 +33,8 @@ def without_nan_checks(definition: Definition, reduction: Reduction) -> Reductio
         return reduction
     below = Binary("sub", reduction.bodies[0], Partial(reduction.name, dtype), dtype)
     total, term = named_combiner("sum", dtype), Unary("exp", below, dtype)
-    sums = [r for r in definition.reductions if r.axes == reduction.axes and r.combiner == total and r.bodies == (term,)]
+    alike = [one for one in definition.reductions if one.axes == reduction.axes and one.combiner == total]
+    sums = [one for one in alike if one.bodies == (term,)]
     if not any(_keeps_nan(definition.result, Partial(one.name, dtype)) for one in sums):
         return reduction
     left, right = Var("lhs0", dtype), Var("rhs0", dtype)

@@ -13,6 +13,7 @@ from rollergen.expr.index import Index
 from rollergen.lower import maths
 from rollergen.lower.ir import (
     BITS,
+    GLOBAL,
     PRIVATE,
     STORAGE_BYTES,
     Aligned,
@@ -148,19 +149,33 @@ def put(out: Writer, access: Access, value: Expr, lane: Lane | None, store: Stor
     value = out.atom("value", value)
     condition = conjunction((*common, *edge))
     assert condition is not None
+    mask = store_mask(out, access, lane)
     with out.when(condition):
         _write_vector(out, access, offset, value, store)
     with out.otherwise():
-        _scatter(out, access, value, lane)
+        if mask is None:
+            _scatter(out, access, value, lane)
+        else:
+            pointer, short = out.place(access.pointer, offset)
+            _when(out, common, lambda: out.write(Write(pointer, short, value, mask=mask)))
 
 
-def has_edge(out: Writer, access: Access, lane: Lane | None) -> bool:
+def store_mask(out: Writer, access: Access, lane: Lane) -> Expr | None:
+    """Which lanes of a vector that is not whole are written, where the language can write them at once."""
+    if (access.pointer.dtype, lane.width) not in out.masked_stores or access.pointer.scope != GLOBAL:
+        return None
+    return lane_mask(out.ranges, access.offset, access.tests, lane, BITS[access.pointer.dtype])
+
+
+def has_edge(out: Writer, access: Access, lane: Lane | None, *, storing: bool = False) -> bool:
     """Whether access along the lane needs a path element by element that only the run decides on."""
     if lane is None:
         return False
     access = replace(access, tests=tuple(coarsen(test, lane) for test in access.tests))
     varying = depends(access.offset, access.tests, lane)
     if edges_known(access.offset, access.tests, lane, out.unrolled):
+        return False
+    if storing and varying and store_mask(out, access, lane) is not None:
         return False
     plan = vector_plan(out.ranges, access.offset, access.tests, lane) if varying else None
     return plan is None or bool(plan[2])

@@ -308,6 +308,7 @@ class Write:
     ``streaming``: past the caches; then the address is a multiple of the access' size.
     ``asynchronous``: the value is a `Read` from global memory, or a select of one and zeros, that arrives any time
     before a `Barrier` that waits for its group; until then the place holds nothing.
+    ``mask``: which lanes are written (a vector of -1 and 0 as wide as they are); the others' places are not touched.
     """
 
     pointer: Pointer
@@ -316,6 +317,7 @@ class Write:
     streaming: bool = False
     aligned: bool = False
     asynchronous: bool = False
+    mask: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

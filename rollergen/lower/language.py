@@ -13,10 +13,12 @@ class Language:
     ``functions``: the language's own float32 functions, by the names of ours: ``exp`` (within 2 units in the last
     place, any argument), ``exp2_approx`` (of any argument; within 2 units but for results below the normal numbers,
     which are 0), ``max`` and ``min`` (NaN if either operand is), ``abs``.
+    ``masked_stores``: vectors (dtype, lanes) of which chosen lanes may be written at once (`ir.Write`'s ``mask``).
     """
 
     exchanges: bool = False
     functions: Mapping[str, str] = field(default_factory=dict)
+    masked_stores: frozenset[tuple[str, int]] = frozenset()
 
 
 PLAIN = Language()

@@ -47,7 +47,7 @@ def lower_stage(stage: Stage, device: Device, entry: str, language: Language = P
     """The kernel of one stage; every integer's range goes with it."""
     names = Names()
     names.fresh(entry)
-    out = Writer(names, language.functions)
+    out = Writer(names, language.functions, language.masked_stores)
     buffers = _buffers(stage)
     parameters = {
         b.name: Pointer(names.fresh(b.name), b.dtype, GLOBAL, b.name == stage.definition.output.name) for b in buffers

@@ -67,13 +67,13 @@ def _store_all(
             return
         whole = stored(evaluate(out, scope_at(here), value), nest.definition.output.dtype)
         access = once_per_result(context, output_access(here, out))
-        if tile is not None and has_edge(out, access, lane):
+        if tile is not None and has_edge(out, access, lane, storing=True):
             tile.write(out, here, whole)
             return
         put(out, access, whole, lane, nest.stage.store)
 
     def flush(here: Place) -> None:
-        if tile is None or not has_edge(out, output_access(here, out), lane):
+        if tile is None or not has_edge(out, output_access(here, out), lane, storing=True):
             return
         with loops_over(out, here, tile.positions, rolled=True):
             access = once_per_result(context, output_access(here, out))
@@ -89,7 +89,9 @@ def _edge_tile(context: Context, place: Place, walked: frozenset[int], lane: Lan
     nest, out = context.nest, context.out
     serial = [p for p in walked if nest.loops[p].kind == SERIAL]
     unrolled = tuple(p for p in sorted(walked) if p > max(serial, default=-1))
-    if prod(nest.loops[p].extent for p in unrolled) <= 2 or not has_edge(out, output_access(place, out), lane):
+    if prod(nest.loops[p].extent for p in unrolled) <= 2 or not has_edge(
+        out, output_access(place, out), lane, storing=True
+    ):
         return None
     dtype = register_dtype(nest.definition.output.dtype)
     return RegisterTile.allocate(out, nest, unrolled, dtype)

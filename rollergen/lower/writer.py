@@ -64,12 +64,18 @@ class _Home:
 class Writer:
     """Builds the body of one kernel.  ``ranges`` collects the bounds of all integer variables.
 
-    ``unrolled``: variables that are numbers to the compiler.  ``native``: functions of the language, see `Language`.
+    ``unrolled``: variables that are numbers to the compiler.  ``native`` and ``masked_stores``: of the language, see
+    `Language`.
     """
 
-    def __init__(self, names: Names, native: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        names: Names,
+        native: Mapping[str, str] = MappingProxyType({}),
+        masked_stores: frozenset[tuple[str, int]] = frozenset(),
+    ) -> None:
         self.names = names
-        self.native = native
+        self.native, self.masked_stores = native, masked_stores
         self.ranges: dict[str, Bounds] = {}
         self.unrolled: frozenset[str] = frozenset()
         self.functions: dict[str, Function] = {}
