@@ -8,6 +8,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.window_space import window_candidates
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
@@ -23,7 +24,7 @@ from rollergen.program.rprogram import RProgram
 from rollergen.program.serial import from_json, to_json
 from rollergen.program.windows import needed, window_shape
 from rollergen.tile.rules import CodeShapes
-from tests.agreement.readers import assert_traffic, assert_values, device, run_opencl, small_integers
+from tests.agreement.readers import DEVICES, assert_traffic, assert_values, device, run_opencl, small_integers
 from tests.cuda.host import compiler
 from tests.cuda.test_programs import executed
 
@@ -114,7 +115,10 @@ def test_the_model_prefers_windows_for_depthwise_convolutions(where):
 
 def test_windows_are_left_out_where_they_are_switched_off_or_threads_are_vectors():
     assert ("windows",) not in forms(BuildOptions(shapes=CodeShapes(windows=False)))
-    assert ("windows",) not in forms(where="cpu")
+    definition = canonicalize(IMAGES["stride 1, padded"]()).definitions[0]
+    made = {where: list(window_candidates(definition, device(where), BuildOptions().rules, 4)) for where in DEVICES}
+    assert made == {"v100": made["v100"], "mi50": made["mi50"], "cpu": [], "ipu": []}
+    assert made["v100"] and made["mi50"]
 
 
 def test_contractions_with_channels_have_no_windows():

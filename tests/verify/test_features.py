@@ -53,8 +53,8 @@ def walked(load, stage, loops):
 
 @pytest.mark.parametrize("name", ["matmul", "convolution", "sum", "transpose"])
 def test_regions_are_those_that_walking_the_loops_finds(name):
-    target = rg.load_device("cpu")
-    programs = rg.construct(EXPRS[name], target, 6)
+    target = rg.load_device("cortex-a53")
+    programs = rg.construct(EXPRS[name], target, 10)
     batch = batch_of(programs, target, [predict(p, target) for p in programs])
     compared = 0
     for row, (stage, table) in enumerate(zip(batch.stages, batch.tables, strict=True)):
