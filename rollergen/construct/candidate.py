@@ -82,9 +82,16 @@ def block_tile(stage: Stage) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(covered.items()))
 
 
-def order_key(candidate: Candidate) -> tuple[Any, ...]:
-    """Total order: predicted time, then the program's own text, so that ties fall the same everywhere."""
-    return (candidate.seconds, len(candidate.stages), candidate.form, repr([stage.loops for stage in candidate.stages]))
+def in_order(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """By predicted time, then by the program's own text, so that ties fall the same everywhere."""
+    alike: dict[Key, list[Candidate]] = {}
+    for one in candidates:
+        alike.setdefault((one.seconds, len(one.stages), one.form), []).append(one)
+    ordered = []
+    for key in sorted(alike):
+        tied = alike[key]
+        ordered += tied if len(tied) == 1 else sorted(tied, key=lambda one: repr([s.loops for s in one.stages]))
+    return ordered
 
 
 def best(candidates: Iterable[Candidate], count: int, per_key: int = 2) -> list[Candidate]:
@@ -100,7 +107,7 @@ def best(candidates: Iterable[Candidate], count: int, per_key: int = 2) -> list[
         varied = taken[one.form] <= share and one.seconds <= HOPELESS * distinct[0].seconds
         (chosen if varied else spare).append(one)
     chosen = chosen[:count]
-    return sorted([*chosen, *spare[: count - len(chosen)]], key=order_key)
+    return in_order([*chosen, *spare[: count - len(chosen)]])
 
 
 def _distinct(candidates: Iterable[Candidate], per_key: int) -> list[Candidate]:
@@ -108,7 +115,7 @@ def _distinct(candidates: Iterable[Candidate], per_key: int) -> list[Candidate]:
     kept: list[Candidate] = []
     seen: dict[Key, int] = {}
     programs: set[Key] = set()
-    for one in sorted(candidates, key=order_key):
+    for one in in_order(candidates):
         decided = (one.form, *((s.loops, s.copies, s.residents, s.store, s.block_order) for s in one.stages))
         if isfinite(one.seconds) and decided not in programs and seen.get(one.key, 0) < per_key:
             programs.add(decided)

@@ -91,24 +91,18 @@ _NEUTRAL = {"norm_exponent": 2.0, "keep_above": 1.0, "keep_below": 1.0}
 class Costs:
     """The constants of one device as attributes; see `MEANINGS`."""
 
-    __slots__ = ("_values",)
-
     def __init__(self, values: dict[str, float]) -> None:
-        self._values = values
+        self.__dict__.update(dict.fromkeys(MEANINGS, 0.0) | _NEUTRAL | values)
+        self._named = values
 
     def __getattr__(self, name: str) -> float:
-        try:
-            return self._values[name]
-        except KeyError:
-            if name in MEANINGS:
-                return _NEUTRAL.get(name, 0.0)
-            raise AttributeError(f"{name} is no cost of the model; expected one of {sorted(MEANINGS)}") from None
+        raise AttributeError(f"{name} is no cost of the model; expected one of {sorted(MEANINGS)}")
 
     def operation(self, name: str) -> float:
         """Multiply-add slots of one operation; 1 where the spec names no other."""
-        if name == "exp_below" and not self._values.get("op_exp_below"):
+        if name == "exp_below" and not self._named.get("op_exp_below"):
             name = "exp"
-        return self._values.get("op_" + name, 1.0)
+        return self._named.get("op_" + name, 1.0)
 
 
 @lru_cache(maxsize=64)

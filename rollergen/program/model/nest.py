@@ -21,6 +21,7 @@ class Nest:
     """
 
     stage: Stage
+    loops: tuple[Loop, ...]
     facts: Facts
     trips: tuple[Number, ...]
     overhangs: dict[str, Number]
@@ -29,10 +30,6 @@ class Nest:
     lockstep: int
     warps: Number
     by_stride: dict[str, tuple[int, ...]]
-
-    @property
-    def loops(self) -> tuple[Loop, ...]:
-        return self.stage.loops
 
     @property
     def lanes(self) -> int:
@@ -92,7 +89,8 @@ def nest_of(stage: Stage, facts: Facts, device: Device) -> Nest:
             threads = threads * loop.extent
     lockstep = lockstep_threads(device)
     trips, overhangs = _trips(stage, facts, by_stride)
-    return Nest(stage, facts, trips, overhangs, blocks, threads, lockstep, ceil_div(threads, lockstep), by_stride)
+    warps = ceil_div(threads, lockstep)
+    return Nest(stage, stage.loops, facts, trips, overhangs, blocks, threads, lockstep, warps, by_stride)
 
 
 def lockstep_threads(device: Device) -> int:
