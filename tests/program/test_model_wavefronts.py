@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rollergen.hal.spec import MemoryLayer
-from rollergen.program.model.wavefronts import digits, transactions, wavefronts
+from rollergen.program.model.wavefronts import digits_of_rows, transactions, wavefronts
 
 SRAM = MemoryLayer("shared", "unit", True, 65536, 128, bytes_per_clock=64, banks=32, bank_bytes=4)
 LANE = np.arange(32)
@@ -66,10 +66,14 @@ def test_transactions_are_the_lines_that_the_lanes_touch():
 
 
 def test_the_last_loop_of_a_linear_thread_number_is_the_fastest():
-    slow, fast = digits((4, 8), 32)
+    slow, fast = (own[0] for own in digits_of_rows([np.array([[4]]), np.array([[8]])], 32))
     assert fast.tolist()[:9] == [0, 1, 2, 3, 4, 5, 6, 7, 0]
     assert slow.tolist()[7:9] == [0, 1]
-    assert len(digits((2, 3), 32)[0]) == 6  # a block smaller than its warp
+    rows = [np.array([[2], [5]]), np.array([[3], [2]])]
+    assert [own.tolist() for own in digits_of_rows(rows, 6)] == [
+        [[0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 2, 2]],
+        [[0, 1, 2, 0, 1, 2], [0, 1, 0, 1, 0, 1]],
+    ]
 
 
 def test_one_bank_serves_word_after_word():

@@ -6,7 +6,7 @@ what no copy brings is read where it is used, each distinct element of the unrol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -19,8 +19,13 @@ from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.lanes import broken_share, evaluate_lanes, lanes_apart, line_split
 from rollergen.program.model.nest import Nest
-from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, per_distinct
-from rollergen.program.model.wavefronts import WIDEST_ACCESS_BYTES, digits, transactions, wavefronts
+from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, per_distinct_rows
+from rollergen.program.model.wavefronts import (
+    WIDEST_ACCESS_BYTES,
+    digits_of_rows,
+    transactions,
+    wavefronts_of_rows,
+)
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
 from rollergen.program.windows import window_shape
 
@@ -183,20 +188,19 @@ def _fill_service(
     count = len(walk)
     vector = copy.vector if not shared or along == len(shape) - 1 else 1
 
-    def service(*row: int) -> float:
-        number = digits(row[:count], min(nest.lockstep, row[count]))
-        at = {d: number[n] * runs[d] for n, d in enumerate(walk)}
+    def service(numbers: list[np.ndarray], rows: list[np.ndarray]) -> list[float]:
+        at = {d: numbers[n] * runs[d] for n, d in enumerate(walk)}
         if shared:
-            places = [at[d] for d in range(count)]
-            addresses = _place(places, row[count + 1 :], copy) * operand.itemsize
-            return _serve(addresses, vector * operand.itemsize, target, merge=False)
-        coordinates = {copy.order[d]: at[d] * row[count + 1 + n] for n, d in enumerate(walk)}
-        addresses = evaluate_lanes(operand.offset, coordinates, len(number[0])) * operand.itemsize
-        return _serve(addresses, vector * operand.itemsize, target, merge=False)
+            addresses = _place([at[d] for d in range(count)], rows[count + 1 :], copy)
+        else:
+            coordinates = {copy.order[d]: at[d] * rows[count + 1 + n] for n, d in enumerate(walk)}
+            addresses = evaluate_lanes(operand.offset, coordinates, numbers[0].shape)
+        return _serve(addresses * operand.itemsize, vector * operand.itemsize, target, merge=False)
 
     key = ("fill", copy, target, nest.lockstep, operand.itemsize)
     table = _tile_table(key) if shared else nest.facts.tables.setdefault(key, {})
-    return per_distinct(_remembered(table, service), columns)
+    of_rows = _by_lanes(service, count, nest.lockstep, threads=count)
+    return per_distinct_rows(_remembered(table, of_rows), columns)
 
 
 def _unit(nest: Nest, copy: Copy, axis: str) -> Number:
@@ -212,19 +216,48 @@ def _tile_table(key: Hashable) -> dict[tuple[int, ...], float]:
     return {}
 
 
-def _remembered(table: dict[tuple[int, ...], float], function: Callable[..., float]) -> Callable[..., float]:
+Row = tuple[int, ...]
+
+
+def _remembered(
+    table: dict[Row, float], function: Callable[[list[Row]], list[float]]
+) -> Callable[[list[Row]], list[float]]:
     """`function` with its results kept in `table`."""
 
-    def look_up(*row: int) -> float:
-        found = table.get(row)
-        if found is None:
-            found = table[row] = function(*row)
-        return found
+    def look_up(rows: list[Row]) -> list[float]:
+        lacking = [row for row in rows if row not in table]
+        if lacking:
+            table.update(zip(lacking, function(lacking), strict=True))
+        return [table[row] for row in rows]
 
     return look_up
 
 
-def _place(positions: list[np.ndarray], shape: tuple[int, ...], copy: Copy) -> np.ndarray:
+def _by_lanes(
+    service: Callable[[list[np.ndarray], list[np.ndarray]], list[float]], count: int, lockstep: int,
+    threads: int | None = None,
+) -> Callable[[list[Row]], list[float]]:  # fmt: skip
+    """What `service` says of rows that begin with the extents of ``count`` loops: it is given the digits of each lane
+    in these (arrays [rows, lanes]) and the columns of the rows (arrays [rows, 1]), of as many lanes at a time.
+
+    ``threads``: the column that says how many threads there are, where it is not all that the loops have."""
+
+    def of_rows(rows: list[Row]) -> list[float]:
+        table = np.array(rows, dtype=np.int64).reshape(len(rows), -1)
+        lanes = np.minimum(table[:, :count].prod(axis=1), lockstep)
+        if threads is not None:
+            lanes = np.minimum(lanes, table[:, threads])
+        found = np.empty(len(rows))
+        for number in set(lanes.tolist()):
+            of = np.flatnonzero(lanes == number)
+            columns = [column[:, None] for column in table[of].T]
+            found[of] = service(digits_of_rows(columns[:count], number), columns)
+        return found.tolist()
+
+    return of_rows
+
+
+def _place(positions: list[np.ndarray], shape: Sequence[np.ndarray], copy: Copy) -> np.ndarray:
     """Element offset in a staged tile: row-major, padded, swizzled as `Copy` says."""
     row: np.ndarray | int = 0
     for position, extent in zip(positions[:-1], shape[:-1], strict=True):
@@ -235,12 +268,12 @@ def _place(positions: list[np.ndarray], shape: tuple[int, ...], copy: Copy) -> n
     return row * (shape[-1] + copy.padding) + column
 
 
-def _serve(addresses: np.ndarray, width_bytes: int, layer: MemoryLayer, *, merge: bool) -> float:
-    """Service of one access instruction; a vector wider than 16 bytes is several instructions."""
+def _serve(addresses: np.ndarray, width_bytes: int, layer: MemoryLayer, *, merge: bool) -> list[float]:
+    """Service of each row's access instruction; a vector wider than 16 bytes is several instructions."""
     parts = ceil_div(width_bytes, WIDEST_ACCESS_BYTES)
     if layer.banks:
-        return wavefronts(addresses, width_bytes, layer, merge_pairs=merge) / parts
-    return transactions(addresses, width_bytes, layer.transaction_bytes) / parts
+        return [one / parts for one in wavefronts_of_rows(addresses, width_bytes, layer, merge_pairs=merge)]
+    return [transactions(row, width_bytes, layer.transaction_bytes) / parts for row in addresses]
 
 
 def thread_service(nest: Nest, device: Device, operand: Operand, width_bytes: int) -> Number:
@@ -252,17 +285,17 @@ def thread_service(nest: Nest, device: Device, operand: Operand, width_bytes: in
     axes = [nest.loops[p].axis for p in parallel]
     columns = [nest.loops[p].extent for p in parallel] + [nest.loops[p].stride for p in parallel]
 
-    def service(*row: int) -> float:
-        numbers = digits(row[: len(axes)], nest.lockstep)
+    def service(numbers: list[np.ndarray], rows: list[np.ndarray]) -> list[float]:
         coordinates: dict[str, np.ndarray] = {}
-        for axis, number, stride in zip(axes, numbers, row[len(axes) :], strict=True):
+        for axis, number, stride in zip(axes, numbers, rows[len(axes) :], strict=True):
             coordinates[axis] = coordinates.get(axis, 0) + number * stride
-        lanes = min(nest.lockstep, prod(row[: len(axes)]))
-        addresses = evaluate_lanes(operand.offset, coordinates, lanes) * operand.itemsize
+        shape = numbers[0].shape if numbers else (1, 1)
+        addresses = evaluate_lanes(operand.offset, coordinates, shape) * operand.itemsize
         return _serve(addresses, width_bytes, layer, merge=False)
 
     key = ("thread", id(operand), layer.name, nest.lockstep, tuple(axes), width_bytes)
-    return per_distinct(_remembered(nest.facts.tables.setdefault(key, {}), service), columns)
+    table = nest.facts.tables.setdefault(key, {})
+    return per_distinct_rows(_remembered(table, _by_lanes(service, len(axes), nest.lockstep)), columns)
 
 
 def tile_service(nest: Nest, device: Device, copy: Copy, width_bytes: int) -> Number:
@@ -286,18 +319,16 @@ def tile_service(nest: Nest, device: Device, copy: Copy, width_bytes: int) -> Nu
     columns += list(shape)
     itemsize = nest.facts.loads[copy.load].itemsize
 
-    def service(*row: int) -> float:
+    def service(numbers: list[np.ndarray], rows: list[np.ndarray]) -> list[float]:
         count = len(dims)
-        numbers = digits(row[:count], nest.lockstep)
-        lanes = min(nest.lockstep, prod(row[:count]))
-        places = [np.zeros(lanes, dtype=np.int64) for _ in shape]
-        for dim, number, step in zip(dims, numbers, row[count : 2 * count], strict=True):
+        places = [np.zeros(numbers[0].shape if numbers else (1, 1), dtype=np.int64) for _ in shape]
+        for dim, number, step in zip(dims, numbers, rows[count : 2 * count], strict=True):
             if dim >= 0:
                 places[dim] = places[dim] + number * step
-        return _serve(_place(places, row[2 * count :], copy) * itemsize, width_bytes, layer, merge=True)
+        return _serve(_place(places, rows[2 * count :], copy) * itemsize, width_bytes, layer, merge=True)
 
     key = ("tile", copy, layer, nest.lockstep, tuple(dims), width_bytes, itemsize)
-    return per_distinct(_remembered(_tile_table(key), service), columns)
+    return per_distinct_rows(_remembered(_tile_table(key), _by_lanes(service, len(dims), nest.lockstep)), columns)
 
 
 def register_accesses(nest: Nest, device: Device, copy: Copy, source: Copy | None, phase_reduces: bool) -> Access:

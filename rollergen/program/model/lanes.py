@@ -14,9 +14,10 @@ from rollergen.program.model.numeric import Number, choose, gcd, least, most
 from rollergen.program.rprogram import LANE
 
 
-def evaluate_lanes(index: Index, coordinates: dict[str, np.ndarray], lanes: int) -> np.ndarray:
+def evaluate_lanes(index: Index, coordinates: dict[str, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    """The index at each lane's coordinates (of axes not named: 0), as an array of the shape."""
     values = {axis: coordinates.get(axis, 0) for axis in index.axes()}
-    return np.broadcast_to(np.asarray(index.evaluate(values), dtype=np.int64), (lanes,))
+    return np.broadcast_to(np.asarray(index.evaluate(values), dtype=np.int64), shape)
 
 
 def lanes_apart(nest: Nest, operand: Operand, lane: int) -> int:
@@ -27,7 +28,7 @@ def lanes_apart(nest: Nest, operand: Operand, lane: int) -> int:
     if found is None:
         coordinates = {axis: np.zeros(nest.lanes, dtype=np.int64) for axis in operand.offset.axes()}
         coordinates[loop.axis] = np.arange(nest.lanes)
-        places = evaluate_lanes(operand.offset, coordinates, nest.lanes)
+        places = evaluate_lanes(operand.offset, coordinates, (nest.lanes,))
         apart = set(np.diff(places).tolist())
         found = nest.facts.tables[key] = apart.pop() if apart in ({1}, {2}) else 0
     return found

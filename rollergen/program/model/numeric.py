@@ -81,9 +81,14 @@ def size_key(value: Number) -> float:
 
 def per_distinct(function: Callable[..., float], columns: list[Number]) -> Number:
     """``function(*row)`` for each program, called once for every distinct row of integer `columns`."""
+    return per_distinct_rows(lambda rows: [function(*row) for row in rows], columns)
+
+
+def per_distinct_rows(function: Callable[[list[tuple[int, ...]]], list[float]], columns: list[Number]) -> Number:
+    """What ``function(rows)`` says of each program's row of integer `columns`; it is given every distinct row once."""
     arrays = [c for c in columns if type(c) is np.ndarray]
     if not arrays:
-        return function(*(int(c) for c in columns))
+        return function([tuple(int(c) for c in columns)])[0]
     key = np.zeros(len(arrays[0]), dtype=np.int64)
     span = 1
     for column in arrays:
@@ -97,4 +102,4 @@ def per_distinct(function: Callable[..., float], columns: list[Number]) -> Numbe
         key, span = key * width + (column - low), span * width
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     lists = [c[first].tolist() if type(c) is np.ndarray else repeat(int(c)) for c in columns]
-    return np.array([function(*row) for row in zip(*lists, strict=False)], dtype=float)[inverse]
+    return np.array(function(list(zip(*lists, strict=False))), dtype=float)[inverse]

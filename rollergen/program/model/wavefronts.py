@@ -24,16 +24,23 @@ def wavefronts(addresses: np.ndarray, width_bytes: int, layer: MemoryLayer, *, m
     With ``merge_pairs`` (reads of shared memory) two neighbouring phases are served together where
     every lane i has the address of lane i^1, or every lane that of lane i^2.  Wider accesses are split.
     """
+    return wavefronts_of_rows(addresses[None], width_bytes, layer, merge_pairs=merge_pairs)[0]
+
+
+def wavefronts_of_rows(addresses: np.ndarray, width_bytes: int, layer: MemoryLayer, *, merge_pairs: bool) -> list[int]:
+    """`wavefronts` of each row of addresses [accesses, lanes]."""
     if width_bytes > WIDEST_ACCESS_BYTES:
-        pieces = -(-width_bytes // WIDEST_ACCESS_BYTES)
-        starts = [piece * WIDEST_ACCESS_BYTES for piece in range(pieces)]
-        return sum(
-            wavefronts(addresses + at, min(WIDEST_ACCESS_BYTES, width_bytes - at), layer, merge_pairs=merge_pairs)
-            for at in starts
-        )
+        starts = range(0, width_bytes, WIDEST_ACCESS_BYTES)
+        widths = [min(WIDEST_ACCESS_BYTES, width_bytes - at) for at in starts]
+        each = [
+            wavefronts_of_rows(addresses + at, width, layer, merge_pairs=merge_pairs)
+            for at, width in zip(starts, widths, strict=True)
+        ]
+        return [sum(parts) for parts in zip(*each, strict=True)]
     row_bytes = layer.banks * layer.bank_bytes
-    start = int(addresses.min()) // row_bytes * row_bytes
-    return _banked(tuple((addresses - start).tolist()), width_bytes, layer.banks, layer.bank_bytes, merge_pairs)
+    start = addresses.min(axis=1, keepdims=True) // row_bytes * row_bytes
+    relative = (addresses - start).tolist()
+    return [_banked(tuple(one), width_bytes, layer.banks, layer.bank_bytes, merge_pairs) for one in relative]
 
 
 @lru_cache(maxsize=65536)
@@ -72,15 +79,13 @@ def transactions(addresses: np.ndarray, width_bytes: int, transaction_bytes: int
     return len(np.unique(touched))
 
 
-@lru_cache(maxsize=4096)
-def digits(extents: tuple[int, ...], lanes: int) -> tuple[np.ndarray, ...]:
-    """Digit of each loop for the first `lanes` linear thread numbers (the last loop is the fastest)."""
-    threads = 1
-    for extent in extents:
-        threads *= extent
-    number = np.arange(min(lanes, max(threads, 1)))
+def digits_of_rows(extents: list[np.ndarray], lanes: int) -> list[np.ndarray]:
+    """Digit of each loop for the first `lanes` linear thread numbers (the last loop is the fastest), of many nests.
+
+    ``extents``: of each loop, an array [nests, 1]; the digits are arrays [nests, lanes]."""
+    number: np.ndarray = np.arange(lanes)[None]
     found = []
     for extent in reversed(extents):
         found.append(number % extent)
         number = number // extent
-    return tuple(reversed(found))
+    return found[::-1]
