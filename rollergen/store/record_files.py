@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -113,20 +113,70 @@ def _device(path: Path, number: int, content: dict[str, Any]) -> Device:
 
 _PARTS = {"v": int, "group": str, **dict.fromkeys(("op", "device", "program", "pred", "result", "env"), dict)}
 _STATES = ("ok", "compile", "launch", "wrong", "timeout")
+_LARGEST = 1e300
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < _LARGEST
+
+
+def _is_time(value: Any) -> bool:
+    return _is_number(value) and value > 0
+
+
+def _are_extents(value: Any) -> bool:
+    return isinstance(value, dict) and all(type(extent) is int and 0 < extent < _LARGEST for extent in value.values())
+
+
+_Check = tuple[str, Callable[[Any], bool]]
+_TEXT: _Check = ("a text", lambda value: isinstance(value, str))
+_NUMBER: _Check = ("a number", _is_number)
+_FIELDS: tuple[tuple[str, str, _Check], ...] = (
+    *((part, name, _TEXT) for part, name in (
+        ("op", "class"), ("op", "expr"), ("op", "dtype"), ("device", "id"), ("device", "spec"),
+        ("program", "kernel_sha256"),
+    )),
+    ("op", "extents", ("positive whole numbers by axis", _are_extents)),
+    ("program", "rprogram", ("an object", lambda value: isinstance(value, dict))),
+    ("program", "rank", ("a whole number", lambda value: type(value) is int and _is_number(value))),
+    ("pred", "micro_ms", ("a positive number", lambda value: _is_time(value) or value == float("inf"))),
+)  # fmt: skip
+_FEATURES: _Check = (
+    "an object whose vec is a list of numbers",
+    lambda feat: isinstance(feat, dict) and isinstance(feat.get("vec"), list) and all(map(_is_number, feat["vec"])),
+)
 
 
 def check_record(content: dict[str, Any], where: str) -> dict[str, Any]:
     """`content`, if it has what is read from a record; RecordsError that begins with `where` otherwise."""
     for name, kind in _PARTS.items():
         if not isinstance(content.get(name), kind):
-            raise RecordsError(
-                f"{where}: {name} is {str(content.get(name))[:40]!r}; expected a {kind.__name__}"
-            )
-    status, times = content["result"].get("status"), content["result"].get("times_ms")
+            raise _unlike(where, name, content.get(name), f"a {kind.__name__}")
+    for part, name, (expected, fits) in _FIELDS:
+        if not fits(content[part].get(name)):
+            raise _unlike(where, f"{part}.{name}", content[part].get(name), expected)
+    for name, (expected, fits) in (("ts", _NUMBER), ("feat", _FEATURES)):
+        if name in content and not fits(content[name]):
+            raise _unlike(where, name, content[name], expected)
+    _check_result(content["result"], content["pred"]["micro_ms"], where)
+    return content
+
+
+def _check_result(result: dict[str, Any], predicted: float, where: str) -> None:
+    status, times = result.get("status"), result.get("times_ms")
     if status not in _STATES:
-        raise RecordsError(f"{where}: result.status is {status!r}; expected one of {_STATES}")
-    if not isinstance(times, list) or not all(isinstance(t, (int, float)) and 0 < t < float("inf") for t in times):
+        raise RecordsError(f"{where}: result.status is {_short(status)}; expected one of {_STATES}")
+    if not isinstance(times, list) or not all(map(_is_time, times)):
         raise RecordsError(f"{where}: result.times_ms is {str(times)[:40]}; expected positive numbers")
     if status == "ok" and not times:
         raise RecordsError(f"{where}: result.status is 'ok', but there are no times")
-    return content
+    if status == "ok" and not _is_number(predicted):
+        raise RecordsError(f"{where}: result.status is 'ok', but pred.micro_ms is {predicted}")
+
+
+def _unlike(where: str, name: str, value: Any, expected: str) -> RecordsError:
+    return RecordsError(f"{where}: {name} is {_short(value)}; expected {expected}")
+
+
+def _short(value: Any) -> str:
+    return repr(str(value)[:40])

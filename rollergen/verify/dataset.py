@@ -144,6 +144,8 @@ def _features(records: Sequence[dict[str, Any]], devices: Mapping[str, Device]) 
             x[at] = kept["vec"]
         else:
             missing.setdefault(record["device"]["spec"], []).append(at)
+    if unknown := missing.keys() - devices.keys():
+        raise RecordsError(f"records of the device spec {min(unknown)[:12]}, which is not among theirs")
     for key, places in missing.items():
         for start in range(0, len(places), _AT_ONCE):
             rows = places[start : start + _AT_ONCE]

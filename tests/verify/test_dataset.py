@@ -8,7 +8,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.hal.load import device_hash
-from rollergen.store.record_files import RecordFile, RecordsError, append, read
+from rollergen.store.record_files import RecordFile, RecordsError, append, check_record, read
 from rollergen.verify.dataset import from_records, load
 from rollergen.verify.features import VERSION, features, names, vector
 from tests.verify.records import OPERATORS, recorded
@@ -77,6 +77,38 @@ def test_damaged_files_are_refused_by_name_and_line(tmp_path, kind):
     with pytest.raises(RecordsError, match=r"records\.jsonl") as error:
         read(path)
     assert message in str(error.value)
+
+
+HOSTILE = (None, -1, "x", [], [[1]], {"a": 1}, float("nan"), 10**400, True)
+
+
+def places(value, at=()):
+    """Paths to all that a record holds; of lists the first three."""
+    yield at
+    parts = value.items() if isinstance(value, dict) else enumerate(value[:3]) if isinstance(value, list) else ()
+    for key, part in parts:
+        yield from places(part, (*at, key))
+
+
+def test_whatever_a_hostile_record_holds_is_refused_or_harmless():
+    file = recorded()
+    text = json.dumps(file.records[0])
+    refused = harmless = 0
+    for number, at in enumerate(list(places(json.loads(text)))[1:]):
+        for value in HOSTILE if at[0] != "program" else HOSTILE[number % 3 :: 3]:
+            record = json.loads(text)
+            holder = record
+            for key in at[:-1]:
+                holder = holder[key]
+            holder[at[-1]] = value
+            try:
+                data = from_records([RecordFile(file.devices, (check_record(record, "a record"),))])
+            except rg.errors.RollergenError:
+                refused += 1
+            else:
+                harmless += 1
+                assert np.isfinite(data.x).all() and (data.predicted_ms > 0).all() and not np.isnan(data.ms).any()
+    assert refused > 200 and harmless > 20
 
 
 def test_a_truncated_compressed_file_is_refused(tmp_path):
