@@ -1,10 +1,11 @@
 """Does the model rank programs that it has never run?  Predictions against measured tuning spaces.
 
     python benches/measured_spaces.py
-    python benches/measured_spaces.py --data gemm_rtx_titan.csv.gz --device benches/devices/titan_rtx.json
+    python benches/measured_spaces.py --data gemm_rtx_titan.csv.gz --device benches/devices/titan_rtx.json --terms 2000
 
 Each row of a space is mapped to the rProgram that was measured (`space_cpu`, `space_gpu`); nothing is fitted
-here.  Without options: the CPU space that lies in benches/data, on the core that measured it.
+here.  Without options: the CPU space that lies in benches/data, on the core that measured it.  ``--terms``: also what
+each term of the model is worth there, on so many rows (`space_terms`).
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import gzip
 import json
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from ranking import Ranking, rank
 from space_cpu import cpu_program
 from space_gpu import gpu_program
+from space_terms import roller_seconds, without
 
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
@@ -78,10 +80,34 @@ def report(rows: Iterable[Row], device: Device) -> dict[str, Ranking]:
 
 
 def print_table(found: Mapping[str, Ranking]) -> None:
-    print(f"{'shape':22} {'n':>6} {'tau':>6} {'>10%':>6} {'top-1':>6} {'top-10':>6} {'error':>6} {'bias':>6}")
-    for shape, r in found.items():
-        figures = (r.tau, r.ordered, r.top1, r.top10, r.error, r.bias)
-        print(f"{shape:22} {r.programs:6d} " + " ".join(f"{x:6.3f}" for x in figures))
+    heads = ("tau", ">10%", "top-1", "top-10", "error", "bias", "best")
+    print(f"{'':36} {'n':>6} " + " ".join(f"{head:>6}" for head in heads))
+    for name, r in found.items():
+        figures = (r.tau, r.ordered, r.top1, r.top10, r.error, r.bias, r.best)
+        print(f"{name:36} {r.programs:6d} " + " ".join(f"{x:6.3f}" for x in figures))
+
+
+def terms(rows: Iterable[Row], device: Device) -> dict[str, Ranking]:
+    """The whole model, the model without each of its terms, and two older ones, on the same rows of a GPU's space."""
+    own = list(rows)
+    programs, measured = [program_of(row) for row in own], [measured_seconds(row) for row in own]
+    found = {"nothing": rank([float(predict(p, device).seconds) for p in programs], measured)}
+    found |= {term: rank(said, measured) for term, said in without(programs, device)}
+    found["all (ROLLER's maximum instead)"] = rank([roller_seconds(row, device) for row in own], measured)
+    found["all (a roofline instead)"] = rank([1.0] * len(own), measured)
+    return found
+
+
+def points(rows: Sequence[Row], device: Device, most: int = 300) -> dict[str, list[list[float]]]:
+    """[predicted, measured] milliseconds of each shape, of so many rows drawn with a fixed seed: for a plot."""
+    return {
+        shape: [
+            [float(f"{x * 1e3:.4g}") for x in pair]
+            for pair in zip(predictions(own, device), map(measured_seconds, own), strict=True)
+        ]
+        for shape, every in by_shape(rows).items()
+        for own in [random.Random(0).sample(every, min(most, len(every)))]
+    }
 
 
 def main() -> None:
@@ -89,6 +115,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=HERE / "data" / "cpu_gemm_avx512.csv.gz")
     parser.add_argument("--device", default=str(HERE / "devices" / "cpu_avx512_2mb.json"))
     parser.add_argument("--sample", type=int, default=0, help="that many rows, drawn with a fixed seed (0: all)")
+    parser.add_argument("--terms", type=int, default=0, help="rank so many rows without each term of the model")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--keep", action="store_true", help="write benches/results/measured_spaces_<device>.json")
     options = parser.parse_args()
@@ -103,6 +130,11 @@ def main() -> None:
     if "stack_stores" in rows[0]:
         looked = sum(bool(row["stack_stores"]) for row in rows)
         content["spills"] = {"disassembled": looked, "missed by more than 3": len(spill_misses(rows, device))}
+    worth: dict[str, Ranking] = {}
+    if options.terms:
+        worth = terms(random.Random(1).sample(rows, min(options.terms, len(rows))), device)
+        content["left out"] = {name: asdict(ranking) for name, ranking in worth.items()}
+    content["milliseconds"] = points(rows, device)
     if options.keep:
         path = HERE / "results" / f"measured_spaces_{device.name}.json"
         path.write_text(json.dumps(content, indent=1) + "\n")
@@ -110,6 +142,8 @@ def main() -> None:
         print(json.dumps(content, indent=1))
         return
     print_table(found)
+    if worth:
+        print_table(worth)
     print("" if "spills" not in content else f"spilled registers: {content['spills']}")
 
 

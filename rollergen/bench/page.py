@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rollergen.bench.claims import claim_rows, summary
-from rollergen.bench.results import Result, Table
+from rollergen.bench.results import Result, Scatter, Table
 from rollergen.errors import DeviceError
 
 INSTALL = 'pip install "rollergen[bench]" (Jinja2, matplotlib)'
@@ -42,6 +42,8 @@ The paper's own figure stands beside it where it is known word for word.</p>
 </table></div></section>{% endif %}
 {% for one in results %}<h2 id="{{ one.name }}">{{ one.name }}</h2>
 <dl>{% for key, value in one.origin + one.facts %}<dt>{{ key }}</dt><dd>{{ value }}</dd>{% endfor %}</dl>
+{% for space in one.scatters %}<h3>{{ space.title }}: predicted against measured</h3>
+{{ plots[one.name, space.title, "points"]|safe }}{% endfor %}
 {% for table in one.tables %}<h3>{{ table.title }}</h3>
 {% if table.ratios %}{{ plots[one.name, table.title]|safe }}{% endif %}
 {% if table.rows|length > longest %}<details><summary>{{ table.rows|length }} rows</summary>{% endif %}
@@ -55,7 +57,10 @@ def page(found: Sequence[Result], absent: str) -> str:
     """The page as HTML; ``absent``: what could not be measured here, in words.  Raises DeviceError where a package
     for it is missing."""
     jinja, _ = _packages()
-    plots = {(one.name, table.title): _bars(table) for one in found for table in one.tables if table.ratios}
+    plots: dict[tuple[str, ...], str] = {
+        (one.name, table.title): _bars(table) for one in found for table in one.tables if table.ratios
+    }
+    plots |= {(one.name, space.title, "points"): _points(space) for one in found for space in one.scatters}
     environment = jinja.Environment(autoescape=True, undefined=jinja.StrictUndefined)
     claims = claim_rows(found)
     settings = {"plots": plots, "longest": LONGEST, "absent": absent, "claims": claims, "summary": summary(claims)}
@@ -73,6 +78,25 @@ def _bars(table: Table) -> str:
     axes.axvline(1, color="#333333", linewidth=1)
     axes.set_xlabel("peer's time over ours (above 1: ours is faster)")
     axes.tick_params(labelsize=8)
+    return _svg(plot)
+
+
+def _points(space: Scatter) -> str:
+    """Programs of a space by measured and predicted time, on logarithmic axes; the line is where both are the same."""
+    _, figure = _packages()
+    predicted, measured = zip(*space.points, strict=True)
+    plot = figure(figsize=(6, 4.5), layout="constrained")
+    axes = plot.add_subplot()
+    axes.loglog(measured, predicted, ".", color="#4477aa", markersize=4)
+    ends = [min(*predicted, *measured), max(*predicted, *measured)]
+    axes.plot(ends, ends, color="#333333", linewidth=1)
+    axes.set_xlabel("measured, ms")
+    axes.set_ylabel("predicted, ms")
+    axes.tick_params(labelsize=8)
+    return _svg(plot)
+
+
+def _svg(plot: Any) -> str:
     text = io.StringIO()
     plot.savefig(text, format="svg", metadata={"Date": None})
     content = text.getvalue()

@@ -10,6 +10,8 @@ from typing import Any
 
 from rollergen.errors import ArgumentError
 
+_POINTS = "milliseconds"
+"""Key of [predicted, measured] times, by the name of a space."""
 _ORIGIN = ("date", "machine", "versions", "commit", "uncommitted_changes")
 
 
@@ -24,13 +26,22 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Scatter:
+    """Predicted and measured milliseconds of the programs of one space."""
+
+    title: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
-    """One file: what it is of, where it was measured, single facts, tables."""
+    """One file: what it is of, where it was measured, single facts, tables, spaces to plot."""
 
     name: str
     origin: tuple[tuple[str, str], ...]
     facts: tuple[tuple[str, str], ...]
     tables: tuple[Table, ...]
+    scatters: tuple[Scatter, ...] = ()
 
 
 def results(folder: Path) -> tuple[Result, ...]:
@@ -46,15 +57,31 @@ def read(path: Path) -> Result:
     if not isinstance(content, dict):
         raise ArgumentError(f"{path} holds a {type(content).__name__}; expected an object")
     facts, tables = [], []
+    scatters = tuple(_scatters(content.get(_POINTS)))
     for key, value in content.items():
-        if key in _ORIGIN:
+        if key in _ORIGIN or (key == _POINTS and scatters):
             continue
         made = _table(key, value)
         if made is not None:
             tables.append(made)
         else:
             facts.append((key, text(value)))
-    return Result(path.stem, tuple(_origin(content)), tuple(facts), tuple(tables))
+    return Result(path.stem, tuple(_origin(content)), tuple(facts), tuple(tables), scatters)
+
+
+def _scatters(value: Any) -> Iterator[Scatter]:
+    """Lists of pairs of positive numbers by name; of anything else nothing."""
+    for title, pairs in value.items() if isinstance(value, dict) else ():
+        if isinstance(pairs, list) and pairs and all(_is_point(pair) for pair in pairs):
+            yield Scatter(str(title), tuple((float(x), float(y)) for x, y in pairs))
+
+
+def _is_point(pair: Any) -> bool:
+    return (
+        isinstance(pair, list)
+        and len(pair) == 2
+        and all(isinstance(x, (int, float)) and 0 < x < float("inf") for x in pair)
+    )
 
 
 def _origin(content: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -91,6 +91,20 @@ def test_what_stands_in_a_result_is_text_and_nothing_else(tmp_path):
     assert "<script>" not in page([read(path)], "") and "&lt;script&gt;" in page([read(path)], "")
 
 
+def test_predicted_and_measured_times_of_a_space_are_plotted(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"milliseconds": {"a space": [[1.0, 2.0], [3, 4]], "no times": [[0, 1]]}}))
+    (space,) = read(path).scatters
+    assert (space.title, space.points) == ("a space", ((1.0, 2.0), (3.0, 4.0)))
+    assert read(path).facts == ()
+    for package in PAGE_PACKAGES:
+        pytest.importorskip(package)
+    from rollergen.bench.page import page
+
+    text = page([read(path)], "")
+    assert "a space: predicted against measured" in text and text.count("<svg") == 1 and "measured, ms" in text
+
+
 CLAIMS = {
     "date": "2026-01-02",
     "claims": [

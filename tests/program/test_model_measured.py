@@ -1,4 +1,4 @@
-"""The model ranks 660 measured CPU programs that it never ran, with the spec of the core that ran them."""
+"""The model ranks measured programs that it never ran, with the specs of what ran them: 660 of a CPU, samples of GPUs."""
 
 import sys
 from pathlib import Path
@@ -69,3 +69,36 @@ def test_ties_are_no_skill(spaces):
     assert from_ranking.ordered < 1
     assert spaces.rank([1, 2, 3, 4], [1, 2, 3, 4]).tau == 1
     assert spaces.rank([4, 3, 2, 1], [1, 2, 3, 4]).tau == -1
+
+
+GPU_BARS = {  # least tau, most top-10 regret
+    ("gemm_rtx_titan", "titan_rtx"): (0.85, 1.05),
+    ("gemm_rtx_3060_laptop", "rtx_3060_laptop"): (0.80, 1.10),
+}
+
+
+@pytest.mark.parametrize("space", GPU_BARS, ids=lambda space: space[1])
+def test_measured_gpu_programs_are_ranked(spaces, space):
+    data, name = space
+    rows = spaces.read_rows(BENCHES / "data" / f"{data}_sample.csv.gz")
+    (found,) = spaces.report(rows, load_device(str(BENCHES / "devices" / f"{name}.json"))).values()
+    tau, top10 = GPU_BARS[space]
+    assert found.tau >= tau and found.top10 <= top10 and found.ordered >= 0.93
+
+
+def test_both_gpus_have_the_same_constants():
+    titan, laptop = (load_device(str(BENCHES / "devices" / f"{name}.json")) for _, name in GPU_BARS)
+    assert titan.costs == laptop.costs
+
+
+def test_leaving_a_term_out_changes_predictions_and_then_nothing(spaces):
+    every = spaces.read_rows(BENCHES / "data" / "gemm_rtx_titan_sample.csv.gz")
+    spilling = [r for r in every if int(r["MWG"]) * int(r["NWG"]) == 256 * int(r["MDIMC"]) * int(r["NDIMC"])]
+    rows = [*every[:8], spilling[0]]
+    device = load_device(str(BENCHES / "devices" / "titan_rtx.json"))
+    programs, before = [spaces.program_of(row) for row in rows], spaces.predictions(rows, device)
+    left_out = dict(spaces.without(programs, device))
+    assert len(left_out) >= 15
+    same = {term for term, said in left_out.items() if said == before}
+    assert same <= {"load/store lanes"}  # 16 of them and 64 bytes a clock are the same rate
+    assert spaces.predictions(rows, device) == before
