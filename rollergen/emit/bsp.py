@@ -12,7 +12,8 @@
       1152 with whole blocks ...
     predicted 187166 clk = 117.0 us: amp 80 %, exchange 15 %, ...
 
-Everything stands in the program or follows from the model; nothing is decided here.
+A matrix instruction's weights are its second operand.  Everything stands in the program or follows from the model;
+nothing is decided here.
 """
 
 from __future__ import annotations
@@ -178,7 +179,13 @@ def _computation(stage: Stage, step: StepFacts, last: bool, device: Device) -> s
     instruction = matrix_instruction(stage, device)
     verb = stage.compute.instruction if instruction is not None else step.kind
     adds = "=" if step_count(stage) == 1 else "+="
-    return f"{output}[{shape}] {adds} {verb}({', '.join(names)}){_instruction_blocks(stage, instruction)}{free}"
+    operands = ", ".join(_operands(names, decided.weights))
+    return f"{output}[{shape}] {adds} {verb}({operands}){_instruction_blocks(stage, instruction)}{free}"
+
+
+def _operands(names: list[str], weights: int) -> list[str]:
+    """What an instruction multiplies: its weights behind what streams past them."""
+    return [names[1], names[0], *names[2:]] if weights == 0 else names
 
 
 def _instruction_blocks(stage: Stage, instruction: Instruction | None) -> str:

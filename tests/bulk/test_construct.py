@@ -113,6 +113,14 @@ def test_the_listing_is_the_source():
     assert "grids of tiles for amp_f32" in kernel.explain() and "exchange" in kernel.explain()
 
 
+def test_listings_of_a_square_product_say_which_operand_is_the_weights():
+    ipu = load_device("ipu")
+    expression = rg.einsum("bmk,bkn->bmn", rg.tensor("P", (16, 128, 64)), rg.tensor("Q", (16, 64, 128)))
+    texts = [emit(one.program, ipu).text for one in construct(canonicalize(expression), ipu, top_k=10)]
+    assert len(set(texts)) == len(texts)
+    assert any("amp_f32(P, Q)" in text for text in texts) and any("amp_f32(Q, P)" in text for text in texts)
+
+
 def test_a_saved_kernel_comes_back_with_its_listing(tmp_path):
     kernel = rg.build(rg.ops.matmul(T("A", (40, 24)), T("B", (24, 32))), "ipu", profile=False, cache=False, top_k=1)
     back = rg.load(kernel.save(tmp_path / "saved"))
