@@ -17,6 +17,7 @@ from rollergen.expr.nesting import shallow_enough
 from rollergen.hal.spec import Device
 from rollergen.judge import VerifierLike, judge_of
 from rollergen.kernel import Kernel
+from rollergen.measure.ahead import compiled_ahead
 from rollergen.measure.executor import Executor, RuntimeExecutor, executor_for
 from rollergen.measure.isolation import bench_for
 from rollergen.measure.oracle import expression_oracle
@@ -96,7 +97,11 @@ def build(
                 candidates = compile_checked(candidates, target, progress)
             chosen = first_kept(candidates)
         else:
-            with bench_for(target, executor, ranked[0].program, oracle, options) as bench:
+            sources = [] if options.isolate else [one.source for one in candidates]
+            with (
+                compiled_ahead(executor, sources) as compiler,
+                bench_for(target, compiler, ranked[0].program, oracle, options) as bench,
+            ):
                 budget = options.time_budget_s
                 candidates = measure_on(bench, candidates, device=target, time_budget_s=budget, progress=progress)
             chosen = fastest(candidates)

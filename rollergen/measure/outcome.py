@@ -18,7 +18,8 @@ class Outcome:
     """What became of one candidate.
 
     ``wall_s`` and ``event_s``: medians in seconds of one call, by the host's clock and by the
-    device's; None where it was not timed.  ``times_s``: all by the host's clock, in order.
+    device's; None where it was not timed.  ``compile_s``: seconds waited for its compiler, which may have begun before
+    (`ahead.py`).  ``times_s``: all by the host's clock, in order.
     ``problems`` is why it may not win; ``compared`` counts the elements that were held against the
     oracle.  ``rank``: its place under the model, from 0.  ``ended``: "time" or "crash" where its
     process was lost with it (`isolation.py`), else "".  ``doubt``: why

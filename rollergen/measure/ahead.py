@@ -1,0 +1,59 @@
+"""Compiling ahead: while one candidate is checked, the compiler works on the next ones.
+
+Compilers release Python's lock, but PoCL lets one thread into its compiler at a time (four products of matrices took as
+long in two threads as in one, with one OpenCL context and with one for each): so there is one thread that compiles, and
+what it works beside is the making of inputs, the runs and their comparison.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+from rollergen.emit import Source
+from rollergen.hal.cuda_runtime import CudaRuntime
+from rollergen.measure.executor import Compiled, Executor, RuntimeExecutor
+
+
+class Ahead:
+    """An executor that begins to compile before it is asked: `prepare` waits for what is not done yet.
+
+    Sources that it was not told of are compiled when they are asked for."""
+
+    def __init__(self, executor: Executor, sources: Iterable[Source]) -> None:
+        self._executor = executor
+        self._pool = ThreadPoolExecutor(1, "compile ahead")
+        self._begun: dict[str, Future[Compiled]] = {
+            source.text: self._pool.submit(executor.prepare, source) for source in sources
+        }
+
+    def prepare(self, source: Source) -> Compiled:
+        """As the executor's own, and raises what that raised."""
+        begun = self._begun.pop(source.text, None)
+        return self._executor.prepare(source) if begun is None else begun.result()
+
+    def close(self) -> None:
+        """Waits for what is being compiled, and begins nothing more."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._begun.clear()
+
+
+@contextmanager
+def compiled_ahead(executor: RuntimeExecutor, sources: Iterable[Source]) -> Iterator[Executor]:
+    """The executor, at work on the sources already where it has a core to do so beside the caller.
+
+    CUDA's modules belong to the thread that loads them, so that their runtime compiles when it is asked to."""
+    if isinstance(executor.runtime, CudaRuntime) or _cores() < 2:
+        yield executor
+        return
+    ahead = Ahead(executor, sources)
+    try:
+        yield ahead
+    finally:
+        ahead.close()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
