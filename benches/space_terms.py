@@ -75,6 +75,15 @@ def no_merge(addresses: np.ndarray, width_bytes: int, layer: MemoryLayer, *, mer
     return wavefronts(addresses, width_bytes, layer, merge_pairs=False)
 
 
+def of_rows(rule: Callable[..., int]) -> Callable[..., list[int]]:
+    """The rule for each of several accesses."""
+
+    def every(addresses: np.ndarray, width_bytes: int, layer: MemoryLayer, *, merge_pairs: bool) -> list[int]:
+        return [rule(one, width_bytes, layer, merge_pairs=merge_pairs) for one in addresses]
+
+    return every
+
+
 WAVEFRONTS = {
     "bank conflicts and coalescing": conflict_free,
     "phases (a wide access as one)": one_phase,
@@ -114,7 +123,7 @@ def without(programs: Sequence[RProgram], device: Device) -> Iterator[tuple[str,
         with clean_slate():
             yield term, seconds(programs, change(device))
     for term, rule in WAVEFRONTS.items():
-        with clean_slate(), patch.object(access, "wavefronts", rule):
+        with clean_slate(), patch.object(access, "wavefronts_of_rows", of_rows(rule)):
             yield term, seconds(programs, device)
     plain = compute._access_clocks
     for term, chosen in ROLES.items():
