@@ -10,6 +10,7 @@ from rollergen.collector import paused_collector
 from rollergen.compile_check import MEASURED, check_notes, compile_checked, first_kept
 from rollergen.construct.growth import growth_notes
 from rollergen.construct.residence import resident_rows
+from rollergen.construct.variety import DRAFTED, varied
 from rollergen.errors import ArgumentError, DeviceError, ExpressionError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
@@ -52,7 +53,8 @@ def build(
         The order of the kernel's arguments; None: in which tensors first appear.
     top_k
         How many of the model's best programs are emitted, and measured where that is possible.
-        None: 10, or 4 where compiling is slow (PoCL).
+        None: 10, or 4 where compiling is slow (PoCL); of those that are measured, up to half are the best of other
+        forms (`construct.variety`).
     profile
         "auto": check and measure them if the device is present; True: insist; False: take the model's
         first choice, which makes the result deterministic.
@@ -89,7 +91,10 @@ def build(
     found = kept.find()
     if found is None:
         with paused_collector():
-            ranked = judge.programs(graph, target, options, count)
+            if executor is None or top_k is not None:
+                ranked = judge.programs(graph, target, options, count)
+            else:
+                ranked = varied(judge.programs(graph, target, options, max(count, DRAFTED)), count)
             predicted_s = [one.seconds for one in ranked]
             candidates = propose([one.program for one in ranked], target, predicted_s, options.caches)
         if executor is None:

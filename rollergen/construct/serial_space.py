@@ -156,10 +156,10 @@ def structures(form: Form, device: Device, rules: AlignmentRules) -> Iterator[St
     may = tuple(operands(form.definition, roles.n))
     choices = {must, may} if roles.m is not None or must else {must}
     for packed in sorted(choices, key=len):
-        for vectors in _VECTORS:
+        for vectors in sorted({*_VECTORS, min(ceil_div(n_extent, lanes), _VECTORS[-1])}):
             if vectors > 4 and (roles.m is not None or packed):
                 continue
-            if form.whole_rows and vectors != min((v for v in _VECTORS if v * lanes >= n_extent), default=0):
+            if form.whole_rows and vectors != ceil_div(n_extent, lanes):
                 continue
             if vectors * lanes < 2 * n_extent or vectors == 1:
                 packing = Packing(form, vectors * lanes, packed, rules.pad_value)
