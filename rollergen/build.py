@@ -107,8 +107,10 @@ def build(
                 compiled_ahead(executor, sources) as compiler,
                 bench_for(target, compiler, ranked[0].program, oracle, options) as bench,
             ):
-                budget = options.time_budget_s
-                candidates = measure_on(bench, candidates, device=target, time_budget_s=budget, progress=progress)
+                candidates = measure_on(
+                    bench, candidates, device=target, time_budget_s=options.time_budget_s, progress=progress,
+                    checked=compiler.close,  # a compiler at work would be timed along
+                )  # fmt: skip
             chosen = fastest(candidates)
         kept.keep(candidates, chosen)
     else:

@@ -41,14 +41,12 @@ class Ahead:
 
 
 @contextmanager
-def compiled_ahead(executor: RuntimeExecutor, sources: Iterable[Source]) -> Iterator[Executor]:
+def compiled_ahead(executor: RuntimeExecutor, sources: Iterable[Source]) -> Iterator[Ahead]:
     """The executor, at work on the sources already where it has a core to do so beside the caller.
 
     CUDA's modules belong to the thread that loads them, so that their runtime compiles when it is asked to."""
-    if isinstance(executor.runtime, CudaRuntime) or _cores() < 2:
-        yield executor
-        return
-    ahead = Ahead(executor, sources)
+    alone = isinstance(executor.runtime, CudaRuntime) or _cores() < 2
+    ahead = Ahead(executor, () if alone else sources)
     try:
         yield ahead
     finally:

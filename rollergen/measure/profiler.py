@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rollergen.emit import emit
 from rollergen.errors import CheckFailedError, MeasurementWarning
@@ -59,10 +59,12 @@ def measure_on(
     device: Device | None = None,
     time_budget_s: float = 60.0,
     progress: Progress = lambda what, done, of: None,
+    checked: Callable[[], None] = lambda: None,
 ) -> tuple[Outcome, ...]:
     """The candidates with what became of them, in the order given; failing ones are reported, never timed.
 
     ``device``: whose figures bound what can be believed (`bounds.doubt`); a time below is a `MeasurementWarning`.
+    ``checked``: called when no more candidates are compiled and none is timed yet.
     Raises CheckFailedError, with every candidate's problems, if none passes the gate.
     """
     deadline = time.perf_counter() + time_budget_s
@@ -75,6 +77,7 @@ def measure_on(
                 passed.append(Timed(candidate))
         outcomes.append(candidate)
         progress("compiled and checked", number + 1, len(candidates))
+    checked()
     time_all(passed, bench, progress)
     doubts = lambda one, seconds: "" if device is None else doubt(one.program, device, seconds)
     timed = {one.outcome.rank: one.finished(doubts) for one in passed}
