@@ -23,7 +23,7 @@ from rollergen.hal.spec import Device
 PATIENCE = 12
 """Rounds of a probe for each of those that complete `cpu`: the best of them repeats within a tenth on a machine that
 others use, which the best of a few does not."""
-_UNSTEADY = 0.1
+UNSTEADY = 0.1
 """A spread beyond which a latency does not repeat: others use what is measured."""
 _CPUFREQ = Path("/sys/devices/system/cpu/cpu0/cpufreq")
 _THERMAL = Path("/sys/class/thermal/thermal_zone0/temp")
@@ -124,7 +124,7 @@ def _with_chases(
     sizes = working_sets(caches, memory_bytes())
     origins, layers, found, missing = dict(device.provenance), list(device.layers), [], []
     for layer, figure in chases.latencies_ns(runtime, sizes, 5 * PATIENCE).items():
-        if figure.spread > _UNSTEADY:
+        if figure.spread > UNSTEADY:
             missing.append((f"{layer}.latency_clocks", f"not steady: the median is {figure.spread:.0%} off the best"))
             continue
         at = next(number for number, one in enumerate(layers) if one.name == layer)

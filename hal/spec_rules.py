@@ -16,6 +16,8 @@ _BITS = {
 """Of an element as registers hold it."""
 MOST_UNITS = 1 << 20
 """Beyond every chip there is (a wafer has 900,000 cores): predictions keep an account of each unit's memory."""
+_OPAQUE = ((16, 16, 16), (32, 8, 16), (8, 32, 16))
+"""m, n, k of wmma fragments (CUDA C++ Programming Guide, "Element Types and Matrix Sizes")."""
 _REACH = {"thread": 0, "unit": 1, "device": 2}
 
 
@@ -155,6 +157,10 @@ def matrix_instructions_have_fragments(device: Device) -> Iterator[str]:
         if one.layout == "quads" and ((one.m, one.n) != (16, 8) or one.k * _BITS[one.dtype] not in (128, 256)):
             shape = f"{one.m} x {one.n} x {one.k}"
             yield f"instructions[{number}].k: {shape} {one.dtype} in quads; expected 16 x 8, k of 16 or 32 bytes (PTX)"
+        if one.layout == "opaque" and (one.m, one.n, one.k) not in _OPAQUE:
+            shape = f"{one.m} x {one.n} x {one.k}"
+            expected = ", ".join(" x ".join(map(str, each)) for each in _OPAQUE)
+            yield f"instructions[{number}].m: {shape} in opaque fragments; expected one of {expected} (CUDA's wmma)"
         bits = {"a_registers": one.m * one.k * _BITS[one.dtype], "b_registers": one.k * one.n * _BITS[one.dtype]}
         bits["accumulator_registers"] = one.m * one.n * _BITS[one.accumulator_dtype]
         for name, needed in bits.items():

@@ -12,31 +12,39 @@ from rich.table import Table
 
 from rollergen.cli.output import console
 from rollergen.errors import ArgumentError, DeviceError
+from rollergen.hal.cuda_probe import probe_cuda
 from rollergen.hal.device_probe import ProbedDevice, probe_opencl
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.load import save_device
 
+_BOTH = "two devices to probe; expected either --opencl N or --cuda"
+
 
 @click.command("probe")
-@click.option("--opencl", "number", type=int, required=True, metavar="N", help="The OpenCL device of this number.")
+@click.option("--opencl", "number", type=int, metavar="N", help="The OpenCL device of this number: a CPU.")
+@click.option("--cuda", is_flag=True, help="The current CUDA GPU, through CuPy.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE.json")
 @click.option("--force", is_flag=True, help="Overwrite FILE.json.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
-def probe_command(number: int, output: Path, force: bool, as_json: bool) -> None:
-    """Measure the device that is present and write its spec; takes about a quarter of a minute.
+def probe_command(number: int | None, cuda: bool, output: Path, force: bool, as_json: bool) -> None:
+    """Measure the device that is present and write its spec; takes a quarter of a minute, of a GPU about one.
 
-    Measured: clock, peaks, bandwidths and latency of each layer, line, launch.  What cannot be measured is listed.
+    Measured: clock, peaks, bandwidths and latency of each layer, line, launch; of a GPU its banks too.  What cannot be
+    measured is listed.
 
     \b
         rollergen devices probe --opencl 0 -o my.json && rollergen devices check my.json
+        rollergen devices probe --cuda -o my-gpu.json
     """
+    if cuda == (number is not None):
+        raise ArgumentError("nothing to probe; expected either --opencl N or --cuda" if not cuda else _BOTH)
     name = re.sub(r"[^a-z0-9_-]+", "-", output.stem.lower()).strip("-_")[:64]
     if output.suffix != ".json" or not re.match("[a-z]", name):
         raise ArgumentError(f"{output} names no spec; expected a file such as my.json, which begins with a letter")
     if output.exists() and not force:
         raise ArgumentError(f"{output} exists; expected a new file, or --force")
     try:
-        probed = probe_opencl(number, name)
+        probed = probe_opencl(number, name) if number is not None else probe_cuda(name)
     except RuntimeUnavailableError as error:
         raise DeviceError(str(error)) from None
     save_device(probed.device, output)

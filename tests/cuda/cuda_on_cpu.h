@@ -60,6 +60,8 @@ inline float __uint_as_float(unsigned x) { return bits_as<float>(x); }
 inline long long __double_as_longlong(double x) { return bits_as<long long>(x); }
 inline double __longlong_as_double(long long x) { return bits_as<double>(x); }
 template <class T> inline void __stcs(T *at, T value) { *at = value; }
+template <class T> inline T __ldcg(const T *at) { return *at; }
+inline long long clock64() { return (long long)__builtin_ia32_rdtsc(); }
 
 inline float exp2_approx(float x) { return exp2f(x) < 1.17549435e-38f ? 0.0f : exp2f(x); }
 inline float half_to_float(unsigned short bits) { return (float)bits_as<_Float16>(bits); }

@@ -64,3 +64,9 @@ def test_what_cannot_be_is_refused(figure, value, text):
 def test_an_unknown_name_is_refused_with_the_nearest():
     with pytest.raises(SpecError, match="did you mean dram_gb_s"):
         V100.replace(dram_gbs=1500)
+
+
+@pytest.mark.parametrize("path", ["wmma.m", "wmma.n", "wmma.k"])
+def test_fragments_that_wmma_does_not_have_are_refused(path):
+    with pytest.raises(SpecError, match=r"in opaque fragments; expected one of 16 x 16 x 16, 32 x 8 x 16, 8 x 32 x 16"):
+        changed(load_device("v100"), {path: 12})

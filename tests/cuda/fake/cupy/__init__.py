@@ -60,6 +60,8 @@ def _properties(number):
     return {
         "name": name.encode(), "major": major, "minor": minor, "totalGlobalMem": memory, "maxThreadsPerBlock": 1024,
         "sharedMemPerBlockOptin": {7: 98304, 8: 166912, 9: 232448}[major], "l2CacheSize": 1 << 20,
+        "multiProcessorCount": 2, "maxThreadsPerMultiProcessor": 2048, "maxBlocksPerMultiProcessor": 32,
+        "regsPerMultiprocessor": 65536, "sharedMemPerMultiprocessor": 98304,
     }  # fmt: skip
 
 
