@@ -290,23 +290,30 @@ class Kernel:
 
         return compile_report(self.program, self.device, self._chosen.source)
 
-    def save(self, directory: str | Path) -> Path:
+    def save(self, directory: str | Path, *, candidate: int | None = None) -> Path:
         """Writes the kernel into a directory that runs without rollergen, and from which `rollergen.load` reads it.
+
+        ``candidate``: the number of another one of `candidates` to write in its place, so that they can be timed where
+        rollergen does not run: the launchers tell the device's own time.
 
         The directory must not exist, be empty, or be a saved kernel, which then is replaced; whatever happens, it is
         written whole or not at all.  Beside source, program and manifest it has launchers in Python (pyopencl) and C
         with a self-test: its README.md says how to run them.  Returns the directory's path.
 
         Raises BundleError where the directory is something else or cannot be written, ArgumentError where nothing
-        says what a right result is (a kernel made of bare programs).
+        says what a right result is (a kernel made of bare programs), and for a number that no candidate has.
         """
         from rollergen.bundle.manifest import Contents
         from rollergen.bundle.references import self_tests
         from rollergen.bundle.write import save
 
-        tests = (self._references or self_tests)(self.program)
+        count = len(self.candidates)
+        if candidate is not None and not (type(candidate) is int and 0 <= candidate < count):
+            raise ArgumentError(f"candidate is {candidate!r}; expected None or an integer from 0 to {count - 1}")
+        chosen = self._chosen if candidate is None else self.candidates[candidate]
+        tests = (self._references or self_tests)(chosen.program)
         growth = tuple(self._growth())
-        return save(Contents(self.device, self.candidates, self._chosen, self._cuts, growth, tests), directory)
+        return save(Contents(self.device, self.candidates, chosen, self._cuts, growth, tests), directory)
 
     def __repr__(self) -> str:
         measured = "not measured" if self.measured_time is None else f"measured {seconds_text(self.measured_time)}"

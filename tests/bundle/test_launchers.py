@@ -11,6 +11,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.bundle import inputs
+from rollergen.errors import ArgumentError
 from rollergen.expr.values import Buffer
 from tests.bundle import kernels
 from tests.bundle.kernels import built, launched, made_in_c, packing
@@ -199,3 +200,24 @@ def test_a_kernel_of_bare_programs_takes_what_is_right_from_their_definitions(tm
     rg.Kernel(kernel.device, kernel.candidates, kernel.candidates[0]).save(tmp_path / "bare")
     kernel.save(tmp_path / "kernel")
     assert (tmp_path / "bare" / "selftest.json").read_bytes() == (tmp_path / "kernel" / "selftest.json").read_bytes()
+
+
+def test_any_candidate_can_be_saved_and_timed_where_rollergen_does_not_run(tmp_path):
+    kernel = rg.build(kernels.matmul(), "cpu", top_k=3, profile=False, cache=False)
+    texts = [one.source.text for one in kernel.candidates]
+    assert len(set(texts)) == len(texts) > 1
+    for number, text in enumerate(texts):
+        directory = kernel.save(tmp_path / f"c{number}", candidate=number)
+        assert (directory / "kernel.cl").read_text() == text
+        assert rg.load(directory).source == text
+    ran = launched(directory)
+    assert ran.returncode == 0 and "PASSED" in ran.stdout and "us (device's own time of one call)" in ran.stdout
+
+
+@pytest.mark.parametrize("number", [-1, 3, True, "first"])
+def test_a_candidate_that_is_not_there_is_refused(tmp_path, number):
+    kernel = rg.build(kernels.total(), "cpu", top_k=1, profile=False, cache=False)
+    expected = f"candidate is {number!r}; expected None or an integer from 0 to {len(kernel.candidates) - 1}"
+    with pytest.raises(ArgumentError, match=expected):
+        kernel.save(tmp_path / "c", candidate=number)
+    assert not (tmp_path / "c").exists()

@@ -26,6 +26,14 @@ RACE = """{
 GREEDY = "{ volatile float much[1 << 26]; much[block] = 0.0f; for (int k = 0; k < 1 << 26; ++k) much[k] = much[k / 2]; }"
 
 
+def never_compiles(text):
+    """A condition of 10^12 terms in front of the source: the compiler is busy for an hour and needs no memory."""
+    names = "abcdefghijkl"
+    terms = ["1", *(f"TERMS_{name}" for name in names)]
+    lines = [f"#define TERMS_{name} {'+'.join([inner] * 10)}" for name, inner in zip(names, terms[:-1], strict=True)]
+    return "\n".join([*lines, f"#if {terms[-1]}", "#endif", text])
+
+
 def sources(*faults):
     """Proposals, one for each fault: statements put at the start of the kernel, or a function of the source's text."""
     return [with_fault(one, fault) for one, fault in zip(propose([RIGHT] * len(faults), CPU), faults, strict=True)]
