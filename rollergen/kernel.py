@@ -30,7 +30,7 @@ from rollergen.measure.executor import Compiled, Executor, Session, executor_for
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import cache_state
 from rollergen.program.rprogram import RProgram
-from rollergen.repeated import LastCall, Repeated, repeated
+from rollergen.repeated import LastCall, repeated
 from rollergen.signature import Signature
 
 if TYPE_CHECKING:
@@ -159,9 +159,8 @@ class Kernel:
         Raises ArgumentError, ShapeError or DtypeError for arrays that do not fit ``signature``, and
         DeviceError where the device is not present in this machine.
         """
-        quick = getattr(self._local, "repeated", None)
-        if quick is not None and not named and stream is None and self._may_repeat(quick, arrays, out):
-            quick.run()
+        again = getattr(self._local, "again", None)
+        if again is not None and not named and stream is None and not self._stale() and again(arrays, out):
             return out
         if self.language == "cuda" and any(map(on_device, (*arrays, *named.values()))):
             with self._lock:
@@ -200,21 +199,19 @@ class Kernel:
             self._local.last = LastCall(())
         return session
 
-    def _may_repeat(self, quick: Repeated, arrays: Sequence[Any], out: Any) -> bool:
-        """Whether the call is the one made repeatable, over constants that are packed."""
-        if self._constants and (self._local.packed is not self._local.packed_then or self._stale()):
-            return False
-        return quick.fits(arrays, out)
-
     def _stale(self) -> bool:
-        return bool(self._local.packed.version != self._packs)
+        """Whether constants were packed for another call since the one made repeatable, or must be packed anew."""
+        if not self._constants:
+            return False
+        packed = self._local.packed
+        return packed is not self._local.packed_then or packed.version != self._packs
 
     def _remember(self, session: Session, given: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
         """A call with the same arrays as the one before is made repeatable."""
         local, arrays = self._local, (*given, *results)
         if local.last.was(arrays):
             named = dict(zip(self._names, arrays, strict=True))
-            local.repeated, local.packed_then = repeated(session, named, len(results)), local.packed
+            local.again, local.packed_then = repeated(session, named, len(results)), local.packed
         else:
             local.last = LastCall(arrays)
 

@@ -42,33 +42,32 @@ class _Known:
         return (self.pointer.value or 0) == self.address
 
 
-class Repeated:
-    """Launches over the arrays of one call; ``run()`` repeats it.  For the thread that made it, and while the
-    temporaries hold constants packed from these arrays."""
+Again = Callable[[Sequence[Any], Any], bool]
+"""``again(inputs, out)``: whether the call is the one it was made from; then it has been made again."""
 
-    __slots__ = ("_inputs", "_out", "run")
 
-    def __init__(self, inputs: Sequence[_Known], out: _Known, run: Callable[[], None]) -> None:
-        self._inputs = [one.facts() for one in inputs]
-        self._out = out.facts()
-        self.run = run
+def _again(inputs: Sequence[tuple[Any, ...]], written: tuple[Any, ...], run: Callable[[], None]) -> Again:
+    """For the thread that made it, and while the temporaries hold constants packed from these inputs.  The same call
+    is one with the same objects over the same memory, read in the same way, and an output still to be written."""
+    count = len(inputs)
+    out_reference, out_shape, out_strides, out_dtype, out_pointer, out_address = written
 
-    def fits(self, arrays: Sequence[Any], out: Any) -> bool:
-        """Whether a call with these arrays is the same call: the same objects over the same memory, read in the same
-        way, and the output still to be written."""
-        if out is None or len(arrays) != len(self._inputs):
+    def again(arrays: Sequence[Any], out: Any) -> bool:
+        if out is None or len(arrays) != count or out_reference() is not out or out_pointer.value != out_address:
             return False
-        reference, shape, strides, dtype, pointer, address = self._out
-        if reference() is not out or not out.flags.writeable or pointer.value != address:
+        if not out.flags.writeable or out.shape != out_shape or out.strides != out_strides:
             return False
-        if out.shape != shape or out.strides != strides or out.dtype is not dtype:
+        if out.dtype is not out_dtype:
             return False
-        for array, (reference, shape, strides, dtype, pointer, address) in zip(arrays, self._inputs, strict=True):
+        for array, (reference, shape, strides, dtype, pointer, address) in zip(arrays, inputs, strict=True):
             if array is None or reference() is not array or pointer.value != address:
                 return False
             if array.shape != shape or array.strides != strides or array.dtype is not dtype:
                 return False
+        run()
         return True
+
+    return again
 
 
 class LastCall:
@@ -85,7 +84,7 @@ class LastCall:
         return len(references) == len(arrays) and all(r() is a for r, a in zip(references, arrays, strict=True))
 
 
-def repeated(session: Session, arrays: Mapping[str, np.ndarray], outputs: int) -> Repeated | None:
+def repeated(session: Session, arrays: Mapping[str, np.ndarray], outputs: int) -> Again | None:
     """The call over checked ``arrays`` (by name, the inputs' first and the ``outputs`` outputs' last) made repeatable.
 
     None where it cannot be: more than one output, memory that is copied to a device, or an interpreter whose arrays
@@ -97,4 +96,4 @@ def repeated(session: Session, arrays: Mapping[str, np.ndarray], outputs: int) -
     if not all(one.is_readable for one in known):
         return None
     run = session.repeat(arrays)
-    return None if run is None else Repeated(known[:-1], known[-1], run)
+    return None if run is None else _again([one.facts() for one in known[:-1]], known[-1].facts(), run)
