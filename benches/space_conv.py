@@ -2,8 +2,12 @@
 
 A block of block_size_x x block_size_y threads; a thread owns tile_size_x x tile_size_y outputs that lie a block
 apart, so that lanes read neighbours.  With use_shmem the window of the block is staged once, word by word.
-`use_padding` and `read_only` have no counterpart in an rProgram of this form: padding changes the stride of the staged
-row (only where block_size_x is no multiple of 32), read_only nothing that was measured.
+What is made of a row stands for the measured program, but is none that could be built: a window that a whole block
+stages has no rProgram (copies into a block's layer hold an element for each combination of loops, and `check` refuses
+one that leaves out the filter's axes; windows go into registers only).  The halo of the window, values that
+neighbouring taps reuse, the filter in constant memory, and what compilers made of guards are therefore not seen.
+`use_padding` changes the stride of the staged row (only where block_size_x is no multiple of 32) and is not mapped;
+`read_only` changed nothing that was measured.
 """
 
 from __future__ import annotations
