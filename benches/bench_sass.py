@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from rollergen.hal.nvrtc import compile_cuda, version
 from rollergen.hal.sass import histogram, main_loops
 from rollergen.hal.spec import Device
 from rollergen.program.model import multiply_add_share
+from rollergen.program.rprogram import Stage
 from rollergen.suites import suite
 
 T = rg.tensor
@@ -39,6 +41,8 @@ SHARED = ("LDS", "LDS.64", "LDS.128")
 LOADS = (*GLOBAL, *SHARED, "LDL", "STL")
 LEAST_SHARE = {"matmul": 0.85, "conv": 0.80}
 """Multiply-adds among the instructions of the main loop, by the first word of a case."""
+MOST_OF_A_WALK = 110
+"""Instructions for 16 elements of a row whose largest element and sum of exponentials are found in one walk."""
 WIDE = {"matmul": (*GLOBAL, *SHARED), "conv": SHARED}
 """Loads that are to be of 128 bits."""
 
@@ -75,6 +79,29 @@ def loop_row(name: str, on: Device) -> Row:
     found["instructions"], found["share"] = sum(loop.values()), loop.get("FFMA", 0) / sum(loop.values())
     found["misses"] = misses(name.split()[0], found["share"], loop)
     return {**found, "loads": {w: loop[w] for w in LOADS if w in loop}, "counts": dict(loop)}
+
+
+def walk_row(on: Device) -> Row:
+    """The walk of softmax over rows that are not kept: instructions for 16 elements, everything of the loop counted."""
+    options = rg.BuildOptions(shapes=rg.CodeShapes(rows_in_registers=False))
+    graph = canonicalize(rg.ops.softmax(T("X", (4096, 32768)), axis=-1))
+    walks = (one.program for one in construct(graph, on, options, top_k=10) if one.forms == ("online",))
+    program = next(one for one in walks if prod(_unrolled(one.stages[-1])) == 16)
+    compiled = compile_cuda(emit(program, on, "cuda").text, cuda_arch(on))
+    counts, kernel = main_loops(compiled.cubin, ("MUFU",)), compiled.kernels[-1]
+    found: Row = {"case": "online softmax", "device": on.name, "registers": kernel.registers}
+    found["stack_bytes"] = kernel.stack_bytes
+    if counts is None:
+        return {**found, "note": "no disassembler here reads this architecture"}
+    loop = counts[kernel.entry]
+    found |= {"instructions": sum(loop.values()), "outputs": 4 * loop["LDG.128"], "counts": dict(loop)}
+    each = 16 * found["instructions"] / found["outputs"]
+    found["misses"] = [f"{each:.0f} instructions for 16 elements"] if each > MOST_OF_A_WALK else []
+    return {**found, "loads": {w: loop[w] for w in LOADS if w in loop}}
+
+
+def _unrolled(stage: Stage) -> list[int]:
+    return [loop.extent for _, loop in stage.of_kind("unroll")]
 
 
 def misses(kind: str, share: float, loop: Mapping[str, int]) -> list[str]:
@@ -124,7 +151,7 @@ def main() -> None:
     for name in given.device:
         on = load_device(name)
         rows += [loop_row(case, on) for case in LOOPS]
-        rows += [] if given.loops else [straight_row(case, on) for case in STRAIGHT]
+        rows += [] if given.loops else [walk_row(on), *(straight_row(case, on) for case in STRAIGHT)]
     show(rows)
     if not given.loops:
         keep("sass", {"compiler": f"NVRTC {version()}", "rows": rows})

@@ -64,16 +64,19 @@ def disassembled(cubin: bytes) -> str | None:
     return None
 
 
-def main_loops(cubin: bytes) -> Mapping[str, Mapping[str, int]] | None:
+MULTIPLY_ADDS = ("FFMA", "HFMA2", "DFMA", "HMMA", "IMMA")
+
+
+def main_loops(cubin: bytes, by: tuple[str, ...] = MULTIPLY_ADDS) -> Mapping[str, Mapping[str, int]] | None:
     """Instructions of each kernel's main loop, by name as in `histogram`; None where no disassembler reads the code."""
     listing = disassembled(cubin)
-    return None if listing is None else loops_counted(listing)
+    return None if listing is None else loops_counted(listing, by)
 
 
-def loops_counted(listing: str) -> dict[str, dict[str, int]]:
+def loops_counted(listing: str, by: tuple[str, ...] = MULTIPLY_ADDS) -> dict[str, dict[str, int]]:
     """Each kernel's main loop: of all stretches that end in a jump back to their start, the one with the most
-    multiply-adds, and of several the shortest; empty for a kernel without loops.  Code that the compiler has put
-    elsewhere (rare paths) is not part of it.
+    instructions `by` name, and of several the shortest; empty for a kernel without loops.  Code that the compiler has
+    put elsewhere (rare paths) is not part of it.
 
     >>> loops_counted(".section .text.k\n.L_x_0:\n /*0000*/ FFMA R1, R4, R5, R1 ;\n /*0010*/ @P0 BRA `(.L_x_0) ;")
     {'k': {'BRA': 1, 'FFMA': 1}}
@@ -85,12 +88,9 @@ def loops_counted(listing: str) -> dict[str, dict[str, int]]:
         jumps = [(labels.get(match[1], match.end()), match.end()) for match in _JUMP.finditer(body)]
         loops = [_counts(body[start:end]) for start, end in jumps if start < end]
         loops = [loop for loop in loops if set(loop) - {"BRA"}]
-        found[name] = max(loops, key=lambda loop: (_multiply_adds(loop), -sum(loop.values())), default={})
+        wanted = lambda loop: sum(loop.get(one, 0) for one in by)
+        found[name] = max(loops, key=lambda loop: (wanted(loop), -sum(loop.values())), default={})
     return found
-
-
-def _multiply_adds(counts: Mapping[str, int]) -> int:
-    return sum(counts.get(name, 0) for name in ("FFMA", "HFMA2", "DFMA", "HMMA", "IMMA"))
 
 
 def counted(listing: str) -> dict[str, dict[str, int]]:

@@ -200,6 +200,8 @@ def decisions(stage: Stage, device: Device) -> list[str]:
         said.append("partial sums wait in the output between reduction blocks")
     if accumulator.separate:
         said.append(f"{prod(stage.loops[p].extent for p in accumulator.separate)} independent chains")
+    if accumulator.gathered:
+        said.append(f"{prod(stage.loops[p].extent for p in accumulator.gathered)} elements at once")
     if accumulator.combine != "none":
         said.append(f"threads combined by {accumulator.combine}")
     for copy in stage.copies:

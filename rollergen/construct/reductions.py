@@ -10,7 +10,7 @@ from rollergen.construct.candidate import Candidate, candidate, cheapest
 from rollergen.construct.counts import POWERS, item_counts, power_below, private_limit, thread_counts
 from rollergen.construct.roles import contraction_roles
 from rollergen.expr.definition import Definition
-from rollergen.expr.rows import online
+from rollergen.expr.rows import is_gathered, online
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage
@@ -146,8 +146,10 @@ def row_candidates(definition: Definition, device: Device, rules: AlignmentRules
         yield candidate("row resident", (row_stage(definition, plan, device),), (), device)
     merged = online(definition) if rules.shapes.online and exchanges(device) else None
     if merged is not None:
+        gathered = rules.shapes.gathered_pairs and is_gathered(merged)
         for plan in row_plans(merged, device, replace(rules, shapes=replace(rules.shapes, rows_in_registers=False))):
-            yield candidate("online", (row_stage(merged, plan, device),), (), device)
+            together = gathered and plan.vector * plan.chains > 1
+            yield candidate("online", (row_stage(merged, replace(plan, gathered=together), device),), (), device)
 
 
 def fills_output(definition: Definition) -> bool:

@@ -293,7 +293,7 @@ def _variants(
         for depth in depths:
             yield replace(plan, kc=step, unroll=1 if single else step, depth=depth, gm=gm, gn=gn)
     if plan.staged and has_asynchronous_copies(device, rules) and plan.tm * plan.tn > 1:
-        for step in (s for s in _LONGER_STEPS if s < k_extent):
+        for step in sorted({s for s in (*_LONGER_STEPS, *period) if s < k_extent}):
             for depth in RING:
                 yield replace(plan, kc=step, unroll=step, depth=depth, gm=gm, gn=gn, asynchronous=True)
 
@@ -303,8 +303,8 @@ def _only_atom(index: Index) -> Atom | None:
 
 
 def _period(definition: Definition, k: str) -> tuple[int, ...]:
-    """The step after which the bounds of gathered operands repeat (the taps of a window): inside it, which tap an
-    element belongs to is a constant, and its bounds are tested once for all steps."""
+    """The step after which the bounds of gathered operands repeat (the taps of a window), and twice that: inside it,
+    which tap an element belongs to is a constant, and its bounds are tested once for all steps."""
     atoms = [
         atom
         for load in definition.body_loads()
@@ -315,7 +315,7 @@ def _period(definition: Definition, k: str) -> tuple[int, ...]:
     within = [atom if isinstance(atom, Mod) else _only_atom(atom.index) for atom in atoms]
     divisors = {atom.divisor for atom in within if isinstance(atom, Mod)}
     period = lcm(*divisors)
-    return (period,) if _LEAST_STEP <= period <= _MOST_STEP else ()
+    return (period, 2 * period) if _LEAST_STEP <= period <= _MOST_STEP else ()
 
 
 def _groups(plan: ContractionPlan, device: Device) -> tuple[int, int]:

@@ -128,8 +128,12 @@ class Cuda(CFamily):
 
     language = "cuda"
     features = Language(
-        True, {"exp": "expf", "exp2_approx": "exp2_approx", "max": "max_nan", "min": "min_nan", "abs": "fabsf"}
-    )
+        True,
+        {
+            "exp": "expf", "exp2_approx": "exp2_approx", "max": "max_nan", "min": "min_nan", "max_number": "fmaxf",
+            "abs": "fabsf",
+        },
+    )  # fmt: skip
     bounds_registers = True
     function_prefix = _INLINE
     restrict = "__restrict__"

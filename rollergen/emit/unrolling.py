@@ -13,11 +13,11 @@ from typing import Any
 from rollergen.expr.index import Index
 from rollergen.lower.ir import PRIVATE, Element, For, Pointer, walk
 
-MOST_WHOLE = 16
-"""Steps of a loop that is unrolled whole in any case."""
+MOST_WHOLE = 18
+"""Steps of a loop that is unrolled whole in any case: two windows of 3 x 3."""
 
 AT_ONCE = 8
-"""Steps at a time of a longer one that may be unrolled in part."""
+"""Steps at a time of a longer one that may be unrolled in part; a few more where these come out even."""
 
 
 def steps_at_once(loop: For, most_whole: int = MOST_WHOLE, at_once: int = AT_ONCE) -> int | None:
@@ -33,7 +33,8 @@ def steps_at_once(loop: For, most_whole: int = MOST_WHOLE, at_once: int = AT_ONC
             return None
         if isinstance(node, Element) and not set().union(*(index.axes() for index in node.indices)) <= inner:
             return None
-    return at_once
+    count = loop.stop - loop.start
+    return next((steps for steps in range(at_once, most_whole + 1) if count % steps == 0), at_once)
 
 
 def _nodes(value: Any) -> Iterator[Any]:

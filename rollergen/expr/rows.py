@@ -100,6 +100,32 @@ def is_online_exponent(value: Value) -> bool:
     return value == _exponent(Var("lhs0", value.dtype), Var("rhs0", value.dtype))
 
 
+PART, WHOLE = "part", "whole"
+
+
+def shrinking(dtype: str) -> Value:
+    """By how much the sum of a `PART` shrinks in a `WHOLE` whose largest element is none of the part's below: the
+    names stand for the largest elements of both."""
+    return Unary("exp", Binary("sub", Var(PART, dtype), Var(WHOLE, dtype), dtype), dtype)
+
+
+def is_shrinking_exponent(value: Value) -> bool:
+    """Whether it is the exponent of `shrinking`: never above 0."""
+    return value == shrinking(value.dtype).x  # type: ignore[attr-defined]
+
+
+def is_gathered(definition: Definition) -> bool:
+    """Whether points may go into the definition's online pair together: a NaN among them makes the sum NaN, but need
+    not be found as the largest, so the result must be NaN wherever the sum is."""
+    if len(definition.reductions) != 1:
+        return False
+    (pair,) = definition.reductions
+    dtype = pair.bodies[0].dtype
+    if dtype not in _LEAST or pair.combiner != online_combiner(dtype) or pair.bodies[1] != Const(1.0, dtype):
+        return False
+    return _keeps_nan(definition.result, Partial(pair.name, dtype, 1))
+
+
 def _exponent(m: Var, n: Var) -> Value:
     return Unary("neg", Unary("abs", Binary("sub", m, n, m.dtype), m.dtype), m.dtype)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index
-from rollergen.expr.rows import is_below_its_row, is_online_exponent
+from rollergen.expr.rows import is_below_its_row, is_online_exponent, is_shrinking_exponent
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
 from rollergen.lower import maths
 from rollergen.lower.ir import (
@@ -103,8 +103,8 @@ def _computed(out: Writer, scope: Scope, value: Value, repeated: Shared) -> Expr
 
 
 def _below_its_row(nest: Nest, value: Value) -> bool:
-    """See `is_below_its_row`, where the element may be a kept one, and `is_online_exponent`."""
-    if is_online_exponent(value):
+    """See `is_below_its_row`, where the element may be a kept one, `is_online_exponent` and `is_shrinking_exponent`."""
+    if is_online_exponent(value) or is_shrinking_exponent(value):
         return True
     if isinstance(value, Binary) and isinstance(value.a, Var):
         kept = {resident.name: resident.value for resident in nest.stage.residents}

@@ -12,7 +12,8 @@ class Language:
 
     ``functions``: the language's own float32 functions, by the names of ours: ``exp`` (within 2 units in the last
     place, any argument), ``exp2_approx`` (of any argument; within 2 units but for results below the normal numbers,
-    which are 0), ``max`` and ``min`` (NaN if either operand is), ``abs``.
+    which are 0), ``max`` and ``min`` (NaN if either operand is), ``max_number`` (the other operand if one is NaN),
+    ``abs``.
     ``masked_stores``: vectors (dtype, lanes) of which chosen lanes may be written at once (`ir.Write`'s ``mask``).
     """
 

@@ -26,9 +26,9 @@ Inner = Callable[[Place], None]
 class Phase:
     """One walk over loops: which of them run, which loads it uses, where it ends.
 
-    ``grouped``: a loop that is not walked because results along it are stored as vectors.  ``after``: a
-    depth, and what is done there once everything deeper is written.  ``together``: threads fetch fragments of
-    memory tiles together, where the walk ends.
+    ``grouped``: a loop that is not walked because results along it are stored as vectors.  ``before``, ``after``: a
+    depth, and what is done there before anything deeper is written, and once everything is.  ``together``: threads
+    fetch fragments of memory tiles together, where the walk ends.
     """
 
     loops: frozenset[int]
@@ -37,6 +37,7 @@ class Phase:
     fragments: bool
     lane: Lane | None
     grouped: int | None = None
+    before: tuple[int, Inner] | None = None
     after: tuple[int, Inner] | None = None
     together: bool = False
 
@@ -47,6 +48,8 @@ def descend(context: Context, place: Place, depth: int, phase: Phase, inside: In
         place = make_copies(context, place, depth, phase)
     if phase.fragments and not phase.together:
         place = make_fragments(context, place, depth, phase)
+    if phase.before is not None and phase.before[0] == depth:
+        phase.before[1](place)
     if depth == phase.stop:
         inside(place)
     elif depth not in phase.loops:

@@ -8,10 +8,13 @@ outer loops, copies on the way
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from rollergen.expr.definition import Reduction
 from rollergen.expr.values import Value, loads
-from rollergen.lower import reductions
-from rollergen.lower.arithmetic import evaluate, evaluate_all
+from rollergen.lower import gathering, reductions
+from rollergen.lower.arithmetic import Scope, evaluate, evaluate_all
 from rollergen.lower.context import Context
 from rollergen.lower.counts import is_uniform
 from rollergen.lower.ir import Expr, Inside
@@ -105,15 +108,46 @@ def _reduce(
     first = first_visit(place, out) if nest.stage.accumulator.carry else None
     _start(context, place, acc, first)
 
-    def point(here: Place) -> None:
+    def point_scope(here: Place) -> Scope:
         names = _keep(context, here, number, made, totals, kept)
-        scope = scope_of(context, here, nest.lane, totals, names)
+        return scope_of(context, here, nest.lane, totals, names)
+
+    def point(here: Place) -> None:
+        scope = point_scope(here)
         reductions.update(out, scope, acc, evaluate_all(out, scope, bodies))
 
-    descend(context, place, nest.tile_depth, phase, point)
+    if nest.stage.accumulator.gathered:
+        _gather(context, place, acc, phase, point_scope, bodies[0])
+    else:
+        descend(context, place, nest.tile_depth, phase, point)
     scope = scope_of(context, place, nest.lane, totals, {})
     output = once_per_result(context, output_access(place, out)) if first is not None else None
     return reductions.finish(out, scope, acc, context.threads, output, first)
+
+
+def _gather(
+    context: Context,
+    place: Place,
+    acc: reductions.Accumulators,
+    phase: Phase,
+    scope_at: Callable[[Place], Scope],
+    element: Value,
+) -> None:
+    """The walk over a row whose points go into their pair together."""
+    out, nest = context.out, context.nest
+    depth = nest.stage.accumulator.gathered[0]
+    held: list[Registers] = []
+
+    def point(here: Place) -> None:
+        scope = scope_at(here)
+        gathering.take(out, scope, acc, held[-1], evaluate(out, scope, element))
+
+    def together(here: Place) -> None:
+        gathering.put_together(out, scope_of(context, here, None, {}, {}), acc, held[-1])
+
+    begin = lambda here: held.append(gathering.hold(out, here, acc))
+    walk = replace(phase, before=(depth, begin), after=(depth, together))
+    descend(context, place, nest.tile_depth, walk, point)
 
 
 def _start(context: Context, place: Place, acc: reductions.Accumulators, first: Expr | None) -> None:

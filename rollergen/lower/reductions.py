@@ -174,7 +174,7 @@ def is_split(nest: Nest, threads: Threads) -> bool:
 
 def update(out: Writer, scope: Scope, acc: Accumulators, bodies: tuple[Expr, ...]) -> None:
     """The point's bodies combined into its accumulators; a masked point contributes the identity."""
-    condition = _unmasked(out, scope, acc.reduction)
+    condition = unmasked(out, scope, acc.reduction)
     if condition is not None:
         pairs = zip(bodies, identities(acc, 1), strict=True)
         bodies = tuple(select(condition, body, identity) for body, identity in pairs)
@@ -188,7 +188,7 @@ def _as(element: Element, value: Expr) -> Expr:
     return widen(value, Number(0, element.dtype, element.lanes))[0] if value.lanes != element.lanes else value
 
 
-def _unmasked(out: Writer, scope: Scope, reduction: Reduction) -> Expr | None:
+def unmasked(out: Writer, scope: Scope, reduction: Reduction) -> Expr | None:
     """Where the point counts; None where it always does or where the loads' zeros see to it."""
     place = scope.place
     condition: Expr | None = None

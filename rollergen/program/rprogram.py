@@ -137,6 +137,10 @@ class Accumulator:
     - ``tree``: upper halves to lower ones through the block's layer, for all thread and group loops together.
 
     A language without exchange of registers writes ``shuffle`` and ``groups`` as a ``tree``.
+
+    ``gathered``: positions of unroll loops of row axes, with no other loop between or inside, whose points go into an
+    online pair (see `rows.online_combiner`) together: the largest of them and of what the pair holds is found
+    first, then what the pair's sum and each point add to it.
     """
 
     at_loop: int
@@ -144,6 +148,7 @@ class Accumulator:
     carry: bool = False
     separate: tuple[int, ...] = ()
     combine: str = "none"
+    gathered: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

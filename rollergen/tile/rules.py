@@ -30,6 +30,7 @@ class CodeShapes:
     devices with such threads; else it is read again for each walk.
     ``online``: the largest element of a row and the sum of exponentials of what is below it are found in one walk
     over the row, on devices whose threads exchange registers; else in two.
+    ``gathered_pairs``: in that walk, what a thread has fetched goes into its pair together; else one by one.
     ``grid_stride``: elementwise kernels may launch no more blocks than run at once, which stride over the tensor;
     else there is a block for each tile.
     ``matrix_instructions``: contractions of the dtypes that the device's matrix instructions (tensor cores) take.
@@ -51,6 +52,7 @@ class CodeShapes:
     rows_in_registers: bool = True
     grid_stride: bool = True
     online: bool = True
+    gathered_pairs: bool = True
     matrix_instructions: bool = True
     asynchronous_copies: bool = True
     windows: bool = True

@@ -81,7 +81,7 @@ def zero_as_identity(patch):
 
 
 def masked_points_count(patch):
-    patch(reductions, "_unmasked", lambda out, scope, reduction: None)
+    patch(reductions, "unmasked", lambda out, scope, reduction: None)
 
 
 def swapped_index(patch):

@@ -80,7 +80,8 @@ class ReductionPlan:
     """Tiles of a reduction without reuse, or of a row stage: ``rows`` rows a block in turn,
     ``row_threads`` of them side by side, each walked by ``threads`` threads x ``vector`` adjacent
     elements (x lanes), ``chains`` steps unrolled with accumulators of their own.  ``resident``: layer of
-    a row stage's kept values ("" = recompute)."""
+    a row stage's kept values ("" = recompute).  ``gathered``: the unrolled elements go into one pair together (see
+    `Accumulator`), instead of accumulators of their own."""
 
     rows: int = 1
     row_threads: int = 1
@@ -89,6 +90,7 @@ class ReductionPlan:
     lanes: int = 1
     chains: int = 1
     resident: str = ""
+    gathered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,13 +68,16 @@ def _reduced(definition: Definition, plan: ReductionPlan, device: Device, role: 
     outer = [Loop(axis, definition.axis(axis).extent, 1, SERIAL) for axis in walked[:-1]]
     loops = _arrange(_row_digits(definition, plan.rows, plan.row_threads), [*outer, *own])
     start = next((p for p, x in enumerate(loops) if x.axis in walked and x.kind not in PARALLEL), len(loops))
-    separate = tuple(p for p, x in enumerate(loops) if x.axis == last and x.kind == UNROLL and x.stride < span)
+    unrolled = tuple(p for p, x in enumerate(loops) if x.axis == last and x.kind == UNROLL and x.stride < span)
+    separate, gathered = ((), unrolled) if plan.gathered else (unrolled, ())
     return Stage(
         name=name,
         definition=definition,
         loops=tuple(loops),
         compute=Compute(main_instruction(device, dtype).name, plan.lanes),
-        accumulator=Accumulator(start, dtype, separate=separate, combine=_combine(plan.threads, device)),
+        accumulator=Accumulator(
+            start, dtype, separate=separate, combine=_combine(plan.threads, device), gathered=gathered
+        ),
         guards=tuple((axis, "mask") for axis in overhanging(definition, loops)),
     )
 

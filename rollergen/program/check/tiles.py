@@ -7,6 +7,7 @@ from math import prod
 
 from rollergen.expr.definition import Axis
 from rollergen.expr.index import Index, linear
+from rollergen.expr.rows import is_gathered
 from rollergen.expr.values import Load, Partial, walk
 from rollergen.hal.spec import Device
 from rollergen.program.check.asynchronous import check_asynchronous
@@ -242,6 +243,28 @@ def _check_accumulator(stage: Stage, axes: Mapping[str, Axis], first_inner: int,
             )
     if len(set(accumulator.separate)) != len(accumulator.separate):
         raise refuse(stage, f"accumulator.separate is {accumulator.separate}; expected each position once")
+    _check_gathered(stage, reduced)
+
+
+def _check_gathered(stage: Stage, reduced: set[str]) -> None:
+    gathered = stage.accumulator.gathered
+    if not gathered:
+        return
+    last = tuple(range(len(stage.loops) - len(gathered), len(stage.loops)))
+    own = all(stage.loops[p].kind == UNROLL and stage.loops[p].axis in reduced for p in last)
+    own = own and last[0] >= stage.accumulator.at_loop and not set(last) & set(stage.accumulator.separate)
+    if gathered != last or not own:
+        raise refuse(
+            stage,
+            f"accumulator.gathered is {gathered}; expected the innermost loops, unroll loops of reduced axes inside "
+            f"the accumulator's depth {stage.accumulator.at_loop} that are not separate",
+        )
+    if not is_gathered(stage.definition):
+        raise refuse(
+            stage,
+            f"accumulator.gathered is {gathered}; expected none, as only an online pair whose sum makes the result "
+            f"NaN takes several points at once",
+        )
 
 
 def _check_dtype(stage: Stage) -> None:

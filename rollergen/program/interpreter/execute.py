@@ -224,7 +224,7 @@ def run_reduction(run: StageRun, visit: Visit, traversal: Traversal, reduction: 
         bodies = tuple(evaluate(value, scope) for value in traversal.values)
         bodies = reduce.masked(combiner, bodies, executed_everywhere(points, reduction.axes))
         own = tuple(cut(array, stage, box, leaf) for array in accumulators)
-        reduce.accumulate(combiner, own, bodies, shape_of(stage, leaf))
+        reduce.accumulate(combiner, own, bodies, shape_of(stage, leaf), bool(stage.accumulator.gathered))
     for component, part in enumerate(reduce.finished(stage, combiner, accumulators)):
         visit.partials[reduction.name, component] = part
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from rollergen.expr.combiners import named_combiner
 from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.rows import PART, WHOLE, shrinking
 from rollergen.expr.values import Combiner
 from rollergen.program.interpreter.points import Array, Box, first_inner, grid_loops
 from rollergen.program.interpreter.values import BINARY, Scope, evaluate
@@ -62,13 +63,20 @@ def masked(combiner: Combiner, bodies: Parts, executed: Array) -> Parts:
     )
 
 
-def accumulate(combiner: Combiner, accumulators: Parts, bodies: Parts, leaf_shape: tuple[int, ...]) -> None:
-    """Adds the bodies at all points of a leaf to its accumulators, in place."""
+def accumulate(
+    combiner: Combiner, accumulators: Parts, bodies: Parts, leaf_shape: tuple[int, ...], together: bool = False
+) -> None:
+    """Adds the bodies at all points of a leaf to its accumulators, in place.
+
+    ``together``: see `Accumulator.gathered`."""
     chained = tuple(
         d for d, (kept, size) in enumerate(zip(accumulators[0].shape, leaf_shape, strict=True)) if kept == 1 < size
     )
     whole = tuple(_spread(body, accumulators[0].shape, leaf_shape, chained) for body in bodies)
-    joined = combine(combiner, accumulators, fold(combiner, whole, chained))
+    if together:
+        joined = gathered(accumulators, whole, chained)
+    else:
+        joined = combine(combiner, accumulators, fold(combiner, whole, chained))
     for array, new in zip(accumulators, joined, strict=True):
         array[...] = new
 
@@ -89,6 +97,14 @@ def fold(combiner: Combiner, parts: Parts, dimensions: tuple[int, ...]) -> Parts
     for dimension in dimensions:
         parts = halved(combiner, parts, dimension)
     return parts
+
+
+def gathered(pair: Parts, points: Parts, dimensions: tuple[int, ...]) -> Parts:
+    """An online pair and all points along `dimensions`: the largest first, then what each adds to the sum."""
+    whole = np.maximum(pair[0], np.max(points[0], axis=dimensions, keepdims=True))
+    factor = shrinking(pair[0].dtype.name)
+    shrunk = lambda part: part[1] * evaluate(factor, Scope(names={PART: part[0], WHOLE: whole}))
+    return whole, shrunk(pair) + np.sum(shrunk(points), axis=dimensions, keepdims=True, dtype=pair[1].dtype)
 
 
 def combine(combiner: Combiner, lhs: Parts, rhs: Parts) -> Parts:

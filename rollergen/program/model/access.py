@@ -89,10 +89,11 @@ def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
     parts = pieces(nest, width)
     from_tensor = _fill_service(nest, device, copy, operand, shape, shared=False)
     into_tile = _fill_service(nest, device, copy, operand, shape, shared=True)
+    decoded, tested = _decoded(nest, operand) + _dealt(nest, copy, shape), _retested(nest, copy, operand, shape)
     if copy.asynchronous:
         past = Access(
-            copy.load, "fill_past", copy.to_layer, rounds, width, into_tile, tested=tests_of(nest, operand),
-            decoded=_decoded(nest, operand),
+            copy.load, "fill_past", copy.to_layer, rounds, width, into_tile, tested=tested,
+            decoded=decoded,
         )  # fmt: skip
         through = Access(copy.load, "through", copy.from_layer, rounds, width, from_tensor)
         return (past,) if width == WIDEST_ACCESS_BYTES else (past, through)
@@ -100,7 +101,7 @@ def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
     stores, stored = (parts, width // parts) if whole else (copy.vector, operand.itemsize)
     return (
         Access(copy.load, "fill_read", copy.from_layer, rounds * parts, width // parts, from_tensor,
-               tested=tests_of(nest, operand), decoded=_decoded(nest, operand)),
+               tested=tested, decoded=decoded),
         Access(copy.load, "fill_write", copy.to_layer, rounds * stores, stored, into_tile),
     )  # fmt: skip
 
@@ -122,6 +123,16 @@ def groups_of_a_thread(nest: Nest, copy: Copy) -> Number:
     return ceil_div(fill_groups(nest, copy), nest.threads * run) * run
 
 
+def _dealt(nest: Nest, copy: Copy, shape: tuple[Number, ...]) -> Number:
+    """Divisions and remainders that tell where in the tile each group of a thread lies: none where the groups of a row
+    are a multiple or a divisor of the threads, for then the groups of a thread lie at constant distances."""
+    if nest.lockstep == 1 or copy.runs:
+        return 0
+    groups = ceil_div(shape[copy.order.index(copy.along)], copy.vector)
+    even = (nest.threads % groups == 0) | (groups % nest.threads == 0)
+    return choose(even, 0, 2)
+
+
 def _decoded(nest: Nest, operand: Operand) -> Number:
     """Divisions and remainders in the operand's place that a step of a serial loop changes: the others, and those
     whose divisor the step is a multiple of, are computed once before the loop."""
@@ -129,14 +140,41 @@ def _decoded(nest: Nest, operand: Operand) -> Number:
         return 0
     total: Number = 0
     for atom in _divided(operand.offset):
-        changes: Number = 0
-        for p in nest.positions(SERIAL):
-            loop = nest.loops[p]
-            step = atom.index.coefficient(loop.axis) * loop.stride
-            if loop.axis in atom.index.axes():
-                changes = most(changes, choose((step == 0) | (step % atom.divisor != 0), 1, 0))
-        total = total + changes
+        total = total + _changes(nest, atom)
     return total
+
+
+def _changes(nest: Nest, atom: FloorDiv | Mod) -> Number:
+    """1 where a step of a serial loop changes more of `atom` than a constant that it adds, else 0."""
+    changes: Number = 0
+    for term, coefficient in atom.index.terms:
+        if not isinstance(term, str):
+            stepped = any(nest.loops[p].axis in term.index.axes() for p in nest.positions(SERIAL))
+            changes = most(changes, 1 if stepped and isinstance(term, FloorDiv) else _changes(nest, term))
+            continue
+        for p in nest.positions(SERIAL):
+            if nest.loops[p].axis == term:
+                changes = most(changes, choose(coefficient * nest.loops[p].stride % atom.divisor != 0, 1, 0))
+    return changes
+
+
+def _retested(nest: Nest, copy: Copy, operand: Operand, shape: tuple[Number, ...]) -> Number:
+    """Bounds that each access of a copy tests anew: none where these are of a window whose taps a step of the serial
+    loop takes a whole number of times, for then they are tested once before the loop (if a thread has one pixel: the
+    results for several do not fit the predicate registers)."""
+    tests = tests_of(nest, operand)
+    if nest.lockstep == 1 or not operand.guard or any(h == "mask" and a in operand.axes for a, h in nest.stage.guards):
+        return tests
+    stepped = {nest.loops[p].axis for p in nest.positions(SERIAL)}
+    changes: Number = 0
+    for bound in operand.guard:
+        for atom, _ in bound.index.terms:
+            if not isinstance(atom, str):
+                changes = most(changes, _changes(nest, atom))
+            elif atom in stepped:
+                changes = 1
+    pixels = ceil_div(ceil_div(shape[copy.order.index(copy.along)], copy.vector), nest.threads)
+    return tests * choose(pixels > 1, 1, changes)
 
 
 def _divided(index: Index) -> set[FloorDiv | Mod]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import FloorDiv, Index, Mod, Within, linear
-from rollergen.expr.rows import is_below_its_row, is_online_exponent
+from rollergen.expr.rows import PART, WHOLE, is_below_its_row, is_online_exponent, is_shrinking_exponent, shrinking
 from rollergen.expr.values import Binary, Buffer, Const, IndexValue, Load, Partial, Select, Unary, Value, Var, walk
 from rollergen.program.model.numeric import Number, ceil_div, gcd, least
 from rollergen.program.rprogram import Resident
@@ -87,6 +87,7 @@ class Phase:
 
     ``operations``: (name, count) of the arithmetic of one point, multiply-adds fused;
     ``loads``: positions in the definition's loads; ``kept``: names of residents written here, ``reused``: read.
+    ``gathered``: the operations of one point where points go into an online pair together.
     """
 
     reduces: bool
@@ -95,6 +96,7 @@ class Phase:
     loads: tuple[int, ...]
     kept: tuple[str, ...] = ()
     reused: tuple[str, ...] = ()
+    gathered: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,7 +190,13 @@ def _phase(
         _visit(root, known, own, reused, nodes)
     read = tuple(position[node] for node in nodes if isinstance(node, Load))
     counts = count_operations(tuple(nodes), combine, definition)
-    return Phase(bool(combine), len(values), counts, read, kept, tuple(reused))
+    gathered: tuple[tuple[str, int], ...] = ()
+    if combine and len(values) == 2:
+        dtype = values[0].dtype
+        shrunk = Binary("add", Var("sum", dtype), shrinking(dtype), dtype)
+        point = (Binary("max", Var(PART, dtype), Var(WHOLE, dtype), dtype), shrunk)
+        gathered = count_operations(tuple(nodes), point, definition)
+    return Phase(bool(combine), len(values), counts, read, kept, tuple(reused), gathered)
 
 
 def _visit(
@@ -221,7 +229,8 @@ def count_operations(
 
 def _operation(node: Value, definition: Definition | None) -> str:
     if isinstance(node, Unary) and node.op == "exp":
-        below = is_online_exponent(node.x) or (definition is not None and is_below_its_row(definition, node.x))
+        online = is_online_exponent(node.x) or is_shrinking_exponent(node.x)
+        below = online or (definition is not None and is_below_its_row(definition, node.x))
         return "exp_below" if below else "exp"
     if isinstance(node, (Unary, Binary)):
         return node.op

@@ -77,7 +77,7 @@ def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
             iterations = iterations + rolled(nest, loops)
             accesses += fragment_accesses(nest, device)
             continue
-        slots = slots + points(nest, loops) * _phase_slots(phase, costs)
+        slots = slots + points(nest, loops) * _point_slots(nest, phase, costs)
         if _has_work(phase):
             iterations = iterations + rolled(nest, loops)
         accesses += _phase_reads(nest, device, phase, loops)
@@ -135,6 +135,16 @@ def rolled(nest: Nest, loops: tuple[int, ...]) -> Number:
 
 def _phase_slots(phase: Phase, costs: Costs) -> float:
     return sum(count * costs.operation(name) for name, count in phase.operations)
+
+
+def _point_slots(nest: Nest, phase: Phase, costs: Costs) -> Number:
+    """Arithmetic of one point; of points that go into a pair together, each with its share of the pair's own."""
+    gathered = nest.stage.accumulator.gathered
+    if not (gathered and phase.reduces):
+        return _phase_slots(phase, costs)
+    shared = costs.operation("sub") + costs.operation("exp_below") + costs.operation("mul")
+    own = sum(count * costs.operation(name) for name, count in phase.gathered)
+    return own + shared / nest.extent(gathered)
 
 
 def _has_work(phase: Phase) -> bool:
@@ -292,7 +302,9 @@ def _lasting(nest: Nest, device: Device) -> Number:
         )
         for p in nest.stage.accumulator.separate:
             tile = tile * nest.loops[p].extent
-        total = total + tile * components * _words(nest, device, ITEMSIZE[nest.stage.accumulator.dtype])
+        held = nest.extent(nest.stage.accumulator.gathered) if nest.stage.accumulator.gathered else 0
+        words = _words(nest, device, ITEMSIZE[nest.stage.accumulator.dtype])
+        total = total + (tile * components + held) * words
     return total + _kept_registers(nest, device)
 
 

@@ -1,0 +1,17 @@
+"""How many steps of a long loop are written out at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from rollergen.emit.unrolling import steps_at_once
+from rollergen.expr.index import Index
+from rollergen.lower.ir import For, Number, Pointer, Write
+
+MEMORY = Pointer("x", "float32", "global", writable=True)
+
+
+@pytest.mark.parametrize(("steps", "at_once"), [(16, None), (18, None), (20, 10), (32, 8), (36, 9), (25, 8)])
+def test_long_loops_are_written_out_in_parts_that_come_out_even_where_some_do(steps, at_once):
+    body = (Write(MEMORY, Index.axis("i"), Number(0, "float32")),)
+    assert steps_at_once(For("i", 0, steps, body, True)) == at_once
