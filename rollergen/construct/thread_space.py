@@ -30,7 +30,7 @@ from rollergen.expr.index import Atom, Index, Mod
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.ahead import RING, has_asynchronous_copies
-from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage
+from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage, keeps_order
 from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import ContractionPlan, Roles
 from rollergen.program.model import predict_stage
@@ -295,7 +295,21 @@ def _variants(
     if plan.staged and has_asynchronous_copies(device, rules) and plan.tm * plan.tn > 1:
         for step in sorted({s for s in (*_LONGER_STEPS, *period) if s < k_extent}):
             for depth in RING:
-                yield replace(plan, kc=step, unroll=step, depth=depth, gm=gm, gn=gn, asynchronous=True)
+                ring = replace(plan, kc=step, unroll=step, depth=depth, gm=gm, gn=gn, asynchronous=True)
+                yield ring
+                if rules.shapes.vectors_along_k and step % _ALONG_K == 0 and _lies_along_k(definition, roles, plan):
+                    yield replace(ring, vm=1, vk=_ALONG_K)
+
+
+def _lies_along_k(definition: Definition, roles: Roles, plan: ContractionPlan) -> bool:
+    """Whether the operand along m can be staged as it lies along k, and that along n in vectors as ever."""
+    loads = [definition.body_loads()[number] for number in plan.staged]
+    kept = [keeps_order(definition, roles, load, _ALONG_K) for load in loads]
+    return any(kept) and all(roles.m in load.axes() for load, keeps in zip(loads, kept, strict=True) if keeps)
+
+
+_ALONG_K = 4
+"""Elements of 4 bytes of one access."""
 
 
 def _only_atom(index: Index) -> Atom | None:

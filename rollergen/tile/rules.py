@@ -36,6 +36,8 @@ class CodeShapes:
     ``matrix_instructions``: contractions of the dtypes that the device's matrix instructions (tensor cores) take.
     ``asynchronous_copies``: tiles are staged past the registers, several ahead of their use, on devices that can;
     else through registers, at most one ahead.
+    ``vectors_along_k``: a staged operand that is contiguous along the reduction stays so in a block's layer, copied
+    past the registers in vectors, on devices that can; else its elements are copied one by one into columns.
     ``windows``: threads that reduce over sliding windows keep what neighbouring outputs share in registers, on
     devices of scalar threads; else each output reads its own.
     ``turned_vectors``: operands that are transposed through a block's layer are stored in vectors, on devices of
@@ -55,6 +57,7 @@ class CodeShapes:
     gathered_pairs: bool = True
     matrix_instructions: bool = True
     asynchronous_copies: bool = True
+    vectors_along_k: bool = True
     windows: bool = True
     turned_vectors: bool = True
     prefetch: bool = True

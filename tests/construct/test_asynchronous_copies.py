@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
+from rollergen.program.interpreter import interpret
+from rollergen.program.model import predict_stage
 from tests.agreement.readers import assert_values, device, small_integers
 from tests.cuda.host import compiler
 from tests.cuda.test_programs import executed
@@ -40,6 +44,50 @@ def test_programs_with_asynchronous_copies_compute_the_definition(name):
     arrays = small_integers(program)
     got = executed(program, emit(program, device("a100"), "cuda"), arrays, reverse="float16" in name)
     assert_values(expression, program, got, arrays, None, 2.0**-11 if "float16" in name else 0.0)
+
+
+def lies_along_k(program):
+    """Staged tiles that keep the operand's order along the reduction, and whose fragments are of several steps."""
+    stage = program.stages[0]
+    last = {c.load: c.order[-1] for c in stage.copies if c.to_layer == "shared"}
+    reduced = {axis.name for axis in stage.definition.of_role("reduce")}
+    return [c for c in stage.copies if c.to_layer == "registers" and c.along in reduced and last[c.load] == c.along]
+
+
+def along_k(expression):
+    return next(p for p in chosen(expression, "a100") if lies_along_k(p))
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("name", ["matmul", "conv 3x3"])
+def test_operands_that_stay_as_they_lie_along_the_reduction_compute_the_definition(name):
+    """17 steps of four, in tiles of four of them: the last tile is not whole."""
+    expressions = {"conv 3x3": lambda: rg.ops.conv2d(T("X", (2, 12, 15, 13)), T("W", (37, 12, 3, 3)), padding=1)}
+    expression = (expressions | {"matmul": EXPRESSIONS["matmul"]})[name]()
+    program = along_k(expression)
+    arrays = small_integers(program)
+    got = executed(program, emit(program, device("a100"), "cuda"), arrays)
+    assert_values(expression, program, got, arrays, None, 0.0)
+    counted = interpret(program, arrays, device("a100")).outputs
+    assert_values(expression, program, counted, arrays, None, 0.0)
+
+
+@pytest.mark.parametrize("name", ["a100", "h200"])
+def test_all_copies_and_reads_of_a_large_product_are_of_16_bytes(name):
+    product = rg.ops.matmul(T("A", (2048, 2048)), T("B", (2048, 2048)))
+    first, *_ = chosen(product, name)
+    assert lies_along_k(first) and all(c.vector == 4 for c in first.stages[0].copies)
+    assert not any(lies_along_k(p) for p in chosen(product, name, vectors_along_k=False))
+
+
+def test_rows_kept_along_the_reduction_are_padded_against_conflicts_of_banks():
+    """Rows of 8, 16 or 32 elements begin in few banks; four more each make neighbouring rows begin in others."""
+    device_ = device("a100")
+    (stage,) = along_k(rg.ops.matmul(T("A", (2048, 2048)), T("B", (2048, 2048)))).stages
+    (kept,) = (c for c in stage.copies if c.to_layer == "shared" and c.order[-1] == c.along and c.padding)
+    bare = replace(stage, copies=tuple(replace(c, padding=0) if c == kept else c for c in stage.copies))
+    path = lambda one: {x.name: x.seconds for x in predict_stage(one, device_).limiters}["shared path"]
+    assert path(bare) > 1.2 * path(stage)
 
 
 @pytest.mark.parametrize("name", ["a100", "h200"])

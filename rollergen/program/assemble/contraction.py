@@ -113,7 +113,8 @@ def _contraction_loops(definition: Definition, roles: Roles, plan: ContractionPl
         roles.k,
         (SERIAL, ceil_div(k_extent, plan.kc)),
         (SERIAL, plan.kc // plan.unroll),
-        (UNROLL, plan.unroll),
+        (UNROLL, plan.unroll // plan.vk),
+        (UNROLL, plan.vk),
     )
     taps = [
         Loop(axis, definition.axis(axis).extent, 1, UNROLL if position == len(roles.taps) - 1 else SERIAL)
@@ -171,8 +172,11 @@ def _contraction_copies(
     for number, load in enumerate(definition.body_loads()):
         order = _buffer_order(definition, roles, load, loops, stage_depth) if number in plan.staged else ()
         staged = bool(order)
+        as_it_lies = staged and keeps_order(definition, roles, load, plan.vk)
+        if as_it_lies:
+            order = (*(axis for axis in order if axis != roles.k), roles.k)
         if staged:
-            along = _fill_axis(definition, load, order, device)
+            along = roles.k if as_it_lies else _fill_axis(definition, load, order, device)
             granule = _granule(loops, along, stage_depth)
             vector = 1
             if rules.shapes.wide_accesses:
@@ -180,16 +184,26 @@ def _contraction_copies(
             row = _extent_inside(loops, order[-1], stage_depth)
             pad_vector = 4 if load.dtype == "float32" else 1
             padding = 0
-            if not is_batch(row) and along != order[-1]:
+            if as_it_lies and rules.bank:
+                padding = plan.vk
+            elif not is_batch(row) and along != order[-1]:
                 padding = bank_padding(device, row, load.dtype, pad_vector, rules)
             copy = Copy(number, device.backing.name, layer, stage_depth, order, along, vector, padding)
             copy = replace(copy, depth=plan.depth)
             copies.append(past_registers(copy, load, device) if plan.asynchronous and k_block is not None else copy)
         axis, width = (roles.m, plan.vm) if roles.m in load.axes() else (roles.n, plan.vn)
         near = [loop for loop in loops[inner:] if loop.axis == axis and loop.axis in load.axes()]
-        if staged and near and axis is not None:
+        if as_it_lies and axis is not None:
+            rows = (axis,) if near else ()
+            copies.append(Copy(number, layer, "registers", inner - 1, (*rows, roles.k), roles.k, plan.vk))
+        elif staged and near and axis is not None:
             copies.append(Copy(number, layer, "registers", inner, (axis,), axis, width))
     return tuple(copies)
+
+
+def keeps_order(definition: Definition, roles: Roles, load: Load, vk: int) -> bool:
+    """Whether the load is staged as it lies along k, `vk` elements of 4 bytes moved at once."""
+    return vk > 1 and ITEMSIZE[load.dtype] == 4 and copy_vector(definition, load, roles.k, vk) == vk
 
 
 def _fill_axis(definition: Definition, load: Load, order: tuple[str, ...], device: Device) -> str:

@@ -37,7 +37,8 @@ class ContractionPlan:
     at once and ``tm``, ``tn`` threads interleave by these.  ``gm`` x ``gn`` groups split the threads into
     execution widths of their own shape (1: plain).  ``order`` of the panels: ``ji`` (n outside) or
     ``ij``.  ``staged``: loads that go through the block's layer.  ``unroll`` steps of k are unrolled.
-    ``depth`` buffers of each, filled ``asynchronous`` where they can be.
+    ``depth`` buffers of each, filled ``asynchronous`` where they can be.  ``vk``: staged operands that are contiguous
+    along k keep that order, and their fragments are of so many steps (1: the tiled axis lies inside instead).
     """
 
     rm: Size = 1
@@ -58,6 +59,7 @@ class ContractionPlan:
     depth: int = 1
     width: int = 0
     asynchronous: bool = False
+    vk: int = 1
 
 
 @dataclass(frozen=True, slots=True)

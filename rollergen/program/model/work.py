@@ -259,10 +259,17 @@ def _registers(nest: Nest, device: Device, costs: Costs, accesses: tuple[Access,
 
 def _fragment(nest: Nest, device: Device, costs: Costs, copy: Copy) -> Number:
     """Registers of one operand's fragments, of as many steps as are live at once."""
-    elements: Number = 1 if copy.window else costs.fragment_registers
+    steps = _steps_of(nest, copy)
+    elements: Number = 1 if copy.window else most(costs.fragment_registers / steps, 1)
     for extent in tile_shape(nest, copy, block=False):
         elements = elements * extent
     return elements * _words(nest, device, nest.facts.loads[copy.load].itemsize)
+
+
+def _steps_of(nest: Nest, copy: Copy) -> Number:
+    """Steps of the reduction that the fragment is of."""
+    own = [p for axis in copy.order if not nest.spatial(axis) for p in nest.inside(axis, copy.at_loop, block=False)]
+    return nest.extent(tuple(own))
 
 
 def read_ahead(nest: Nest, device: Device, costs: Costs) -> Number:
