@@ -38,7 +38,7 @@ def test_a_step_of_two_windows_is_chosen_where_copies_go_through_registers():
 
 @pytest.mark.parametrize(
     ("step", "tm", "tn", "tested"),
-    [(18, 8, 16, 0), (9, 8, 16, 0), (16, 8, 16, 1), (18, 4, 32, 1)],
+    [(18, 8, 16, 0), (9, 8, 16, 0), (16, 8, 16, 2), (18, 4, 32, 2)],
     ids=["two windows", "a window", "no whole window", "two pixels of each thread"],
 )
 def test_bounds_are_tested_once_where_a_step_holds_whole_windows(step, tm, tn, tested):
