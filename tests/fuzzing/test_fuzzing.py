@@ -11,7 +11,7 @@ from tests.fuzzing.recipes import Line, Recipe, draw
 from tests.fuzzing.trial import Trials
 
 DEVICES = ("cpu", "v100", "cpu", "mi50", "cpu", "ipu")
-SECONDS, MOST = 15.0, 60
+SECONDS, MOST = 15.0, 12
 
 
 @pytest.fixture(scope="module")
