@@ -1,5 +1,6 @@
 """Predicted times: limiters with hand-counted figures, quantisation, batches, bounds."""
 
+import gc
 import sys
 from dataclasses import replace
 
@@ -324,11 +325,13 @@ def test_a_batch_is_scored_without_a_loop_over_its_programs():
     def calls(count):
         many, events = batch([stages[n % len(stages)] for n in range(count)]), []
         predict_stage(many, TURING)
+        gc.disable()  # whose callbacks of others would be counted
         sys.setprofile(lambda frame, event, argument: events.append(event))
         try:
             predict_stage(many, TURING)
         finally:
             sys.setprofile(None)
+            gc.enable()
         return events.count("call")
 
     assert calls(20_000) == calls(200) > 0
