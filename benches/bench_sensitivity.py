@@ -1,10 +1,10 @@
 """What each figure of a device spec moves: ``python benches/bench_sensitivity.py [--device NAME ...] [--quick]``.
 
-Every numeric field is raised and lowered by a fifth, over six operators: which predictions, first choices and rankings
-differ, by how much, and what is informational and why.  What moves none of them is tried on all fourteen of
-`rollergen.representative`, as far as its first effect.  Kept device by device in results/sensitivity_<cpu>_<day>.json;
-`--quick` goes so far only with every field, and keeps how many moved something, how many are declared informational,
-and which are unexplained.
+Every numeric field is raised and lowered by a fifth, over two operators and a copy that fills the memory: which
+predictions, first choices and ranks differ, by how much, and what is informational and why.  Fields of mechanisms that
+these do not use (windows, other dtypes, functions) move nothing here: `--quick` looks for fields that move nothing at
+all, over the fourteen of `rollergen.representative` and a sample of all programs, each as far as its first effect.
+Kept device by device in results/sensitivity_<cpu>_<day>.json: "table" and "dead fields".
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,22 +24,28 @@ from rich.console import Console
 from benches.results import keep, result_path
 from rollergen.cli.device_sensitivity import effects_table
 from rollergen.hal.load import load_device
-from rollergen.hal.spec import Device
 from rollergen.representative import representative
-from rollergen.sensitivity import Effect, sensitivity
+from rollergen.sensitivity import Effect, sensitivity, stated_figures
 
 NAME = "sensitivity"
-TABLE = ("matmul", "matmul, float16", "conv2d", "depthwise conv2d", "sum of rows", "softmax")
+TABLE = ("matmul", "softmax")
 
 
-def effects_of(device: Device, thorough: bool) -> tuple[Effect, ...]:
-    every = representative()
-    if not thorough:
-        return sensitivity(device, every, thorough=False)
-    found = sensitivity(device, {name: every[name] for name in TABLE})
-    dead = [effect.path for effect in found if effect.unexplained]
-    more = {effect.path: effect for effect in sensitivity(device, every, thorough=False, paths=dead)} if dead else {}
-    return tuple(more.get(effect.path, effect) for effect in found)
+def effects_of(name: str, quick: bool, paths: list[str]) -> tuple[Effect, ...]:
+    """Of these figures."""
+    every, device = representative(), load_device(name)
+    if quick:
+        return sensitivity(device, every, thorough=False, paths=paths)
+    return sensitivity(device, {one: every[one] for one in TABLE}, paths=paths, sampled=False)
+
+
+def all_effects(name: str, quick: bool, jobs: int) -> tuple[Effect, ...]:
+    """Of all figures, in their order, each process taking every so many."""
+    stated = stated_figures(load_device(name))
+    parts = [stated[first::jobs] for first in range(jobs)]
+    with ProcessPoolExecutor(jobs) as pool:
+        found = {e.path: e for part in pool.map(effects_of, [name] * jobs, [quick] * jobs, parts) for e in part}
+    return tuple(found[path] for path in stated)
 
 
 def summary(effects: tuple[Effect, ...]) -> dict[str, Any]:
@@ -47,6 +54,7 @@ def summary(effects: tuple[Effect, ...]) -> dict[str, Any]:
         "moving": sum(effect.moves for effect in effects),
         "informational": sum(bool(effect.informational) and not effect.moves for effect in effects),
         "no other value accepted": [effect.path for effect in effects if effect.refused and not effect.moves],
+        "operators": list(representative()),
         "unexplained": [effect.path for effect in effects if effect.unexplained],
     }
 
@@ -55,15 +63,19 @@ def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--device", nargs="+", default=["v100", "mi50", "ipu", "cpu"])
     words.add_argument("--quick", action="store_true")
+    words.add_argument("--jobs", type=int, default=1, help="Processes.")
     given = words.parse_args()
     path = result_path(NAME)
     for name in given.device:
-        effects = effects_of(load_device(name), not given.quick)
+        effects = all_effects(name, given.quick, given.jobs)
         found = summary(effects)
-        Console().print(effects_table(name, effects), f"{name}: {found}")
+        if not given.quick:
+            found = {"operators": list(TABLE), "effects": [asdict(effect) for effect in effects]}
+        Console().print(effects_table(name, effects))
         devices = json.loads(path.read_text())["devices"] if path.exists() else {}
-        devices[name] = found if given.quick else {**found, "effects": [asdict(effect) for effect in effects]}
-        keep(NAME, {"operators": list(TABLE), "tried then": list(representative()), "devices": devices})
+        part = {"dead fields" if given.quick else "table": found}
+        devices[name] = {**devices.get(name, {}), **part}
+        keep(NAME, {"devices": devices})
 
 
 if __name__ == "__main__":

@@ -70,8 +70,9 @@ class Effect:
 
 
 def sensitivity(
-    device: Device, operators: Mapping[str, Tensor], thorough: bool = True, paths: Collection[str] | None = None
-) -> tuple[Effect, ...]:
+    device: Device, operators: Mapping[str, Tensor], thorough: bool = True, paths: Collection[str] | None = None,
+    sampled: bool = True,
+) -> tuple[Effect, ...]:  # fmt: skip
     """One effect for each figure that the spec states, in the order of `rollergen devices show`.
 
     `paths`: only these figures, as `hal.changes.paths` writes them.
@@ -79,6 +80,7 @@ def sensitivity(
     `operators`: expressions by name.  One that fills nine tenths of the device's memory is added, and of the first one
     a sample of all its programs is predicted too: what a figure does to bad programs is why they are not chosen.  What
     moves none of these is tried on larger samples, of the first operator and of the one with the most elements.
+    `sampled`: whether these samples are predicted; without them, only programs that are chosen tell what moves.
     `thorough`: all of them for each figure, with the new choices; else no further than a figure's first effect, and
     informational figures unmoved: tells what is unexplained, ten times as fast.
     """
@@ -87,13 +89,13 @@ def sensitivity(
     before = {name: ranked for name, graph in graphs.items() if (ranked := _ranked(graph, device))}
     graphs = {name: graphs[name] for name in before}
     first = next((name for name in operators if name in before), "")
-    if first:
+    if first and sampled:
         before[_sampled(first, _SAMPLED)] = _priced(space(graphs[first], device).sample(_SAMPLED), device)
     reasons = informational(device)
     effect = _effect if thorough else _first_effect
     stated = [path for path in stated_figures(device) if paths is None or path in paths]
     found = [effect(device, path, reasons.get(path, ""), graphs, before) for path in stated]
-    if first and any(one.unexplained for one in found):
+    if first and sampled and any(one.unexplained for one in found):
         largest = max((name for name in operators if name in graphs), key=lambda name: _elements(graphs[name]))
         both = dict.fromkeys((first, largest))
         wide = {_sampled(x, _WIDELY): _priced(space(graphs[x], device).sample(_WIDELY), device) for x in both}
