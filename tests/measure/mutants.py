@@ -241,7 +241,7 @@ def mutants() -> tuple[Mutant, ...]:
         (constants_of_indices_dropped, padded_rows()),
         (last_iteration_dropped, all_["gpu_matmul"]),
         (one_iteration_more, all_["gpu_matmul_exact"]),
-        (bounds_include_their_end, programs.relu(1001)),
+        (bounds_include_their_end, all_["gpu_matmul"]),
         (lower_bounds_one_too_low, floored_rows()),
         (barrier_not_printed, all_["transpose"]),
         (groups_and_threads_swapped, all_["gpu_row_sum"]),
