@@ -19,8 +19,10 @@ from rollergen.program.model import predict
 from rollergen.program.model.bulk import at_home
 from rollergen.program.rprogram import RProgram, Stage
 
-DRAFTS = 24
-"""Grids of each way to compute a definition that are priced exactly."""
+DRAFTS = 12
+"""Grids of each way to compute a definition that are priced exactly, as long as enough of them fit."""
+
+_MOST_DRAFTS = 6 * DRAFTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +87,14 @@ def _options(definition: Definition, device: Device, room: int, count: int) -> l
     """The best stages for one definition alone, its operands planned for it."""
     found = []
     for roles in (*matrix_roles(definition, device), plain_roles(definition)):
-        for grid in grids(definition, roles, device, room, max(DRAFTS, 2 * count)):
+        fitting = 0
+        for drafted, grid in enumerate(grids(definition, roles, device, room, max(_MOST_DRAFTS, 2 * count))):
+            if drafted >= max(DRAFTS, 2 * count) and fitting >= count:
+                break
             option = _option(definition, grid, device)
             if option is not None and isfinite(option.seconds):
                 found.append(option)
+                fitting += 1
     found.sort(key=lambda option: (option.seconds, option.form, repr([stage.loops for stage in option.stages])))
     return found[: 2 * count]
 

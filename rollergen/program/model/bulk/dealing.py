@@ -7,7 +7,8 @@ tiles whose intervals hold all of them, and dealt to exactly these (`rprogram.Ho
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -59,7 +60,14 @@ class _Members:
 
 
 def operand(stage: Stage, number: int, device: Device) -> Operand:
-    """Shares and transfers of load `number` under its planned home."""
+    """Shares and transfers of load `number` under its planned home, whatever else is copied."""
+    step = stage.superstep
+    assert step is not None
+    return _operand(replace(stage, superstep=replace(step, copied=())), number, device)
+
+
+@lru_cache(maxsize=64)
+def _operand(stage: Stage, number: int, device: Device) -> Operand:
     load = stage.definition.loads()[number]
     ranges = ranges_of(stage, whole=not steps_of_load(stage, load))
     shape = (ranges.tiles, ranges.steps)
