@@ -81,11 +81,13 @@ def records(tmp_path, programs):
     file = tmp_path / "measured.jsonl"
     rows = [
         {
-            "v": 2, "group": f"operator {number}", "op": {}, "device": {"spec": device_hash(V100)},
-            "program": {"rprogram": to_json(program)}, "pred": {}, "env": {},
+            "v": 2, "group": f"operator {number}", "env": {}, "pred": {"micro_ms": seconds_on(program, V100) * 1e3},
+            "op": {"class": "contraction", "expr": f"operator {number}", "extents": {}, "dtype": "float32"},
+            "device": {"id": "v100", "spec": device_hash(V100)},
+            "program": {"rprogram": to_json(program), "rank": rank, "kernel_sha256": ""},
             "result": {"status": "ok", "times_ms": [seconds_on(program, TRUE) * 1e3]},
         }
-        for number, some in enumerate(programs) for program in some[:3]
+        for number, some in enumerate(programs) for rank, program in enumerate(some[:3])
     ]  # fmt: skip
     append(file, V100, rows)
     return file
