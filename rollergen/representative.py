@@ -63,6 +63,7 @@ _MAKERS: dict[str, Callable[[], Tensor]] = {
     "conv2d, float16": lambda: _convolution("float16"),
     "depthwise conv2d": _depthwise,
     "sum of rows": _unary("sum", (512, 4096), axis=-1),
+    "sum of columns": _unary("sum", (256, 256), axis=0),
     "softmax": _unary("softmax", (512, 1000)),
     "functions": _functions,
     "transpose": _unary("transpose", (2048, 1000)),

@@ -36,6 +36,13 @@ def test_figures_that_all_devices_state_are_dead_on_none(name):
     assert [effect.path for effect in effects if effect.unexplained] == []
 
 
+def test_lines_walked_down_a_column_cost_where_the_tensor_stays_in_the_cache():
+    """Two figures: beyond half of the outermost cache such a line costs more."""
+    device, columns = load_device("cortex-a53"), {"sum of columns": OPERATORS["sum of columns"]}
+    (effect,) = sensitivity(device, columns, thorough=False, paths=("costs.walk_clocks",))
+    assert effect.moves
+
+
 @pytest.mark.parametrize("name", device_names())
 def test_most_figures_are_not_merely_declared(name):
     """But for peaks as printed and what a device keeps for its readers, a figure must move something to pass."""

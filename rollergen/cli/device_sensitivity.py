@@ -32,7 +32,7 @@ def sensitivity_command(
 ) -> None:  # fmt: skip
     """Raise and lower each figure of DEVICE by a fifth: what moves?
 
-    Over PROBLEM, else over fourteen operators that between them use every mechanism of the model.  Exit code 1 where a
+    Over PROBLEM, else over fifteen operators that between them use every mechanism of the model.  Exit code 1 where a
     figure moves nothing and the schema does not say why.
 
     \b
