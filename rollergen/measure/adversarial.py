@@ -123,7 +123,8 @@ def _nodes(definitions: Iterable[Definition]) -> Iterable[Value]:
 def _orderless(definitions: tuple[Definition, ...]) -> bool:
     """Whether infinities and NaN come out of the definitions the same in any order of operations and any precision."""
     reductions = [(reduction, definition) for definition in definitions for reduction in definition.reductions]
-    repeated = {d.output.name for d in definitions if not d.reductions and _repeats(d)}
+    copies = definitions if reductions else ()
+    repeated = {d.output.name for d in copies if not d.reductions and _repeats(d)}
     if any(r.combiner.name not in ("sum", "max", "min") or _distributes(r, d, repeated) for r, d in reductions):
         return False
     for node in _nodes(definitions):
@@ -161,7 +162,7 @@ def _varies(factor: tuple[Load, ...], axis: str, extent: int) -> bool:
         if axis in load.axes():
             columns = {name: np.zeros(extent, np.int64) for name in load.axes()} | {axis: np.arange(extent)}
             at = linear(load.indices, load.buffer.shape).evaluate(columns)
-            if np.unique(at).size == extent:
+            if (np.diff(at) > 0).all() or np.unique(at).size == extent:
                 return True
     return False
 
