@@ -122,13 +122,15 @@ def _is_passing(error: sqlite3.Error) -> bool:
 
 def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether the file has this version's schema; False for an empty one.  StoreError for any other."""
+    # Asked first: another thread's creation between two questions then only turns empty into current.
+    filled = connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     owner = connection.execute("PRAGMA application_id").fetchone()[0]
     if (version, owner) == (VERSION, APPLICATION_ID):
         return True
     if owner == APPLICATION_ID:
         raise StoreError(f"{path} has version {version}; this rollergen reads {VERSION}; {CLEAR}", damaged=True)
-    if version or owner or connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
+    if version or owner or filled:
         raise StoreError(f"{path} is a database of another program; {ELSEWHERE}")
     return False
 
