@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rollergen.bundle.references import self_tests
 from rollergen.collector import paused_collector
 from rollergen.compile_check import MEASURED, check_notes, compile_checked, first_kept
+from rollergen.construct.choose import Ranked
 from rollergen.construct.growth import growth_notes
 from rollergen.construct.residence import resident_rows
 from rollergen.construct.variety import DRAFTED, varied
@@ -15,14 +16,16 @@ from rollergen.errors import ArgumentError, DeviceError, ExpressionError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.expr.nesting import shallow_enough
+from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
-from rollergen.judge import VerifierLike, judge_of
+from rollergen.judge import Judge, VerifierLike, judge_of
 from rollergen.kernel import Kernel
 from rollergen.measure.ahead import compiled_ahead
 from rollergen.measure.executor import Executor, RuntimeExecutor, executor_for
+from rollergen.measure.gate import Oracle
 from rollergen.measure.isolation import bench_for
 from rollergen.measure.oracle import expression_oracle
-from rollergen.measure.outcome import Outcome
+from rollergen.measure.outcome import Outcome, Progress
 from rollergen.measure.profiler import fastest, measure_on, propose
 from rollergen.options import BuildOptions
 from rollergen.store.cache import NO_CACHE, Cache
@@ -42,7 +45,7 @@ def build(
     cache: bool = True,
     verifier: VerifierLike = None,
     options: BuildOptions = BuildOptions(),
-    progress: Callable[[str, int, int], None] = lambda what, done, of: None,
+    progress: Progress = lambda what, done, of: None,
 ) -> Kernel:
     """A kernel that computes ``expr`` (one tensor, or several) on ``device``.
 
@@ -91,33 +94,58 @@ def build(
     found = kept.find()
     if found is None:
         with paused_collector():
-            if executor is None or top_k is not None:
-                ranked = judge.programs(graph, target, options, count)
-            else:
-                ranked = varied(judge.programs(graph, target, options, max(count, DRAFTED)), count)
-            predicted_s = [one.seconds for one in ranked]
-            candidates = propose([one.program for one in ranked], target, predicted_s, options.caches)
+            ranked = _drafted(judge, graph, target, options, count, various=executor is not None and top_k is None)
+            programs, predicted_s = [one.program for one in ranked], [one.seconds for one in ranked]
+            candidates = propose(programs, target, predicted_s, options.caches)
         if executor is None:
-            if options.compile_check:
-                candidates = compile_checked(candidates, target, progress)
-            chosen = first_kept(candidates)
+            candidates, chosen = _unmeasured(candidates, target, options, progress)
         else:
-            sources = [] if options.isolate else [one.source for one in candidates]
-            with (
-                compiled_ahead(executor, sources) as compiler,
-                bench_for(target, compiler, ranked[0].program, oracle, options) as bench,
-            ):
-                candidates = measure_on(
-                    bench, candidates, device=target, time_budget_s=options.time_budget_s, progress=progress,
-                    checked=compiler.close,  # a compiler at work would be timed along
-                )  # fmt: skip
-            chosen = fastest(candidates)
+            candidates, chosen = _measured(candidates, target, options, progress, executor, oracle)
         kept.keep(candidates, chosen)
     else:
         candidates, chosen = found.candidates, found.chosen
     checks = _check_notes(candidates, options, executor)
     growth = lambda: growth_notes(graph, target, options) + judge.notes(graph, target, options, count) + checks
     return Kernel(target, candidates, chosen, graph.cuts, growth, references=references)
+
+
+def _drafted(
+    judge: Judge, graph: Graph, target: Device, options: BuildOptions, count: int, various: bool
+) -> Sequence[Ranked]:
+    """The first ``count`` by the judge's order; ``various``: of a larger draft, also the best of other forms."""
+    if not various:
+        return judge.programs(graph, target, options, count)
+    return varied(judge.programs(graph, target, options, max(count, DRAFTED)), count)
+
+
+def _unmeasured(
+    candidates: tuple[Outcome, ...], target: Device, options: BuildOptions, progress: Progress
+) -> tuple[tuple[Outcome, ...], Outcome]:
+    """(candidates, the chosen one) where nothing is run: the first that its compiler does not refuse, if asked."""
+    if options.compile_check:
+        candidates = compile_checked(candidates, target, progress)
+    return candidates, first_kept(candidates)
+
+
+def _measured(
+    candidates: tuple[Outcome, ...],
+    target: Device,
+    options: BuildOptions,
+    progress: Progress,
+    executor: RuntimeExecutor,
+    oracle: Oracle,
+) -> tuple[tuple[Outcome, ...], Outcome]:
+    """(candidates, the chosen one): checked and timed, the fastest right one."""
+    sources = [] if options.isolate else [one.source for one in candidates]
+    with (
+        compiled_ahead(executor, sources) as compiler,
+        bench_for(target, compiler, candidates[0].program, oracle, options) as bench,
+    ):
+        candidates = measure_on(
+            bench, candidates, device=target, time_budget_s=options.time_budget_s, progress=progress,
+            checked=compiler.close,  # a compiler at work would be timed along
+        )  # fmt: skip
+    return candidates, fastest(candidates)
 
 
 def _check_kinds(expr: object, options: object, cache: object) -> None:

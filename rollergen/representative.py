@@ -1,4 +1,4 @@
-"""Fourteen operators that between them use every mechanism of the model: what a spec is tried on.
+"""Operators that between them use every mechanism of the model: what a spec is tried on.
 
 Each is small enough to be constructed in a tenth of a second.
 """

@@ -32,8 +32,8 @@ def sensitivity_command(
 ) -> None:  # fmt: skip
     """Raise and lower each figure of DEVICE by a fifth: what moves?
 
-    Over PROBLEM, else over fifteen operators that between them use every mechanism of the model.  Exit code 1 where a
-    figure moves nothing and the schema does not say why.
+    Over PROBLEM, else over a few operators that between them use every mechanism of the model.  Exit code 1 where
+    a figure moves nothing and the schema does not say why.
 
     \b
         rollergen devices sensitivity v100 --figure dram.bandwidth_gb_s
