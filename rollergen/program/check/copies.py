@@ -1,0 +1,180 @@
+"""Invariants of one copy: its layers, its place among the loops, its shape, and how it is moved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rollergen.expr.definition import Axis
+from rollergen.expr.index import linear
+from rollergen.expr.values import Load
+from rollergen.hal.spec import Device
+from rollergen.program.check.alignment import adjacent, layer_problem, power_of_two
+from rollergen.program.check.asynchronous import check_asynchronous
+from rollergen.program.check.nest import refuse
+from rollergen.program.layers import REGISTERS, is_shared
+from rollergen.program.rprogram import PARALLEL, Copy, Stage
+from rollergen.program.windows import window_problem
+
+
+def check_copy(
+    stage: Stage,
+    axes: Mapping[str, Axis],
+    loads: Sequence[Load],
+    number: int,
+    first_inner: int,
+    device: Device | None,
+) -> None:
+    """`Stage.copies`[number] means something for the stage's loops (and device); refused otherwise."""
+    copy = stage.copies[number]
+    if not 0 <= copy.load < len(loads):
+        raise refuse(stage, f"copies[{number}].load is {copy.load}; expected 0 to {len(loads) - 1}")
+    where = f"copies[{number}] of {loads[copy.load].buffer.name}"
+    for field, layer in (("from_layer", copy.from_layer), ("to_layer", copy.to_layer)):
+        problem = layer_problem(layer, device)
+        if problem:
+            raise refuse(stage, f"{where}: {field} is {problem}")
+    if not first_inner <= copy.at_loop <= len(stage.loops):
+        raise refuse(stage, f"{where}: at_loop is {copy.at_loop}; expected {first_inner} to {len(stage.loops)}")
+    _check_figures(stage, where, copy)
+    if copy.window:
+        _check_window(stage, where, copy)
+    _check_result_copy(stage, where, axes, loads, copy, first_inner)
+    source = _check_chain(stage, where, number, device)
+    shape = _check_shape(stage, where, copy, loads[copy.load], is_shared(copy.to_layer, device))
+    _check_layers(stage, where, copy, device)
+    extent = shape[copy.order.index(copy.along)]
+    if extent % copy.vector:
+        raise refuse(
+            stage, f"{where}: vector is {copy.vector}; expected a divisor of {extent}, the tile along {copy.along}"
+        )
+    if copy.along == copy.order[-1] and copy.padding % copy.vector:
+        raise refuse(
+            stage,
+            f"{where}: padding is {copy.padding}; expected a multiple of {copy.vector}, so that vectors are aligned",
+        )
+    if copy.swizzle and shape[-1] % (copy.swizzle * copy.vector):
+        raise refuse(
+            stage,
+            f"{where}: swizzle is {copy.swizzle} for vectors of {copy.vector}; expected their product to divide the "
+            f"row of {shape[-1]} elements",
+        )
+    if copy.runs:
+        _check_runs(stage, where, copy, shape, is_shared(copy.to_layer, device))
+    if source is None and copy.vector > 1:
+        _check_vector(stage, where, axes, loads[copy.load], copy)
+    if copy.asynchronous:
+        check_asynchronous(stage, where, copy, loads[copy.load], first_inner, device)
+
+
+def _check_runs(stage: Stage, where: str, copy: Copy, shape: tuple[int, ...], shared: bool) -> None:
+    if not shared or copy.window:
+        raise refuse(stage, f"{where}: runs are {copy.runs} into {copy.to_layer}; expected (), as no block fills it")
+    whole = len(copy.runs) == len(shape) and all(
+        extent % run == 0 for extent, run in zip(shape, copy.runs, strict=True)
+    )
+    if not whole or copy.runs[copy.order.index(copy.along)] % copy.vector:
+        raise refuse(
+            stage,
+            f"{where}: runs are {copy.runs}; expected () or divisors of the tile's {shape}, along {copy.along} a "
+            f"multiple of the vectors of {copy.vector}",
+        )
+
+
+def _check_window(stage: Stage, where: str, copy: Copy) -> None:
+    plain = (copy.vector, copy.padding, copy.swizzle, copy.depth) == (1, 0, 0, 1)
+    if copy.to_layer != REGISTERS or copy.from_layer in {other.to_layer for other in stage.copies} or not plain:
+        raise refuse(
+            stage,
+            f"{where}: a window from {copy.from_layer} into {copy.to_layer} by vectors of {copy.vector}; expected one "
+            f"from memory into {REGISTERS}, element by element, without padding, swizzle or depth",
+        )
+    problem = window_problem(stage, copy)
+    if problem:
+        raise refuse(stage, f"{where}: window is True, but {problem}; expected False")
+
+
+def _check_figures(stage: Stage, where: str, copy: Copy) -> None:
+    if not power_of_two(copy.vector):
+        raise refuse(stage, f"{where}: vector is {copy.vector}; expected a power of 2")
+    if copy.swizzle != 0 and not (power_of_two(copy.swizzle) and copy.swizzle > 1):
+        raise refuse(stage, f"{where}: swizzle is {copy.swizzle}; expected 0 or a power of 2 from 2")
+    if copy.padding < 0 or copy.depth < 1:
+        raise refuse(
+            stage, f"{where}: padding is {copy.padding}, depth {copy.depth}; expected at least 0 and at least 1"
+        )
+
+
+def _check_result_copy(
+    stage: Stage, where: str, axes: Mapping[str, Axis], loads: Sequence[Load], copy: Copy, first_inner: int
+) -> None:
+    """What only the result reads is not filled inside reduce loops, which are through by then."""
+    if copy.load < len(stage.definition.body_loads()):
+        return
+    for p in range(first_inner, copy.at_loop):
+        if axes[stage.loops[p].axis].role == "reduce":
+            raise refuse(
+                stage, f"{where}: at_loop is {copy.at_loop}; expected at most {p}, as only the result reads it"
+            )
+
+
+def _check_chain(stage: Stage, where: str, number: int, device: Device | None) -> Copy | None:
+    """The earlier copy that this one reads; None: the tensor in memory."""
+    copy = stage.copies[number]
+    source = None
+    for earlier in stage.copies[:number]:
+        if earlier.load != copy.load:
+            continue
+        if earlier.to_layer == copy.to_layer:
+            raise refuse(stage, f"{where}: to_layer is {copy.to_layer}, as of an earlier copy; expected another layer")
+        if earlier.to_layer == copy.from_layer:
+            source = earlier
+    if source is None and (copy.from_layer == REGISTERS or (device and copy.from_layer != device.backing.name)):
+        raise refuse(
+            stage, f"{where}: from_layer is {copy.from_layer}; expected the memory, or where an earlier copy put it"
+        )
+    if copy.from_layer == copy.to_layer:
+        raise refuse(stage, f"{where}: from_layer and to_layer are {copy.to_layer}; expected different layers")
+    if source is not None and source.at_loop > copy.at_loop:
+        raise refuse(
+            stage, f"{where}: at_loop is {copy.at_loop}; expected at least {source.at_loop}, where its source is filled"
+        )
+    return source
+
+
+def _check_shape(stage: Stage, where: str, copy: Copy, load: Load, shared: bool) -> tuple[int, ...]:
+    """The buffer's shape, whose axes must be those of the load that vary inside."""
+    inside: dict[str, int] = {}
+    for p, loop in enumerate(stage.loops):
+        if (loop.kind in PARALLEL and shared) or (p >= copy.at_loop and loop.kind not in PARALLEL):
+            inside[loop.axis] = inside.get(loop.axis, 1) * loop.extent
+    used = load.axes()
+    given = set(copy.order)
+    varying = {axis for axis, extent in inside.items() if extent > 1 and axis in used}
+    if len(given) != len(copy.order) or not varying <= given or any(a not in inside or a not in used for a in given):
+        raise refuse(
+            stage, f"{where}: order is {copy.order}; expected the axes that vary inside: {', '.join(sorted(varying))}"
+        )
+    if copy.along not in given:
+        raise refuse(stage, f"{where}: along is {copy.along!r}; expected one of {', '.join(copy.order)}")
+    return tuple(inside[axis] for axis in copy.order)
+
+
+def _check_layers(stage: Stage, where: str, copy: Copy, device: Device | None) -> None:
+    """Data move towards the registers; only what a block shares is filled ahead of its use."""
+    if copy.depth > 1 and not is_shared(copy.to_layer, device):
+        raise refuse(stage, f"{where}: depth is {copy.depth}; expected 1 in {copy.to_layer}, a thread's own layer")
+    if device is not None:
+        names = [layer.name for layer in device.layers]
+        if names.index(copy.from_layer) <= names.index(copy.to_layer):
+            raise refuse(stage, f"{where}: from_layer is {copy.from_layer}; expected a layer beyond {copy.to_layer}")
+
+
+def _check_vector(stage: Stage, where: str, axes: Mapping[str, Axis], load: Load, copy: Copy) -> None:
+    offset = linear(load.indices, load.buffer.shape)
+    guarded = any(copy.along in bound.index.axes() for bound in load.guard)
+    if guarded or not adjacent(offset, copy.along, axes[copy.along].extent, copy.vector):
+        raise refuse(
+            stage,
+            f"{where}: vector is {copy.vector}; expected 1, as {copy.vector} elements along {copy.along} (extent "
+            f"{axes[copy.along].extent}) are not always adjacent, aligned and of one guard at offset {offset}",
+        )
