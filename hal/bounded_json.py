@@ -10,6 +10,8 @@ from typing import Any
 from rollergen.hal.errors import SpecError
 
 MOST_BYTES = 1_000_000
+MOST_DIGITS = 400
+"""Of an integer: reading one takes the square of its digits, and none of a spec has 20."""
 DEEPEST = 8
 
 _TEXT_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]', re.DOTALL)
@@ -26,13 +28,30 @@ def read_json(content: bytes, where: str, *, most_bytes: int = MOST_BYTES, deepe
         raise SpecError(f"{where}: byte {error.start} is no UTF-8; expected a JSON text in UTF-8") from None
     _refuse_depth(text, where, deepest)
     try:
-        value = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, where))
+        value = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, where), parse_int=_integer)
     except SpecError:
         raise
     except ValueError as error:
         raise SpecError(f"{where}: not JSON: {str(error)[:200]}") from None
     _refuse_non_finite(value, where, "")
     return value
+
+
+class _Unread(float):
+    """An integer of more digits than are read: infinite, and known by its text."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.text[:20]}... ({len(self.text.lstrip('-'))} digits)"
+
+
+def _integer(text: str) -> int | float:
+    if len(text) <= MOST_DIGITS:
+        return int(text)
+    unread = _Unread("inf")
+    unread.text = text
+    return unread
 
 
 def join(path: str, key: str | int) -> str:

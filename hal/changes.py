@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
+from math import inf
+from numbers import Integral, Real
 from typing import Any
 
 from rollergen.hal.bounded_json import shown
@@ -26,18 +28,34 @@ def changed(device: Device, settings: Mapping[str, float]) -> Device:
     figure), ``limits.threads_per_block``, ``costs.loop_instructions``.
 
     A bandwidth above its nominal one raises that too; how `device` was verified is left out.  Raises SpecError for an
-    unknown path (with the nearest) and for a device that contradicts itself.
+    unknown path (with the nearest), for a value that is no number, and for a device that contradicts itself.
     """
     document = device_to_json(device)
     if settings:
         document.pop("verified", None)  # nobody has seen this one
-    for path, value in settings.items():
+    for path, asked in settings.items():
         part, key = _place(device, document, path)
+        value = _in_json(asked)
         part[key] = {"value": value, **ORIGIN}
         nominal = part.get("bandwidth_nominal_gb_s")
-        if key == "bandwidth_gb_s" and nominal is not None and _bare(nominal) < value:
+        known = nominal is not None and isinstance(value, (int, float))
+        if key == "bandwidth_gb_s" and known and _bare(nominal) < value:
             part["bandwidth_nominal_gb_s"] = {"value": value, **ORIGIN}
     return parse_device(json.dumps(document).encode(), f"{device.name} with {', '.join(settings)}")
+
+
+def _in_json(value: Any) -> Any:
+    """The value as a file would have it, NumPy's numbers too; what is no number as what the schema refuses."""
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if not isinstance(value, Real):
+        return f"{value!r:.60}"
+    if isinstance(value, Integral) and abs(int(value)) < 1 << 64:
+        return int(value)
+    try:
+        return float(value)
+    except OverflowError:
+        return inf
 
 
 def path_of(device: Device, name: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rollergen.hal.informational import KEYWORD
-from rollergen.hal.spec_schema import schema
+from rollergen.hal.spec_schema import complete_schema
 
 HEAD = """# Fields of a device spec
 
@@ -19,21 +19,22 @@ Every figure is a bare number, or `{"value": ..., "source": ..., "kind": ...}`, 
 informational moves no prediction, and says why; every other field does (`rollergen devices sensitivity`).
 """
 _PARTS = {
-    "memory_layer": "Memory layers",
-    "instruction": "Instructions",
+    "memory_layers": "Memory layers",
+    "instructions": "Instructions",
     "limits": "Limits",
-    "target": "Targets",
-    "verification": "Verifications",
-    "tlb": "Translation buffers",
+    "targets": "Targets",
+    "verified": "Verifications",
+    "tlbs": "Translation buffers",
     "costs": "Costs",
 }
 
 
 def field_reference() -> str:
     """The whole text."""
-    whole = schema()
+    whole = complete_schema()
     parts = [HEAD, _section("The spec", whole)]
-    parts += [_section(title, whole["$defs"][name]) for name, title in _PARTS.items()]
+    entries = {name: whole["properties"][name] for name in _PARTS}
+    parts += [_section(title, entries[name].get("items", entries[name])) for name, title in _PARTS.items()]
     return "\n".join(parts)
 
 
@@ -51,10 +52,7 @@ def _section(title: str, part: Mapping[str, Any]) -> str:
 
 def _kind(entry: Mapping[str, Any]) -> str:
     """What is accepted, in the words of the errors."""
-    definitions = schema()["$defs"]
-    named = definitions[entry["$ref"].rpartition("/")[2]] if "$ref" in entry else entry
-    if "else" in named:
-        named = definitions[named["else"]["$ref"].rpartition("/")[2]]
+    named = entry.get("else", entry)
     if "title" in entry or "title" in named:
         return str(entry.get("title", named.get("title")))
     options = named.get("enum") or ([named["const"]] if "const" in named else [])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from rollergen.hal.load import device_hash
 from rollergen.hal.spec import Device, MemoryLayer
 
 WARNING, NOTE = "warning", "note"
@@ -32,7 +33,8 @@ class Finding:
 def lint(device: Device, siblings: Iterable[Device] = ()) -> tuple[Finding, ...]:
     """All findings, warnings first; `siblings`: devices whose figures this one should not repeat."""
     found = [finding for rule in LINTS for finding in rule(device)]
-    found += [finding for sibling in siblings for finding in figures_of_another(device, sibling)]
+    for sibling in siblings:
+        found += [*name_of_another(device, sibling), *figures_of_another(device, sibling)]
     return tuple(sorted(found, key=lambda finding: finding.severity != WARNING))
 
 
@@ -159,6 +161,15 @@ LINTS: tuple[Callable[[Device], Iterator[Finding]], ...] = (
     achieved_is_near_nominal,
     figures_are_known,
 )
+
+def name_of_another(device: Device, sibling: Device) -> Iterator[Finding]:
+    """A name that asks for another device wherever names are asked for."""
+    if device.name == sibling.name and device_hash(device) != device_hash(sibling):
+        yield Finding(
+            NOTE, "name", f"is {device.name}, which is a built-in device with other figures",
+            f"device={device.name!r} means that one, and results of both would bear one name; call this one otherwise",
+        )  # fmt: skip
+
 
 _MEASURABLE = ("bandwidth_gb_s", "latency_clocks")
 

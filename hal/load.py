@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
@@ -137,7 +138,8 @@ def _built_in(name: str) -> Device:
 def _of_package(found: PluginSpec) -> Device:
     """The spec must bear the name of its file, by which it is asked for."""
     try:
-        content, path = found.file.read_bytes(), found.file if isinstance(found.file, Path) else None
+        path = found.file if isinstance(found.file, Path) else None
+        content = _content(path) if path else found.file.read_bytes()
     except OSError as error:
         raise SpecError(f"{found.where}: cannot be read: {error.strerror}; expected a device spec") from None
     device = parse_device(content, found.where, path)
@@ -173,13 +175,21 @@ def _parents(path: Path | None) -> Find:
 
 
 def _content(path: Path) -> bytes:
-    """The file, read no further than the first byte too many (it may be a device without end)."""
+    """The file, read no further than the first byte too many; nothing that is no file is waited for."""
     try:
-        with path.open("rb") as file:
-            return file.read(MOST_BYTES + 1)
-    except OSError as error:
-        names = ", ".join(device_names())
-        raise SpecError(f"{path}: cannot be read: {error.strerror}; expected a spec, or one of {names}") from None
+        with open(path, "rb", opener=_without_waiting) as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return file.read(MOST_BYTES + 1)
+            reason = "It is a pipe, a terminal or another device"
+    except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
+        reason = getattr(error, "strerror", None) or str(error)
+    names = ", ".join(device_names())
+    raise SpecError(f"{path}: cannot be read: {reason}; expected the file of a spec, or one of {names}")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opening a pipe waits for its writer otherwise."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _figures(node: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:

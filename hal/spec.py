@@ -182,7 +182,8 @@ class Device(_Hashed):
     def replace(self, **figures: float) -> Device:
         """The same device with other figures: ``device.replace(dram_gb_s=1500, units=120, fma_per_clock=128)``.
 
-        Raises SpecError for a name that is none of its figures, and for a device that contradicts itself.
+        Raises SpecError for a name that is none of its figures, for a value that is no number of the kind that the
+        field has, and for a device that contradicts itself.
         """
         from rollergen.hal.changes import changed, path_of
 

@@ -22,8 +22,23 @@ _LOOKED_AT = 100
 
 @lru_cache(maxsize=1)
 def schema() -> Mapping[str, Any]:
-    """The format of a device spec as published, with its references."""
+    """The format of a device spec as published, with its references: of a file as it is written, which may extend
+    another one and then need not be complete."""
     return json.loads(files("rollergen.hal").joinpath("schema.json").read_text("utf-8"))
+
+
+@lru_cache(maxsize=1)
+def complete_schema() -> Mapping[str, Any]:
+    """The format of a whole spec, nothing left to a parent; without references."""
+    published = dict(_inlined(schema(), schema()["$defs"]))
+    published.pop("if")
+    return _narrowed(published, published.pop("else"))
+
+
+def _narrowed(one: Any, further: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema with all that a further one asks of the same parts."""
+    both = {key: _narrowed(one[key], item) if isinstance(one.get(key), dict) else item for key, item in further.items()}
+    return {**one, **both}
 
 
 def refuse_what_the_schema_refuses(document: Any, where: str) -> None:
@@ -44,15 +59,19 @@ def first_finding(held_against: Any, document: Any) -> str | None:
 
 def validator(text: str) -> Any:
     """A validator of the schema that is a JSON text."""
+    whole = json.loads(text)
+    return _meant(_inlined(whole, whole.get("$defs", {})))
+
+
+def _meant(inlined: Mapping[str, Any]) -> Any:
     from jsonschema import Draft202012Validator
 
-    whole = json.loads(text)
-    return Draft202012Validator(_inlined(whole, whole.get("$defs", {})))
+    return Draft202012Validator(inlined)
 
 
 @lru_cache(maxsize=1)
 def _validator() -> Any:
-    return validator(json.dumps(schema()))
+    return _meant(complete_schema())
 
 
 def _inlined(node: Any, definitions: Mapping[str, Any]) -> Any:

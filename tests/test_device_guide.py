@@ -39,6 +39,7 @@ def test_its_spec_has_the_printed_peak_and_bandwidth(guided):
     device = load_device(guided[0] / "rtx4090.json")
     assert 128 * 2 * device.units * device.clock_mhz * 1e-6 == pytest.approx(82.6, rel=0.01)  # TFLOP/s as printed
     assert device.layer("dram").bandwidth_nominal_gb_s == 1008
+    assert device.limits.block_memory_bytes == 99 * 1024
 
 
 def test_its_files_load(tmp_path):
@@ -55,8 +56,9 @@ def test_the_reference_of_fields_is_current():
 
 def test_the_reference_names_every_field_of_the_schema():
     text = field_reference.field_reference()
-    whole = spec_schema.schema()
-    for part in (whole, *(whole["$defs"][name] for name in ("memory_layer", "instruction", "limits", "tlb", "costs"))):
+    whole = spec_schema.complete_schema()
+    published = spec_schema.schema()
+    for part in (whole, *(published["$defs"][name] for name in ("memory_layer", "instruction", "limits", "tlb", "costs"))):
         assert all(f"| `{name}`" in text for name in part["properties"])
 
 

@@ -75,10 +75,13 @@ def new_command(
     except SpecError as error:
         raise DeviceError(str(error)) from None
     path.write_text(text + "\n")
+    rest = f"all others assumed as {parent.name} has them"
+    if rates := scaled(parent, values):
+        rest = f"{len(rates)} bandwidths scaled from {parent.name}'s ({', '.join(rates)}), {rest}"
     carried = [one.name for one in parent.instructions if f"{one.name}.per_clock" not in values]
-    rates = f"Rates for a clock that are {parent.name}'s own: {', '.join(carried)}.\n" if carried else ""
+    left = f"Rates for a clock that are {parent.name}'s own: {', '.join(carried)}.\n" if carried else ""
     console.print(
-        f"{path}: {len(values)} figures from the datasheet, all others assumed as {parent.name} has them.\n{rates}"
+        f"{path}: {len(values)} figures from the datasheet, {rest}.\n{left}"
         f"Next: rollergen devices check {path}; rollergen devices compare {parent.name} {path}",
         markup=False, highlight=False, soft_wrap=True,
     )  # fmt: skip
@@ -101,25 +104,13 @@ def nearest(values: Mapping[str, float]) -> Device:
 
 
 def begun(parent: Device, name: str, title: str, source: str, values: Mapping[str, float]) -> dict[str, Any]:
-    """The document of a spec with these figures of kind datasheet, all others assumed, as `parent` has them.
-
-    An achieved bandwidth keeps the parent's share of the printed one; bandwidths on the chip grow with its units and
-    clock.  Raises DeviceError for a figure that the
-    format refuses.
+    """The document of a spec with these figures of kind datasheet, all others assumed: bandwidths as `scaled` from
+    those of `parent`, the rest as `parent` has it.  Raises DeviceError for a figure that the format refuses.
     """
     settings: dict[str, float] = {path: int(v) if float(v).is_integer() else v for path, v in values.items()}
-    size = values.get("units", parent.units) * values.get("clock_mhz", parent.clock_mhz)
-    for layer in parent.layers:
-        nominal, achieved = f"{layer.name}.bandwidth_nominal_gb_s", f"{layer.name}.bandwidth_gb_s"
-        if layer is not parent.backing:
-            scaled = {nominal: layer.bandwidth_nominal_gb_s, achieved: layer.bandwidth_gb_s}
-            factor = size / (parent.units * parent.clock_mhz)
-            settings = {path: float(f"{rate * factor:.4g}") for path, rate in scaled.items() if rate} | settings
-        if nominal in values and achieved not in values and layer.bandwidth_nominal_gb_s:
-            share = layer.bandwidth_gb_s / layer.bandwidth_nominal_gb_s
-            settings[achieved] = float(f"{share * values[nominal]:.4g}")
+    rates = scaled(parent, values)
     try:
-        device = changed(parent, settings)
+        device = changed(parent, {path: rate for path, (rate, _) in rates.items()} | settings)
     except SpecError as error:
         raise DeviceError(str(error)) from None
     document = device_to_json(device)
@@ -128,6 +119,9 @@ def begun(parent: Device, name: str, title: str, source: str, values: Mapping[st
     given = {path: figure(device, path) for path in values}
     carried = {"kind": "assumed", "source": f"as {parent.name} has it"}
     document = _annotated(document, carried)
+    for path, (rate, how) in rates.items():
+        owner, key = _owner(document, path)
+        owner[key] = {"value": rate, "kind": "assumed", "source": how}
     for path, value in given.items():
         owner, key = _owner(document, path)
         owner[key] = {"value": value, "kind": "datasheet", "source": source}
@@ -135,6 +129,27 @@ def begun(parent: Device, name: str, title: str, source: str, values: Mapping[st
         if f"{one['name']}.peak_dense_tflop_s" not in values:
             one.pop("peak_dense_tflop_s", None)  # the parent's, as printed
     return {**document, "name": name, "title": title}
+
+
+def scaled(parent: Device, values: Mapping[str, float]) -> dict[str, tuple[float, str]]:
+    """Bandwidths that `values` do not give, GB/s, and how each follows from that of `parent`, by path.
+
+    Those on the chip grow with units and clock; an achieved one keeps its share of the printed one where that is given.
+    """
+    factor = values.get("units", parent.units) * values.get("clock_mhz", parent.clock_mhz)
+    factor /= parent.units * parent.clock_mhz
+    found: dict[str, tuple[float, str]] = {}
+    for layer in parent.layers:
+        nominal, achieved = f"{layer.name}.bandwidth_nominal_gb_s", f"{layer.name}.bandwidth_gb_s"
+        if layer is not parent.backing and factor != 1:
+            how = f"that of {parent.name}, {{:g}} GB/s, x {factor:.4g} (units x clock)"
+            both = {nominal: layer.bandwidth_nominal_gb_s, achieved: layer.bandwidth_gb_s}
+            found |= {path: (float(f"{rate * factor:.4g}"), how.format(rate)) for path, rate in both.items() if rate}
+        if nominal in values and layer.bandwidth_nominal_gb_s:
+            share = layer.bandwidth_gb_s / layer.bandwidth_nominal_gb_s
+            how = f"{share:.4g} of the printed {values[nominal]:g} GB/s, as {parent.name} achieves of its own"
+            found[achieved] = (float(f"{share * values[nominal]:.4g}"), how)
+    return {path: rate for path, rate in found.items() if path not in values}
 
 
 def _asked(parent: Device, given: Mapping[str, float]) -> dict[str, float]:

@@ -16,7 +16,9 @@ CARD = ["--set", "units=128", "--set", "clock_mhz=2520", "--set", "fma.per_clock
 def test_a_spec_begun_from_flags_passes_the_checks_and_builds(tmp_path):
     file = tmp_path / "card.json"
     told = ok("devices", "new", "card", "-o", str(file), "--like", "a100", *CARD, "--title", "Card", "--arch", "sm_89")
-    assert "3 figures from the datasheet, all others assumed as a100 has them" in told
+    # shared and l2, printed and achieved
+    assert "3 figures from the datasheet, 4 bandwidths scaled from a100's (shared.bandwidth_nominal_gb_s, " in told
+    assert "), all others assumed as a100 has them" in told
     device = load_device(file)
     assert (device.units, device.clock_mhz, device.targets[0].arch) == (128, 2520, "sm_89")
     assert run("devices", "check", str(file)).exit_code == 0
@@ -42,6 +44,22 @@ def test_an_achieved_bandwidth_keeps_its_share_and_those_on_the_chip_grow_with_i
     share = parent.layer("dram").bandwidth_gb_s / parent.layer("dram").bandwidth_nominal_gb_s
     assert device.layer("dram").bandwidth_gb_s == pytest.approx(1008 * share, rel=1e-3)
     assert device.layer("l2").bandwidth_gb_s == pytest.approx(2 * parent.layer("l2").bandwidth_gb_s, rel=1e-3)
+
+
+def test_what_was_scaled_says_from_what_and_by_how_much():
+    parent, values = load_device("a100"), {"dram.bandwidth_nominal_gb_s": 1008.0, "units": 216.0}
+    origins = dict(begun_device(values).provenance)
+    l2, dram = (number for number, layer in enumerate(parent.layers) if layer.name in ("l2", "dram"))
+    its = f"{parent.layer('l2').bandwidth_gb_s:g}"
+    assert origins[f"memory_layers[{l2}].bandwidth_gb_s"] == ("assumed", f"that of a100, {its} GB/s, x 2 (units x clock)")
+    kind, how = origins[f"memory_layers[{dram}].bandwidth_gb_s"]
+    assert kind == "assumed" and how.endswith("of the printed 1008 GB/s, as a100 achieves of its own")
+
+
+def test_nothing_is_called_scaled_where_nothing_was(tmp_path):
+    told = ok("devices", "new", "same", "-o", str(tmp_path / "same.json"), "--like", "a100", "--no-ask")
+    assert "0 figures from the datasheet, all others assumed as a100 has them" in told
+    assert dict(load_device(tmp_path / "same.json").provenance)["memory_layers[3].bandwidth_gb_s"][1] == "as a100 has it"
 
 
 def test_the_nearest_device_is_found_by_the_figures_given():

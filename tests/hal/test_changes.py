@@ -1,5 +1,6 @@
 """A device with other figures: by path, by name, or refused."""
 
+import numpy as np
 import pytest
 
 from rollergen.hal.changes import changed, figures, paths
@@ -59,6 +60,29 @@ def test_what_cannot_be_is_refused(figure, value, text):
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("x", 'is "x"; expected a number of at least 0'),
+        ("1500", 'is "1500"; expected a number of at least 0'),
+        (None, 'is null; expected a number of at least 0'),
+        (True, "is true; expected a number of at least 0"),
+        ([1500], 'is "[1500]"; expected a number of at least 0'),
+        (1j, 'is "1j"; expected a number of at least 0'),
+        (-1, "is -1; expected a number of at least 0"),
+        (10**400, "is inf; expected a finite number"),
+    ],
+)
+def test_what_is_no_number_is_refused_with_field_value_and_what_is_expected(value, text):
+    with pytest.raises(SpecError) as caught:
+        V100.replace(dram_gb_s=value)
+    assert str(caught.value) == f"v100 with dram.bandwidth_gb_s: memory_layers[4].bandwidth_gb_s {text}"
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert V100.replace(dram_gb_s=np.float32(800), units=np.int64(120)) == V100.replace(dram_gb_s=800, units=120)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest():

@@ -13,6 +13,7 @@ from rollergen.program.model.costs import MEANINGS
 
 FOLDER = Path(spec_schema.__file__).parents[1] / "devices"
 SHIPPED = [*device_names(), "template"]
+PUBLISHED = jsonschema.Draft202012Validator(spec_schema.schema())
 
 
 def document(name: str) -> dict:
@@ -50,12 +51,57 @@ def test_every_shipped_file_loads(name):
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_shipped_file_meets_the_published_schema_as_it_stands(name):
-    """With a validator that resolves the references itself; what a file does not state comes from its parent."""
-    validator = jsonschema.Draft202012Validator(spec_schema.schema())
+    """With a validator that resolves the references itself, as an editor's; then together with its parent."""
     content = document(name)
+    assert list(PUBLISHED.iter_errors(content)) == []
     named = content.get("extends")
     whole = completed(content, name, name, lambda *_: (document(named), named, named))
-    assert list(validator.iter_errors(whole)) == []
+    assert list(PUBLISHED.iter_errors(whole)) == []
+
+
+MINE = {"name": "mine", "title": "mine", "extends": "v100"}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"clock_mhz": 1500},
+        {"memory_layers": [{"name": "dram", "bandwidth_gb_s": 800}], "instructions": [{"name": "fma", "per_clock": 128}]},
+        {"limits": {"threads_per_block": 512}, "costs": {"norm_exponent": 2}},
+    ],
+)
+def test_the_published_schema_takes_files_that_state_what_differs(more):
+    assert list(PUBLISHED.iter_errors(MINE | more)) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "path"),
+    [
+        ({"clock_mhz": "fast"}, ["clock_mhz"]),
+        ({"clock_mz": 1500}, []),
+        ({"memory_layers": [{"bandwidth_gb_s": 800}]}, ["memory_layers", 0]),
+        ({"memory_layers": [{"name": "dram", "banks": 0}]}, ["memory_layers", 0, "banks"]),
+        ({"limits": {"threads": 512}}, ["limits"]),
+        ({"title": ""}, ["title"]),
+    ],
+)
+def test_the_published_schema_refuses_what_no_parent_mends(more, path):
+    assert [list(error.absolute_path) for error in PUBLISHED.iter_errors(MINE | more)] == [path]
+
+
+@pytest.mark.parametrize(
+    ("owner", "key"),
+    [([], "units"), ([], "memory_layers"), (["memory_layers", 1], "scope"), (["instructions", 0], "m"), (["limits"], "x")],
+)
+def test_the_published_schema_refuses_a_file_without_a_parent_that_is_not_complete(owner, key):
+    content = document("v100")
+    part = content
+    for step in owner:
+        part = part[step]
+    part.pop(key) if key in part else part.clear()
+    errors = list(PUBLISHED.iter_errors(content))
+    assert errors and all(error.validator == "required" and list(error.absolute_path) == owner for error in errors)
 
 
 def test_the_schema_is_one():

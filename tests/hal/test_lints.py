@@ -92,5 +92,12 @@ def test_a_figure_copied_from_another_chip_is_noticed_unless_it_is_called_assume
     assert copies() == []
 
 
+def test_the_name_of_a_built_in_device_with_other_figures_is_noticed():
+    siblings = [load_device(name) for name in device_names()]
+    found = [str(one) for one in lint(replace(V100, units=81), siblings) if one.path == "name"]
+    assert len(found) == 1 and found[0].startswith("note: name is v100, which is a built-in device with other figures")
+    assert not any(one.path == "name" for device in (V100, replace(V100, name="mine", units=81)) for one in lint(device, siblings))
+
+
 def test_cards_of_one_chip_may_have_the_same_figures():
     assert not any("as that of" in f.message for f in lint(load_device("v100-sxm2"), [V100]))
