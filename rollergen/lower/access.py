@@ -33,6 +33,7 @@ from rollergen.lower.ir import (
 from rollergen.lower.nest import Lane
 from rollergen.lower.place import conjunction
 from rollergen.lower.vectors import (
+    MASK_BITS,
     VectorPlan,
     coarsen,
     depends,
@@ -42,7 +43,7 @@ from rollergen.lower.vectors import (
     needed,
     vector_plan,
 )
-from rollergen.lower.wraps import Piece, pieces
+from rollergen.lower.wraps import Piece, piece_mask, pieces, straight_pieces
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import Store
 
@@ -86,7 +87,13 @@ def fetch(out: Writer, access: Access, lane: Lane | None, wish: str) -> Expr:
     stride = lane_stride(out.ranges, access.offset, lane)
     plan = vector_plan(out.ranges, access.offset, access.tests, lane, stride) if stride in (1, 2) else None
     if plan is None:
-        return _gather(out, access, lane, wish)
+        straight = _readable_pieces(out, access, lane)
+        if straight is None:
+            return _gather(out, access, lane, wish)
+        dtype = register_dtype(access.pointer.dtype)
+        name = Name(out.register(wish, dtype, (), lane.width), dtype, lane.width)
+        _read_pieces(out, access, lane, wish, straight, name)
+        return name
     offset, common, edge = plan
     vector = _read_spaced(out, replace(access, offset=offset), lane.width, stride)
     if not edge:
@@ -108,7 +115,11 @@ def _read_broken(
     mask = lane_mask(out.ranges, access.offset, access.tests, lane, BITS[name.dtype])
     stride = lane_stride(out.ranges, access.offset, lane)
     if mask is None or not access.elements:
-        out.assign(name, _gather(out, access, lane, wish, rare=True))
+        straight = _readable_pieces(out, access, lane)
+        if straight is None:
+            out.assign(name, _gather(out, access, lane, wish, rare=True))
+        else:
+            _read_pieces(out, access, lane, wish, straight, name)
         return
     offset, common, _ = plan
     vector = _read_spaced(out, replace(access, offset=offset), lane.width, stride)
@@ -120,6 +131,39 @@ def _read_broken(
         return
     with out.when(condition):
         out.assign(name, _guarded(common, value, access.fill))
+    with out.otherwise():
+        out.assign(name, _gather(out, access, lane, wish, rare=True))
+
+
+def _readable_pieces(out: Writer, access: Access, lane: Lane) -> tuple[Piece, ...] | None:
+    """The straight pieces of a vector that wraps, where each can be read whole and masked: of an array whose size is
+    known, in a dtype that there are masks for."""
+    if not access.elements or BITS[register_dtype(access.pointer.dtype)] not in MASK_BITS:
+        return None
+    return straight_pieces(access.offset, access.tests, lane, out.ranges)
+
+
+def _read_pieces(
+    out: Writer, access: Access, lane: Lane, wish: str, straight: tuple[Piece, ...], name: Name
+) -> None:
+    """`name` put together of whole vectors, each piece's lanes chosen by a mask, where all of them stay inside the
+    array, else lane by lane."""
+    firsts = [piece.offset.substitute({lane.variable: Index()}) for piece in straight]
+    reach = tuple(Inside(first, 0, access.elements - (lane.width - 1)) for first in firsts)
+
+    def chosen() -> None:
+        out.assign(name, Number(access.fill, name.dtype, lane.width))
+        for piece, first in zip(straight, firsts, strict=True):
+            vector = _read(out, replace(access, offset=first), lane.width)
+            mask = piece_mask(out.ranges, piece, lane, BITS[name.dtype])
+            out.assign(name, Operation("select", (mask, vector, name), name.dtype, lane.width))
+
+    condition = conjunction(needed(reach, out.ranges))
+    if condition is None:
+        chosen()
+        return
+    with out.when(condition):
+        chosen()
     with out.otherwise():
         out.assign(name, _gather(out, access, lane, wish, rare=True))
 
@@ -140,7 +184,7 @@ def put(out: Writer, access: Access, value: Expr, lane: Lane | None, store: Stor
     plan = vector_plan(out.ranges, access.offset, access.tests, lane)
     value = value if value.lanes > 1 else Broadcast(value, lane.width)
     if plan is None:
-        _scatter(out, access, out.atom("value", value), lane)
+        _write_broken(out, access, out.atom("value", value), lane, None)
         return
     offset, common, edge = plan
     if not edge:
@@ -149,15 +193,34 @@ def put(out: Writer, access: Access, value: Expr, lane: Lane | None, store: Stor
     value = out.atom("value", value)
     condition = conjunction((*common, *edge))
     assert condition is not None
-    mask = store_mask(out, access, lane)
     with out.when(condition):
         _write_vector(out, access, offset, value, store)
     with out.otherwise():
-        if mask is None:
-            _scatter(out, access, value, lane)
-        else:
-            pointer, short = out.place(access.pointer, offset)
-            _when(out, common, lambda: out.write(Write(pointer, short, value, mask=mask)))
+        _write_broken(out, access, value, lane, plan)
+
+
+def _write_broken(out: Writer, access: Access, value: Expr, lane: Lane, plan: VectorPlan | None) -> None:
+    """A vector that is not whole: by masks where the language has them, else lane by lane."""
+    mask = store_mask(out, access, lane)
+    if mask is not None and plan is not None:
+        offset, common, _ = plan
+        pointer, short = out.place(access.pointer, offset)
+        _when(out, common, lambda: out.write(Write(pointer, short, value, mask=mask)))
+        return
+    straight = _masked_pieces(out, access, lane)
+    if straight is None:
+        _scatter(out, access, value, lane)
+        return
+    for piece in straight:
+        pointer, short = out.place(access.pointer, piece.offset.substitute({lane.variable: Index()}))
+        out.write(Write(pointer, short, value, mask=piece_mask(out.ranges, piece, lane, BITS[pointer.dtype])))
+
+
+def _masked_pieces(out: Writer, access: Access, lane: Lane) -> tuple[Piece, ...] | None:
+    """The straight pieces of a vector that wraps, where the language can write chosen lanes of each at once."""
+    if (access.pointer.dtype, lane.width) not in out.masked_stores or access.pointer.scope != GLOBAL:
+        return None
+    return straight_pieces(access.offset, access.tests, lane, out.ranges)
 
 
 def store_mask(out: Writer, access: Access, lane: Lane) -> Expr | None:
@@ -176,6 +239,8 @@ def has_edge(out: Writer, access: Access, lane: Lane | None, *, storing: bool = 
     if edges_known(access.offset, access.tests, lane, out.unrolled):
         return False
     if storing and varying and store_mask(out, access, lane) is not None:
+        return False
+    if storing and varying and _masked_pieces(out, access, lane) is not None:
         return False
     plan = vector_plan(out.ranges, access.offset, access.tests, lane) if varying else None
     return plan is None or bool(plan[2])

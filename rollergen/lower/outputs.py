@@ -15,4 +15,5 @@ def output_access(place: Place, out: Writer) -> Access:
     axes = [axis for axis, _ in nest.stage.guards if nest.roles[axis] != "reduce" and place.unsure(axis)]
     bounds = (*(place.axis_test(axis) for axis in axes), *definition.where)
     offset = linear(definition.target, definition.output.shape).substitute(place.axes).simplify(out.ranges)
-    return Access(nest.parameters[definition.output.name], offset, place.tests(bounds, out.ranges))
+    pointer, size = nest.parameters[definition.output.name], definition.output.elements
+    return Access(pointer, offset, place.tests(bounds, out.ranges), elements=size)

@@ -134,14 +134,17 @@ def edges_known(offset: Index, tests: Iterable[Inside], lane: Lane, unrolled: fr
     return deciding - {lane.variable} <= unrolled
 
 
+MASK_BITS = (32, 64)
+"""Bits of a lane for which there are masks."""
+
+
 def lane_mask(
     ranges: Mapping[str, Bounds], offset: Index, tests: Iterable[Inside], lane: Lane, bits: int
 ) -> Expr | None:
     """Which lanes pass the tests, as a mask of `bits` a lane; None where addresses or tests wrap in the vector."""
     straight = straighten(offset, lane, ranges)
-    if straight is None or straight[1] or bits not in (32, 64):
+    if straight is None or straight[1] or bits not in MASK_BITS:
         return None
-    dtype, mask = f"int{bits}", f"mask{bits}"
     found: Expr | None = None
     for test in tests:
         if not varies(test, lane):
@@ -149,15 +152,28 @@ def lane_mask(
         line = straighten(test.index, lane, ranges)
         if line is None or line[1]:
             return None
-        step = line[0].coefficient(lane.variable)
-        start = line[0].substitute({lane.variable: Index()}).simplify(ranges)
-        reached = Build(tuple(Number(step * e, dtype) for e in range(lane.width)))
-        for order, bound in (("ge", test.low), ("lt", test.high)):
-            if bound is not None and not _always(order, start, step * (lane.width - 1), bound, ranges):
-                limit = Broadcast(Position(start * -1 + bound, dtype), lane.width)
-                one = Operation(order, (reached, limit), mask, lane.width)
-                found = one if found is None else Operation("and", (found, one), mask, lane.width)
+        found = both(found, passing(ranges, line[0], test, lane, bits), bits, lane)
     return found
+
+
+def passing(ranges: Mapping[str, Bounds], line: Index, test: Inside, lane: Lane, bits: int) -> Expr | None:
+    """Which lanes pass the bounds of `test` where its index is `line`, straight in the lane; None: always all."""
+    step = line.coefficient(lane.variable)
+    start = line.substitute({lane.variable: Index()}).simplify(ranges)
+    reached = Build(tuple(Number(step * e, f"int{bits}") for e in range(lane.width)))
+    found: Expr | None = None
+    for order, bound in (("ge", test.low), ("lt", test.high)):
+        if bound is not None and not _always(order, start, step * (lane.width - 1), bound, ranges):
+            limit = Broadcast(Position(start * -1 + bound, f"int{bits}"), lane.width)
+            found = both(found, Operation(order, (reached, limit), f"mask{bits}", lane.width), bits, lane)
+    return found
+
+
+def both(first: Expr | None, second: Expr | None, bits: int, lane: Lane) -> Expr | None:
+    """The lanes of two masks; None: all."""
+    if first is None or second is None:
+        return first or second
+    return Operation("and", (first, second), f"mask{bits}", lane.width)
 
 
 def _always(order: str, start: Index, reach: int, bound: int, ranges: Mapping[str, Bounds]) -> bool:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rollergen.expr.index import Bounds, FloorDiv, Index, Mod
-from rollergen.lower.ir import Inside
+from rollergen.lower.ir import Expr, Inside
 from rollergen.lower.nest import Lane
+from rollergen.lower.vectors import both, passing
 
 _MOST_PIECES = 4
 
@@ -51,6 +52,26 @@ def pieces(
         own = Inside(phase + step, turn * divisor if turn else None, (turn + 1) * divisor if turn < turns else None)
         made.append(Piece(_replaced(offset, lane, position, quotient), (own, *straight)))
     return tuple(made)
+
+
+def straight_pieces(
+    offset: Index, tests: tuple[Inside, ...], lane: Lane, ranges: Mapping[str, Bounds]
+) -> tuple[Piece, ...] | None:
+    """The `pieces`, where the lanes of each are adjacent and nothing in its tests wraps; else None."""
+    found = pieces(offset, tests, lane, ranges)
+    if found is None or any(piece.offset.coefficient(lane.variable) != 1 for piece in found):
+        return None
+    indices = (index for piece in found for index in (piece.offset, *(test.index for test in piece.tests)))
+    return None if any(_wrapping(index, lane) for index in indices) else found
+
+
+def piece_mask(ranges: Mapping[str, Bounds], piece: Piece, lane: Lane, bits: int) -> Expr:
+    """The lanes that are one of the `straight_pieces`, as a mask of `bits` a lane."""
+    found: Expr | None = None
+    for test in piece.tests:
+        found = both(found, passing(ranges, test.index, test, lane, bits), bits, lane)
+    assert found is not None  # some lane of a vector that wraps is another piece's
+    return found
 
 
 def _wrapping(index: Index, lane: Lane) -> list[FloorDiv | Mod]:

@@ -1,16 +1,25 @@
 """Vectors of which some lanes are stored: at once where the processor can, with no other place touched."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import rollergen as rg
+from rollergen.construct import construct
 from rollergen.emit import emit
+from rollergen.expr.canonical import canonicalize
+from rollergen.hal.load import load_device
 from tests import programs
 from tests.lower.devices import DEVICES
 from tests.lower.harness import execute, random_inputs
 from tests.lower.reference import run_program
 
+AVX512 = replace(
+    load_device(str(Path(__file__).parents[2] / "benches" / "devices" / "cpu_avx512_2mb.json")),
+    targets=DEVICES["cpu"].targets,
+)
 GUARD = "#if defined(__AVX512F__) && defined(__AVX512DQ__)"
 
 
@@ -35,3 +44,20 @@ def test_processors_of_narrower_vectors_get_no_such_text():
     narrow = replace(DEVICES["cpu"].targets[0], dialect=(("kernel_attribute", "__attribute__((min_vector_width(256)))"),))
     text = emit(programs.ALL["cpu_matmul"], replace(DEVICES["cpu"], targets=(narrow,))).text
     assert "store_lanes16" not in text
+
+
+@pytest.mark.parametrize("way", ["at once", "lane by lane"])
+@pytest.mark.parametrize("size", [7, 9, 14])
+def test_lines_that_end_within_a_vector_are_stored_and_resumed_piece_by_piece(size, way):
+    X, W = rg.tensor("X", (1, 320, size, size)), rg.tensor("W", (32, 320, 3, 3))
+    graph = canonicalize(rg.ops.conv2d(X, W, padding=1, name="Y"))
+    ranked = (one.program for one in construct(graph, AVX512, top_k=50))
+    program = next(one for one in ranked if one.stages[0].definition.output.name == "X_padded" and one.stages[-1].accumulator.carry)
+    source = emit(program, AVX512)
+    assert source.text.count("store_lanes16(") > 2 and "? *(global float16u *)(Y_at" in source.text
+    if way == "lane by lane":
+        source = replace(source, text=source.text.replace(GUARD, "#if 0"))
+    inputs = random_inputs(program)
+    found = execute(source, program, inputs)
+    assert all(buffer.zones_intact() for buffer in found.values())
+    np.testing.assert_array_equal(found["Y"].array[0], run_program(program, inputs)["Y"])
