@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import suppress
 from math import prod
 from typing import Any
 
@@ -34,32 +36,59 @@ _WANTED: dict[str, tuple[int, ...]] = {"conv2d": (3, 33, 65)}
 """Extents of the axes of `_AXES` that have several tiles and a remainder: batch, channels, filters."""
 
 
-def cut(entry: Entry, most_points: int, most_bytes: int, *, images: bool = False) -> Any:
+def cut(
+    entry: Entry, most_points: int, most_bytes: int, *, images: bool = False, favoured: tuple[int, ...] = ()
+) -> Any:
     """The entry's fields with its longest axes halved to odd extents until the work is small enough.
 
     Axes that image and window share stay as they are, their tails being the operator's own, unless ``images``: then
     they are cut like the others, to no less than three windows, and a convolution's channels are the last to be cut
-    below several tiles.  If anything is cut, or ``images``, every axis that may be is made odd.
+    below several tiles.  If anything is cut, or ``images``, every axis that may be is made odd.  ``favoured``: the
+    positions among the axes of those to be cut last.  Raises `NeverSmallError` where no cutting is enough.
     """
     fields: Any = copy.deepcopy(dict(entry.fields))
     axes = _AXES[entry.suite][entry.kind]
     least: dict[Places, int] = {}
-    wanted: dict[Places, int] = {}
+    wanted: dict[Places, float] = {}
     if images:
         least = _image_axes(entry)
         wanted = {**least, **dict(zip(axes, _WANTED.get(entry.kind, ()), strict=False))}
         axes += tuple(least)
     elif _small(entry, fields, most_points, most_bytes):
         return fields
+    for number in favoured:
+        wanted[axes[number]] = _LAST * wanted.get(axes[number], 1)
+    if favoured:
+        least = {places: min(3, _get(fields, places[0])) for places in axes} | least
     for places in axes:
         _set(fields, places, _odd(_get(fields, places[0])))
     while not _small(entry, fields, most_points, most_bytes):
         left = [places for places in axes if _get(fields, places[0]) > least.get(places, 1)]
-        assert left, f"{entry.name} is never small"
+        if not left:
+            raise NeverSmallError(entry.name)
         longest = max(left, key=lambda places: _get(fields, places[0]) / wanted.get(places, 1))
         extent = _get(fields, longest[0])
-        _set(fields, longest, _odd(extent // 2))
+        _set(fields, longest, max(least.get(longest, 1), _odd(extent // 2)))
     return fields
+
+
+class NeverSmallError(Exception):
+    """The axes that may be cut do not make the operator small enough; names the operator."""
+
+
+_LAST = 1 << 12
+"""Above the ratio of any two extents of an operator after the first cuts."""
+
+
+def cuts(entry: Entry, most_points: int, most_bytes: int) -> Iterator[Any]:
+    """The ways of cutting an operator, images too: all axes alike, then favouring each axis and each image whole."""
+    yield cut(entry, most_points, most_bytes, images=True)
+    count = len(_AXES[entry.suite][entry.kind])
+    further = tuple(range(count, count + len(_image_axes(entry))))
+    for favoured in dict.fromkeys((further, further[-1:], *((number,) for number in range(count)), further[:1])):
+        if favoured:
+            with suppress(NeverSmallError):
+                yield cut(entry, most_points, most_bytes, images=True, favoured=favoured)
 
 
 def _image_axes(entry: Entry) -> dict[Places, int]:

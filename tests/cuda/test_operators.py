@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from rollergen.construct import construct
+from rollergen.expr.canonical import canonicalize
+from rollergen.hal.load import load_device
 from rollergen.suites import suite
 from tests.agreement.cutting import cut
+from tests.cuda.cut_axes import LACKS, tiles, why_not
 from tests.cuda.host import compiler
-from tests.cuda.operators import execute
+from tests.cuda.operators import axes, choose, execute
 
 POINTS, BYTES = 60_000, 1 << 19
 
@@ -22,7 +26,7 @@ def sample(count: int) -> list[tuple[str, str]]:
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize(("id", "device"), sample(24))
 def test_an_operator_computes_its_definition_from_the_cuda_text(id, device):
-    found = execute(suite("roller").entry(id), device, POINTS, BYTES)
+    found = execute(suite("roller").entry(id), device, POINTS, BYTES, first_too=False)
     assert found["state"] == "right"
     assert found["compared"] > 0
 
@@ -30,6 +34,21 @@ def test_an_operator_computes_its_definition_from_the_cuda_text(id, device):
 def test_the_sample_has_every_class_of_the_list():
     kinds = {entry.kind for entry in suite("roller").entries}
     assert {suite("roller").entry(id).kind for id, _ in sample(24)} == kinds
+
+
+def test_another_program_or_cut_shows_what_the_first_lacks():
+    chosen = choose(suite("roller").entry("D0"), load_device("v100"), POINTS, BYTES)
+    first, other = (axes(suite("roller").entry("D0"), (one,), load_device("v100")) for one in chosen)
+    assert sum(map(bool, first.values())) > sum(map(bool, other.values()))
+
+
+def test_an_axis_cut_below_a_vector_is_said_to_lack_tiles():
+    entry = suite("roller").entry("C2")
+    fields = cut(entry, POINTS, BYTES, images=True)
+    fields["inputs"][1]["shape"][0] = 3
+    program = construct(canonicalize(entry.build(fields)), load_device("v100"), top_k=1)[0].program
+    assert tiles(program)["contraction.f"] == 1
+    assert why_not(entry, program)["contraction.f"] in LACKS
 
 
 def test_images_are_cut_to_odd_extents_that_hold_three_windows():
