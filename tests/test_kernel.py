@@ -3,7 +3,6 @@
 import gc
 import json
 import sys
-import threading
 import weakref
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from rollergen.kernel import Kernel, is_present
 from rollergen.measure.profiler import propose
 from rollergen.targets import resolve
 from tests import programs
+from tests.threads import in_threads
 
 M, N, K = 70, 100, 37
 
@@ -82,11 +82,7 @@ def test_threads_may_call_the_same_kernel_at_once(matmul, eager_switching):
             if not np.allclose(matmul(A=a, B=b), a @ b, rtol=1e-5):
                 wrong.append(seed)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work)
     assert not wrong
 
 
@@ -154,11 +150,8 @@ class TestConstantTensors:
     def test_every_thread_packs_for_itself(self, kernel):
         a, b = arrays()
         kernel(A=a, B=b)
-        found = []
-        thread = threading.Thread(target=lambda: found.append(kernel(A=a, B=b)))
-        thread.start()
-        thread.join()
-        near(found[0], a @ b)
+        (found,) = in_threads(lambda _: kernel(A=a, B=b), 1)
+        near(found, a @ b)
 
 
 def test_a_kernel_for_an_absent_device_says_what_is_missing(absent):

@@ -1,7 +1,6 @@
 """Calls with the same arrays again are quick, and notice whatever has changed since."""
 
 import gc
-import threading
 import warnings
 import weakref
 
@@ -10,6 +9,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import ArgumentError, DtypeError, ShapeError
+from tests.threads import in_threads
 
 M, N = 5, 48
 
@@ -142,11 +142,7 @@ def test_every_thread_repeats_its_own_calls(kernel):
             if not np.array_equal(out, a + b):
                 wrong.append(seed)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work)
     assert not wrong
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -70,6 +71,9 @@ SCALARS = {
     "uint64": "ulong", "uint32": "uint", "uint16": "ushort", "float16": "ushort", "bfloat16": "ushort",
     "mask64": "long", "mask32": "int", "mask16": "short", "mask8": "char",
 }  # fmt: skip
+
+_GROWING = ("add", "sub", "mul", "neg")
+"""Operations whose result may lie outside the range of the operands' dtype."""
 
 _LEFT = {SHIFT: UNARY, BITS: UNARY, ORDER: SUM, EQUAL: SUM}
 """Loosest operand that is written without parentheses, where that is less than the language allows."""
@@ -198,9 +202,9 @@ class CFamily:
         match statement:
             case Let():
                 kind = self.type(statement.value.dtype, statement.value.lanes)
-                return [f"{pad}const {kind} {statement.name} = {self.expression(statement.value)};"]
+                return [f"{pad}const {kind} {statement.name} = {self.stored(statement.value)};"]
             case Assign():
-                return [f"{pad}{self.expression(statement.target)} = {self.expression(statement.value)};"]
+                return [f"{pad}{self.expression(statement.target)} = {self.stored(statement.value)};"]
             case Write():
                 return [f"{pad}{self.write(statement)};"]
             case Point():
@@ -254,7 +258,7 @@ class CFamily:
     def write(self, node: Write) -> str:
         if node.pointer.dtype == "float16":
             return self.half_write(node)
-        value = self.expression(node.value)
+        value = self.stored(node.value)
         if node.streaming:
             return self.streamed(self.address(node.pointer, node.offset, node.value.lanes, True), value)
         return f"{self.cell(node.pointer, node.offset, node.value.lanes, node.aligned)} = {value}"
@@ -290,6 +294,10 @@ class CFamily:
     def expression(self, node: Expr) -> str:
         return self.level(node)[0]
 
+    def stored(self, node: Expr) -> str:
+        """`node`'s text where what takes it has its dtype, and so cuts it off to that."""
+        return self.operation(node)[0] if isinstance(node, Operation) and _outgrows(node) else self.expression(node)
+
     def within(self, node: Expr, limit: int) -> str:
         """`node`'s text, in parentheses where it binds less tightly than `limit`."""
         text, level = self.level(node)
@@ -307,7 +315,7 @@ class CFamily:
                 level = UNARY if text.startswith("-") else ATOM
                 return (text, level) if node.lanes == 1 else (self.spread(text, node.dtype, node.lanes), UNARY)
             case Operation():
-                return self.operation(node)
+                return self.cut_off(node, self.operation(node))
             case Read():
                 return self.read(node)
             case Broadcast():
@@ -354,7 +362,16 @@ class CFamily:
             return f"{at} >= {node.low} && {at} < {node.high}", LOGIC_AND
         return (f"{at} >= {node.low}" if node.high is None else f"{at} < {node.high}"), ORDER
 
+    def cut_off(self, node: Operation, written: tuple[str, int]) -> tuple[str, int]:
+        """``written`` within the range of the dtype: C computes with a char as an int, which does not wrap around."""
+        if not _outgrows(node):
+            return written
+        text, level = written
+        return f"({self.scalars[node.dtype]})" + (text if level == ATOM else f"({text})"), UNARY
+
     def operation(self, node: Operation) -> tuple[str, int]:
+        if _outgrows(node):  # cut off once, at the end: sums and products of what was cut off differ in nothing else
+            node = replace(node, operands=tuple(_wide(operand) for operand in node.operands))
         if node.op == "select":
             condition, yes, no = node.operands
             # Compilers warn of a bit operation before "?".
@@ -371,6 +388,15 @@ class CFamily:
         left = self.within(a, _LEFT.get(level, level))
         right = self.within(b, _LEFT.get(level, level if node.op in ("and", "or") else level - 1))
         return f"{left}*{right}" if node.op == "mul" else f"{left} {spelling} {right}", level
+
+
+def _outgrows(node: Expr) -> bool:
+    """Whether C computes it in a wider dtype than its own."""
+    return isinstance(node, Operation) and node.dtype == "int8" and node.lanes == 1 and node.op in _GROWING
+
+
+def _wide(node: Expr) -> Expr:
+    return replace(node, dtype="int32") if isinstance(node, Operation) and _outgrows(node) else node
 
 
 def number(value: float | int | bool, dtype: str) -> str:

@@ -151,10 +151,12 @@ def _unified(body: Value, nodes: Iterable[Reduce], names: tuple[str, ...]) -> Va
 
 
 def _each_once(expansion: Expansion, separator: Separator, axes: list[str]) -> bool:
-    """Whether every inlined reduction is computed once for each of its points that is needed."""
-    return all(
-        injective(read, expansion.extents, axes) for read in expansion.reads if separator.has_reduction(read.tensor)
-    )
+    """Whether every inlined reduction is computed once for each of its points that is needed: it is read at one place
+    (not on either side of a choice between elements, as at a mirrored border), and there element by element."""
+    reads = [read for read in expansion.reads if separator.has_reduction(read.tensor)]
+    if len({(id(read.tensor), read.indices) for read in reads}) > len({id(read.tensor) for read in reads}):
+        return False
+    return all(injective(read, expansion.extents, axes) for read in reads)
 
 
 def injective(read: Read, extents: Mapping[str, int], axes: Iterable[str]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from rollergen.errors import DtypeError, ExpressionError
 from rollergen.expr.combiners import named_combiner
 from rollergen.expr.dtypes import accumulator_dtype, check_scalar, dtype_name, reduced_dtype
+from rollergen.expr.identities import counterexample
 from rollergen.expr.scalars import Expr, as_expr, cast, is_scalar, merge_axes, python_scalar
 from rollergen.expr.show import show
 from rollergen.expr.slots import IndexExpr, ReduceAxis
@@ -91,8 +92,8 @@ def reduce(combine: Callable[[Any, Any], Any], identity: Any, x: Any, axis: Any 
 
     ``combine(a, b)`` gets two values, or two tuples if `x` is a tuple, and returns the same; it
     must be associative and commutative, since programs combine in any order.  ``identity`` (a
-    number, or one for each component) leaves the other operand unchanged.  Returns an expression,
-    or a tuple of them.
+    number, or one for each component) leaves the other operand unchanged, which is tried on numbers
+    that `x` may be.  Returns an expression, or a tuple of them.
 
     >>> import rollergen as rg
     >>> A, k = rg.tensor("A", (2, 3)), rg.reduce_axis("k", 3)
@@ -102,6 +103,9 @@ def reduce(combine: Callable[[Any, Any], Any], identity: Any, x: Any, axis: Any 
     >>> argmax = lambda i: rg.reduce(larger, (float("-inf"), 2**31 - 1), (A[i, k], k), axis=k)[1]
     >>> rg.compute((2,), argmax).evaluate([[1, 7, 3], [5, 5, 4]])
     array([1, 0])
+
+    Raises ExpressionError for an identity that changes an operand (of max(abs(a), abs(b)), which makes
+    1 of -1, 0 is none: reduce rg.abs(x) instead), and for what is no function, number or reduction axis.
     """
     if not callable(combine):
         raise ExpressionError(
@@ -115,10 +119,26 @@ def reduce(combine: Callable[[Any, Any], Any], identity: Any, x: Any, axis: Any 
     widened = tuple(_widened(body, accumulator_dtype(body.dtype)) for body in bodies)
     combiner = _user_combiner(combine, identities, tuple(body.dtype for body in widened), several)
     bound = _bound_axes("reduce", axis, widened)
+    _check_identity(combiner, identities, widened)
     results = tuple(
         cast(_reduce_node(combiner, bound, widened, c), reduced_dtype(body.dtype)) for c, body in enumerate(bodies)
     )
     return results if several else results[0]
+
+
+def _check_identity(combiner: Combiner, identities: tuple[Any, ...], bodies: tuple[Expr, ...]) -> None:
+    extents = dict(merge_axes(*(body.axes for body in bodies)))
+    found = counterexample(combiner, tuple(body.value for body in bodies), extents)
+    if found is None:
+        return
+    identity, element, made = (
+        str(part[0] if len(part) == 1 else part) for part in (identities, found.element, found.made)
+    )
+    operands = f"{element}, {identity}" if found.behind else f"{identity}, {element}"
+    raise ExpressionError(
+        f"rg.reduce: identity {identity} is none of {combiner.name}: combine({operands}) gives {made}; "
+        f"expected {element}, as an identity leaves every operand unchanged"
+    )
 
 
 def _named(name: str, x: Any, axis: Any, acc: Any, dtype: Any) -> Expr:

@@ -2,23 +2,24 @@
 
 Works on the language's own values, before anything is canonicalised.  Axes are integer arrays
 that broadcast against each other, so that a whole output, a block of it and scattered points are
-one computation.  Floating casts do not round: everything is float64.
+one computation.  Floating casts do not round: everything is float64.  Integers wrap around at the ends of their dtype.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rollergen.errors import ArgumentError, DtypeError, ShapeError
+from rollergen.expr.arithmetic import applied, combined, converted, wide, wrapped
 from rollergen.expr.dtypes import is_float, numpy_dtype
 from rollergen.expr.inputs import given_tensors
 from rollergen.expr.language import Tensor, free_axes
 from rollergen.expr.reductions import Reduce
-from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Select, Unary, Value, Var
+from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Select, Unary, Value
 
 CHUNK_ELEMENTS = 1 << 22  # of one intermediate array: 32 MB
 
@@ -26,21 +27,6 @@ Array = Any
 Axes = Mapping[str, Array]
 
 
-def _error_function(x: Array) -> Array:
-    return np.asarray(np.frompyfunc(math.erf, 1, 1)(x), np.float64)
-
-
-UNARY: dict[str, Callable[[Array], Array]] = {
-    "neg": np.negative, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x),
-    "tanh": np.tanh, "erf": _error_function, "abs": np.abs, "floor": np.floor,
-    "round": np.rint, "not": np.logical_not,
-}  # fmt: skip
-BINARY: dict[str, Callable[[Array, Array], Array]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "max": np.maximum,
-    "min": np.minimum, "pow": np.power, "lt": np.less, "le": np.less_equal, "gt": np.greater,
-    "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "and": np.logical_and, "or": np.logical_or,
-}  # fmt: skip
-"""The operations of `values.UNARY` and `values.BINARY` on arrays."""
 _FOLD: dict[str, Any] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
 
 
@@ -101,11 +87,6 @@ def _as_array(array: Any, tensor: Tensor) -> Array:
     return data
 
 
-def wide(dtype: str) -> Any:
-    """What values of a dtype are evaluated in."""
-    return np.float64 if is_float(dtype) else (np.bool_ if dtype == "bool" else np.int64)
-
-
 class Evaluation:
     """One evaluation: the given arrays, and computed tensors that were needed whole."""
 
@@ -134,9 +115,9 @@ class Evaluation:
             case Load():
                 return self.load(value, axes)
             case Unary():
-                return UNARY[value.op](self.value(value.x, axes, rank))
+                return applied(value, self.value(value.x, axes, rank))
             case Binary():
-                return BINARY[value.op](self.value(value.a, axes, rank), self.value(value.b, axes, rank))
+                return applied(value, self.value(value.a, axes, rank), self.value(value.b, axes, rank))
             case Select():
                 condition = self.value(value.cond, axes, rank)
                 return np.where(condition, self.value(value.a, axes, rank), self.value(value.b, axes, rank))
@@ -183,7 +164,7 @@ class Evaluation:
 
     def slab(self, node: Reduce, axes: Axes, rank: int, added: int, count: int) -> tuple[Array, ...]:
         if _is_contraction(node):
-            return (self.contraction(node.bodies[0], axes, rank, added, count),)
+            return (wrapped(self.contraction(node.bodies[0], axes, rank, added, count), node.dtype),)
         sizes = tuple(axes[name].shape[rank + d] for d, (name, _) in enumerate(node.axes))
         bodies = []
         for body in node.bodies:
@@ -191,7 +172,7 @@ class Evaluation:
             bodies.append(np.broadcast_to(value, (*value.shape[:rank], *sizes)))
         fold = _FOLD.get(node.combiner.name)
         if fold is not None and len(bodies) == 1:
-            return (fold(bodies[0], axis=tuple(range(rank, rank + added))),)
+            return (wrapped(fold(bodies[0], axis=tuple(range(rank, rank + added))), node.dtype),)
         return self.tree(node, tuple(body.reshape(*body.shape[:rank], count) for body in bodies))
 
     def tree(self, node: Reduce, parts: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -206,7 +187,7 @@ class Evaluation:
 
     def combine(self, node: Reduce, lhs: tuple[Array, ...], rhs: tuple[Array, ...]) -> tuple[Array, ...]:
         operands = {f"lhs{c}": value for c, value in enumerate(lhs)} | {f"rhs{c}": value for c, value in enumerate(rhs)}
-        return tuple(_combined(value, operands) for value in node.combiner.combine)
+        return tuple(combined(value, operands) for value in node.combiner.combine)
 
     def contraction(self, body: Value, axes: Axes, rank: int, added: int, count: int) -> Array:
         """A sum of products of factors: each factor on its own axes only, then one `einsum`."""
@@ -240,32 +221,6 @@ def _factors(body: Value) -> Iterator[Value]:
         yield from _factors(body.b)
     else:
         yield body
-
-
-def _combined(value: Value, operands: Mapping[str, Array]) -> Array:
-    match value:
-        case Var():
-            return operands[value.name]
-        case Const():
-            return np.asarray(value.value, wide(value.dtype))
-        case Cast():
-            return converted(_combined(value.x, operands), value.dtype)
-        case Select():
-            return np.where(*(_combined(part, operands) for part in value.children()))
-        case Unary():
-            return UNARY[value.op](_combined(value.x, operands))
-        case Binary():
-            return BINARY[value.op](_combined(value.a, operands), _combined(value.b, operands))
-    raise NotImplementedError(type(value).__name__)
-
-
-def converted(x: Array, dtype: str) -> Array:
-    """`x` as `dtype`: floats do not round, floats to integers lose their fraction, integers wrap around."""
-    if is_float(dtype):
-        return np.asarray(x, np.float64)
-    if dtype == "bool":
-        return np.asarray(x) != 0
-    return np.trunc(x).astype(np.int64).astype(numpy_dtype(dtype)).astype(np.int64)
 
 
 def _extended(array: Array, added: int) -> Array:

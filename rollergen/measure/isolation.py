@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing import Pipe
 from typing import Any
@@ -33,6 +33,8 @@ START_S = 120.0
 """Seconds for a new process to import everything and to open the device."""
 
 _LAST_WORDS = 300
+_LAST_MOMENT_S = 5.0
+"""For a process whose pipe is closed to end by itself: what ended it is told by its status."""
 
 
 class Worker:
@@ -96,14 +98,22 @@ class Worker:
         self._process.kill()
 
     def _lost(self, state: str, seconds: float, error: BaseException) -> Lost:
-        self._process.kill()
-        code = self._process.wait()
+        code = self._ended(isinstance(error, (EOFError, OSError)))
         if self._expired:
             return Lost(f"ended after {seconds:g} s while {state}", "time")
         self._words.seek(0)
         words = self._words.read().decode(errors="replace").strip()[-_LAST_WORDS:]
         how = _how(code) if isinstance(error, (EOFError, OSError)) else f"garbled its answer ({type(error).__name__})"
         return Lost(f"its process {how} while {state}" + (f"; its last words: {words}" if words else ""), "crash")
+
+
+    def _ended(self, ending: bool) -> int:
+        """Its exit status: its own where it is ``ending``, else that of being killed."""
+        with suppress(subprocess.TimeoutExpired):
+            if ending:
+                return self._process.wait(_LAST_MOMENT_S)
+        self._process.kill()
+        return self._process.wait()
 
 
 def _how(code: int) -> str:

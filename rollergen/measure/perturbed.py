@@ -10,10 +10,13 @@ CSD-970002, 1997) evaluates the definition in float64, every operation in a dtyp
 
 with the units of `tolerance.ULPS`.  The noise is a function of the operation and of its axes' values, so that what is
 computed once and used often errs alike wherever it is used.  A sum's partial sums, in a random order, err by their own
-size each.  float16 and bfloat16 are computed with as float32; what was computed is then rounded or, as within a stage,
-stays wide: none of it, all of it, or as chance has it, while conversions always round.  An element of size `want` may
-lie as far away as the farthest of the evaluations, of which the largest `amplitude` is `tolerance.CONFIDENCE`, and the
-rounding of its own dtype (u |want|, not amplified) further; it may be infinite or NaN where one of them is.
+size each.  A product's partial products come about in a random order and in those that leave the range of the dtype
+soonest (the largest factors first, the smallest first, both apart): they may become infinite or zero, and infinity
+times zero is NaN.  float16 and bfloat16 are computed with as float32; what was computed is then rounded or, as within a
+stage, stays wide: none of it, all of it, or as chance has it, while conversions always round.  An element of size
+`want` may lie as far away as the farthest of the evaluations, of which the largest `amplitude` is
+`tolerance.CONFIDENCE`, and the rounding of its own dtype (u |want|, not amplified) further; it may be infinite or NaN
+where one of them is.
 
 Only elements that the simple tolerance refuses are tried: all evaluations cost some thirty times what the oracle does.
 """
@@ -27,15 +30,20 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from rollergen.expr.arithmetic import applied, converted, wide
 from rollergen.expr.dtypes import is_float, numpy_dtype
 from rollergen.expr.language import Tensor, free_axes
 from rollergen.expr.reductions import Reduce
-from rollergen.expr.reference import BINARY, UNARY, Evaluation, converted, wide
+from rollergen.expr.reference import Evaluation
 from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value, Var
 from rollergen.measure.tolerance import CONFIDENCE, ULPS, unit_roundoff
 
-AMPLITUDES = (CONFIDENCE, 1.0, CONFIDENCE / 2, CONFIDENCE / 4) * 8
+_CYCLE = (CONFIDENCE, 1.0, CONFIDENCE / 2, CONFIDENCE / 4)
+AMPLITUDES = _CYCLE * 8
 """Of the evaluations, in order: large ones reach jumps, at 1 what is rounded may also become equal."""
+
+_ORDERS = 4
+"""Ways in which the factors of a product come together: one for each cycle of amplitudes in turn."""
 
 _EXACT = ("neg", "abs", "not", "floor", "round", "max", "min", "lt", "le", "gt", "ge", "eq", "ne", "and", "or")
 _REGISTER = {"float16": "float32", "bfloat16": "float32"}
@@ -55,13 +63,16 @@ def within_rounding(
     farthest, same = np.zeros(wants.shape), np.zeros(wants.shape, bool)
     unit = unit_roundoff(dtype)
     tiny = float(ml_dtypes.finfo(dtype).tiny) if unit else 0.0
+    centre = wants.copy()
     for number, amplitude in enumerate(AMPLITUDES):
         with np.errstate(all="ignore"):
             found = _Perturbed(arrays, tensor, number, amplitude).tensor(tensor, points)
             sample = np.broadcast_to(np.asarray(found, np.float64), wants.shape)
-            farthest = np.fmax(farthest, np.where(np.isfinite(sample), np.abs(sample - wants), 0.0))
+            centre = np.where(np.isfinite(centre), centre, sample)  # of what is finite by rounding only
+            farthest = np.fmax(farthest, np.where(np.isfinite(sample), np.abs(sample - centre), 0.0))
             same |= ~np.isfinite(actual) & ((actual == sample) | (np.isnan(actual) & np.isnan(sample)))
-            near = np.abs(actual - wants) <= farthest + unit * np.maximum(np.abs(wants), np.abs(actual)) + tiny
+            margin = unit * np.maximum(np.abs(centre), np.abs(actual)) + tiny
+            near = np.isfinite(actual) & np.isfinite(centre) & (np.abs(actual - centre) <= farthest + margin)
         if np.all(near | same):
             break
     return near | same
@@ -128,7 +139,8 @@ class _Perturbed(Evaluation):
         noise = _uniform(_mixed(place[..., None] + np.arange(count, dtype=np.uint64) + np.uint64(sum(first) << 32)))
         size = self._amplitude * unit_roundoff(body.dtype)
         if node.combiner.name == "prod":
-            return (np.prod(terms, axis=-1) * (1.0 + size * np.sum(noise, axis=-1)),)
+            total = _product(terms, _REGISTER.get(body.dtype, body.dtype), self._number // len(_CYCLE) % _ORDERS)
+            return (total * (1.0 + size * np.sum(noise, axis=-1)),)
         partial = np.cumsum(terms, axis=-1)
         errors = np.sum(np.where(np.isfinite(partial), partial, 0.0) * noise, axis=-1)
         total = partial[..., -1] + size * errors
@@ -150,10 +162,8 @@ class _Perturbed(Evaluation):
                 exact = converted(parts[0], value.dtype)
             case Select():
                 return np.where(*parts)
-            case Unary(op):
-                exact, units = UNARY[op](*parts), 0.0 if op in _EXACT else ULPS.get(op, 1.0)
-            case Binary(op):
-                exact, units = BINARY[op](*parts), 0.0 if op in _EXACT else ULPS.get(op, 1.0)
+            case Unary(op) | Binary(op):
+                exact, units = applied(value, *parts), 0.0 if op in _EXACT else ULPS.get(op, 1.0)
             case _:
                 raise NotImplementedError(type(value).__name__)
         if not is_float(value.dtype) or not (units or isinstance(value, Cast)):
@@ -172,17 +182,35 @@ class _Perturbed(Evaluation):
         return bool(seed & np.uint64(1)) if self._number > 1 else self._number == 0
 
     def _noise(self, node: _Node, axes: Mapping[str, Array]) -> Array:
-        return _uniform(self._places(node, axes, 0))
+        return _uniform(self._places(node, axes))
 
-    def _places(self, node: _Node, axes: Mapping[str, Array], rank: int) -> Array:
-        """A number for every place at which the value has another one; at least `rank` dimensions."""
-        place = np.full((1,) * rank, node.seed, np.uint64)
+    def _places(self, node: _Node, axes: Mapping[str, Array], rank: int | None = None) -> Array:
+        """A number for every place at which the value has another one; ``rank``: of so many dimensions, those that
+        reductions add to the axes (of one element) left out."""
+        place = np.full((1,) * (rank or 0), node.seed, np.uint64)
         for name in node.names:
             if name in axes:
                 index = np.asarray(axes[name])
-                index = index.reshape(index.shape[:rank]) if rank and index.ndim > rank else index
+                index = index.reshape(index.shape[:rank]) if rank is not None and index.ndim > rank else index
                 place = _mixed(place + index.astype(np.uint64))
         return place
+
+
+def _product(terms: Array, dtype: str, order: int) -> Array:
+    """The product over the last axis within the range of `dtype`: in the order given (``order`` 0), the largest factors
+    first (1), the smallest first (2), or what grows and what shrinks each by itself (3)."""
+    kind = numpy_dtype(dtype)
+    if order in (1, 2):
+        size = np.abs(terms)
+        terms = np.take_along_axis(terms, np.argsort(size if order == 2 else -size, axis=-1), axis=-1)
+    groups = [terms]
+    if order == 3:
+        grows = np.abs(terms) > 1
+        groups = [np.where(grows, terms, 1.0), np.where(grows, 1.0, terms)]
+    first, *others = (np.multiply.accumulate(group.astype(kind), axis=-1)[..., -1] for group in groups)
+    for other in others:
+        first = first * other
+    return np.asarray(first, np.float64)
 
 
 def _rounded(x: Array, dtype: str) -> Array:

@@ -215,3 +215,18 @@ def test_a_block_of_a_full_size_matmul_costs_what_the_block_costs():
     rows, columns = np.r_[0:8, 1016:1024], np.r_[0:16, 1008:1024]
     found = evaluate_at(product, {"A": a, "B": b}, np.ix_(rows, columns))
     np.testing.assert_array_equal(found, a[rows] @ b[:, columns])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+def test_integers_wrap_around_as_numpys_do(dtype):
+    given = rg.tensor("x", (64,), dtype)
+    x = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, 64, dtype, endpoint=True)
+    x[0] = np.iinfo(dtype).min
+    ops = rg.ops
+    for made, want in {
+        ops.mul(given, given): x * x, ops.neg(given): -x, ops.abs(given): np.abs(x), ops.sub(ops.add(given, 100), -3): x + 100 + 3,
+        ops.sum(given, acc=dtype, dtype=dtype): np.add.reduce(x, dtype=dtype),
+        ops.prod(given, acc=dtype, dtype=dtype): np.multiply.reduce(x, dtype=dtype),
+        ops.maximum(ops.mul(given, 2), given): np.maximum(x * np.array(2, dtype), x),
+    }.items():  # fmt: skip
+        np.testing.assert_array_equal(made.evaluate(x), want)

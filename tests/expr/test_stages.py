@@ -185,6 +185,13 @@ def test_views_that_meet_an_element_twice_do_not_recompute_it(index):
     assert len(agree(rg.compute((3, 3), lambda i, j: total[index(i, j)]), small_integers((9, 7))).definitions) == 2
 
 
+@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
+def test_a_reduction_read_on_either_side_of_a_choice_is_stored_first(mode):
+    (x,) = tensors(x=(6, 5, 7))
+    graph = agree(rg.ops.pad(rg.ops.sum(x, axis=2), ((2, 1), (1, 2)), mode), small_integers((6, 5, 7)))
+    assert [len(one.reductions) for one in graph.definitions] == [1, 0]
+
+
 def test_views_that_meet_every_element_once_keep_the_epilogue():
     (x,) = tensors(x=(9, 7))
     total = rg.ops.sum(x, axis=1)

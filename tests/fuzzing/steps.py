@@ -75,7 +75,7 @@ def _own_reduction(w: Writer, x: Line) -> str:
     shape = tuple(n for a, n in enumerate(x.shape) if a != axis)
     k = f'rg.reduce_axis("k", {x.shape[axis]})'
     reduced = w.random.choice([
-        f"rg.reduce(lambda a, b: rg.maximum(rg.abs(a), rg.abs(b)), 0, {x.target}[{at}], axis=k)",
+        f"rg.reduce(lambda a, b: rg.maximum(rg.abs(a), rg.abs(b)), 0, rg.abs({x.target}[{at}]), axis=k)",
         f"rg.reduce(lambda a, b: (a[0] + b[0], rg.maximum(a[1], b[1])), (0, float('-inf')), "
         f"({x.target}[{at}], {x.target}[{at}]), axis=k)[{w.random.randrange(2)}]",
         f"rg.max({x.target}[{at}] * 2 - 1, axis=k)", f"rg.sum(rg.abs({x.target}[{at}]), axis=k)",

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rollergen.errors import ExpressionError
 from tests.fuzzing.recipes import Line, Recipe
 from tests.fuzzing.trial import Trials
 
@@ -140,3 +141,59 @@ def test_a_softmax_of_large_rounded_sums_is_held_to_their_rounding(trials):
         'v4 = rg.einsum("abc,cyzb->y", v2, x3)', "v5 = ops.softmax(v4, 0)",
     )  # fmt: skip
     assert trials.failure(found, "cpu") is None
+
+
+def test_a_reduction_read_at_several_places_is_computed_once(trials):
+    """Seed 950442: a mirrored border of a convolution of a log-softmax was one stage of 25 reductions, which took
+    PoCL's compiler more than a minute."""
+    found = recipe(
+        'x0 = T("x0", (5, 5, 5, 5), "float64")', "v1 = ops.log_softmax(x0, 0)",
+        'x2 = T("x2", (5, 1, 5, 5), "float64", constant=True)',
+        "v3 = ops.depthwise_conv2d(v1, x2, stride=2, padding=2)",
+        'v4 = ops.pad(v3, ((2, 3), (0, 2), (1, 0), (0, 2)), "reflect")',
+    )  # fmt: skip
+    assert trials.failure(found, "v100") is None
+    assert trials.never_compiled == 0
+
+
+def test_a_product_that_passes_the_range_on_the_way_to_zero_may_be_nan(trials):
+    """Seeds 900730 and 950728: 2^924, then zero; and one element, whose evaluation has no dimensions."""
+    found = recipe(
+        'x0 = T("x0", (7, 11, 12, 2), "float32")', 'x1 = T("x1", (7, 11, 12, 2), "float32")',
+        "v2 = ops.where(ops.greater(x0, x1), x0, -2)", "v3 = ops.prod(v2, (1, 0, 2, 3), keepdims=True)",
+        "v5 = ops.layer_norm(v3, (1,))",
+    )  # fmt: skip
+    assert trials.failure(found, "cpu") is None
+    bordered = recipe(
+        'x0 = T("x0", (2346,), "float32")', 'x1 = T("x1", (2346, 10), "float32")', 'v2 = rg.einsum("a,ay->a", x0, x1)',
+        'v3 = ops.pad(v2, ((1, 1),), "edge")', "v4 = ops.prod(v3, (0,), keepdims=False)",
+    )  # fmt: skip
+    assert trials.failure(bordered, "h200") is None
+
+
+def test_integers_wrap_around_in_the_definition_too(trials):
+    """Seed 900983: squares of quantised values leave int8, in the kernel and the interpreter but not in the oracle."""
+    found = recipe(
+        'v1 = T("v1", (38, 23, 8), "float16")', 'x2 = T("x2", (1, 23, 2), "float16")',
+        "v3 = ops.conv1d(v1, x2, stride=1, padding=0, dilation=1)", "v4 = ops.quantize(v3, 0.31, -3)",
+        "v5 = ops.mul(v4, v4)", 'x6 = T("x6", (3, 1, 3), "int8")',
+        "v7 = ops.conv1d(v5, x6, stride=1, padding=2, dilation=1)", "v8 = ops.argmin(v7, (0, 1, 2), keepdims=False)",
+    )  # fmt: skip
+    for device in ("mi50", "cpu"):
+        assert trials.failure(found, device) is None
+
+
+def test_an_identity_that_is_none_is_refused_before_anything_is_constructed():
+    """Seeds 900618 and 901057: over an axis of one element the definition is that element, a kernel's result its
+    size."""
+    sizes = "lambda a, b: rg.maximum(rg.abs(a), rg.abs(b))"
+    for read, fits in (("x0[i0, k]", False), ("rg.abs(x0[i0, k])", True)):
+        found = recipe(
+            'x0 = T("x0", (8, 1), "float32")', 'k = rg.reduce_axis("k", 1)',
+            f"v5 = rg.compute((8,), lambda i0: rg.reduce({sizes}, 0, {read}, axis=k))",
+        )  # fmt: skip
+        if fits:
+            assert found.outputs()[0].shape == (8,)
+        else:
+            with pytest.raises(ExpressionError, match="identity 0 is none of"):
+                found.outputs()

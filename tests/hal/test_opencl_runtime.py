@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 from statistics import median
@@ -19,6 +18,7 @@ from rollergen.hal.host_facts import cpu_model
 from rollergen.hal.load import load_device
 from rollergen.hal.microbench import best_seconds
 from rollergen.hal.pocl_cpu_name import UnknownProcessorError, best_name, host_flags, mend_cpu_name
+from tests.threads import in_threads
 
 pytest.importorskip("pyopencl", reason="the extra [cpu] is not installed")
 
@@ -139,11 +139,7 @@ def test_threads_with_a_kernel_each_do_not_disturb_one_another(run, twice):
             if not np.array_equal(y, 2 * x):
                 wrong.append((seed, i))
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work)
     assert wrong == []
 
 

@@ -156,6 +156,18 @@ def test_casts(source, target):
     assert difference(program) is None
 
 
+@pytest.mark.parametrize("lanes", [1, 16])
+@pytest.mark.parametrize(("device", "op"), [("cpu", "mul"), ("v100", "mul"), ("v100", "add"), ("v100", "neg")])
+def test_narrow_integers_wrap_around_alone_and_in_vectors(op, device, lanes):
+    """C computes with a char as an int; what is compared or widened then is the char all the same."""
+    x, three = x_load("int8"), Const(3, "int8")
+    made = Unary(op, x, "int8") if op == "neg" else Binary(op, Binary(op, x, x, "int8"), three, "int8")
+    large = Select(Binary("gt", made, Const(0, "int8"), "bool"), made, x, "int8")
+    values = np.arange(-128, -28, dtype=np.int8)
+    for value, dtype in ((made, "int8"), (Cast(made, "int32"), "int32"), (Cast(made, F32), F32), (large, "int8")):
+        assert difference(elementwise(value, N, device, lanes, dtype), {"X": values}) is None
+
+
 @pytest.mark.parametrize("device", ["cpu", "v100"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_narrow_floats_are_read_exactly_and_stored_rounded_to_even(dtype, device):

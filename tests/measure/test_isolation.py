@@ -18,9 +18,9 @@ from tests.measure.faulty import CPU, RIGHT
 LIMITS = Limits(compile_s=20.0, run_s=1.0)
 
 
-def setup(limits=LIMITS, **how):
+def setup(limits=LIMITS, oracle=None, **how):
     expression = rg.ops.relu(rg.tensor("X", (1000,)), name="Y")
-    return Setup(CPU, RIGHT, expression_oracle((expression,), RIGHT.outputs), limits=limits, **how)
+    return Setup(CPU, RIGHT, oracle or expression_oracle((expression,), RIGHT.outputs), limits=limits, **how)
 
 
 def measured(*faults, limits=LIMITS):
@@ -99,6 +99,15 @@ def test_a_candidate_lost_while_it_is_timed_is_reported_and_the_others_are_timed
 def test_when_every_candidate_is_lost_all_reasons_are_told():
     with pytest.raises(CheckFailedError, match="candidate 1: its process was ended by SIGILL"):
         measured(faulty.TRAP)
+
+
+def confused(arrays, output, points):
+    raise ValueError("the oracle's own fault")
+
+
+def test_a_process_that_ends_by_an_error_of_python_says_so():
+    with pytest.raises(CheckFailedError, match=r"ended with status 1 while comparing; its last words: [\s\S]*own fault"):
+        measure_on(IsolatedBench(setup(oracle=confused)), faulty.sources(None))
 
 
 def no_device(device):

@@ -113,3 +113,47 @@ def test_one_place_errs_alike_whoever_reads_it():
     differ = rg.compute((40,), lambda i: once[i] - once[39 - (39 - i)])
     sample = perturbed._Perturbed({"x": randomly("float32", 40)}, differ, 0, 8.0).tensor(differ, (np.array([3, 17]),))
     assert np.array_equal(sample, [0.0, 0.0])
+
+
+class TestProducts:
+    """What a product's partial products may become, in whatever order they come about."""
+
+    factors = np.array([-2.0] * 200 + [0.0] + [0.5] * 10, np.float32)
+
+    def judged(self, x, got, dtype="float32"):
+        product = ops.prod(T("x", x.shape, dtype), (0,))
+        return bool(allowed(product, {"x": x}, np.asarray(got, dtype), ()).all())
+
+    def test_zero_after_an_overflow_on_the_way_may_be_nan(self):
+        assert self.judged(self.factors, np.nan)
+        assert self.judged(self.factors, 0.0)
+        assert not self.judged(self.factors, 1.0)
+
+    def test_zero_with_no_overflow_on_the_way_is_never_nan(self):
+        assert not self.judged(self.factors[100:], np.nan)
+        assert not self.judged(self.factors.astype(np.float64), np.nan, "float64")
+
+    def test_factors_apart_may_overflow_and_vanish_though_their_product_is_ordinary(self):
+        mixed = np.array([4.0] * 80 + [0.25] * 80, np.float32)
+        assert self.judged(mixed, 1.0) and self.judged(mixed, np.inf) and self.judged(mixed, np.nan)
+        assert not self.judged(mixed, -np.inf)
+        assert not self.judged(mixed[70:90], np.inf)
+
+
+def test_an_element_without_axes_is_judged_where_what_it_reads_is_summed():
+    total = ops.prod(ops.pad(ops.sum(T("x", (5, 3)), (1,)), ((1, 1),), "edge"), (0,))
+    x = randomly("float32", 5, 3)
+    assert allowed(total, {"x": x}, total.evaluate(x=x).astype(np.float32), ()).all()
+
+
+@pytest.mark.parametrize("got", [np.inf, -np.inf, np.nan])
+def test_what_no_rounding_makes_infinite_may_not_be(got):
+    x = randomly("float32", 4, 50)
+    total = ops.sum(T("x", (4, 50)), (1,))
+    assert not allowed(total, {"x": x}, np.full(4, got), everywhere(total)).any()
+
+
+def test_what_no_rounding_makes_finite_may_not_be():
+    x = np.zeros(4, np.float32)
+    quotient = ops.div(1.0, T("x", (4,)))
+    assert not allowed(quotient, {"x": x}, np.full(4, 1e30, np.float32), everywhere(quotient)).any()
