@@ -220,7 +220,9 @@ def decisions(stage: Stage, device: Device) -> list[str]:
 def _copy_text(stage: Stage, copy: Any) -> str:
     if copy.window:
         window = " x ".join(map(str, window_shape(stage, copy)))
-        return f"{stage.load(copy).buffer.name} read into {copy.to_layer} as the window {window} of a thread's tile"
+        whose = "thread" if copy.to_layer == "registers" else "block"
+        text = f"{stage.load(copy).buffer.name} read into {copy.to_layer} as the window {window} of a {whose}'s tile"
+        return text + (f", rows padded by {copy.padding}" if copy.padding else "")
     text = f"{stage.load(copy).buffer.name} copied from {copy.from_layer} to {copy.to_layer}, {copy.vector} at a time"
     text += f", rows padded by {copy.padding}" if copy.padding else ""
     text += f", swizzled over {copy.swizzle} rows" if copy.swizzle > 1 else ""

@@ -22,6 +22,7 @@ from rollergen.lower.place import Place, Registers, Source, load_bounds
 from rollergen.lower.writer import Writer
 from rollergen.program.matrix import matrix_instruction
 from rollergen.program.rprogram import LANE, Copy
+from rollergen.program.windows import inner_loops, window_digits, window_shape
 
 ARRAY_BYTES = {LOCAL: 16, PRIVATE: 64}
 """Alignment of the arrays: the widest vectors that the kernel reads from them."""
@@ -71,6 +72,7 @@ def allocate_buffers(out: Writer, nest: Nest) -> dict[Copy, Staged]:
             continue
         load = nest.load(copy)
         shape = nest.stage.buffer_shape(copy, block=is_shared(copy, nest))
+        shape = window_shape(nest.stage, copy) if copy.window else shape
         scope = LOCAL if is_shared(copy, nest) else PRIVATE
         staged = Staged(copy, Pointer("", load.dtype, scope, writable=True), shape)
         elements = staged.tile * max(1, copy.depth)
@@ -110,7 +112,10 @@ def staged_access(out: Writer, place: Place, staged: Staged) -> Access:
 
 
 def _positions(out: Writer, place: Place, staged: Staged) -> tuple[Index, ...]:
-    """Of this point's element along each axis of the copy's buffer."""
+    """Of this point's element along each axis of the copy's buffer (of a window, each dimension of its tensor)."""
+    if staged.copy.window:
+        digits = window_digits(place.nest.stage, staged.copy)
+        return tuple(_position(place, own).simplify(out.ranges) for own in digits)
     positions = (_position(place, axis_digits(place.nest, staged.copy, axis)) for axis in staged.copy.order)
     return tuple(position.simplify(out.ranges) for position in positions)
 
@@ -173,6 +178,9 @@ def varying(nest: Nest, place: Place, load: Load) -> frozenset[int]:
     source = place.source(load)
     if isinstance(source, Registers):
         return frozenset(p for index in source.indices for p, _ in index)
+    if isinstance(source, Staged) and source.copy.window:
+        axes = load.axes()
+        return frozenset(p for p in inner_loops(nest.stage, source.copy) if nest.loops[p].axis in axes)
     if isinstance(source, Staged):
         return frozenset(p for axis in source.copy.order for p, _ in axis_digits(nest, source.copy, axis))
     axes = load.axes()

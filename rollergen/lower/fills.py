@@ -64,13 +64,15 @@ def _symbol(out: Writer, width: int) -> Lane | None:
 def copied_value(out: Writer, place: Place, load: Load, lane: Lane | None) -> Expr:
     """The load's elements as they are copied: narrow floats as bits, one of a kind in every lane."""
 
-    def as_bits(access: Access) -> Access:
-        if access.pointer.dtype not in ("float16", "bfloat16"):
-            return access
-        return replace(access, pointer=replace(access.pointer, dtype=RAW), fill=_bits(load))
-
-    value = fetch_load(out, place, load, lane, as_bits)
+    value = fetch_load(out, place, load, lane, lambda access: as_bits(load, access))
     return Broadcast(value, lane.width) if lane is not None and value.lanes == 1 else value
+
+
+def as_bits(load: Load, access: Access) -> Access:
+    """The access to elements of `load` that are only moved: of narrow floats to their bits."""
+    if access.pointer.dtype not in ("float16", "bfloat16"):
+        return access
+    return replace(access, pointer=replace(access.pointer, dtype=RAW), fill=_bits(load))
 
 
 def _bits(load: Load) -> int:

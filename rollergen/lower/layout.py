@@ -108,7 +108,11 @@ def _copy(nest: Nest, copy: Copy) -> str:
     if copy.window:
         window = " x ".join(map(str, window_shape(nest.stage, copy)))
         where = f"{identifier(load.buffer.name)} in {identifier(copy.to_layer)}"
-        return f"{where}: [{window}], the window of a thread's tile"
+        if in_registers(copy, nest):
+            return f"{where}: [{window}], the window of a thread's tile"
+        padded = f" + {copy.padding}" if copy.padding else ""
+        size = _elements(nest, copy) * STORAGE_BYTES[load.dtype]
+        return f"{where}: [{window}{padded}], the window of a block's tile, {size} bytes"
     shape = nest.stage.buffer_shape(copy, block=is_shared(copy, nest))
     extents = [f"{identifier(axis)} {extent}" for axis, extent in zip(copy.order, shape, strict=True)]
     what = f"{identifier(load.buffer.name)} in {identifier(copy.to_layer)}: [{' x '.join(extents)}"

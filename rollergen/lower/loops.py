@@ -16,7 +16,7 @@ from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.pipelines import write_pipeline
 from rollergen.lower.place import Place, Registers
 from rollergen.lower.reductions import loops_over
-from rollergen.lower.windows import fill_window
+from rollergen.lower.windows import fill_block_window, fill_window
 from rollergen.program.rprogram import SERIAL, UNROLL, Copy
 
 Inner = Callable[[Place], None]
@@ -97,6 +97,9 @@ def make_copies(context: Context, place: Place, depth: int, phase: Phase) -> Pla
         load, staged = nest.load(copy), context.buffers[copy]
         if copy in shared:
             context.filled.add(copy)
+        if copy.window:
+            fill_block_window(out, place, staged, load)
+        elif copy in shared:
             fill_shared(out, place, staged, load, context.threads.thread, context.step)
         else:
             fill_private(out, place, staged, load)

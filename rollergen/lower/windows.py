@@ -1,4 +1,4 @@
-"""Windows into registers: each element of a tensor that a thread's tile reads, once.
+"""Windows: each element of a tensor that a tile reads, once; a thread's into registers, a block's into its layer.
 
 Which bounds a position has to be tested against is known from its place in the window: rows and columns are walked
 in runs of positions with the same tests, and those that are always within the tensor have none.  The tests of the
@@ -8,18 +8,20 @@ outer dimensions become the limit of the innermost one, so that each element tak
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from rollergen.expr.index import Bounds, Index, linear
+from rollergen.expr.index import Bounds, Index, linear, weighted_sum
 from rollergen.expr.values import Load
-from rollergen.lower.access import Access, fetch, register_dtype
+from rollergen.lower.access import Access, fetch, put, register_dtype
+from rollergen.lower.copies import Staged, buffer_access
+from rollergen.lower.fills import as_bits
 from rollergen.lower.ir import Convert, Element, Expr, Inside, Number, Operation, Position
 from rollergen.lower.place import Place, Registers
 from rollergen.lower.vectors import needed as left_open
 from rollergen.lower.writer import Writer
-from rollergen.program.rprogram import PARALLEL, Copy
-from rollergen.program.windows import needed, window_shape
+from rollergen.program.rprogram import Copy
+from rollergen.program.windows import dealt_threads, inner_loops, needed, threads_along, window_digits, window_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,29 +63,57 @@ class _Dimension:
 def fill_window(out: Writer, place: Place, copy: Copy, load: Load) -> Registers:
     """The window of this thread's tile, in an array of its dimensions (those of one element left out)."""
     nest, stage = place.nest, place.nest.stage
-    inner = [p for p, loop in enumerate(nest.loops) if p >= copy.at_loop and loop.kind not in PARALLEL]
     shape = window_shape(stage, copy)
     kept = [d for d, extent in enumerate(shape) if extent > 1]
-    digits = tuple(
-        tuple(
-            (p, nest.loops[p].stride * load.indices[d].coefficient(nest.loops[p].axis))
-            for p in inner
-            if load.indices[d].coefficient(nest.loops[p].axis)
-        )
-        for d in kept
-    )
-    first = place.bind({p: Index() for p in inner})
-    exact = {axis: (0, extent - 1) for axis, extent in nest.extents.items()}
-    dimensions = [
-        _Dimension(load.indices[d].substitute(first.axes).simplify(out.ranges), shape[d], needed(load, d, exact))
-        for d in range(len(shape))
-    ]
+    every = window_digits(stage, copy)
+    digits = tuple(every[d] for d in kept)
+    dimensions = _dimensions(out, place, copy, load)
     dtype = register_dtype(load.dtype)
     name = out.register(load.buffer.name.lower(), dtype, tuple(shape[d] for d in kept))
     registers = Registers(name, digits, dtype, 1)
     access = Access(nest.parameters[load.buffer.name], Index(), fill=load.fill)
     _fill(out, _Window(registers, access, load.buffer.shape, tuple(dimensions)), (), None)
     return registers
+
+
+def _dimensions(out: Writer, place: Place, copy: Copy, load: Load) -> list[_Dimension]:
+    nest = place.nest
+    first = place.bind({p: Index() for p in inner_loops(nest.stage, copy)})
+    exact = {axis: (0, extent - 1) for axis, extent in nest.extents.items()}
+    return [
+        _Dimension(index.substitute(first.axes).simplify(out.ranges), extent, needed(load, d, exact))
+        for d, (index, extent) in enumerate(zip(load.indices, window_shape(nest.stage, copy), strict=True))
+    ]
+
+
+def fill_block_window(out: Writer, place: Place, staged: Staged, load: Load) -> None:
+    """The window of the block, staged by all its threads (without barriers): a loop over the positions of each
+    dimension that this thread has, the tests of an element together at its read."""
+    nest, copy = place.nest, staged.copy
+    pointer = nest.parameters[load.buffer.name]
+    with ExitStack() as stack:
+        positions: list[Index] = []
+        indices: list[Index] = []
+        tests: list[Inside] = []
+        dimensions = _dimensions(out, place, copy, load)
+        for dimension, digits in zip(dimensions, dealt_threads(nest.stage, copy), strict=True):
+            threads = threads_along(nest.stage, digits)
+            steps = -(-dimension.extent // threads)
+            at = Index()
+            if steps > 1:
+                at = stack.enter_context(out.loop(out.names.fresh("step"), steps, (0, steps - 1)))
+            position = at * threads + weighted_sum((place.point[p], weight) for p, weight in digits)
+            if dimension.extent % threads:
+                stack.enter_context(out.when(Inside(position, None, dimension.extent)))
+            low, high = dimension.bounds
+            tests += left_open((Inside(dimension.first + position, low, high),), out.ranges)
+            positions.append(position)
+            indices.append(dimension.first + position)
+        offset = linear(tuple(indices), load.buffer.shape).simplify(out.ranges)
+        source = as_bits(load, Access(pointer, offset, tuple(tests), load.fill, elements=load.buffer.elements))
+        value = fetch(out, source, None, load.buffer.name.lower())
+        target = buffer_access(out, staged, tuple(positions))
+        put(out, replace(target, pointer=replace(target.pointer, dtype=source.pointer.dtype)), value, None)
 
 
 @dataclass(frozen=True, slots=True)

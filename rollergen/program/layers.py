@@ -21,7 +21,8 @@ def is_shared(layer: str, device: Device | None) -> bool:
 def tile_elements(stage: Stage, copy: Copy, *, block: bool) -> int:
     """Elements of one buffer of the copy, padding included."""
     if copy.window:
-        return prod(window_shape(stage, copy))
+        window = window_shape(stage, copy)
+        return prod(window[:-1]) * (window[-1] + copy.padding)
     shape = stage.buffer_shape(copy, block=block)
     return prod(shape[:-1]) * (shape[-1] + copy.padding)
 

@@ -76,11 +76,14 @@ class Copy:
     the registers by copies that run beside the program; elements that are out of range or guarded are
     zeros.  All asynchronous copies of one loop have one depth.
 
-    ``window``: into registers, not an element for each combination of loops but one for each element of the
-    tensor: along each of its dimensions the interval that the thread's indices span (see `windows`), filled
+    ``window``: not an element for each combination of loops but one for each element of the
+    tensor: along each of its dimensions the interval that the indices span (see `windows`), filled
     element by element.  Indices are affine with positive coefficients, without gaps, and each bound of the guard
     is one of an index; reduce axes of the load are walked inside, whole.  Elements that no point within its axes
-    reads are not read, and hold the fill.
+    reads are not read, and hold the fill.  Into registers it is the window of a thread's points; into a block's
+    layer that of all its threads (the halo once), row-major over the tensor's dimensions, the last padded by
+    ``padding``.  Its threads then walk the dimensions side by side: each thread loop moves one dimension; of n
+    threads along it the t-th stages positions t, t + n, ... (the last thread loop of a dimension is the fastest).
     """
 
     load: int

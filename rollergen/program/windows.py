@@ -1,4 +1,5 @@
-"""Windows: what the points of a thread's tile read of a tensor together, as an interval of each of its dimensions.
+"""Windows: what the points of a tile (a thread's, or a block's) read of a tensor together, as an interval of each of
+its dimensions.
 
 A window's element is read once, however many points (outputs and taps) use it.
 """
@@ -11,21 +12,82 @@ from math import prod
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Load, loads
-from rollergen.program.rprogram import PARALLEL, Copy, Loop, Stage
+from rollergen.program.rprogram import GRID, PARALLEL, Copy, Loop, Stage
+
+
+def of_block(copy: Copy) -> bool:
+    """Whether the window is one that the threads of a block stage together."""
+    return copy.window and copy.to_layer != "registers"
 
 
 def window_shape(stage: Stage, copy: Copy) -> tuple[int, ...]:
-    """Elements of the window along each dimension of the tensor: what the loops inside the copy reach."""
+    """Elements of the window along each dimension of the tensor: what the loops inside the copy reach (and, of a
+    block's window, its threads).  Without padding."""
     return tuple(_reach(index, spans_inside(stage, copy)) + 1 for index in stage.load(copy).indices)
 
 
 def spans_inside(stage: Stage, copy: Copy) -> dict[str, int]:
-    """Points of each axis that a thread's loops inside the copy visit."""
+    """Points of each axis that a thread's loops inside the copy visit, and the threads where a block stages."""
     spans: dict[str, int] = {}
-    for loop in stage.loops[copy.at_loop :]:
-        if loop.kind not in PARALLEL:
-            spans[loop.axis] = spans.get(loop.axis, 1) * loop.extent
+    for p in inner_loops(stage, copy):
+        loop = stage.loops[p]
+        spans[loop.axis] = spans.get(loop.axis, 1) * loop.extent
     return spans
+
+
+def inner_loops(stage: Stage, copy: Copy) -> tuple[int, ...]:
+    """Positions of the loops that a window spans."""
+    return tuple(
+        p
+        for p, loop in enumerate(stage.loops)
+        if (of_block(copy) if loop.kind in PARALLEL else loop.kind != GRID and p >= copy.at_loop)
+    )
+
+
+Digits = tuple[tuple[int, int], ...]
+"""(position in the nest, weight) of loops: the number that they make is the sum of variables times weights."""
+
+
+def window_digits(stage: Stage, copy: Copy) -> tuple[Digits, ...]:
+    """Of each dimension of the tensor: the loops that move within the window, and how far one step of each goes."""
+    inner = inner_loops(stage, copy)
+    return tuple(
+        tuple(
+            (p, stage.loops[p].stride * index.coefficient(stage.loops[p].axis))
+            for p in inner
+            if index.coefficient(stage.loops[p].axis)
+        )
+        for index in stage.load(copy).indices
+    )
+
+
+def dealt_threads(stage: Stage, copy: Copy) -> tuple[Digits, ...]:
+    """Of each dimension of the tensor: the thread loops whose axis moves it, as the digits of a thread's number among
+    the threads along the dimension (the last loop is the fastest)."""
+    found = []
+    for index in stage.load(copy).indices:
+        own: list[tuple[int, int]] = []
+        weight = 1
+        for p, loop in reversed(stage.of_kind(*PARALLEL)):
+            if index.coefficient(loop.axis):
+                own.append((p, weight))
+                weight *= loop.extent
+        found.append(tuple(reversed(own)))
+    return tuple(found)
+
+
+def threads_along(stage: Stage, digits: Digits) -> int:
+    """Threads along one dimension: see `dealt_threads`."""
+    return prod(stage.loops[p].extent for p, _ in digits)
+
+
+def dealing_problem(stage: Stage, copy: Copy) -> str:
+    """Why the block's threads cannot walk the window's dimensions side by side; empty if they can."""
+    dealt = [p for digits in dealt_threads(stage, copy) for p, _ in digits]
+    for p, loop in stage.of_kind(*PARALLEL):
+        if loop.extent > 1 and dealt.count(p) != 1:
+            return f"the {loop.extent} threads along {loop.axis} move {dealt.count(p)} of its tensor's dimensions"
+    return ""
 
 
 def _reach(index: Index, spans: Mapping[str, int]) -> int:
@@ -48,10 +110,13 @@ def window_problem(stage: Stage, copy: Copy) -> str:
     """Why the copy's load cannot be kept as a window at its depth; empty if it can."""
     load, definition = stage.load(copy), stage.definition
     problem = load_problem(definition, load)
+    if not problem and of_block(copy):
+        problem = dealing_problem(stage, copy)
     if problem:
         return problem
+    every = [stage.loops[p] for p in inner_loops(stage, copy)]
     for axis in sorted(load.axes()):
-        inner = [loop for loop in stage.loops[copy.at_loop :] if loop.axis == axis and loop.kind not in PARALLEL]
+        inner = [loop for loop in every if loop.axis == axis]
         if not _adjacent(inner):
             return f"the points of {axis} inside are not adjacent"
         whole = definition.axis(axis)

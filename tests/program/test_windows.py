@@ -140,7 +140,7 @@ def test_what_cannot_be_a_window_is_refused():
     (copy,) = stage.copies
     for change, message in (
         ({"vector": 2}, "vectors of 2"),
-        ({"to_layer": "shared"}, "into shared by vectors of 1"),
+        ({"padding": 1}, "in registers without padding"),
         ({"load": 1, "order": ("ky", "kx"), "along": "kx", "at_loop": stage.accumulator.at_loop + 1}, "ky is not walked"),
     ):
         with pytest.raises(ProgramError, match=message):

@@ -81,12 +81,13 @@ def _check_runs(stage: Stage, where: str, copy: Copy, shape: tuple[int, ...], sh
 
 
 def _check_window(stage: Stage, where: str, copy: Copy) -> None:
-    plain = (copy.vector, copy.padding, copy.swizzle, copy.depth) == (1, 0, 0, 1)
-    if copy.to_layer != REGISTERS or copy.from_layer in {other.to_layer for other in stage.copies} or not plain:
+    plain = (copy.vector, copy.swizzle, copy.depth, copy.asynchronous) == (1, 0, 1, False)
+    plain = plain and not (copy.padding and copy.to_layer == REGISTERS)
+    if copy.from_layer in {other.to_layer for other in stage.copies} or not plain:
         raise refuse(
             stage,
             f"{where}: a window from {copy.from_layer} into {copy.to_layer} by vectors of {copy.vector}; expected one "
-            f"from memory into {REGISTERS}, element by element, without padding, swizzle or depth",
+            f"from memory, element by element, without swizzle or depth, and in {REGISTERS} without padding",
         )
     problem = window_problem(stage, copy)
     if problem:

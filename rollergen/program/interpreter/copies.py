@@ -168,7 +168,8 @@ def fetch_address(copy: Copy, shape: tuple[int, ...], cell: tuple[Array, ...]) -
 
 @dataclass(frozen=True)
 class WindowLayout(Layout):
-    """Where a window keeps what: its cells are the distinct places of the tensor that a thread's inner loops reach."""
+    """Where a window keeps what: its cells are the distinct places of the tensor that a thread's inner loops reach
+    (and, where a block stages it, its threads)."""
 
     @cached_property
     def inner(self) -> tuple[int, ...]:
@@ -180,6 +181,11 @@ class WindowLayout(Layout):
         every = Points.of_box(self.stage, Box(own))
         return tuple(int(np.max(self.reached(index, every))) + 1 for index in self.load.indices)
 
+    @cached_property
+    def pitches(self) -> tuple[int, ...]:
+        """Cells from one position to the next of each dimension but the last: those of a row of the next."""
+        return (*self.shape[:-1], self.shape[-1] + self.copy.padding)
+
     def reached(self, index: Index, points: Points) -> Array:
         """How far each point's index lies behind that of the first point of its window."""
         first = Points(self.stage, {**points.variables, **dict.fromkeys(self.inner, 0)})
@@ -188,15 +194,15 @@ class WindowLayout(Layout):
     def filled_address(self, points: Points) -> Array:
         """The filling side: by the places of the tensor."""
         here: Array = 0
-        for index, extent in zip(self.load.indices, self.shape, strict=True):
-            here = here * extent + self.reached(index, points)
+        for index, pitch in zip(self.load.indices, self.pitches, strict=True):
+            here = here * pitch + self.reached(index, points)
         return here
 
     def read_address(self, points: Points) -> Array:
         """The reading side: by the loops' variables."""
         here: Array = 0
-        for index, extent in zip(self.load.indices, self.shape, strict=True):
-            here = here * extent
+        for index, pitch in zip(self.load.indices, self.pitches, strict=True):
+            here = here * pitch
             for p in self.inner:
                 loop = self.stage.loops[p]
                 here = here + points.variables[p] * (loop.stride * index.coefficient(loop.axis))

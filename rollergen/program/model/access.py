@@ -15,6 +15,7 @@ import numpy as np
 
 from rollergen.expr.index import FloorDiv, Index, Mod
 from rollergen.hal.spec import Device, MemoryLayer
+from rollergen.program.model.block_windows import fill_services, fill_steps, read_service, reuse_of
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.lanes import broken_share, evaluate_lanes, lanes_apart, line_split
@@ -27,7 +28,7 @@ from rollergen.program.model.wavefronts import (
     wavefronts_of_rows,
 )
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
-from rollergen.program.windows import window_shape
+from rollergen.program.windows import of_block, window_shape
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,6 +88,12 @@ def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
     rounds = nest.visits(copy.at_loop) * groups_of_a_thread(nest, copy)
     width = copy.vector * operand.itemsize
     parts = pieces(nest, width)
+    if of_block(copy):
+        from_tensor, into_tile = fill_services(nest, device, copy, path_layer(device))
+        return (
+            Access(copy.load, "fill_read", copy.from_layer, rounds, width, from_tensor, tested=tests_of(nest, operand)),
+            Access(copy.load, "fill_write", copy.to_layer, rounds, width, into_tile),
+        )
     from_tensor = _fill_service(nest, device, copy, operand, shape, shared=False)
     into_tile = _fill_service(nest, device, copy, operand, shape, shared=True)
     decoded, tested = _decoded(nest, operand) + _dealt(nest, copy, shape), _retested(nest, copy, operand, shape)
@@ -119,6 +126,8 @@ def fill_groups(nest: Nest, copy: Copy) -> Number:
 
 def groups_of_a_thread(nest: Nest, copy: Copy) -> Number:
     """Groups that the busiest thread moves: whole runs of them."""
+    if of_block(copy):
+        return fill_steps(nest, copy)
     run = prod(copy.runs) // copy.vector if copy.runs else 1
     return ceil_div(fill_groups(nest, copy), nest.threads * run) * run
 
@@ -341,6 +350,8 @@ def tile_service(nest: Nest, device: Device, copy: Copy, width_bytes: int) -> Nu
     layer = device.layer(copy.to_layer)
     if not layer.banks:
         return 1
+    if of_block(copy):
+        return read_service(nest, device, copy)
     parallel = nest.positions(*PARALLEL)
     shape = tile_shape(nest, copy, block=True)
     columns: list[Number] = [nest.loops[p].extent for p in parallel]
@@ -406,6 +417,9 @@ def direct_access(
             count = count * nest.trips[p]
         elif loop.kind == UNROLL:
             uses = uses * loop.extent
+    if source is not None and of_block(source):
+        reuse, passes = reuse_of(nest, source, loops)
+        count = reuse.distinct * passes
     width, gathered = operand.itemsize, False
     if source is None and lane is not None:
         count = count * _distinct_share(nest, operand, lane)

@@ -47,7 +47,8 @@ def issued_multiply_adds(nest: Nest, device: Device, costs: Costs, work: Work) -
 def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Number:
     """Instructions of one thread in one block."""
     total = work.products * device.instruction(nest.stage.compute.instruction).issued + work.slots
-    total = total + costs.loop_instructions * work.iterations + costs.spill_accesses * work.spilled * work.steps
+    total = total + costs.loop_instructions * (work.iterations + work.window_steps)
+    total = total + costs.spill_accesses * work.spilled * work.steps
     for access in work.accesses:
         each: Number = 0
         if access.role == "read":
@@ -56,12 +57,15 @@ def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Num
             each = costs.staging_instructions + access.decoded * costs.decode_instructions
         elif access.role == "fill_past":
             each = costs.asynchronous_instructions + access.decoded * costs.decode_instructions
-        elif access.role == "exchange" or (access.role in ("write", "read_back") and not work.reduces):
+        elif access.role in _ONE_EACH or (access.role in ("write", "read_back") and not work.reduces):
             each = 1
         one_by_one = access.broken * nest.lanes
         each = each * (1 - access.broken) + one_by_one + access.tested * costs.guard_instructions * (1 + one_by_one)
         total = total + access.count * each
     return total
+
+
+_ONE_EACH = ("exchange", "spill_write", "spill_read")
 
 
 def issue_rate(device: Device, costs: Costs) -> float:
@@ -152,6 +156,7 @@ def latency_clocks(
     if work.reads_stream:
         exposed = max(exposed, costs.exposed_stream_clocks)
     chain = chain_clocks(device, nest, costs, work, instructions)
+    staged = staged + work.window_steps * costs.window_step_clocks
     return staged + most(rounds * exposed, chain) + work.combine_clocks
 
 

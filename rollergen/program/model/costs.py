@@ -16,6 +16,12 @@ MEANINGS: dict[str, str] = {
     "thread_issue_clocks": "clocks between two instructions of one thread (of the threads of one lockstep)",
     "loop_instructions": "instructions of one iteration of a rolled loop beside its body",
     "staging_instructions": "instructions of one staged element group: load, store and their addresses",
+    "window_step_clocks": "latency of one step of a block that stages a window, element by element, that overlaps with "
+    "what other blocks do",
+    "unhidden_step_clocks": "the same as far as nothing hides it but blocks that stage at the same time",
+    "reuse_registers": "1: what a later unrolled step reads again of a block's window waits in registers (0: the "
+    "compiler puts such steps together)",
+    "uniform_loads": "1: what all threads of a block read at one address comes by a path of its own",
     "asynchronous_instructions": "instructions of one asynchronous copy of a thread: itself and its addresses",
     "decode_instructions": "instructions of one division or remainder in the place of an element that is staged",
     "memory_operands": "1: a value that is loaded for one use folds into the arithmetic instruction",

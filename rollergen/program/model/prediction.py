@@ -131,8 +131,8 @@ def _predicted(stage: Stage, device: Device) -> StagePrediction:
     most_threads = device.limits.threads_per_unit
     return StagePrediction(
         stage.name, seconds, named, nest.blocks, waves.waves, waves.resident,
-        least(waves.resident * nest.threads / most_threads, 1.0), nest.threads, registers, work.spilled,
-        work.shared_bytes, traffic, flops_of(stage), stage.once,
+        least(waves.resident * nest.threads / most_threads, 1.0), nest.threads, registers,
+        work.spilled + work.parked.registers, work.shared_bytes, traffic, flops_of(stage), stage.once,
     )  # fmt: skip
 
 
@@ -246,7 +246,12 @@ def _within_a_unit(
 
 
 def _entering(nest: Nest, costs: Costs, work: Work, waves: Waves) -> list[tuple[str, Number, str]]:
+    found = []
+    if np.ndim(work.window_steps) or work.window_steps:
+        rounds = ceil_div(waves.per_unit, waves.resident)
+        found.append(("staging", rounds * work.window_steps * costs.unhidden_step_clocks, ADDS))
     return [
+        *found,
         ("tiles", waves.per_unit * tile_clocks(nest, costs, work), ADDS),
         ("blocks", waves.per_unit * costs.block_clocks, ADDS),
     ]

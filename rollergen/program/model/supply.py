@@ -9,6 +9,7 @@ from rollergen.program.model.costs import Costs
 from rollergen.program.model.memory import Stream, cache_of, stride_sets, tlb_cache
 from rollergen.program.model.nest import Nest, Waves
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, ratio
+from rollergen.program.model.waiting import NOTHING_PARKED
 from rollergen.program.model.walks import Walks
 from rollergen.program.model.work import Work
 
@@ -41,6 +42,10 @@ def supply(
             reads, writes = reads * beyond, (writes * beyond if not nest.stage.store.streaming else writes)
         spilled = _spill_lines(nest, costs, work, waves, inner, line) if number == 0 else 0
         read_bytes, write_bytes = (reads + spilled) * line, (writes + spilled) * line
+        if inner is not None and work.parked is not NOTHING_PARKED:
+            missed = _parked_misses(device, nest, work, waves, inner)
+            read_bytes = read_bytes + missed * work.parked.loads
+            write_bytes = write_bytes + missed * work.parked.stores
         clocks = _layer_clocks(device, layer, waves, nest.blocks, read_bytes, write_bytes)
         limiters.append((f"{layer.name} bandwidth", clocks, OVERLAPS))
         traffic.append((layer.name, (read_bytes + write_bytes) * nest.blocks))
@@ -86,6 +91,14 @@ def _spill_lines(
     missing = most(bytes_held * waves.resident - inner.capacity_bytes, 0)
     share = ratio(missing, bytes_held * waves.resident)
     return share * work.steps * bytes_held / line * costs.spill_accesses / 2
+
+
+def _parked_misses(device: Device, nest: Nest, work: Work, waves: Waves, inner: MemoryLayer) -> Number:
+    """Bytes of one block that each access to parked elements moves beyond a cache that cannot hold all of them."""
+    own = nest.threads * 4
+    together = waves.resident * (device.units if inner.scope == "device" else 1)
+    footprint = work.parked.registers * own * together
+    return own * ratio(most(footprint - inner.capacity_bytes, 0), footprint)
 
 
 def _layer_clocks(

@@ -18,7 +18,7 @@ from rollergen.program.model.access import (
     tile_shape,
 )
 from rollergen.program.model.combining import combining_of
-from rollergen.program.model.costs import Costs
+from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import ITEMSIZE, Phase
 from rollergen.program.model.fragments import (
     fragment_accesses,
@@ -31,7 +31,17 @@ from rollergen.program.model.memory import Stream
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model.occupancy import register_cap
-from rollergen.program.rprogram import LANE, SERIAL, UNROLL, Copy
+from rollergen.program.model.waiting import (
+    NOTHING_PARKED,
+    Parked,
+    is_from_window,
+    parked_accesses,
+    parked_of,
+    staging_steps,
+    waiting_of,
+)
+from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
+from rollergen.program.windows import of_block
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +52,9 @@ class Work:
     steps; ``registers`` wanted, ``spilled`` of them; ``in_flight``: registers more that loads started early would
     fill; ``entries``: visits of the accumulator's depth; ``tile_elements``: outputs of one such visit; ``chain``:
     dependent accumulations; ``combine_clocks``: waited for while threads put their accumulators together.
-    ``products``: matrix instructions of an execution width, which ``slots`` leaves out.
+    ``products``: matrix instructions of an execution width, which ``slots`` leaves out.  ``parked``: window
+    elements that wait for a later use and have no register; ``window_steps``: elements of windows that a thread
+    stages one after the other.
     """
 
     slots: Number
@@ -64,6 +76,8 @@ class Work:
     combine_clocks: Number
     reduces: bool
     products: Number = 0
+    parked: Parked = NOTHING_PARKED
+    window_steps: Number = 0
 
 
 def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
@@ -94,15 +108,19 @@ def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
     if matrix is not None:
         steps = steps / matrix.k
     registers, in_flight = _registers(nest, device, costs, tuple(accesses))
+    waiting = waiting_of(nest, costs)
+    parked = parked_of(nest, device, waiting, registers)
+    accesses += parked_accesses(nest, device, parked)
     reads = [a for a in accesses if a.role == "read"]
     return Work(
         slots, iterations, steps, _chain(nest, steps), _entries(nest) if reduces else 0, _tile_elements(nest),
-        tuple(accesses), _streams(nest), registers, in_flight, _spilled(nest, device, costs, registers),
+        tuple(accesses), _streams(nest), registers + waiting.live, in_flight, _spilled(nest, device, costs, registers),
         _shared_bytes(nest, device) + together.bytes, _stagings(nest, device),
         any(a.layer == device.backing.name and _reused(nest, a) for a in reads),
         any(a.layer != device.backing.name for a in reads),
         any(a.layer == device.backing.name and not _reused(nest, a) for a in reads),
-        together.clocks, bool(reduces), 0 if matrix is None else products(nest, device),
+        together.clocks, bool(reduces), 0 if matrix is None else products(nest, device), parked,
+        staging_steps(nest),
     )  # fmt: skip
 
 
@@ -157,7 +175,7 @@ def _phase_reads(nest: Nest, device: Device, phase: Phase, loops: tuple[int, ...
         source, fragment = block_copy(nest, load), register_copy(nest, load)
         if fragment is not None:
             found.append(register_accesses(nest, device, fragment, source, phase.reduces))
-        else:
+        elif not _is_uniform(nest, device, load, source):
             operand = nest.facts.loads[load]
             found.append(direct_access(nest, device, operand, load, loops, source, reduces=phase.reduces))
     layers = {r.name: r for r in nest.facts.residents}
@@ -240,7 +258,8 @@ def _registers(nest: Nest, device: Device, costs: Costs, accesses: tuple[Access,
     for copy in nest.stage.copies:
         if copy.to_layer == device.layers[0].name:
             copied.add(copy.load)
-            fragments = fragments + _fragment(nest, device, costs, copy)
+            if not is_from_window(nest, copy):
+                fragments = fragments + _fragment(nest, device, costs, copy)
     ahead, filling = _passing(nest, device)
     early: Number = 0
     needed: Number = 0
@@ -249,7 +268,7 @@ def _registers(nest: Nest, device: Device, costs: Costs, accesses: tuple[Access,
     else:
         for access in accesses:
             if access.role == "read" and access.load >= 0 and access.load not in copied and access.reduces:
-                beside_window = any(copy.window for copy in nest.stage.copies)
+                beside_window = any(copy.window and not of_block(copy) for copy in nest.stage.copies)
                 fragments = fragments + (_written_out(nest, access) if beside_window else _held(nest, access))
         early, needed = _in_flight(nest, accesses, fragments + _kept_registers(nest, device))
     passing = most(fragments + needed + _temporaries(nest, costs), filling)
@@ -338,6 +357,8 @@ def _passing(nest: Nest, device: Device) -> tuple[Number, Number]:
         if copy.to_layer == device.layers[0].name or nest.lockstep == 1:
             continue
         ahead = ahead + _ADDRESSES + _COORDINATES * is_tested(nest, nest.facts.loads[copy.load])
+        if of_block(copy):
+            continue
         group = -(-copy.vector * nest.facts.loads[copy.load].itemsize // 4)
         words = groups_of_a_thread(nest, copy) * group
         if copy.depth == 2 and not copy.asynchronous:
@@ -423,6 +444,13 @@ def _spilled(nest: Nest, device: Device, costs: Costs, registers: Number) -> Num
         if loop.kind == UNROLL and not nest.spatial(loop.axis):
             more = choose(loop.extent > 1, costs.spill_margin + costs.spill_unrolled, more)
     return choose(excess > 0, excess + more, 0)
+
+
+def _is_uniform(nest: Nest, device: Device, load: int, source: Copy | None) -> bool:
+    """Whether all threads of a block read the load at one address, on a device where that is another path."""
+    moving = {nest.loops[p].axis for p in nest.positions(*PARALLEL)}
+    uniform = source is None and nest.lockstep > 1 and not moving & nest.facts.loads[load].axes
+    return uniform and bool(costs_of(device).uniform_loads)
 
 
 def _shared_bytes(nest: Nest, device: Device) -> Number:
