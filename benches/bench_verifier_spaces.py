@@ -22,12 +22,11 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from measured_spaces import program_of
 from ranking import regret
 from results import ROOT, keep_at
 from rich.console import Console
 from rich.table import Table
-from space_conv import conv_program
-from space_gpu import gpu_program
 
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
@@ -45,7 +44,7 @@ SPACES = {
     "gemm TITAN RTX": ("gemm_rtx_titan", str(DEVICES / "titan_rtx.json")),
     "gemm RTX 3060": ("gemm_rtx_3060_laptop", str(DEVICES / "rtx_3060_laptop.json")),
     "conv A100": ("conv_a100", str(DEVICES / "a100-pcie-40gb.json")),
-    "conv MI50": ("conv_mi50", "mi50"),
+    "conv MI50": ("conv_mi50", str(DEVICES / "mi50-hip.json")),
 }
 PAIRS = (
     ("gemm TITAN RTX", "gemm RTX 3060"), ("gemm RTX 3060", "gemm TITAN RTX"),
@@ -75,7 +74,7 @@ def rows_of(path: Path, count: int) -> list[Mapping[str, str]]:
 
 
 def dataset(rows: Sequence[Mapping[str, str]], device: Device, number: int, title: str) -> Dataset:
-    programs = [gpu_program(row) if "MWG" in row else conv_program(row) for row in rows]
+    programs = [program_of(row, device) for row in rows]
     said = [predict(program, device) for program in programs]
     every = np.ones(len(rows), dtype=np.int64)
     return Dataset(

@@ -2,10 +2,12 @@
 
     python benches/measured_spaces.py
     python benches/measured_spaces.py --data gemm_rtx_titan.csv.gz --device benches/devices/titan_rtx.json --terms 2000
+    python benches/measured_spaces.py --data conv_mi50.csv.gz --device benches/devices/mi50-hip.json --terms 2000
 
-Each row of a space is mapped to the rProgram that was measured (`space_cpu`, `space_gpu`); nothing is fitted
-here.  Without options: the CPU space that lies in benches/data, on the core that measured it.  ``--terms``: also what
-each term of the model is worth there, on so many rows (`space_terms`).
+Each row of a space is mapped to the rProgram that was measured (`space_cpu`, `space_gpu`, `space_conv`: of these the
+rows that stage their window, the slower of two replicates); nothing is fitted here.  Without options: the CPU space
+that lies in benches/data, on the core that measured it.  ``--terms``: also what each term of the model is worth there,
+on so many rows (`space_terms`).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ranking import Ranking, rank
+from space_conv import COMPILERS, NVCC, conv_program, slower_of_pairs
 from space_cpu import cpu_program
 from space_gpu import gpu_program
 from space_terms import roller_seconds, without
@@ -36,11 +39,14 @@ HERE = Path(__file__).parent
 
 def read_rows(path: Path) -> list[Row]:
     with gzip.open(path, "rt", newline="") as file:
-        return list(csv.DictReader(file))
+        rows = list(csv.DictReader(file))
+    return slower_of_pairs(rows) if "tile_size_x" in rows[0] else rows
 
 
-def program_of(row: Row) -> RProgram:
-    """The rProgram that a row describes; the columns tell which space it is of."""
+def program_of(row: Row, device: Device) -> RProgram:
+    """The rProgram that a row describes, compiled for `device`; the columns tell which space it is of."""
+    if "tile_size_x" in row:
+        return conv_program(row, COMPILERS.get(device.name, NVCC))
     return cpu_program(row) if "MR" in row else gpu_program(row)
 
 
@@ -49,7 +55,7 @@ def measured_seconds(row: Row) -> float:
 
 
 def predictions(rows: Iterable[Row], device: Device) -> list[float]:
-    return [predict(program_of(row), device).seconds for row in rows]
+    return [float(predict(program_of(row, device), device).seconds) for row in rows]
 
 
 def spill_misses(rows: Iterable[Row], device: Device, slots: float = 3.0) -> list[tuple[Row, float]]:
@@ -67,7 +73,8 @@ def by_shape(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Rows of the same problem: those can be ranked."""
     shapes: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        name = f"{row['M']}x{row['N']}x{row['K']}" if "M" in row else "4096x4096x4096"
+        whole = "15x15-over-4096x4096" if "tile_size_x" in row else "4096x4096x4096"
+        name = f"{row['M']}x{row['N']}x{row['K']}" if "M" in row else whole
         shapes[f"{name} {row['set']}" if row.get("set") == "heldout" else name].append(row)
     return shapes
 
@@ -90,9 +97,12 @@ def print_table(found: Mapping[str, Ranking]) -> None:
 def terms(rows: Iterable[Row], device: Device) -> dict[str, Ranking]:
     """The whole model, the model without each of its terms, and two older ones, on the same rows of a GPU's space."""
     own = list(rows)
-    programs, measured = [program_of(row) for row in own], [measured_seconds(row) for row in own]
+    programs, measured = [program_of(row, device) for row in own], [measured_seconds(row) for row in own]
     found = {"nothing": rank([float(predict(p, device).seconds) for p in programs], measured)}
     found |= {term: rank(said, measured) for term, said in without(programs, device)}
+    if device.name in COMPILERS:
+        as_written = [conv_program(row) for row in own]
+        found["what the compiler made of it"] = rank([float(predict(p, device).seconds) for p in as_written], measured)
     found["all (ROLLER's maximum instead)"] = rank([roller_seconds(row, device) for row in own], measured)
     found["all (a roofline instead)"] = rank([1.0] * len(own), measured)
     return found

@@ -1,18 +1,23 @@
 """The published convolution space: one 4096 x 4096 channel under a 15 x 15 filter, float32.
 
 A block of block_size_x x block_size_y threads; a thread owns tile_size_x x tile_size_y outputs that lie a block
-apart, so that lanes read neighbours.  With use_shmem the window of the block is staged once, word by word.
-What is made of a row stands for the measured program, but is none that could be built: a window that a whole block
-stages has no rProgram (copies into a block's layer hold an element for each combination of loops, and `check` refuses
-one that leaves out the filter's axes; windows go into registers only).  The halo of the window, values that
-neighbouring taps reuse, the filter in constant memory, and what compilers made of guards are therefore not seen.
-`use_padding` changes the stride of the staged row (only where block_size_x is no multiple of 32) and is not mapped;
-`read_only` changed nothing that was measured.
+apart, so that lanes read neighbours.  With use_shmem the block stages the window that its outputs read, halo and all,
+word by word; use_padding makes the stride of its rows congruent to block_size_x modulo 32.  (read_only changed nothing
+that was measured.)  Without use_shmem threads read the image where they need it.
+
+The rows' source unrolls the filter and a thread's outputs.  What a compiler makes of that is part of the program that
+was measured, and one of them changes it (`Compiled`); both facts were read off the measured times by those who
+collected them:
+
+- more than so many multiply-adds are not written out: the filter's rows then stay a loop of shorter runs;
+- where sizes do not divide, results are stored under tests, and the accumulation of each output sinks below its own
+  test, behind the reads of all: unless a loop is left, through which it passes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 
 from rollergen.expr.combiners import named_combiner
@@ -22,7 +27,28 @@ from rollergen.expr.values import Binary, Buffer, Load, Partial
 from rollergen.program.rprogram import Accumulator, Compute, Copy, Loop, RProgram, Stage
 
 SIZE, FILTER = 4096, 15
+TAPS = FILTER * FILTER
+BLOCK = 4
+"""Depth inside the grid and thread loops."""
 ix = Index.axis
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What a compiler makes of the source: ``written_out``: multiply-adds of a thread that it unrolls at most (0: any
+    number), else the filter's rows in runs of ``run``; ``sinks``: whether accumulations sink below tests."""
+
+    written_out: int = 0
+    run: int = FILTER
+    sinks: bool = False
+
+
+NVCC = Compiled()
+HIPCC = Compiled(8 * TAPS, 5, True)
+"""LLVM leaves loops that it should unroll whole at 16,384 instructions: between 8 and 9 outputs of 225 taps, at about
+nine instructions each; runs of the largest divisor that fits."""
+COMPILERS = {"mi50-hip": HIPCC}
+"""By the device that ran the programs."""
 
 
 @lru_cache(maxsize=1)
@@ -39,25 +65,46 @@ def convolution() -> Definition:
     )
 
 
-def conv_program(row: Mapping[str, str]) -> RProgram:
-    """The rProgram of one row."""
+def conv_program(row: Mapping[str, str], compiled: Compiled = NVCC) -> RProgram:
+    """The rProgram of one row, as it was compiled."""
     names = ("block_size_x", "block_size_y", "tile_size_x", "tile_size_y")
     bx, by, tx, ty = (int(row[name]) for name in names)
+    guards = tuple((axis, "mask") for axis, tile in (("y", by * ty), ("x", bx * tx)) if SIZE % tile)
+    rolled = 0 < compiled.written_out < TAPS * tx * ty
+    sunk = compiled.sinks and bool(guards) and tx * ty > 1 and not rolled
+    rows = (Loop("ky", FILTER, 1, "unroll"),)
+    if rolled:
+        rows = (Loop("ky", FILTER // compiled.run, compiled.run, "serial"), Loop("ky", compiled.run, 1, "unroll"))
+    taps = (*rows, Loop("kx", FILTER, 1, "unroll"))
+    outputs = (Loop("y", ty, by, "unroll"), Loop("x", tx, bx, "unroll"))
     loops = (
         Loop("y", -(-SIZE // (by * ty)), by * ty, "grid"),
         Loop("x", -(-SIZE // (bx * tx)), bx * tx, "grid"),
         Loop("y", by, 1, "thread"),
         Loop("x", bx, 1, "thread"),
-        Loop("ky", FILTER, 1, "unroll"),
-        Loop("kx", FILTER, 1, "unroll"),
-        Loop("y", ty, by, "unroll"),
-        Loop("x", tx, bx, "unroll"),
+        *((*outputs, *taps) if sunk else (*taps, *outputs)),
     )
-    staged = row["use_shmem"] == "1"
-    copies = [Copy(0, "dram", "shared", 4, ("y", "x"), "x")] if staged else []
-    copies.append(Copy(0, "shared" if staged else "dram", "registers", 6, ("y", "x"), "x"))
-    copies.append(Copy(1, "dram", "registers", 6, ("kx",), "kx"))
-    guards = tuple((axis, "mask") for axis, tile in (("y", by * ty), ("x", bx * tx)) if SIZE % tile)
-    stage = Stage("conv", convolution(), loops, Compute("fma"), Accumulator(4, "float32"), tuple(copies), guards=guards)
+    copies = []
+    if row["use_shmem"] == "1":
+        width = bx * tx + FILTER - 1
+        padding = (bx - width) % 32 if row["use_padding"] == "1" else 0
+        copies.append(Copy(0, "dram", "shared", BLOCK, ("y", "x", "ky", "kx"), "kx", padding=padding, window=True))
+    if sunk:
+        source = "shared" if copies else "dram"
+        copies.append(Copy(0, source, "registers", BLOCK, ("y", "x", "ky", "kx"), "kx"))
+    accumulator = Accumulator(BLOCK + len(outputs) if sunk else BLOCK, "float32")
+    stage = Stage("conv", convolution(), loops, Compute("fma"), accumulator, tuple(copies), guards=guards)
     inputs = tuple(load.buffer for load in convolution().loads())
     return RProgram("gpu", inputs, (convolution().output,), (stage,))
+
+
+def slower_of_pairs(rows: list[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """The rows that ran with a staged window; of the two that differ in `read_only`, replicates, the slower one."""
+    kept: dict[tuple[str, ...], Mapping[str, str]] = {}
+    for row in rows:
+        if row["status"] != "ok" or row["use_shmem"] != "1":
+            continue
+        key = tuple(row[n] for n in ("block_size_x", "block_size_y", "tile_size_x", "tile_size_y", "use_padding"))
+        if key not in kept or float(row["time_ms"]) > float(kept[key]["time_ms"]):
+            kept[key] = row
+    return list(kept.values())

@@ -13,15 +13,22 @@ from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
+from space_conv import FILTER, TAPS
+from space_conv import SIZE as IMAGE
 
 from rollergen.hal.spec import Device, MemoryLayer
-from rollergen.program.model import access, compute, facts, prediction
+from rollergen.program.model import access, block_windows, compute, facts, prediction, work
+from rollergen.program.model.waiting import Waiting
 from rollergen.program.model.wavefronts import wavefronts
 from rollergen.program.rprogram import RProgram
+from rollergen.program.windows import of_block
 
 NEVER = 1e9
 """A rate at which nothing binds."""
-LATENCIES = ("exposed_staging_clocks", "exposed_direct_clocks", "exposed_managed_clocks", "exposed_stream_clocks")
+LATENCIES = (
+    "exposed_staging_clocks", "exposed_direct_clocks", "exposed_managed_clocks", "exposed_stream_clocks",
+    "window_step_clocks", "unhidden_step_clocks",
+)  # fmt: skip
 
 
 def with_costs(device: Device, **costs: float) -> Device:
@@ -123,8 +130,13 @@ def without(programs: Sequence[RProgram], device: Device) -> Iterator[tuple[str,
         with clean_slate():
             yield term, seconds(programs, change(device))
     for term, rule in WAVEFRONTS.items():
-        with clean_slate(), patch.object(access, "wavefronts_of_rows", of_rows(rule)):
+        with ExitStack() as stack:
+            stack.enter_context(clean_slate())
+            for module in (access, block_windows):
+                stack.enter_context(patch.object(module, "wavefronts_of_rows", of_rows(rule)))
             yield term, seconds(programs, device)
+    if any(of_block(copy) for program in programs for stage in program.stages for copy in stage.copies):
+        yield from _without_windows(programs, device)
     plain = compute._access_clocks
     for term, chosen in ROLES.items():
 
@@ -138,15 +150,43 @@ def without(programs: Sequence[RProgram], device: Device) -> Iterator[tuple[str,
             yield term, seconds(programs, own)
 
 
+def every_read(row: tuple[int, ...]) -> block_windows.Reuse:
+    """As if a thread read an element as often as its points use it."""
+    return block_windows.Reuse(int(np.prod(row[: len(row) // 2])), 0, 0, 0)
+
+
+def _without_windows(programs: Sequence[RProgram], device: Device) -> Iterator[tuple[str, list[float]]]:
+    """What only programs have whose blocks stage windows."""
+    with clean_slate(), patch.object(block_windows, "_reuse", every_read):
+        yield "reuse of window elements", seconds(programs, device)
+    with clean_slate(), patch.object(work, "waiting_of", lambda nest, costs: Waiting(0, 0, 0)):
+        yield "window elements that wait", seconds(programs, device)
+
+
 def roller_seconds(row: Mapping[str, str], device: Device) -> float:
-    """ROLLER's estimate of a row of the GEMM space: the largest of arithmetic, what tiles bring from memory, and what
-    threads bring from shared memory, each at its rate; SA = SB = 0 brings nothing from there."""
+    """ROLLER's estimate of a row: the largest of arithmetic, what tiles bring from memory, and what threads bring from
+    shared memory, each at its rate."""
+    per_second = device.units * device.clock_mhz * 1e6
+    shared = next(layer for layer in device.layers if layer.managed and layer.scope == "unit")
+    rates = device.instruction("fma").per_clock * per_second, shared.banks * shared.bank_bytes * per_second
+    points, memory, read = _convolution(row) if "tile_size_x" in row else _product(row)
+    return max(points / rates[0], memory / (device.backing.bandwidth_nominal_gb_s * 1e9), read / rates[1])
+
+
+def _convolution(row: Mapping[str, str]) -> tuple[float, float, float]:
+    """(multiply-adds, bytes from memory, bytes from shared memory): windows of blocks; what a thread's outputs, a block
+    apart, share along y is read once."""
+    bx, by, tx, ty = (int(row[n]) for n in ("block_size_x", "block_size_y", "tile_size_x", "tile_size_y"))
+    blocks = -(-IMAGE // (bx * tx)) * -(-IMAGE // (by * ty))
+    window = (bx * tx + FILTER - 1) * (by * ty + FILTER - 1)
+    rows = min(FILTER * ty, FILTER + (ty - 1) * by)
+    return TAPS * IMAGE**2, 4 * (blocks * window + IMAGE**2), 4 * blocks * bx * by * rows * FILTER * tx
+
+
+def _product(row: Mapping[str, str]) -> tuple[float, float, float]:
+    """The same of the GEMM space; SA = SB = 0 brings nothing from shared memory."""
     size = 4096
     m, n = int(row["MWG"]), int(row["NWG"])
     wm, wn = m // int(row["MDIMC"]), n // int(row["NDIMC"])
-    per_second = device.units * device.clock_mhz * 1e6
-    arithmetic = size**3 / (device.instruction("fma").per_clock * per_second)
-    memory = 4 * size**3 * (1 / m + 1 / n) / (device.backing.bandwidth_nominal_gb_s * 1e9)
     read = int(row["SA"]) / wn + int(row["SB"]) / wm
-    shared = next(layer for layer in device.layers if layer.managed and layer.scope == "unit")
-    return max(arithmetic, memory, 4 * size**3 * read / (shared.banks * shared.bank_bytes * per_second))
+    return size**3, 4 * size**3 * (1 / m + 1 / n), 4 * size**3 * read

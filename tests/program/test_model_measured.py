@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rollergen.hal.load import load_device
+from rollergen.program.check.program import check
 
 BENCHES = Path(__file__).resolve().parents[2] / "benches"
 
@@ -74,6 +75,8 @@ def test_ties_are_no_skill(spaces):
 GPU_BARS = {  # least tau, most top-10 regret
     ("gemm_rtx_titan", "titan_rtx"): (0.85, 1.05),
     ("gemm_rtx_3060_laptop", "rtx_3060_laptop"): (0.80, 1.10),
+    ("conv_a100", "a100-pcie-40gb"): (0.60, 1.25),
+    ("conv_mi50", "mi50-hip"): (0.65, 1.15),
 }
 
 
@@ -83,11 +86,13 @@ def test_measured_gpu_programs_are_ranked(spaces, space):
     rows = spaces.read_rows(BENCHES / "data" / f"{data}_sample.csv.gz")
     (found,) = spaces.report(rows, load_device(str(BENCHES / "devices" / f"{name}.json"))).values()
     tau, top10 = GPU_BARS[space]
-    assert found.tau >= tau and found.top10 <= top10 and found.ordered >= 0.93
+    assert found.tau >= tau and found.top10 <= top10
+    assert found.ordered >= (0.93 if data.startswith("gemm") else 0.86)
 
 
 def test_both_gpus_have_the_same_constants():
-    titan, laptop = (load_device(str(BENCHES / "devices" / f"{name}.json")) for _, name in GPU_BARS)
+    names = ("titan_rtx", "rtx_3060_laptop")
+    titan, laptop = (load_device(str(BENCHES / "devices" / f"{name}.json")) for name in names)
     assert titan.costs == laptop.costs
 
 
@@ -96,9 +101,33 @@ def test_leaving_a_term_out_changes_predictions_and_then_nothing(spaces):
     spilling = [r for r in every if int(r["MWG"]) * int(r["NWG"]) == 256 * int(r["MDIMC"]) * int(r["NDIMC"])]
     rows = [*every[:8], spilling[0]]
     device = load_device(str(BENCHES / "devices" / "titan_rtx.json"))
-    programs, before = [spaces.program_of(row) for row in rows], spaces.predictions(rows, device)
+    programs, before = [spaces.program_of(row, device) for row in rows], spaces.predictions(rows, device)
     left_out = dict(spaces.without(programs, device))
     assert len(left_out) >= 15
     same = {term for term, said in left_out.items() if said == before}
     assert same <= {"load/store lanes"}  # 16 of them and 64 bytes a clock are the same rate
+    assert spaces.predictions(rows, device) == before
+
+
+def test_programs_are_those_that_the_compiler_made(spaces):
+    row = dict(zip(("block_size_x", "block_size_y", "tile_size_x", "tile_size_y"), ("48", "4", "2", "3"), strict=True))
+    row |= {"use_shmem": "1", "use_padding": "1", "read_only": "0"}
+    device = load_device(str(BENCHES / "devices" / "mi50-hip.json"))
+    kinds = lambda one: [(loop.axis, loop.kind) for loop in spaces.program_of(one, device).stages[0].loops[4:]]
+    assert kinds(row) == [("y", "unroll"), ("x", "unroll"), ("ky", "unroll"), ("kx", "unroll")]
+    assert kinds(row | {"tile_size_x": "3"})[:2] == [("ky", "serial"), ("ky", "unroll")]
+    whole = row | {"block_size_x": "64", "tile_size_y": "2"}
+    assert kinds(whole) == [("ky", "unroll"), ("kx", "unroll"), ("y", "unroll"), ("x", "unroll")]
+    for one in (row, row | {"tile_size_x": "3"}, whole):
+        check(spaces.program_of(one, device), device)
+        assert spaces.program_of(one, device).stages[0].copies[0].padding == (int(one["block_size_x"]) - 14 - int(
+            one["block_size_x"]) * int(one["tile_size_x"])) % 32
+
+
+def test_leaving_a_term_of_windows_out_changes_their_predictions(spaces):
+    rows = spaces.read_rows(BENCHES / "data" / "conv_mi50_sample.csv.gz")[:12]
+    device = load_device(str(BENCHES / "devices" / "mi50-hip.json"))
+    programs, before = [spaces.program_of(row, device) for row in rows], spaces.predictions(rows, device)
+    left_out = dict(spaces.without(programs, device))
+    assert all(left_out[term] != before for term in ("reuse of window elements", "window elements that wait", "staging"))
     assert spaces.predictions(rows, device) == before
