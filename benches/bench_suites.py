@@ -28,9 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benches.results import keep, result_path
+from benches.seeds.predicted import forget
 from rollergen.construct import construct
-from rollergen.construct.choose import choice
-from rollergen.construct.serial_space import copy_stage
 from rollergen.emit import emit
 from rollergen.errors import DoesNotFitError
 from rollergen.expr.canonical import canonicalize
@@ -38,7 +37,6 @@ from rollergen.hal.host import complete
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
 from rollergen.program.check import check
-from rollergen.program.model import prediction
 from rollergen.suites import Entry, suite, suite_names
 
 DEVICES = ("cpu", "v100", "mi50", "ipu")
@@ -77,13 +75,6 @@ def build_row(entry: Entry, on: Device, repeats: int = REPEATS) -> Row:
         "cpu_ms": round(1e3 * cpu_s, 1),
         "parts_ms": [round(1e3 * part, 1) for part in parts],
     }
-
-
-def forget() -> None:
-    """Drops what was found for operators; what was compiled for structures stays."""
-    choice.cache_clear()
-    copy_stage.cache_clear()
-    prediction._kept_prediction.cache_clear()
 
 
 def _run(entry: Entry, on: Device) -> tuple[tuple[float, float, float], float, list[Any]]:

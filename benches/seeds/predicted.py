@@ -15,6 +15,7 @@ from rollergen.construct.choose import choice
 from rollergen.construct.serial_space import copy_stage
 from rollergen.emit import emit
 from rollergen.errors import ConstructionError, DoesNotFitError
+from rollergen.expr import index
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.fusion import drop_trivial, simplify, split_axes
 from rollergen.expr.language import Tensor
@@ -71,6 +72,7 @@ def forget() -> None:
     choice.cache_clear()
     copy_stage.cache_clear()
     prediction._kept_prediction.cache_clear()
+    index.forget()
 
 
 def ten_sources(make: Callable[[], Tensor], device: Device, count: int = 10) -> tuple[float, float, int, Any]:

@@ -13,17 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd
 from typing import Any, Union
 
 Bounds = tuple[int, int]
 
+KEPT = 8192
+"""Results of each operation that are kept: the candidates of one operator ask for few different ones, again and
+again.  They are values of values, so it does not matter who asks."""
+
 
 class _Remembered:
-    """Hash and text, found once: every sum of indices asks its atoms for both."""
+    """Hash, text and names, found once: every sum of indices asks its atoms for them."""
 
-    __slots__ = ("_hash", "_text")
+    __slots__ = ("_hash", "_names", "_text")
     _hash: int
+    _names: tuple[str, ...]
     _text: str
 
     def _keep(self, name: str, value: Any) -> Any:
@@ -155,24 +161,10 @@ class Index(_Remembered):
     __rmul__ = __mul__
 
     def __floordiv__(self, divisor: int) -> Index:
-        whole, rest = self._split(divisor)
-        if not rest.terms:
-            return whole + rest.const // divisor
-        if len(rest.terms) == 1 and rest.const == 0:
-            atom, coefficient = rest.terms[0]
-            if coefficient == 1 and isinstance(atom, FloorDiv):
-                return whole + Index(((FloorDiv(atom.index, atom.divisor * divisor), 1),))
-        return whole + Index(((FloorDiv(rest, divisor), 1),))
+        return self if divisor == 1 else _quotient(self, divisor)
 
     def __mod__(self, divisor: int) -> Index:
-        _, rest = self._split(divisor)
-        if not rest.terms:
-            return Index((), rest.const % divisor)
-        if len(rest.terms) == 1 and rest.const == 0:
-            atom, coefficient = rest.terms[0]
-            if coefficient == 1 and isinstance(atom, Mod) and atom.divisor % divisor == 0:
-                return atom.index % divisor
-        return Index(((Mod(rest, divisor), 1),))
+        return _remainder(self, divisor)
 
     def _split(self, divisor: int) -> tuple[Index, Index]:
         """``(q, r)`` with ``self == q * divisor + r``: what divides evenly, and what is left."""
@@ -186,10 +178,17 @@ class Index(_Remembered):
 
     def axes(self) -> frozenset[str]:
         """Names of all axes that occur, inside divisions and remainders too."""
-        names: set[str] = set()
-        for atom, _ in self.terms:
-            names |= {atom} if isinstance(atom, str) else atom.index.axes()
-        return frozenset(names)
+        return frozenset(self.names())
+
+    def names(self) -> tuple[str, ...]:
+        """`axes` in alphabetical order."""
+        try:
+            return self._names
+        except AttributeError:
+            found: set[str] = set()
+            for atom, _ in self.terms:
+                found.update((atom,) if isinstance(atom, str) else atom.index.names())
+            return self._keep("_names", tuple(sorted(found)))  # type: ignore[no-any-return]
 
     def coefficient(self, axis: str) -> int:
         """Coefficient of the plain axis (0 where it occurs only inside ``//`` or ``%``)."""
@@ -207,11 +206,7 @@ class Index(_Remembered):
             if isinstance(atom, str):
                 new = mapping.get(atom)
             else:
-                inner = atom.index.substitute(mapping)
-                if inner is atom.index:
-                    new = None
-                else:
-                    new = inner // atom.divisor if isinstance(atom, FloorDiv) else inner % atom.divisor
+                new = _substituted(atom, tuple([mapping.get(name) for name in atom.index.names()]))
             if new is None:
                 kept.append(term)
             else:
@@ -225,13 +220,7 @@ class Index(_Remembered):
             if isinstance(atom, str):
                 a, b = ranges[atom]
             else:
-                a, b = atom.index.bounds(ranges)
-                if isinstance(atom, FloorDiv):
-                    a, b = a // atom.divisor, b // atom.divisor
-                elif a // atom.divisor == b // atom.divisor:
-                    a, b = a % atom.divisor, b % atom.divisor
-                else:
-                    a, b = 0, atom.divisor - 1
+                a, b = _bounded(atom, tuple([ranges[name] for name in atom.index.names()]))
             if coefficient < 0:
                 a, b = b, a
             low, high = low + coefficient * a, high + coefficient * b
@@ -239,28 +228,17 @@ class Index(_Remembered):
 
     def simplify(self, ranges: Mapping[str, Bounds]) -> Index:
         """The same index for axes within `ranges`, with divisions resolved where these allow."""
-        if self.is_affine:
-            fixed = [(a, c) for a, c in self.terms if ranges[a][0] == ranges[a][1]]  # type: ignore[index]
-            if not fixed:
-                return self
-            const = self.const + sum(c * ranges[a][0] for a, c in fixed)  # type: ignore[index, misc]
-            return Index(tuple(t for t in self.terms if t not in fixed), const)
-        kept, parts = [], []
-        for term in self.terms:
-            atom, coefficient = term
-            if isinstance(atom, str):
-                low, high = ranges[atom]
-                if low == high:
-                    parts.append((Index((), low), coefficient))
-                else:
-                    kept.append(term)
-            else:
-                new = _simplify_atom(atom, ranges)
-                if new.terms == ((atom, 1),) and not new.const:
-                    kept.append(term)
-                else:
-                    parts.append((new, coefficient))
-        return _replaced(self, kept, parts)
+        fixed = False
+        for atom, _ in self.terms:
+            if not isinstance(atom, str):
+                return _simplified(self, tuple([ranges[name] for name in self.names()]))
+            low, high = ranges[atom]
+            fixed = fixed or low == high
+        if not fixed:
+            return self
+        kept = tuple([(a, c) for a, c in self.terms if ranges[a][0] != ranges[a][1]])  # type: ignore[index]
+        const = sum([c * ranges[a][0] for a, c in self.terms if ranges[a][0] == ranges[a][1]])  # type: ignore[index]
+        return Index(kept, self.const + const)
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """The number (or NumPy array) for the given values of the axes."""
@@ -286,6 +264,79 @@ class Index(_Remembered):
         if self.const:
             text += f" {'-' if self.const < 0 else '+'} {abs(self.const)}"
         return text
+
+
+@lru_cache(maxsize=KEPT)
+def _quotient(index: Index, divisor: int) -> Index:
+    whole, rest = index._split(divisor)
+    if not rest.terms:
+        return whole + rest.const // divisor
+    if len(rest.terms) == 1 and rest.const == 0:
+        atom, coefficient = rest.terms[0]
+        if coefficient == 1 and isinstance(atom, FloorDiv):
+            return whole + Index(((FloorDiv(atom.index, atom.divisor * divisor), 1),))
+    return whole + Index(((FloorDiv(rest, divisor), 1),))
+
+
+@lru_cache(maxsize=KEPT)
+def _remainder(index: Index, divisor: int) -> Index:
+    _, rest = index._split(divisor)
+    if not rest.terms:
+        return Index((), rest.const % divisor)
+    if len(rest.terms) == 1 and rest.const == 0:
+        atom, coefficient = rest.terms[0]
+        if coefficient == 1 and isinstance(atom, Mod) and atom.divisor % divisor == 0:
+            return atom.index % divisor
+    return Index(((Mod(rest, divisor), 1),))
+
+
+@lru_cache(maxsize=KEPT)
+def _substituted(atom: FloorDiv | Mod, new: tuple[Index | None, ...]) -> Index | None:
+    """The atom with each of its names replaced (None: it stays); None where nothing is."""
+    names = atom.index.names()
+    inner = atom.index.substitute({name: index for name, index in zip(names, new, strict=True) if index is not None})
+    if inner is atom.index:
+        return None
+    return inner // atom.divisor if isinstance(atom, FloorDiv) else inner % atom.divisor
+
+
+@lru_cache(maxsize=KEPT)
+def _bounded(atom: FloorDiv | Mod, known: tuple[Bounds, ...]) -> Bounds:
+    """Bounds of an atom whose names have the `known` ones."""
+    low, high = atom.index.bounds(dict(zip(atom.index.names(), known, strict=True)))
+    if isinstance(atom, FloorDiv):
+        return low // atom.divisor, high // atom.divisor
+    if low // atom.divisor == high // atom.divisor:
+        return low % atom.divisor, high % atom.divisor
+    return 0, atom.divisor - 1
+
+
+@lru_cache(maxsize=KEPT)
+def _simplified(index: Index, known: tuple[Bounds, ...]) -> Index:
+    """`index`, which is not affine, simplified where its names have the `known` bounds."""
+    ranges = dict(zip(index.names(), known, strict=True))
+    kept, parts = [], []
+    for term in index.terms:
+        atom, coefficient = term
+        if isinstance(atom, str):
+            low, high = ranges[atom]
+            if low == high:
+                parts.append((Index((), low), coefficient))
+            else:
+                kept.append(term)
+        else:
+            new = _simplify_atom(atom, ranges)
+            if new.terms == ((atom, 1),) and not new.const:
+                kept.append(term)
+            else:
+                parts.append((new, coefficient))
+    return _replaced(index, kept, parts)
+
+
+def forget() -> None:
+    """Drops the results that are kept: for what measures building from the start."""
+    for kept in (_quotient, _remainder, _substituted, _bounded, _simplified):
+        kept.cache_clear()
 
 
 def _simplify_atom(atom: FloorDiv | Mod, ranges: Mapping[str, Bounds]) -> Index:
