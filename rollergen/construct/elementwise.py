@@ -24,6 +24,7 @@ from rollergen.tile.rules import (
     AlignmentRules,
     block_layer,
     contiguous_axis,
+    in_lockstep,
     thread_multiple,
     vector_lanes,
 )
@@ -47,8 +48,7 @@ def _promising(
     are kept for each block tile, of which at most two become candidates.  All are kept where the user limits
     padding, which the price does not know, and where threads are not in lockstep.
     """
-    lockstep = block_layer(device) is not None and device.execution_width > 1
-    if not lockstep or waste_limit(rules) is not None or len(plans) <= 3 * count:
+    if not in_lockstep(device) or waste_limit(rules) is not None or len(plans) <= 3 * count:
         return plans
     alone = [plan for plan in plans if plan.strides]  # few, each with a structure of its own
     groups: dict[ElementwisePlan, list[ElementwisePlan]] = {}

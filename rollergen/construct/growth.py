@@ -21,7 +21,7 @@ from rollergen.options import BuildOptions
 from rollergen.program.assemble.contraction import contraction_stage
 from rollergen.program.assemble.plan import ContractionPlan
 from rollergen.program.bulk import is_bulk
-from rollergen.tile.rules import AlignmentRules, block_layer
+from rollergen.tile.rules import AlignmentRules, block_layer, in_lockstep
 
 
 def growth_notes(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ def grown_plans(form: Form, device: Device, rules: AlignmentRules) -> list[Contr
         for layer in staging_layers(device):
             for large in grow_layer(definition, roles, device, rules, small.tile, layer)[::2]:
                 outer = scale_out(definition, roles, device, small.tile, large.tile)
-                if block_layer(device) is not None and device.execution_width > 1:
+                if in_lockstep(device):
                     plans.setdefault(thread_plan(roles, device, rules, small.tile, outer, staged))
                 else:
                     plans.setdefault(panel_plan(definition, roles, device, small.tile, outer, staged))

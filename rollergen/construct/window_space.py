@@ -18,7 +18,7 @@ from rollergen.program.assemble.plan import WindowPlan
 from rollergen.program.assemble.window import window_loads, window_stage
 from rollergen.program.model import predict_stage
 from rollergen.program.windows import window_problem
-from rollergen.tile.rules import AlignmentRules, block_layer, padding_waste, thread_multiple
+from rollergen.tile.rules import AlignmentRules, in_lockstep, padding_waste, thread_multiple
 
 _TILES = (1, 2, 3, 4, 5, 6, 7, 8)
 _MOST_OUTPUTS = 48
@@ -35,8 +35,7 @@ def window_candidates(
 ) -> Iterator[Candidate]:
     """Patches of every sensible shape, priced at once, and the best of them; none where nothing slides, the
     reduction is too long to write out, or threads do not run in lockstep (a CPU's lanes are one thread's vectors)."""
-    lockstep = block_layer(device) is not None and device.execution_width > 1
-    if not lockstep or not rules.shapes.windows or not _windowed(definition):
+    if not in_lockstep(device) or not rules.shapes.windows or not _windowed(definition):
         return
     plans = list(window_plans(definition, device, rules))
     if not plans:

@@ -110,6 +110,11 @@ def block_layer(device: Device) -> str | None:
     return None
 
 
+def in_lockstep(device: Device) -> bool:
+    """Whether a block has several threads, which share a managed layer and run side by side in lockstep."""
+    return block_layer(device) is not None and device.execution_width > 1
+
+
 def exchanges(device: Device) -> bool:
     """Whether threads of one execution width may exchange registers: the device's spec says what that costs."""
     return device.execution_width > 1 and dict(device.costs).get("shuffle_clocks", 0.0) > 0
