@@ -252,7 +252,7 @@ def _draft(
         )
         resident = int(np.broadcast_to(predicted.resident_blocks, seconds.shape)[at])
         width = _width(definition, roles, one, device.units * resident, device, rules)
-        picked.append((float(f"{seconds[at]:.6g}"), replace(one, width=width)))
+        picked.append((rounded(float(seconds[at])), replace(one, width=width)))
     return picked
 
 

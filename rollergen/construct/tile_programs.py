@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
+from rollergen.construct.candidate import rounded
 from rollergen.construct.fit import size_bytes
 from rollergen.construct.rename import rename_buffers
 from rollergen.construct.tile_grids import Grid, Roles, grid_count, grids, matrix_roles, plain_roles
@@ -61,7 +62,7 @@ def tile_programs(graph: Graph, device: Device, count: int) -> tuple[Made, ...]:
         program = settled(_joined(graph, device, pick), device)
         seconds = float(predict(program, device).seconds)
         if isfinite(seconds):
-            made.append(Made(program, tuple(option.form for option in pick), float(f"{seconds:.6g}")))
+            made.append(Made(program, tuple(option.form for option in pick), rounded(seconds)))
         if len(made) == count:
             break
     return tuple(sorted(made, key=lambda one: (one.seconds, repr([stage.loops for stage in one.program.stages]))))
@@ -116,7 +117,7 @@ def _option(definition: Definition, grid: Grid, device: Device) -> _Option | Non
     alone = settled(with_homes(alone), device)
     form = _unit_name(grid.roles)
     form += f", {grid.parts} parts" if grid.parts > 1 else ""
-    return _Option(form, alone.stages, temporaries, float(f"{predict(alone, device).seconds:.6g}"))
+    return _Option(form, alone.stages, temporaries, rounded(float(predict(alone, device).seconds)))
 
 
 def settled(program: RProgram, device: Device) -> RProgram:
