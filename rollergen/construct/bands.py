@@ -6,6 +6,7 @@ from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.nest import ceil_div
+from rollergen.program.assemble.plan import Roles
 from rollergen.tile.rules import AlignmentRules
 
 WIDTHS = (2, 4, 8, 16, 32, 64)
@@ -28,6 +29,19 @@ def band_width(
     panels = lambda width: _panels(min(ceil_div(at_once, width), columns), at_once, block)
     width = min((w for w in WIDTHS if w <= rows), key=lambda w: (panels(w), w), default=1)
     return width if panels(width) < panels(1) else 0
+
+
+def grid_band(
+    definition: Definition, roles: Roles, block: tuple[int, int], at_once: int, device: Device, rules: AlignmentRules
+) -> int:
+    """`band_width` of the grid that blocks of (m, n) elements make of a contraction; 0 where it has no rows, or
+    threads run alone."""
+    if roles.m is None or device.execution_width == 1:
+        return 0
+    rows, columns = (
+        ceil_div(definition.axis(axis or "").extent, size) for axis, size in zip((roles.m, roles.n), block, strict=True)
+    )
+    return band_width(definition, rows, columns, block, at_once, device, rules)
 
 
 def _panels(columns: int, at_once: int, block: tuple[int, int]) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.construct.bands import band_width
+from rollergen.construct.bands import grid_band
 from rollergen.construct.candidate import Candidate, candidate, lowest, price, rounded
 from rollergen.construct.forms import Form
 from rollergen.construct.ledger import LONGER, REGISTERS, TENSOR_SHAPE, THREADS, Ledger
@@ -22,7 +22,6 @@ from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.ahead import has_asynchronous_copies
 from rollergen.program.assemble.matrix import MatrixPlan, axes_of, matrix_stage
-from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.matrix import TF32, matrix_operands
 from rollergen.program.model import predict_stage
@@ -109,6 +108,7 @@ def _draft(
     stage: Any, roles: Roles, batch: MatrixPlan, points: np.ndarray, device: Device, rules: AlignmentRules,
     ledger: Ledger,
 ) -> list[tuple[float, MatrixPlan]]:
+    instruction = device.instruction(batch.instruction)
     predicted = predict_stage(stage, device)
     ledger.unfit(predicted, device)
     seconds = np.broadcast_to(np.asarray(predicted.seconds, dtype=float), (len(points),))
@@ -117,7 +117,8 @@ def _draft(
         fm, fn, gm, gn = (int(value) for value in points[at])
         one = replace(batch, fm=fm, fn=fn, gm=gm, gn=gn)
         resident = int(np.broadcast_to(predicted.resident_blocks, seconds.shape)[at])
-        width = _width(stage.definition, roles, one, device.units * resident, device, rules)
+        block = one.fm * one.gm * instruction.m, one.fn * one.gn * instruction.n
+        width = grid_band(stage.definition, roles, block, device.units * resident, device, rules)
         picked.append((rounded(float(seconds[at])), replace(one, width=width)))
     return picked
 
@@ -146,14 +147,3 @@ def _points(
             break
     ledger.reject(TENSOR_SHAPE, int((ok & ~fit).sum()))
     return np.stack([fm, fn, gm, gn], axis=1)[fit]
-
-
-def _width(
-    definition: Definition, roles: Roles, plan: MatrixPlan, at_once: int, device: Device, rules: AlignmentRules
-) -> int:
-    """Rows of the bands in which the plan's blocks run."""
-    instruction = device.instruction(plan.instruction)
-    block = plan.fm * plan.gm * instruction.m, plan.fn * plan.gn * instruction.n
-    rows = ceil_div(definition.axis(roles.m or "").extent, block[0])
-    columns = ceil_div(definition.axis(roles.n or "").extent, block[1])
-    return band_width(definition, rows, columns, block, at_once, device, rules)

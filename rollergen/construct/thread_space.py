@@ -11,7 +11,7 @@ from math import lcm, prod
 
 import numpy as np
 
-from rollergen.construct.bands import band_width
+from rollergen.construct.bands import grid_band
 from rollergen.construct.candidate import Candidate, candidate, lowest, price, rounded
 from rollergen.construct.forms import Form
 from rollergen.construct.ledger import (
@@ -31,7 +31,6 @@ from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.ahead import RING, has_asynchronous_copies
 from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage, keeps_order
-from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import ContractionPlan, Roles
 from rollergen.program.model import predict_stage
 from rollergen.tile.rules import (
@@ -251,21 +250,10 @@ def _draft(
             pn=size(plan.pn),
         )
         resident = int(np.broadcast_to(predicted.resident_blocks, seconds.shape)[at])
-        width = _width(definition, roles, one, device.units * resident, device, rules)
+        block = one.rm * one.tm * one.pm, one.rn * one.tn * one.pn * one.lanes
+        width = grid_band(definition, roles, block, device.units * resident, device, rules)
         picked.append((rounded(float(seconds[at])), replace(one, width=width)))
     return picked
-
-
-def _width(
-    definition: Definition, roles: Roles, plan: ContractionPlan, at_once: int, device: Device, rules: AlignmentRules
-) -> int:
-    """Rows of the bands in which the plan's blocks run."""
-    if roles.m is None or device.execution_width == 1:
-        return 0
-    block = plan.rm * plan.tm * plan.pm, plan.rn * plan.tn * plan.pn * plan.lanes
-    rows = ceil_div(definition.axis(roles.m).extent, block[0])
-    columns = ceil_div(definition.axis(roles.n or "").extent, block[1])
-    return band_width(definition, rows, columns, block, at_once, device, rules)
 
 
 def _first_of_each_tile(plan: ContractionPlan, order: np.ndarray, count: int) -> np.ndarray:
