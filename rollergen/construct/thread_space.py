@@ -135,7 +135,7 @@ def _structures(
         for vn in _vectors(n_extent, single) if lanes == 1 and wide else (1,):
             if vm == vn == 1 and min(m_extent, n_extent) >= 64 and wide:
                 continue  # with both axes this long some fragment of four fits and is never worse
-            points = _points(m_extent, n_extent, vm, vn, lanes, device, rules, definition, roles, ledger)
+            points = _points(vm, vn, lanes, device, rules, definition, roles, ledger)
             if len(points):
                 rm, rn, tm, tn, pm, pn = points.T
                 step = _first_step(definition, roles, device)
@@ -167,18 +167,35 @@ def _carries(definition: Definition) -> bool:
 
 
 def _points(
-    m_extent: int,
-    n_extent: int,
-    vm: int,
-    vn: int,
-    lanes: int,
-    device: Device,
-    rules: AlignmentRules,
-    definition: Definition,
-    roles: Roles,
+    vm: int, vn: int, lanes: int, device: Device, rules: AlignmentRules, definition: Definition, roles: Roles,
     ledger: Ledger,
-) -> np.ndarray:
+) -> np.ndarray:  # fmt: skip
     """Rows (rm, rn, tm, tn, pm, pn) that the rules and limits allow; waste raised until some are left."""
+    m_extent = definition.axis(roles.m).extent if roles.m else 1
+    n_extent = definition.axis(roles.n or "").extent
+    points = _grid(vm, vn, device, rules, roles)
+    rm, rn, tm, tn, pm, pn = points.T
+    ledger.considered += len(points)
+    ok = _within_limits(points, vm * vn, lanes, device, rules, definition, roles, ledger)
+    block_m, block_n = rm * tm * pm, rn * tn * pn * lanes
+    # The smallest block that rule 1 allows stays, however short the axes are: no space is empty.
+    least = 1 if device.execution_width == 1 else thread_multiple(device, rules)
+    smallest = (rm == vm) & (rn == vn) & (tm * tn == least) & (pm * pn == 1)
+    short = ((block_m < 2 * m_extent) | (rm * tm * pm == vm)) & ((block_n < 2 * n_extent) | (rn * tn * pn == vn))
+    ok = ledger.sieve(ok, LONGER, smallest | short)
+    unit = aligned_multiple(definition, roles.n or "", device, rules)
+    aligned = (block_n % unit == 0) | (n_extent < unit)
+    if (ok & aligned).any():
+        ok = ledger.sieve(ok, TRANSACTION, aligned)
+    if not ok.any():
+        return np.empty((0, 6), dtype=np.int64)
+    fit = _least_waste(ok, ((m_extent, block_m), (n_extent, block_n)), rules)
+    ledger.reject(TENSOR_SHAPE, int((ok & ~fit).sum()))
+    return points[fit]
+
+
+def _grid(vm: int, vn: int, device: Device, rules: AlignmentRules, roles: Roles) -> np.ndarray:
+    """Every (rm, rn, tm, tn, pm, pn) of fragments of these widths, a row each."""
     tiles_m = [t for t in _TILES if t % vm == 0 and (t == vm or vm == 4)] if roles.m else [1]
     tiles_n = [t for t in _TILES if t % vn == 0 and (t == vn or vn == 4)]
     if not rules.shapes.wide_accesses:
@@ -191,36 +208,40 @@ def _points(
     threads_n = [1] if single else list(_THREADS)
     panels = _PANELS if single else (1,)
     grids = np.meshgrid(tiles_m, tiles_n, threads_m, threads_n, panels if roles.m else [1], panels, indexing="ij")
-    rm, rn, tm, tn, pm, pn = (g.reshape(-1).astype(np.int64) for g in grids)
-    threads = tm * tn
-    ledger.considered += len(rm)
-    ok = ledger.sieve(np.ones(len(rm), dtype=bool), THREADS, threads <= most)
+    return np.stack([grid.reshape(-1).astype(np.int64) for grid in grids], axis=1)
+
+
+def _within_limits(
+    points: np.ndarray, fragment: int, lanes: int, device: Device, rules: AlignmentRules, definition: Definition,
+    roles: Roles, ledger: Ledger,
+) -> np.ndarray:  # fmt: skip
+    """Which rows the device's threads and registers allow; ``fragment``: elements of the smallest register tile."""
+    rm, rn, tm, tn, _, _ = points.T
+    threads, single = tm * tn, device.execution_width == 1
+    ok = ledger.sieve(np.ones(len(points), dtype=bool), THREADS, threads <= device.limits.threads_per_block)
     ok = ledger.sieve(ok, EXECUTION_UNIT, single or threads % thread_multiple(device, rules) == 0)
     ok = ledger.sieve(ok, REGISTERS, rm * rn * lanes <= (2 * device.limits.registers_per_thread if single else 128))
     if not single and not staged_loads(definition, roles):
         written_out = rm * rn * _taps(definition, roles, device)
-        ok = ledger.sieve(ok, UNROLLED, (written_out <= _MOST_UNROLLED) | (rm * rn == vm * vn))
-    block_m, block_n = rm * tm * pm, rn * tn * pn * lanes
-    # The smallest block that rule 1 allows stays, however short the axes are: no space is empty.
-    smallest = (rm == vm) & (rn == vn) & (threads == (1 if single else thread_multiple(device, rules))) & (pm * pn == 1)
-    short = ((block_m < 2 * m_extent) | (rm * tm * pm == vm)) & ((block_n < 2 * n_extent) | (rn * tn * pn == vn))
-    ok = ledger.sieve(ok, LONGER, smallest | short)
-    unit = aligned_multiple(definition, roles.n or "", device, rules)
-    aligned = (block_n % unit == 0) | (n_extent < unit)
-    if (ok & aligned).any():
-        ok = ledger.sieve(ok, TRANSACTION, aligned)
-    if not ok.any():
-        return np.empty((0, 6), dtype=np.int64)
+        ok = ledger.sieve(ok, UNROLLED, (written_out <= _MOST_UNROLLED) | (rm * rn == fragment))
+    return ok
+
+
+def _least_waste(
+    ok: np.ndarray, axes: tuple[tuple[int, np.ndarray], ...], rules: AlignmentRules
+) -> np.ndarray:
+    """Which of the rows that are `ok` fit every (extent, tile), epsilon raised until there are enough."""
     for epsilon in rules.waste_limits():
-        fit = ok & fits_tensor(m_extent, block_m, epsilon, rules) & fits_tensor(n_extent, block_n, epsilon, rules)
+        fit = ok
+        for extent, tile in axes:
+            fit = fit & fits_tensor(extent, tile, epsilon, rules)
         if fit.sum() >= min(24, ok.sum()):
             break
     if not fit.any():
         # Only the user's own limit leaves nothing: the least wasteful tiles say by how much.
-        waste = np.maximum(padding_waste(m_extent, block_m), padding_waste(n_extent, block_n))
+        waste = np.maximum.reduce([padding_waste(extent, tile) for extent, tile in axes])
         fit = ok & (waste == waste[ok].min())
-    ledger.reject(TENSOR_SHAPE, int((ok & ~fit).sum()))
-    return np.stack([rm, rn, tm, tn, pm, pn], axis=1)[fit]
+    return fit
 
 
 def _taps(definition: Definition, roles: Roles, device: Device) -> int:
