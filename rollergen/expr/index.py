@@ -237,8 +237,12 @@ class Index(_Remembered):
         if not fixed:
             return self
         kept = tuple([(a, c) for a, c in self.terms if ranges[a][0] != ranges[a][1]])  # type: ignore[index]
-        const = sum([c * ranges[a][0] for a, c in self.terms if ranges[a][0] == ranges[a][1]])  # type: ignore[index]
-        return Index(kept, self.const + const)
+        const = self.const
+        for atom, coefficient in self.terms:
+            low, high = ranges[atom]  # type: ignore[index]
+            if low == high:
+                const += coefficient * low
+        return Index(kept, const)
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """The number (or NumPy array) for the given values of the axes."""
