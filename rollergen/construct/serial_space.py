@@ -30,6 +30,8 @@ from rollergen.tile.rules import AlignmentRules, fits_tensor, padding_waste, vec
 _ROWS = tuple(range(1, 15))
 _VECTORS = (1, 2, 3, 4, 6, 8, 12, 16)
 _STEPS = (32, 64, 128, 256, 384, 512, 1024)
+_FEW_STEPS = (8, 16)
+"""Of a vector times a matrix, which is read once: few of its rows at a time, each to its end."""
 _PANELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -182,7 +184,7 @@ def grid(
     rows = _within_waste(m_extent, held, rules)
     # Between k blocks partial results wait in the output, which must then be as wide as the accumulators.
     carries = accumulator_dtype(definition) == definition.output.dtype
-    shorter = [s for s in _STEPS if s < k_extent]
+    shorter = [s for s in (_STEPS if roles.m else (*_FEW_STEPS, *_STEPS)) if s < k_extent]
     steps = sorted({*(shorter if carries else ()), k_extent})
     n_panels = ceil_div(n_extent, width)
     tried = len(shorter) + 1

@@ -47,6 +47,7 @@ MEANINGS: dict[str, str] = {
     "warm_cache": "share of the data that fit the outermost cache which is there when the kernel starts (1: all)",
     "walk_clocks": "exposed clocks of one line in a long column walk that no prefetcher follows",
     "walk_far_clocks": "the same where the walked tensor exceeds half of the outermost cache",
+    "walk_far_rows": "rows of such a tensor that prefetchers follow at once: further ones are exposed at any stride",
     "walk_rows": "rows up to which a column walk is harmless",
     "walk_sets": "sets of the innermost cache: a stride that reaches more of them is harmless",
     "miss_buffers": "line fills in flight",

@@ -139,7 +139,9 @@ def exposed_misses(
 def _column_walks(
     device: Device, costs: Costs, work: Work, walks: Walks, per_step: Number, misses: dict[str, list[Number]]
 ) -> Number:
-    """Exposed clocks of one block: operands walked down a column whose stride reaches few sets of the first cache."""
+    """Exposed clocks of one block: operands walked down a column whose stride reaches few sets of the first cache,
+    and tensors beyond the caches that a reduction walks in more rows at once than prefetchers follow (copies were
+    measured without: their stores take longer)."""
     caches = _caches(device)
     first = caches[0]
     outer = [x for x in caches if x.scope == "device"]
@@ -147,14 +149,15 @@ def _column_walks(
     walk = walks.of_line(first.transaction_bytes)
     total: Number = 0
     for i, stream in enumerate(work.streams):
-        rate = costs.walk_clocks
-        if outer and stream.operand.bytes * 2 > outer[-1].capacity_bytes:
-            rate = costs.walk_far_clocks
+        far = bool(outer) and stream.operand.bytes * 2 > outer[-1].capacity_bytes
+        rate = costs.walk_far_clocks if far else costs.walk_clocks
         worst: Number = 0
         for tile in walk.columns(i):
             segment = most(tile.segment / first.transaction_bytes, 1)
             reached = stride_sets(tile.stride, first.sets, first.transaction_bytes)
             exposed = (tile.rows > costs.walk_rows) & (reached <= costs.walk_sets)
+            if far and costs.walk_far_rows and work.reduces and stream.load >= 0:
+                exposed = exposed | (tile.rows > costs.walk_far_rows)
             fewer = costs.miss_buffers / least(costs.miss_buffers, costs.miss_window / per_step * segment)
             clocks = choose(exposed, rate / segment * fewer, 0)
             worst = most(worst, clocks.max(axis=0) if np.ndim(clocks) == 2 else clocks)
