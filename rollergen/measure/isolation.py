@@ -58,6 +58,15 @@ class Worker:
             self.end()
             raise DeviceError(f"{setup.device.name} cannot be opened by a process of its own: {error}") from None
 
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     def ask(self, operation: str, argument: Any) -> Any:
         """The answer; DeviceError for what the worker refuses, Lost where it ends or stays too long in one state."""
         state, seconds = "starting", START_S

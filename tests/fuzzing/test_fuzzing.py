@@ -6,9 +6,11 @@ import time
 
 import pytest
 
+from rollergen.measure.bench import Lost
+from tests.fuzzing import trial
 from tests.fuzzing.minimise import minimised
 from tests.fuzzing.recipes import Line, Recipe, draw
-from tests.fuzzing.trial import Trials
+from tests.fuzzing.trial import Failure, Trials
 
 DEVICES = ("cpu", "v100", "cpu", "mi50", "cpu", "ipu")
 SECONDS, MOST = 15.0, 12
@@ -67,8 +69,6 @@ def test_a_recipes_script_runs():
 
 
 def test_a_wrong_result_is_a_failure(trials, monkeypatch):
-    from tests.fuzzing import trial
-
     monkeypatch.setattr(trial, "expression_oracle", lambda *_: wrong_oracle)
     failure = trials.failure(Recipe((line("x0", 'T("x0", (31,), "float32")', (31,)), line("v1", "ops.relu(x0)", (31,)))), "cpu")
     assert failure is not None and failure.kind == "random inputs"
@@ -85,3 +85,31 @@ def test_an_error_that_is_not_ours_is_a_failure(trials):
 
     failure = trials.failure(Broken(draw(0).lines), "cpu")
     assert failure.kind == "raised: ZeroDivisionError"
+
+
+@pytest.mark.parametrize(("processor_s", "failure"), [(3.0, None), (60.0, Failure("lost", "lost: ended after 65 s"))])
+def test_what_reaches_a_limit_in_little_processor_time_is_tried_once_more_with_patience(
+    processor_s, failure, monkeypatch
+):
+    ended = iter([0.0, processor_s, processor_s, processor_s])
+
+    class Late:
+        """A worker that needs more than the usual limits."""
+
+        def __init__(self, setup):
+            self.limits = setup.limits
+
+        def ask(self, operation, candidate):
+            if self.limits == trial.LIMITS:
+                raise Lost("ended after 65 s", "time")
+            return candidate
+
+        def end(self):
+            pass
+
+    monkeypatch.setattr(trial, "Worker", Late)
+    monkeypatch.setattr(trial, "_ended_s", lambda: next(ended))
+    monkeypatch.setattr(trial, "_processor_s", lambda worker: 0.0)
+    monkeypatch.setattr(trial, "TOP_K", 1)
+    small = Recipe((line("x0", 'T("x0", (31,), "float32")', (31,)), line("v1", "ops.relu(x0)", (31,))))
+    assert Trials().failure(small, "cpu") == failure
