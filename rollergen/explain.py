@@ -210,6 +210,8 @@ def decisions(stage: Stage, device: Device) -> list[str]:
     said += [f"tail of {axis}: {kind}" for axis, kind in stage.guards]
     if stage.store.streaming:
         said.append("stores bypass the caches")
+    if stage.store.adds:
+        said.append("results are added atomically, in any order")
     if stage.block_order.width:
         said.append(f"blocks in bands of {stage.block_order.width}")
     if stage.once:

@@ -43,6 +43,9 @@ class BuildOptions:
     allow_tf32
         Whether contractions of float32 may use matrix instructions that look at the 11 leading bits of the factors'
         significands only (relative error up to 2^-10 of a factor); sums stay float32.
+    atomics
+        Whether blocks may add their parts of a sum to the output atomically, in whichever order they come: no
+        workspace and no second sum, but floating-point results differ in their last bits from call to call.
     padding
         Whether tiles may reach beyond the end of an axis (what lies there is computed in vain, or masked).  False
         is ``epsilon=0``: every tile divides its axis.
@@ -83,6 +86,7 @@ class BuildOptions:
     shapes: CodeShapes = ALL_SHAPES
     epsilon: float | None = None
     allow_tf32: bool = False
+    atomics: bool = False
     padding: bool = True
     pad_value: float = 0.0
     max_units: int | None = None
@@ -129,6 +133,8 @@ class BuildOptions:
     def _check_padding(self) -> None:
         if not isinstance(self.allow_tf32, bool):
             raise ArgumentError(f"allow_tf32 is {self.allow_tf32!r}; expected True or False")
+        if not isinstance(self.atomics, bool):
+            raise ArgumentError(f"atomics is {self.atomics!r}; expected True or False")
         if not isinstance(self.padding, bool):
             raise ArgumentError(f"padding is {self.padding!r}; expected True or False")
         if not _is_number(self.pad_value):
@@ -145,5 +151,6 @@ class BuildOptions:
         """The alignment rules with the limits of padding that go with them."""
         epsilon = self.epsilon if self.padding else 0.0
         return replace(
-            self.alignment, epsilon=epsilon, pad_value=float(self.pad_value), shapes=self.shapes, tf32=self.allow_tf32
-        )
+            self.alignment, epsilon=epsilon, pad_value=float(self.pad_value), shapes=self.shapes, tf32=self.allow_tf32,
+            atomics=self.atomics,
+        )  # fmt: skip

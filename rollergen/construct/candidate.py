@@ -56,7 +56,7 @@ def candidate(
     seconds: float | None = None,
 ) -> Candidate:
     """A candidate of these stages; ``seconds``: their price, where it is known."""
-    main = stages[-1] if split == 1 else stages[-2]
+    main = stages[-1] if split == 1 or stages[-1].store.adds else stages[-2]
     depth = max((copy.depth for copy in main.copies), default=1)
     key = (form, block_tile(main), split, depth, _sharers(main))
     return Candidate(form, stages, temporaries, price(stages, device) if seconds is None else seconds, key)

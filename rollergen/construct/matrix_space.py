@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.construct.adding import adding
 from rollergen.construct.bands import grid_band
 from rollergen.construct.candidate import Candidate, candidate, lowest, price, rounded
 from rollergen.construct.forms import Form
@@ -77,6 +78,10 @@ def _split(
         for shaped in _shaped(pair[0], roles, name, instruction, device, rules, count, ledger):
             stages, seconds = (*shaped.stages, combine), rounded(shaped.seconds + combining)
             yield candidate(f"{name}, split {parts}", stages, (pair[0].output,), device, parts, seconds)
+        added = adding(form.definition, form.roles.k, parts, device, rules)
+        if added is not None and matrix_operands(added.sums, axes_of(roles), instruction) is not None:
+            for shaped in _shaped(added.sums, roles, name, instruction, device, rules, count, ledger):
+                yield added.candidate(name, parts, shaped.stages[-1], device)
 
 
 def _shaped(

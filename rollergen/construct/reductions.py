@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
+from rollergen.construct.adding import adding
 from rollergen.construct.candidate import Candidate, candidate, cheapest
 from rollergen.construct.counts import POWERS, item_counts, power_below, private_limit, thread_counts
 from rollergen.construct.roles import contraction_roles
@@ -122,6 +123,11 @@ def split_candidates(definition: Definition, device: Device, rules: AlignmentRul
         first = cheapest([reduction_stage(pair[0], plan, device, "partial") for plan in plans], device)
         stages = (first, combine_stage(pair[1], device, rules))
         yield candidate(f"split {parts}", stages, (pair[0].output,), device, split=parts)
+        added = adding(definition, axis.name, parts, device, rules)
+        if added is not None:
+            plans = reduction_plans(added.sums, device, rules, brief=True)
+            made = [added.stage(reduction_stage(added.sums, plan, device, "partial")) for plan in plans]
+            yield added.candidate("", parts, cheapest(made, device), device)
 
 
 def combine_stage(definition: Definition, device: Device, rules: AlignmentRules) -> Stage:

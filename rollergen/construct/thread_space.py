@@ -11,6 +11,7 @@ from math import lcm, prod
 
 import numpy as np
 
+from rollergen.construct.adding import adding
 from rollergen.construct.bands import grid_band
 from rollergen.construct.candidate import Candidate, candidate, lowest, price, rounded
 from rollergen.construct.forms import Form
@@ -82,6 +83,10 @@ def _split(
         stages = (*shaped.stages, combine)
         seconds = rounded(shaped.seconds + combining)
         yield candidate(f"{form.name}, split {parts}", stages, (pair[0].output,), device, parts, seconds)
+    added = adding(form.definition, form.roles.k, parts, device, rules)
+    if added is not None:
+        for shaped in _shaped(added.sums, first, form.name, device, rules, count, ledger):
+            yield added.candidate(form.name, parts, shaped.stages[-1], device)
 
 
 def _shaped(

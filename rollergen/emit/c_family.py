@@ -255,10 +255,16 @@ class CFamily:
         kind = f"{self.scopes[node.pointer.scope]}{constness}{self.scalars[node.pointer.dtype]} *"
         return f"{kind}{node.pointer.name} = {node.base.name} + {self.index(node.offset)}"
 
+    def added(self, node: Write, value: str) -> str:
+        """A scalar added atomically."""
+        raise NotImplementedError
+
     def write(self, node: Write) -> str:
         if node.pointer.dtype == "float16":
             return self.half_write(node)
         value = self.stored(node.value)
+        if node.adds:
+            return self.added(node, value)
         if node.streaming:
             return self.streamed(self.address(node.pointer, node.offset, node.value.lanes, True), value)
         return f"{self.cell(node.pointer, node.offset, node.value.lanes, node.aligned)} = {value}"

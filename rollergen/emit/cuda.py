@@ -371,6 +371,9 @@ class Cuda(CFamily):
             return super().write(node)
         return self._stored(node.pointer, node.offset, lanes, part, self.expression(node.value))
 
+    def added(self, node: Write, value: str) -> str:
+        return f"atomicAdd({self.address(node.pointer, node.offset, 1, False)}, {value})"
+
     def _copied(self, node: Write) -> str:
         """Calls of the function that copies past the registers, in the largest parts that are proven aligned."""
         source, condition = asynchronous.source_of(node)

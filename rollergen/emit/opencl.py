@@ -27,6 +27,15 @@ _HALVES_WRITTEN = """PREFIXvoid NAME(floatLANES value, SCOPEushort *at)
 }"""
 
 
+_ADDED_FLOAT = """PREFIXvoid atomic_add_float(volatile global float *at, float value)
+{
+    volatile global uint *word = (volatile global uint *)at;
+    uint seen = *word, now;
+    while ((now = atomic_cmpxchg(word, seen, as_uint(as_float(seen) + value))) != seen) {
+        seen = now;
+    }
+}"""
+
 _MASKED_STORE = """PREFIXvoid NAME(global float *at, float16 value, int16 mask)
 {
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
@@ -145,6 +154,12 @@ class OpenCL(CFamily):
         self.types[name] = _MASKED_STORE.replace("PREFIX", self.function_prefix).replace("NAME", name)
         values = self.expression(node.value), self.expression(node.mask)
         return f"{name}({self._place(node)}, {', '.join(values)})"
+
+    def added(self, node: Write, value: str) -> str:
+        if node.pointer.dtype == "int32":
+            return f"atomic_add({self._place(node)}, {value})"
+        self.types["atomic_add_float"] = _ADDED_FLOAT.replace("PREFIX", self.function_prefix)
+        return f"atomic_add_float({self._place(node)}, {value})"
 
     def _halves(self, scope: str, lanes: int, what: str) -> str:
         """The name of a function for halves at any multiple of 2 bytes.

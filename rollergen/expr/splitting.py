@@ -1,13 +1,17 @@
-"""Splitting a reduction into chunks that are summed by a stage of their own (split-K)."""
+"""Splitting a reduction into chunks (split-K) that are summed by a stage of their own, or added up in the output."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from rollergen.expr.definition import Axis, Definition
+from rollergen.expr.dtypes import is_float
 from rollergen.expr.index import Index
 from rollergen.expr.packing import fresh_buffer
-from rollergen.expr.values import Buffer, Load, Partial, substitute_axes
+from rollergen.expr.values import Buffer, Const, Load, Partial, substitute_axes
+
+ADDED = ("float32", "int32")
+"""Dtypes whose sums can be added to atomically."""
 
 
 def split_reduction(definition: Definition, axis: str, parts: int) -> tuple[Definition, Definition] | None:
@@ -47,3 +51,36 @@ def split_reduction(definition: Definition, axis: str, parts: int) -> tuple[Defi
         reductions=(replace(reduction, axes=(part,), bodies=(load,)),),
     )
     return first, second
+
+
+def add_reduction(definition: Definition, axis: str, parts: int) -> tuple[Definition, Definition] | None:
+    """(zeros in the output, partial sums over chunks of `axis`, to be added there).
+
+    None where `split_reduction` is, and unless the result is a bare sum in the accumulator's dtype, one of `ADDED`.
+    """
+    pair = split_reduction(definition, axis, parts)
+    if pair is None or not is_added(definition):
+        return None
+    zeros = Definition(
+        output=definition.output,
+        axes=definition.of_role("spatial"),
+        target=definition.target,
+        result=Const(0.0 if is_float(definition.output.dtype) else 0, definition.output.dtype),
+        where=definition.where,
+    )
+    return zeros, replace(pair[0], output=definition.output, target=definition.target)
+
+
+def is_added(definition: Definition) -> bool:
+    """Whether the result is one bare sum, in the dtype of its accumulator, of those that can be added to."""
+    if len(definition.reductions) != 1:
+        return False
+    reduction, dtype = definition.reductions[0], definition.output.dtype
+    bare = definition.result == Partial(reduction.name, dtype)
+    return bare and reduction.combiner.name == "sum" and reduction.bodies[0].dtype == dtype and dtype in ADDED
+
+
+def summed_axes(definition: Definition) -> tuple[Axis, ...]:
+    """Spatial axes that are not in the target: points along them share a place of the output."""
+    stored = {name for index in definition.target for name in index.axes()}
+    return tuple(axis for axis in definition.of_role("spatial") if axis.name not in stored and axis.extent > 1)

@@ -175,11 +175,11 @@ def put(out: Writer, access: Access, value: Expr, lane: Lane | None, store: Stor
     """`value` (a vector where `lane` is given) stored where the tests hold.
 
     ``store.streaming``: whole vectors bypass the caches, where the address turns out to be aligned (the
-    instructions for it want that; with ``on_lines`` it always is).
+    instructions for it want that; with ``on_lines`` it always is).  ``store.adds``: scalars, added to what is there.
     """
     access = replace(access, tests=tuple(coarsen(test, lane) for test in access.tests))
     if lane is None:
-        _when(out, access.tests, lambda: _write(out, access, access.offset, value))
+        _when(out, access.tests, lambda: _write(out, access, access.offset, value, store.adds))
         return
     plan = vector_plan(out.ranges, access.offset, access.tests, lane)
     value = value if value.lanes > 1 else Broadcast(value, lane.width)
@@ -307,13 +307,12 @@ def alignment(dtype: str, lanes: int) -> int:
     return STORAGE_BYTES[dtype] * lanes
 
 
-def _write(out: Writer, access: Access, offset: Index, value: Expr) -> None:
+def _write(out: Writer, access: Access, offset: Index, value: Expr, adds: bool = False) -> None:
     pointer, short = out.place(access.pointer, offset)
     if pointer.dtype == "bfloat16":
         pointer, value = replace(pointer, dtype="uint16"), maths.call(out, "bfloat16_bits", value)
-    out.write(
-        Write(pointer, short, value, aligned=access.aligned(offset, value.lanes), asynchronous=access.asynchronous)
-    )
+    aligned = access.aligned(offset, value.lanes)
+    out.write(Write(pointer, short, value, aligned=aligned, asynchronous=access.asynchronous, adds=adds))
 
 
 _PIECE_BYTES = 16

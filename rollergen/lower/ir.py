@@ -309,6 +309,7 @@ class Write:
     ``asynchronous``: the value is a `Read` from global memory, or a select of one and zeros, that arrives any time
     before a `Barrier` that waits for its group; until then the place holds nothing.
     ``mask``: which lanes are written (a vector of -1 and 0 as wide as they are); the others' places are not touched.
+    ``adds``: the value, a scalar, is added to what is there, as one access that no other comes between.
     """
 
     pointer: Pointer
@@ -318,6 +319,7 @@ class Write:
     aligned: bool = False
     asynchronous: bool = False
     mask: Expr | None = None
+    adds: bool = False
 
 
 @dataclass(frozen=True, slots=True)

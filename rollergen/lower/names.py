@@ -15,7 +15,8 @@ vload_half vstore_half as_type printf infinity nan j0 j1 y0 y1 jn yn"""
 _CUDA = """class new delete this template typename namespace using operator virtual public protected friend try
 catch throw nullptr auto constexpr decltype export mutable static_cast threadIdx blockIdx blockDim gridDim warpSize
 alignas alignof noexcept and or not xor bitand bitor compl not_eq and_eq or_eq xor_eq wchar_t char16_t char32_t
-dim3 clock clock64 malloc free memcpy memset assert std cuda"""
+dim3 clock clock64 malloc free memcpy memset assert std cuda
+atomicAdd"""
 _MATHS = """abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi erfc erfcinv erfcx erfinv exp10
 exp2 expm1 fdim fmax fmin fmod frexp hypot ilogb isfinite isinf isnan labs ldexp lgamma llabs llrint llround log10
 log1p log2 logb lrint lround modf nearbyint nextafter norm normcdf pow powf remainder remquo rhypot rint round

@@ -32,6 +32,7 @@ import numpy as np
 
 from rollergen.expr.definition import Definition, Reduction
 from rollergen.expr.index import Bounds
+from rollergen.expr.splitting import summed_axes
 from rollergen.expr.values import (
     Binary,
     Buffer,
@@ -204,7 +205,16 @@ def _scoped(definition: Definition, buffers: Mapping[str, Accuracy]) -> tuple[_S
     if isinstance(result, Cast) and result.dtype == dtype and unit_roundoff(dtype):
         # The output's own rounding is u_out, not variance.
         return scope, scope.of(result.x).held_in(dtype)
-    return scope, scope.of(result)
+    return scope, _added_up(definition, scope.of(result))
+
+
+def _added_up(definition: Definition, one: Accuracy) -> Accuracy:
+    """Of results that are added up in the output, along the axes that it does not have."""
+    times, dtype = math.prod(axis.extent for axis in summed_axes(definition)), definition.output.dtype
+    if times == 1:
+        return one
+    variance = one.variance + times * unit_roundoff(dtype) ** 2
+    return Accuracy(variance, times * one.magnitude, math.sqrt(times) * one.steps, one.whole).held_in(dtype)
 
 
 def accuracies(

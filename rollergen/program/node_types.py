@@ -303,7 +303,7 @@ _DECISIONS: dict[type, Fields] = {
         ("combine", OneOf(("none", "shuffle", "groups", "tree"))), ("gathered", Many(COUNT)),
     ),
     Resident: (("name", TEXT), ("value", VALUE), ("layer", TEXT), ("phase", COUNT)),
-    Store: (("vector", EXTENT), ("streaming", FLAG), ("on_lines", FLAG)),
+    Store: (("vector", EXTENT), ("streaming", FLAG), ("on_lines", FLAG), ("adds", FLAG)),
     BlockOrder: (("width", COUNT),),
     Stage: (
         ("name", TEXT), ("definition", Node((Definition,))), ("loops", Many(Node((Loop,)))),

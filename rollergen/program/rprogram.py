@@ -175,11 +175,17 @@ class Store:
 
     ``on_lines``: vectors of the lane loop begin on multiples of their size in memory, wherever the
     output begins: all loops of the lanes' axis start as many elements before 0 as the output's address
-    lies behind such a multiple.  (In the interpreter, and wherever buffers begin on one, that is 0.)"""
+    lies behind such a multiple.  (In the interpreter, and wherever buffers begin on one, that is 0.)
+
+    ``adds``: each result, the bare sum of the stage's reduction, is added atomically to what an earlier stage wrote at
+    its place.  Points that differ only along spatial axes which are not in the target (`splitting.summed_axes`) share a
+    place, and lie in different blocks, which add to it in any order: floating-point sums are not the same bits at
+    every run."""
 
     vector: int = 1
     streaming: bool = False
     on_lines: bool = False
+    adds: bool = False
 
 
 @dataclass(frozen=True, slots=True)

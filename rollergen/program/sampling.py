@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.expr.index import Index
+from rollergen.expr.splitting import summed_axes
 from rollergen.expr.values import Load
 from rollergen.program.blocks import edge_blocks, grid_positions
 from rollergen.program.interpreter.loads import executed_everywhere, guarded
@@ -21,11 +22,16 @@ def sample_blocks(program: RProgram, per_class: int = 1, seed: int = 0) -> dict[
     """Block numbers of every stage, by name, for `interpret`.
 
     Each stage runs its `edge_blocks`, and all blocks that write what chosen blocks of later stages read,
-    so that a sample of a full-size program with packing or split stages costs what its blocks cost.
+    so that a sample of a full-size program with packing or split stages costs what its blocks cost.  Of results
+    that are added up, all blocks that add to a place, and those that began it.
     """
     chosen = {stage.name: set(edge_blocks(stage, per_class, seed)) for stage in program.stages}
     for at, reader in reversed(list(enumerate(program.stages))):
+        if reader.store.adds:
+            chosen[reader.name] = blocks_together(reader, chosen[reader.name])
         for writer in program.stages[:at]:
+            if reader.store.adds and writer.definition.output.name == reader.definition.output.name:
+                chosen[writer.name].update(blocks_writing(writer, elements_written(reader, chosen[reader.name])))
             elements = elements_read(reader, writer.definition.output.name, sorted(chosen[reader.name]))
             if elements.size:
                 chosen[writer.name].update(blocks_writing(writer, elements))
@@ -48,6 +54,36 @@ def _read_by_block(stage: Stage, load: Load, block: int) -> Any:
     reads = both(executed_everywhere(points, sorted(axes)), guarded(load, points))
     at, exists = offsets(load.buffer.shape, load.indices, points.axes(), False, f"stage {stage.name}")
     return distinct(picked(at, both(reads, exists)), load.buffer.elements)
+
+
+def elements_written(stage: Stage, blocks: Iterable[int]) -> Any:
+    """Distinct row-major offsets of the elements of its output that the given blocks of a stage write."""
+    definition = stage.definition
+    axes, parts = [axis.name for axis in definition.of_role("spatial", "row")], [np.zeros(0, dtype=np.int64)]
+    for block in blocks:
+        box = block_box(stage, grid_positions(stage, block))
+        for position, loop in enumerate(stage.loops):
+            if loop.axis not in axes and loop.kind != GRID:
+                box = box.fix(position, 0)
+        points = Points.of_box(stage, box)
+        chosen = executed_everywhere(points, axes)
+        for bound in definition.where:
+            chosen = both(chosen, bound.evaluate(points.axes()))
+        at, _ = offsets(definition.output.shape, definition.target, points.axes(), chosen, f"stage {stage.name}")
+        parts.append(picked(at, chosen))
+    return distinct(np.concatenate(parts), definition.output.elements)
+
+
+def blocks_together(stage: Stage, blocks: Iterable[int]) -> set[int]:
+    """The given blocks of a stage and those that add to the same places."""
+    summed = {axis.name for axis in summed_axes(stage.definition)}
+    every = np.arange(stage.blocks)
+    positions = grid_positions(stage, every)
+    place = np.zeros(stage.blocks, dtype=np.int64)
+    for position, loop in stage.of_kind(GRID):
+        if loop.axis not in summed:
+            place = place * loop.extent + positions[position]
+    return {int(block) for block in every[np.isin(place, place[sorted(blocks)])]}
 
 
 def blocks_writing(stage: Stage, elements: Any) -> set[int]:

@@ -78,6 +78,7 @@ class AlignmentRules:
     ``epsilon`` is the largest padded share of an axis; None: starts at 0 and is raised until enough
     programs exist.  ``pad_value`` is what packed copies hold beyond the end of an axis.
     ``shapes``: what construction may choose from.  ``tf32``: whether float32 factors may lose their 13 lowest bits.
+    ``atomics``: whether the parts of a sum may be added up in any order.
     """
 
     execution_unit: bool = True
@@ -88,6 +89,7 @@ class AlignmentRules:
     pad_value: float = 0.0
     shapes: CodeShapes = ALL_SHAPES
     tf32: bool = False
+    atomics: bool = False
 
     def waste_limits(self) -> tuple[float, ...]:
         """The limits of padding waste to try in turn (ROLLER, section 3.2: raised greedily)."""

@@ -34,6 +34,8 @@ def check(program: RProgram, device: Device | None = None) -> None:
         if stage.once:
             _check_once(stage, {load.buffer.name for load in loads}, built)
         _check_output(stage, inputs, buffers)
+        if stage.store.adds and stage.definition.output.name not in written:
+            raise refuse(stage, f"adds to {stage.definition.output.name}; expected an earlier stage to write it")
         written.add(stage.definition.output.name)
         check_definition(stage)
         axes = {axis.name: axis for axis in stage.definition.axes}

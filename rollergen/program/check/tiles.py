@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rollergen.expr.definition import Axis
 from rollergen.expr.index import linear
+from rollergen.expr.splitting import ADDED, is_added, summed_axes
 from rollergen.expr.values import Load, Partial, walk
 from rollergen.hal.spec import Device
 from rollergen.program.check.accumulators import check_accumulator
@@ -15,7 +16,7 @@ from rollergen.program.check.definition import axes_of
 from rollergen.program.check.matrix import check_matrix
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import block_capacity, managed_bytes
-from rollergen.program.rprogram import LANE, UNROLL, Resident, Stage
+from rollergen.program.rprogram import GRID, LANE, UNROLL, Resident, Stage
 
 
 def check_tiles(
@@ -28,6 +29,7 @@ def check_tiles(
     _check_residents(stage, device)
     _check_store(stage, axes)
     _check_lines(stage, axes)
+    _check_adds(stage)
     if device is not None:
         _check_instruction(stage, device)
         _check_capacity(stage, device)
@@ -110,6 +112,23 @@ def _check_lines(stage: Stage, axes: Mapping[str, Axis]) -> None:
             f"store.on_lines with the output at offset {offset}; expected a lane loop along a spatial axis of "
             "coefficient 1, and multiples of its extent as all others",
         )
+
+
+def _check_adds(stage: Stage) -> None:
+    """Results that are added are bare sums, each complete in one visit, and share places only between blocks."""
+    store, summed = stage.store, {axis.name for axis in summed_axes(stage.definition)}
+    if not store.adds:
+        if summed:
+            raise refuse(stage, f"points along {sorted(summed)} share a place of the output; expected store.adds")
+        return
+    if not is_added(stage.definition):
+        raise refuse(stage, f"store.adds with another result than one bare sum of {' or '.join(ADDED)}")
+    if store.vector > 1 or store.streaming or store.on_lines or stage.accumulator.carry:
+        raise refuse(stage, "store.adds with vectors, streaming or partial results in the output; expected none")
+    for loop in stage.loops:
+        spatial = stage.definition.axis(loop.axis).role == "spatial"
+        if spatial and (loop.kind == LANE or (loop.axis in summed and loop.kind != GRID)):
+            raise refuse(stage, f"store.adds with a {loop.kind} loop of {loop.axis}; expected the grid's")
 
 
 def _check_instruction(stage: Stage, device: Device) -> None:

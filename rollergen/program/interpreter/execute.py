@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from rollergen.errors import ArgumentError, ProgramError
 from rollergen.expr.definition import Reduction
 from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.splitting import summed_axes
 from rollergen.hal.spec import Device
 from rollergen.program.blocks import edge_blocks, grid_positions
 from rollergen.program.check.program import check
@@ -296,23 +298,43 @@ def store_results(run: StageRun, visit: Visit, traversal: Traversal) -> None:
     for leaf in traverse(run, visit, traversal):
         points = Points.of_box(run.stage, leaf)
         values = evaluate(traversal.values[0], leaf_scope(run, visit, traversal, leaf, points))
+        if run.stage.store.adds:
+            add(run, points, values)
+            continue
         flat = put(run, *store_points(run, points), values)
         if np.any(run.stored[flat]):
             raise ProgramError(f"{run.name} stores an element of {run.stage.definition.output.name} twice")
         run.stored[flat] = True
 
 
+def add(run: StageRun, points: Points, values: Array) -> None:
+    """Adds to what is there: every element once for each point of the axes along which places are shared."""
+    at, chosen = store_points(run, points)
+    flat, values = _picked(at, chosen, values)
+    run.memory.add(run.stage.definition.output, flat, values, f"{run.name}: sums in {run.stage.definition.output.name}")
+    run.counter.touch(STORE, flat, True)
+    most = prod(axis.extent for axis in summed_axes(run.stage.definition))
+    run.added[flat] += 1
+    if np.any(run.added[flat] > most):
+        raise ProgramError(f"{run.name} adds to an element of {run.stage.definition.output.name} over {most} times")
+
+
 def put(run: StageRun, at: Array, chosen: Array, values: Array) -> Array:
     """Writes and counts; returns the flat offsets written."""
+    flat, values = _picked(at, chosen, values)
+    run.memory.write(run.stage.definition.output, flat, values)
+    run.counter.touch(STORE, flat, True)
+    return flat
+
+
+def _picked(at: Array, chosen: Array, values: Array) -> tuple[Array, Array]:
+    """Flat offsets and values of what is chosen."""
     shape = np.broadcast_shapes(np.shape(at), np.shape(chosen), np.shape(values))
     at, values = np.broadcast_to(at, shape), np.broadcast_to(values, shape)
     if chosen is not True:
         kept = np.broadcast_to(chosen, shape)
         at, values = at[kept], values[kept]
-    flat = np.asarray(at).reshape(-1)
-    run.memory.write(run.stage.definition.output, flat, np.asarray(values).reshape(-1))
-    run.counter.touch(STORE, flat, True)
-    return flat
+    return np.asarray(at).reshape(-1), np.asarray(values).reshape(-1)
 
 
 __all__ = ["Interpretation", "edge_blocks", "execute", "interpret"]

@@ -55,6 +55,14 @@ class Memory:
         self.data[buffer.name][offsets] = values.astype(self.data[buffer.name].dtype)
         self.written[buffer.name][offsets] = True
 
+    def add(self, buffer: Buffer, offsets: Array, values: Array, where: str) -> None:
+        """`values` added at row-major `offsets` (vectors, no offset twice) in the buffer's dtype.
+
+        Raises ProgramError for an element that no stage has written.
+        """
+        held = self.read(buffer, offsets, True, where)
+        self.data[buffer.name][offsets] = held + values.astype(held.dtype)
+
     def array(self, buffer: Buffer) -> Any:
         return self.data[buffer.name].reshape(buffer.shape)
 

@@ -18,7 +18,7 @@ from rollergen.program.traffic import TrafficCounter
 @dataclass
 class StageRun:
     """One stage being executed: the tiles that copies have filled (``rings``: of asynchronous ones, by buffer),
-    and which elements it has stored."""
+    which elements it has stored, and how often it has added to each."""
 
     plan: StagePlan
     memory: Memory
@@ -26,9 +26,12 @@ class StageRun:
     tiles: dict[int, Tile] = field(default_factory=dict)
     rings: dict[int, dict[int, Tile]] = field(default_factory=dict)
     stored: Any = None
+    added: Any = None
 
     def __post_init__(self) -> None:
-        self.stored = np.zeros(self.stage.definition.output.elements, dtype=bool)
+        elements = self.stage.definition.output.elements
+        self.stored = np.zeros(elements, dtype=bool)
+        self.added = np.zeros(elements if self.stage.store.adds else 0, dtype=np.int32)
 
     @property
     def stage(self) -> Stage:

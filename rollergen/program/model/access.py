@@ -328,6 +328,21 @@ def thread_service(nest: Nest, device: Device, operand: Operand, width_bytes: in
     layer = path_layer(device)
     if layer is None or nest.lockstep == 1:
         return 1
+    key = ("thread", layer.name, width_bytes)
+    return _at_threads(nest, operand, key, lambda places: _serve(places, width_bytes, layer, merge=False))
+
+
+def thread_transactions(nest: Nest, operand: Operand, line: int) -> Number:
+    """Lines of ``line`` bytes that the threads of an execution width touch together, an element each, at their own
+    coordinates."""
+    size = operand.itemsize
+    return _at_threads(nest, operand, ("lines", line), lambda places: [transactions(row, size, line) for row in places])
+
+
+def _at_threads(
+    nest: Nest, operand: Operand, key: tuple[Hashable, ...], serve: Callable[[np.ndarray], list[float]]
+) -> Number:
+    """What `serve` says of the byte addresses [accesses, lanes] of one element each; kept under `key`."""
     parallel = nest.positions(*PARALLEL)
     axes = [nest.loops[p].axis for p in parallel]
     columns = [nest.loops[p].extent for p in parallel] + [nest.loops[p].stride for p in parallel]
@@ -338,10 +353,9 @@ def thread_service(nest: Nest, device: Device, operand: Operand, width_bytes: in
             coordinates[axis] = coordinates.get(axis, 0) + number * stride
         shape = numbers[0].shape if numbers else (1, 1)
         addresses = evaluate_lanes(operand.offset, coordinates, shape) * operand.itemsize
-        return _serve(addresses, width_bytes, layer, merge=False)
+        return serve(addresses)
 
-    key = ("thread", id(operand), layer.name, nest.lockstep, tuple(axes), width_bytes)
-    table = nest.facts.tables.setdefault(key, {})
+    table = nest.facts.tables.setdefault((*key, id(operand), nest.lockstep, tuple(axes)), {})
     return per_distinct_rows(_remembered(table, _by_lanes(service, len(axes), nest.lockstep)), columns)
 
 

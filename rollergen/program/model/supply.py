@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rollergen.hal.spec import Device, MemoryLayer
+from rollergen.program.model.access import thread_transactions
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.memory import Stream, cache_of, stride_sets, tlb_cache
 from rollergen.program.model.nest import Nest, Waves
@@ -12,6 +13,7 @@ from rollergen.program.model.numeric import Number, ceil_div, choose, least, mos
 from rollergen.program.model.waiting import NOTHING_PARKED
 from rollergen.program.model.walks import Walks
 from rollergen.program.model.work import Work
+from rollergen.program.rprogram import GRID
 
 OVERLAPS, ADDS = "overlaps", "adds"
 """How a limiter joins the others: in the p-norm, or on top."""
@@ -34,6 +36,9 @@ def supply(
         line = inner.transaction_bytes if inner is not None else layer.transaction_bytes
         cache = cache_of(inner, waves.resident) if inner is not None else None
         lines = walks.of_line(line).fetched(cache, costs)
+        if nest.stage.store.adds and not (cache is not None and cache.shared):
+            added = _added_lines(nest, work, line)
+            lines = [lines[at] if s.load >= 0 else added for at, s in enumerate(work.streams)]
         misses[layer.name] = lines
         last = layer is device.backing
         reads, writes = _directions(nest, costs, work.streams, lines, last)
@@ -52,10 +57,20 @@ def supply(
     return limiters, tuple(traffic), misses
 
 
+def _added_lines(nest: Nest, work: Work, line: int) -> Number:
+    """Lines that one block adds to: no cache of a unit holds what is added atomically, so that each instruction of an
+    execution width sends on those that it touches."""
+    store = nest.facts.store
+    instructions = sum(access.count for access in work.accesses if access.load == -1 and access.role == "write")
+    elements = nest.product(lambda p, loop: loop.kind != GRID and nest.spatial(loop.axis))
+    return least(instructions * nest.warps * thread_transactions(nest, store, line), elements)
+
+
 def _directions(
     nest: Nest, costs: Costs, streams: tuple[Stream, ...], lines: list[Number], last: bool
 ) -> tuple[Number, Number]:
-    """(lines read, lines written) of one block: a store reads its line first where the cache allocates on write."""
+    """(lines read, lines written) of one block: a store reads its line first where the cache allocates on write, where
+    partial results wait in it, or where it adds to what is there."""
     reads: Number = 0
     writes: Number = 0
     for stream, amount in zip(streams, lines, strict=True):
@@ -65,7 +80,8 @@ def _directions(
             writes = writes + (amount if last else 0)
         else:
             writes = writes + amount
-            reads = reads + amount * (1.0 if nest.stage.accumulator.carry else costs.write_allocate)
+            reads_too = nest.stage.accumulator.carry or nest.stage.store.adds
+            reads = reads + amount * (1.0 if reads_too else costs.write_allocate)
     return reads, writes
 
 

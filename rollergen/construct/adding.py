@@ -1,0 +1,41 @@
+"""Split reductions whose parts are added atomically to the output: zeros first, then all parts side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from rollergen.construct.candidate import Candidate, candidate, cheapest
+from rollergen.construct.elementwise import elementwise_candidates
+from rollergen.expr.definition import Definition
+from rollergen.expr.splitting import add_reduction
+from rollergen.hal.spec import Device
+from rollergen.program.rprogram import Stage, Store
+from rollergen.tile.rules import AlignmentRules, exchanges
+
+
+@dataclass(frozen=True, slots=True)
+class Adding:
+    """``zeros``: the stage that begins the sums; ``sums``: the definition whose results are added to them."""
+
+    zeros: Stage
+    sums: Definition
+
+    def stage(self, stage: Stage) -> Stage:
+        """A stage of ``sums`` that adds its results, one by one."""
+        return replace(stage, store=Store(adds=True))
+
+    def candidate(self, form: str, parts: int, stage: Stage, device: Device) -> Candidate:
+        """Both stages; ``form``: of the products, or empty."""
+        name = f"split {parts}, added up"
+        stages = (self.zeros, self.stage(stage))
+        return candidate(f"{form}, {name}" if form else name, stages, (), device, parts)
+
+
+def adding(definition: Definition, axis: str, parts: int, device: Device, rules: AlignmentRules) -> Adding | None:
+    """None where the user has not allowed it, where the sum is no bare one, or on devices whose threads are not
+    scalar (which have few units to split a sum among)."""
+    pair = add_reduction(definition, axis, parts) if rules.atomics and exchanges(device) else None
+    if pair is None:
+        return None
+    stages = [replace(one.stages[0], name="zeros") for one in elementwise_candidates(pair[0], device, rules, 1)]
+    return Adding(cheapest(stages, device), pair[1])
