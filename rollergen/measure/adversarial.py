@@ -161,7 +161,7 @@ def _varies(factor: tuple[Load, ...], axis: str, extent: int) -> bool:
     for load in factor:
         if axis in load.axes():
             columns = {name: np.zeros(extent, np.int64) for name in load.axes()} | {axis: np.arange(extent)}
-            at = linear(load.indices, load.buffer.shape).evaluate(columns)
+            at = np.broadcast_to(linear(load.indices, load.buffer.shape).evaluate(columns), extent)
             if (np.diff(at) > 0).all() or np.unique(at).size == extent:
                 return True
     return False

@@ -197,3 +197,12 @@ def test_an_identity_that_is_none_is_refused_before_anything_is_constructed():
         else:
             with pytest.raises(ExpressionError, match="identity 0 is none of"):
                 found.outputs()
+
+
+def test_a_load_whose_guard_alone_varies_repeats_its_element(trials):
+    """Seed 1010015: the three elements of a concatenation each read the one that there is, where it is theirs."""
+    found = recipe(
+        'x0 = T("x0", (1,), "float32")', "v1 = ops.mean(x0, (0,), keepdims=True)",
+        "v2 = ops.concat([v1, ops.neg(v1), v1], 0)",
+    )  # fmt: skip
+    assert trials.failure(found, "a100") is None
