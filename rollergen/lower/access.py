@@ -42,6 +42,7 @@ from rollergen.lower.vectors import (
     lane_stride,
     needed,
     vector_plan,
+    whole_tests,
 )
 from rollergen.lower.wraps import Piece, piece_mask, pieces, straight_pieces
 from rollergen.lower.writer import Writer
@@ -89,7 +90,7 @@ def fetch(out: Writer, access: Access, lane: Lane | None, wish: str) -> Expr:
     if plan is None:
         straight = _readable_pieces(out, access, lane)
         if straight is None:
-            return _gather(out, access, lane, wish)
+            return _gather_whole(out, access, lane, wish)
         dtype = register_dtype(access.pointer.dtype)
         name = Name(out.register(wish, dtype, (), lane.width), dtype, lane.width)
         _read_pieces(out, access, lane, wish, straight, name)
@@ -274,6 +275,23 @@ def _guarded(tests: tuple[Inside, ...], value: Expr, fill: float | int) -> Expr:
     if condition is None:
         return value
     return Operation("select", (condition, value, Number(fill, value.dtype, value.lanes)), value.dtype, value.lanes)
+
+
+def _gather_whole(out: Writer, access: Access, lane: Lane, wish: str) -> Expr:
+    """Element by element; without tests of the lanes where it is known for a whole block that all of them hold."""
+    split = whole_tests(out.ranges, access.tests, lane)
+    common, edge = split or ((), ())
+    if not edge or not all(out.is_fixed(test.index) for test in edge):
+        return _gather(out, access, lane, wish)
+    dtype = register_dtype(access.pointer.dtype)
+    name = Name(out.register(wish, dtype, (), lane.width), dtype, lane.width)
+    condition = conjunction(edge)
+    assert condition is not None
+    with out.when(condition):
+        out.assign(name, _gather(out, replace(access, tests=common), lane, wish))
+    with out.otherwise():
+        out.assign(name, _gather(out, access, lane, wish, rare=True))
+    return name
 
 
 def _gather(out: Writer, access: Access, lane: Lane, wish: str, rare: bool = False) -> Expr:

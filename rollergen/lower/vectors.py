@@ -37,8 +37,21 @@ def vector_plan(
     straight = straighten(offset, lane, ranges)
     if straight is None or straight[0].coefficient(lane.variable) != stride:
         return None
-    offset, edge = straight
-    common = []
+    offset, wraps = straight
+    split = whole_tests(ranges, tests, lane)
+    if split is None:
+        return None
+    common, edge = split
+    edge = _joined(needed((*wraps, *edge), ranges))
+    return offset.substitute({lane.variable: Index()}), common, edge
+
+
+def whole_tests(
+    ranges: Mapping[str, Bounds], tests: Iterable[Inside], lane: Lane
+) -> tuple[tuple[Inside, ...], tuple[Inside, ...]] | None:
+    """(tests without the lane, tests under which the others hold in every lane); None where it cannot be told at
+    once."""
+    common, edge = [], tuple[Inside, ...]()
     for test in tests:
         if not varies(test, lane):
             common.append(test)
@@ -47,8 +60,7 @@ def vector_plan(
         if whole is None:
             return None
         edge = (*edge, *whole)
-    edge = _joined(needed(edge, ranges))
-    return offset.substitute({lane.variable: Index()}), tuple(common), edge
+    return tuple(common), _joined(needed(edge, ranges))
 
 
 def straighten(index: Index, lane: Lane, ranges: Mapping[str, Bounds]) -> tuple[Index, tuple[Inside, ...]] | None:

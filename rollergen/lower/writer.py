@@ -205,6 +205,10 @@ class Writer:
 
     # Addresses
 
+    def is_fixed(self, index: Index) -> bool:
+        """Whether `index` is the same in every iteration of all open loops."""
+        return index.axes() <= (self._homes[0].known if self._homes else self._known)
+
     def place(self, pointer: Pointer, offset: Index) -> tuple[Pointer, Index]:
         """``pointer + offset`` as (named pointer, short offset); see the module's docstring."""
         if not self._homes:

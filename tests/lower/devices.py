@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device, Limits, MemoryLayer, Target
 
 
@@ -21,3 +25,9 @@ DEVICES = {
     "v100": _device("v100", (_SHARED,)),
     "mi50": _device("mi50", (_SHARED,)),
 }
+
+AVX512 = replace(
+    load_device(str(Path(__file__).parents[2] / "benches" / "devices" / "cpu_avx512_2mb.json")),
+    targets=DEVICES["cpu"].targets,
+)
+"""A CPU that programs can be constructed for."""

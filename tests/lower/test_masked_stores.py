@@ -1,7 +1,6 @@
 """Vectors of which some lanes are stored: at once where the processor can, with no other place touched."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,16 +9,11 @@ import rollergen as rg
 from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
-from rollergen.hal.load import load_device
 from tests import programs
-from tests.lower.devices import DEVICES
+from tests.lower.devices import AVX512, DEVICES
 from tests.lower.harness import execute, random_inputs
 from tests.lower.reference import run_program
 
-AVX512 = replace(
-    load_device(str(Path(__file__).parents[2] / "benches" / "devices" / "cpu_avx512_2mb.json")),
-    targets=DEVICES["cpu"].targets,
-)
 GUARD = "#if defined(__AVX512F__) && defined(__AVX512DQ__)"
 
 
