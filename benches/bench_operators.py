@@ -4,7 +4,9 @@
 Each case, in a process of its own, is built, checked against its float64 definition, then timed:
 ``kernel(*arrays, out=y)`` and every library's call (`benches/peers`, whose results are compared with ours first) take
 turns in this one process.  A case's ratio is the smallest, over the libraries, of the median of their time over ours; a
-class' is the mean of its cases'.  Libraries that are not here are listed with the reason.  One core; with
+class' is the mean of its cases'.  The roofline's probes (`benches/roofline_probes`: the case's multiply-adds, and its
+bytes read and written) take turns with them: a case's share of the roofline is their time over ours (in the mean at
+most 1: a probe need not be the fastest way).  Libraries that are not here are listed with the reason.  One core; with
 ``--all-cores`` every core and as many threads.
 """
 
@@ -24,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import argparse
 import json
-from statistics import mean, median
+from statistics import geometric_mean, mean, median
 from typing import Any
 
 import numpy as np
@@ -34,15 +36,17 @@ from rich.table import Table
 from benches.operator_cases import CASES, Case
 from benches.peers import CPU, EVERY, as_numpy, competitors, reasons
 from benches.results import keep
+from benches.roofline_probes import bound_s, multiply_adds, probes
 from benches.timing import Calls, alone, alternate, checked, thinned
 
-CLASS_TARGET, LEAST_CLASS = 1.0, 0.85
+MEAN_TARGET, LEAST_CLASS, LEAST_CASE, LEAST_SHARE = 1.2, 1.0, 0.85, 0.70
 TOLERANCE = 1e-3
 """Relative difference, of the largest element, beyond which a library has computed something else."""
 
 
 def measure(case: Case, seconds: float) -> dict[str, Any]:
-    ours = checked(case.name, case.make())
+    expression = case.make()
+    ours = checked(case.name, expression)
     calls: Calls = {"rollergen": ours.call}
     missing, not_offered = {}, []
     for library in CPU:
@@ -55,8 +59,10 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
             missing[one.name] = one.reason
         else:
             not_offered.append(one.name)
-    times = alternate(calls, seconds)
+    roofline = probes(multiply_adds(expression), ours.arrays, np.empty_like(ours.out), len(CORES))
+    times = alternate({**calls, **{name: probe.call for name, probe in roofline.items()}}, seconds)
     own = times.pop("rollergen")
+    binds, at_least = bound_s(roofline, {name: times.pop(name) for name in roofline})
     shares = {name: [t / o for o, t in zip(own, theirs, strict=True)] for name, theirs in times.items()}
     ratios = {name: median(values) for name, values in shares.items()}
     best = min(ratios, key=lambda name: ratios[name])
@@ -64,6 +70,8 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
         "kind": case.kind, "case": case.name, "ratio": ratios[best], "ratios": ratios, "missing": missing,
         "not offered": not_offered, "ours_seconds": median(own), "seconds": {n: median(t) for n, t in times.items()},
         "predicted_seconds": ours.kernel.predicted_time, "rounds": len(own), "build_seconds": ours.build_seconds,
+        "roofline_seconds": at_least, "bound": binds, "roofline_share": at_least / median(own),
+        "best_peer_share": at_least / min(median(t) for t in times.values()),
         "launches": len(ours.kernel.launches), "samples": thinned(shares[best]),
     }  # fmt: skip
 
@@ -85,7 +93,7 @@ def main() -> None:
     absent = reasons(EVERY)
     more = ["--all-cores"] if ALL_CORES else []
     console = Console(width=150)
-    columns = ("class", "case", "ours", "best peer", "its time", "ratio", "all ratios")
+    columns = ("class", "case", "ours", "best peer", "its time", "ratio", "of the roofline", "all ratios")
     table = Table(*columns, title=f"cores {CORES}")
     found = []
     for case in CASES:
@@ -101,7 +109,8 @@ def main() -> None:
         every = " ".join(f"{name} {ratio:.2f}" for name, ratio in one["ratios"].items())
         console.print(f"{case.name}: {one['ratio']:.3f} ({every})")
         times = f"{one['ours_seconds'] * 1e3:.3f} ms", best, f"{one['seconds'][best] * 1e3:.3f} ms"
-        table.add_row(case.kind, case.name, *times, f"{one['ratio']:.3f}", every)
+        share = f"{one['roofline_share']:.2f} ({one['bound']})"
+        table.add_row(case.kind, case.name, *times, f"{one['ratio']:.3f}", share, every)
     console.print(table)
     for name, reason in absent.items():
         console.print(f"absent: {name}: {reason}", highlight=False)
@@ -112,11 +121,16 @@ def main() -> None:
     overall = mean(classes.values())
     for kind, ratio in classes.items():
         console.print(f"{kind}: {ratio:.3f} (at least {LEAST_CLASS})")
-    console.print(f"mean of class means: {overall:.3f} (at least {CLASS_TARGET})")
+    console.print(f"mean of class means: {overall:.3f} (at least {MEAN_TARGET})")
+    below = [one["case"] for one in found if one["ratio"] < LEAST_CASE]
+    console.print(f"cases below {LEAST_CASE}: {', '.join(below) or 'none'}")
+    shares = {who: geometric_mean(min(one[f"{who}_share"], 1.0) for one in found) for who in ("roofline", "best_peer")}
+    console.print(f"share of the roofline, geometric mean: {shares['roofline']:.3f} (at least {LEAST_SHARE}), "
+                  f"the best library of each case {shares['best_peer']:.3f}")
     if not arguments.case and not arguments.kind:
         content = {
             "cache": "warm", "threads": len(CORES), "absent": absent, "cases": found, "classes": classes,
-            "mean": overall,
+            "mean": overall, "roofline_share": shares["roofline"], "best_peer_share": shares["best_peer"],
         }  # fmt: skip
         console.print(f"kept in {keep('operators_all_cores' if ALL_CORES else 'operators', content)}")
 
