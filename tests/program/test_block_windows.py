@@ -108,13 +108,77 @@ def test_the_source_gives_the_definition(image, block, order):
     assert_values(expression, program, run_opencl(program, arrays, V100), arrays)
 
 
+def window_after_window(program) -> RProgram:
+    """The same with the images' channels one after the other in a block, each with its own window."""
+    (stage,) = program.stages
+    channel = next(p for p, loop in enumerate(stage.loops) if loop.axis == "f")
+    loops = [loop for p, loop in enumerate(stage.loops) if p != channel]
+    at = stage.accumulator.at_loop
+    loops.insert(at - 1, replace(stage.loops[channel], kind="serial"))
+    return replace(program, stages=(replace(stage, loops=tuple(loops)),))
+
+
+def test_a_window_replaces_another_where_a_block_goes_on():
+    expression = IMAGES["padded"]()
+    program = window_after_window(program_of(expression, BLOCKS["2 x 8, 2 x 1 a thread"]))
+    check(program, V100)
+    arrays = small_integers(program)
+    found = interpret(program, arrays, V100)
+    assert_values(expression, program, found.outputs, arrays)
+    assert_traffic(program, found.traffic, V100, {})
+    assert emit(program, V100, "opencl").text.count("barrier(CLK_LOCAL_MEM_FENCE)") == 2
+    assert_values(expression, program, run_opencl(program, arrays, V100), arrays)
+    steps = work_of(nest := nest_of(program.stages[0], facts_of(program.stages[0].definition), V100), V100, costs_of(V100))
+    assert steps.window_steps == 3 * block_windows.fill_steps(nest, program.stages[0].copies[0])
+
+
+def test_peeled_tails_read_the_same_window():
+    expression = IMAGES["padded"]()
+    program = program_of(expression, BLOCKS["2 x 8, 2 x 1 a thread"])
+    (stage,) = program.stages
+    peeled = replace(program, stages=(replace(stage, guards=tuple((axis, "peel") for axis, _ in stage.guards)),))
+    arrays = small_integers(peeled)
+    assert_values(expression, peeled, interpret(peeled, arrays, V100).outputs, arrays)
+    assert_values(expression, peeled, run_opencl(peeled, arrays, V100), arrays)
+
+
+@pytest.mark.parametrize("lanes", [1, 8])
+def test_a_thread_alone_stages_its_window_in_a_cache_and_reads_it_by_vectors(lanes):
+    expression = IMAGES["stride 2, padded"]()
+    cpu = device("cpu")
+    program = program_of(expression, (1, 1, 2, 2), on=cpu)
+    (stage,) = program.stages
+    definition = stage.definition
+    extents = {axis.name: axis.extent for axis in definition.axes}
+    *_, y, x = (axis.name for axis in definition.of_role("spatial"))
+    wide = {loop.axis: loop for loop in stage.loops if loop.kind == "grid"}
+    wide[x] = Loop(x, -(-extents[x] // (2 * lanes)), 2 * lanes, "grid")
+    taps = [loop for loop in stage.loops if loop.axis in ("ky", "kx")]
+    lane = [Loop(x, lanes, 1, "lane")] if lanes > 1 else []
+    loops = (*wide.values(), *taps, Loop(y, 2, 1, "unroll"), Loop(x, 2, lanes, "unroll"), *lane)
+    instruction = "vfma" if lanes > 1 else "fma"
+    alone = replace(
+        stage,
+        loops=loops,
+        copies=(replace(stage.copies[0], at_loop=len(wide), to_layer="l1"),),
+        accumulator=Accumulator(len(wide), "float32"),
+        guards=tuple((axis, "mask") for axis, tile in ((y, 2), (x, 2 * lanes)) if extents[axis] % tile),
+        compute=Compute(instruction, lanes),
+    )
+    program = replace(program, stages=(alone,))
+    check(program, cpu)
+    arrays = small_integers(program)
+    assert_values(expression, program, interpret(program, arrays, cpu).outputs, arrays)
+    assert_values(expression, program, run_opencl(program, arrays, cpu), arrays)
+    assert 0 < predict_stage(alone, cpu).seconds < 1
+
+
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
-@pytest.mark.parametrize("reverse", [False, True])
-def test_cuda_text_gives_the_definition_in_any_order_of_its_threads(reverse):
+def test_cuda_text_gives_the_definition_with_threads_in_the_reverse_order():
     expression = IMAGES["stride 2, padded"]()
     program = program_of(expression, BLOCKS["2 x 8, 2 x 1 a thread"])
     arrays = small_integers(program)
-    got = executed(program, emit(program, V100, "cuda"), arrays, reverse)
+    got = executed(program, emit(program, V100, "cuda"), arrays, True)
     assert_values(expression, program, got, arrays)
 
 
