@@ -96,6 +96,14 @@ def test_both_gpus_have_the_same_constants():
     assert titan.costs == laptop.costs
 
 
+def test_a_vendors_gpus_share_the_constants_that_were_fitted():
+    titan = dict(load_device(str(BENCHES / "devices" / "titan_rtx.json")).costs)
+    ampere = dict(load_device(str(BENCHES / "devices" / "a100-pcie-40gb.json")).costs)
+    fitted = [name for name in titan if name != "load_store_lanes" and not name.startswith("op_")]
+    assert len(fitted) >= 18
+    assert {name: ampere[name] for name in fitted} == {name: titan[name] for name in fitted}
+
+
 def test_leaving_a_term_out_changes_predictions_and_then_nothing(spaces):
     every = spaces.read_rows(BENCHES / "data" / "gemm_rtx_titan_sample.csv.gz")
     spilling = [r for r in every if int(r["MWG"]) * int(r["NWG"]) == 256 * int(r["MDIMC"]) * int(r["NDIMC"])]
