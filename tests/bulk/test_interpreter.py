@@ -177,15 +177,9 @@ def test_a_wrong_transfer_is_seen(mutation, monkeypatch):
     else:
         load = homes.TileTensor.read
 
-        def read(tensor, elements, where):
-            shift = {"wrong sender": (1, 0), "address off by one": (0, 1)}[mutation]
-            tile, slot = tensor.tile, tensor.slot
-            tensor.tile = np.minimum(tile + shift[0], tensor._tiles - 1)
-            tensor.slot = np.minimum(slot + shift[1], tensor._width - 1)
-            try:
-                return load(tensor, elements, where)
-            finally:
-                tensor.tile, tensor.slot = tile, slot
+        def read(tensor, addresses, where):
+            shift = {"wrong sender": tensor.width, "address off by one": 1}[mutation]
+            return load(tensor, np.minimum(addresses + shift, len(tensor.values) - 1), where)
 
         monkeypatch.setattr(homes.TileTensor, "read", read)
     with pytest.raises((ProgramError, AssertionError)):

@@ -2,77 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from rollergen.expr.combiners import named_combiner
-from rollergen.expr.definition import Definition, Reduction
+from rollergen.expr.definition import Reduction
 from rollergen.expr.values import Binary, Cast, Load, Value
-from rollergen.program.bulk import Ranges, block_extents, superstep
 from rollergen.program.interpreter import reduce
 from rollergen.program.interpreter.bulk.exchange import Local
+from rollergen.program.interpreter.bulk.supersteps import Points, slabs
 from rollergen.program.interpreter.points import both
 from rollergen.program.interpreter.values import Scope, evaluate
 from rollergen.program.rprogram import Stage
 
 Array = Any
-MOST_POINTS = 1 << 21
-"""Points that are computed at once: intermediate arrays of 8 to 16 MB."""
-
-
-@dataclass(frozen=True, eq=False)
-class Points:
-    """Values of every axis on some tiles: arrays [tile, axis by axis], each along its own dimension."""
-
-    definition: Definition
-    values: Mapping[str, Array]
-    shape: tuple[int, ...]
-
-    def executed(self, *roles: str) -> Array:
-        """Where all axes of the roles are within their extents."""
-        found: Array = True
-        for axis in self.definition.of_role(*roles):
-            inside = self.values[axis.name] < axis.extent
-            found = both(found, True if inside.all() else inside)
-        return found
-
-
-def points_of(stage: Stage, ranges: Ranges, tiles: Array, step: int) -> Points:
-    """All points of the blocks of `tiles` in one superstep; every block as long as the longest."""
-    axes = stage.definition.axes
-    blocks = block_extents(stage)
-    for position in superstep(stage).steps:
-        loop = stage.loops[position]
-        blocks[loop.axis] = min(blocks[loop.axis], loop.stride)
-    values = {}
-    for number, axis in enumerate(axes):
-        first = np.broadcast_to(ranges.intervals[axis.name][0], (ranges.tiles, ranges.steps))[tiles, step]
-        shape = [1] * len(axes)
-        shape[number] = blocks[axis.name]
-        values[axis.name] = first.reshape(-1, *[1] * len(axes)) + np.arange(blocks[axis.name]).reshape(1, *shape)
-    return Points(stage.definition, values, tuple(blocks[axis.name] for axis in axes))
-
-
-def slabs(points: Points) -> Iterator[Points]:
-    """The points in slabs of a bearable size, along the longest reduce axis."""
-    reduced = points.definition.of_role("reduce")
-    tiles = len(next(iter(points.values.values()))) if points.values else 1
-    volume = tiles * prod(points.shape)
-    if volume <= MOST_POINTS or not reduced:
-        yield points
-        return
-    names = [axis.name for axis in points.definition.axes]
-    at = max((names.index(axis.name) for axis in reduced), key=lambda n: points.shape[n])
-    size = max(1, points.shape[at] * MOST_POINTS // volume)
-    for begin in range(0, points.shape[at], size):
-        values = dict(points.values)
-        values[names[at]] = np.take(values[names[at]], range(begin, min(begin + size, points.shape[at])), axis=at + 1)
-        shape = (*points.shape[:at], values[names[at]].shape[at + 1], *points.shape[at + 1 :])
-        yield from slabs(Points(points.definition, values, shape))
 
 
 class Compute:
@@ -105,14 +51,15 @@ class Compute:
 
     def _scope(self, points: Points, locals_: Mapping[Load, Local]) -> Scope:
         def load(one: Load, wanted: Array) -> Array:
-            inside: Array = wanted
             guard: Array = True
             for bound in one.guard:
                 guard = both(guard, bound.evaluate(points.values))
-            inside = both(both(inside, guard), points.executed("spatial", "reduce", "row"))
-            positions = [np.asarray(index.evaluate(points.values)) for index in one.indices]
-            positions = [p.reshape(-1, *[1] * len(points.shape)) if p.ndim == 0 else p for p in positions]
-            found = locals_[one].read(positions, _of(one, inside, points), self.where)
+            found = locals_[one].window(points)
+            if found is None:
+                inside = both(both(wanted, guard), points.executed("spatial", "reduce", "row"))
+                positions = [np.asarray(index.evaluate(points.values)) for index in one.indices]
+                positions = [p.reshape(-1, *[1] * len(points.shape)) if p.ndim == 0 else p for p in positions]
+                found = locals_[one].read(positions, _of(one, inside, points), self.where)
             return found if guard is True else np.where(guard, found, np.asarray(one.fill, found.dtype))
 
         return Scope(partials=self.partials, load=load, index=lambda index: index.evaluate(points.values))
@@ -196,4 +143,3 @@ def _matrix_product(a: Array, b: Array, summed: list[int]) -> Array:
     for d, extent in zip(sorted(order), out.shape, strict=True):
         full[d] = extent
     return out.reshape(full)
-

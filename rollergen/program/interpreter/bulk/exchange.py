@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
@@ -25,6 +26,7 @@ from rollergen.program.bulk import (
     tensor_intervals,
 )
 from rollergen.program.interpreter.bulk.homes import TileTensor
+from rollergen.program.interpreter.bulk.supersteps import Points
 from rollergen.program.rprogram import Stage
 
 Array = Any
@@ -37,7 +39,7 @@ class Counts:
         self.received, self.sent, self.fragments = (np.zeros((tiles, steps), dtype=np.int64) for _ in range(3))
 
     def send(self, tensor: TileTensor, elements: Array, step: int) -> None:
-        """Elements that leave their tile, each once however many listen."""
+        """Elements (numbers, or one truth each) that leave their tile, each once however many listen."""
         item = ITEMSIZE[tensor.buffer.dtype]
         self.sent[:, step] += item * np.bincount(tensor.tile[elements], minlength=len(self.sent))
 
@@ -49,6 +51,28 @@ class Local:
     load: Load
     low: tuple[Array, ...]
     values: Array
+
+    def window(self, points: Points) -> Array | None:
+        """The elements at all points, [tile, axis by axis], as a view of the copies; None where places do not follow
+        from the axes' positions alone, alike on every tile, or some lie outside the copy."""
+        names = [axis.name for axis in points.definition.axes]
+        shape, strides, begin = [1] * len(names), [0] * len(names), 0
+        parts = zip(self.low, self.load.indices, self.values.shape[1:], self.values.strides[1:], strict=True)
+        for low, index, size, stride in parts:
+            if not index.is_affine:
+                return None
+            place, reach = -low, [0, 0]
+            for name, coefficient in index.terms:
+                d, step = names.index(name), coefficient // spacing(index)
+                shape[d] = points.shape[d]
+                strides[d] += step * stride
+                place = place + step * points.values[name].reshape(len(points.values[name]), -1)[:, 0]
+                reach[step > 0] += step * (points.shape[d] - 1)
+            if place.min() != place.max() or place[0] + reach[0] < 0 or place[0] + reach[1] >= size:
+                return None
+            begin += int(place[0]) * stride
+        flat = self.values.reshape(-1)[begin // self.values.itemsize :]
+        return as_strided(flat, (len(self.values), *shape), (self.values.strides[0], *strides), writeable=False)
 
     def read(self, positions: Sequence[Array], wanted: Array, where: str) -> Array:
         """Elements at tensor positions (arrays [tile, ...]), each row's from its own row only.
@@ -72,6 +96,27 @@ class Local:
             return np.take(self.values.reshape(len(self.values), -1), flat, axis=1)
         rows = np.arange(len(self.values)).reshape(-1, *[1] * (rank - 1))
         return self.values[(rows, *at)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """Elements of a tensor, and their places in a tile's copy; ``whole``: every place of the copy has one."""
+
+    tensor: tuple[slice, ...]
+    copy: tuple[slice, ...]
+    whole: bool
+
+
+def _box(load: Load, shape: Sequence[int], low: list[int], first: list[int], last: list[int]) -> _Box:
+    """Positions `first` to `last` of a copy that begins at `low`; an empty box where one lies behind the other."""
+    tensor, copy, whole = [], [], True
+    for index, size, begin, one, other in zip(load.indices, shape, low, first, last, strict=True):
+        end, step = max(one, other + 1), spacing(index)
+        begins = index.const + step * one
+        tensor.append(slice(begins, begins + step * (end - one), step))
+        copy.append(slice(one - begin, end - begin))
+        whole = whole and end - one == size
+    return _Box(tuple(tensor), tuple(copy), whole)
 
 
 class Gather:
@@ -101,60 +146,71 @@ class Gather:
     def fetch(self, tiles: Array, step: int, counts: Counts, where: str) -> Local:
         """The copies of some tiles for one superstep, and what they cost to bring."""
         at = step if self.stepped else 0
-        elements = self._elements(tiles, at)
+        boxes = self._boxes(tiles, at)
+        addresses = self._addresses(boxes)
+        real = True if all(box.whole for box in boxes) else addresses >= 0
+        sender = addresses // self.tensor.width
         if not self.copied:
-            self._require_own(tiles, elements, where)
+            self._require_own(tiles, sender, real)
         elif step == 0 or self.stepped:
-            self._count(tiles, elements, step, counts)
-        values = np.zeros(elements.shape, numpy_dtype(self.load.dtype))
-        if self.load.dtype.startswith(("float", "bfloat")):
-            values[...] = np.nan
-        real = elements >= 0
-        values[real] = self.tensor.read(elements[real], where)
-        return Local(self.load, tuple(low[tiles, at] for low in self.low), values)
+            self._count(tiles, boxes, addresses, sender, step, counts)
+        return Local(self.load, tuple(low[tiles, at] for low in self.low), self._values(addresses, real, where))
 
     def finish(self, counts: Counts) -> None:
         """Counts what was sent: once for each superstep in which anybody listened."""
         for step, sent in self.sending.items():
-            counts.send(self.tensor, np.flatnonzero(sent), step)
+            counts.send(self.tensor, sent.reshape(-1), step)
 
-    def _elements(self, tiles: Array, at: int) -> Array:
-        """[tile, positions...]: the element's flat number, -1 where the copy holds none."""
-        flat: Array = np.zeros((len(tiles), *[1] * len(self.shape)), dtype=np.int64)
-        real: Array = np.ones_like(flat, dtype=bool)
-        stride = 1
-        spans = list(zip(self.load.indices, self.load.buffer.shape, tensor_intervals(self.load), strict=True))
-        for d in reversed(range(len(self.shape))):
-            index, extent, (first, last) = spans[d]
-            low, high = self.low[d][tiles, at], self.high[d][tiles, at]
-            position = low[:, None] + np.arange(self.shape[d])
-            good = (position >= first) & (position <= np.minimum(last, high[:, None]))
-            axes = [len(tiles), *[1] * len(self.shape)]
-            axes[d + 1] = self.shape[d]
-            flat = flat + ((index.const + spacing(index) * position) * stride).reshape(axes)
-            real = real & good.reshape(axes)
-            stride *= extent
-        return np.where(real, flat, -1)
+    def _boxes(self, tiles: Array, at: int) -> list[_Box]:
+        """What of the tensor each tile's copy has, and where in the copy."""
+        if not self.low:
+            return [_Box((), (), True)] * len(tiles)
+        lows, highs = (np.stack([ends[tiles, at] for ends in both], 1) for both in (self.low, self.high))
+        spans = tensor_intervals(self.load)
+        first = np.maximum(lows, [span[0] for span in spans])
+        last = np.minimum(np.minimum(highs, [span[1] for span in spans]), lows + np.array(self.shape) - 1)
+        return [
+            _box(self.load, self.shape, *ends)
+            for ends in zip(lows.tolist(), first.tolist(), last.tolist(), strict=True)
+        ]
 
-    def _require_own(self, tiles: Array, elements: Array, where: str) -> None:
-        real = elements >= 0
-        owner = np.broadcast_to(tiles.reshape(-1, *[1] * len(self.shape)), elements.shape)[real]
-        if np.any(self.tensor.tile[elements[real]] != owner):
+    def _addresses(self, boxes: list[_Box]) -> Array:
+        """[tile, positions...]: where each element of the copies lives; -1 where a copy holds none."""
+        addresses = self.tensor.address.reshape(self.load.buffer.shape)
+        found = np.full((len(boxes), *self.shape), -1, dtype=np.int64)
+        for row, box in enumerate(boxes):
+            found[(row, *box.copy)] = addresses[box.tensor]
+        return found
+
+    def _values(self, addresses: Array, real: Array, where: str) -> Array:
+        if real is True:
+            return self.tensor.read(addresses, where)
+        values = np.zeros(addresses.shape, numpy_dtype(self.load.dtype))
+        if self.load.dtype.startswith(("float", "bfloat")):
+            values[...] = np.nan
+        values[real] = self.tensor.read(addresses[real], where)
+        return values
+
+    def _require_own(self, tiles: Array, sender: Array, real: Array) -> None:
+        if np.any(real & (sender != tiles.reshape(-1, *[1] * len(self.shape)))):
             raise ProgramError(
-                f"{where}: reads {self.load.buffer.name} of another tile; expected the load among copied"
+                f"stage {self.stage.name}: reads {self.load.buffer.name} of another tile; "
+                "expected the load among copied"
             )
 
-    def _count(self, tiles: Array, elements: Array, step: int, counts: Counts) -> None:
-        ordered = self._in_order(elements)
-        real = ordered >= 0
-        known = np.where(real, ordered, 0)
-        sender, slot = self.tensor.tile[known], self.tensor.slot[known]
-        remote = real & (sender != tiles[:, None])
-        counts.received[tiles, step] += ITEMSIZE[self.load.dtype] * remote.sum(axis=1)
-        goes_on = remote[:, 1:] & remote[:, :-1] & (sender[:, 1:] == sender[:, :-1]) & (slot[:, 1:] == slot[:, :-1] + 1)
-        counts.fragments[tiles, step] += remote.sum(axis=1) - goes_on.sum(axis=1)
-        sending = self.sending.setdefault(step, np.zeros(self.load.buffer.elements, dtype=bool))
-        sending[ordered[remote]] = True
+    def _count(
+        self, tiles: Array, boxes: list[_Box], addresses: Array, sender: Array, step: int, counts: Counts
+    ) -> None:
+        remote = (addresses >= 0) & (sender != tiles.reshape(-1, *[1] * len(self.shape)))
+        sending = self.sending.setdefault(step, np.zeros(self.load.buffer.shape, dtype=bool))
+        for row, box in enumerate(boxes):
+            sending[box.tensor] |= remote[(row, *box.copy)]
+        ordered, sender, remote = map(self._in_order, (addresses, sender, remote))
+        received = np.count_nonzero(remote, axis=1)
+        next_place = (ordered[:, 1:] == ordered[:, :-1] + 1) & (sender[:, 1:] == sender[:, :-1])
+        goes_on = remote[:, 1:] & remote[:, :-1] & next_place
+        counts.received[tiles, step] += ITEMSIZE[self.load.dtype] * received
+        counts.fragments[tiles, step] += received - np.count_nonzero(goes_on, axis=1)
 
     def _in_order(self, elements: Array) -> Array:
         """[tile, place]: the copy as it lies in memory."""

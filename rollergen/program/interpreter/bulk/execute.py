@@ -17,14 +17,15 @@ from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import Buffer, Load
 from rollergen.hal.spec import Device
-from rollergen.program.bulk import matrix_instruction, partial_bytes, partial_shape, ranges_of, step_count, superstep
+from rollergen.program.bulk import partial_bytes, ranges_of, step_count, superstep
 from rollergen.program.check.program import check
 from rollergen.program.interpreter import reduce
-from rollergen.program.interpreter.bulk.compute import MOST_POINTS, Compute, Points, points_of
+from rollergen.program.interpreter.bulk.compute import Compute
 from rollergen.program.interpreter.bulk.exchange import Counts, Gather
-from rollergen.program.interpreter.bulk.homes import TileTensor, block_order, planned, tile_tensor_of
+from rollergen.program.interpreter.bulk.homes import TileTensor, planned, tile_tensor_of
+from rollergen.program.interpreter.bulk.stores import Stored, flat_of
+from rollergen.program.interpreter.bulk.supersteps import MOST_POINTS, Points, points_of
 from rollergen.program.interpreter.memory import Memory
-from rollergen.program.interpreter.points import both
 from rollergen.program.interpreter.values import Scope, evaluate
 from rollergen.program.rprogram import PLANNED, RProgram, Stage
 
@@ -105,7 +106,7 @@ class _Machine:
         stage = next(stage for stage in self.program.stages if stage.name == home.stage)
         tensor = planned(stage, home.load, buffer, self.device)
         values = np.asarray(self.given.array(buffer)).reshape(-1)
-        tensor.write(np.arange(buffer.elements), values)
+        tensor.write(values)
         self.tensors[buffer.name] = tensor
 
     def _live(self) -> Array:
@@ -143,7 +144,7 @@ class _Machine:
             Gather(stage, number, self.tensors[load.buffer.name], ranges, self.device)
             for number, load in enumerate(stage.definition.loads())
         ]
-        stored = _Stored(stage, self.device, self._is_parts(stage))
+        stored = Stored(stage, self.device, self._is_parts(stage))
         for tiles in _chunks(stage, gathers):
             compute = Compute(stage, where)
             for step in range(count):
@@ -181,7 +182,7 @@ class _Machine:
             values = {**points.values, name: np.full((1,), part)}
             elements.append(_flat(load.indices, load.buffer.shape, values, len(next(iter(points.values.values())))))
         held = np.stack([parts.tile[one] for one in elements])
-        slots = np.stack([parts.slot[one] for one in elements])
+        slots = np.stack([parts.address[one] - parts.tile[one] * np.int64(parts.width) for one in elements])
         finisher, order = _finishers(held, slots[0], ITEMSIZE[load.dtype])
         counts = Counts(self.device.units, 1)
         total: tuple[Array, ...] = ()
@@ -195,58 +196,12 @@ class _Machine:
         tile[flat] = finisher
         place[flat[order]] = np.arange(len(order))
         tensor = tile_tensor_of(definition.output, tile, place, self.device.units)
-        tensor.write(flat, np.broadcast_to(result, flat.shape))
+        values = np.empty(definition.output.elements, tensor.values.dtype)
+        values[flat] = np.broadcast_to(result, flat.shape)
+        tensor.write(values)
         self.tensors[definition.output.name] = tensor
         self.working.append(-(-counts.received[:, 0] // 8) * 8)
         self.steps.append(StepCount(stage.name, counts.received[:, 0], counts.sent[:, 0], counts.fragments[:, 0]))
-
-
-class _Stored:
-    """Results of a stage as they come, and at the end the tensor that they make on the tiles."""
-
-    def __init__(self, stage: Stage, device: Device, parts: bool) -> None:
-        self.stage, self.device, self.parts = stage, device, parts
-        instruction = matrix_instruction(stage, device)
-        self.unit = instruction.n if instruction is not None else 1
-        self.shape = {**partial_shape(stage, device)}
-        for axis in stage.definition.of_role("row"):
-            self.shape[axis.name] = axis.extent
-        output = stage.definition.output
-        self.tile, self.place = np.full((2, output.elements), -1, dtype=np.int64)
-        self.flat: list[Array] = []
-        self.values: list[Array] = []
-
-    def take(self, tiles: Array, points: Points, results: Array) -> None:
-        """The results at the points of some tiles; each stays at its tile."""
-        definition = self.stage.definition
-        kept = points.executed("spatial", "row")
-        for bound in definition.where:
-            kept = both(kept, bound.evaluate(points.values))
-        reduced = {axis.name for axis in definition.of_role("reduce")}
-        sizes = zip(definition.axes, points.shape, strict=True)
-        shape = (len(tiles), *(1 if axis.name in reduced else size for axis, size in sizes))
-        full = lambda array: np.broadcast_to(_ranked(array, len(shape)), shape).reshape(-1)
-        chosen = np.ones(prod(shape), dtype=bool) if kept is True else full(kept)
-        flat = _flat_of(definition.target, definition.output.shape, points.values, shape)[chosen]
-        first = {name: points.values[name].reshape(len(tiles), -1)[:, :1] for name in self.shape}
-        local = {
-            name: points.values[name] - first[name].reshape(-1, *[1] * (len(shape) - 1)) for name in self.shape
-        }
-        owner = np.broadcast_to(tiles.reshape(-1, *[1] * (len(shape) - 1)), shape).reshape(-1)[chosen]
-        self.tile[flat] = owner
-        self.place[flat] = full(block_order(self.stage, local, self.shape, self.unit))[chosen]
-        self.flat.append(flat)
-        self.values.append(full(results)[chosen])
-
-    def tensor(self) -> TileTensor:
-        output = self.stage.definition.output
-        if sum(map(len, self.flat)) != np.count_nonzero(self.tile >= 0):
-            raise ProgramError(f"stage {self.stage.name} stores an element of {output.name} twice")
-        padded = prod(self.shape.values()) * ITEMSIZE[output.dtype] if self.parts else 0
-        tensor = tile_tensor_of(output, self.tile, self.place, self.device.units, -(-padded // 8) * 8)
-        if self.flat:
-            tensor.write(np.concatenate(self.flat), np.concatenate(self.values))
-        return tensor
 
 
 def _chunks(stage: Stage, gathers: list[Gather]) -> Iterator[Array]:
@@ -284,24 +239,11 @@ def _all_points(stage: Stage) -> Points:
 
 def _flat(indices: Any, shape: tuple[int, ...], values: Mapping[str, Array], count: int) -> Array:
     """Flat element numbers of vectors of points."""
-    return _flat_of(indices, shape, values, (count,))
-
-
-def _flat_of(indices: Any, shape: tuple[int, ...], values: Mapping[str, Array], points: tuple[int, ...]) -> Array:
-    flat: Array = np.zeros((), dtype=np.int64)
-    for index, extent in zip(indices, shape, strict=True):
-        flat = flat * extent + index.evaluate(values)
-    return np.broadcast_to(_ranked(flat, len(points)), points).reshape(-1)
-
-
-def _ranked(array: Array, rank: int) -> Array:
-    """With all leading dimensions; dimensions of reduce axes, which results do not have, are cut to 1."""
-    array = np.asarray(array)
-    return array.reshape((1,) * (rank - array.ndim) + array.shape)
+    return flat_of(indices, shape, values, (count,))
 
 
 def _reader(parts: TileTensor, elements: Array, where: str) -> Callable[[Load, Array], Array]:
-    return lambda load, wanted: parts.read(elements, where)
+    return lambda load, wanted: parts.read(parts.address[elements], where)
 
 
 def _finishers(held: Array, slot: Array, item: int) -> tuple[Array, Array]:

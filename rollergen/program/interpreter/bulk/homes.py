@@ -30,60 +30,60 @@ Array = Any
 
 
 class TileTensor:
-    """One tensor across the tiles' memories: for each element its tile and slot (elements from the home's start).
+    """One tensor across the tiles' memories: for each element (flat number) its tile, and its address in all memories
+    together, tile * width + slot.  What nobody wrote is NaN there, and False in ``written`` for dtypes without one.
 
-    Rows of ``values`` are tiles; what nobody wrote is NaN there, and False in ``written`` for dtypes without one.
+    Raises ProgramError where an element has no home, or two have the same.
     """
 
     def __init__(self, buffer: Buffer, tile: Array, slot: Array, bytes_of_tile: Array) -> None:
         if np.any(tile < 0):
             raise ProgramError(f"{buffer.name}: {int(np.sum(tile < 0))} elements have no home; expected one for each")
-        self.buffer, self.tile, self.slot, self.bytes = buffer, tile, slot, bytes_of_tile
-        self._width = int(slot.max()) + 1 if len(slot) else 1
-        self._tiles = len(bytes_of_tile)
-        dtype = numpy_dtype(buffer.dtype)
-        self.values = np.zeros((self._tiles, self._width), dtype)
-        if dtype.kind == "f" or buffer.dtype == "bfloat16":
+        self.buffer, self.tile, self.bytes = buffer, tile, bytes_of_tile
+        self.width = int(slot.max()) + 1 if len(slot) else 1
+        self.address = tile * np.int64(self.width) + slot
+        places = len(bytes_of_tile) * self.width
+        self.values = np.zeros(places, numpy_dtype(buffer.dtype))
+        if self.values.dtype.kind == "f" or buffer.dtype == "bfloat16":
             self.values[...] = np.nan
-        self.written = np.zeros((self._tiles, self._width), dtype=bool)
+        self.written = np.zeros(places, dtype=bool)
+        self.written[self.address] = True
+        if np.count_nonzero(self.written) != len(tile):
+            raise ProgramError(f"{buffer.name}: two elements share a place in a tile")
+        self.written[...] = False
+        self._complete = False
 
-    def write(self, elements: Array, values: Array) -> None:
-        """Elements (flat numbers) at their homes, each for the first time."""
-        where = self.tile[elements], self.slot[elements]
-        if np.any(self.written[where]):
-            raise ProgramError(f"{self.buffer.name}: an element, or another at its place, is stored twice")
-        self.values[where] = values
-        self.written[where] = True
-        if np.sum(self.written[where]) != len(elements):
-            raise ProgramError(f"{self.buffer.name}: two elements share a place in a tile")
+    def write(self, values: Array) -> None:
+        """All elements, in the order of the tensor, brought to their homes."""
+        self.values[self.address] = values
+        self.written[self.address] = True
+        self._complete = True
 
-    def read(self, elements: Array, where: str) -> Array:
-        """What the homes of `elements` hold; ProgramError where nothing was written."""
-        at = self.tile[elements], self.slot[elements]
-        if not np.all(self.written[at]):
+    def read(self, addresses: Array, where: str) -> Array:
+        """What stands at addresses of elements; ProgramError where nothing was written."""
+        if not self._complete and not np.all(self.written[addresses]):
             raise ProgramError(f"{where}: reads elements of {self.buffer.name} that were never written")
-        return self.values[at]
+        return self.values[addresses]
 
     def whole(self) -> tuple[Array, Array]:
         """(the tensor, which elements were written)."""
-        at = self.tile, self.slot
-        return self.values[at].reshape(self.buffer.shape), self.written[at].reshape(self.buffer.shape)
+        shape = self.buffer.shape
+        return self.values[self.address].reshape(shape), self.written[self.address].reshape(shape)
 
 
-def tile_tensor_of(buffer: Buffer, tile: Array, order: Array, tiles: int, padded_bytes: int = 0) -> TileTensor:
-    """A tensor each of whose elements stays at ``tile``, there in the order of ``order``.
-
-    ``padded_bytes``: memory that each tile of it takes, where ``order`` is a place in a padded array; 0: dense.
-    """
-    held = np.bincount(tile[tile >= 0], minlength=tiles)
-    item = ITEMSIZE[buffer.dtype]
-    if padded_bytes:
-        return TileTensor(buffer, tile, order, np.where(held > 0, padded_bytes, 0))
+def tile_tensor_of(buffer: Buffer, tile: Array, order: Array, tiles: int) -> TileTensor:
+    """A tensor each of whose elements stays at ``tile``, there in the order of ``order``."""
     by = np.lexsort((order, tile))
     slot = np.empty(len(tile), dtype=np.int64)
     begin = np.concatenate([[0], np.cumsum(np.bincount(tile, minlength=tiles))])
     slot[by] = np.arange(len(tile)) - begin[tile[by]]
-    return TileTensor(buffer, tile, slot, -(-held * item // GRANULE_BYTES) * GRANULE_BYTES)
+    return TileTensor(buffer, tile, slot, dense_bytes(buffer, tile, tiles))
+
+
+def dense_bytes(buffer: Buffer, tile: Array, tiles: int) -> Array:
+    """Bytes of each tile's home where elements lie one after the other."""
+    held = np.bincount(tile[tile >= 0], minlength=tiles)
+    return -(-held * ITEMSIZE[buffer.dtype] // GRANULE_BYTES) * GRANULE_BYTES
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,31 +100,38 @@ def planned(stage: Stage, number: int, buffer: Buffer, device: Device) -> TileTe
     """The home of an input, dealt to the tiles that want its elements for load `number` of `stage`."""
     load = stage.definition.loads()[number]
     boxes = _boxes(stage, load)
-    tile = np.full(load.buffer.elements, -1, dtype=np.int64)
-    slot = np.zeros(load.buffer.elements, dtype=np.int64)
-    marks = _marks(load, boxes)
-    order = _order_keys(stage, number, device)
-    filled = np.zeros(device.units, dtype=np.int64)  # granules of each tile's home in use
-    elements = np.lexsort((order, marks))
-    _, begins, counts = np.unique(marks[elements], return_index=True, return_counts=True)
-    wanting = _wanting(load, boxes, elements[begins])
+    elements, begins, counts = _grouped(_marks(load, boxes), _order_of_copies(stage, number, device))
     each = GRANULE_BYTES // ITEMSIZE[buffer.dtype]
-    for begin, count, members in zip(begins, counts, wanting, strict=True):
+    filled = np.zeros(device.units, dtype=np.int64)  # granules of each tile's home in use
+    owners, lengths, slots = [], [], []
+    for count, members in zip(counts, _wanting(load, boxes, elements[begins]), strict=True):
         # What nobody wants lies with all, in the order of the tensor.
         of = members if len(members) else np.arange(stage.blocks)
-        mine = elements[begin : begin + count]
-        granule = np.arange(count) // each
-        total, r = -(-count // each), len(of)
-        short, longer = total // r, total % r
-        edge = longer * (short + 1)
-        number_of = np.where(
-            granule < edge, granule // (short + 1), longer + (granule - edge) // max(1, short)
-        )
-        start = np.where(number_of < longer, number_of * (short + 1), edge + (number_of - longer) * short)
-        tile[mine] = of[number_of]
-        slot[mine] = (filled[of[number_of]] - start) * each + np.arange(count)
-        filled[of] += short + (np.arange(r) < longer)
+        short, longer = divmod(-(-int(count) // each), len(of))
+        dealt = short + (np.arange(len(of)) < longer)
+        ends = np.minimum(np.cumsum(dealt) * each, count)
+        owners.append(of)
+        lengths.append(np.diff(ends, prepend=0))
+        slots.append(filled[of] * each)
+        filled[of] += dealt
+    size = np.concatenate(lengths)
+    tile, slot = np.empty(len(elements), dtype=np.int32), np.empty(len(elements), dtype=np.int64)
+    tile[elements] = np.repeat(np.concatenate(owners).astype(np.int32), size)
+    slot[elements] = np.arange(len(elements)) + np.repeat(np.concatenate(slots) - (np.cumsum(size) - size), size)
     return TileTensor(buffer, tile, slot, filled * GRANULE_BYTES)
+
+
+def _grouped(marks: Array, order: Array | None) -> tuple[Array, Array, Array]:
+    """(elements by mark, then in `order`; where each group begins; its size): whole runs of a mark are moved."""
+    ordered = marks if order is None else marks[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    lengths = np.diff(starts, append=len(ordered))
+    _, group = np.unique(ordered[starts], return_inverse=True)
+    by = np.argsort(group, kind="stable")
+    moved = lengths[by]
+    elements = np.arange(len(ordered)) + np.repeat(starts[by] - (np.cumsum(moved) - moved), moved)
+    counts = np.bincount(group, weights=lengths).astype(np.int64)
+    return elements if order is None else order[elements], np.cumsum(counts) - counts, counts
 
 
 def _boxes(stage: Stage, load: Load) -> Boxes:
@@ -170,29 +177,57 @@ def _wanting(load: Load, boxes: Boxes, elements: Array) -> list[Array]:
     for d, (at, index) in enumerate(zip(coordinates, load.indices, strict=True)):
         whole, rest = np.divmod(np.asarray(at)[:, None] - index.const, spacing(index))
         inside &= (rest == 0) & (whole >= boxes.first[None, :, d]) & (whole <= boxes.last[None, :, d])
-    return [
-        np.unique(np.concatenate([boxes.tiles[box] for box in np.flatnonzero(row)])) if row.any() else np.zeros(0, int)
-        for row in inside
-    ]
+    found = []
+    for row in inside:
+        wanted = np.flatnonzero(row)
+        several = len(wanted) != 1
+        every = [boxes.tiles[box] for box in wanted]
+        found.append(np.unique(np.concatenate([np.zeros(0, int), *every])) if several else every[0])
+    return found
 
 
-def _order_keys(stage: Stage, number: int, device: Device) -> Array:
-    """Numbers that order the elements of a load's tensor as they lie in copies."""
-    load = stage.definition.loads()[number]
-    blocks = _chunks(stage)
-    keys = np.zeros(load.buffer.shape, dtype=np.int64)
-    for digit in copy_digits(stage, number, device):
-        index, extent = load.indices[digit.dim], load.buffer.shape[digit.dim]
-        positions = (np.arange(extent) - index.const) // spacing(index)
-        names = [str(atom) for atom, _ in index.terms] if index.is_affine else []
-        if len(names) == 1 and digit.unit > 1:
-            positions = positions % blocks[names[0]]
-        value = positions // digit.unit if digit.block else positions % digit.unit
-        value = value - value.min()
-        shape = [1] * len(load.buffer.shape)
-        shape[digit.dim] = extent
-        keys = keys * (int(value.max()) + 1) + value.reshape(shape)
-    return keys.reshape(-1)
+def _order_of_copies(stage: Stage, number: int, device: Device) -> Array | None:
+    """The elements of a load's tensor as they lie in copies, equal places in the order of the tensor; None where that
+    is the order of the tensor."""
+    load, digits = stage.definition.loads()[number], copy_digits(stage, number, device)
+    tables = [_coordinates(stage, load, d, digits) for d in range(len(load.indices))]
+    plain = [digit.dim for digit in digits] == list(range(len(tables)))
+    if plain and all(table.shape == (extent, 1) for table, extent in zip(tables, load.buffer.shape, strict=True)):
+        return None
+    flat: Array = np.zeros((), dtype=np.int64)
+    real: Array = np.ones((), dtype=bool)
+    stride = 1
+    for d in reversed(range(len(tables))):
+        axes = [n for n, digit in enumerate(digits) if digit.dim == d]
+        shape = [1] * (len(digits) + len(tables))
+        for axis, size in zip((*axes, len(digits) + d), tables[d].shape, strict=True):
+            shape[axis] = size
+        table = tables[d].reshape(shape)
+        flat, real = flat + table * stride, real & (table >= 0)
+        stride *= load.buffer.shape[d]
+    return flat.reshape(-1) if real.all() else flat[np.broadcast_to(real, flat.shape)]
+
+
+def _coordinates(stage: Stage, load: Load, dim: int, digits: Sequence[Digit]) -> Array:
+    """Coordinates along a dimension by the values of its digits, then rising: -1 where there is none."""
+    index, blocks = load.indices[dim], _chunks(stage)
+    positions = (np.arange(load.buffer.shape[dim]) - index.const) // spacing(index)
+    names = [str(atom) for atom, _ in index.terms] if index.is_affine else []
+    values = []
+    for digit in digits:
+        if digit.dim == dim:
+            within = positions % blocks[names[0]] if len(names) == 1 and digit.unit > 1 else positions
+            value = within // digit.unit if digit.block else within % digit.unit
+            values.append(value - value.min())
+    sizes = [int(value.max()) + 1 for value in values]
+    key = np.ravel_multi_index(values, sizes)
+    by = np.argsort(key, kind="stable")
+    first = np.searchsorted(key[by], key[by])
+    rank = np.empty(len(key), dtype=np.int64)
+    rank[by] = np.arange(len(key)) - first
+    table = np.full((*sizes, int(rank.max()) + 1), -1)
+    table[(*values, rank)] = np.arange(len(key))
+    return table
 
 
 def _chunks(stage: Stage) -> Mapping[str, int]:
