@@ -127,7 +127,8 @@ def _grouped(marks: Array, order: Array | None) -> tuple[Array, Array, Array]:
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     lengths = np.diff(starts, append=len(ordered))
     _, group = np.unique(ordered[starts], return_inverse=True)
-    by = np.argsort(group, kind="stable")
+    narrow = group.astype(np.uint16) if len(group) and group.max() < 1 << 16 else group  # sorted digit by digit
+    by = np.argsort(narrow, kind="stable")
     moved = lengths[by]
     elements = np.arange(len(ordered)) + np.repeat(starts[by] - (np.cumsum(moved) - moved), moved)
     counts = np.bincount(group, weights=lengths).astype(np.int64)
