@@ -76,8 +76,9 @@ class Stored:
         assert self.strides is not None
         begin, steps = self.strides
         extents = [self.definition.axis(name).extent for name in self.block]
-        first = [points.values[name].reshape(len(points.values[name]), -1)[:, 0] for name in self.block]
-        first = np.stack([np.broadcast_to(one, len(tiles)) for one in first], 1) if first else np.zeros((len(tiles), 0), int)
+        first = np.zeros((len(tiles), len(extents)), dtype=np.int64)
+        for column, name in enumerate(self.block):
+            first[:, column] = points.values[name].reshape(len(points.values[name]), -1)[:, 0]
         sizes = np.minimum(np.array(results.shape[1:], dtype=np.int64), np.array(extents, dtype=np.int64) - first)
         begins = begin + first @ np.array(steps, dtype=np.int64)
         for row, (number, at, size) in enumerate(zip(tiles.tolist(), begins.tolist(), sizes.tolist(), strict=True)):
@@ -128,7 +129,7 @@ class Stored:
 
 
 def _strides(definition: Definition) -> tuple[int, list[int]] | None:
-    """(element of a stage's first point, distance of elements along each spatial and row axis); None where it varies."""
+    """(element of a stage's first point, distance of elements along each of its axes); None where that varies."""
     begin, stride = 0, 1
     steps = {axis.name: 0 for axis in definition.of_role("spatial", "row")}
     for index, extent in reversed(list(zip(definition.target, definition.output.shape, strict=True))):
