@@ -62,7 +62,8 @@ class Local:
             if not index.is_affine:
                 return None
             place, reach = -low, [0, 0]
-            for name, coefficient in index.terms:
+            for atom, coefficient in index.terms:
+                name = str(atom)
                 d, step = names.index(name), coefficient // spacing(index)
                 shape[d] = points.shape[d]
                 strides[d] += step * stride
@@ -177,7 +178,7 @@ class Gather:
     def _addresses(self, boxes: list[_Box]) -> Array:
         """[tile, positions...]: where each element of the copies lives; -1 where a copy holds none."""
         addresses = self.tensor.address.reshape(self.load.buffer.shape)
-        found = np.full((len(boxes), *self.shape), -1, dtype=np.int64)
+        found: Array = np.full((len(boxes), *self.shape), -1, dtype=np.int64)
         for row, box in enumerate(boxes):
             found[(row, *box.copy)] = addresses[box.tensor]
         return found

@@ -196,9 +196,9 @@ class _Machine:
         tile[flat] = finisher
         place[flat[order]] = np.arange(len(order))
         tensor = tile_tensor_of(definition.output, tile, place, self.device.units)
-        values = np.empty(definition.output.elements, tensor.values.dtype)
-        values[flat] = np.broadcast_to(result, flat.shape)
-        tensor.write(values)
+        results = np.empty(definition.output.elements, tensor.values.dtype)
+        results[flat] = np.broadcast_to(result, flat.shape)
+        tensor.write(results)
         self.tensors[definition.output.name] = tensor
         self.working.append(-(-counts.received[:, 0] // 8) * 8)
         self.steps.append(StepCount(stage.name, counts.received[:, 0], counts.sent[:, 0], counts.fragments[:, 0]))
