@@ -100,7 +100,7 @@ def test_a_vendors_gpus_share_the_constants_that_were_fitted():
     titan = dict(load_device(str(BENCHES / "devices" / "titan_rtx.json")).costs)
     ampere = dict(load_device(str(BENCHES / "devices" / "a100-pcie-40gb.json")).costs)
     fitted = [name for name in titan if name != "load_store_lanes" and not name.startswith("op_")]
-    assert len(fitted) >= 18
+    assert len(fitted) >= 16
     assert {name: ampere[name] for name in fitted} == {name: titan[name] for name in fitted}
 
 
