@@ -151,7 +151,7 @@ class Evaluation:
         added = len(node.axes)
         outer = {name: _extended(array, added) for name, array in axes.items()}
         state: tuple[Array, ...] | None = None
-        for slab in _slabs([extent for _, extent in node.axes], max(1, CHUNK_ELEMENTS // _points(node, axes))):
+        for slab in _slabs([extent for _, extent in node.axes], max(1, CHUNK_ELEMENTS // self.points(node, axes))):
             inner = dict(outer)
             for position, ((name, _), (start, stop)) in enumerate(zip(node.axes, slab, strict=True)):
                 shape = [1] * (rank + added)
@@ -161,6 +161,11 @@ class Evaluation:
             state = part if state is None else self.combine(node, state, part)
         assert state is not None
         return state[node.component]
+
+    def points(self, node: Reduce, axes: Axes) -> int:
+        """Points for which the widest array is formed at one step of the reduction's axes."""
+        parts = list(_factors(node.bodies[0])) if _is_contraction(node) else [node]
+        return max(points_of(part, axes) for part in parts)
 
     def slab(self, node: Reduce, axes: Axes, rank: int, added: int, count: int) -> tuple[Array, ...]:
         if _is_contraction(node):
@@ -208,11 +213,9 @@ def _is_contraction(node: Reduce) -> bool:
     return node.combiner.name == "sum" and len(node.bodies) == 1
 
 
-def _points(node: Reduce, axes: Axes) -> int:
-    """Points for which the widest array is formed at one step of the reduction's axes."""
-    parts = list(_factors(node.bodies[0])) if _is_contraction(node) else [node]
-    used = [[np.shape(axes[name]) for name in free_axes(part) & axes.keys()] for part in parts]
-    return max(math.prod(np.broadcast_shapes(*shapes)) for shapes in used)
+def points_of(value: Value, axes: Axes) -> int:
+    """Elements of the array that `value` is where the axes have the given numbers."""
+    return math.prod(np.broadcast_shapes(*(np.shape(axes[name]) for name in free_axes(value) & axes.keys())))
 
 
 def _factors(body: Value) -> Iterator[Value]:

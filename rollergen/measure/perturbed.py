@@ -34,7 +34,7 @@ from rollergen.expr.arithmetic import applied, converted, wide
 from rollergen.expr.dtypes import is_float, numpy_dtype
 from rollergen.expr.language import Tensor, free_axes
 from rollergen.expr.reductions import Reduce
-from rollergen.expr.reference import Evaluation
+from rollergen.expr.reference import Evaluation, points_of
 from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value, Var
 from rollergen.measure.tolerance import CONFIDENCE, ULPS, unit_roundoff
 
@@ -124,6 +124,10 @@ class _Perturbed(Evaluation):
         wide = node.value is self._last or (node.wide and not isinstance(node.value, Cast))
         size = self._amplitude * units * unit_roundoff(register)
         return _rounded(np.asarray(exact * (1.0 + size * noise)), register if wide else dtype)
+
+    def points(self, node: Reduce, axes: Mapping[str, Array]) -> int:
+        """Every term errs by itself: products of factors are formed in full, where the definition contracts them."""
+        return points_of(node, axes)
 
     def slab(self, node: Reduce, axes: Mapping[str, Array], rank: int, added: int, count: int) -> tuple[Array, ...]:
         if node.combiner.name not in ("sum", "prod") or len(node.bodies) != 1 or not is_float(node.bodies[0].dtype):

@@ -1,9 +1,12 @@
 """Evaluations with roundings of other sizes: what they can reach is right, what they cannot is not."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.expr import reference
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.measure import perturbed
 from rollergen.measure.perturbed import within_rounding
@@ -157,3 +160,17 @@ def test_what_no_rounding_makes_finite_may_not_be():
     x = np.zeros(4, np.float32)
     quotient = ops.div(1.0, T("x", (4,)))
     assert not allowed(quotient, {"x": x}, np.full(4, 1e30, np.float32), everywhere(quotient)).any()
+
+
+def test_the_memory_of_an_evaluation_is_that_of_a_chunk_not_of_all_products(monkeypatch):
+    """64^3 products in 2^14 elements at a time: a dozen arrays of 128 KB, where all products are 2 MB each."""
+    monkeypatch.setattr(reference, "CHUNK_ELEMENTS", 1 << 14)
+    spread = ops.var(ops.matmul(T("x", (64, 64)), T("y", (64, 64))), (0, 1))
+    arrays = {"x": randomly("float32", 64, 64), "y": randomly("float32", 64, 64, seed=1)}
+    want = np.atleast_1d(spread.evaluate(**arrays))
+    tracemalloc.start()
+    try:
+        assert within_rounding(spread, arrays, (), want.astype(np.float32), want).all()
+        assert tracemalloc.get_traced_memory()[1] < 64**3 * 8 * 2
+    finally:
+        tracemalloc.stop()
