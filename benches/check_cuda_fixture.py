@@ -1,4 +1,4 @@
-"""CUDA text executed on the CPU: ``python benches/check_cuda_fixture.py [DEVICE ...] [--only ID ...] [--again]``.
+"""CUDA text on the CPU: ``python benches/check_cuda_fixture.py [DEVICE ...] [--only ID ...] [--again] [--jobs N]``.
 
 Every operator of the suite of ROLLER, cut to seconds with odd extents, its first program for each device (default:
 v100 and h200), and for each contraction the best program with matrix instructions (float16), executed from the emitted
@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +38,26 @@ def main() -> int:
     parser.add_argument("devices", nargs="*", default=["v100", "h200"])
     parser.add_argument("--only", nargs="+", help="identifiers of operators")
     parser.add_argument("--again", action="store_true", help="also what is known to be right")
+    parser.add_argument("--jobs", type=int, default=2, help="operators executed at a time, in processes of their own")
     arguments = parser.parse_args()
     path = result_path(NAME)
     before = json.loads(path.read_text())["rows"] if path.exists() else []
     rows: dict[Any, Row] = {(row["id"], row["device"], row["dtype"]): row for row in before if "digest" in row}
-    for entry, device, dtype in _runs(arguments.devices):
-        if arguments.only and entry.id not in arguments.only:
-            continue
+    runs = [run for run in _runs(arguments.devices) if not arguments.only or run[0].id in arguments.only]
+
+    def executed(run: tuple[Entry, str, str]) -> tuple[Any, Row]:
+        entry, device, dtype = run
         key = entry.id, device, dtype
         known = "" if arguments.again else _known(rows.get(key))
         found = _executed(entry, device, dtype, known, reverse=device != arguments.devices[0])
-        if found["state"] != "known":
-            rows[key] = {"id": entry.id, "kind": entry.kind, "device": device, "dtype": dtype, **found}
-            print(*key, found["state"], found.get("s", ""), flush=True)
-            keep(NAME, {"summary": _summary(rows.values()), "rows": list(rows.values())})
+        return key, {"id": entry.id, "kind": entry.kind, "device": device, "dtype": dtype, **found}
+
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for key, found in pool.map(executed, runs):
+            if found["state"] != "known":
+                rows[key] = found
+                print(*key, found["state"], found.get("s", ""), flush=True)
+                keep(NAME, {"summary": _summary(rows.values()), "rows": list(rows.values())})
     print(json.dumps(_summary(rows.values()), indent=1))
     return 1 if any(row["state"].startswith("wrong") for row in rows.values()) else 0
 

@@ -113,3 +113,11 @@ def test_devices_with_asynchronous_copies_keep_several_tiles_under_way():
         stage = construct(canonicalize(matmul(4096, 4096, 4096)), device, top_k=1)[0].program.stages[0]
         assert {copy.depth for copy in stage.copies} <= depths
         assert all(copy.asynchronous == (copy.depth > 2) for copy in stage.copies)
+
+
+@pytest.mark.parametrize("name", ["v100", "a100", "h200"])
+def test_a_gathered_image_is_fetched_along_its_pixels_and_one_whose_channels_lie_inside_along_these(name):
+    for case, role in (("convolution, NCHW", "spatial"), ("convolution, NHWC", "reduce")):
+        (stage,) = construct(canonicalize(FORMS[case]), load_device(name), top_k=1)[0].program.stages
+        (image,) = (copy for copy in stage.copies if stage.load(copy).buffer.name == "X")
+        assert image.along == image.order[-1] and stage.definition.axis(image.along).role == role

@@ -176,7 +176,7 @@ def _contraction_copies(
         if as_it_lies:
             order = (*(axis for axis in order if axis != roles.k), roles.k)
         if staged:
-            along = roles.k if as_it_lies else _fill_axis(definition, load, order, device)
+            along = roles.k if as_it_lies else fill_axis(definition, load, order, device)
             granule = _granule(loops, along, stage_depth)
             vector = 1
             if rules.shapes.wide_accesses:
@@ -206,7 +206,7 @@ def keeps_order(definition: Definition, roles: Roles, load: Load, vk: int) -> bo
     return vk > 1 and ITEMSIZE[load.dtype] == 4 and copy_vector(definition, load, roles.k, vk) == vk
 
 
-def _fill_axis(definition: Definition, load: Load, order: tuple[str, ...], device: Device) -> str:
+def fill_axis(definition: Definition, load: Load, order: tuple[str, ...], device: Device) -> str:
     """The axis along which neighbouring threads fetch: where vectors can be moved, else where a warp's elements
     lie in the fewest transactions (of a gathered image: along the pixels, not along the taps)."""
     contiguous = contiguous_axis(load)

@@ -12,6 +12,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.ahead import past_registers
+from rollergen.program.assemble.contraction import fill_axis
 from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, overhanging, useful
 from rollergen.program.assemble.plan import Roles, Size
 from rollergen.program.matrix import ROW_BYTES, factor_dtype, factors_of, fragment_loops, matrix_operands
@@ -30,7 +31,7 @@ from rollergen.program.rprogram import (
     Stage,
     Store,
 )
-from rollergen.tile.rules import AlignmentRules, block_layer, contiguous_axis
+from rollergen.tile.rules import AlignmentRules, block_layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +125,7 @@ def _copies(
     sizes = {roles.m: instruction.m, roles.n: instruction.n, roles.k: instruction.k}
     for number, axis in ((operands.a, roles.m or ""), (operands.b, roles.n or "")):
         load = definition.loads()[number]
-        along = contiguous_axis(load)
-        along = along if along in (axis, roles.k) else axis
+        along = fill_axis(definition, load, (roles.k, axis), device)
         order = (roles.k, axis) if along == axis and turns else (axis, roles.k)
         vector = copy_vector(definition, load, along, sizes[along])
         buffers = plan.depth if k_block else 1
