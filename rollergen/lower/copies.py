@@ -130,10 +130,32 @@ def buffer_access(out: Writer, staged: Staged, positions: tuple[Index, ...]) -> 
 
 
 def _swizzled(out: Writer, staged: Staged, row: Index, column: Index) -> Index:
-    """``column ^ (row % swizzle) * vector``."""
-    turn = ((row % staged.copy.swizzle) * staged.copy.vector).simplify(out.ranges)
-    mixed = Operation("xor", (Position(column), Position(turn)), "int32")
-    return out.integer("column", mixed, (0, staged.shape[-1] - 1))
+    """``column ^ (row % swizzle) * vector``; of whole vectors, so that they are seen to be aligned."""
+    vector, turn = staged.copy.vector, (row % staged.copy.swizzle).simplify(out.ranges)
+    group, within = (column // vector).simplify(out.ranges), (column % vector).simplify(out.ranges)
+    if not within.terms:
+        return _mixed(out, group, turn, staged.shape[-1] // vector) * vector + within
+    return _mixed(out, column, turn * vector, staged.shape[-1])
+
+
+def _mixed(out: Writer, one: Index, other: Index, limit: int) -> Index:
+    """The exclusive or of two indices, below the limit as both are."""
+    mixed = Operation("xor", (Position(one), Position(other)), "int32")
+    return out.integer("column", mixed, (0, limit - 1))
+
+
+def _group_access(out: Writer, place: Place, staged: Staged, lane: Lane) -> Access | None:
+    """Where a swizzled buffer holds the lanes' elements, if they lie within one of its vectors, whose elements stay
+    neighbours: only the vectors of a row change places.  None where they may not."""
+    *rows, column = _positions(out, place, staged)
+    vector, row = staged.copy.vector, linear(tuple(rows), staged.shape[:-1])
+    group, within = (column // vector).simplify(out.ranges), (column % vector).simplify(out.ranges)
+    if lane.variable in group.axes() | row.axes():
+        return None
+    turn = (row % staged.copy.swizzle).simplify(out.ranges)
+    column = _mixed(out, group, turn, staged.shape[-1] // vector) * vector + within
+    offset = staged.stage + row * staged.pitch + column
+    return Access(staged.pointer, offset, alignment=ARRAY_BYTES[staged.pointer.scope])
 
 
 def load_access(out: Writer, place: Place, load: Load) -> Access:
@@ -159,13 +181,16 @@ def fetch_load(
 ) -> Expr:
     """The load's value here from memory, by an access that may be `adapted` first.
 
-    Neighbours in a swizzled tile lie apart: a vector from there is read element by element.
+    Neighbours in a swizzled tile that are not of one of its vectors lie apart: those are read element by element.
     """
     source, wish = place.source(load), load.buffer.name.lower()
     if lane is None or not isinstance(source, Staged) or source.copy.swizzle <= 1:
         return fetch(out, adapted(load_access(out, place, load)), lane, wish)
     if all(lane.variable not in position.axes() for position in _positions(out, place, source)):
         return fetch(out, adapted(staged_access(out, place, source)), None, wish)
+    whole = _group_access(out, place, source, lane)
+    if whole is not None:
+        return fetch(out, adapted(whole), lane, wish)
     dtype = register_dtype(adapted(Access(source.pointer, Index())).pointer.dtype)
     array = out.array(f"{wish}_lanes", PRIVATE, dtype, lane.width, alignment(dtype, lane.width))
     with out.loop(lane.variable, lane.width, (0, lane.width - 1), unroll=True) as at:

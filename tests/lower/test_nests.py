@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -100,7 +101,20 @@ def test_a_vector_is_moved_on_from_a_swizzled_tile():
     program = programs.gpu_matmul(64, 64, 40, swizzle=4, padding=0)
     a, b, fragment, other = program.stages[0].copies
     copies = (a, replace(b, vector=4, swizzle=4), fragment, replace(other, vector=2))
-    assert difference(replace(program, stages=(replace(program.stages[0], copies=copies),))) is None
+    program = replace(program, stages=(replace(program.stages[0], copies=copies),))
+    assert difference(program) is None
+    text = emit(program, DEVICES["v100"], "cuda").text
+    written, read = (re.findall(rf"\*\({kind} \*\)\(B_shared", text) for kind in ("float4", "float2"))
+    assert written and read and "_lanes" not in text and "store_float4" not in text  # each as one aligned access
+
+
+def test_neighbours_of_two_vectors_of_a_swizzled_tile_are_read_one_by_one():
+    program = programs.gpu_matmul(64, 64, 40, swizzle=4, padding=0)
+    a, b, fragment, other = program.stages[0].copies
+    copies = (a, replace(b, vector=1, swizzle=4), fragment, replace(other, vector=2))
+    program = replace(program, stages=(replace(program.stages[0], copies=copies),))
+    assert difference(program) is None
+    assert "b_lanes" in emit(program, DEVICES["v100"], "cuda").text
 
 
 def test_a_bound_that_is_a_choice_stands_in_parentheses():
