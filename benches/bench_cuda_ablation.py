@@ -3,7 +3,8 @@
 Operators of every class, on GPUs that need not be here: with everything on, and with each switch of
 `rollergen.CodeShapes` and each alignment rule off, one at a time: the model's time of the first choice over that with
 everything on, and what NVIDIA's compiler makes of the slowest kernel of it: instructions, the share of multiply-adds in
-its main loop, registers, local memory.  Switches that change nothing are left out of the table.  Nothing is run.
+its main loop, registers, local memory; also with sums added up atomically, which is off unless the user allows it.
+Switches that change nothing are left out of the table.  Nothing is run.
 """
 
 from __future__ import annotations
@@ -61,14 +62,16 @@ CASES: dict[str, Callable[[], Any]] = {
     "transpose": lambda: rg.ops.transpose(T("X", (4096, 4096)), (1, 0)),
 }
 ALL_ON = "all on"
+ATOMICS = "(atomics allowed)"
 RULES = ("execution_unit", "transaction", "bank", "tensor_shape")
 
 
 def variants() -> dict[str, rg.BuildOptions]:
-    """The options with everything on, and with one thing off each."""
+    """The options with everything on, with one thing off each, and with what the user must allow."""
     found = {ALL_ON: rg.BuildOptions()}
     found |= {f.name: rg.BuildOptions(shapes=rg.CodeShapes(**{f.name: False})) for f in fields(rg.CodeShapes)}
-    return found | {f"{name} rule": rg.BuildOptions(alignment=AlignmentRules(**{name: False})) for name in RULES}
+    found |= {f"{name} rule": rg.BuildOptions(alignment=AlignmentRules(**{name: False})) for name in RULES}
+    return found | {ATOMICS: rg.BuildOptions(atomics=True)}
 
 
 def compiled(program: Any, on: Device) -> Row:

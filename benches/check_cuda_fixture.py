@@ -18,7 +18,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,22 +38,20 @@ def main() -> int:
     parser.add_argument("devices", nargs="*", default=["v100", "h200"])
     parser.add_argument("--only", nargs="+", help="identifiers of operators")
     parser.add_argument("--again", action="store_true", help="also what is known to be right")
-    parser.add_argument("--jobs", type=int, default=2, help="operators executed at a time, in processes of their own")
+    parser.add_argument("--jobs", type=int, default=2, help="operators at a time, each in a process of its own")
     arguments = parser.parse_args()
     path = result_path(NAME)
     before = json.loads(path.read_text())["rows"] if path.exists() else []
     rows: dict[Any, Row] = {(row["id"], row["device"], row["dtype"]): row for row in before if "digest" in row}
-    runs = [run for run in _runs(arguments.devices) if not arguments.only or run[0].id in arguments.only]
-
-    def executed(run: tuple[Entry, str, str]) -> tuple[Any, Row]:
-        entry, device, dtype = run
-        key = entry.id, device, dtype
-        known = "" if arguments.again else _known(rows.get(key))
-        found = _executed(entry, device, dtype, known, reverse=device != arguments.devices[0])
-        return key, {"id": entry.id, "kind": entry.kind, "device": device, "dtype": dtype, **found}
-
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        for key, found in pool.map(executed, runs):
+    jobs = [
+        (entry.id, device, dtype, "" if arguments.again else _known(rows.get((entry.id, device, dtype))), number > 0)
+        for entry, (number, device), dtype in _runs(arguments.devices)
+        if not arguments.only or entry.id in arguments.only
+    ]
+    jobs.sort(key=lambda job: job[:3] in rows)  # what was never run comes first
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        for found in pool.map(_executed, jobs):
+            key = found["id"], found["device"], found["dtype"]
             if found["state"] != "known":
                 rows[key] = found
                 print(*key, found["state"], found.get("s", ""), flush=True)
@@ -62,9 +60,9 @@ def main() -> int:
     return 1 if any(row["state"].startswith("wrong") for row in rows.values()) else 0
 
 
-def _runs(devices: list[str]) -> Iterator[tuple[Entry, str, str]]:
+def _runs(devices: list[str]) -> Iterator[tuple[Entry, tuple[int, str], str]]:
     for entry in suite("roller").entries:
-        for device in devices:
+        for device in enumerate(devices):
             for dtype in (entry.dtype, MATRIX) if entry.kind in CONTRACTIONS else (entry.dtype,):
                 yield entry, device, dtype
 
@@ -73,11 +71,15 @@ def _known(row: Row | None) -> str:
     return row["digest"] if row and row["state"] == "right" else ""
 
 
-def _executed(entry: Entry, device: str, dtype: str, known: str, reverse: bool) -> Row:
+def _executed(job: tuple[str, str, str, str, bool]) -> Row:
+    """The row of one operator: (identifier, device, dtype, what is known, whether in reverse)."""
+    id_, device, dtype, known, reverse = job
+    entry = suite("roller").entry(id_)
+    row = {"id": id_, "kind": entry.kind, "device": device, "dtype": dtype}
     try:
-        return execute(entry, device, dtype=dtype, known=known, reverse=reverse)
+        return row | execute(entry, device, dtype=dtype, known=known, reverse=reverse)
     except subprocess.TimeoutExpired as error:
-        return {"state": f"wrong: no end within {error.timeout} s"}
+        return row | {"state": f"wrong: no end within {error.timeout} s"}
 
 
 def _summary(rows: Any) -> dict[str, Row]:
