@@ -13,7 +13,7 @@ from rollergen.compile_report import compile_report
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
 from rollergen.construct.serial_space import copy_stage
-from rollergen.emit import emit
+from rollergen.emit import emit, index_code
 from rollergen.errors import ConstructionError, DoesNotFitError
 from rollergen.expr import index
 from rollergen.expr.canonical import canonicalize
@@ -73,6 +73,7 @@ def forget() -> None:
     copy_stage.cache_clear()
     prediction._kept_prediction.cache_clear()
     index.forget()
+    index_code._text.cache_clear()
 
 
 def ten_sources(make: Callable[[], Tensor], device: Device, count: int = 10) -> tuple[float, float, int, Any]:

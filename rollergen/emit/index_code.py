@@ -8,8 +8,9 @@ that make it up are computed as ``long``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
-from rollergen.expr.index import Bounds, FloorDiv, Index, Mod
+from rollergen.expr.index import KEPT, Bounds, FloorDiv, Index, Mod
 
 INT_MAX = 2**31 - 1
 
@@ -20,6 +21,13 @@ def index_code(index: Index, ranges: Mapping[str, Bounds]) -> str:
     >>> index_code((Index.axis("i") * 56 - 1) // 3, {"i": (0, 9)})
     '(i*56 + 2)/3 - 1'
     """
+    return _text(index, tuple([ranges[name] for name in index.names()]))
+
+
+@lru_cache(maxsize=KEPT)
+def _text(index: Index, known: tuple[Bounds, ...]) -> str:
+    """`index` whose names have the `known` bounds: the same places are named in many candidates of an operator."""
+    ranges = dict(zip(index.names(), known, strict=True))
     return _sum(index, ranges, is_wide(index, ranges))
 
 

@@ -81,13 +81,15 @@ Atom = Union[str, FloorDiv, Mod]
 
 
 def _ordered(total: Mapping[Atom, int], const: int) -> Index:
-    kept = [(atom, c) for atom, c in total.items() if c]
+    kept = [term for term in total.items() if term[1]]
     if len(kept) > 1:
-        try:
-            kept.sort()  # by name, where all atoms are axes; atoms differ, so coefficients are never compared
-        except TypeError:
-            kept.sort(key=lambda term: str(term[0]))
+        kept.sort(key=_text_of)
     return Index(tuple(kept), const)
+
+
+def _text_of(term: tuple[Atom, int]) -> str:
+    atom = term[0]
+    return atom if isinstance(atom, str) else str(atom)
 
 
 def weighted_sum(parts: Iterable[tuple[Index, int]], const: int = 0) -> Index:
@@ -123,6 +125,7 @@ class Index(_Remembered):
             return self._keep("_hash", hash((self.terms, self.const)))
 
     @staticmethod
+    @lru_cache(maxsize=KEPT)
     def axis(name: str) -> Index:
         return Index(((name, 1),))
 
@@ -339,7 +342,7 @@ def _simplified(index: Index, known: tuple[Bounds, ...]) -> Index:
 
 def forget() -> None:
     """Drops the results that are kept: for what measures building from the start."""
-    for kept in (_quotient, _remainder, _substituted, _bounded, _simplified):
+    for kept in (_quotient, _remainder, _substituted, _bounded, _simplified, linear):
         kept.cache_clear()
 
 
@@ -396,6 +399,7 @@ class Within:
         return f"{self.low} <= {self.index} < {self.high}"
 
 
+@lru_cache(maxsize=KEPT)
 def linear(indices: tuple[Index, ...], shape: tuple[int, ...]) -> Index:
     """Row-major element offset of `indices` into a tensor of `shape`."""
     parts, stride = [], 1

@@ -68,8 +68,15 @@ class Access:
 
     def aligned(self, offset: Index, lanes: int) -> bool:
         """Whether `lanes` elements from `offset` on lie at a multiple of their size."""
-        whole = all(c % lanes == 0 for _, c in offset.terms) and offset.const % lanes == 0
-        return lanes > 1 and whole and self.alignment >= lanes * STORAGE_BYTES[self.pointer.dtype]
+        if lanes == 1 or self.alignment < lanes * STORAGE_BYTES[self.pointer.dtype]:
+            return False
+        return offset.const % lanes == 0 and all(c % lanes == 0 for _, c in offset.terms)
+
+    def coarsened(self, lane: Lane | None) -> Access:
+        """The same without the lane in tests that all lanes pass or fail together."""
+        if lane is None or not self.tests:
+            return self
+        return replace(self, tests=tuple(coarsen(test, lane) for test in self.tests))
 
 
 def register_dtype(dtype: str) -> str:
@@ -82,7 +89,7 @@ def fetch(out: Writer, access: Access, lane: Lane | None, wish: str) -> Expr:
 
     Where two paths are needed the value is put into a register named after `wish` first.
     """
-    access = replace(access, tests=tuple(coarsen(test, lane) for test in access.tests))
+    access = access.coarsened(lane)
     if lane is None or not depends(access.offset, access.tests, lane):
         return _guarded(access.tests, _read(out, access, 1), access.fill)
     stride = lane_stride(out.ranges, access.offset, lane)
@@ -178,7 +185,7 @@ def put(out: Writer, access: Access, value: Expr, lane: Lane | None, store: Stor
     ``store.streaming``: whole vectors bypass the caches, where the address turns out to be aligned (the
     instructions for it want that; with ``on_lines`` it always is).  ``store.adds``: scalars, added to what is there.
     """
-    access = replace(access, tests=tuple(coarsen(test, lane) for test in access.tests))
+    access = access.coarsened(lane)
     if lane is None:
         _when(out, access.tests, lambda: _write(out, access, access.offset, value, store.adds))
         return
@@ -235,7 +242,7 @@ def has_edge(out: Writer, access: Access, lane: Lane | None, *, storing: bool = 
     """Whether access along the lane needs a path element by element that only the run decides on."""
     if lane is None:
         return False
-    access = replace(access, tests=tuple(coarsen(test, lane) for test in access.tests))
+    access = access.coarsened(lane)
     varying = depends(access.offset, access.tests, lane)
     if edges_known(access.offset, access.tests, lane, out.unrolled):
         return False

@@ -68,10 +68,10 @@ def whole_iterations(place: Place, p: int, out: Writer) -> int | Expr | None:
     iterations in which every vector is whole, without tests, then the tail.
     """
     nest, loop = place.nest, place.nest.loops[p]
-    deeper = [inner for inner in nest.loops[p + 1 :] if inner.axis == loop.axis]
-    in_tile = p >= nest.tile_depth or not nest.definition.reductions
     if loop.kind != SERIAL or nest.lane_axis != loop.axis or not place.unsure(loop.axis) or nest.threads > 1:
         return None
+    deeper = [inner for inner in nest.loops[p + 1 :] if inner.axis == loop.axis]
+    in_tile = p >= nest.tile_depth or not nest.definition.reductions
     if nest.lead is not None:
         return None
     if not in_tile or any(inner.kind == SERIAL for inner in deeper):

@@ -16,7 +16,7 @@ from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Load
 from rollergen.lower.access import Access, put, register_dtype
 from rollergen.lower.copies import Staged, axis_digits, buffer_access, fetch_load, varying
-from rollergen.lower.ir import Broadcast, Element, Expr, Inside, Pick
+from rollergen.lower.ir import Broadcast, Element, Expr, Inside, Pick, Pointer
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers
 from rollergen.lower.turning import turn
@@ -105,13 +105,19 @@ def move(out: Writer, groups: _Groups, value: Expr, asynchronous: bool = False) 
         access = buffer_access(out, staged, positions)
         if lane is not None:
             access = replace(access, offset=access.offset + Index.axis(lane.variable))
-        put(out, replace(access, pointer=pointer, asynchronous=asynchronous), value, lane)
+        put(out, _written(access, pointer, asynchronous), value, lane)
         return
     value = out.atom("group", value)
     for e in range(lane.width):
         access = buffer_access(out, staged, _at_element(groups.positions, lane, e))
         one = Pick(value, e) if value.lanes > 1 else value
-        put(out, replace(access, pointer=pointer, asynchronous=asynchronous), one, None)
+        put(out, _written(access, pointer, asynchronous), one, None)
+
+
+def _written(access: Access, pointer: Pointer, asynchronous: bool) -> Access:
+    if access.pointer == pointer and access.asynchronous == asynchronous:
+        return access
+    return replace(access, pointer=pointer, asynchronous=asynchronous)
 
 
 def _at_element(positions: tuple[Index, ...], lane: Lane, e: int) -> tuple[Index, ...]:

@@ -464,12 +464,16 @@ class Kernel:
     resident_blocks: int = 0
 
 
-def walk(statements: tuple[Statement, ...]):  # type: ignore[no-untyped-def]
+def walk(statements: tuple[Statement, ...]) -> list[Statement]:
     """Every statement of a body, outer before inner."""
-    for statement in statements:
-        yield statement
+    found: list[Statement] = []
+    left = list(reversed(statements))
+    while left:
+        statement = left.pop()
+        found.append(statement)
         if isinstance(statement, For):
-            yield from walk(statement.body)
+            left.extend(reversed(statement.body))
         elif isinstance(statement, If):
-            yield from walk(statement.body)
-            yield from walk(statement.otherwise)
+            left.extend(reversed(statement.otherwise))
+            left.extend(reversed(statement.body))
+    return found

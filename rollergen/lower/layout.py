@@ -12,25 +12,23 @@ from rollergen.program.layers import tile_elements
 from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Copy
 from rollergen.program.windows import window_shape
 
-_COLUMNS = (
-    ("blocks", (GRID,)),
-    ("threads", (GROUP, THREAD)),
-    ("serial", (SERIAL,)),
-    ("unrolled", (UNROLL,)),
-    ("lanes", (LANE,)),
-)
+_COLUMN_OF = {
+    GRID: "blocks", GROUP: "threads", THREAD: "threads", SERIAL: "serial", UNROLL: "unrolled", LANE: "lanes",
+}  # fmt: skip
+_COLUMNS = tuple(dict.fromkeys(_COLUMN_OF.values()))
 
 
 def layout(nest: Nest) -> tuple[str, ...]:
     """Lines: what is computed, a table of loops by axis, then every copy and where it happens."""
     definition = nest.definition
     lines = [_signature(nest), ""]
-    rows = [["axis", "extent", *(title for title, _ in _COLUMNS)]]
+    rows = [["axis", "extent", *_COLUMNS]]
+    digits = _digits(nest)
     for axis in definition.axes:
         cells = [f"{identifier(axis.name)} ({axis.role})", str(axis.extent)]
-        rows.append(cells + [_digits(nest, axis.name, kinds) for _, kinds in _COLUMNS])
-    widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
-    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        rows.append(cells + [", ".join(digits.get((axis.name, column), "-")) for column in _COLUMNS])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines += ["  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]).rstrip() for row in rows]
     lines += ["(count x stride in elements of the axis, outermost first)"]
     lines += _tile(nest)
     lines += [_copy(nest, copy) for copy in nest.stage.copies]
@@ -52,9 +50,12 @@ def _tensor(name: str, shape: tuple[int, ...], dtype: str) -> str:
     return f"{identifier(name)}[{' x '.join(map(str, shape))}] {dtype}"
 
 
-def _digits(nest: Nest, axis: str, kinds: tuple[str, ...]) -> str:
-    own = [loop for loop in nest.loops if loop.axis == axis and loop.kind in kinds]
-    return ", ".join(f"{loop.extent} x {loop.stride}" for loop in own) or "-"
+def _digits(nest: Nest) -> dict[tuple[str, str], list[str]]:
+    """(axis, column) -> its loops there, outermost first."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for loop in nest.loops:
+        found.setdefault((loop.axis, _COLUMN_OF[loop.kind]), []).append(f"{loop.extent} x {loop.stride}")
+    return found
 
 
 def _tile(nest: Nest) -> list[str]:

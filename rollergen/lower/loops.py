@@ -64,10 +64,11 @@ def open_loop(context: Context, place: Place, p: int, phase: Phase, inside: Inne
     """Loop `p` around everything deeper; the tiles of its pipelined copies are fetched ahead."""
     out, nest = context.out, context.nest
     loop, variable = nest.loops[p], nest.variables[p]
-    count = trip_count(place, p, is_uniform(nest, p), out.ranges)
+    count = trip_count(place, p, is_uniform(nest, p), out.ranges) if loop.kind == SERIAL else loop.extent
     if not isinstance(count, int):
         count = out.let(f"{variable}_count", count)
-    ahead = [copy for copy in copies_at(nest, p + 1) if _runs_ahead(nest, copy, p) and nest.load(copy) in phase.loads]
+    due = copies_at(nest, p + 1) if loop.kind == SERIAL else ()
+    ahead = [copy for copy in due if _runs_ahead(nest, copy, p) and nest.load(copy) in phase.loads]
     inner = lambda here: descend(context, here, p + 1, phase, inside)
     if ahead:
         write_pipeline(context, place, p, count, ahead, inner)
@@ -89,6 +90,8 @@ def make_copies(context: Context, place: Place, depth: int, phase: Phase) -> Pla
     """The copies made at this depth for the phase's loads, memory before registers."""
     out, nest = context.out, context.nest
     due = [c for c in copies_at(nest, depth) if nest.load(c) in phase.loads]
+    if not due:
+        return place
     memory = [c for c in due if not in_registers(c, nest) and not _is_pipelined(place, nest, c)]
     shared = [c for c in memory if is_shared(c, nest)]
     if shared and (depth > nest.first_inner or any(c in context.filled for c in shared)):

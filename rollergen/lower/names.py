@@ -73,8 +73,14 @@ class Names:
         """`wish` made an identifier, with a number behind it if it is taken; it lives in `scope`."""
         base = name = identifier(wish)
         count = 1
-        while any(name in taken for taken in self._scopes):
+        while self._is_taken(name):
             count += 1
             name = f"{base}_{count}"
         self._scopes[scope].add(name)
         return name
+
+    def _is_taken(self, name: str) -> bool:
+        for taken in self._scopes:  # noqa: SIM110  (a generator costs more than all else here)
+            if name in taken:
+                return True
+        return False

@@ -43,11 +43,11 @@ class Nest:
     digits: dict[Any, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     decoded: dict[Copy, tuple[tuple[Index, ...], dict[int, Index]]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def loops(self) -> tuple[Loop, ...]:
         return self.stage.loops
 
-    @property
+    @cached_property
     def definition(self) -> Definition:
         return self.stage.definition
 
@@ -131,11 +131,10 @@ class Nest:
 
     def positions(self, *roles: str, after: int = 0) -> tuple[int, ...]:
         """Loops of axes of these roles from position `after` on, lane loops not counted."""
-        return tuple(
-            p
-            for p, loop in enumerate(self.loops)
-            if p >= after and loop.kind in (SERIAL, UNROLL) and self.roles[loop.axis] in roles
-        )
+        kinds, own = (SERIAL, UNROLL), self.roles
+        return tuple([
+            p for p, loop in enumerate(self.loops) if p >= after and loop.kind in kinds and own[loop.axis] in roles
+        ])
 
 
 def make_nest(

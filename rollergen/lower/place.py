@@ -64,14 +64,14 @@ class Place:
 
     def bind(self, changes: Mapping[int, Index], loose: frozenset[str] = frozenset()) -> Place:
         """The same place with some loops' variables replaced, and more axes that may overhang."""
-        point = tuple(changes.get(p, at) for p, at in enumerate(self.point))
+        point = tuple([changes.get(p, at) for p, at in enumerate(self.point)])
         return Place(self.nest, point, self.whole, self.loose | loose, self.sources)
 
     def knowing(self, axes: Iterable[str]) -> Place:
         return replace(self, whole=self.whole | frozenset(axes))
 
     def with_source(self, load: Load, source: Source) -> Place:
-        return replace(self, sources={**self.sources, self.nest.number(load): source})
+        return Place(self.nest, self.point, self.whole, self.loose, {**self.sources, self.nest.number(load): source})
 
     def source(self, load: Load) -> Source | None:
         """Where the load is to be had other than in global memory."""

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from rollergen.expr.index import Atom as IndexAtom
 from rollergen.expr.index import Bounds, Index
 from rollergen.lower.ir import (
     Allocate,
@@ -214,22 +215,30 @@ class Writer:
         if not self._homes:
             return pointer, offset
         home = self._homes[-1]
-        outer = tuple(term for term in offset.terms if _axes(term[0]) <= home.known)
+        outer, inner = _parted(offset, home.known)
         if not outer:
             return pointer, offset
-        inner = tuple(term for term in offset.terms if term not in outer)
         key = (pointer, Index(outer))
         named = home.block.pointers.get(key)
         if named is None:
             name = self.names.fresh(f"{pointer.name}_at", home.scope)
             named = Pointer(name, pointer.dtype, pointer.scope, pointer.writable)
-            home.block.statements.append(Point(named, pointer, Index(outer)))
+            home.block.statements.append(Point(named, pointer, key[1]))
             home.block.pointers[key] = named
         return named, Index(inner, offset.const)
 
 
-def _axes(atom: object) -> frozenset[str]:
-    return frozenset((atom,)) if isinstance(atom, str) else atom.index.axes()  # type: ignore[attr-defined]
+Terms = tuple[tuple[IndexAtom, int], ...]
+
+
+def _parted(offset: Index, known: frozenset[str]) -> tuple[Terms, Terms]:
+    """The terms of known variables only, and the others."""
+    outer, inner = [], []
+    for term in offset.terms:
+        atom = term[0]
+        own = atom in known if isinstance(atom, str) else known.issuperset(atom.index.names())
+        (outer if own else inner).append(term)
+    return tuple(outer), tuple(inner)
 
 
 def _union(a: Bounds | None, b: Bounds) -> Bounds:

@@ -274,10 +274,10 @@ class Stage:
     def of_axis(self, axis: str) -> tuple[tuple[int, Loop], ...]:
         """(position, loop) of the axis' loops by falling stride."""
         own = [(p, loop) for p, loop in enumerate(self.loops) if loop.axis == axis]
-        return tuple(sorted(own, key=lambda item: -item[1].stride))
+        return tuple(sorted(own, key=_falling))
 
     def of_kind(self, *kinds: str) -> tuple[tuple[int, Loop], ...]:
-        return tuple((p, loop) for p, loop in enumerate(self.loops) if loop.kind in kinds)
+        return tuple([(p, loop) for p, loop in enumerate(self.loops) if loop.kind in kinds])
 
     @property
     def blocks(self) -> int:
@@ -296,18 +296,24 @@ class Stage:
 
         ``block``: for a layer shared by a block, which includes all group and thread loops.
         """
-        return tuple(
-            (p, loop)
-            for p, loop in self.of_axis(axis)
-            if loop.kind != GRID and ((p >= depth and loop.kind not in PARALLEL) or (block and loop.kind in PARALLEL))
-        )
+        kept = []
+        for p, loop in enumerate(self.loops):
+            if loop.axis == axis and loop.kind != GRID and (block if loop.kind in PARALLEL else p >= depth):
+                kept.append((p, loop))
+        if len(kept) > 1:
+            kept.sort(key=_falling)
+        return tuple(kept)
 
     def buffer_shape(self, copy: Copy, *, block: bool) -> tuple[int, ...]:
         """Elements along each axis of ``copy.order``, without padding."""
-        return tuple(
-            prod(loop.extent for _, loop in self.inner_loops(axis, copy.at_loop, block=block))
+        return tuple([
+            prod([loop.extent for _, loop in self.inner_loops(axis, copy.at_loop, block=block)])
             for axis in copy.order
-        )
+        ])
+
+
+def _falling(item: tuple[int, Loop]) -> int:
+    return -item[1].stride
 
 
 @dataclass(frozen=True, slots=True)
