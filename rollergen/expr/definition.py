@@ -66,14 +66,17 @@ class Definition(_Remembered):
     where: tuple[Within, ...] = ()
 
     def axis(self, name: str) -> Axis:
-        return next(axis for axis in self.axes if axis.name == name)
+        for axis in self.axes:
+            if axis.name == name:
+                return axis
+        raise KeyError(name)
 
     def ranges(self) -> Mapping[str, Bounds]:
         """Inclusive bounds of every axis."""
         return {axis.name: (0, axis.extent - 1) for axis in self.axes}
 
     def of_role(self, *roles: str) -> tuple[Axis, ...]:
-        return tuple(axis for axis in self.axes if axis.role in roles)
+        return tuple([axis for axis in self.axes if axis.role in roles])
 
     def __hash__(self) -> int:
         try:

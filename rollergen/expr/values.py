@@ -70,9 +70,10 @@ class Const(Value):
 
 
 class _Hashed:
-    """A hash that is found once."""
+    """A hash and axes that are found once."""
 
-    __slots__ = ("_hash",)
+    __slots__ = ("_axes", "_hash")
+    _axes: frozenset[str]
     _hash: int
 
 
@@ -102,12 +103,12 @@ class Load(Value, _Hashed):
 
     def axes(self) -> frozenset[str]:
         """Axes that decide which element is read or whether it is."""
-        names: frozenset[str] = frozenset()
-        for index in self.indices:
-            names |= index.axes()
-        for bound in self.guard:
-            names |= bound.index.axes()
-        return names
+        try:
+            return self._axes
+        except AttributeError:
+            indices = (*self.indices, *(bound.index for bound in self.guard))
+            object.__setattr__(self, "_axes", frozenset(name for index in indices for name in index.names()))
+            return self._axes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -220,10 +221,15 @@ def fill_axis(definition: Definition, load: Load, order: tuple[str, ...], device
 def _transactions(definition: Definition, load: Load, axis: str, device: Device) -> int:
     """Transactions of the backing store that neighbours along the axis touch, at the start of a tile inside."""
     neighbours = min(device.execution_width, definition.axis(axis).extent)
+    return _touched(load, axis, neighbours, device.backing.transaction_bytes)
+
+
+@lru_cache(maxsize=1024)
+def _touched(load: Load, axis: str, neighbours: int, transaction_bytes: int) -> int:
     offset = linear(load.indices, load.buffer.shape)
     places = dict.fromkeys(offset.axes(), 0) | {axis: np.arange(neighbours)}
     addresses = np.asarray(offset.evaluate(places)) * ITEMSIZE[load.dtype]
-    return len(np.unique(addresses // device.backing.transaction_bytes))
+    return len(np.unique(addresses // transaction_bytes))
 
 
 def _extent_inside(loops: Sequence[Loop], axis: str, depth: int) -> Size:

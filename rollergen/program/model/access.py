@@ -60,6 +60,7 @@ class Access:
     decoded: Number = 0
 
 
+@lru_cache(maxsize=64)
 def path_layer(device: Device) -> MemoryLayer | None:
     """The layer through which a unit reads the backing store: its innermost cache."""
     return next((x for x in device.layers if not x.managed and x.scope == "unit"), None)
@@ -290,16 +291,17 @@ def _by_lanes(
     ``threads``: the column that says how many threads there are, where it is not all that the loops have."""
 
     def of_rows(rows: list[Row]) -> list[float]:
-        table = np.array(rows, dtype=np.int64).reshape(len(rows), -1)
-        lanes = np.minimum(table[:, :count].prod(axis=1), lockstep)
-        if threads is not None:
-            lanes = np.minimum(lanes, table[:, threads])
-        found = np.empty(len(rows))
-        for number in set(lanes.tolist()):
-            of = np.flatnonzero(lanes == number)
-            columns = [column[:, None] for column in table[of].T]
-            found[of] = service(digits_of_rows(columns[:count], number), columns)
-        return found.tolist()
+        alike: dict[int, list[int]] = {}
+        for n, row in enumerate(rows):
+            lanes = min(prod(row[:count]), lockstep, lockstep if threads is None else row[threads])
+            alike.setdefault(lanes, []).append(n)
+        found = [0.0] * len(rows)
+        for lanes, own in alike.items():
+            table = np.array([rows[n] for n in own], dtype=np.int64).reshape(len(own), -1)
+            columns = [table[:, c : c + 1] for c in range(table.shape[1])]
+            for n, one in zip(own, service(digits_of_rows(columns[:count], lanes), columns), strict=True):
+                found[n] = one
+        return found
 
     return of_rows
 

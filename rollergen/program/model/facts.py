@@ -38,6 +38,8 @@ class Operand:
     guard: tuple[Within, ...]
     plain: tuple[str | None, ...]
     alignments: dict[int, int]
+    footprints: dict[tuple[Number, ...], Any]
+    """What tiles touch, by line and spans: see `memory.Walk`."""
 
     @staticmethod
     def of(
@@ -50,7 +52,7 @@ class Operand:
             step *= extent
         offset = linear(indices, buffer.shape)
         plain = tuple(_just_an_axis(index) for index in indices)
-        return Operand(buffer, indices, offset, axes, itemsize, tuple(reversed(strides)), guard, plain, {})
+        return Operand(buffer, indices, offset, axes, itemsize, tuple(reversed(strides)), guard, plain, {}, {})
 
     @property
     def bytes(self) -> int:

@@ -16,8 +16,9 @@ from rollergen.program.rprogram import LANE
 
 def evaluate_lanes(index: Index, coordinates: dict[str, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
     """The index at each lane's coordinates (of axes not named: 0), as an array of the shape."""
-    values = {axis: coordinates.get(axis, 0) for axis in index.axes()}
-    return np.broadcast_to(np.asarray(index.evaluate(values), dtype=np.int64), shape)
+    values = {axis: coordinates.get(axis, 0) for axis in index.names()}
+    found = np.asarray(index.evaluate(values), dtype=np.int64)
+    return found if found.shape == shape else np.broadcast_to(found, shape)
 
 
 def lanes_apart(nest: Nest, operand: Operand, lane: int) -> int:

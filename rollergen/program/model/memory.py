@@ -70,6 +70,15 @@ def footprint(operand: Operand, spans: dict[str, Number], line: int) -> Footprin
     return Footprint(least(rows * per_row, elements), rows, segment, stride)
 
 
+def _kept_footprint(operand: Operand, spans: dict[str, Number], line: int) -> Footprint:
+    """`footprint` of one program's tile: programs of one block tile share most of theirs."""
+    key = (line, *[spans.get(axis, 1) for axis in operand.axes])
+    found = operand.footprints.get(key)
+    if found is None:
+        found = operand.footprints[key] = footprint(operand, spans, line)
+    return found
+
+
 def _negate(condition: Number) -> Number:
     return condition == False  # noqa: E712  (bool or array of bool)
 
@@ -133,13 +142,13 @@ class Walk:
         self.levels = levels_of(nest, waves)
         self.tiles: list[list[Footprint]] = []
         every = grown_spans(nest, self.levels)
-        self.tiles.append([footprint(s.operand, every[0], line) for s in streams])
+        self.tiles.append([_kept_footprint(s.operand, every[0], line) for s in streams])
         for level, spans in zip(self.levels, every[1:], strict=True):
             if level.axis is not None and not is_one(level.grow):
                 old = self.tiles[-1]
                 self.tiles.append(
                     [
-                        footprint(s.operand, spans, line) if level.axis in s.operand.axes else tile
+                        _kept_footprint(s.operand, spans, line) if level.axis in s.operand.axes else tile
                         for s, tile in zip(streams, old, strict=True)
                     ]
                 )

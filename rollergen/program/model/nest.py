@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from rollergen.hal.spec import Device
 from rollergen.program.model.facts import Facts
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, size_key
@@ -30,13 +32,18 @@ class Nest:
     lockstep: int
     warps: Number
     by_stride: dict[str, tuple[int, ...]]
+    of_kinds: dict[tuple[str, ...], tuple[int, ...]]
+    """Positions that were asked for."""
 
     @property
     def lanes(self) -> int:
         return self.stage.compute.lanes
 
     def positions(self, *kinds: str) -> tuple[int, ...]:
-        return tuple(p for p, loop in enumerate(self.loops) if loop.kind in kinds)
+        found = self.of_kinds.get(kinds)
+        if found is None:
+            found = self.of_kinds[kinds] = tuple([p for p, loop in enumerate(self.loops) if loop.kind in kinds])
+        return found
 
     def in_thread(self) -> tuple[int, ...]:
         """Positions of the loops that one thread runs itself."""
@@ -50,9 +57,16 @@ class Nest:
                 total = total * self.trips[p]
         return total
 
+    def passed(self, positions: tuple[int, ...]) -> Number:
+        """Product of the mean trips of the loops at these positions."""
+        total: Number = 1
+        for p in positions:
+            total = total * self.trips[p]
+        return total
+
     def visits(self, depth: int) -> Number:
         """How often one thread of one block comes to `depth`."""
-        return self.product(lambda p, loop: p < depth and loop.kind in (SERIAL, UNROLL, LANE))
+        return self.passed(tuple([p for p in self.in_thread() if p < depth]))
 
     def spatial(self, axis: str) -> bool:
         return self.facts.roles[axis] == "spatial"
@@ -90,7 +104,15 @@ def nest_of(stage: Stage, facts: Facts, device: Device) -> Nest:
     lockstep = lockstep_threads(device)
     trips, overhangs = _trips(stage, facts, by_stride)
     warps = ceil_div(threads, lockstep)
-    return Nest(stage, stage.loops, facts, trips, overhangs, blocks, threads, lockstep, warps, by_stride)
+    return Nest(stage, stage.loops, facts, trips, overhangs, blocks, threads, lockstep, warps, by_stride, {})
+
+
+def is_batch(loops: tuple[Loop, ...]) -> bool:
+    """Whether the loops are of a batch of programs: some size is an array."""
+    for loop in loops:  # noqa: SIM110  (asked of every stage that is priced)
+        if type(loop.extent) is np.ndarray or type(loop.stride) is np.ndarray:
+            return True
+    return False
 
 
 def lockstep_threads(device: Device) -> int:

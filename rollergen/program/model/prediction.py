@@ -29,7 +29,7 @@ from rollergen.program.model.compute import (
 )
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import facts_of
-from rollergen.program.model.nest import Nest, Waves, nest_of, waves_of
+from rollergen.program.model.nest import Nest, Waves, is_batch, nest_of, waves_of
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model.occupancy import granted_registers, resident_blocks
 from rollergen.program.model.supply import ADDS, OVERLAPS, exposed_misses, supply
@@ -113,7 +113,7 @@ def predict_stage(stage: Stage, device: Device) -> StagePrediction:
     ``Loop.extent`` and ``Loop.stride`` may be int64 arrays of one length (a batch of programs with one loop
     structure and one definition); every number of the answer is then an array.
     """
-    return _predicted(stage, device) if _is_batch(stage) else _kept_prediction(stage, device)
+    return _predicted(stage, device) if is_batch(stage.loops) else _kept_prediction(stage, device)
 
 
 def _predicted(stage: Stage, device: Device) -> StagePrediction:
@@ -138,10 +138,6 @@ def _predicted(stage: Stage, device: Device) -> StagePrediction:
 
 _kept_prediction = lru_cache(maxsize=1024)(_predicted)
 """Of a draft: what priced a program is what explains it, and what a verifier learns from."""
-
-
-def _is_batch(stage: Stage) -> bool:
-    return any(type(loop.extent) is np.ndarray or type(loop.stride) is np.ndarray for loop in stage.loops)
 
 
 def least_seconds(stage: Stage, device: Device) -> Number:
@@ -221,7 +217,7 @@ def _limiters(
     found += layers
     found += exposed_misses(nest, device, costs, work, waves, walks, instructions, misses)
     found += _entering(nest, costs, work, waves)
-    return [(n, c, how) for n, c, how in found if np.ndim(c) or c > 0], traffic
+    return [(n, c, how) for n, c, how in found if type(c) is np.ndarray or c > 0], traffic
 
 
 def _within_a_unit(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from rollergen.program.model.memory import Stream, Walk
-from rollergen.program.model.nest import Nest, Waves
+from rollergen.program.model.nest import Nest, Waves, is_batch
 from rollergen.program.model.stacked_walk import Outward, StackedWalk, outward_of
 
 
@@ -24,8 +22,7 @@ class Walks:
         return found
 
     def _walk(self, line: int) -> Walk | StackedWalk:
-        sizes = (size for loop in self._arguments[0].loops for size in (loop.extent, loop.stride))
-        if not any(type(size) is np.ndarray for size in sizes):
+        if not is_batch(self._arguments[0].loops):
             return Walk(*self._arguments, line)
         if self._outward is None:
             self._outward = outward_of(*self._arguments)

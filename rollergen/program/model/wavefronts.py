@@ -79,11 +79,19 @@ def transactions(addresses: np.ndarray, width_bytes: int, transaction_bytes: int
     return len(np.unique(touched))
 
 
+@lru_cache(maxsize=256)
+def _numbers(lanes: int) -> np.ndarray:
+    """0, 1, 2, ... as one row, read only."""
+    numbers = np.arange(lanes)[None]
+    numbers.flags.writeable = False
+    return numbers
+
+
 def digits_of_rows(extents: list[np.ndarray], lanes: int) -> list[np.ndarray]:
     """Digit of each loop for the first `lanes` linear thread numbers (the last loop is the fastest), of many nests.
 
     ``extents``: of each loop, an array [nests, 1]; the digits are arrays [nests, lanes]."""
-    number: np.ndarray = np.arange(lanes)[None]
+    number = _numbers(lanes)
     found = []
     for extent in reversed(extents):
         found.append(number % extent)

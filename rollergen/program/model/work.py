@@ -238,14 +238,13 @@ def _chain(nest: Nest, steps: Number) -> Number:
 
 def _entries(nest: Nest) -> Number:
     depth = nest.stage.accumulator.at_loop
-    return nest.product(lambda p, loop: p < depth and loop.kind in (SERIAL, UNROLL))
+    return nest.passed(tuple([p for p in nest.positions(SERIAL, UNROLL) if p < depth]))
 
 
 def _tile_elements(nest: Nest) -> Number:
     depth = nest.stage.accumulator.at_loop
-    return nest.product(
-        lambda p, loop: p >= depth and loop.kind in (SERIAL, UNROLL, LANE) and nest.spatial(loop.axis)
-    )
+    own = [p for p in nest.in_thread() if p >= depth and nest.spatial(nest.loops[p].axis)]
+    return nest.passed(tuple(own))
 
 
 def _registers(nest: Nest, device: Device, costs: Costs, accesses: tuple[Access, ...]) -> tuple[Number, Number]:
