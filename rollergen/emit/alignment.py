@@ -10,7 +10,19 @@ from collections.abc import Mapping
 from math import gcd
 
 from rollergen.expr.index import FloorDiv, Index
-from rollergen.lower.ir import STORAGE_BYTES, Allocate, For, Kernel, Let, Point, Pointer, Position, Statement
+from rollergen.lower.ir import (
+    STORAGE_BYTES,
+    Allocate,
+    Assign,
+    For,
+    Kernel,
+    Let,
+    Point,
+    Pointer,
+    Position,
+    Statement,
+    Write,
+)
 
 ARGUMENT_BYTES = 16
 """Every array passed to a kernel starts at a multiple of this (CUDA's allocations: of 256)."""
@@ -27,10 +39,13 @@ class Alignment:
     def follow(self, statement: Statement) -> None:
         """Takes note of what `statement` defines; names of closed scopes may come again."""
         match statement:
-            case Let(name, Position(index)):
-                self._integers[name] = factor(index, self._integers)
-            case Let(name, _):
-                self._integers.pop(name, None)
+            case Assign() | Write():
+                return  # by far the most
+            case Let():
+                if isinstance(statement.value, Position):
+                    self._integers[statement.name] = factor(statement.value.index, self._integers)
+                else:
+                    self._integers.pop(statement.name, None)
             case For(variable=name):
                 self._integers.pop(name, None)
             case Allocate():

@@ -21,7 +21,18 @@ def index_code(index: Index, ranges: Mapping[str, Bounds]) -> str:
     >>> index_code((Index.axis("i") * 56 - 1) // 3, {"i": (0, 9)})
     '(i*56 + 2)/3 - 1'
     """
-    return _text(index, tuple([ranges[name] for name in index.names()]))
+    return _plain(index, ranges) or _text(index, tuple([ranges[name] for name in index.names()]))
+
+
+def _plain(index: Index, ranges: Mapping[str, Bounds]) -> str:
+    """What most places are: a number, or a variable by itself; empty for any other."""
+    if not index.terms:
+        return str(index.const) if abs(index.const) <= INT_MAX else ""
+    atom, coefficient = index.terms[0]
+    if not isinstance(atom, str) or coefficient != 1 or index.const or len(index.terms) > 1:
+        return ""
+    low, high = ranges[atom]
+    return atom if max(abs(low), abs(high)) <= INT_MAX else ""
 
 
 @lru_cache(maxsize=KEPT)

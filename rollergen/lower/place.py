@@ -88,6 +88,7 @@ class Place:
         """Whether the axis may lie beyond its extent here."""
         return axis in self.loose or (axis in self.nest.guards and axis not in self.whole)
 
+    @cached_property
     def axis_ranges(self) -> dict[str, Bounds]:
         """Bounds of every axis here, overhang included."""
         nest = self.nest
@@ -104,7 +105,7 @@ class Place:
 
     def inside(self, bound: Within, ranges: Mapping[str, Bounds]) -> Inside | None:
         """The bound over variables, or None where it always holds.  `ranges`: of the variables."""
-        low, high = bound.index.bounds(self.axis_ranges())
+        low, high = bound.index.bounds(self.axis_ranges)
         index = bound.index.substitute(self.axes)
         known_low, known_high = index.bounds(ranges)
         need_low = max(low, known_low) < bound.low
@@ -126,7 +127,7 @@ def load_bounds(place: Place, load: Load) -> tuple[Within, ...]:
     only where the address could leave the buffer; and whatever else could (the side of a select
     that is not chosen).
     """
-    ranges = place.axis_ranges()
+    ranges = place.axis_ranges
     needed = [bound for bound in load.guard if not bound.always(ranges)]
     unsure = [axis for axis in sorted(load.axes()) if place.unsure(axis)]
     needed += [place.axis_test(axis) for axis in unsure if place.nest.roles[axis] != "spatial"]

@@ -11,8 +11,7 @@ inner addresses are short and constant once unrolled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -168,41 +167,22 @@ class Writer:
         self._known.difference_update(block.integers)
         return block
 
-    @contextmanager
     def loop(
         self, variable: str, stop: int | Expr, bounds: Bounds, unroll: bool = False, start: int | Expr = 0
-    ) -> Iterator[Index]:
-        """A loop; yields its variable.  ``bounds``: of the variable, inclusive."""
+    ) -> _Loop:
+        """A loop; entering it gives its variable.  ``bounds``: of the variable, inclusive."""
         self.ranges[variable] = _union(self.ranges.get(variable), bounds)
-        home = not unroll or not self._homes
-        if home:
-            self._homes.append(_Home(self._blocks[-1], self.names.depth, frozenset(self._known)))
-        self._known.add(variable)
-        self._open()
-        yield Index.axis(variable)
-        inner = self._close()
-        self._known.discard(variable)
-        if home:
-            self._homes.pop()
-        self._add(For(variable, start, stop, tuple(inner.statements), unroll))
+        return _Loop(self, variable, stop, unroll, start)
 
-    @contextmanager
-    def when(self, condition: Expr) -> Iterator[None]:
+    def when(self, condition: Expr) -> _Branch:
         """What is written only where `condition` holds."""
-        self._open()
-        yield
-        inner = self._close()
-        self._add(If(condition, tuple(inner.statements)))
+        return _Branch(self, condition, None)
 
-    @contextmanager
-    def otherwise(self) -> Iterator[None]:
+    def otherwise(self) -> _Branch:
         """The other branch of the `when` just closed."""
         taken = self._blocks[-1].statements.pop()
         assert isinstance(taken, If)
-        self._open()
-        yield
-        inner = self._close()
-        self._add(If(taken.condition, taken.body, tuple(inner.statements)))
+        return _Branch(self, taken.condition, taken.body)
 
     # Addresses
 
@@ -226,6 +206,49 @@ class Writer:
             home.block.statements.append(Point(named, pointer, key[1]))
             home.block.pointers[key] = named
         return named, Index(inner, offset.const)
+
+
+class _Loop:
+    """An open loop.  (Plain context managers: a generator for each costs twice as much as what it writes.)"""
+
+    __slots__ = ("_arguments", "_home", "_out")
+
+    def __init__(self, out: Writer, variable: str, stop: int | Expr, unroll: bool, start: int | Expr) -> None:
+        self._out, self._arguments = out, (variable, start, stop, unroll)
+
+    def __enter__(self) -> Index:
+        out, (variable, _, _, unroll) = self._out, self._arguments
+        self._home = not unroll or not out._homes
+        if self._home:
+            out._homes.append(_Home(out._blocks[-1], out.names.depth, frozenset(out._known)))
+        out._known.add(variable)
+        out._open()
+        return Index.axis(variable)
+
+    def __exit__(self, *error: object) -> None:
+        out, (variable, start, stop, unroll) = self._out, self._arguments
+        inner = out._close()
+        out._known.discard(variable)
+        if self._home:
+            out._homes.pop()
+        out._add(For(variable, start, stop, tuple(inner.statements), unroll))
+
+
+class _Branch:
+    """An open branch: the first of a condition, or with the body of that one the second."""
+
+    __slots__ = ("_condition", "_out", "_taken")
+
+    def __init__(self, out: Writer, condition: Expr, taken: tuple[Statement, ...] | None) -> None:
+        self._out, self._condition, self._taken = out, condition, taken
+
+    def __enter__(self) -> None:
+        self._out._open()
+
+    def __exit__(self, *error: object) -> None:
+        written = tuple(self._out._close().statements)
+        taken = self._taken
+        self._out._add(If(self._condition, written) if taken is None else If(self._condition, taken, written))
 
 
 Terms = tuple[tuple[IndexAtom, int], ...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -115,6 +116,7 @@ def is_batch(loops: tuple[Loop, ...]) -> bool:
     return False
 
 
+@lru_cache(maxsize=64)
 def lockstep_threads(device: Device) -> int:
     """Threads that share one instruction: 1 where instructions have lanes of their own (the lane loop fills them)."""
     vector = any(i.lanes > 1 and i.m == 1 and i.k == 1 for i in device.instructions)
