@@ -256,7 +256,8 @@ Terms = tuple[tuple[IndexAtom, int], ...]
 
 def _parted(offset: Index, known: frozenset[str]) -> tuple[Terms, Terms]:
     """The terms of known variables only, and the others."""
-    outer, inner = [], []
+    outer: list[tuple[IndexAtom, int]] = []
+    inner: list[tuple[IndexAtom, int]] = []
     for term in offset.terms:
         atom = term[0]
         own = atom in known if isinstance(atom, str) else known.issuperset(atom.index.names())
