@@ -312,6 +312,24 @@ def test_a_batch_is_priced_as_its_programs():
         assert predict_stage(together, device(name)).seconds == pytest.approx(singly)
 
 
+@pytest.mark.parametrize(
+    "cost, value, slower",
+    [
+        ("window_step_clocks", 500, True),
+        ("unhidden_step_clocks", 100, True),
+        ("loop_instructions", 50, True),
+        ("reuse_registers", 1, True),
+        ("uniform_loads", 1, False),
+    ],
+)
+def test_each_cost_of_windows_moves_predictions(cost, value, slower):
+    expression = rg.ops.conv2d(rg.tensor("X", (1, 1, 270, 526)), rg.tensor("W", (1, 1, 15, 15)))
+    (stage,) = program_of(expression, (4, 64, 2, 4)).stages
+    changed = replace(V100, costs=tuple(sorted((dict(V100.costs) | {cost: value}).items())))
+    before, after = predict_stage(stage, V100).seconds, predict_stage(stage, changed).seconds
+    assert after > 1.001 * before if slower else after < 0.999 * before
+
+
 # Faults ----------------------------------------------------------------------------------------
 
 
