@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from rollergen.program.model import predict_stage
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, Stage
 
 Key = tuple[Any, ...]
+Plan = TypeVar("Plan")
 
 HOPELESS = 4.0
 """Times the best prediction: the model's errors are smaller, so nothing slower is taken for the sake of variety."""
@@ -66,6 +67,19 @@ def _sharers(stage: Stage) -> tuple[tuple[str, int], ...]:
     """Threads and lanes along reduced axes and rows: a block that has a whole row differs from others in these."""
     along = {axis.name for axis in stage.definition.of_role("reduce", "row")}
     return tuple((x.kind, x.extent) for x in stage.loops if x.axis in along and x.kind in (*PARALLEL, LANE))
+
+
+def cheapest_first(priced: Iterable[tuple[float, Plan]]) -> list[Plan]:
+    """The plans of (seconds, plan) pairs by price, ties by their text (which costs as much as a price, so it is asked
+    of ties only)."""
+    alike: dict[float, list[Plan]] = {}
+    for seconds, plan in priced:
+        alike.setdefault(seconds, []).append(plan)
+    ordered: list[Plan] = []
+    for seconds in sorted(alike):
+        tied = alike[seconds]
+        ordered += tied if len(tied) == 1 else sorted(tied, key=repr)
+    return ordered
 
 
 def cheapest(stages: list[Stage], device: Device) -> Stage:

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from rollergen.construct.candidate import Candidate, candidate, rounded
+from rollergen.construct.candidate import Candidate, candidate, cheapest_first, rounded
 from rollergen.construct.counts import power_below, private_limit, thread_counts
 from rollergen.construct.ledger import waste_limit
 from rollergen.expr.definition import Definition
@@ -56,16 +56,16 @@ def _promising(
         if plan.strides:
             continue
         groups.setdefault(replace(plan, tm=1, tn=1, un=1), []).append(plan)
-    priced: list[tuple[float, str, ElementwisePlan]] = []
+    priced: list[tuple[float, ElementwisePlan]] = []
     for own in groups.values():
         column = lambda size, own=own: np.array([getattr(plan, size) for plan in own])
         batch = replace(own[0], tm=column("tm"), tn=column("tn"), un=column("un"))
         seconds = predict_stage(elementwise_stage(definition, batch, device), device).seconds
         values = np.broadcast_to(np.asarray(seconds, dtype=float), (len(own),))
-        priced += [(rounded(float(s)), repr(p), p) for s, p in zip(values, own, strict=True)]
+        priced += [(rounded(float(s)), p) for s, p in zip(values, own, strict=True)]
     tiles: dict[tuple[int, int], int] = {}
     kept = []
-    for _, _, plan in sorted(priced, key=lambda item: item[:2]):
+    for plan in cheapest_first(priced):
         tile = (plan.pm * plan.um * plan.tm, plan.pn * plan.un * plan.tn * plan.vector * plan.lanes)
         tiles[tile] = tiles.get(tile, 0) + 1
         if tiles[tile] <= 3:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rollergen.construct.adding import adding
 from rollergen.construct.bands import grid_band
-from rollergen.construct.candidate import Candidate, candidate, lowest, price, rounded
+from rollergen.construct.candidate import Candidate, candidate, cheapest_first, lowest, price, rounded
 from rollergen.construct.forms import Form
 from rollergen.construct.ledger import (
     EXECUTION_UNIT,
@@ -95,9 +95,8 @@ def _shaped(
     drafts: list[tuple[float, ContractionPlan]] = []
     for plan in _structures(definition, roles, device, rules, ledger):
         drafts.extend(_draft(definition, roles, plan, device, rules, count, ledger))
-    drafts.sort(key=lambda item: (item[0], repr(item[1])))
     enough = 0
-    for tiles, plan in enumerate(_distinct_tiles([plan for _, plan in drafts]), start=1):
+    for tiles, plan in enumerate(_distinct_tiles(cheapest_first(drafts)), start=1):
         variants = list(_variants(definition, roles, plan, device, rules))
         for variant in variants:
             yield candidate(name, (contraction_stage(definition, roles, variant, device, rules),), (), device)
