@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
@@ -20,6 +21,7 @@ from rollergen.hal.load import device_to_json, is_figure, parse_device
 from rollergen.hal.spec import Device, Instruction, Limits, MemoryLayer
 
 ORIGIN = {"kind": "assumed", "source": "changed by hand"}
+_WORD = re.compile(r"[a-z0-9]+")
 _PLAIN = ("units", "execution_width", "schedulers", "clock_mhz", "launch_us")
 
 
@@ -94,7 +96,10 @@ def _place(device: Device, document: dict[str, Any], path: str) -> tuple[dict[st
 
 def _advice(name: str, known: Any) -> str:
     names = list(known)
-    near = get_close_matches(name, names, n=3, cutoff=0.5)
+    words = set(_WORD.findall(name))
+    common = {one: len(words & set(_WORD.findall(one))) for one in names}
+    sharing = sorted((one for one in names if common[one]), key=lambda one: -common[one])
+    near = get_close_matches(name, names, n=3, cutoff=0.8) or sharing[:3] or get_close_matches(name, names, n=3)
     return f"did you mean {' or '.join(near)}?" if near else f"expected one such as {', '.join(names[:8])}"
 
 

@@ -61,7 +61,8 @@ def _kind(entry: Mapping[str, Any]) -> str:
 
 def _meaning(entry: Mapping[str, Any]) -> Iterator[str]:
     if "description" in entry:
-        yield str(entry["description"]).rstrip(".")
+        text = str(entry["description"])
+        yield text if text.endswith("...") else text.rstrip(".")
     yield from _reasons(entry, "informational where")
 
 

@@ -15,6 +15,9 @@ from rollergen.hal.spec import Device, MemoryLayer
 WARNING, NOTE = "warning", "note"
 _SLACK = 1.05
 """Printed figures are rounded."""
+_LEAST_LAYER, _LEAST_STORE = 1 << 10, 1 << 20
+"""Bytes; of the devices described here, 16 KB and 304 MB are the smallest."""
+_MOST_WORK_PER_BYTE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,30 @@ def the_clock_is_in_mhz(device: Device) -> Iterator[Finding]:
         yield Finding(WARNING, "clock_mhz", f"is {device.clock_mhz:g}", reason)
 
 
+def capacities_are_in_bytes(device: Device) -> Iterator[Finding]:
+    for number, layer in enumerate(device.layers):
+        least = _LEAST_STORE if layer is device.backing else _LEAST_LAYER
+        if number and layer.capacity_bytes < least:
+            yield Finding(
+                WARNING, f"memory_layers[{number}].capacity_bytes",
+                f"is {layer.capacity_bytes}: {layer.name} has less than {least} bytes",
+                "capacities are in bytes; is it KB, MB or GB?",
+            )  # fmt: skip
+
+
+def the_backing_store_keeps_up(device: Device) -> Iterator[Finding]:
+    rate = device.read_bytes_per_clock(device.backing)
+    plain = [i for i in device.instructions if i.k == 1 and i.dtype == i.accumulator_dtype == "float32"]
+    work = max((2 * i.m * i.n * i.per_clock for i in plain), default=0.0)
+    if rate and work > _MOST_WORK_PER_BYTE * rate:
+        chip = chip_gb_s(device, device.backing)
+        yield Finding(
+            WARNING, f"memory_layers[{len(device.layers) - 1}].bandwidth_gb_s",
+            f"makes {device.backing.name} bring a byte for every {work / rate:.3g} float32 operations, {chip:.5g} GB/s",
+            f"known devices have 1 to 100, none {_MOST_WORK_PER_BYTE}; is it TB/s?",
+        )  # fmt: skip
+
+
 def achieved_is_near_nominal(device: Device) -> Iterator[Finding]:
     for number, layer in enumerate(device.layers):
         if layer.bandwidth_gb_s and layer.bandwidth_gb_s < 0.4 * layer.bandwidth_nominal_gb_s:
@@ -158,6 +185,8 @@ LINTS: tuple[Callable[[Device], Iterator[Finding]], ...] = (
     transactions_divide,
     banks_make_the_rate,
     the_clock_is_in_mhz,
+    capacities_are_in_bytes,
+    the_backing_store_keeps_up,
     achieved_is_near_nominal,
     figures_are_known,
 )

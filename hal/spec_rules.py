@@ -10,6 +10,7 @@ from rollergen.hal.errors import SpecError
 from rollergen.hal.spec import Device
 
 _ATTRIBUTES = re.compile(r"(__attribute__\(\([a-z_]\w*(\([\w, ]*\))?\)\) ?)*", re.ASCII)
+_CUDA_ARCH = re.compile(r"(sm_[1-9]\d{1,2}[af]?)?", re.ASCII)
 _BITS = {
     "float64": 64, "float32": 32, "tf32": 32, "float16": 16, "bfloat16": 16, "int64": 64, "int32": 32, "int8": 8,
 }  # fmt: skip
@@ -178,6 +179,16 @@ def walks_have_buffers(device: Device) -> Iterator[str]:
                 yield f"costs.{name} is 0 or missing; expected a number above 0 beside walk_clocks"
 
 
+def architectures_of_cuda_are_numbers(device: Device) -> Iterator[str]:
+    """NVIDIA's compiler knows no other names, nor does the report of what it makes."""
+    for number, target in enumerate(device.targets):
+        if target.language == "cuda" and not _CUDA_ARCH.fullmatch(target.arch):
+            yield (
+                f"targets[{number}].arch is {shown(target.arch)}; expected sm_ and the compute capability's digits, "
+                "such as sm_89, or nothing"
+            )
+
+
 def what_reaches_source_text_is_an_attribute(device: Device) -> Iterator[str]:
     """The only texts of a spec that are printed into kernels as it stands."""
     for number, target in enumerate(device.targets):
@@ -242,5 +253,6 @@ RULES: tuple[Callable[[Device], Iterator[str]], ...] = (
     a_block_can_stage_its_operands,
     layers_hold_a_transaction,
     limiters_combine_as_a_norm,
+    architectures_of_cuda_are_numbers,
     what_reaches_source_text_is_an_attribute,
 )

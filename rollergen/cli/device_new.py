@@ -79,7 +79,9 @@ def new_command(
     if rates := scaled(parent, values):
         rest = f"{len(rates)} bandwidths scaled from {parent.name}'s ({', '.join(rates)}), {rest}"
     carried = [one.name for one in parent.instructions if f"{one.name}.per_clock" not in values]
-    left = f"Rates for a clock that are {parent.name}'s own: {', '.join(carried)}.\n" if carried else ""
+    own = parent.targets[0].arch
+    left = "" if arch or not own else f"Source is written for {own}, as {parent.name}'s: --arch says for what else.\n"
+    left += f"Rates for a clock that are {parent.name}'s own: {', '.join(carried)}.\n" if carried else ""
     console.print(
         f"{path}: {len(values)} figures from the datasheet, {rest}.\n{left}"
         f"Next: rollergen devices check {path}; rollergen devices compare {parent.name} {path}",

@@ -56,6 +56,15 @@ def test_what_was_scaled_says_from_what_and_by_how_much():
     assert kind == "assumed" and how.endswith("of the printed 1008 GB/s, as a100 achieves of its own")
 
 
+def test_whose_architecture_source_is_written_for_is_told_where_it_was_not_said(tmp_path):
+    words = ["devices", "new", "card", "--like", "a100", "--set", "units=128", "--no-ask", "-o"]
+    told = ok(*words, str(tmp_path / "a.json"))
+    assert "Source is written for sm_80, as a100's: --arch says for what else." in told
+    assert "Source is written" not in ok(*words, str(tmp_path / "b.json"), "--arch", "sm_89")
+    result = run(*words, str(tmp_path / "c.json"), "--arch", "ada")
+    assert result.exit_code == 2 and 'targets[0].arch is "ada"; expected sm_ and the compute' in result.stderr
+
+
 def test_nothing_is_called_scaled_where_nothing_was(tmp_path):
     told = ok("devices", "new", "same", "-o", str(tmp_path / "same.json"), "--like", "a100", "--no-ask")
     assert "0 figures from the datasheet, all others assumed as a100 has them" in told

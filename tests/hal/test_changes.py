@@ -47,6 +47,8 @@ def test_a_bandwidth_above_its_nominal_one_raises_that_too():
     [
         ("dram.bandwith_gb_s", 1, "did you mean dram.bandwidth_gb_s"),
         ("nonsense", 1, "expected one such as units"),
+        ("sm_clock", 1, "did you mean clock_mhz"),
+        ("shared", 1, "did you mean shared.capacity_bytes or shared.transaction_bytes or shared.bytes_per_clock?"),
         ('a"\n' * 1000, 1, "v100 has no figure"),
         ("units", 0, "units is 0; expected an integer of at least 1"),
         ("units", 1.5, "units is 1.5"),

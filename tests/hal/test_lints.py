@@ -50,6 +50,13 @@ BROKEN = {
         with_layer(V100, "shared", bank_bytes=8), NOTE, "memory_layers[1].bytes_per_clock", "32 banks of 8 bytes serve 256",
     ),
     "the_clock_is_in_mhz": (replace(V100, clock_mhz=1.38), WARNING, "clock_mhz", "is 1.38"),
+    "capacities_are_in_bytes": (
+        with_layer(V100, "l2", capacity_bytes=6), WARNING, "memory_layers[3].capacity_bytes", "is 6: l2 has less than 1024",
+    ),
+    "the_backing_store_keeps_up": (
+        with_layer(V100, "dram", bandwidth_gb_s=0.9, bandwidth_nominal_gb_s=0.9), WARNING,
+        "memory_layers[4].bandwidth_gb_s", "makes dram bring a byte for every 1.57e+04 float32 operations, 0.9 GB/s",
+    ),
     "achieved_is_near_nominal": (
         with_layer(V100, "dram", bandwidth_gb_s=90), NOTE, "memory_layers[4].bandwidth_gb_s", "is 10% of the nominal one",
     ),

@@ -165,6 +165,10 @@ def test_a_misspelt_key_is_told_before_the_key_that_it_left_missing():
         (["limits", "registers_per_unit"], 64, "limits.registers_per_thread is 255; expected at most"),
         (["limits", "block_memory_bytes"], 65537, "limits.block_memory_bytes is 65537; expected at most the 65536"),
         (["limits", "block_memory_bytes"], 1023, "limits.block_memory_bytes is 1023; expected at least 1024: 32 for each"),
+        (["targets", 0], {"language": "cuda", "arch": "ada"}, 'targets[0].arch is "ada"; expected sm_ and the compute'),
+        (["targets", 0], {"language": "cuda", "arch": "89"}, 'targets[0].arch is "89"; expected sm_ and the compute'),
+        (["targets", 0], {"language": "cuda", "arch": "sm_90a"}, None),
+        (["targets", 0], {"language": "opencl", "arch": "ada"}, None),
         (["costs", "keep_below"], 3, "costs.keep_below is 3.0; expected at most keep_above, 2.5"),
     ],
 )
