@@ -116,11 +116,12 @@ def _draft(
     predicted = predict_stage(stage, device)
     ledger.unfit(predicted, device)
     seconds = np.broadcast_to(np.asarray(predicted.seconds, dtype=float), (len(points),))
+    residents = np.broadcast_to(predicted.resident_blocks, seconds.shape)
     picked = []
     for at in lowest(seconds, len(seconds))[:16]:
         fm, fn, gm, gn = (int(value) for value in points[at])
         one = replace(batch, fm=fm, fn=fn, gm=gm, gn=gn)
-        resident = int(np.broadcast_to(predicted.resident_blocks, seconds.shape)[at])
+        resident = int(residents[at])
         block = one.fm * one.gm * instruction.m, one.fn * one.gn * instruction.n
         width = grid_band(stage.definition, roles, block, device.units * resident, device, rules)
         picked.append((rounded(float(seconds[at])), replace(one, width=width)))

@@ -262,6 +262,7 @@ def _draft(
     predicted = predict_stage(stage, device)
     ledger.unfit(predicted, device)
     seconds = np.broadcast_to(np.asarray(predicted.seconds, dtype=float), plan.rm.shape)
+    residents = np.broadcast_to(predicted.resident_blocks, seconds.shape)
     picked = []
     for at in _first_of_each_tile(plan, lowest(seconds, len(seconds)), count):
         size = lambda value, at=at: int(value[at]) if isinstance(value, np.ndarray) else value
@@ -274,7 +275,7 @@ def _draft(
             pm=size(plan.pm),
             pn=size(plan.pn),
         )
-        resident = int(np.broadcast_to(predicted.resident_blocks, seconds.shape)[at])
+        resident = int(residents[at])
         block = one.rm * one.tm * one.pm, one.rn * one.tn * one.pn * one.lanes
         width = grid_band(definition, roles, block, device.units * resident, device, rules)
         picked.append((rounded(float(seconds[at])), replace(one, width=width)))
