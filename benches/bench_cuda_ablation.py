@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +91,8 @@ def compiled(program: Any, on: Device) -> Row:
     return found
 
 
-def rows_of(case: str, on: Device) -> list[Row]:
-    graph, rows = canonicalize(CASES[case]()), []
+def rows_of(case: str, device: str) -> list[Row]:
+    on, graph, rows = load_device(device), canonicalize(CASES[case]()), []
     first = None
     for name, options in variants().items():
         ranked = construct(graph, on, options, top_k=1)[0]
@@ -118,10 +120,12 @@ def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--device", nargs="+", default=["v100", "a100", "h200"])
     words.add_argument("--case", default="", help="only cases whose name contains this text")
+    words.add_argument("--jobs", type=int, default=2, help="cases at a time, each in a process of its own")
     given = words.parse_args()
     names = [name for name in CASES if given.case in name]
     for device in given.device:
-        rows = [row for name in names for row in rows_of(name, load_device(device))]
+        with ProcessPoolExecutor(given.jobs) as pool:
+            rows = [row for found in pool.map(rows_of, names, repeat(device)) for row in found]
         show(rows)
         if not given.case:
             content = {"compiler": f"NVRTC {version()}", "cases": names, "rows": rows}
