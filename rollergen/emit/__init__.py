@@ -9,6 +9,7 @@ from rollergen.emit.c_family import CFamily
 from rollergen.emit.cuda import Cuda
 from rollergen.emit.opencl import OpenCL
 from rollergen.errors import DeviceError
+from rollergen.hal.masked_stores import kernel_attribute
 from rollergen.hal.spec import Device
 from rollergen.lower import lower
 from rollergen.lower.usage import local_bytes, private_bytes
@@ -79,7 +80,7 @@ def _printer(device: Device, dialect: str | None) -> CFamily:
         return Cuda()
     if language == "opencl":
         steps = int(_dialect(device, "unrolled_steps") or 0)
-        return OpenCL(_dialect(device, "kernel_attribute"), _dialect(device, "exchange_extension"), steps)
+        return OpenCL(kernel_attribute(device), _dialect(device, "exchange_extension"), steps)
     raise DeviceError(f'dialect is {dialect!r}; expected "cuda", "opencl" or "bsp"')
 
 

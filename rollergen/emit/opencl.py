@@ -7,12 +7,11 @@ from typing import ClassVar
 
 from rollergen.emit.c_family import ATOM, SCALARS, CFamily
 from rollergen.emit.unrolling import steps_at_once
+from rollergen.hal.masked_stores import masked_stores
 from rollergen.lower.ir import Barrier, Convert, Exchange, For, Kernel, Pick, Read, Shuffle, Write
 from rollergen.lower.language import Language
 
 _HEX = "0123456789abcdef"
-_WIDEST = "min_vector_width(512)"
-"""Of the attribute of CPUs whose vectors are of 512 bits: some lanes of these can be stored at once."""
 
 _HALVES_READ = """PREFIXfloatLANES NAME(SCOPEconst ushort *at)
 {
@@ -72,8 +71,7 @@ class OpenCL(CFamily):
         self.attribute = attribute
         self.exchange_extension = exchange_extension
         self.steps = steps
-        stores = frozenset({("float32", 16)}) if _WIDEST in attribute else frozenset()
-        self.features = Language(exchanges=bool(exchange_extension), masked_stores=stores)
+        self.features = Language(exchanges=bool(exchange_extension), masked_stores=masked_stores(attribute))
 
     def head(self, kernel: Kernel) -> str:
         attributes = f"__attribute__((reqd_work_group_size({kernel.threads}, 1, 1)))"

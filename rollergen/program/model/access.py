@@ -456,7 +456,7 @@ def direct_access(
     vectors = source is None and lane is not None and not gathered and nest.loops[lane].axis in used
     begins = int(costs_of(device).array_alignment)
     split = line_split(nest, path_layer(device), operand, width, begins) if vectors else 1
-    broken = broken_share(nest, operand, lane, read=load >= 0) if vectors and lane is not None else 0
+    broken = broken_share(nest, device, operand, lane, read=load >= 0) if vectors and lane is not None else 0
     tested = tests_of(nest, operand) if source is None else 0
     return Access(
         load, role, layer, count * parts, width // parts, service, split, uses, gathered, broken, tested, reduces

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.access import Access, path_layer
 from rollergen.program.model.costs import Costs
+from rollergen.program.model.lanes import masks_stores
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, most
 from rollergen.program.model.work import Work
@@ -172,7 +173,7 @@ def chain_clocks(device: Device, nest: Nest, costs: Costs, work: Work, instructi
     return chain * most(1 - costs.reorder_window / (2 * one_tile), 0)
 
 
-def tile_clocks(nest: Nest, costs: Costs, work: Work) -> Number:
+def tile_clocks(nest: Nest, device: Device, costs: Costs, work: Work) -> Number:
     """Clocks of entering and leaving the register tiles of one block, their stores and their ragged edges."""
     if not nest.facts.definition.reductions:
         return 0
@@ -180,18 +181,20 @@ def tile_clocks(nest: Nest, costs: Costs, work: Work) -> Number:
     if costs.store_ports and nest.lockstep == 1:
         for access in work.accesses:
             if access.role == "write" and access.load == -1:
-                clocks = clocks + access.count / costs.store_ports
-    return clocks + costs.edge_clocks * work.entries * work.tile_elements * _overhanging(nest)
+                one_by_one = access.broken * nest.lanes * costs.edge_clocks
+                clocks = clocks + access.count * (1 / costs.store_ports + one_by_one)
+    return clocks + costs.edge_clocks * work.entries * work.tile_elements * _overhanging(nest, device)
 
 
-def _overhanging(nest: Nest) -> Number:
+def _overhanging(nest: Nest, device: Device) -> Number:
     """Share of register tiles that reach beyond their tensor; where a tile spans its whole axis, which compilers
-    see, only its last vector."""
+    see, only its last vector; none where results are stored under a mask and operands are packed in whole vectors."""
     inside: Number = 1.0
     depth = nest.stage.accumulator.at_loop
     lane = next((loop.axis for loop in nest.loops if loop.kind == LANE), None)
+    masked = lane is not None and masks_stores(nest, device) and _packed(nest, lane)
     for axis, _ in nest.stage.guards:
-        if not nest.spatial(axis):
+        if not nest.spatial(axis) or (axis == lane and masked):
             continue
         tile: Number = 1
         for p in nest.in_thread():
@@ -201,3 +204,9 @@ def _overhanging(nest: Nest) -> Number:
         share = choose(tiles == 1, nest.lanes / tile, 1 / tiles) if axis == lane else 1 / tiles
         inside = inside * (1 - choose(nest.facts.extents[axis] % tile != 0, share, 0))
     return 1 - inside
+
+
+def _packed(nest: Nest, axis: str) -> bool:
+    """Whether every operand lies in panels along the axis, which end on whole vectors: none is tested for its end."""
+    of_axis = [load for load in nest.facts.loads if axis in load.axes]
+    return not any(axis == atom for load in of_axis for index in load.indices for atom, _ in index.terms)

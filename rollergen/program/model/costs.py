@@ -54,7 +54,7 @@ MEANINGS: dict[str, str] = {
     "miss_window": "instructions within which misses overlap",
     "tile_clocks": "clocks of entering and leaving one register tile",
     "block_clocks": "clocks of starting one block on a unit",
-    "edge_clocks": "clocks for each element of a tile that overhangs its tensor",
+    "edge_clocks": "clocks for each element of a tile that overhangs its tensor, or result that goes out alone",
     "guard_instructions": "instructions of one bound that an access is tested for",
     "gather_clocks": "clocks for each element that a lane loop loads or stores by itself",
     "array_alignment": "bytes at which the caller's arrays are sure to begin (0: on lines of the cache)",

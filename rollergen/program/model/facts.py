@@ -90,6 +90,7 @@ class Phase:
     ``operations``: (name, count) of the arithmetic of one point, multiply-adds fused;
     ``loads``: positions in the definition's loads; ``kept``: names of residents written here, ``reused``: read.
     ``gathered``: the operations of one point where points go into an online pair together.
+    ``of_rows``: those of ``operations`` that are the same at all points of a row, found once for each.
     """
 
     reduces: bool
@@ -99,6 +100,7 @@ class Phase:
     kept: tuple[str, ...] = ()
     reused: tuple[str, ...] = ()
     gathered: tuple[tuple[str, int], ...] = ()
+    of_rows: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,7 +200,34 @@ def _phase(
         shrunk = Binary("add", Var("sum", dtype), shrinking(dtype), dtype)
         point = (Binary("max", Var(PART, dtype), Var(WHOLE, dtype), dtype), shrunk)
         gathered = count_operations(tuple(nodes), point, definition)
-    return Phase(bool(combine), len(values), counts, read, kept, tuple(reused), gathered)
+    of_rows = _of_rows(nodes, definition, counts)
+    return Phase(bool(combine), len(values), counts, read, kept, tuple(reused), gathered, of_rows)
+
+
+def _of_rows(
+    nodes: Mapping[Value, None], definition: Definition, counts: tuple[tuple[str, int], ...]
+) -> tuple[tuple[str, int], ...]:
+    """Of the operations counted in `counts`, those of values that no axis along a row tells apart."""
+    if not any(axis.role == "row" for axis in definition.axes):
+        return ()
+    along = {axis.name for axis in definition.axes if axis.role in ("row", "reduce")}
+    found = dict(count_operations(tuple(node for node in nodes if not _axes_of(node) & along), (), definition))
+    every = dict(counts)
+    return tuple((name, min(count, every[name])) for name, count in found.items() if every.get(name, 0))
+
+
+def _axes_of(value: Value) -> frozenset[str]:
+    """Axes that tell the values of `value` apart; a reduction's result is one value for each row."""
+    return frozenset().union(*(_own_axes(node) for node in walk(value)))
+
+
+def _own_axes(node: Value) -> frozenset[str]:
+    """Axes that a value depends on by itself, beside what it is made of."""
+    if isinstance(node, Load):
+        return node.axes()
+    if isinstance(node, IndexValue):
+        return node.index.axes()
+    return frozenset()
 
 
 def _visit(

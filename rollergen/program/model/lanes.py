@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rollergen.expr.index import Index
-from rollergen.hal.spec import MemoryLayer
+from rollergen.expr.index import Atom, Index
+from rollergen.hal.masked_stores import kernel_attribute, masked_stores
+from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.facts import Operand, alignment_of, divisors_of
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, choose, gcd, least, most
@@ -59,10 +60,13 @@ def _offset_alignment(operand: Operand, steps: dict[str, Number]) -> Number:
     return gcd(found, constant) if constant else found
 
 
-def broken_share(nest: Nest, operand: Operand, lane: int, *, read: bool) -> Number:
+def broken_share(nest: Nest, device: Device, operand: Operand, lane: int, *, read: bool) -> Number:
     """Share of the vectors along the lane that are moved element by element: those that wrap where a view divides,
-    and those that a guard or the end of a masked axis cuts (but reads are masked there, if the guard does not wrap)."""
+    and those that a guard or the end of a masked axis cuts (but reads are masked there, and stores that the device can
+    mask, if neither wraps)."""
     axis, lanes = nest.loops[lane].axis, nest.lanes
+    if not read and masks_stores(nest, device) and not _wraps(operand, axis, lanes):
+        return 0
     key = ("broken", id(operand), axis, lanes, read)
     share = nest.facts.tables.get(key)
     if share is None:
@@ -70,6 +74,27 @@ def broken_share(nest: Nest, operand: Operand, lane: int, *, read: bool) -> Numb
     if nest.stage.guard(axis) == "mask" and not read:
         share = share + choose(nest.overhangs.get(axis, False), lanes / nest.facts.extents[axis], 0)
     return least(share, 1.0)
+
+
+def masks_stores(nest: Nest, device: Device) -> bool:
+    """Whether chosen lanes of the stage's results go out by one instruction."""
+    dtype = nest.facts.store.buffer.dtype
+    return nest.lockstep == 1 and (dtype, nest.lanes) in masked_stores(kernel_attribute(device))
+
+
+def _wraps(operand: Operand, axis: str, lanes: int) -> bool:
+    """Whether the addresses or the bounds of an operand divide within a vector along the axis: not where the divisor
+    is a number of whole vectors, which begin at multiples of their width."""
+    indices = (*operand.indices, *(bound.index for bound in operand.guard))
+    return any(_cuts(atom, axis, lanes) for index in indices for atom, _ in index.terms)
+
+
+def _cuts(atom: Atom, axis: str, lanes: int) -> bool:
+    if isinstance(atom, str) or axis not in atom.index.axes():
+        return False
+    inner = atom.index
+    steps = [c for term, c in inner.terms if term != axis] + [inner.const, atom.divisor]
+    return inner.coefficient(axis) != 1 or any(step % lanes for step in steps)
 
 
 SAMPLED_VECTORS = 1024

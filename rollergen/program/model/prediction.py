@@ -32,7 +32,7 @@ from rollergen.program.model.facts import facts_of
 from rollergen.program.model.nest import Nest, Waves, is_batch, nest_of, waves_of
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model.occupancy import granted_registers, resident_blocks
-from rollergen.program.model.supply import ADDS, OVERLAPS, exposed_misses, supply
+from rollergen.program.model.supply import ADDS, OVERLAPS, TAKES_TURNS, exposed_misses, supply
 from rollergen.program.model.walks import Walks
 from rollergen.program.model.work import Work, read_ahead, work_of
 from rollergen.program.rprogram import RProgram, Stage
@@ -42,7 +42,8 @@ from rollergen.program.rprogram import RProgram, Stage
 class Limiter:
     """The time that one resource needs: ``seconds``, and ``clocks`` of the busiest unit.
 
-    ``how``: overlaps with the others (p-norm) or adds to them.
+    ``how``: overlaps with the others (p-norm), takes turns with others that do (their sum is one of the p-norm's
+    terms), or adds to them all.
     """
 
     name: str
@@ -148,7 +149,7 @@ def least_seconds(stage: Stage, device: Device) -> Number:
     waves = waves_of(nest, device, resident)
     inside, _ = _within_a_unit(nest, device, costs, work, waves)
     twice = waves.per_unit * issued_multiply_adds(nest, device, costs, work)
-    clocks = combine([*inside, *_entering(nest, costs, work, waves)], costs, twice)
+    clocks = combine([*inside, *_entering(nest, device, costs, work, waves)], costs, twice)
     return choose(fits, clocks / (device.clock_mhz * 1e6), np.inf) + device.launch_us * 1e-6
 
 
@@ -182,9 +183,13 @@ def combine(limiters: list[tuple[str, Number, str]], costs: Costs, twice: Number
     nothing hides."""
     exponent = costs.norm_exponent
     overlapping: Number = -twice * twice if exponent == 2 else -(twice**exponent)
+    in_turn: Number = 0
     for _, clocks, how in limiters:
         if how == OVERLAPS:
             overlapping = overlapping + (clocks * clocks if exponent == 2 else clocks**exponent)
+        elif how == TAKES_TURNS:
+            in_turn = in_turn + clocks
+    overlapping = overlapping + in_turn**exponent
     total = overlapping ** (1 / exponent)
     for _, clocks, how in limiters:
         if how == ADDS:
@@ -216,7 +221,7 @@ def _limiters(
     layers, traffic, misses = supply(nest, device, costs, work, waves, walks)
     found += layers
     found += exposed_misses(nest, device, costs, work, waves, walks, instructions, misses)
-    found += _entering(nest, costs, work, waves)
+    found += _entering(nest, device, costs, work, waves)
     return [(n, c, how) for n, c, how in found if type(c) is np.ndarray or c > 0], traffic
 
 
@@ -241,14 +246,14 @@ def _within_a_unit(
     return found, instructions
 
 
-def _entering(nest: Nest, costs: Costs, work: Work, waves: Waves) -> list[tuple[str, Number, str]]:
+def _entering(nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves) -> list[tuple[str, Number, str]]:
     found = []
     if np.ndim(work.window_steps) or work.window_steps:
         rounds = ceil_div(waves.per_unit, waves.resident)
         found.append(("staging", rounds * work.window_steps * costs.unhidden_step_clocks, ADDS))
     return [
         *found,
-        ("tiles", waves.per_unit * tile_clocks(nest, costs, work), ADDS),
+        ("tiles", waves.per_unit * tile_clocks(nest, device, costs, work), ADDS),
         ("blocks", waves.per_unit * costs.block_clocks, ADDS),
     ]
 

@@ -7,7 +7,7 @@ import numpy as np
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.access import thread_transactions
 from rollergen.program.model.costs import Costs
-from rollergen.program.model.memory import Stream, cache_of, stride_sets, tlb_cache
+from rollergen.program.model.memory import Stream, cache_of, stride_sets, survival, tlb_cache
 from rollergen.program.model.nest import Nest, Waves
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, ratio
 from rollergen.program.model.waiting import NOTHING_PARKED
@@ -15,8 +15,8 @@ from rollergen.program.model.walks import Walks
 from rollergen.program.model.work import Work
 from rollergen.program.rprogram import GRID
 
-OVERLAPS, ADDS = "overlaps", "adds"
-"""How a limiter joins the others: in the p-norm, or on top."""
+OVERLAPS, ADDS, TAKES_TURNS = "overlaps", "adds", "takes turns"
+"""How a limiter joins the others: in the p-norm, or on top; those that take turns join the p-norm as one."""
 
 
 def _caches(device: Device) -> list[MemoryLayer]:
@@ -41,20 +41,33 @@ def supply(
             lines = [lines[at] if s.load >= 0 else added for at, s in enumerate(work.streams)]
         misses[layer.name] = lines
         last = layer is device.backing
-        reads, writes = _directions(nest, costs, work.streams, lines, last)
+        reads, stores = _directions(nest, costs, work.streams, lines, last)
         if last and inner is not None and costs.warm_cache:
-            beyond = _cold(_beyond(nest, inner), costs.warm_cache)
-            reads, writes = reads * beyond, (writes * beyond if not nest.stage.store.streaming else writes)
+            beyond = _cold(_beyond(nest, inner, costs), costs.warm_cache)
+            reads, stores = reads * beyond, (stores * beyond if not nest.stage.store.streaming else stores)
         spilled = _spill_lines(nest, costs, work, waves, inner, line) if number == 0 else 0
-        read_bytes, write_bytes = (reads + spilled) * line, (writes + spilled) * line
+        read_bytes, write_bytes = (reads + spilled) * line, (stores + spilled) * line
         if inner is not None and work.parked is not NOTHING_PARKED:
             missed = _parked_misses(device, nest, work, waves, inner)
             read_bytes = read_bytes + missed * work.parked.loads
             write_bytes = write_bytes + missed * work.parked.stores
-        clocks = _layer_clocks(device, layer, waves, nest.blocks, read_bytes, write_bytes)
-        limiters.append((f"{layer.name} bandwidth", clocks, OVERLAPS))
+        clocks = lambda read, written, layer=layer: _layer_clocks(
+            device, layer, costs, waves, nest.blocks, read, written
+        )
+        if last and nest.stage.store.streaming and nest.lockstep == 1:
+            held = inner.capacity_bytes / nest.blocks if inner is not None else 0
+            streamed = most(clocks(0, write_bytes), clocks(most(write_bytes - held, 0), 0))
+            limiters.append(("streamed stores", streamed, ADDS))
+            limiters.append((f"{layer.name} bandwidth", clocks(read_bytes, 0), _joins(layer, costs)))
+        else:
+            limiters.append((f"{layer.name} bandwidth", clocks(read_bytes, write_bytes), _joins(layer, costs)))
         traffic.append((layer.name, (read_bytes + write_bytes) * nest.blocks))
     return limiters, tuple(traffic), misses
+
+
+def _joins(layer: MemoryLayer, costs: Costs) -> str:
+    """Lines from beyond a core's own caches pass through its few fill buffers in turn, wherever they lie."""
+    return TAKES_TURNS if costs.miss_buffers and layer.scope == "device" else OVERLAPS
 
 
 def _added_lines(nest: Nest, work: Work, line: int) -> Number:
@@ -69,26 +82,30 @@ def _added_lines(nest: Nest, work: Work, line: int) -> Number:
 def _directions(
     nest: Nest, costs: Costs, streams: tuple[Stream, ...], lines: list[Number], last: bool
 ) -> tuple[Number, Number]:
-    """(lines read, lines written) of one block: a store reads its line first where the cache allocates on write, where
-    partial results wait in it, or where it adds to what is there."""
+    """(lines read, lines that stores move) of one block: a store reads its line first where the cache allocates on
+    write; where partial results wait in it, or where it adds to what is there, that is read anyway."""
     reads: Number = 0
-    writes: Number = 0
+    stores: Number = 0
     for stream, amount in zip(streams, lines, strict=True):
         if stream.load >= 0:
             reads = reads + amount
         elif nest.stage.store.streaming:
-            writes = writes + (amount if last else 0)
+            stores = stores + (amount if last else 0)
+        elif nest.stage.accumulator.carry or nest.stage.store.adds:
+            reads, stores = reads + amount, stores + amount
         else:
-            writes = writes + amount
-            reads_too = nest.stage.accumulator.carry or nest.stage.store.adds
-            reads = reads + amount * (1.0 if reads_too else costs.write_allocate)
-    return reads, writes
+            stores = stores + amount * (1 + costs.write_allocate)
+    return reads, stores
 
 
-def _beyond(nest: Nest, outermost: MemoryLayer) -> float:
-    """Share of a warm problem that the outermost cache cannot hold."""
-    seen = {operand.buffer.name: operand.bytes for operand in (*nest.facts.loads, nest.facts.store)}
+def _beyond(nest: Nest, outermost: MemoryLayer, costs: Costs) -> float:
+    """Share of a warm problem that the outermost cache has not kept since the last call: what it cannot hold, or,
+    where a spec says how lines survive, what did not."""
+    stored = () if nest.stage.store.streaming else (nest.facts.store,)
+    seen = {operand.buffer.name: operand.bytes for operand in (*nest.facts.loads, *stored)}
     total = sum(seen.values())
+    if costs.keep_above > costs.keep_below:
+        return 1 - survival(total / outermost.capacity_bytes, costs)
     return max(0.0, 1 - outermost.capacity_bytes / total)
 
 
@@ -118,17 +135,22 @@ def _parked_misses(device: Device, nest: Nest, work: Work, waves: Waves, inner: 
 
 
 def _layer_clocks(
-    device: Device, layer: MemoryLayer, waves: Waves, blocks: Number, read_bytes: Number, write_bytes: Number
-) -> Number:
-    """Clocks for the given bytes of each block: at one unit's rate, and at the whole chip's."""
+    device: Device, layer: MemoryLayer, costs: Costs, waves: Waves, blocks: Number, read_bytes: Number,
+    write_bytes: Number,
+) -> Number:  # fmt: skip
+    """Clocks for the given bytes of each block: at one unit's rate, and at the whole chip's.
+
+    A rate of writing is that of plain stores: where these read their lines first, twice as many bytes move."""
     clocks: Number = 0.0
+    slower = 1.0
     if layer.bytes_per_clock:
-        writing = layer.write_bytes_per_clock or layer.bytes_per_clock
+        writing = layer.write_bytes_per_clock * (1 + costs.write_allocate) or layer.bytes_per_clock
         clocks = waves.per_unit * (read_bytes / layer.bytes_per_clock + write_bytes / writing)
+        slower = layer.bytes_per_clock / writing if costs.write_allocate else 1.0
     if layer.bandwidth_gb_s:
         per_clock = layer.bandwidth_gb_s * 1e9 / (device.clock_mhz * 1e6)
         share = blocks if layer.scope == "device" else ceil_div(blocks, device.units)
-        clocks = most(clocks, share * (read_bytes + write_bytes) / per_clock)
+        clocks = most(clocks, share * (read_bytes + slower * write_bytes) / per_clock)
     return clocks
 
 

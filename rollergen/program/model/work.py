@@ -92,6 +92,8 @@ def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
             accesses += fragment_accesses(nest, device)
             continue
         slots = slots + points(nest, loops) * _point_slots(nest, phase, costs)
+        if nest.lockstep == 1 and phase.of_rows:
+            slots = slots - (points(nest, loops) - _rows(nest)) * _slots_of(phase.of_rows, costs)
         if _has_work(phase):
             iterations = iterations + rolled(nest, loops)
         accesses += _phase_reads(nest, device, phase, loops)
@@ -151,8 +153,17 @@ def rolled(nest: Nest, loops: tuple[int, ...]) -> Number:
     return total
 
 
+def _rows(nest: Nest) -> Number:
+    """Rows that one block does: what is the same all along a row is moved out of the walk over it."""
+    return nest.product(lambda p, loop: loop.kind in (SERIAL, UNROLL) and nest.spatial(loop.axis))
+
+
 def _phase_slots(phase: Phase, costs: Costs) -> float:
-    return sum(count * costs.operation(name) for name, count in phase.operations)
+    return _slots_of(phase.operations, costs)
+
+
+def _slots_of(operations: tuple[tuple[str, int], ...], costs: Costs) -> float:
+    return sum(count * costs.operation(name) for name, count in operations)
 
 
 def _point_slots(nest: Nest, phase: Phase, costs: Costs) -> Number:
@@ -161,8 +172,7 @@ def _point_slots(nest: Nest, phase: Phase, costs: Costs) -> Number:
     if not (gathered and phase.reduces):
         return _phase_slots(phase, costs)
     shared = costs.operation("sub") + costs.operation("exp_below") + costs.operation("mul")
-    own = sum(count * costs.operation(name) for name, count in phase.gathered)
-    return own + shared / nest.extent(gathered)
+    return _slots_of(phase.gathered, costs) + shared / nest.extent(gathered)
 
 
 def _has_work(phase: Phase) -> bool:

@@ -1,0 +1,107 @@
+"""What stores cost a core: rates of plain ones, streams past the caches, lanes under a mask; work done once a row."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rollergen.expr.definition import Axis, Definition
+from rollergen.expr.index import FloorDiv, Index, Mod, Within
+from rollergen.expr.values import Binary, Buffer, Const, Load
+from rollergen.hal.spec import Target
+from rollergen.program.model.prediction import predict_stage
+from rollergen.program.model.roofline import roofline_seconds
+from rollergen.program.rprogram import Accumulator, Compute, Loop, Stage, Store
+from tests.program.hand_devices import AVX512
+from tests.programs import cpu_matmul, relu, softmax
+
+WRITTEN = 16.0  # bytes a clock of plain stores to memory, reading their lines included: what a probe finds
+dram = replace(AVX512.layers[-1], bytes_per_clock=20.0, write_bytes_per_clock=WRITTEN)
+PROBED = replace(AVX512, layers=(*AVX512.layers[:-1], dram))
+MASKING = replace(
+    AVX512, targets=(Target("opencl", dialect=(("kernel_attribute", "__attribute__((min_vector_width(512)))"),)),)
+)
+
+
+def limiters(stage, device):
+    return {x.name: x.clocks for x in predict_stage(stage, device).limiters}
+
+
+def plain(elements):
+    return replace(relu(elements).stages[0], store=Store())
+
+
+def test_a_rate_of_writing_is_that_of_plain_stores_with_what_these_read():
+    elements = 2**28  # far beyond the outermost cache
+    found = limiters(plain(elements), PROBED)["dram bandwidth"]
+    assert found == pytest.approx(4 * elements / 20.0 + 4 * elements / WRITTEN, rel=1e-6)
+
+
+def test_streamed_stores_move_half_the_bytes_and_nothing_hides_them():
+    elements = 2**23
+    stage = replace(plain(elements), store=Store(streaming=True))
+    assert limiters(stage, PROBED)["streamed stores"] == pytest.approx(4 * elements / (2 * WRITTEN), rel=1e-6)
+    (streamed,) = [x for x in predict_stage(stage, PROBED).limiters if x.name == "streamed stores"]
+    assert streamed.how == "adds"
+
+
+@pytest.mark.parametrize("elements", [2**20, 2**23, 2**25, 2**27, 2**30])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_stores_of_any_kind_are_no_faster_than_memory(elements, streaming):
+    stage = replace(plain(elements), store=Store(streaming=streaming))
+    assert predict_stage(stage, PROBED).seconds >= roofline_seconds(stage, PROBED)
+
+
+def test_a_warm_problem_outgrows_the_outermost_cache_gradually():
+    capacity = AVX512.layers[-2].capacity_bytes
+    share = lambda fill: limiters(plain(int(fill * capacity / 8)), AVX512).get("dram bandwidth", 0) / fill
+    assert share(0.5) == 0
+    assert 0 < share(0.9) < share(1.2) < share(2.0)
+    assert share(2.6) == pytest.approx(share(5.0), rel=1e-3)
+
+
+def ragged(pitch, columns):
+    """Rows of `pitch` computed, `columns` of them stored: a flattened axis, as images have it."""
+    x, y = Buffer("X", (64 * pitch,)), Buffer("Y", (64, columns), kind="output")
+    place = Index.axis("p")
+    row, column = Index(((FloorDiv(place, pitch), 1),)), Index(((Mod(place, pitch), 1),))
+    body = Binary("mul", Load(x, (place,)), Const(2.0, "float32"), "float32")
+    axes = (Axis("p", 64 * pitch),)
+    definition = Definition(y, axes, (row, column), body, where=(Within(column, 0, columns),))
+    loops = (Loop("p", 4 * pitch, 16, "serial"), Loop("p", 16, 1, "lane"))
+    return Stage("cut", definition, loops, Compute("vfma", 16), Accumulator(1, "float32"))
+
+
+def test_lanes_are_stored_under_a_mask_where_the_device_can_and_rows_are_whole_vectors():
+    cost = lambda pitch, device: limiters(ragged(pitch, 40), device)["load ports"]
+    assert cost(48, MASKING) < 0.5 * cost(48, AVX512)  # one vector of three is cut
+    assert cost(41, MASKING) == cost(41, AVX512)  # rows end within vectors
+
+
+def test_ends_of_tiles_cost_nothing_where_stores_are_masked_and_operands_packed():
+    ends = cpu_matmul(500, 1021, 300, pack=False).stages[0]
+    masked, alone = (limiters(ends, device)["tiles"] for device in (MASKING, AVX512))
+    assert masked == alone  # operands that are not packed are tested for their end all the same
+    packed = cpu_matmul(500, 1021, 300).stages[1]
+    assert limiters(packed, MASKING)["tiles"] < limiters(packed, AVX512)["tiles"]
+
+
+def test_what_is_the_same_along_a_row_is_computed_once_a_row():
+    rows, columns = 64, 1024
+    stage = softmax(rows, columns).stages[0]
+    definition = stage.definition
+    half = Binary("div", Const(1.0, "float32"), Const(3.0, "float32"), "float32")
+    scaled = replace(definition, result=Binary("mul", definition.result, half, "float32"))
+    varying = replace(definition, result=Binary("div", definition.result, Const(3.0, "float32"), "float32"))
+    clocks = [limiters(replace(stage, definition=d), AVX512)["multiply-adds"] for d in (definition, scaled, varying)]
+    once, every = clocks[1] - clocks[0], clocks[2] - clocks[0]
+    vectors = rows * columns / 16
+    assert every == pytest.approx(8 * vectors / 2)
+    assert once == pytest.approx((vectors + 8 * rows) / 2)
+
+
+def test_batches_of_streaming_programs_agree_with_each():
+    stages = [replace(plain(2**23), store=Store(streaming=True)) for _ in range(2)]
+    each = [predict_stage(stage, PROBED).seconds for stage in stages]
+    loops = tuple(replace(x, extent=np.array([x.extent] * 2), stride=np.array([x.stride] * 2)) for x in stages[0].loops)
+    np.testing.assert_allclose(predict_stage(replace(stages[0], loops=loops), PROBED).seconds, each, rtol=1e-12)
