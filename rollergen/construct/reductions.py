@@ -182,7 +182,7 @@ def row_plans(definition: Definition, device: Device, rules: AlignmentRules) -> 
     together = [(1, threads) for threads in counts] + list(_rows_together(device, rows))
     for row_threads, threads in together:
         for vector in vectors:
-            share = ceil_div(extent, threads * vector * lanes) * vector
+            share = ceil_div(extent, threads * vector * lanes) * vector * _outside(definition)
             in_registers = not single and share <= _most_kept(device)
             for chains in (1, 2, 4) if single or (exchanges(device) and not in_registers) else (1,):
                 least = threads == counts[0] and vector * chains == vectors[0]
@@ -213,9 +213,14 @@ def _side_by_side(definition: Definition, device: Device, rules: AlignmentRules)
             threads = total // row_threads
             if threads > 2 * row.extent or total % row_threads:
                 continue
-            share = ceil_div(row.extent, threads)
+            share = ceil_div(row.extent, threads) * _outside(definition)
             kept = rules.shapes.rows_in_registers and share <= _most_kept(device)
             yield ReductionPlan(1, row_threads, threads, resident=REGISTERS if kept else "")
+
+
+def _outside(definition: Definition) -> int:
+    """Elements of a row for each place along its last axis: all of them are the same thread's."""
+    return prod(axis.extent for axis in definition.of_role("row", "reduce")[:-1])
 
 
 def _most_kept(device: Device) -> int:

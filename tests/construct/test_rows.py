@@ -10,9 +10,11 @@ import pytest
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.residence import resident_rows
+from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.forms import Rows
+from rollergen.hal.load import load_device
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.rprogram import THREAD
@@ -77,3 +79,12 @@ def test_long_rows_that_lie_apart_are_cut_and_a_cpu_reads_them_in_passes():
     assert len(long.definitions) == 3
     assert "rows of 5000 elements that lie apart exceed the limit of 4096" in " ".join(long.cuts)
     assert resident_rows(readers.device("cpu")).apart == 0
+
+
+@pytest.mark.parametrize("name", ["h200", "mi50"])
+def test_a_thread_keeps_no_more_of_a_row_of_several_axes_than_its_registers_hold(name):
+    device, y = load_device(name), rg.ops.layer_norm(rg.tensor("x", (10966,)), (10966,))
+    halved = rg.compute((10966,), lambda i: rg.select(i < 1, y[i // 2], y[i]))
+    for ranked in construct(canonicalize([halved]), device, top_k=5):
+        launches = emit(ranked.program, device, "opencl").launches
+        assert max(launch.private_bytes for launch in launches) <= 4 * device.limits.registers_per_thread
