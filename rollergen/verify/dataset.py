@@ -12,6 +12,7 @@ import numpy as np
 
 from rollergen.errors import ArgumentError, RollergenError
 from rollergen.hal.spec import Device
+from rollergen.program.model import predict
 from rollergen.program.serial import from_json
 from rollergen.store.record_files import RecordFile, RecordsError, read
 from rollergen.verify.features import VERSION, matrix, names
@@ -26,7 +27,7 @@ class Dataset:
     """One row for each record.
 
     ``x``: features, float64 (n, columns of `names()`).  ``ms``: median measured milliseconds, infinite where the
-    program failed.  ``predicted_ms``: of the micro-performance model.  ``operator``, ``structure``, ``family``:
+    program failed.  ``predicted_ms``: of the micro-performance model, as it is now.  ``operator``, ``structure``, ``family``:
     integers that name the row's operator (expression, device and dtype), its canonical structure, and whether the
     device is a GPU (1).  ``noise``: relative standard error of ``ms``.  ``drafted``: the model drafted it (it was not
     sampled).  ``titles``: of operators, by their number.
@@ -86,7 +87,8 @@ def load(paths: Sequence[Path]) -> Dataset:
 
 
 def from_records(files: Sequence[RecordFile]) -> Dataset:
-    """Features are taken from records of this version, else computed anew."""
+    """Features and prediction are taken from records that have features of this version, else computed anew: what the
+    model of another day predicted is no base for residuals that today's is corrected by."""
     devices = {key: device for file in files for key, device in file.devices.items()}
     seen: set[tuple[Any, ...]] = set()
     taken: list[dict[str, Any]] = []
@@ -104,11 +106,9 @@ def from_records(files: Sequence[RecordFile]) -> Dataset:
         empty = np.zeros(0)
         whole = empty.astype(np.int64)
         return Dataset(np.zeros((0, len(names()))), empty, empty, whole, whole, whole, empty, empty.astype(bool), ())
-    ms, predicted, operator, structure, family, noise, drafted = zip(*rows, strict=True)
-    return Dataset(
-        _features(taken, devices), np.array(ms), np.array(predicted), np.array(operator), np.array(structure),
-        np.array(family), np.array(noise), np.array(drafted), tuple(groups),
-    )  # fmt: skip
+    ms, operator, structure, family, noise, drafted = map(np.array, zip(*rows, strict=True))
+    x, predicted = _features(taken, devices)
+    return Dataset(x, ms, predicted, operator, structure, family, noise, drafted, tuple(groups))
 
 
 def _row(record: dict[str, Any], groups: dict[str, int], structures: dict[str, int]) -> tuple[Any, ...]:
@@ -118,7 +118,6 @@ def _row(record: dict[str, Any], groups: dict[str, int], structures: dict[str, i
     error = float(np.std(times) / middle / len(times) ** 0.5) if right else 0.0
     return (
         middle,
-        float(record["pred"]["micro_ms"]),
         groups.setdefault(record["group"], len(groups)),
         structures.setdefault(structure_of(record), len(structures)),
         int(record["device"].get("family") == "gpu"),
@@ -134,14 +133,14 @@ def structure_of(record: dict[str, Any]) -> str:
     return f"{op['class']}: {' '.join(sorted(op['extents']))}"
 
 
-def _features(records: Sequence[dict[str, Any]], devices: Mapping[str, Device]) -> np.ndarray:
-    """Of each record: those that it has, else computed, in batches of one device."""
-    x = np.zeros((len(records), len(names())))
+def _features(records: Sequence[dict[str, Any]], devices: Mapping[str, Device]) -> tuple[np.ndarray, np.ndarray]:
+    """(features, predicted milliseconds) of each record: its own, else computed, in batches of one device."""
+    x, predicted = np.zeros((len(records), len(names()))), np.zeros(len(records))
     missing: dict[str, list[int]] = {}
     for at, record in enumerate(records):
         kept = record.get("feat", {})
         if kept.get("ver") == VERSION and len(kept.get("vec", ())) == len(names()):
-            x[at] = kept["vec"]
+            x[at], predicted[at] = kept["vec"], record["pred"]["micro_ms"]
         else:
             missing.setdefault(record["device"]["spec"], []).append(at)
     if unknown := missing.keys() - devices.keys():
@@ -149,14 +148,17 @@ def _features(records: Sequence[dict[str, Any]], devices: Mapping[str, Device]) 
     for key, places in missing.items():
         for start in range(0, len(places), _AT_ONCE):
             rows = places[start : start + _AT_ONCE]
-            x[rows] = _computed([records[at] for at in rows], devices[key])
-    return x
+            x[rows], predicted[rows] = _computed([records[at] for at in rows], devices[key])
+    return x, predicted
 
 
-def _computed(records: Sequence[dict[str, Any]], device: Device) -> np.ndarray:
+def _computed(records: Sequence[dict[str, Any]], device: Device) -> tuple[np.ndarray, np.ndarray]:
     try:
-        return matrix([from_json(record["program"]["rprogram"]) for record in records], device)
+        programs = [from_json(record["program"]["rprogram"]) for record in records]
+        said = [predict(program, device) for program in programs]
+        return matrix(programs, device, said), np.array([float(one.seconds) * 1e3 for one in said])
     except (RollergenError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         if len(records) > 1:
-            return np.concatenate([_computed([record], device) for record in records])
+            each = [_computed([record], device) for record in records]
+            return np.concatenate([x for x, _ in each]), np.concatenate([ms for _, ms in each])
         raise RecordsError(f"a record of {records[0]['group']}: {error}") from None
