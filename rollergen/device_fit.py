@@ -22,6 +22,7 @@ from rollergen.hal.changes import changed, figure, json_path, paths
 from rollergen.hal.errors import SpecError
 from rollergen.hal.informational import informational
 from rollergen.hal.spec import Device
+from rollergen.optional import optional
 from rollergen.program.model.costs import MEANINGS
 from rollergen.program.rprogram import RProgram
 from rollergen.program.serial import from_json
@@ -176,7 +177,7 @@ def candidates(device: Device) -> dict[str, float]:
 def fit_device(device: Device, measured: Sample, most_figures: int = MOST_FIGURES, seed: int = 0) -> DeviceFit:
     """Proposes corrections of `device`; changes nothing.  Needs scipy (``pip install 'rollergen[verify]'``).
 
-    Raises ArgumentError for fewer than three operators (none could be held out) and where scipy is missing.
+    Raises ArgumentError for fewer than three operators (none could be held out), DeviceError where scipy is missing.
     """
     operators = np.unique(measured.operator)
     if len(operators) < 3:
@@ -300,12 +301,8 @@ def _differences(off: Callable[[Array], Array], x: Array) -> Array:
 
 
 def _solve(off: Callable[[Array], Array], bounds: Sequence[float], jacobian: Callable[[Array], Array]) -> Array:
-    try:
-        from scipy.optimize import least_squares
-    except ImportError as error:
-        raise ArgumentError(f"scipy is missing ({error}); pip install 'rollergen[verify]'") from None
     limits = np.log(bounds)
-    solved = least_squares(
+    solved = optional("scipy.optimize", "verify").least_squares(
         off, np.zeros(len(limits)), jac=jacobian, bounds=(-limits, limits), loss="soft_l1", f_scale=_SOFT,
         max_nfev=_EVALUATIONS,
     )  # fmt: skip

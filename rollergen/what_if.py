@@ -14,6 +14,7 @@ from rollergen.expr.language import Tensor
 from rollergen.hal.changes import changed, figure, figures
 from rollergen.hal.errors import SpecError
 from rollergen.hal.spec import Device
+from rollergen.optional import blank_plot
 from rollergen.program.model import predict
 from rollergen.program.model.prediction import Prediction
 from rollergen.program.rprogram import RProgram
@@ -22,7 +23,6 @@ _HALVINGS = 24
 """Steps to a turn: the figure is found to one part in 16 million of the distance between two points of the way."""
 POINTS = 33
 """Points of the way that are looked at: of two turns between neighbours none is seen."""
-INSTALL = 'pip install "rollergen[verify]" (matplotlib)'
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +147,5 @@ def plot_way(points: Sequence[Point], found: Sequence[Turn], title: str, path: P
 
 
 def _axes(height: float) -> tuple[Any, Any]:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise DeviceError(f"matplotlib is missing ({error}); {INSTALL}") from None
-    drawn = Figure(figsize=(7, height))
+    drawn = blank_plot(7, height, "verify")
     return drawn, drawn.subplots()

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.errors import ArgumentError, DeviceError
+from rollergen.errors import ArgumentError
+from rollergen.optional import optional
 
 LABELS = ("case", "operator", "id", "what", "claim")
 FIGURES = ("ratio", "ours_seconds", "seconds", "measured us", "ms", "ms_mean")
@@ -151,8 +152,4 @@ def _is_figure(value: Any) -> bool:
 
 
 def _stats() -> Any:
-    try:
-        from scipy import stats
-    except ImportError as error:
-        raise DeviceError(f'comparing needs SciPy ({error}); pip install "rollergen[bench]"') from None
-    return stats
+    return optional("scipy.stats", "bench")

@@ -8,9 +8,8 @@ from typing import Any
 
 from rollergen.bench.claims import claim_rows, summary
 from rollergen.bench.results import Result, Scatter, Table
-from rollergen.errors import DeviceError
+from rollergen.optional import blank_plot, optional
 
-INSTALL = 'pip install "rollergen[bench]" (Jinja2, matplotlib)'
 LONGEST = 40
 """Rows of a table that are shown at once; longer ones are folded."""
 
@@ -56,7 +55,7 @@ The paper's own figure stands beside it where it is known word for word.</p>
 def page(found: Sequence[Result], absent: str) -> str:
     """The page as HTML; ``absent``: what could not be measured here, in words.  Raises DeviceError where a package
     for it is missing."""
-    jinja, _ = _packages()
+    jinja = optional("jinja2", "bench")
     plots: dict[tuple[str, ...], str] = {
         (one.name, table.title): _bars(table) for one in found for table in one.tables if table.ratios
     }
@@ -69,10 +68,9 @@ def page(found: Sequence[Result], absent: str) -> str:
 
 def _bars(table: Table) -> str:
     """Ratios as horizontal bars, 1 marked (SVG)."""
-    _, figure = _packages()
     labels = [label for label, _ in table.ratios][::-1]
     values = [value for _, value in table.ratios][::-1]
-    plot = figure(figsize=(8, 0.7 + 0.24 * len(values)), layout="constrained")
+    plot = blank_plot(8, 0.7 + 0.24 * len(values), "bench", layout="constrained")
     axes = plot.add_subplot()
     axes.barh(labels, values, color=["#4477aa" if value >= 1 else "#cc6677" for value in values])
     axes.axvline(1, color="#333333", linewidth=1)
@@ -83,9 +81,8 @@ def _bars(table: Table) -> str:
 
 def _points(space: Scatter) -> str:
     """Programs of a space by measured and predicted time, on logarithmic axes; the line is where both are the same."""
-    _, figure = _packages()
     predicted, measured = zip(*space.points, strict=True)
-    plot = figure(figsize=(6, 4.5), layout="constrained")
+    plot = blank_plot(6, 4.5, "bench", layout="constrained")
     axes = plot.add_subplot()
     axes.loglog(measured, predicted, ".", color="#4477aa", markersize=4)
     ends = [min(*predicted, *measured), max(*predicted, *measured)]
@@ -101,12 +98,3 @@ def _svg(plot: Any) -> str:
     plot.savefig(text, format="svg", metadata={"Date": None})
     content = text.getvalue()
     return content[content.index("<svg") :]
-
-
-def _packages() -> tuple[Any, Any]:
-    try:
-        import jinja2
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise DeviceError(f"the report needs a package that is missing ({error}); {INSTALL}") from None
-    return jinja2, Figure

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rollergen.errors import ArgumentError, DeviceError
+from rollergen.errors import ArgumentError
 from rollergen.hal.spec import Device
+from rollergen.optional import optional
 
-INSTALL = 'pip install "rollergen[dask]"'
 CONNECT_S = 30
 _FAILURES = 1000
 """So many workers may be lost with one task before the scheduler gives it up: candidates run in processes of their
@@ -82,8 +82,4 @@ def _offers(name: str, dask_scheduler: Any = None) -> int:
 
 
 def _package() -> Any:
-    try:
-        import distributed
-    except ImportError as error:
-        raise DeviceError(f"distributed is missing ({error}); {INSTALL}") from None
-    return distributed
+    return optional("distributed", "dask")

@@ -185,12 +185,7 @@ def _rankers(
     table = compare(data, seeds=range(seeds), progress=shown)
     verdicts = {name: release(table, name) for name in OBJECTIVES}
     content = {"protocol": protocol, "rankers": table, "release": verdicts}
-    if report is not None:
-        from rollergen.verify.report import write_evaluation
-
-        write_evaluation(content, report)
-    if as_json:
-        click.echo(json.dumps(content))
+    if _kept(content, report, "write_evaluation", as_json):
         return
     _show_rankers(table)
     for name, one in verdicts.items():
@@ -207,14 +202,20 @@ def _pacm(
     rankers = {"analytical": RANKERS["analytical"], "pacm": Attentive}
     table = compare(data, rankers, seeds=[0], progress=shown)
     content = {"protocol": {**protocol, "seeds": [0]}, "rankers": table}
-    if report is not None:
-        from rollergen.verify.report import write_pacm
+    if not _kept(content, report, "write_pacm", as_json):
+        _show_rankers(table)
 
-        write_pacm(content, report)
+
+def _kept(content: dict[str, Any], report: Path | None, writer: str, as_json: bool) -> bool:
+    """Writes the report, if one is asked for, with a function of `verify.report`; whether `content` was printed as
+    JSON, so that no tables are to be shown."""
+    if report is not None:
+        from rollergen.verify import report as reports
+
+        getattr(reports, writer)(content, report)
     if as_json:
         click.echo(json.dumps(content))
-        return
-    _show_rankers(table)
+    return as_json
 
 
 def _show_rankers(table: dict[str, dict[str, Any]]) -> None:
@@ -240,12 +241,7 @@ def _searches(
 
     table = measurements_saved(data, seeds=range(seeds), progress=shown)
     content = {"protocol": {**protocol, "batch": BATCH}, "searches": table}
-    if report is not None:
-        from rollergen.verify.report import write_searches
-
-        write_searches(content, report)
-    if as_json:
-        click.echo(json.dumps(content))
+    if _kept(content, report, "write_searches", as_json):
         return
     rows = Table("search", "to within 2 %", "5 %", "10 %", "saved", "speed after 1", "8", title="measurements")
     for name, line in table.items():
@@ -280,14 +276,8 @@ def ablate(records: tuple[Path, ...], objective: str, seeds: int, report: Path |
             "transfer": {split: curve(data, objective, range(seeds), split, shown) for split in SPLITS},
             "abstention": parts.abstention(data, objective, range(seeds), progress=shown),
         }
-    if report is not None:
-        from rollergen.verify.report import write_ablation
-
-        write_ablation(content, report)
-    if as_json:
-        click.echo(json.dumps(content))
-        return
-    _show_ablation(content)
+    if not _kept(content, report, "write_ablation", as_json):
+        _show_ablation(content)
 
 
 def _show_ablation(content: dict[str, Any]) -> None:

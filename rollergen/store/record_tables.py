@@ -7,12 +7,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rollergen.errors import DeviceError
 from rollergen.hal.load import device_to_json, parse_device
+from rollergen.optional import optional
 from rollergen.store.keys import as_text
 from rollergen.store.record_files import RecordFile, RecordsError, check_record
 
-INSTALL = 'pip install "rollergen[parquet]" (pyarrow)'
 _DEVICES = b"rollergen.devices"
 
 
@@ -60,9 +59,4 @@ def _row(record: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _packages() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise DeviceError(f"pyarrow is missing ({error}); {INSTALL}") from None
-    return pyarrow, pyarrow.parquet
+    return optional("pyarrow", "parquet"), optional("pyarrow.parquet", "parquet")

@@ -27,10 +27,10 @@ class Dataset:
     """One row for each record.
 
     ``x``: features, float64 (n, columns of `names()`).  ``ms``: median measured milliseconds, infinite where the
-    program failed.  ``predicted_ms``: of the micro-performance model, as it is now.  ``operator``, ``structure``, ``family``:
-    integers that name the row's operator (expression, device and dtype), its canonical structure, and whether the
-    device is a GPU (1).  ``noise``: relative standard error of ``ms``.  ``drafted``: the model drafted it (it was not
-    sampled).  ``titles``: of operators, by their number.
+    program failed.  ``predicted_ms``: of the micro-performance model, as it is now.  ``operator``, ``structure``,
+    ``family``: integers that name the row's operator (expression, device and dtype), its canonical structure, and
+    whether the device is a GPU (1).  ``noise``: relative standard error of ``ms``.  ``drafted``: the model drafted it
+    (it was not sampled).  ``titles``: of operators, by their number.
     """
 
     x: np.ndarray

@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.errors import DeviceError
+from rollergen.optional import optional
 from rollergen.verify.dataflow import BLOCKS, COLUMNS, sequences
 from rollergen.verify.dataset import Dataset
 from rollergen.verify.features import VERSION, names
 from rollergen.verify.model_text import VerifierError
 
-INSTALL = 'pip install "rollergen[pacm]" (PyTorch, safetensors)'
 FORMAT = "rollergen.pacm.v1"
 LARGEST_FILE = 16 << 20
 MOMENTUM = 0.99
@@ -31,11 +30,7 @@ LISTS = 8
 
 
 def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise DeviceError(f"PyTorch is missing ({error}); {INSTALL}") from None
-    return torch
+    return optional("torch", "pacm")
 
 
 def network(width: int) -> Any:

@@ -11,11 +11,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rollergen.errors import DeviceError
+from rollergen.optional import optional
 from rollergen.verify.dataset import Dataset
 from rollergen.verify.features import names
 
-INSTALL = 'pip install "rollergen[verify]" (LightGBM)'
 LEAST_RECORDS, LEAST_OPERATORS = 300, 6
 """Below either a trained ranker keeps the analytical order."""
 
@@ -84,11 +83,7 @@ LEAST_LOCAL = 4
 
 def lightgbm() -> Any:
     """The package; DeviceError that says how to install it."""
-    try:
-        import lightgbm as package
-    except ImportError as error:
-        raise DeviceError(f"LightGBM is missing ({error}); {INSTALL}") from None
-    return package
+    return optional("lightgbm", "verify")
 
 
 @dataclass

@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rollergen.errors import DeviceError
-
-INSTALL = 'pip install "rollergen[verify]" (LightGBM, matplotlib)'
+from rollergen.optional import blank_plot
 
 
 def write_evaluation(content: Mapping[str, Any], directory: Path) -> None:
@@ -127,11 +125,7 @@ def protocol_text(protocol: Mapping[str, Any]) -> str:
 
 def _figure(title: str, below: str, panels: int = 1) -> tuple[Any, Any]:
     """A plot and its axes (several: a list)."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise DeviceError(f"matplotlib is missing ({error}); {INSTALL}") from None
-    plot = Figure(figsize=(8 if panels == 1 else 4 * panels, 4.5), layout="constrained")
+    plot = blank_plot(8 if panels == 1 else 4 * panels, 4.5, "verify", layout="constrained")
     plot.suptitle(title, fontsize=11)
     plot.supxlabel(below, fontsize=7)
     axes = plot.subplots(1, panels, squeeze=False, sharey=True)[0]
