@@ -1,0 +1,25 @@
+"""What only extras install is named, with the extra, where it is missing."""
+
+import math
+import sys
+
+import pytest
+
+from rollergen.errors import DeviceError
+from rollergen.optional import blank_plot, optional
+
+
+def test_what_is_installed_is_the_module_itself():
+    assert optional("math", "verify") is math
+
+
+@pytest.mark.parametrize("missing", ["no_such_package", "no_such_package.part"])
+def test_what_is_missing_is_named_with_the_extra_that_installs_it(missing):
+    with pytest.raises(DeviceError, match=rf'{missing} is missing \(.*\); pip install "rollergen\[pacm\]"'):
+        optional(missing, "pacm")
+
+
+def test_a_plot_without_matplotlib_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(DeviceError, match=r"matplotlib\.figure is missing"):
+        blank_plot(2, 1, "bench")
