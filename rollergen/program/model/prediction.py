@@ -172,9 +172,12 @@ def multiply_add_share(stage: Stage, device: Device) -> Number:
 
 def _registers(nest: Nest, device: Device, costs: Costs, work: Work, resident: Number) -> Number:
     """What is wanted and, as far as that costs no resident block, loads started early: a compiler that is told how
-    many blocks share a unit takes what they leave."""
-    spare = most(granted_registers(nest, device, resident) - work.registers, 0)
-    ahead = choose(resident == 1, read_ahead(nest, device, costs), 0) if nest.lockstep > 1 else 0
+    many blocks share a unit takes what they leave, and reads fragments ahead where they leave all that a thread may
+    have."""
+    granted = granted_registers(nest, device, resident)
+    spare = most(granted - work.registers, 0)
+    free = (resident == 1) | (granted >= device.limits.registers_per_thread)
+    ahead = choose(free, read_ahead(nest, device, costs), 0) if nest.lockstep > 1 else 0
     return work.registers + least(work.in_flight + ahead, spare)
 
 
