@@ -213,13 +213,13 @@ def _unary(out: Writer, op: str, x: Expr, dtype: str) -> Expr:
     if op == "not":
         return Operation("not", (x,), x.dtype, x.lanes)
     if op == "neg":
-        return Operation("neg", (x,), dtype, x.lanes)
+        return _wrapping("neg", (x,), dtype)
     if op == "abs":
         if dtype == "float32" and "abs" in out.native:
             return Call(out.native["abs"], (x,), dtype, x.lanes)
         x = out.atom("x", x)
         zero = Number(0, dtype, x.lanes)
-        return select(compare("gt", x, zero), x, Operation("sub", (zero, x), dtype, x.lanes))
+        return select(compare("gt", x, zero), x, _wrapping("sub", (zero, x), dtype))
     if op in _CALLS:
         return Call(_CALLS[op], (x,), dtype, x.lanes)
     return maths.call(out, op, x)
@@ -238,7 +238,26 @@ def _binary(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
     a, b = widen(a, b)
     if op == "pow":
         return maths.call(out, "pow", a, b)
-    return Operation(op, (a, b), dtype, a.lanes)
+    return _wrapping(op, (a, b), dtype)
+
+
+_UNSIGNED = {"int32": "uint32", "int64": "uint64"}
+"""Integers whose overflow C leaves undefined, so that compilers take a square for positive; and what wraps around."""
+
+
+def _wrapping(op: str, operands: tuple[Expr, ...], dtype: str) -> Expr:
+    """The operation in `dtype`; sums, differences, products and negations of integers wrap around at its ends."""
+    lanes, unsigned = operands[0].lanes, _UNSIGNED.get(dtype)
+    if unsigned is None or op not in ("add", "sub", "mul", "neg"):
+        return Operation(op, operands, dtype, lanes)
+    made = Operation(op, tuple(_as_unsigned(one, unsigned) for one in operands), unsigned, lanes)
+    return Convert(made, dtype, bits=True)
+
+
+def _as_unsigned(x: Expr, dtype: str) -> Expr:
+    if isinstance(x, Convert) and x.operand.dtype == dtype:
+        return x.operand
+    return Number(x.value, dtype, x.lanes) if isinstance(x, Number) and x.value >= 0 else Convert(x, dtype, bits=True)
 
 
 def extreme(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:

@@ -206,3 +206,13 @@ def test_a_load_whose_guard_alone_varies_repeats_its_element(trials):
         "v2 = ops.concat([v1, ops.neg(v1), v1], 0)",
     )  # fmt: skip
     assert trials.failure(found, "a100") is None
+
+
+def test_a_square_that_wraps_around_is_not_taken_for_positive(trials):
+    """Seed 1200849: overflow of C's signed integers is undefined, so a compiler dropped the comparison with 0."""
+    found = recipe(
+        'x0 = T("x0", (387,), "int32")', "v1 = ops.mul(x0, x0)", "v2 = ops.mul(v1, v1)", "v3 = ops.mul(v2, v2)",
+        "v4 = ops.mul(v3, v3)", "v5 = ops.relu(v4)",
+    )  # fmt: skip
+    for device in ("cpu", "v100", "ipu2"):
+        assert trials.failure(found, device) is None
