@@ -29,7 +29,7 @@ from tests.cuda.test_cupy import cupy  # noqa: F401 (a fixture)
 on_host = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 
-def small(name: str, id: str, points: int = 20_000, most_bytes: int = 1 << 18):
+def small(name: str, id: str, points: int = 30_000, most_bytes: int = 1 << 18):
     entry = suite(name).entry(id)
     if name == "autotvm-resnet18":  # the images as they are: their padding is what matters
         image, weights = list(entry.fields["input"]), list(entry.fields["weight"])
