@@ -73,7 +73,7 @@ def forget() -> None:
     copy_stage.cache_clear()
     prediction._kept_prediction.cache_clear()
     index.forget()
-    index_code._text.cache_clear()
+    index_code.forget()
 
 
 def ten_sources(make: Callable[[], Tensor], device: Device, count: int = 10) -> tuple[float, float, int, Any]:

@@ -42,6 +42,11 @@ def _text(index: Index, known: tuple[Bounds, ...]) -> str:
     return _sum(index, ranges, is_wide(index, ranges))
 
 
+def forget() -> None:
+    """Drops the texts that are kept: for what measures building from the start, or prints otherwise."""
+    _text.cache_clear()
+
+
 def is_wide(index: Index, ranges: Mapping[str, Bounds]) -> bool:
     """Whether the value, or a partial sum of it, may not fit an ``int``."""
     reach = abs(index.const)

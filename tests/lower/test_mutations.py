@@ -27,6 +27,7 @@ from rollergen.lower.place import Place
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import Accumulator
 from tests import programs
+from tests.forgetting import forget
 from tests.lower.builders import row_reduction
 from tests.lower.harness import difference, random_inputs
 
@@ -287,9 +288,12 @@ def test_a_seeded_fault_is_noticed(mutate, program, monkeypatch):
         inputs = {name: -1 - abs(array) for name, array in inputs.items()}
     tolerance = 1e-6 if "softmax" in program.stages[0].name else 0.0
     assert difference(program, inputs, tolerance) is None
-    mutate(monkeypatch.setattr)
-    try:
-        found = difference(program, inputs, tolerance)
-    except Exception as error:  # a fault may also show as text that does not compile
-        found = repr(error)
+    with monkeypatch.context() as patches:
+        mutate(patches.setattr)
+        forget()
+        try:
+            found = difference(program, inputs, tolerance)
+        except Exception as error:  # a fault may also show as text that does not compile
+            found = repr(error)
+    forget()
     assert found is not None, f"{mutate.__name__} went unnoticed"

@@ -29,6 +29,7 @@ from rollergen.measure.worker import Limits, Setup
 from rollergen.program.rprogram import Loop, RProgram
 from rollergen.targets import resolve
 from tests import programs
+from tests.forgetting import forget
 from tests.lower.builders import ix, program_of
 from tests.lower.devices import DEVICES
 from tests.lower.test_mutations import MUTATIONS as LOWERING
@@ -277,7 +278,7 @@ def mutants() -> tuple[Mutant, ...]:
 
 @contextmanager
 def patched(mutate: Mutate) -> Iterator[None]:
-    """The generator with a fault, for the time being."""
+    """The generator with a fault, for the time being; nothing that was found without it is kept, or found with it."""
     undo: list[tuple[Any, str, Any]] = []
 
     def patch(target: Any, name: str, value: Any) -> None:
@@ -285,11 +286,13 @@ def patched(mutate: Mutate) -> Iterator[None]:
         setattr(target, name, value)
 
     mutate(patch)
+    forget()
     try:
         yield
     finally:
         for target, name, value in reversed(undo):
             setattr(target, name, value)
+        forget()
 
 
 def source_of(program: RProgram, mutant: Mutant | None) -> Source:
