@@ -108,7 +108,9 @@ def _tell(name: str, found: object, as_json: bool) -> None:
 
 
 _records = click.argument("records", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
-_seeds = click.option("--seeds", default=5, show_default=True, help="Runs with other folds and other models.")
+_seeds = click.option(
+    "--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="Runs with other folds and other models."
+)
 _objective = click.option(
     "--objective", type=click.Choice(["cautious", "foremost", "residual", "lambdarank"]), default="cautious",
     show_default=True, help="What the trees learn: the log of time over predicted time (half of it; half of it, where "

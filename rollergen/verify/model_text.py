@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from math import isfinite
 from typing import TypeVar
 
 from rollergen.errors import RollergenError
@@ -31,16 +32,37 @@ def check_model_text(text: str, features: int) -> None:
         raise VerifierError(f"the model has {len(trees)} trees; expected 1 to {_MOST_TREES}")
     for number, tree in enumerate(trees):
         _check_tree(number, tree, features)
+    _check_head(head, text, len(trees))
+
+
+def _check_head(head: str, text: str, trees: int) -> None:
+    """Each tree is read from where the sizes of those before it end: past the text, if they are not true."""
+    lines = [line.split("=", 1) for line in head.splitlines() if "=" in line]
+    fields = dict(lines)
+    if len(fields) != len(lines):
+        raise VerifierError("the model's head says something twice")
+    for name in ("num_class", "num_tree_per_iteration"):
+        if fields.get(name) != "1":
+            raise VerifierError(f"the model's {name} is {fields.get(name)!r:.40}; expected 1")
+    whole = text.partition("\nend of trees")[0] + "\n"
+    starts = [found.start() for found in re.finditer(r"^Tree=\d+$", whole, flags=re.MULTILINE)]
+    ends = [*starts[1:], len(whole)]
+    sizes = [str(len(whole[start:end].encode())) for start, end in zip(starts, ends, strict=True)]
+    if len(starts) != trees or fields.get("tree_sizes", "").split(" ") != sizes:
+        raise VerifierError("the model's tree_sizes are not the sizes of its trees")
 
 
 def _check_tree(number: int, text: str, features: int) -> None:
     fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     leaves = _whole(number, fields, "num_leaves", 1)[0]
+    if fields.get("is_linear", "0") != "0":
+        raise VerifierError(f"tree {number} has linear leaves; expected numbers")
     if _whole(number, fields, "num_cat", 1)[0] != 0:
         raise VerifierError(f"tree {number} splits by categories; expected numbers only")
     if not 1 <= leaves <= 1 << 12:
         raise VerifierError(f"tree {number} has {leaves} leaves; expected 1 to {1 << 12}")
-    _values(float, number, fields, "leaf_value", leaves)
+    if not all(isfinite(value) for value in _values(float, number, fields, "leaf_value", leaves)):
+        raise VerifierError(f"tree {number} has a leaf_value that is no finite number")
     if leaves == 1:
         return
     _values(float, number, fields, "threshold", leaves - 1)

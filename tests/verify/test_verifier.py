@@ -1,6 +1,7 @@
 """Rankers learn, verifiers abstain, files are checked before they are believed."""
 
 import json
+import re
 from hashlib import sha256
 
 import numpy as np
@@ -188,6 +189,11 @@ def resealed(content, model):
     return {**content, "model": model, "model_sha256": sha256(model.encode()).hexdigest()}
 
 
+def said(content, name, value):
+    """The model's text with the first line ``name=`` saying something else."""
+    return re.sub(rf"^{name}=.*$", f"{name}={value}", content["model"], count=1, flags=re.MULTILINE)
+
+
 HOSTILE = {
     "no JSON": (lambda c: "tree", "cannot be read"),
     "another format": (lambda c: {**c, "format": "pickle"}, "rollergen verify train"),
@@ -195,6 +201,12 @@ HOSTILE = {
     "damaged model": (lambda c: {**c, "model": c["model"].replace("0.1", "0.2", 1) + " "}, "does not match its hash"),
     "truncated model": (lambda c: resealed(c, c["model"][: len(c["model"]) // 2]), "no whole text"),
     "feature out of range": (lambda c: resealed(c, c["model"].replace("split_feature=", "split_feature=9", 1)), "tree 0"),
+    "sizes that lead past the text": (lambda c: resealed(c, said(c, "tree_sizes", "999999999")), "tree_sizes"),
+    "several classes": (lambda c: resealed(c, said(c, "num_class", "7")), "num_class"),
+    "several trees an iteration": (lambda c: resealed(c, said(c, "num_tree_per_iteration", "3")), "num_tree_per_iteration"),
+    "a head that says it twice": (lambda c: resealed(c, said(c, "num_class", "1\nnum_class=2")), "twice"),
+    "linear leaves": (lambda c: resealed(c, said(c, "is_linear", "1")), "linear"),
+    "leaves that are no numbers": (lambda c: resealed(c, c["model"].replace("leaf_value=", "leaf_value=nan", 1)), "tree 0"),
     "loop in a tree": (lambda c: resealed(c, c["model"].replace("left_child=1 ", "left_child=0 ", 1)), "is no tree"),
     "too few leaves": (lambda c: resealed(c, c["model"].replace("num_leaves=15", "num_leaves=14", 1)), "tree 0"),
     "huge leaves": (lambda c: resealed(c, c["model"].replace("num_leaves=15", "num_leaves=99999999", 1)), "leaves"),
