@@ -17,7 +17,6 @@ import json
 import os
 import sys
 import time
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -44,22 +43,18 @@ MOST_WORK = 1_000_000_000
 Row = dict[str, Any]
 
 
-def work_of(expression: Tensor) -> int:
-    """Points of all definitions: multiply-adds of products, elements of the rest."""
-    return sum(prod(axis.extent for axis in d.axes) for d in canonicalize(expression).definitions)
-
-
 def fitted(entry: Entry, device: Device, most_work: int = MOST_WORK) -> tuple[Any, Tensor, RProgram]:
     """(fields, expression, program) of the operator with its first axes halved until it fits."""
     fields: Any = copy.deepcopy(dict(entry.fields))
     while True:
         expression, shape = entry.build(fields), fields["inputs"][0]["shape"]
         limit = most_work if shape[0] > 1 else MOST_WORK
-        program = _program(expression, device) if work_of(expression) <= limit else None
+        program = _program(expression, device) if canonicalize(expression).points <= limit else None
         if program is not None:
             return fields, expression, program
         if shape[0] == 1:
-            raise DoesNotFitError(f"{entry.name}: a batch of 1 has {work_of(expression)} points; expected {MOST_WORK}")
+            points = canonicalize(expression).points
+            raise DoesNotFitError(f"{entry.name}: a batch of 1 has {points} points; expected {MOST_WORK}")
         shape[0] //= 2
 
 
@@ -99,7 +94,7 @@ def run_entry(entry: Entry, device: Device, most_work: int = MOST_WORK) -> Row:
     facts = bulk_facts(program, device)
     return {
         **row, "state": "right", "inputs": [list(b.shape) for b in program.inputs],
-        "cut": fields != dict(entry.fields), "work": work_of(expression), "compared": compared,
+        "cut": fields != dict(entry.fields), "work": canonicalize(expression).points, "compared": compared,
         "tiles": [stage.blocks for stage in program.stages], "supersteps": len(facts.steps),
         "instruction": program.stages[0].compute.instruction, "peak_bytes": got.peak,
         "received_bytes": int(sum(step.received.sum() for step in got.steps)), "predicted_clocks": facts.clocks,

@@ -36,8 +36,9 @@ from rich.table import Table
 from benches.operator_cases import CASES, Case
 from benches.peers import CPU, EVERY, as_numpy, competitors, reasons
 from benches.results import keep
-from benches.roofline_probes import bound_s, multiply_adds, probes
+from benches.roofline_probes import bound_s, probes
 from benches.timing import Calls, alone, alternate, checked, thinned
+from rollergen.expr.canonical import canonicalize
 
 MEAN_TARGET, LEAST_CLASS, LEAST_CASE, LEAST_SHARE = 1.2, 1.0, 0.85, 0.70
 TOLERANCE = 1e-3
@@ -59,7 +60,7 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
             missing[one.name] = one.reason
         else:
             not_offered.append(one.name)
-    roofline = probes(multiply_adds(expression), ours.arrays, np.empty_like(ours.out), len(CORES))
+    roofline = probes(canonicalize(expression).points, ours.arrays, np.empty_like(ours.out), len(CORES))
     times = alternate({**calls, **{name: probe.call for name, probe in roofline.items()}}, seconds)
     own = times.pop("rollergen")
     binds, at_least = bound_s(roofline, {name: times.pop(name) for name in roofline})

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from statistics import median
 
 import numpy as np
 
-from rollergen.expr.canonical import canonicalize
-from rollergen.expr.language import Tensor
 from rollergen.hal.host_facts import widest_bits
 from rollergen.hal.microbench import aligned, runner
 from rollergen.hal.opencl_runtime import OpenCLRuntime
@@ -34,11 +31,6 @@ class Probe:
 
     call: Callable[[], None]
     share: float
-
-
-def multiply_adds(expression: Tensor) -> int:
-    """Points of all definitions: multiply-adds of products, elements of the rest."""
-    return sum(prod(axis.extent for axis in d.axes) for d in canonicalize(expression).definitions)
 
 
 def probes(

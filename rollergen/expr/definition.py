@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from rollergen.expr.index import Bounds, Index, Within
 from rollergen.expr.values import Buffer, Combiner, Load, Value, loads
@@ -74,6 +75,11 @@ class Definition(_Remembered):
     def ranges(self) -> Mapping[str, Bounds]:
         """Inclusive bounds of every axis."""
         return {axis.name: (0, axis.extent - 1) for axis in self.axes}
+
+    @property
+    def points(self) -> int:
+        """Of the whole iteration space: multiply-adds of a product, elements of a map."""
+        return prod(axis.extent for axis in self.axes)
 
     def of_role(self, *roles: str) -> tuple[Axis, ...]:
         return tuple([axis for axis in self.axes if axis.role in roles])

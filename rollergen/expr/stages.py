@@ -38,6 +38,11 @@ class Graph:
     definitions: tuple[Definition, ...]
     cuts: tuple[str, ...] = ()
 
+    @property
+    def points(self) -> int:
+        """Points of all definitions."""
+        return sum(definition.points for definition in self.definitions)
+
     def buffer(self, name: str) -> Buffer:
         return next(b for b in (*self.inputs, *self.outputs, *self.temporaries) if b.name == name)
 

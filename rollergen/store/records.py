@@ -18,11 +18,9 @@ from.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 from typing import Any
 
 from rollergen.construct.roles import kind_of
-from rollergen.expr.definition import Definition
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
@@ -76,13 +74,9 @@ def status(outcome: Outcome) -> str:
     return "compile" if outcome.compile_s is None else "wrong"
 
 
-def _points(definition: Definition) -> int:
-    return prod(axis.extent for axis in definition.axes)
-
-
 def operator_of(graph: Graph, key: Key) -> dict[str, Any]:
     """The ``op`` of a record."""
-    largest = max(graph.definitions, key=_points)
+    largest = max(graph.definitions, key=lambda definition: definition.points)
     return {
         "class": kind_of(largest),
         "expr": key.expression,

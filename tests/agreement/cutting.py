@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import suppress
-from math import prod
 from typing import Any
 
 from rollergen.expr.canonical import canonicalize
@@ -130,7 +129,6 @@ def _set(fields: Any, places: Places, extent: int) -> None:
 
 def _small(entry: Entry, fields: Any, most_points: int, most_bytes: int) -> bool:
     graph = canonicalize(entry.build(fields))
-    points = sum(prod(axis.extent for axis in d.axes) for d in graph.definitions)
     buffers = (*graph.inputs, *graph.temporaries, *graph.outputs)
     size = sum(b.elements * numpy_dtype(b.dtype).itemsize for b in buffers)
-    return points <= most_points and size <= most_bytes
+    return graph.points <= most_points and size <= most_bytes
