@@ -224,16 +224,21 @@ def _write_broken(out: Writer, access: Access, value: Expr, lane: Lane, plan: Ve
         out.write(Write(pointer, short, value, mask=piece_mask(out.ranges, piece, lane, BITS[pointer.dtype])))
 
 
+def _masks(out: Writer, access: Access, lane: Lane) -> bool:
+    """Whether the language can write chosen lanes of such a vector at once."""
+    return (access.pointer.dtype, lane.width) in out.masked_stores and access.pointer.scope == GLOBAL
+
+
 def _masked_pieces(out: Writer, access: Access, lane: Lane) -> tuple[Piece, ...] | None:
     """The straight pieces of a vector that wraps, where the language can write chosen lanes of each at once."""
-    if (access.pointer.dtype, lane.width) not in out.masked_stores or access.pointer.scope != GLOBAL:
+    if not _masks(out, access, lane):
         return None
     return straight_pieces(access.offset, access.tests, lane, out.ranges)
 
 
 def store_mask(out: Writer, access: Access, lane: Lane) -> Expr | None:
     """Which lanes of a vector that is not whole are written, where the language can write them at once."""
-    if (access.pointer.dtype, lane.width) not in out.masked_stores or access.pointer.scope != GLOBAL:
+    if not _masks(out, access, lane):
         return None
     return lane_mask(out.ranges, access.offset, access.tests, lane, BITS[access.pointer.dtype])
 
@@ -246,9 +251,7 @@ def has_edge(out: Writer, access: Access, lane: Lane | None, *, storing: bool = 
     varying = depends(access.offset, access.tests, lane)
     if edges_known(access.offset, access.tests, lane, out.unrolled):
         return False
-    if storing and varying and store_mask(out, access, lane) is not None:
-        return False
-    if storing and varying and _masked_pieces(out, access, lane) is not None:
+    if storing and varying and any(f(out, access, lane) is not None for f in (store_mask, _masked_pieces)):
         return False
     plan = vector_plan(out.ranges, access.offset, access.tests, lane) if varying else None
     return plan is None or bool(plan[2])
