@@ -23,7 +23,8 @@ def check_model_text(text: str, features: int) -> None:
     """Raises VerifierError unless `text` is a whole model of trees over `features` features, each node within."""
     if len(text) > LARGEST_TEXT:
         raise VerifierError(f"the model has {len(text)} characters; expected at most {LARGEST_TEXT}")
-    head, *trees = re.split(r"^Tree=\d+$", text.partition("\nend of trees")[0], flags=re.MULTILINE)
+    whole = text.partition("\nend of trees")[0] + "\n"
+    head, *trees = re.split(r"^(?=Tree=\d+$)", whole, flags=re.MULTILINE)
     if not head.startswith("tree\n") or "\nend of trees" not in text:
         raise VerifierError("the model is no whole text of LightGBM: it begins or ends otherwise")
     if not re.search(rf"^max_feature_idx={features - 1}$", head, re.MULTILINE):
@@ -32,10 +33,10 @@ def check_model_text(text: str, features: int) -> None:
         raise VerifierError(f"the model has {len(trees)} trees; expected 1 to {_MOST_TREES}")
     for number, tree in enumerate(trees):
         _check_tree(number, tree, features)
-    _check_head(head, text, len(trees))
+    _check_head(head, trees)
 
 
-def _check_head(head: str, text: str, trees: int) -> None:
+def _check_head(head: str, trees: list[str]) -> None:
     """Each tree is read from where the sizes of those before it end: past the text, if they are not true."""
     lines = [line.split("=", 1) for line in head.splitlines() if "=" in line]
     fields = dict(lines)
@@ -44,11 +45,7 @@ def _check_head(head: str, text: str, trees: int) -> None:
     for name in ("num_class", "num_tree_per_iteration"):
         if fields.get(name) != "1":
             raise VerifierError(f"the model's {name} is {fields.get(name)!r:.40}; expected 1")
-    whole = text.partition("\nend of trees")[0] + "\n"
-    starts = [found.start() for found in re.finditer(r"^Tree=\d+$", whole, flags=re.MULTILINE)]
-    ends = [*starts[1:], len(whole)]
-    sizes = [str(len(whole[start:end].encode())) for start, end in zip(starts, ends, strict=True)]
-    if len(starts) != trees or fields.get("tree_sizes", "").split(" ") != sizes:
+    if fields.get("tree_sizes", "").split(" ") != [str(len(tree.encode())) for tree in trees]:
         raise VerifierError("the model's tree_sizes are not the sizes of its trees")
 
 
