@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 import numpy as np
 
+from rollergen.measure.outcome import Progress
 from rollergen.verify.dataset import Dataset
 from rollergen.verify.evaluate import FOLDS, folds, judge, judged, macro
 from rollergen.verify.features import GROUPS
@@ -14,7 +15,6 @@ from rollergen.verify.metrics import top_k
 from rollergen.verify.rankers import Analytical, Boosted, columns_of, deployed_order
 from rollergen.verify.support import Support
 
-Progress = Callable[[str, int, int], None]
 _QUIET: Progress = lambda what, done, of: None
 SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 

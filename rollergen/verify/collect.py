@@ -22,7 +22,7 @@ from rollergen.measure.bench import Bench, Lost
 from rollergen.measure.executor import RuntimeExecutor
 from rollergen.measure.isolation import bench_for
 from rollergen.measure.oracle import expression_oracle
-from rollergen.measure.outcome import Outcome
+from rollergen.measure.outcome import Outcome, Progress
 from rollergen.measure.profiler import propose
 from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
@@ -73,7 +73,7 @@ def collect(
     seed: int = 0,
     options: BuildOptions = BuildOptions(),
     alone: Callable[[bool], AbstractContextManager[object]] = lambda timing: nullcontext(),
-    progress: Callable[[str, int, int], None] = lambda what, done, of: None,
+    progress: Progress = lambda what, done, of: None,
 ) -> Collected:
     """Up to `count` programs of `expr`, checked and timed; failing ones are recorded with what they failed at.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.measure.outcome import Progress
 from rollergen.verify.dataset import Dataset
 from rollergen.verify.metrics import summary, top_k, weighted_best_k, weighted_top_k
 from rollergen.verify.rankers import RANKERS, Ranker, deployed_order
@@ -18,7 +19,6 @@ SLOTS = (1, 3, 5)
 BEST_OF = 10
 """Programs that a profiled build measures: the set of which Best-k takes the k-th fastest."""
 Make = Callable[[], Ranker]
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

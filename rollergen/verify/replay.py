@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.measure.outcome import Progress
 from rollergen.verify.dataset import Dataset
 from rollergen.verify.evaluate import FOLDS, folds, interval, vars_of
 from rollergen.verify.metrics import trials_to
@@ -17,7 +18,6 @@ BATCH = 8
 """Programs measured between two questions to a search (AutoTVM: 64 of spaces of millions)."""
 
 WITHIN = (0.02, 0.05, 0.1)
-Progress = Callable[[str, int, int], None]
 
 
 def measured_order(search: Search, pool: Pool, seed: int, batch: int = BATCH, most: int | None = None) -> list[int]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.measure.outcome import Progress
 from rollergen.verify.dataset import Dataset, joined
 from rollergen.verify.evaluate import FOLDS, folds, judged, macro
 from rollergen.verify.rankers import Analytical, Boosted, Ranker
@@ -24,7 +25,6 @@ METHODS = ("analytical", "alone", "source", "together", "continued", "online")
 """The model; trees of the measured programs alone, of A alone, of both; A's trees with more of the measured programs
 (`Boosted.update`); A's order corrected by trees of each operator's own measurements (`search.Annealed`)."""
 
-Progress = Callable[[str, int, int], None]
 Split = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
