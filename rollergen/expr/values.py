@@ -229,6 +229,17 @@ def walk(value: Value) -> Iterator[Value]:
     yield value
 
 
+def axes_of(value: Value) -> frozenset[str]:
+    """Axes on which a value depends through its loads and indices; a reduction's result depends on none."""
+    names: frozenset[str] = frozenset()
+    for node in walk(value):
+        if isinstance(node, Load):
+            names |= node.axes()
+        elif isinstance(node, IndexValue):
+            names |= node.index.axes()
+    return names
+
+
 def loads(*values: Value) -> tuple[Load, ...]:
     """The distinct loads in `values`, in order of first appearance."""
     seen: dict[Load, None] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Bounds, Index
-from rollergen.expr.values import IndexValue, Load, Partial, Value, Var, walk
+from rollergen.expr.values import Partial, Value, Var, axes_of, walk
 from rollergen.program.rprogram import Stage
 
 ROLES = ("spatial", "reduce", "row")
@@ -67,17 +67,6 @@ def _check_result(stage: Stage) -> None:
             f"expected {definition.output.dtype}, the dtype of {definition.output.name}"
         )
     _require_spatial(stage, "result", axes_of(definition.result))
-
-
-def axes_of(value: Value) -> frozenset[str]:
-    """Axes on which a value depends through its loads and indices."""
-    names: frozenset[str] = frozenset()
-    for node in walk(value):
-        if isinstance(node, Load):
-            names |= node.axes()
-        elif isinstance(node, IndexValue):
-            names |= node.index.axes()
-    return names
 
 
 def _require_partials(stage: Stage, what: str, values: tuple[Value, ...], done: set[str]) -> None:

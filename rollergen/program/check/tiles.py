@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from rollergen.expr.definition import Axis
 from rollergen.expr.index import linear
 from rollergen.expr.splitting import ADDED, is_added, summed_axes
-from rollergen.expr.values import Load, Partial, walk
+from rollergen.expr.values import Load, Partial, axes_of, walk
 from rollergen.hal.spec import Device
 from rollergen.program.check.accumulators import check_accumulator
 from rollergen.program.check.alignment import adjacent, layer_problem, power_of_two
 from rollergen.program.check.copies import check_copy
-from rollergen.program.check.definition import axes_of
 from rollergen.program.check.matrix import check_matrix
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import block_capacity, managed_bytes

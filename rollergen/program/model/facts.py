@@ -14,7 +14,20 @@ from typing import Any
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import FloorDiv, Index, Mod, Within, linear
 from rollergen.expr.rows import PART, WHOLE, is_below_its_row, is_online_exponent, is_shrinking_exponent, shrinking
-from rollergen.expr.values import Binary, Buffer, Const, IndexValue, Load, Partial, Select, Unary, Value, Var, walk
+from rollergen.expr.values import (
+    Binary,
+    Buffer,
+    Const,
+    IndexValue,
+    Load,
+    Partial,
+    Select,
+    Unary,
+    Value,
+    Var,
+    axes_of,
+    walk,
+)
 from rollergen.program.model.numeric import Number, ceil_div, gcd, least
 from rollergen.program.rprogram import Resident
 
@@ -211,23 +224,9 @@ def _of_rows(
     if not any(axis.role == "row" for axis in definition.axes):
         return ()
     along = {axis.name for axis in definition.axes if axis.role in ("row", "reduce")}
-    found = dict(count_operations(tuple(node for node in nodes if not _axes_of(node) & along), (), definition))
+    found = dict(count_operations(tuple(node for node in nodes if not axes_of(node) & along), (), definition))
     every = dict(counts)
     return tuple((name, min(count, every[name])) for name, count in found.items() if every.get(name, 0))
-
-
-def _axes_of(value: Value) -> frozenset[str]:
-    """Axes that tell the values of `value` apart; a reduction's result is one value for each row."""
-    return frozenset().union(*(_own_axes(node) for node in walk(value)))
-
-
-def _own_axes(node: Value) -> frozenset[str]:
-    """Axes that a value depends on by itself, beside what it is made of."""
-    if isinstance(node, Load):
-        return node.axes()
-    if isinstance(node, IndexValue):
-        return node.index.axes()
-    return frozenset()
 
 
 def _visit(
