@@ -2,6 +2,8 @@
 
 import math
 import sys
+from configparser import ConfigParser
+from pathlib import Path
 
 import pytest
 
@@ -23,3 +25,11 @@ def test_a_plot_without_matplotlib_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(DeviceError, match=r"matplotlib\.figure is missing"):
         blank_plot(2, 1, "bench")
+
+
+def test_the_tests_bring_what_they_would_be_skipped_without():
+    """NVIDIA's compiler above all: without it no kernel of the sample is compiled, and nothing would say so."""
+    configured = ConfigParser()
+    configured.read(Path(__file__).parent.parent / "setup.cfg")
+    (own, *_) = configured["options.extras_require"]["test"].split()
+    assert set(own.removeprefix("rollergen[").removesuffix("]").split(",")) == {"cpu", "nvrtc", "parquet", "verify"}
