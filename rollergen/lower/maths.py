@@ -5,7 +5,7 @@ vector loop such a call spills every register.  So exp, log, pow, tanh and erf a
 number of lanes: clamp, reduce, polynomial (Horner form, contracted to multiply-adds), scale.  The
 polynomials interpolate at Chebyshev nodes of the interval given.  NaN gives NaN, infinities their
 limits.  sqrt is the language's own (one instruction), and so are most functions of float64, which are not
-expected in hot loops.
+expected in hot loops (pow for four lanes at a time: `_double_pow`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from rollergen.lower.ir import (
     Operation,
     Pointer,
     Read,
+    Shuffle,
     Statement,
     Write,
 )
@@ -53,6 +54,7 @@ _AREA_TANGENT = tuple(2 / n for n in (1, 3, 5, 7, 9, 11, 13))
 """2 artanh(s) / s over s^2 <= 0.0295: the next term is below 10^-11."""
 _TAYLOR = (1.0, 1.0, 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720, 1 / 5040, 1 / 40320)
 """exp(r) on |r| <= ln(2) / 2: the next term is below 10^-9."""
+_POW_LANES = 4
 _LARGEST, _SMALLEST_NORMAL = 3.4028234663852886e38, 2.0**-126
 
 
@@ -61,6 +63,8 @@ def call(out: Writer, name: str, *operands: Expr) -> Expr:
     x = operands[0]
     if x.dtype == "float32" and name in out.native:
         return Call(out.native[name], operands, x.dtype, x.lanes)
+    if x.dtype == "float64" and name == "pow":
+        return _double_pow(out.functions, *operands)
     make = _OURS.get(name) if x.dtype == "float32" else _DOUBLE.get(name)
     if make is None:
         return Call(name, operands, x.dtype, x.lanes)
@@ -79,6 +83,14 @@ def exp_below(out: Writer, x: Expr) -> Expr:
     if name is None:
         return _use(out.functions, _exp_below, "exp_below", x)
     return Call(name, (Operation("mul", (x, Number(_LOG2E, x.dtype, x.lanes)), x.dtype, x.lanes),), x.dtype, x.lanes)
+
+
+def _double_pow(functions: dict[str, Function], x: Expr, y: Expr) -> Expr:
+    """The language's own, of four lanes at most: PoCL's (3.0) for the eight of AVX-512 takes the exponent of denormal
+    numbers wrongly (1e-310 to the power of 1 is infinity); those for fewer lanes are right."""
+    if x.lanes <= _POW_LANES:
+        return Call("pow", (x, y), x.dtype, x.lanes)
+    return _use(functions, _pow_in_halves, "pow", x, y)
 
 
 def _use(functions: dict[str, Function], make: Callable[..., Expr], name: str, *operands: Expr) -> Expr:
@@ -273,6 +285,16 @@ def _pow(b: _Body, x: Expr, y: Expr) -> Expr:
     signed = b.let("g", b.where("lt", negative, 0, signed, size))
     signed = b.let("q", b.where("eq", x, x, signed, x))
     return b.where("eq", y, 0.0, 1.0, signed)
+
+
+def _pow_in_halves(b: _Body, x: Expr, y: Expr) -> Expr:
+    """Powers of the first and of the second half of the lanes, put together."""
+    half, parts = b.lanes // 2, []
+    for first in (0, half):
+        lanes = tuple(range(first, first + half))
+        of = [b.let(f"{name}{first}", Shuffle(whole, whole, lanes)) for name, whole in (("x", x), ("y", y))]
+        parts.append(b.let(f"z{first}", _double_pow(b.functions, *of)))
+    return Shuffle(parts[0], parts[1], tuple(range(b.lanes)))
 
 
 def _wide_log(b: _Body, t: Expr) -> Expr:

@@ -216,3 +216,12 @@ def test_a_square_that_wraps_around_is_not_taken_for_positive(trials):
     )  # fmt: skip
     for device in ("cpu", "v100", "ipu2"):
         assert trials.failure(found, device) is None
+
+
+def test_powers_of_float64_vectors_are_right_at_denormal_numbers(trials):
+    """Seed 1350591: PoCL's function for eight lanes; border elements of a pooling window are read as what is there."""
+    found = recipe(
+        'x1 = T("x1", (14, 3, 6, 2), "float64")', "v5 = ops.pow(ops.abs(x1), 0.5)",
+        "v6 = ops.avg_pool2d(v5, (5, 5), stride=1, padding=2)",
+    )  # fmt: skip
+    assert trials.failure(found, "cpu") is None

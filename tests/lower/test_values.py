@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -41,8 +43,6 @@ def units_apart(got, want):
     [("exp", -87, 88.7, 1.5), ("exp", -1, 1, 1.5), ("tanh", -12, 12, 3), ("tanh", -1, 1, 3), ("erf", -5, 5, 3), ("erf", -1, 1, 3), ("log", 1e-3, 3, 1.5), ("log", 0.99, 1.01, 1.5), ("log", 1e-30, 1e30, 1.5)],
 )
 def test_transcendental_functions_err_by_few_units_in_the_last_place(op, low, high, units, device):
-    import math
-
     x = np.linspace(low, high, 20000, dtype=np.float32)
     reference = {"exp": np.exp, "tanh": np.tanh, "erf": np.vectorize(math.erf), "log": np.log}[op](x.astype(np.float64))
     got = compute(Unary(op, x_load(elements=x.size), F32), x, device)
@@ -87,6 +87,42 @@ def test_powers_of_special_numbers_are_those_of_the_standard():
     got = compute(value, x, Z=z)
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(got, np.power(x, z), rtol=2e-7)
+
+
+ENDS = [0.0, 5e-324, 1e-310, 2.0**-1022, 1e-300, 1e-20, 0.1, 1 / 3, 0.5, 1.0, 1 + 2.0**-52, 1.5, 2.0, 2.5, 3.0, 26.0,
+        709.7, 745.2, 1074.0, 2.0**31 + 0.5, 2.0**52 + 1, 2.0**53, 1e19, 1e300, 1.7976931348623157e308, np.inf]  # fmt: skip
+"""Of float64: zero, denormal numbers, whole ones that are odd, even or too large to be odd, the ends of the range."""
+WIDE = np.array([np.nan, *ENDS, *(-x for x in ENDS)])
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4, 8, 16])
+def test_float64_powers_of_special_numbers_are_those_of_the_standard_for_any_number_of_lanes(lanes):
+    """To one unit in the last place; NumPy's are those of the C library, within one unit themselves."""
+    x, z = (a.reshape(-1) for a in np.meshgrid(WIDE, WIDE))
+    value = Binary("pow", x_load("float64", elements=x.size), x_load("float64", "Z", x.size), "float64")
+    got = compute(value, x, lanes=lanes, Z=z)
+    with np.errstate(all="ignore"):
+        want = np.power(x, z)
+    np.testing.assert_allclose(got, want, rtol=2 * 2.0**-52, atol=5e-324)
+    np.testing.assert_array_equal(np.signbit(got[want == 0]), np.signbit(want[want == 0]))
+
+
+def test_float64_powers_by_a_constant_are_right_at_denormal_numbers():
+    x = np.array([1e-310, 5e-324, 0.0, 0.25] * 4)
+    for exponent in (0.5, 1.0, -0.5, 3.0):
+        value = Binary("pow", x_load("float64", elements=x.size), Const(exponent, "float64"), "float64")
+        with np.errstate(divide="ignore"):
+            np.testing.assert_allclose(compute(value, x, lanes=8), np.power(x, exponent), rtol=4e-16)
+
+
+@pytest.mark.parametrize("lanes", [1, 4, 8])
+@pytest.mark.parametrize("op", ["exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "floor", "round"])
+def test_float64_functions_are_right_at_the_ends_of_their_ranges(op, lanes):
+    reference = {"rsqrt": lambda x: 1 / np.sqrt(x), "erf": np.vectorize(math.erf), "round": np.rint}.get(op) or getattr(np, op)
+    with np.errstate(all="ignore"):
+        want = reference(WIDE)
+    got = compute(Unary(op, x_load("float64", elements=WIDE.size), "float64"), WIDE, lanes=lanes)
+    np.testing.assert_allclose(got, want, rtol=4 * 2.0**-52, atol=5e-324)
 
 
 @pytest.mark.parametrize("op", ["tanh", "erf"])
