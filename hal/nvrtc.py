@@ -63,11 +63,10 @@ def is_installed() -> bool:
 def compile_cuda(text: str, arch: str, options: Sequence[str] = ()) -> Compiled:
     """`text` compiled for `arch`, such as sm_70.
 
-    Raises RuntimeUnavailableError where the library is not installed, BuildError with the compiler's log where it
-    refuses the text or does not know the architecture.
+    Raises RuntimeUnavailableError where the library is not installed, BuildError where it has not got the
+    architecture, and with the compiler's log where it refuses the text.
     """
-    if not re.fullmatch(r"sm_\d+a?", arch):
-        raise BuildError(f"arch is {arch!r}; expected a real architecture such as 'sm_70'")
+    require(arch)
     library, program = _library(), ctypes.c_void_p()
     _check(library, library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernel.cu", 0, None, None))
     try:
@@ -80,6 +79,29 @@ def compile_cuda(text: str, arch: str, options: Sequence[str] = ()) -> Compiled:
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
     return Compiled(arch, cubin, usage(log), f"NVRTC {version()}")
+
+
+def require(arch: str) -> None:
+    """Raises BuildError where the installed compiler has not got the architecture, and says why and which it has."""
+    if not re.fullmatch(r"sm_\d+a?", arch):
+        raise BuildError(f"arch is {arch!r}; expected a real architecture such as 'sm_70'")
+    known, number = architectures(), int(re.sub(r"\D", "", arch))
+    if number in known:
+        return
+    why = "has dropped all earlier ones" if number < known[0] else "does not know this one"
+    listed = ", ".join(f"sm_{one}" for one in known)
+    raise BuildError(
+        f"NVRTC {version()} cannot compile for {arch}: it {why}; it compiles for {listed}. The source was not looked at"
+    )
+
+
+def architectures() -> tuple[int, ...]:
+    """The numbers of those that the installed compiler compiles for, such as 70, in ascending order."""
+    library, count = _library(), ctypes.c_int()
+    _check(library, library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+    numbers = (ctypes.c_int * count.value)()
+    _check(library, library.nvrtcGetSupportedArchs(numbers))
+    return tuple(sorted(numbers))
 
 
 def usage(log: str) -> tuple[Usage, ...]:

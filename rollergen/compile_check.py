@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from rollergen.compile_report import CompileReport, compile_report, cuda_arch
 from rollergen.errors import BuildError, DeviceError, RuntimeUnavailableError
-from rollergen.hal.nvrtc import version
+from rollergen.hal.nvrtc import require, version
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome, Progress
 
@@ -44,7 +44,7 @@ def compile_checked(
     their problems, and fail.  Where all use local memory, the one that uses least is kept, and its note says so.
 
     Raises DeviceError for a device that is not programmed in CUDA, RuntimeUnavailableError where the compiler is not
-    installed, BuildError where it refuses all candidates.
+    installed, BuildError where it refuses all candidates or has not got the architecture.
     """
     by = _compiler(device)
     verdicts = []
@@ -74,8 +74,9 @@ def check_notes(candidates: Sequence[Outcome]) -> tuple[str, ...]:
 def _compiler(device: Device) -> str:
     try:
         arch = cuda_arch(device)
+        require(arch)
         return f"by NVRTC {version()} for {arch}"
-    except (DeviceError, RuntimeUnavailableError) as error:
+    except (DeviceError, RuntimeUnavailableError, BuildError) as error:
         raise type(error)(f"compile_check=True: {error}") from None
 
 

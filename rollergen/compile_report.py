@@ -64,7 +64,7 @@ def compile_report(
     ``instructions``: whether they are counted, which takes another process.
 
     Raises DeviceError for a device that is not programmed in CUDA, RuntimeUnavailableError where the compiler is not
-    installed, BuildError where it refuses the source.
+    installed, BuildError where it has not got the architecture or refuses the source.
     """
     arch = cuda_arch(device)
     if source is None or source.language != "cuda":

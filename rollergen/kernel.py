@@ -281,7 +281,8 @@ class Kernel:
         registers, spills, shared memory, occupancy, and instructions where a disassembler is found.
 
         Needs ``rollergen[nvrtc]`` and no GPU.  Raises DeviceError for a device that is not programmed in CUDA,
-        RuntimeUnavailableError where the compiler is not installed, BuildError where it refuses the source.
+        RuntimeUnavailableError where the compiler is not installed, BuildError where it has not got the architecture or
+        refuses the source.
         """
         from rollergen.compile_report import compile_report
 

@@ -91,6 +91,12 @@ def test_refused_sources_are_dropped_and_none_left_is_an_error():
         compile_checked((nonsense(first), nonsense(second)), V100)
 
 
+@needs_nvrtc
+def test_an_architecture_that_the_compiler_has_not_got_is_an_error_of_its_own():
+    with pytest.raises(BuildError, match=r"^compile_check=True: NVRTC \S+ cannot compile for sm_37: "):
+        rg.build(product(), "k80", profile=False, cache=False, top_k=1, options=CHECKED)
+
+
 def test_without_the_compiler_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(nvrtc, "_PACKAGE", "nvidia.no_such_package")
     nvrtc._library.cache_clear()

@@ -91,6 +91,20 @@ def test_an_architecture_that_does_not_exist_is_refused(arch):
         compile_cuda('extern "C" __global__ void k() { }', arch)
 
 
+@needs_nvrtc
+def test_an_architecture_that_the_compiler_has_not_got_is_named_with_those_it_has():
+    kernel = rg.build(OPERATORS["matmul, odd"](), "k80", profile=False, cache=False, top_k=1)
+    assert kernel.language == "cuda"  # there is source all the same
+    known = nvrtc.architectures()
+    assert 70 in known and known[0] > 37
+    listed = ", ".join(f"sm_{one}" for one in known)
+    with pytest.raises(BuildError, match=rf"cannot compile for sm_37: it has dropped all earlier ones.*compiles for {listed}\."):
+        kernel.compile_report()
+    for unknown in ("sm_71", f"sm_{known[-1] + 1}"):
+        with pytest.raises(BuildError, match=f"cannot compile for {unknown}: it does not know this one; it compiles for"):
+            compile_cuda("", unknown)
+
+
 def test_a_device_without_cuda_is_named():
     with pytest.raises(DeviceError, match=r"mi50 is programmed in opencl: .* such as v100"):
         kernel("matmul, odd", "mi50").compile_report()
