@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import click
+from rich.progress import Progress
 from rich.table import Table
 
 from rollergen.bench import scripts
 from rollergen.bench.compare import Comparison
 from rollergen.bench.results import results
+from rollergen.bench.suite import Ended, Step
 from rollergen.cli.output import console
 
 
@@ -46,12 +48,54 @@ def run(name: str, arguments: tuple[str, ...]) -> None:
 
 
 @bench.command()
+@click.option("--only", multiple=True, help="A bench of the suite (several times); default: all.")
+@click.option("--again", is_flag=True, help="Also what has ended at this commit.")
+@click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("bench_report.html"))
+def suite(only: tuple[str, ...], again: bool, out: Path) -> None:
+    """Run the benches of a CPU one after the other (within an hour on two cores), then write the page of `report`.
+
+    An interrupted suite goes on where it ended.  Exits with 1 where a bench failed or was ended by its limit.
+    """
+    from rollergen.bench import suite as cpu_suite
+
+    root = scripts.checkout()
+    listed = cpu_suite.chosen(cpu_suite.steps(root), only)
+    rows = Table("bench", "how it ended", "seconds", "log")
+    good, seconds = True, 0.0
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task("benches", total=len(listed))
+        for number, (step, ended) in enumerate(cpu_suite.run(root, listed, again=again), 1):
+            good, seconds = good and ended.complete, seconds + ended.seconds
+            rows.add_row(step.title, _how(step, ended), f"{ended.seconds:.0f}", ended.log)
+            following = listed[number].title if number < len(listed) else "report"
+            bar.update(task, advance=1, description=following)
+    console.print(rows)
+    console.print(f"{seconds / 60:.1f} minutes in all", highlight=False)
+    _write_page(root, out)
+    sys.exit(not good)
+
+
+def _how(step: Step, ended: Ended) -> str:
+    if ended.status is None:
+        return f"ended after {step.minutes:g} minutes"
+    if ended.complete:
+        said = f"complete{f', misses an aim: {ended.told}' if ended.status else ''}"
+    else:
+        said = f"failed ({ended.status}): {ended.told}"
+    return said if ended.fresh else f"{said} (before)"
+
+
+@bench.command()
 @click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("bench_report.html"))
 def report(out: Path) -> None:
     """All committed results as one self-contained HTML page."""
+    _write_page(scripts.checkout(), out)
+
+
+def _write_page(root: Path, out: Path) -> None:
     from rollergen.bench.page import page
 
-    found = results(scripts.checkout() / "benches" / "results")
+    found = results(root / "benches" / "results")
     absent = "Figures of GPUs are the model's or the compiler's unless a result names a GPU as its machine."
     text = page(found, absent)
     out.write_text(text, encoding="utf-8")
