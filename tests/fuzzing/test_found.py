@@ -225,3 +225,12 @@ def test_powers_of_float64_vectors_are_right_at_denormal_numbers(trials):
         "v6 = ops.avg_pool2d(v5, (5, 5), stride=1, padding=2)",
     )  # fmt: skip
     assert trials.failure(found, "cpu") is None
+
+
+def test_halves_that_lie_between_two_others_are_rounded_to_the_even_one_all_alike(trials):
+    """Seed 1300612: deviations of 0.25 to 0.5 plus 2, six of 24 a tie of float16's, whose spread is what ties make."""
+    found = recipe(
+        'x0 = T("x0", (23, 2, 1, 8), "float16")', "v1 = ops.upsample_nearest(x0, 3)",
+        "v2 = ops.std(v1, (1, 0, 2), keepdims=False)", "v5 = ops.add(v2, 2)", "v6 = ops.std(v5, (0,), keepdims=False)",
+    )  # fmt: skip
+    assert trials.failure(found, "v100") is None

@@ -174,3 +174,16 @@ def test_the_memory_of_an_evaluation_is_that_of_a_chunk_not_of_all_products(monk
         assert tracemalloc.get_traced_memory()[1] < 64**3 * 8 * 2
     finally:
         tracemalloc.stop()
+
+
+def test_ties_of_a_narrow_dtype_all_go_to_the_even_number():
+    """0.251 and 0.2568, twelve times each, plus 2: float16 has steps of 2^-9 there, so that all 24 sums are ties, of
+    which one kind goes down and the other up."""
+    x = (1024 + 4 + 8 * np.array([0, 0, 3, 3] * 6)) * 2.0**-12
+    even = np.rint((x + 2) * 2.0**9) * 2.0**-9
+    assert np.array_equal(x, x.astype(np.float16)) and np.all(np.abs(even - x - 2) == 2.0**-10)
+    spread = ops.std(ops.add(T("x", (24,), "float16"), 2), (0,))
+    exact, rounded = (x + 2).std(ddof=1), even.std(ddof=1)
+    assert rounded > 1.3 * exact
+    for got, right in [(exact, True), (rounded, True), (1.02 * rounded, False), (2 * exact - 1.02 * rounded, False)]:
+        assert allowed(spread, {"x": x.astype(np.float16)}, np.float16(got), ()).all() == right
