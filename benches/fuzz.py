@@ -1,8 +1,10 @@
 """Random expressions on all devices until the time is up: ``python benches/fuzz.py --seconds 900 --seed 1``.
 
 Every expression is constructed for a device, its best programs are written as OpenCL C, run on this machine's CPU and
-passed through the gate.  A failure is made as small as it goes and printed as a script that shows it.  What is known
-is kept every minute, and the same command goes on from there: ended at any moment, it loses a minute.
+passed through the gate.  A failure is made as small as it goes and printed as a script that shows it.  Programs to
+which a busy machine twice gave less processor time than their limits are skipped, told apart and counted; wrong values
+never are.  What is known is kept every minute, and the same command goes on from there: ended at any moment, it loses
+a minute.
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ class Run:
     seconds: float = 0.0
     failures: list[dict[str, Any]] = field(default_factory=list)
     never_compiled: int = 0
+    too_slow: list[dict[str, Any]] = field(default_factory=list)
     spent: dict[str, float] = field(default_factory=dict)
 
     @staticmethod
@@ -63,12 +66,13 @@ class Run:
         known = json.loads(path.read_text()) if path.exists() else {}
         if not known or code_changed_since(known["commit"]) is not False:
             return Run(first)
-        spent, count = known["spent_s"], known["expressions"]
-        return Run(first, count, known["seconds"], known["failures"], known["sources_never_compiled"], spent)
+        spent, count, slow = known["spent_s"], known["expressions"], known.get("skipped_too_slow", [])
+        return Run(first, count, known["seconds"], known["failures"], known["sources_never_compiled"], slow, spent)
 
     def kept(self) -> Path:
         facts = {"first_seed": self.first, "expressions": self.expressions, "seconds": self.seconds}
         facts |= {"failures": self.failures, "sources_never_compiled": self.never_compiled}
+        facts["skipped_too_slow"] = self.too_slow
         return keep(f"fuzz_{self.first}", {**facts, "devices": sorted(set(DEVICES)), "spent_s": self.spent})
 
 
@@ -85,13 +89,18 @@ def main(seconds: float, seed: int, count: int | None, minimise: bool, resume: b
     while run.expressions < count if count is not None else run.seconds < seconds:
         found = _tried(trials, seed + run.expressions, minimise)
         run.failures += found
+        run.too_slow += [{"seed": seed + run.expressions, "why": why} for why in trials.too_slow]
+        trials.too_slow.clear()
         run.expressions, run.seconds = run.expressions + 1, time.monotonic() - begun
         run.spent, run.never_compiled = trials.spent, trials.never_compiled
         if found or time.monotonic() - saved > SAVED_EVERY_S:
             run.kept()
             saved = time.monotonic()
     trials.close()
-    click.echo(f"{run.expressions} expressions from seed {seed}, {len(run.failures)} failures, {run.seconds:.0f} s")
+    click.echo(
+        f"{run.expressions} expressions from seed {seed}, {len(run.failures)} failures, {len(run.too_slow)} programs "
+        f"skipped: too slow, {run.never_compiled} never compiled, {run.seconds:.0f} s"
+    )
     click.echo(f"kept in {run.kept()}")
     sys.exit(bool(run.failures))
 

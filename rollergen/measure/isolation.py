@@ -25,7 +25,7 @@ from rollergen.measure.bench import Bench, LocalBench, Lost
 from rollergen.measure.executor import Executor
 from rollergen.measure.gate import Gate, Oracle
 from rollergen.measure.outcome import Outcome
-from rollergen.measure.worker import Limits, Setup
+from rollergen.measure.worker import GRACE_S, Limits, Setup
 from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
 
@@ -56,7 +56,7 @@ class Worker:
             self.ask("open", setup)
         except (Lost, DeviceError) as error:
             self.end()
-            raise DeviceError(f"{setup.device.name} cannot be opened by a process of its own: {error}") from None
+            raise DeviceError(f"{setup.device.name} cannot be opened by a process of its own: {error}") from error
 
     @property
     def limits(self) -> Limits:
@@ -110,6 +110,8 @@ class Worker:
         code = self._ended(isinstance(error, (EOFError, OSError)))
         if self._expired:
             return Lost(f"ended after {seconds:g} s while {state}", "time")
+        if code == -signal.SIGALRM:  # before this process came to it, on a machine that others use
+            return Lost(f"ended itself after {self._limits.seconds(state) + GRACE_S:g} s while {state}", "time")
         self._words.seek(0)
         words = self._words.read().decode(errors="replace").strip()[-_LAST_WORDS:]
         how = _how(code) if isinstance(error, (EOFError, OSError)) else f"garbled its answer ({type(error).__name__})"

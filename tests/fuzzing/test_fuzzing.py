@@ -3,14 +3,16 @@
 import subprocess
 import sys
 import time
+from itertools import count
 
 import pytest
 
+from rollergen.errors import DeviceError
 from rollergen.measure.bench import Lost
 from tests.fuzzing import trial
 from tests.fuzzing.minimise import minimised
 from tests.fuzzing.recipes import Line, Recipe, draw
-from tests.fuzzing.trial import Failure, Trials
+from tests.fuzzing.trial import Trials
 
 DEVICES = ("cpu", "v100", "cpu", "mi50", "cpu", "ipu")
 SECONDS, MOST = 15.0, 12
@@ -87,29 +89,73 @@ def test_an_error_that_is_not_ours_is_a_failure(trials):
     assert failure.kind == "raised: ZeroDivisionError"
 
 
-@pytest.mark.parametrize(("processor_s", "failure"), [(3.0, None), (60.0, Failure("lost", "lost: ended after 65 s"))])
-def test_what_reaches_a_limit_in_little_processor_time_is_tried_once_more_with_patience(
-    processor_s, failure, monkeypatch
-):
-    ended = iter([0.0, processor_s, processor_s, processor_s])
+def lost_worker(error, patient_too):
+    """A worker that loses programs under the usual limits, and (``patient_too``) under those with patience."""
 
     class Late:
-        """A worker that needs more than the usual limits."""
-
         def __init__(self, setup):
             self.limits = setup.limits
 
         def ask(self, operation, candidate):
-            if self.limits == trial.LIMITS:
-                raise Lost("ended after 65 s", "time")
+            if self.limits == trial.LIMITS or patient_too:
+                raise error
             return candidate
 
         def end(self):
             pass
 
-    monkeypatch.setattr(trial, "Worker", Late)
-    monkeypatch.setattr(trial, "_ended_s", lambda: next(ended))
+    return Late
+
+
+def tried(monkeypatch, worker, processor_s):
+    """What becomes of one program whose workers need so many seconds of processor time each."""
+    ended = count(0, 1)
+    monkeypatch.setattr(trial, "Worker", worker)
+    monkeypatch.setattr(trial, "_ended_s", lambda: (next(ended) + 1) // 2 * processor_s)
     monkeypatch.setattr(trial, "_processor_s", lambda worker: 0.0)
     monkeypatch.setattr(trial, "TOP_K", 1)
+    trials = Trials()
     small = Recipe((line("x0", 'T("x0", (31,), "float32")', (31,)), line("v1", "ops.relu(x0)", (31,))))
-    assert Trials().failure(small, "cpu") == failure
+    return trials.failure(small, "cpu"), trials
+
+
+RUNNING, COMPILING = Lost("ended after 65 s while running", "time"), Lost("ended after 45 s while compiling", "time")
+KILLED = Lost("its process was ended by SIGKILL while running", "crash")
+
+
+@pytest.mark.parametrize(("lost", "processor_s"), [(RUNNING, 3.0), (RUNNING, 60.0), (COMPILING, 40.0), (KILLED, 3.0)])
+def test_what_a_busy_machine_may_have_ended_is_tried_once_more_with_patience(lost, processor_s, monkeypatch):
+    failure, trials = tried(monkeypatch, lost_worker(lost, patient_too=False), processor_s)
+    assert failure is None and not trials.too_slow and not trials.never_compiled
+
+
+@pytest.mark.parametrize("lost", [RUNNING, COMPILING])
+def test_what_twice_got_less_processor_time_than_its_limit_is_skipped_and_counted(lost, monkeypatch):
+    failure, trials = tried(monkeypatch, lost_worker(lost, patient_too=True), 3.0)
+    assert failure is None and trials.too_slow == [str(lost)] and not trials.never_compiled
+
+
+def test_a_worker_that_never_came_to_open_the_device_is_skipped_and_counted(monkeypatch):
+    unopened = DeviceError("cpu cannot be opened by a process of its own: ended after 120 s while starting")
+    unopened.__cause__ = Lost("ended after 120 s while starting", "time")
+    failure, trials = tried(monkeypatch, lost_worker(unopened, patient_too=True), 3.0)
+    assert failure is None and trials.too_slow == ["ended after 120 s while starting"]
+
+
+@pytest.mark.parametrize(
+    ("error", "processor_s", "text"),
+    [
+        (RUNNING, 70.0, f"lost: {RUNNING}"),
+        (KILLED, 3.0, f"lost: {KILLED}"),
+        (Lost("its process was ended by SIGSEGV while running", "crash"), 3.0, "lost: its process was ended by SIGSEGV"),
+        (DeviceError("cpu cannot be opened"), 3.0, "DeviceError: cpu cannot be opened"),
+    ],
+)
+def test_what_hangs_though_it_had_its_time_crashes_or_is_refused_is_a_failure(error, processor_s, text, monkeypatch):
+    failure, trials = tried(monkeypatch, lost_worker(error, patient_too=True), processor_s)
+    assert failure is not None and failure.text.startswith(text) and not trials.too_slow
+
+
+def test_what_pocl_does_not_compile_in_its_time_is_counted(monkeypatch):
+    failure, trials = tried(monkeypatch, lost_worker(COMPILING, patient_too=True), 50.0)
+    assert failure is None and trials.never_compiled == 1 and not trials.too_slow

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from random import Random
 
 from rollergen.construct import construct
-from rollergen.emit import emit
+from rollergen.emit import Source, emit
 from rollergen.errors import DoesNotFitError, RollergenError
 from rollergen.expr.canonical import canonicalize
 from rollergen.measure.bench import Lost
@@ -25,6 +25,9 @@ from tests.fuzzing.recipes import Recipe
 LIMITS = Limits(compile_s=45.0, run_s=20.0)
 PATIENT = Limits(compile_s=8 * LIMITS.compile_s, run_s=8 * LIMITS.run_s)
 """Once more, where a limit was reached in little processor time: others use this machine."""
+
+_KILLED = "was ended by SIGKILL"
+"""By nobody here: by the system, for memory that others may have taken."""
 
 TOP_K = 2
 PLAIN = BuildOptions(shapes=CodeShapes(matrix_instructions=False))
@@ -57,6 +60,8 @@ class Trials:
         self._worker: Worker | None = None
         self.spent: dict[str, float] = {}
         self.never_compiled = 0
+        self.too_slow: list[str] = []
+        """Why programs were skipped that this machine, which others use, gave too little time."""
 
     def failure(self, recipe: Recipe, device: str, options: BuildOptions = PLAIN) -> Failure | None:
         """What is wrong, if anything: an error that is none of rollergen's own, or a refusal, or a wrong result."""
@@ -84,22 +89,29 @@ class Trials:
                 return Failure(_kind(problems[0]), "; ".join(problems))
         return None
 
-    def _problems(self, setup: Setup, source) -> tuple[str, ...]:
+    def _problems(self, setup: Setup, source: Source, *, again: bool = False) -> tuple[str, ...]:
+        """``again``: the second time, with patience."""
         start, had = time.perf_counter(), _ended_s() + _processor_s(self._worker)
         try:
             return self._opened(setup).ask("check", Outcome(0, setup.program, source, 0.0)).problems
-        except Lost as lost:
-            self.close()
-            if lost.cause == "time" and setup.limits == LIMITS and _ended_s() - had < LIMITS.compile_s:
-                return self._problems(replace(setup, limits=PATIENT), source)
-            if lost.cause == "time" and "compiling" in str(lost):  # PoCL's compiler, on loops made for a GPU
-                self.never_compiled += 1
-                return ()
-            return (f"lost: {lost}",)
-        except RollergenError as error:
-            return (f"{type(error).__name__}: {error}",)
+        except (Lost, RollergenError) as error:
+            lost = error if isinstance(error, Lost) else error.__cause__
+            if not isinstance(lost, Lost):
+                return (f"{type(error).__name__}: {error}",)
         finally:
             self.spent["checked"] = self.spent.get("checked", 0.0) + time.perf_counter() - start
+        self.close()
+        compiling = "compiling" in str(lost)
+        starved = lost.cause == "time" and _ended_s() - had < LIMITS.seconds("compiling" if compiling else "running")
+        if not again and (starved or _KILLED in str(lost)):
+            return self._problems(replace(setup, limits=PATIENT), source, again=True)
+        if starved:
+            self.too_slow.append(str(lost))
+            return ()
+        if lost.cause == "time" and compiling:  # PoCL's compiler, on loops made for a GPU
+            self.never_compiled += 1
+            return ()
+        return (f"lost: {lost}",)
 
     def _opened(self, setup: Setup) -> Worker:
         """The worker, told of the setup; a new one where the limits are others."""

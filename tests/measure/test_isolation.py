@@ -1,13 +1,15 @@
 """A candidate that hangs, crashes or is wrong fails alone; the caller and the other candidates go on."""
 
 import os
+import signal
 from dataclasses import replace
 
 import pytest
 
 import rollergen as rg
 from rollergen.errors import CheckFailedError, DeviceError
-from rollergen.measure.isolation import IsolatedBench
+from rollergen.measure.bench import Lost
+from rollergen.measure.isolation import IsolatedBench, Worker
 from rollergen.measure.oracle import expression_oracle
 from rollergen.measure.profiler import fastest, measure_on
 from rollergen.measure.worker import Limits, Setup
@@ -108,6 +110,16 @@ def confused(arrays, output, points):
 def test_a_process_that_ends_by_an_error_of_python_says_so():
     with pytest.raises(CheckFailedError, match=r"ended with status 1 while comparing; its last words: [\s\S]*own fault"):
         measure_on(IsolatedBench(setup(oracle=confused)), faulty.sources(None))
+
+
+def test_a_process_whose_own_alarm_comes_first_reached_its_limit():
+    """On a busy machine, before the process that waits for it gets to end it."""
+    worker = Worker(setup())
+    os.kill(worker.pid, signal.SIGALRM)
+    with pytest.raises(Lost, match="ended itself after 26 s") as lost:
+        worker.ask("check", faulty.sources(None)[0])
+    worker.end()
+    assert lost.value.cause == "time"
 
 
 def no_device(device):
