@@ -20,10 +20,13 @@ from rollergen.signature import Parameter, Signature
 
 
 class _Lane:
-    """A thread's session on one stream of one GPU, with temporaries of its own: calls of a stream run in order."""
+    """A thread's session on one stream of one GPU, with temporaries of its own: calls of a stream run in order.
+
+    ``captured``: CUDA graphs replay launches that use the temporaries, which therefore are theirs from then on.
+    """
 
     def __init__(self, runtime: Any, session: Any, program: RProgram) -> None:
-        self.session, self.packed = session, (-1, ())
+        self.session, self.packed, self.captured = session, (-1, ()), False
         self._temporaries = {
             b.name: runtime.empty(b.elements * numpy_dtype(b.dtype).itemsize) for b in program.temporaries
         }
@@ -34,7 +37,9 @@ class GpuCalls:
     """What `Kernel` does with device arrays.  Thread-safe.
 
     The first call of a thread on a stream compiles and allocates; later ones only launch, so that they can be captured
-    into a CUDA graph (with ``out=``, and a call before the capture).
+    into a CUDA graph, with ``out=``: after a call of any stream, or, for programs with temporaries, of the same thread
+    on the same stream.  A graph keeps the temporaries of that call, also from the calls that follow; another graph
+    captured there has the same, so that the two must not run at the same time.
     """
 
     def __init__(self, device: Device, program: RProgram, signature: Signature, source: Source) -> None:
@@ -43,11 +48,15 @@ class GpuCalls:
         self._outputs = tuple(map(Parameter.of, program.outputs))
         self._executors: dict[int, tuple[RuntimeExecutor, Any]] = {}
         self._lock, self._local = threading.Lock(), threading.local()
+        self._replayed: list[_Lane] = []
+        self._ran: set[int] = set()
+        self._packs = any(launch.once for launch in source.launches)
 
     def call(
         self, arrays: Sequence[Any], named: Mapping[str, Any], out: Any, stream: Any, version: int
     ) -> Any:  # fmt: skip
-        """The outputs, in kind.  Raises as `Kernel` does, and ArgumentError for mixed or strided arrays."""
+        """The outputs, in kind.  Raises as `Kernel` does, and ArgumentError for mixed or strided arrays, and for a call
+        that is captured into a CUDA graph and would allocate or pack constants."""
         passed = self._signature.passed(arrays, named)
         runtime, compiled = self._compiled()
         cupy = runtime.cupy
@@ -71,11 +80,14 @@ class GpuCalls:
         current = runtime.cupy.cuda.get_current_stream()
         for view in views:
             _wait_for(runtime, view.stream, current)
-        lane = self._lane(runtime, compiled, current.ptr)
+        captured = _is_captured(current)
+        lane = (self._replayed_lane if captured else self._lane)(runtime, compiled, current.ptr)
         names = [p.name for p in (*self._inputs, *self._outputs)]
         lane.session.point({name: v.address for name, v in zip(names, (*views, *made), strict=True)})
-        constants = [one for p, one in zip(self._inputs, passed, strict=True) if p.constant]
+        constants = [one for p, one in zip(self._inputs, passed, strict=True) if p.constant and self._packs]
         if constants and not _same(lane.packed, version, constants):
+            if captured:
+                raise self._too_late("has not packed these constants")
             lane.session.once()
             lane.packed = version, tuple(map(_reference, constants))
         lane.session.run()
@@ -94,12 +106,35 @@ class GpuCalls:
         return executor.runtime, compiled
 
     def _lane(self, runtime: Any, compiled: Any, stream: int) -> _Lane:
-        lanes = self._local.__dict__.setdefault("lanes", {})
+        lanes: dict[tuple[int, int], _Lane] = self._local.__dict__.setdefault("lanes", {})
         key = runtime.gpu.number, stream
-        if key not in lanes:
-            lanes[key] = _Lane(runtime, compiled.session(), self._program)
-        found: _Lane = lanes[key]
+        found = lanes.get(key)
+        if found is None or found.captured:
+            found = lanes[key] = _Lane(runtime, compiled.session(), self._program)
+            self._ran.add(runtime.gpu.number)
         return found
+
+    def _replayed_lane(self, runtime: Any, compiled: Any, stream: int) -> _Lane:
+        """The lane of a call that a graph will replay: its temporaries stay as long as the kernel.  None are made
+        while a stream is captured, nor is a kernel's first launch, at which CUDA may still load its code, allowed."""
+        if not self._program.temporaries:
+            if runtime.gpu.number not in self._ran:
+                raise self._too_late("has not run yet")
+            return self._lane(runtime, compiled, stream)
+        found: _Lane | None = self._local.__dict__.get("lanes", {}).get((runtime.gpu.number, stream))
+        if found is None:
+            raise self._too_late("has no temporaries there")
+        if not found.captured:
+            found.captured = True
+            with self._lock:
+                self._replayed.append(found)
+        return found
+
+    def _too_late(self, why: str) -> ArgumentError:
+        return ArgumentError(
+            f"the stream is being captured into a CUDA graph, and the kernel {why}; call it with these arrays on this "
+            f"stream, in this thread, before the capture: {self._signature}"
+        )
 
     def _checked(self, parameter: Parameter, thing: Any, cupy: Any, prefix: str = "") -> DeviceView:
         view = device_view(thing, prefix + parameter.name, self._signature, cupy)
@@ -118,12 +153,21 @@ class GpuCalls:
 def _wait_for(runtime: Any, producer: int | None, current: Any) -> None:
     """Later launches in the current stream come after what the producer's has now; the host does not wait.
 
-    Streams 1 and 2 are the legacy and the per-thread default (CUDA array interface, version 3)."""
+    Streams 1 and 2 are the legacy and the per-thread default (CUDA array interface, version 3).  What is captured can
+    wait for nothing outside its graph: whoever launches the graph orders that."""
     if producer is None or producer == current.ptr or (producer == 1 and current.ptr == 0):
         return
+    source = runtime.stream(producer)
+    if _is_captured(current) and not _is_captured(source):
+        return
     event = runtime.cupy.cuda.Event(disable_timing=True)
-    event.record(runtime.stream(producer))
+    event.record(source)
     current.wait_event(event)
+
+
+def _is_captured(stream: Any) -> bool:
+    """Whether launches in the stream go into a CUDA graph; those of the legacy default stream cannot."""
+    return stream.ptr not in (0, 1) and bool(stream.is_capturing())
 
 
 def _reference(array: Any) -> Any:

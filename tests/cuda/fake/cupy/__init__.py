@@ -83,10 +83,12 @@ class ndarray:
         }  # fmt: skip
 
     def get(self):
+        _refuse_capture("a synchronous copy")
         LOG.append(("get",))
         return self._memory.copy()
 
     def set(self, array):
+        _refuse_capture("a synchronous copy")
         LOG.append(("set",))
         assert array.shape == self.shape and array.dtype == self.dtype
         self._memory[...] = array
@@ -108,6 +110,7 @@ def empty(shape, dtype=float):
     size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
     if size > _gpu()[3]:
         raise OutOfMemoryError(f"Out of memory allocating {size} bytes")
+    _refuse_capture("an allocation")
     LOG.append(("empty", size))
     whole = np.full(size + 256, 0x5A, np.uint8)
     start = -whole.ctypes.data % 256
@@ -132,12 +135,39 @@ class RawKernel:
     def __call__(self, grid, block, args, *, shared_mem=0):
         if shared_mem > self.max_dynamic_shared_size_bytes:
             raise CUDADriverError("CUDA_ERROR_INVALID_VALUE: invalid argument")
-        LOG.append(("launch", self.name, grid, block, get_current_stream().ptr, shared_mem))
         assert all(type(one) is np.uint64 for one in args), "an argument is no pointer"
+        stream = get_current_stream().ptr
+        captured = _CAPTURES.get(stream)
+        LOG.append(("launch" if captured is None else "captured", self.name, grid, block, stream, shared_mem))
+        if captured is None:
+            self._run(grid, block, args)
+        else:
+            captured.append(lambda: self._run(grid, block, args))
+
+    def _run(self, grid, block, args):
         pointers = (ctypes.c_void_p * len(args))(*map(int, args))
         message = ctypes.create_string_buffer(512)
         if self._function(pointers, grid[0], block[0], 0, message):
             raise CUDADriverError(message.value.decode())
+
+
+_CAPTURES = {}
+"""What is captured, by the pointer of each stream that is; as in CUDA's global mode, nothing else may happen then."""
+
+
+def _refuse_capture(what):
+    if _CAPTURES:
+        raise CUDARuntimeError(f"cudaErrorStreamCaptureUnsupported: {what} while a stream is captured")
+
+
+class Graph:
+    def __init__(self, captured):
+        self._captured = tuple(captured)
+
+    def launch(self, stream=None):
+        LOG.append(("replay", len(self._captured)))
+        for one in self._captured:
+            one()
 
 
 class RawModule:
@@ -160,6 +190,12 @@ class RawModule:
         return RawKernel(self._library, name)
 
 
+def _refuse_legacy(stream):
+    """The legacy stream waits for all others, so while these are captured it cannot be used."""
+    if stream.ptr in (0, 1) and _CAPTURES:
+        raise CUDARuntimeError("cudaErrorStreamCaptureImplicit: the legacy stream would wait for a captured one")
+
+
 class Stream:
     def __init__(self, ptr=None):
         self.ptr = id(self) if ptr is None else ptr
@@ -172,10 +208,30 @@ class Stream:
         _STREAMS.pop()
 
     def synchronize(self):
+        _refuse_capture("a synchronization")
         LOG.append(("synchronize", self.ptr))
 
     def wait_event(self, event):
+        if _CAPTURES.get(self.ptr) is not None and event.captured is not _CAPTURES[self.ptr]:
+            raise CUDARuntimeError("cudaErrorStreamCaptureIsolation: the event is of no stream of the capture")
+        if event.captured is not None:
+            _CAPTURES[self.ptr] = event.captured  # the stream joins the capture
         LOG.append(("wait", self.ptr))
+
+    def begin_capture(self, mode=None):
+        if self.ptr in (0, 1):
+            raise RuntimeError("cannot capture on the default (legacy) stream")
+        _CAPTURES[self.ptr] = []
+
+    def end_capture(self):
+        captured = _CAPTURES[self.ptr]
+        for pointer in [pointer for pointer, own in _CAPTURES.items() if own is captured]:
+            del _CAPTURES[pointer]
+        return Graph(captured)
+
+    def is_capturing(self):
+        _refuse_legacy(self)
+        return self.ptr in _CAPTURES
 
 
 class ExternalStream(Stream):
@@ -187,9 +243,12 @@ class Event:
     """Whether the device has come to it: never before somebody waits."""
 
     def __init__(self, block=False, disable_timing=False, interprocess=False):
-        self.at = None
+        self.at = self.captured = None
 
     def record(self, stream=None):
+        stream = stream or get_current_stream()
+        _refuse_legacy(stream)
+        self.captured = _CAPTURES.get(stream.ptr)
         self.at = time.perf_counter()
 
 

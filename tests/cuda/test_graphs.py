@@ -1,0 +1,206 @@
+"""Calls with arrays of the GPU do nothing but launch: so they wait for nothing, and CUDA graphs can capture them.
+
+CuPy is `fake`: while a stream is captured it refuses, as CUDA does, to allocate, copy, synchronize, or wait for what is
+not captured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.errors import ArgumentError
+from rollergen.gpu_calls import GpuCalls
+from tests.cuda.host import compiler
+from tests.cuda.test_cupy import cupy  # noqa: F401 (a fixture)
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+T = rg.tensor
+
+FORMS = {
+    "one kernel": lambda: rg.ops.matmul(T("A", (37, 21)), T("B", (21, 45))),
+    "a split sum and its second kernel": lambda: rg.ops.matmul(T("A", (8, 2048)), T("B", (2048, 8))),
+    "rows of few blocks": lambda: rg.ops.sum(T("X", (4, 65536)), axis=1),
+    "constant weights": lambda: rg.ops.matmul(T("A", (64, 256)), T("B", (256, 64), constant=True)),
+    "a window": lambda: rg.ops.depthwise_conv2d(T("X", (2, 5, 9, 9)), T("W", (5, 1, 3, 3)), padding=1),
+}
+WITH_TEMPORARIES = {"a split sum and its second kernel", "rows of few blocks", "constant weights"}
+OVER_48_KIB = 64 << 10
+
+
+def built(form):
+    return rg.build(FORMS[form](), "cuda", profile=False, cache=False)
+
+
+def whole_numbers(kernel, seed=0):
+    """Inputs for which every sum is exact."""
+    random = np.random.default_rng(seed)
+    return [random.integers(-3, 4, one.shape).astype(one.dtype) for one in kernel.signature.inputs]
+
+
+def on_gpu(cupy, kernel):  # noqa: F811
+    """A stream, the inputs there, and an array for the output."""
+    (output,) = kernel.signature.outputs
+    given = [cupy.asarray(one) for one in whole_numbers(kernel)]
+    return cupy.cuda.Stream(), given, cupy.empty(output.shape, output.dtype)
+
+
+def kinds(cupy):  # noqa: F811
+    return [what[0] for what in cupy.LOG]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_call_is_its_launches_and_nothing_else(cupy, form):  # noqa: F811
+    kernel = built(form)
+    stream, given, out = on_gpu(cupy, kernel)
+    assert bool(kernel.program.temporaries) == (form in WITH_TEMPORARIES)
+    with stream:
+        kernel(*given, out=out)
+        cupy.LOG.clear()
+        assert kernel(*given, out=out) is out
+        assert kinds(cupy) == ["launch"] * len(kernel.launches)
+        cupy.LOG.clear()
+        new = kernel(*given)
+    assert kinds(cupy) == ["empty", *["launch"] * len(kernel.launches)] and cupy.LOG[0] == ("empty", out.nbytes)
+    assert {what[4] for what in cupy.LOG[1:]} == {stream.ptr}
+    want = FORMS[form]().evaluate(*whole_numbers(kernel))
+    assert np.array_equal(out.get(), want) and np.array_equal(new.get(), want)
+
+
+def test_the_first_call_allocates_temporaries_and_copies_nothing(cupy):  # noqa: F811
+    kernel = built("a split sum and its second kernel")
+    _, given, out = on_gpu(cupy, kernel)
+    cupy.LOG.clear()
+    kernel(*given, out=out)
+    assert kinds(cupy) == ["empty"] * len(kernel.program.temporaries) + ["launch"] * len(kernel.launches)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_call_is_captured_and_replayed_on_other_contents(cupy, form):  # noqa: F811
+    kernel = built(form)
+    stream, given, out = on_gpu(cupy, kernel)
+    kernel(*given, out=out, stream=stream)
+    cupy.LOG.clear()
+    stream.begin_capture()
+    assert kernel(*given, out=out, stream=stream) is out  # which was made on the default stream: not waited for
+    graph = stream.end_capture()
+    assert kinds(cupy) == ["captured"] * len(kernel.launches)
+    contents = whole_numbers(kernel, seed=1)
+    for array, new in zip(given, contents, strict=True):
+        array.set(new)
+    out.fill(0)
+    assert not out.get().any()
+    graph.launch()
+    assert np.array_equal(out.get(), FORMS[form]().evaluate(*contents))
+
+
+def test_shared_memory_is_opted_into_while_captured(cupy):  # noqa: F811
+    kernel = built("one kernel")
+    stream, given, out = on_gpu(cupy, kernel)
+    source = kernel.candidates[0].source
+    large = replace(source, launches=(replace(source.launches[0], dynamic_bytes=OVER_48_KIB),))
+    calls = GpuCalls(kernel.device, kernel.program, kernel.signature, large)
+    calls.call(given, {}, out, stream, 0)
+    stream.begin_capture()
+    calls.call(given, {}, out, stream, 0)
+    stream.end_capture()
+    assert cupy.LOG[-1][0] == "captured" and cupy.LOG[-1][-1] == OVER_48_KIB
+
+
+def test_a_capture_of_the_first_call_is_refused(cupy):  # noqa: F811
+    kernel = built("one kernel")
+    stream, given, out = on_gpu(cupy, kernel)
+    stream.begin_capture()
+    with pytest.raises(ArgumentError, match=r"into a CUDA graph, and the kernel has not run yet; call it .* before"):
+        kernel(*given, out=out, stream=stream)
+    assert not stream.end_capture()._captured
+    kernel(*given, out=out)
+    stream.begin_capture()
+    kernel(*given, out=out, stream=stream)  # where there are no temporaries, a call of any stream will do
+    assert len(stream.end_capture()._captured) == 1
+
+
+def test_a_capture_without_temporaries_of_its_stream_is_refused(cupy):  # noqa: F811
+    kernel = built("a split sum and its second kernel")
+    stream, given, out = on_gpu(cupy, kernel)
+    kernel(*given, out=out)
+    stream.begin_capture()
+    with pytest.raises(ArgumentError, match=r"the kernel has no temporaries there; call it .* on this stream"):
+        kernel(*given, out=out, stream=stream)
+    assert not stream.end_capture()._captured
+
+
+def test_calls_after_a_capture_leave_its_temporaries_alone(cupy):  # noqa: F811
+    kernel = built("a split sum and its second kernel")
+    stream, given, out = on_gpu(cupy, kernel)
+    kernel(*given, out=out, stream=stream)
+    stream.begin_capture()
+    kernel(*given, out=out, stream=stream)
+    graph = stream.end_capture()
+    cupy.LOG.clear()
+    for _ in range(2):
+        kernel(*given, out=out, stream=stream)
+    allocated = ["empty"] * len(kernel.program.temporaries)
+    assert [what for what in kinds(cupy) if what == "empty"] == allocated  # once, and kept
+    out.fill(0)
+    graph.launch()
+    assert np.array_equal(out.get(), FORMS["a split sum and its second kernel"]().evaluate(*whole_numbers(kernel)))
+
+
+def packing_calls(kernel):
+    """The kernel's calls, its first launch one that packs constants: what it leaves depends on these alone."""
+    first, *others = kernel.candidates[0].source.launches
+    source = replace(kernel.candidates[0].source, launches=(replace(first, once=True), *others))
+    return GpuCalls(kernel.device, kernel.program, kernel.signature, source)
+
+
+def test_what_was_packed_for_a_graph_stays_what_it_replays(cupy):  # noqa: F811
+    expression = rg.ops.matmul(T("A", (8, 2048), constant=True), T("B", (2048, 8), constant=True))
+    kernel = rg.build(expression, "cuda", profile=False, cache=False)
+    calls, (stream, given, out) = packing_calls(kernel), on_gpu(cupy, kernel)
+    others = [cupy.asarray(one) for one in whole_numbers(kernel, seed=1)]
+    call = lambda arrays: calls.call(arrays, {}, out, stream, 0)
+    call(given)
+    stream.begin_capture()
+    with pytest.raises(ArgumentError, match="has not packed these constants;"):
+        call(others)
+    call(given)
+    graph = stream.end_capture()
+    assert len(graph._captured) == len(kernel.launches) - 1
+    call(others)
+    assert np.array_equal(out.get(), expression.evaluate(*whole_numbers(kernel, seed=1)))
+    graph.launch()
+    assert np.array_equal(out.get(), expression.evaluate(*whole_numbers(kernel)))
+    call(others)
+    assert np.array_equal(out.get(), expression.evaluate(*whole_numbers(kernel, seed=1)))
+
+
+def test_within_a_capture_producers_are_waited_for(cupy):  # noqa: F811
+    kernel = built("one kernel")
+    stream, given, out = on_gpu(cupy, kernel)
+    producer = cupy.cuda.Stream()
+    kernel(*given, out=out, stream=stream)
+    producer.begin_capture()
+    with producer:
+        kernel(*given, out=out, stream=stream)  # the arrays are the captured stream's: the other one joins its capture
+    assert ("wait", stream.ptr) in cupy.LOG
+    graph = producer.end_capture()
+    assert len(graph._captured) == 1 and not stream.is_capturing()
+
+
+def test_the_stand_in_refuses_what_cuda_does_while_capturing(cupy):  # noqa: F811
+    array, stream, other = cupy.empty((4,), np.float32), cupy.cuda.Stream(), cupy.cuda.Stream()
+    before = cupy.cuda.Event()
+    before.record(other)
+    stream.begin_capture()
+    for refused in (
+        lambda: cupy.empty((4,), np.float32), array.get, lambda: array.set(np.zeros(4, "f4")), other.synchronize,
+        lambda: stream.wait_event(before), lambda: before.record(cupy.cuda.ExternalStream(1)),
+    ):  # fmt: skip
+        with pytest.raises(cupy.CUDARuntimeError, match="cudaErrorStreamCapture"):
+            refused()
+    stream.end_capture()
+    assert np.array_equal(array.get().shape, (4,))
