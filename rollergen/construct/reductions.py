@@ -116,18 +116,23 @@ def split_candidates(definition: Definition, device: Device, rules: AlignmentRul
     for parts in (2, 4, 8, 16, 64, 256):
         if outputs * parts > 64 * device.units * max(1, device.limits.threads_per_unit) or parts * 64 > axis.extent:
             continue
-        pair = split_reduction(definition, axis.name, parts)
-        if pair is None or device.units == 1:
+        split = split_reduction(definition, axis.name, parts, whole=block_layer(device) is None)
+        if split is None or device.units == 1:
             continue
-        plans = reduction_plans(pair[0], device, rules, brief=True)
-        first = cheapest([reduction_stage(pair[0], plan, device, "partial") for plan in plans], device)
-        stages = (first, combine_stage(pair[1], device, rules))
-        yield candidate(f"split {parts}", stages, (pair[0].output,), device, split=parts)
+        *partials, combined = split
+        stages = (*(_partial(one, device, rules) for one in partials), combine_stage(combined, device, rules))
+        yield candidate(f"split {parts}", stages, tuple(one.output for one in partials), device, split=parts)
         added = adding(definition, axis.name, parts, device, rules)
         if added is not None:
             plans = reduction_plans(added.sums, device, rules, brief=True)
             made = [added.stage(reduction_stage(added.sums, plan, device, "partial")) for plan in plans]
             yield added.candidate("", parts, cheapest(made, device), device)
+
+
+def _partial(definition: Definition, device: Device, rules: AlignmentRules) -> Stage:
+    """The cheapest stage for one component of the parts of a split reduction."""
+    plans = reduction_plans(definition, device, rules, brief=True)
+    return cheapest([reduction_stage(definition, plan, device, "partial") for plan in plans], device)
 
 
 def combine_stage(definition: Definition, device: Device, rules: AlignmentRules) -> Stage:

@@ -73,16 +73,20 @@ def thread_candidates(
 def _split(
     form: Form, parts: int, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
 ) -> Iterator[Candidate]:
-    pair = split_reduction(form.definition, form.roles.k, parts)
-    if pair is None:
+    split = split_reduction(form.definition, form.roles.k, parts)
+    if split is None:
         return
-    combine = combine_stage(pair[1], device, rules)
-    combining = price((combine,), device)
-    first = replace(form.roles, batch=(pair[0].axes[0].name, *form.roles.batch))
-    for shaped in _shaped(pair[0], first, form.name, device, rules, count, ledger):
-        stages = (*shaped.stages, combine)
-        seconds = rounded(shaped.seconds + combining)
-        yield candidate(f"{form.name}, split {parts}", stages, (pair[0].output,), device, parts, seconds)
+    *others, last, combined = split
+    first = replace(form.roles, batch=(last.axes[0].name, *form.roles.batch))
+    made = [_shaped(one, first, form.name, device, rules, 1, ledger) for one in others]
+    before = tuple(min(found, key=lambda one: one.seconds).stages[0] for found in made)
+    combine = combine_stage(combined, device, rules)
+    beside = price((*before, combine), device)
+    workspaces = tuple(one.output for one in split[:-1])
+    for shaped in _shaped(last, first, form.name, device, rules, count, ledger):
+        stages = (*before, *shaped.stages, combine)
+        seconds = rounded(shaped.seconds + beside)
+        yield candidate(f"{form.name}, split {parts}", stages, workspaces, device, parts, seconds)
     added = adding(form.definition, form.roles.k, parts, device, rules)
     if added is not None:
         for shaped in _shaped(added.sums, first, form.name, device, rules, count, ledger):

@@ -1,56 +1,195 @@
-"""Splitting a reduction into chunks (split-K) that are summed by a stage of their own, or added up in the output."""
+"""Splitting a reduction into chunks (split-K) that are put together by a stage of their own, or added up in the output.
+
+A reduction of any length is split: where no equal chunks of it exist, the last one is short, and what lies beyond the
+end contributes the combiner's identity (nothing is read there).  A tuple-valued reduction has a workspace, and a
+definition that fills it, for each component.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from math import isinf, lcm
 
-from rollergen.expr.definition import Axis, Definition
+from rollergen.expr.combiners import named_combiner
+from rollergen.expr.definition import Axis, Definition, Reduction
 from rollergen.expr.dtypes import is_float
-from rollergen.expr.index import Index
+from rollergen.expr.guarding import push_guards
+from rollergen.expr.index import Bounds, FloorDiv, Index, Mod, Within
 from rollergen.expr.packing import fresh_buffer
-from rollergen.expr.values import Buffer, Const, Load, Partial, substitute_axes
+from rollergen.expr.values import (
+    Binary,
+    Buffer,
+    Combiner,
+    Const,
+    IndexValue,
+    Load,
+    Partial,
+    Select,
+    Value,
+    Var,
+    loads,
+    substitute_axes,
+    transform,
+    walk,
+)
 
 ADDED = ("float32", "int32")
 """Dtypes whose sums can be added to atomically."""
 
+_LONGER = 16
+"""A chunk is rounded up by at most one part in so many."""
 
-def split_reduction(definition: Definition, axis: str, parts: int) -> tuple[Definition, Definition] | None:
-    """(partial sums over chunks of `axis`, their combination with the original result).
+_ALIGNMENTS = (1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
+"""Elements that a chunk may be a multiple of: transactions, staged tiles, vectors."""
 
-    The workspace has shape [parts, *spatial extents] and the accumulator's dtype.  None for a
-    tuple-valued reduction, for row axes, or if a chunk would be empty.
+
+def split_reduction(
+    definition: Definition, axis: str, parts: int, *, whole: bool = False
+) -> tuple[Definition, ...] | None:
+    """(partial results over chunks of `axis`, one definition for each component; their combination with the original
+    result).
+
+    A workspace has shape [chunks, *spatial extents] and the accumulator's dtype.  There are `parts` equal chunks where
+    the axis has so many; else they are rounded up to what tiles want, so that there may be fewer, and the last is
+    short.  None where there are several reductions, for row axes, if fewer than two chunks would be left, or, with
+    `whole`, where the chunks are not equal or there are several components.
     """
-    if len(definition.reductions) != 1 or len(definition.reductions[0].bodies) != 1 or definition.of_role("row"):
-        return None
-    extent = definition.axis(axis).extent
-    chunk = -(-extent // parts)
-    if parts < 2 or chunk * (parts - 1) >= extent or extent % chunk:
+    if len(definition.reductions) != 1 or definition.of_role("row") or parts < 2:
         return None
     reduction = definition.reductions[0]
-    part = axis + "_part"
+    extent = definition.axis(axis).extent
+    chunk = chunk_of(definition, axis, parts)
+    parts = -(-extent // chunk)
+    if parts < 2 or (whole and (extent % chunk or len(reduction.bodies) > 1)):
+        return None
+    partials = [_partial(definition, axis, chunk, c) for c in range(len(reduction.bodies))]
     spatial = definition.of_role("spatial")
-    position = Index.axis(part) * chunk + Index.axis(axis)
-    partial = Partial(reduction.name, reduction.bodies[0].dtype)
-    name = fresh_buffer(definition, f"{definition.output.name}_parts")
-    workspace = Buffer(name, (parts, *(a.extent for a in spatial)), partial.dtype, "temporary")
-    reduce_axes = tuple(Axis(a.name, chunk, "reduce") if a.name == axis else a for a in definition.of_role("reduce"))
-    place = tuple(Index.axis(a.name) for a in spatial)
-    first = Definition(
-        output=workspace,
-        axes=(Axis(part, parts), *spatial, *reduce_axes),
-        target=(Index.axis(part), *place),
-        result=partial,
-        reductions=(replace(reduction, bodies=(substitute_axes(reduction.bodies[0], {axis: position}),)),),
-        where=tuple(bound for bound in definition.where),
-    )
+    part = Axis(axis + "_part", parts, "reduce")
+    place = (Index.axis(part.name), *(Index.axis(a.name) for a in spatial))
     # Spatial points outside `where` are never written: the second stage must not read them.
-    load = Load(workspace, (Index.axis(part), *place), definition.where, 0)
+    bodies = tuple(Load(one.output, place, definition.where, 0) for one in partials)
     second = replace(
-        definition,
-        axes=(*spatial, Axis(part, parts, "reduce")),
-        reductions=(replace(reduction, axes=(part,), bodies=(load,)),),
+        definition, axes=(*spatial, part), reductions=(replace(reduction, axes=(part.name,), bodies=bodies),)
     )
-    return first, second
+    return (*partials, second)
+
+
+def chunk_of(definition: Definition, axis: str, parts: int) -> int:
+    """Elements of a chunk: an equal share where there is one, else rounded up to whole windows and whole tiles as far
+    as that makes it no more than a sixteenth longer."""
+    extent = definition.axis(axis).extent
+    share = -(-extent // parts)
+    if extent % parts == 0:
+        return share
+    for period in dict.fromkeys((_period(definition, axis), 1)):
+        for alignment in _ALIGNMENTS:
+            multiple = lcm(alignment, period)
+            chunk = -(-share // multiple) * multiple
+            if _LONGER * (chunk - share) <= share:
+                return chunk
+    return share
+
+
+def _period(definition: Definition, axis: str) -> int:
+    """The step along the axis after which all remainders of it repeat (the taps of a window): chunks that are
+    multiples of it begin at a known one."""
+    divisors = [
+        atom.divisor
+        for load in definition.body_loads()
+        for index in load.indices
+        for atom, _ in index.terms
+        if isinstance(atom, (FloorDiv, Mod)) and axis in atom.index.axes()
+    ]
+    return lcm(*divisors)
+
+
+def _partial(definition: Definition, axis: str, chunk: int, number: int) -> Definition:
+    """The definition that fills the workspace of one component."""
+    several = len(definition.reductions[0].bodies) > 1
+    reduction, component = _needed(definition.reductions[0], number)
+    extent, part = definition.axis(axis).extent, axis + "_part"
+    parts, position = -(-extent // chunk), Index.axis(part) * chunk + Index.axis(axis)
+    spatial = definition.of_role("spatial")
+    axes = (
+        Axis(part, parts),
+        *spatial,
+        *(Axis(a.name, chunk, "reduce") if a.name == axis else a for a in definition.of_role("reduce")),
+    )
+    bodies = tuple(substitute_axes(body, {axis: position}) for body in reduction.bodies)
+    if parts * chunk > extent:
+        ranges = {a.name: (0, a.extent - 1) for a in axes}
+        inside = Binary("lt", IndexValue(position), Const(extent, "int32"), "bool")
+        identity = reduction.combiner.identity
+        bodies = tuple(_where(inside, body, neutral, ranges) for body, neutral in zip(bodies, identity, strict=True))
+    partial = Partial(reduction.name, bodies[component].dtype, component)
+    name = fresh_buffer(definition, f"{definition.output.name}_parts" + (f"_{number}" if several else ""))
+    return Definition(
+        output=Buffer(name, (parts, *(a.extent for a in spatial)), partial.dtype, "temporary"),
+        axes=axes,
+        target=(Index.axis(part), *(Index.axis(a.name) for a in spatial)),
+        result=partial,
+        reductions=(replace(reduction, bodies=bodies),),
+        where=definition.where,
+    )
+
+
+def _where(inside: Binary, body: Value, neutral: Const, ranges: Mapping[str, Bounds]) -> Value:
+    """`body` where its point is inside, else the combiner's identity: by the loads' own guards where their fills give
+    it, as contractions want it."""
+    pushed = push_guards(Select(inside, body, neutral, body.dtype), ranges)
+    if all(_holds(load, neutral.dtype) for load in loads(pushed)):
+        return transform(pushed, _by_window)
+    return Select(inside, transform(push_guards(body, ranges), _by_window), neutral, body.dtype)
+
+
+def _holds(load: Load, dtype: str) -> bool:
+    """Whether the fill, once of `dtype`, is an element of the load's own dtype."""
+    infinite = isinstance(load.fill, float) and isinf(load.fill)
+    return load.dtype == dtype or load.fill in (-1, 0, 1) or (infinite and is_float(load.dtype))
+
+
+def _by_window(value: Value) -> Value | None:
+    """A load with a bound on the number of an element restated on the first of its digits, where that is one of the
+    load's indices: ``k < 9 * C`` is ``k // 9 < C``, which the address needs anyway."""
+    if not isinstance(value, Load):
+        return None
+
+    def restated(bound: Within) -> Within:
+        for index, extent in zip(value.indices, value.buffer.shape, strict=True):
+            if bound.low == 0 and bound.high % extent == 0 and bound.index // (bound.high // extent) == index:
+                return Within(index, 0, extent)
+        return bound
+
+    return replace(value, guard=tuple(restated(bound) for bound in value.guard))
+
+
+def _needed(reduction: Reduction, component: int) -> tuple[Reduction, int]:
+    """The reduction with only the components on which one depends, and that one's number there."""
+    combiner, used, waiting = reduction.combiner, {component}, [component]
+    while waiting:
+        operands = {int(node.name[3:]) for node in walk(combiner.combine[waiting.pop()]) if isinstance(node, Var)}
+        waiting += sorted(operands - used)
+        used |= operands
+    kept = sorted(used)
+    if len(kept) == len(reduction.bodies):
+        return reduction, component
+    numbers = {f"{side}{old}": f"{side}{new}" for new, old in enumerate(kept) for side in ("lhs", "rhs")}
+    renumbered = lambda node: replace(node, name=numbers[node.name]) if isinstance(node, Var) else None
+    own = Combiner(
+        combiner.name,
+        tuple(combiner.identity[c] for c in kept),
+        tuple(transform(combiner.combine[c], renumbered) for c in kept),
+    )
+    bodies = tuple(reduction.bodies[c] for c in kept)
+    return replace(reduction, combiner=_by_name(own, bodies[0].dtype), bodies=bodies), kept.index(component)
+
+
+def _by_name(combiner: Combiner, dtype: str) -> Combiner:
+    """The named combiner that this one is, if it is one."""
+    alike = lambda one: repr(float(one.identity[0].value)) == repr(float(combiner.identity[0].value))
+    named = [named_combiner(name, dtype) for name in ("sum", "prod", "max", "min")]
+    return next((one for one in named if one.combine == combiner.combine and alike(one)), combiner)
 
 
 def add_reduction(definition: Definition, axis: str, parts: int) -> tuple[Definition, Definition] | None:
@@ -58,8 +197,8 @@ def add_reduction(definition: Definition, axis: str, parts: int) -> tuple[Defini
 
     None where `split_reduction` is, and unless the result is a bare sum in the accumulator's dtype, one of `ADDED`.
     """
-    pair = split_reduction(definition, axis, parts)
-    if pair is None or not is_added(definition):
+    split = split_reduction(definition, axis, parts)
+    if split is None or not is_added(definition):
         return None
     zeros = Definition(
         output=definition.output,
@@ -68,7 +207,7 @@ def add_reduction(definition: Definition, axis: str, parts: int) -> tuple[Defini
         result=Const(0.0 if is_float(definition.output.dtype) else 0, definition.output.dtype),
         where=definition.where,
     )
-    return zeros, replace(pair[0], output=definition.output, target=definition.target)
+    return zeros, replace(split[0], output=definition.output, target=definition.target)
 
 
 def is_added(definition: Definition) -> bool:

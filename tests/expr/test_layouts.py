@@ -1,5 +1,7 @@
 """Packing, padding and splitting rewrite a definition into several that compute the same."""
 
+import math
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -70,3 +72,38 @@ def test_a_three_by_three_convolution_with_padding_has_a_padded_form():
     made = rg.ops.conv2d(rg.tensor("X", (1, 4, 9, 9)), rg.tensor("W", (5, 4, 3, 3)), padding=1)
     definition = canonicalize(made).definitions[0]
     assert any(pad_view(definition, load) for load in definition.body_loads())
+
+
+@given(st.integers(2, 5000), st.integers(2, 300))
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_chunks_cover_any_length_and_are_hardly_longer_than_equal_shares(length, parts):
+    definition = canonicalize(rg.ops.sum(rg.tensor("X", (length,)), axis=0)).definitions[0]
+    (k,) = definition.of_role("reduce")
+    share = -(-length // parts)
+    split = split_reduction(definition, k.name, parts)
+    part, chunk = (axis.extent for axis in split[0].axes)
+    assert (part - 1) * chunk < length <= part * chunk and part <= parts
+    assert chunk <= share + share // 16
+    assert (length % parts == 0) <= (not split[0].body_loads()[0].guard)
+
+
+def test_a_split_of_equal_parts_alone_can_be_asked_for():
+    definition = canonicalize(rg.ops.sum(rg.tensor("X", (21,)), axis=0)).definitions[0]
+    (k,) = definition.of_role("reduce")
+    assert split_reduction(definition, k.name, 4, whole=True) is None
+    assert split_reduction(definition, k.name, 3, whole=True) == split_reduction(definition, k.name, 3)
+
+
+def test_a_component_that_depends_on_itself_alone_is_reduced_alone():
+    k = rg.reduce_axis("k", 11)
+    x = rg.tensor("X", (11,))
+    both = lambda a, b: (rg.maximum(a[0], b[0]), a[1] + b[1])
+    made = rg.compute((), lambda: rg.reduce(both, (-math.inf, 0.0), (x[k], x[k]), axis=k)[1])
+    definition = canonicalize(made).definitions[0]
+    largest, total, combined = split_reduction(definition, "k", 3)
+    assert [one.reductions[0].combiner.name for one in (largest, total)] == ["max", "sum"]
+    assert largest.body_loads()[0].fill == -math.inf
+    arrays = arrays_of(definition)
+    for one in (largest, total):
+        arrays[one.output.name] = evaluate_definition(one, arrays)
+    assert np.array_equal(evaluate_definition(combined, arrays), evaluate_definition(definition, arrays))
