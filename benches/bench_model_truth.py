@@ -21,7 +21,6 @@ import argparse
 import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -33,8 +32,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-import rollergen as rg
 from rollergen.hal.load import parse_device
+from rollergen.hal.present_costs import with_present_costs
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict
 from rollergen.program.serial import from_json
@@ -47,15 +46,6 @@ REWRITTEN = ("op_exp", "op_exp_below", "op_tanh", "op_erf")
 MOST_REGRET, LEAST_TAU, MOST_ERROR = 0.10, 0.6, 0.25
 LEAST_PROGRAMS = 10
 WORST = 10
-
-
-def device_of(measured: Device) -> Device:
-    """The machine as it was measured, priced with the present constants."""
-    present, then = dict(rg.load_device("cpu").costs), dict(measured.costs)
-    kept = {name: then[name] for name in REWRITTEN if name in then}
-    gone = {name for name in REWRITTEN if name not in then}
-    costs = {name: value for name, value in present.items() if name not in gone} | kept
-    return replace(measured, costs=tuple(sorted(costs.items())))
 
 
 def records_of(path: Path) -> tuple[list[dict[str, Any]], dict[str, Device]]:
@@ -177,7 +167,7 @@ def main() -> None:
         records, devices = timed_again()
     else:
         records, devices = records_of(DATA)
-        devices = {key: device_of(device) for key, device in devices.items()}
+        devices = {key: with_present_costs(device, REWRITTEN) for key, device in devices.items()}
     groups = rows_of(records, devices, arguments.stored)
     few = Counter(len(rows) < LEAST_PROGRAMS for rows in groups.values())[True]
     operators = [judged(rows[0]["name"], rows) for rows in groups.values() if len(rows) >= LEAST_PROGRAMS]

@@ -1,4 +1,7 @@
-"""What the verifier costs, and where the model's order loses most: ``python benches/bench_verifier.py [--keep]``.
+"""What the verifier is worth and what it costs: ``python benches/bench_verifier.py [--keep | --everything]``.
+
+``--everything`` is the whole evaluation: costs and regret (below), then ``rollergen verify evaluate`` and ``ablate`` of
+the collection with all rankers and five seeds, into results/verifier; interrupted, the same command goes on.
 
 Costs, in CPU seconds of one core (medians of `ROUNDS`): the features of 50 drafted candidates, their reranking with
 these, training on 5,000 records, and the size of the file.  Regret: operators of the collection by what the best of
@@ -23,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 import rollergen as rg
+from rollergen.cli.verify import ablate, evaluate
 from rollergen.program.model import predict
 from rollergen.store.record_files import read
 from rollergen.verify import verifier as verifiers
@@ -30,8 +34,10 @@ from rollergen.verify.dataset import Dataset, joined, load
 from rollergen.verify.features import matrix, names
 from rollergen.verify.metrics import top_k
 from rollergen.verify.rankers import scores_of
+from rollergen.verify.report import write_tables
 
 DATA = ROOT / "benches" / "data" / "collection_amd-epyc_2026-11-21.jsonl.xz"
+REPORT = ROOT / "benches" / "results" / "verifier"
 ROUNDS = 31
 RECORDS, CANDIDATES = 5000, 50
 
@@ -55,7 +61,7 @@ def costs(data: Dataset) -> dict[str, float]:
     more = np.resize(np.arange(len(data)), RECORDS)
     many = joined(data.of(more[: len(data)]), data.of(more[len(data) :]))
     start = time.process_time()
-    made = verifiers.train(many, "cpu", {"of": "a bench"}, "cautious")
+    made = verifiers.train(many, "cpu", {"of": "a bench"})
     training = time.process_time() - start
     with tempfile.TemporaryDirectory() as directory:
         verifiers.save(made, Path(directory) / "verifier.json")
@@ -84,9 +90,9 @@ def costs(data: Dataset) -> dict[str, float]:
     }
 
 
-def regrets(data: Dataset, count: int) -> list[dict[str, Any]]:
+def regrets(data: Dataset, path: Path, count: int) -> list[dict[str, Any]]:
     """The operators whose first three lack most, worst first."""
-    titles = {one["group"]: _title(one["op"]) for one in read(DATA).records}
+    titles = {one["group"]: _title(one["op"]) for one in read(path).records}
     lines = [_line(data, rows, titles) for rows in data.operators()]
     return sorted(lines, key=lambda line: (line["top-3"], line["top-1"]))[:count]
 
@@ -130,10 +136,14 @@ def _line(data: Dataset, rows: np.ndarray, titles: dict[str, str]) -> dict[str, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worst", type=int, default=15)
+    parser.add_argument("--data", type=Path, default=DATA, help="another collection")
+    parser.add_argument("--report", type=Path, default=REPORT, help="another directory")
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--keep", action="store_true", help="write costs.json and regret.json")
+    parser.add_argument("--everything", action="store_true", help="and evaluate, and ablate")
     options = parser.parse_args()
-    console, data = Console(), load([DATA])
-    found, worst = costs(data), regrets(data, options.worst)
+    console, data = Console(), load([options.data])
+    found, worst = costs(data), regrets(data, options.data, options.worst)
     console.print_json(json.dumps(found))
     columns = ("operator", "top-1", "top-3", "rank of the best", "best: predicted / measured", "first")
     table = Table(*columns, "limiters of the best", "of the first")
@@ -143,9 +153,15 @@ def main() -> None:
         shown.insert(2, str(line["rank of the best"]))
         table.add_row(line["operator"], *shown, str(line["limiters of the best"]), str(line["limiters of the first"]))
     console.print(table)
-    if options.keep:
-        keep_at(ROOT / "benches" / "results" / "verifier" / "costs.json", found)
-        keep_at(ROOT / "benches" / "results" / "verifier" / "regret.json", {"worst": worst})
+    if options.keep or options.everything:
+        options.report.mkdir(parents=True, exist_ok=True)
+        keep_at(options.report / "costs.json", found)
+        keep_at(options.report / "regret.json", {"worst": worst})
+        write_tables(options.report)
+    if options.everything:
+        words = [str(options.data), "--seeds", str(options.seeds), "--report", str(options.report)]
+        evaluate.main(words, standalone_mode=False)
+        ablate.main(words, standalone_mode=False)
 
 
 if __name__ == "__main__":

@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import json
-import os
-import platform
 import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
+from rollergen.bench.origin import commit, origin
 from rollergen.hal.host import cpu_model
 
+__all__ = ["PRODUCT", "ROOT", "code_changed_since", "commit", "keep", "keep_at", "origin", "result_path"]
+
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def origin() -> dict[str, Any]:
-    """Machine, versions and commit of this run."""
-    versions = {"python": platform.python_version()}
-    for package in ("rollergen", "numpy", "torch", "onnxruntime", "pyopencl", "pocl-binary-distribution", "sympy"):
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = "absent"
-    return {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "machine": {"cpu": cpu_model(), "cores_used": sorted(os.sched_getaffinity(0)), "cores": os.cpu_count()},
-        "versions": versions,
-        "commit": commit(),
-        "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
-    }
-
 
 PRODUCT = ("rollergen", "hal", "devices")
 """What decides which kernels are made, and what is predicted of them."""
@@ -43,16 +25,6 @@ def code_changed_since(commit: str, root: Path = ROOT) -> bool | None:
     words = ["git", "-C", str(root), "diff", "--quiet", commit, "--", *PRODUCT]
     code = subprocess.run(words, capture_output=True, check=False).returncode if commit else -1
     return {0: False, 1: True}.get(code)
-
-
-def _git(*words: str) -> str:
-    done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
-    return done.stdout.strip()
-
-
-def commit() -> str:
-    """Of this checkout; empty where there is no git."""
-    return _git("rev-parse", "HEAD")
 
 
 def result_path(name: str) -> Path:

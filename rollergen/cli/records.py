@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections import Counter
@@ -24,6 +25,7 @@ from rollergen.targets import resolve
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 _file = click.Path(path_type=Path, dir_okay=False)
 _DAY = 86400.0
+_MAGIC = b"SQLite format 3\0"
 
 
 @click.group()
@@ -90,6 +92,9 @@ def import_(
         return
     if kernel or device or sizes:
         raise ArgumentError("--kernel, --device and --size belong to --from kernel_tuner; rollergen's files hold them")
+    for path in files:
+        if _is_store(path):
+            raise ArgumentError(f"{path} is a store (an SQLite file); rollergen records merge takes its records")
     contents = [read_table(path) if path.suffix == ".parquet" else read(path) for path in files]
     _take_in(contents, as_json)
 
@@ -123,9 +128,19 @@ def _extents(sizes: tuple[str, ...]) -> dict[str, int]:
 def merge(stores: tuple[Path, ...], as_json: bool) -> None:
     """Append the records of other STORES (their SQLite files) that this one lacks."""
     for path in stores:
-        if not path.exists():
+        if not path.is_file():
             raise ArgumentError(f"there is no store {path}")
+        if not _is_store(path):
+            raise ArgumentError(f"{path} is no store (an SQLite file); rollergen records import takes files of records")
     _take_in([stored(path) for path in stores], as_json)
+
+
+def _is_store(path: Path) -> bool:
+    """Whether a file begins as SQLite's do; asked before any connection is opened, as closing a file drops the locks
+    that SQLite has on it."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+    return False
 
 
 @records.command("prune")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -18,9 +19,11 @@ from rollergen.measure.executor import executor_for
 from rollergen.store.keys import expression_text, sha256
 from rollergen.suites import suite, suite_names
 from rollergen.targets import resolve
+from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 
 if TYPE_CHECKING:
     from rollergen.verify.dataset import Dataset
+    from rollergen.verify.unfinished import Unfinished
 
 Shown = Callable[[str, int, int], None]
 
@@ -112,14 +115,23 @@ _seeds = click.option(
     "--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="Runs with other folds and other models."
 )
 _objective = click.option(
-    "--objective", type=click.Choice(["cautious", "foremost", "residual", "lambdarank"]), default="cautious",
+    "--objective", type=click.Choice(OBJECTIVES), default=DEFAULT_OBJECTIVE,
     show_default=True, help="What the trees learn: the log of time over predicted time (half of it; half of it, where "
     "the model's first programs weigh most; all of it), or the order.",
 )  # fmt: skip
+_constants = click.option(
+    "--constants", type=click.Choice(["present", "recorded"]), default="present", show_default=True,
+    help="The model's constants of built-in devices: as they are now, or as they lie beside the records.",
+)  # fmt: skip
+_operators = click.option(
+    "--operators", type=click.IntRange(min=2), help="Only so many operators, spread over the structures: a quick look."
+)
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 _report = click.option(
-    "--report", type=click.Path(path_type=Path, file_okay=False), help="A directory for report.json and figures (SVG)."
-)
+    "--report", type=click.Path(path_type=Path, file_okay=False),
+    help="A directory for the figures (JSON, SVG) and their tables (TABLES.md). What was finished is kept there: after "
+    "an interruption the same command goes on.",
+)  # fmt: skip
 
 
 @verify.command()
@@ -132,15 +144,16 @@ _report = click.option(
     help="A verifier to update: its trees stay, more are added for RECORDS, which may be few; objective and family are "
     "its own.",
 )  # fmt: skip
+@_constants
 @click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
 def train(
-    records: tuple[Path, ...], objective: str, family: str, seed: int, base: Path | None, out: Path
+    records: tuple[Path, ...], objective: str, family: str, seed: int, base: Path | None, constants: str, out: Path
 ) -> None:
     """Train a verifier on RECORDS (files of rollergen verify collect or records export); rg.build(verifier=OUT)."""
     from rollergen.verify import verifier
     from rollergen.verify.dataset import load
 
-    data, about = load(records), {"files": [path.name for path in records]}
+    data, about = load(records, constants), {"files": [path.name for path in records]}
     if base is None:
         made = verifier.train(data, family, about, objective, seed)
     else:
@@ -153,163 +166,137 @@ def train(
 @_records
 @_seeds
 @click.option(
-    "--part", "parts", type=click.Choice(["rankers", "searches", "pacm"]), multiple=True,
-    help="rankers: how well programs are ordered; searches: how many are measured until one is near the best; pacm: "
-    "PaCM beside the model's order, one seed (the extra pacm). Default: the first two.",
+    "--part", "parts", type=click.Choice(["rankers", "searches"]), multiple=True,
+    help="rankers: how well programs are ordered; searches: how many are measured until one is near the best. Default: "
+    "both.",
 )  # fmt: skip
+@click.option("--ranker", "rankers", multiple=True, help="Rankers by name (several times); default: all that can be.")
+@_constants
+@_operators
 @_report
 @_json
 def evaluate(
-    records: tuple[Path, ...], seeds: int, parts: tuple[str, ...], report: Path | None, as_json: bool
-) -> None:
+    records: tuple[Path, ...], seeds: int, parts: tuple[str, ...], rankers: tuple[str, ...], constants: str,
+    operators: int | None, report: Path | None, as_json: bool,
+) -> None:  # fmt: skip
     """Rank and search the programs of held-out operators: the model's order, trained rankers, and published systems.
 
-    Ten folds; operators of one canonical structure are never in training and test together.
+    Ten folds; operators of one canonical structure are never in training and test together. The ranker pacm needs the
+    extra of its name.
     """
-    from rollergen.verify.dataset import load
-
-    data = load(records)
-    protocol = _protocol(data, seeds, records)
+    asked = _Asked.of("evaluate", records, seeds, constants, operators, report, as_json)
     for part in parts or ("rankers", "searches"):
         with Progress(console=console, transient=True, disable=as_json) as bar:
             shown = _shown(bar, bar.add_task(part, total=None), "evaluated")
-            run = {"rankers": _rankers, "searches": _searches, "pacm": _pacm}[part]
-            run(data, seeds, protocol, report, as_json, shown)
+            if part == "rankers":
+                _rankers(asked, rankers, shown)
+            else:
+                _searches(asked, shown)
+    asked.kept.done()
 
 
-def _rankers(
-    data: Dataset, seeds: int, protocol: dict[str, Any], report: Path | None, as_json: bool, shown: Shown
-) -> None:
+@dataclass(frozen=True)
+class _Asked:
+    """What an evaluation is of, and where its figures go.  ``kept``: what an interrupted one has finished."""
+
+    data: Dataset
+    seeds: int
+    protocol: dict[str, Any]
+    report: Path | None
+    as_json: bool
+    kept: Unfinished
+
+    @staticmethod
+    def of(
+        command: str, records: tuple[Path, ...], seeds: int, constants: str, operators: int | None,
+        report: Path | None, as_json: bool,
+    ) -> _Asked:  # fmt: skip
+        from rollergen.verify.dataset import load
+        from rollergen.verify.unfinished import Unfinished
+
+        data = load(records, constants)
+        if operators is not None:
+            data = data.spread(operators)
+        kept = Unfinished() if report is None else Unfinished.at(report / f"{command}.unfinished.jsonl", data)
+        protocol = {**_protocol(data, seeds, records), "constants": constants}
+        return _Asked(data, seeds, protocol, report, as_json, kept)
+
+    def tell(self, name: str, content: dict[str, Any], left_out: dict[str, str]) -> None:
+        """Writes the report ``name``, if one is asked for, and shows its tables, or the content as JSON."""
+        from rollergen.bench.origin import origin
+        from rollergen.verify import report, tables
+
+        content = {**origin("lightgbm"), **content}
+        content["protocol"] = self.protocol | content["protocol"] | {"left out": left_out}
+        if self.report is not None:
+            report.write(name, content, self.report)
+        if self.as_json:
+            click.echo(json.dumps(content))
+            return
+        for one in tables.RENDERED[name](content):
+            shown = Table(*one.columns, title=one.title)
+            for row in one.rows:
+                shown.add_row(*row)
+            console.print(shown)
+        for what, why in left_out.items():
+            console.print(f"left out: {what}: {why}", highlight=False)
+
+
+def _rankers(asked: _Asked, names: tuple[str, ...], shown: Shown) -> None:
     from rollergen.verify.evaluate import compare
+    from rollergen.verify.rankers import chosen
     from rollergen.verify.released import release
-    from rollergen.verify.verifier import OBJECTIVES
 
-    table = compare(data, seeds=range(seeds), progress=shown)
-    verdicts = {name: release(table, name) for name in OBJECTIVES}
-    content = {"protocol": protocol, "rankers": table, "release": verdicts}
-    if _kept(content, report, "write_evaluation", as_json):
-        return
-    _show_rankers(table)
-    for name, one in verdicts.items():
-        console.print(f"{name}: {one['state']}", highlight=False)
+    rankers, left_out = chosen(names)
+    table = compare(asked.data, rankers, range(asked.seeds), progress=shown, kept=asked.kept)
+    offered = [name for name in OBJECTIVES if "against analytical" in table.get(name, {})]
+    verdicts = {name: release(table, name) for name in offered}
+    asked.tell("evaluation", {"protocol": {}, "rankers": table, "release": verdicts}, left_out)
 
 
-def _pacm(
-    data: Dataset, seeds: int, protocol: dict[str, Any], report: Path | None, as_json: bool, shown: Shown
-) -> None:
-    from rollergen.verify.evaluate import compare
-    from rollergen.verify.pacm import Attentive
-    from rollergen.verify.rankers import RANKERS
-
-    rankers = {"analytical": RANKERS["analytical"], "pacm": Attentive}
-    table = compare(data, rankers, seeds=[0], progress=shown)
-    content = {"protocol": {**protocol, "seeds": [0]}, "rankers": table}
-    if not _kept(content, report, "write_pacm", as_json):
-        _show_rankers(table)
-
-
-def _kept(content: dict[str, Any], report: Path | None, writer: str, as_json: bool) -> bool:
-    """Writes the report, if one is asked for, with a function of `verify.report`; whether `content` was printed as
-    JSON, so that no tables are to be shown."""
-    if report is not None:
-        from rollergen.verify import report as reports
-
-        getattr(reports, writer)(content, report)
-    if as_json:
-        click.echo(json.dumps(content))
-    return as_json
-
-
-def _show_rankers(table: dict[str, dict[str, Any]]) -> None:
-    from rollergen.verify.evaluate import BEST_OF
-
-    rows = Table("ranker", "top-1", "top-3", "top-5", "worst top-3", "pairs", "NDCG", "regret", "trials")
-    for name, line in table.items():
-        tops = (_interval(line[k]) for k in ("top-1", "top-3", "top-5"))
-        others = (line["worst top-3"]["value"], *(line[key]["mean"] for key in ("pairs", "ndcg", "regret")))
-        rows.add_row(name, *tops, *(f"{value:.3f}" for value in others), f"{line['trials']['mean']:.1f}")
-    console.print(rows)
-    sums = [f"{what}-{k}" for what in ("weighted top", "best") for k in (1, 3, 5)]
-    rows = Table("ranker", *sums, title=f"Pruner's sums (best-k: of the first {BEST_OF})")
-    for name, line in table.items():
-        rows.add_row(name, *(f"{line[key]:.3f}" for key in sums))
-    console.print(rows)
-
-
-def _searches(
-    data: Dataset, seeds: int, protocol: dict[str, Any], report: Path | None, as_json: bool, shown: Shown
-) -> None:
+def _searches(asked: _Asked, shown: Shown) -> None:
     from rollergen.verify.replay import BATCH, measurements_saved
 
-    table = measurements_saved(data, seeds=range(seeds), progress=shown)
-    content = {"protocol": {**protocol, "batch": BATCH}, "searches": table}
-    if _kept(content, report, "write_searches", as_json):
-        return
-    rows = Table("search", "to within 2 %", "5 %", "10 %", "saved", "speed after 1", "8", title="measurements")
-    for name, line in table.items():
-        needed = (line[f"within {share}"]["mean"] for share in ("5%", "10%"))
-        speeds = (f"{line['speed after'][n - 1]:.3f}" for n in (1, 8))
-        saved = _interval(line["saved against analytical"], 1)
-        rows.add_row(name, _interval(line["within 2%"], 1), *(f"{n:.1f}" for n in needed), saved, *speeds)
-    console.print(rows)
+    table = measurements_saved(asked.data, seeds=range(asked.seeds), progress=shown, kept=asked.kept)
+    asked.tell("searches", {"protocol": {"batch": BATCH}, "searches": table}, {})
 
 
 @verify.command()
 @_records
 @_objective
 @_seeds
+@_constants
+@_operators
 @_report
 @_json
-def ablate(records: tuple[Path, ...], objective: str, seeds: int, report: Path | None, as_json: bool) -> None:
+def ablate(
+    records: tuple[Path, ...], objective: str, seeds: int, constants: str, operators: int | None, report: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     """What the verifier owes to groups of features and to the number of records (learning curve), how it fares on new
     operators, shapes and classes by how many of their programs were measured (transfer curve), and how often it
     abstains on classes that it has not seen."""
     from rollergen.verify import ablate as parts
-    from rollergen.verify.dataset import load
-    from rollergen.verify.transfer_curve import SPLITS, curve
 
-    data = load(records)
+    asked = _Asked.of("ablate", records, seeds, constants, operators, report, as_json)
     with Progress(console=console, transient=True, disable=as_json) as bar:
         shown = _shown(bar, bar.add_task("ablation", total=None), "ablated")
-        content: dict[str, Any] = {
-            "protocol": {**_protocol(data, seeds, records), "objective": objective},
-            "groups": parts.by_group(data, objective, range(seeds), progress=shown),
-            "learning curve": parts.learning_curve(data, objective, range(seeds), progress=shown),
-            "transfer": {split: curve(data, objective, range(seeds), split, shown) for split in SPLITS},
-            "abstention": parts.abstention(data, objective, range(seeds), progress=shown),
-        }
-    if not _kept(content, report, "write_ablation", as_json):
-        _show_ablation(content)
+        found, left_out = parts.whole(asked.data, objective, range(seeds), shown, asked.kept)
+    asked.tell("ablation", {"protocol": {"objective": objective}, **found}, left_out)
+    asked.kept.done()
 
 
-def _show_ablation(content: dict[str, Any]) -> None:
-    told = lambda line: [f"{line[k]:.3f}" for k in ("top-1", "top-3", "pairs")]
-    rows = Table("features", "top-1", "top-3", "pairs")
-    for name, line in content["groups"].items():
-        rows.add_row(name, *told(line))
-    console.print(rows)
-    rows = Table("records", "top-1", "top-3", "pairs")
-    for line in content["learning curve"]:
-        rows.add_row(f"{line['records']:.0f}", *told(line))
-    console.print(rows)
-    for split, lines in content["transfer"].items():
-        rows = Table(f"new {split}", *(f"{n} measured" for n in next(iter(lines.values()))), title="top-1")
-        for method, by_count in lines.items():
-            rows.add_row(method, *(f"{line['top-1']:.3f}" for line in by_count.values()))
-        console.print(rows)
-    rows = Table("class held out", "abstained", "best of 3", "worst", "of 10", "worst", title="speed over the model's")
-    for kind, line in content["abstention"].items():
-        speeds = (line[f"{n} slots, {what}"] for n in (3, 10) for what in ("with abstention", "worst with abstention"))
-        rows.add_row(kind, f"{line['abstained']:.0%}", *(f"{speed:.3f}" for speed in speeds))
-    console.print(rows)
+@verify.command()
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False, exists=True))
+def tables(directory: Path) -> None:
+    """Write the tables (TABLES.md) of the figures that DIRECTORY holds anew, from these alone."""
+    from rollergen.verify.report import write_tables
+
+    console.print(str(write_tables(directory)), highlight=False)
 
 
 def _protocol(data: Dataset, seeds: int, records: tuple[Path, ...]) -> dict[str, Any]:
-    """What was evaluated, and on what machine."""
-    import platform
-
-    from rollergen.hal.host_facts import cpu_model
-
+    """What was evaluated."""
     return {
         "records": len(data),
         "failed": int((~data.right).sum()),
@@ -320,11 +307,4 @@ def _protocol(data: Dataset, seeds: int, records: tuple[Path, ...]) -> dict[str,
         "folds": 10,
         "split": "by canonical structure",
         "seeds": list(range(seeds)),
-        "machine": cpu_model(),
-        "python": platform.python_version(),
     }
-
-
-def _interval(value: dict[str, float], digits: int = 3) -> str:
-    mean, low, high = (f"{value[key]:.{digits}f}" for key in ("mean", "low", "high"))
-    return f"{mean} ({low} to {high})"

@@ -62,10 +62,19 @@ def read(path: Path) -> RecordFile:
             devices[content["device"]] = _device(path, number, content)
         else:
             records.append(check_record(content, f"{path}, line {number}"))
-    missing = {one["device"]["spec"] for one in records} - devices.keys()
+    return whole(RecordFile(devices, tuple(records)), str(path))
+
+
+def whole(file: RecordFile, where: str) -> RecordFile:
+    """`file`, if it has the spec of every device that its records name, by its own hash; RecordsError that begins with
+    `where` otherwise."""
+    for key, device in file.devices.items():
+        if device_hash(device) != key:
+            raise RecordsError(f"{where}: the spec's hash is {device_hash(device)}, not {key!r}")
+    missing = {one["device"]["spec"] for one in file.records} - file.devices.keys()
     if missing:
-        raise RecordsError(f"{path}: records of the device spec {min(missing)[:12]}, of which there is no line")
-    return RecordFile(devices, tuple(records))
+        raise RecordsError(f"{where}: records of the device spec {min(missing)[:12]}, which is not in it")
+    return file
 
 
 def _device_line(device: Device) -> str:
@@ -102,13 +111,9 @@ def _object(path: Path, number: int, line: str) -> dict[str, Any]:
 
 def _device(path: Path, number: int, content: dict[str, Any]) -> Device:
     try:
-        device = parse_device(as_text(content["spec"]).encode(), f"{path}, line {number}")
+        return parse_device(as_text(content["spec"]).encode(), f"{path}, line {number}")
     except RollergenError as error:
         raise RecordsError(str(error)) from None
-    if device_hash(device) != content["device"]:
-        found = device_hash(device)
-        raise RecordsError(f"{path}, line {number}: the spec's hash is {found}, not {content['device']!r}")
-    return device
 
 
 _PARTS = {"v": int, "group": str, **dict.fromkeys(("op", "device", "program", "pred", "result", "env"), dict)}

@@ -10,7 +10,7 @@ from typing import Any
 from rollergen.hal.load import device_to_json, parse_device
 from rollergen.optional import optional
 from rollergen.store.keys import as_text
-from rollergen.store.record_files import RecordFile, RecordsError, check_record
+from rollergen.store.record_files import RecordFile, RecordsError, check_record, whole
 
 _DEVICES = b"rollergen.devices"
 
@@ -46,7 +46,7 @@ def read_table(path: Path) -> RecordFile:
         devices = {key: parse_device(as_text(spec).encode(), f"{path}: {key[:12]}") for key, spec in specs.items()}
     except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError, arrow.ArrowException) as error:
         raise RecordsError(f"{path} cannot be read as records: {error}") from None
-    return RecordFile(devices, records)
+    return whole(RecordFile(devices, records), str(path))
 
 
 def _row(record: dict[str, Any]) -> tuple[Any, ...]:

@@ -3,73 +3,119 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
 from rollergen.measure.outcome import Progress
 from rollergen.verify.dataset import Dataset
-from rollergen.verify.evaluate import FOLDS, folds, judge, judged, macro
+from rollergen.verify.evaluate import judge_kept, judged, macro, packed, unpacked
 from rollergen.verify.features import GROUPS
 from rollergen.verify.metrics import top_k
 from rollergen.verify.rankers import Analytical, Boosted, columns_of, deployed_order
+from rollergen.verify.splits import FOLDS, SPLITS, TooFewRecords, by_class, folds
 from rollergen.verify.support import Support
+from rollergen.verify.transfer_curve import curve
+from rollergen.verify.unfinished import Unfinished
 
 _QUIET: Progress = lambda what, done, of: None
 SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 
 
+def whole(
+    data: Dataset, objective: str, seeds: Sequence[int], progress: Progress = _QUIET, kept: Unfinished | None = None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """(groups, learning curve, transfer by split, abstention; parts that the records do not allow, and why).
+
+    Raises TooFewRecords where they allow none.
+    """
+    kept = kept or Unfinished()
+    content: dict[str, Any] = {
+        "groups": by_group(data, objective, seeds, progress=progress, kept=kept),
+        "learning curve": learning_curve(data, objective, seeds, progress=progress, kept=kept),
+        "transfer": {},
+    }
+    left_out = {}
+    for split in SPLITS:
+        try:
+            content["transfer"][split] = curve(data, objective, seeds, split, progress, kept)
+        except TooFewRecords as error:
+            left_out[f"transfer to new {split}"] = str(error)
+    try:
+        content["abstention"] = abstention(data, objective, seeds, progress, kept)
+    except TooFewRecords as error:
+        left_out["abstention"] = str(error)
+    return content, left_out
+
+
 def by_group(
-    data: Dataset, objective: str, seeds: Sequence[int], count: int = FOLDS, progress: Progress = _QUIET
-) -> dict[str, dict[str, float]]:
+    data: Dataset, objective: str, seeds: Sequence[int], count: int = FOLDS, progress: Progress = _QUIET,
+    kept: Unfinished | None = None,
+) -> dict[str, dict[str, float]]:  # fmt: skip
     """Macro figures with all features, without each group, and with each group alone."""
-    letters = "".join(GROUPS)
+    kept, letters = kept or Unfinished(), "".join(GROUPS)
     choices = {"all": letters, **{f"without {g} ({GROUPS[g]})": letters.replace(g, "") for g in letters}}
     choices |= {f"only {g} ({GROUPS[g]})": g for g in letters}
     found = {}
     for number, (name, chosen) in enumerate(choices.items()):
         make = lambda chosen=chosen: Boosted(objective, columns_of(*chosen))
-        found[name] = macro([judge(data, make, seed, count) for seed in seeds])
+        found[name] = macro([judge_kept(kept, f"{objective}, {name}", data, make, seed, count) for seed in seeds])
         progress(name, number + 1, len(choices))
     return found
 
 
 def learning_curve(
-    data: Dataset, objective: str, seeds: Sequence[int], count: int = FOLDS, progress: Progress = _QUIET
-) -> list[dict[str, float]]:
+    data: Dataset, objective: str, seeds: Sequence[int], count: int = FOLDS, progress: Progress = _QUIET,
+    kept: Unfinished | None = None,
+) -> list[dict[str, float]]:  # fmt: skip
     """Macro figures by the share of the training operators that are used, whole operators at a time."""
-    found = []
+    kept, found = kept or Unfinished(), []
     for number, share in enumerate(SHARES):
-        runs, sizes = [], []
-        for seed in seeds:
-            run = []
-            for train, test in folds(data, count, seed):
-                part = _some_operators(data.of(train), share, seed)
-                ranker = Boosted(objective)
-                ranker.fit(part, seed)
-                sizes.append(int(part.right.sum()))
-                run += judged(ranker, data.of(test))
-            runs.append(run)
-        found.append({"records": fmean(sizes), "share of operators": share, **macro(runs)})
+        parts = [
+            kept.part(
+                f"{objective}, {share:.0%} of the operators, {count} folds, seed {seed}",
+                partial(_with_some, data, objective, share, seed, count),
+            )
+            for seed in seeds
+        ]
+        sizes = [size for own, _ in parts for size in own]
+        figures = macro([unpacked(run, data) for _, run in parts])
+        found.append({"records": fmean(sizes), "share of operators": share, **figures})
         progress(f"{share:.0%} of the operators", number + 1, len(SHARES))
     return found
+
+
+def _with_some(data: Dataset, objective: str, share: float, seed: int, count: int) -> tuple[list[int], list[Any]]:
+    """(records trained on in each fold, what was judged) with a share of the training operators."""
+    sizes, run = [], []
+    for train, test in folds(data, count, seed):
+        part = _some_operators(data.of(train), share, seed)
+        ranker = Boosted(objective)
+        ranker.fit(part, seed)
+        sizes.append(int(part.right.sum()))
+        run += judged(ranker, data.of(test))
+    return sizes, packed(run)
 
 
 SLOTS = (3, 10)
 
 
 def abstention(
-    data: Dataset, objective: str, seeds: Sequence[int], progress: Progress = _QUIET
+    data: Dataset, objective: str, seeds: Sequence[int], progress: Progress = _QUIET, kept: Unfinished | None = None
 ) -> dict[str, dict[str, float]]:
     """Each class held out whole, and all of them together: how often the verifier abstains, and the speed of the best
     of the first 3 and 10 programs over that of the analytical order's, in the geometric mean over operators and seeds
     and for the worst one, with abstention and without."""
-    kinds = {int(data.operator[rows[0]]): data.class_of(rows) for rows in data.operators()}
-    lines: dict[str, list[tuple[bool, tuple[float, ...]]]] = {kind: [] for kind in sorted(set(kinds.values()))}
-    for number, (kind, found) in enumerate(lines.items()):
-        test = np.isin(data.operator, [op for op, own in kinds.items() if own == kind])
+    kept = kept or Unfinished()
+    lines: dict[str, list[tuple[bool, tuple[float, ...]]]] = {kind: [] for kind in sorted(set(data.kinds()))}
+    for number, ((train, test), (kind, found)) in enumerate(zip(by_class(data, 0), lines.items(), strict=True)):
         for seed in seeds:
-            found += _asked(data.of(~test & data.right), data.of(test), objective, seed)
+            found += kept.part(
+                f"{objective}, without {kind}, seed {seed}",
+                partial(_asked, data.of(train & data.right), data.of(test), objective, seed),
+            )
         progress(f"abstention, {kind}", number + 1, len(lines))
     every = [one for found in lines.values() for one in found]
     return {kind: _line(found) for kind, found in {"all": every, **lines}.items()}

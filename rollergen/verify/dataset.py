@@ -11,12 +11,17 @@ from typing import Any
 import numpy as np
 
 from rollergen.errors import ArgumentError, RollergenError
+from rollergen.hal.load import device_hash
+from rollergen.hal.present_costs import with_present_costs
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict
 from rollergen.program.serial import from_json
 from rollergen.store.record_files import RecordFile, RecordsError, read
 from rollergen.verify.features import VERSION, matrix, names
 from rollergen.verify.features.operator import CLASSES
+
+PRESENT = "present"
+CONSTANTS = (PRESENT, "recorded")
 
 _AT_ONCE = 256
 """Programs whose features are computed together."""
@@ -62,10 +67,26 @@ class Dataset:
         """Positions of each operator's rows, in order of the operators' numbers."""
         return [np.flatnonzero(self.operator == number) for number in np.unique(self.operator)]
 
+    def spread(self, count: int) -> Dataset:
+        """The rows of so many operators, the structures in turn."""
+        structures: dict[int, list[int]] = {}
+        for rows in self.operators():
+            structures.setdefault(int(self.structure[rows[0]]), []).append(int(self.operator[rows[0]]))
+        turns = sorted((place, own) for own, found in enumerate(structures.values()) for place in range(len(found)))
+        of = list(structures.values())
+        return self.of(np.isin(self.operator, [of[own][place] for place, own in turns[:count]]))
+
     def class_of(self, rows: np.ndarray) -> str:
         """The class that most of the rows are of."""
         columns = [names().index(f"A.is {name}") for name in CLASSES]
         return CLASSES[int(self.x[rows][:, columns].sum(axis=0).argmax())]
+
+    def kinds(self) -> np.ndarray:
+        """The class of each row's operator, as text."""
+        found = np.array([""] * len(self), dtype=object)
+        for rows in self.operators():
+            found[rows] = self.class_of(rows)
+        return found
 
 
 def joined(first: Dataset, second: Dataset) -> Dataset:
@@ -77,19 +98,29 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
     )  # fmt: skip
 
 
-def load(paths: Sequence[Path]) -> Dataset:
-    """All records of the files, each once.  Raises RecordsError; ArgumentError where there is none."""
+def load(paths: Sequence[Path], constants: str = PRESENT) -> Dataset:
+    """All records of the files, each once, see `from_records`.  Raises RecordsError; ArgumentError where there is
+    none."""
     files = [read(path) for path in paths]
-    dataset = from_records(files)
+    dataset = from_records(files, constants)
     if not len(dataset):
         raise ArgumentError(f"{', '.join(map(str, paths))}: no records; rollergen verify collect makes some")
     return dataset
 
 
-def from_records(files: Sequence[RecordFile]) -> Dataset:
-    """Features and prediction are taken from records that have features of this version, else computed anew: what the
-    model of another day predicted is no base for residuals that today's is corrected by."""
+def from_records(files: Sequence[RecordFile], constants: str = PRESENT) -> Dataset:
+    """``constants``: "present", the model's constants as built-in devices have them now (`with_present_costs`; others
+    keep their own), or "recorded", as they lie beside the records.
+
+    Features and prediction are taken from records that have features of this version and constants that are still
+    the same, else computed anew: what the model of another day predicted is no base for residuals that today's is
+    corrected by.  Raises ArgumentError for other constants.
+    """
+    if constants not in CONSTANTS:
+        raise ArgumentError(f"constants is {constants!r}; expected one of {', '.join(CONSTANTS)}")
     devices = {key: device for file in files for key, device in file.devices.items()}
+    if constants == PRESENT:
+        devices = {key: with_present_costs(device) for key, device in devices.items()}
     seen: set[tuple[Any, ...]] = set()
     taken: list[dict[str, Any]] = []
     rows: list[tuple[Any, ...]] = []
@@ -136,10 +167,12 @@ def structure_of(record: dict[str, Any]) -> str:
 def _features(records: Sequence[dict[str, Any]], devices: Mapping[str, Device]) -> tuple[np.ndarray, np.ndarray]:
     """(features, predicted milliseconds) of each record: its own, else computed, in batches of one device."""
     x, predicted = np.zeros((len(records), len(names()))), np.zeros(len(records))
+    repriced = {key for key, device in devices.items() if device_hash(device) != key}
     missing: dict[str, list[int]] = {}
     for at, record in enumerate(records):
         kept = record.get("feat", {})
-        if kept.get("ver") == VERSION and len(kept.get("vec", ())) == len(names()):
+        usable = kept.get("ver") == VERSION and len(kept.get("vec", ())) == len(names())
+        if usable and record["device"]["spec"] not in repriced:
             x[at], predicted[at] = kept["vec"], record["pred"]["micro_ms"]
         else:
             missing.setdefault(record["device"]["spec"], []).append(at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -13,8 +13,9 @@ from rollergen.measure.outcome import Progress
 from rollergen.verify.dataset import Dataset
 from rollergen.verify.metrics import summary, top_k, weighted_best_k, weighted_top_k
 from rollergen.verify.rankers import RANKERS, Ranker, deployed_order
+from rollergen.verify.splits import FOLDS, folds
+from rollergen.verify.unfinished import Unfinished
 
-FOLDS = 10
 SLOTS = (1, 3, 5)
 BEST_OF = 10
 """Programs that a profiled build measures: the set of which Best-k takes the k-th fastest."""
@@ -31,22 +32,6 @@ class Judged:
     figures: Mapping[str, float]
     times: np.ndarray
     orders: Mapping[int, tuple[int, ...]]
-
-
-def folds(data: Dataset, count: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(train, test) masks; all operators of one structure are on the same side.  Structures are dealt to the folds
-    in random order, each to the smallest fold so far."""
-    structures, sizes = np.unique(data.structure, return_counts=True)
-    order = np.random.default_rng(seed).permutation(len(structures))
-    held: list[list[int]] = [[] for _ in range(min(count, len(structures)))]
-    filled = [0] * len(held)
-    for at in order:
-        smallest = filled.index(min(filled))
-        held[smallest].append(int(structures[at]))
-        filled[smallest] += int(sizes[at])
-    for one in held:
-        test = np.isin(data.structure, one)
-        yield ~test, test
 
 
 def judge(data: Dataset, make: Make, seed: int, count: int = FOLDS) -> list[Judged]:
@@ -75,6 +60,25 @@ def judged(ranker: Ranker, held_out: Dataset) -> list[Judged]:
     return found
 
 
+def judge_kept(kept: Unfinished, name: str, data: Dataset, make: Make, seed: int, count: int = FOLDS) -> list[Judged]:
+    """`judge`, or what is kept of it; ``name`` is the ranker's."""
+    part = kept.part(f"{name}, {count} folds, seed {seed}", lambda: packed(judge(data, make, seed, count)))
+    return unpacked(part, data)
+
+
+def packed(run: Sequence[Judged]) -> list[Any]:
+    """Without the times, as JSON has it."""
+    return [[one.operator, one.kind, one.figures, [[k, *order] for k, order in one.orders.items()]] for one in run]
+
+
+def unpacked(content: Sequence[Any], data: Dataset) -> list[Judged]:
+    """What was `packed`, judged on rows of `data`."""
+    return [
+        Judged(number, kind, figures, data.ms[data.operator == number], {k: tuple(order) for k, *order in orders})
+        for number, kind, figures, orders in content
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Interval:
     """A mean with the 5th and 95th percentile of its bootstrap over operators."""
@@ -85,8 +89,12 @@ class Interval:
 
 
 def interval(values: Sequence[float], rounds: int = 1000, seed: int = 0) -> Interval:
+    """Of those values that are finite: a first choice that failed has no regret, equal times have no pairs.  NaN where
+    there is none."""
     array = np.asarray(values, dtype=float)
     array = array[np.isfinite(array)]
+    if not len(array):
+        return Interval(float("nan"), float("nan"), float("nan"))
     draws = np.random.default_rng(seed).integers(0, len(array), (rounds, len(array)))
     means = array[draws].mean(axis=1)
     return Interval(float(array.mean()), *(float(p) for p in np.percentile(means, (5, 95))))
@@ -94,14 +102,15 @@ def interval(values: Sequence[float], rounds: int = 1000, seed: int = 0) -> Inte
 
 def compare(
     data: Dataset, rankers: Mapping[str, Make] = RANKERS, seeds: Sequence[int] = range(5), count: int = FOLDS,
-    progress: Progress = lambda what, done, of: None,
+    progress: Progress = lambda what, done, of: None, kept: Unfinished | None = None,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     """The table of an evaluation: for each ranker the macro figures over operators (means over the seeds) with
     intervals, its worst operator, Pruner's weighted Top-k, and figures by class."""
+    kept = kept or Unfinished()
     by_operator: dict[str, dict[int, dict[str, float]]] = {}
     table: dict[str, dict[str, Any]] = {}
     for number, (name, make) in enumerate(rankers.items()):
-        runs = [judge(data, make, seed, count) for seed in seeds]
+        runs = [judge_kept(kept, f"ranker {name}", data, make, seed, count) for seed in seeds]
         means = _mean_figures(runs)
         by_operator[name] = means
         table[name] = _line(runs, means)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -31,6 +32,19 @@ LISTS = 8
 
 def _torch() -> Any:
     return optional("torch", "pacm")
+
+
+@contextmanager
+def _one_thread() -> Iterator[Any]:
+    """torch, on one thread: its matrices are so small that several wait for each other, and sums of several threads
+    differ from run to run."""
+    torch = _torch()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield torch
+    finally:
+        torch.set_num_threads(threads)
 
 
 def network(width: int) -> Any:
@@ -81,12 +95,13 @@ class Attentive:
     target: dict[str, Any] = field(default_factory=dict)
 
     def fit(self, data: Dataset, seed: int) -> None:
-        torch = _torch()
         data = data.of(data.right)
+        if len(data) < 2:
+            raise VerifierError(f"{len(data)} records that passed their check; expected at least 2 to train PaCM on")
         blocks, _ = sequences(data.x)
         self.scale = np.maximum(np.abs(data.x).max(axis=0), 1e-9)
         self.block_scale = np.maximum(np.abs(blocks).max(axis=(0, 1)), 1e-9)
-        with torch.random.fork_rng(devices=[]):
+        with _one_thread() as torch, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.module = network(self.width)
             self._trained(data, seed, self.epochs)
@@ -95,11 +110,10 @@ class Attentive:
     def update(self, data: Dataset, seed: int, epochs: int = 10) -> None:
         """Momentum adaptation: trained from the target's weights on all rows measured since, which then move the target
         by 1 - `MOMENTUM`; the statistics of the normalisation are not averaged."""
-        torch = _torch()
         data = data.of(data.right)
         if len(data) < 2:
             return
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
+        with _one_thread() as torch, torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(seed)
             for name, weight in self.module.named_parameters():
                 weight.copy_(self.target[name])
@@ -109,9 +123,8 @@ class Attentive:
                 self.target[name] = MOMENTUM * self.target[name] + (1 - MOMENTUM) * weight.detach()
 
     def scores(self, data: Dataset) -> np.ndarray:
-        torch = _torch()
         self.module.eval()
-        with torch.no_grad():
+        with _one_thread() as torch, torch.no_grad():
             return np.asarray(self.module(*self._inputs(data.x)).numpy(), dtype=np.float64)
 
     def _weights(self) -> dict[str, Any]:

@@ -5,15 +5,19 @@ A ranker gives scores, higher for programs that it takes for faster; scores of d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
+from rollergen.errors import ArgumentError, DeviceError
 from rollergen.optional import optional
 from rollergen.verify.dataset import Dataset
 from rollergen.verify.features import names
+from rollergen.verify.model_text import VerifierError
+from rollergen.verify.objectives import DEFAULT_OBJECTIVE, RESIDUALS, SHRUNK
+from rollergen.verify.pacm import Attentive
 
 LEAST_RECORDS, LEAST_OPERATORS = 300, 6
 """Below either a trained ranker keeps the analytical order."""
@@ -97,15 +101,18 @@ class Boosted:
     averaged.
     """
 
-    objective: str = "residual"
+    objective: str = DEFAULT_OBJECTIVE
     columns: tuple[int, ...] | None = None
     members: int = 1
     trees: int = TREES
     boosters: list[Any] = field(default_factory=list)
 
     def fit(self, data: Dataset, seed: int) -> None:
+        """Raises VerifierError for fewer than two rows that passed."""
         data = data.of(np.argsort(data.operator, kind="stable"))
         data = data.of(data.right)
+        if len(data) < 2:
+            raise VerifierError(f"{len(data)} records that passed their check; expected at least 2 to train trees on")
         self.boosters = [self._fitted(data, 100 * seed + member) for member in range(self.members)]
 
     def update(self, data: Dataset, seed: int, trees: int = LOCAL_TREES) -> None:
@@ -154,10 +161,6 @@ class Boosted:
         return self.member_scores(data).mean(axis=0)
 
 
-SHRUNK = ("cautious", "foremost")
-RESIDUALS = ("residual", *SHRUNK)
-
-
 def share_of(objective: str) -> float:
     """What of the trees' sum enters the scores."""
     return SHRINKAGE if objective in SHRUNK else 1.0
@@ -202,8 +205,34 @@ RANKERS: Mapping[str, Callable[[], Ranker]] = {
     "residual": lambda: Boosted("residual"),
     "cautious": lambda: Boosted("cautious"),
     "foremost": lambda: Boosted("foremost"),
+    "pacm": Attentive,
 }
-"""By the names that the command line takes; autotvm: rank trees on relation features (NeurIPS 2018, section 3)."""
+"""By the names that the command line takes; autotvm: rank trees on relation features (NeurIPS 2018, section 3); pacm:
+attention over the dataflow (`pacm.Attentive`)."""
+
+_UNTRAINED = ("random", "analytical", "draft")
+
+
+def chosen(names: Sequence[str] = ()) -> tuple[dict[str, Callable[[], Ranker]], dict[str, str]]:
+    """(the rankers of these names, what was left out and why); without names: all whose packages are installed.
+
+    Raises ArgumentError for a name that there is not, DeviceError for one whose package is missing.
+    """
+    if unknown := [name for name in names if name not in RANKERS]:
+        raise ArgumentError(f"there is no ranker {unknown[0]!r}; expected one of {', '.join(RANKERS)}")
+    found, left_out = {}, {}
+    for name in names or RANKERS:
+        module, extra = ("torch", "pacm") if name == "pacm" else ("lightgbm", "verify")
+        try:
+            if name not in _UNTRAINED:
+                optional(module, extra)
+        except DeviceError as error:
+            if names:
+                raise
+            left_out[name] = str(error)
+        else:
+            found[name] = RANKERS[name]
+    return found, left_out
 
 
 def deployed_order(scores: np.ndarray, predicted_ms: np.ndarray, slots: int) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -10,9 +11,11 @@ import numpy as np
 
 from rollergen.measure.outcome import Progress
 from rollergen.verify.dataset import Dataset
-from rollergen.verify.evaluate import FOLDS, folds, interval, vars_of
+from rollergen.verify.evaluate import interval, vars_of
 from rollergen.verify.metrics import trials_to
 from rollergen.verify.search import SEARCHES, Pool, Search
+from rollergen.verify.splits import FOLDS, folds
+from rollergen.verify.unfinished import Unfinished
 
 BATCH = 8
 """Programs measured between two questions to a search (AutoTVM: 64 of spaces of millions)."""
@@ -37,15 +40,24 @@ def measured_order(search: Search, pool: Pool, seed: int, batch: int = BATCH, mo
 
 def measurements_saved(
     data: Dataset, searches: Mapping[str, Callable[[], Search]] = SEARCHES, seeds: Sequence[int] = range(5),
-    count: int = FOLDS, progress: Progress = lambda what, done, of: None,
+    count: int = FOLDS, progress: Progress = lambda what, done, of: None, kept: Unfinished | None = None,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     """For each search the measurements until one is within 2, 5 and 10 % of the best of the operator's programs
     (means over held-out operators and seeds, intervals over operators; also each seed's mean), against the
     analytical order's by operator, and the mean share of the best speed after n measurements."""
+    kept = kept or Unfinished()
     table: dict[str, dict[str, Any]] = {}
     own: dict[str, dict[int, list[float]]] = {}
     for number, (name, make) in enumerate(searches.items()):
-        runs = [_replayed(data, make, seed, count) for seed in seeds]
+        runs = [
+            {
+                number: (needed, np.array(speed))
+                for number, needed, speed in kept.part(
+                    f"search {name}, {count} folds, seed {seed}", partial(_replayed, data, make, seed, count)
+                )
+            }
+            for seed in seeds
+        ]
         own[name] = {op: [fmean(run[op][0][k] for run in runs) for k in range(len(WITHIN))] for op in runs[0]}
         table[name] = {
             f"within {share:.0%}": vars_of(interval([one[k] for one in own[name].values()]))
@@ -65,11 +77,10 @@ SHOWN = 30
 """Measurements up to which the share of the best speed is told."""
 
 
-def _replayed(
-    data: Dataset, make: Callable[[], Search], seed: int, count: int
-) -> dict[int, tuple[tuple[int, ...], np.ndarray]]:
-    """By operator: measurements until within each of `WITHIN`, and the share of the best speed after 1, 2, ...."""
-    found = {}
+def _replayed(data: Dataset, make: Callable[[], Search], seed: int, count: int) -> list[Any]:
+    """Of each operator (its number, measurements until within each of `WITHIN`, the share of the best speed after 1,
+    2, ... of them)."""
+    found = []
     for train, test in folds(data, count, seed):
         search = make()
         search.fit(data.of(train), seed)
@@ -82,5 +93,6 @@ def _replayed(
             order = measured_order(search, Pool.of(own), 1000 * seed + number)
             best = np.minimum.accumulate(own.ms[order])[:SHOWN]
             best = np.concatenate([best, np.full(SHOWN - len(best), best[-1])])
-            found[number] = (tuple(trials_to(own.ms, order, share) for share in WITHIN), own.ms.min() / best)
-    return dict(sorted(found.items()))
+            speed = (own.ms.min() / best).tolist()
+            found.append((number, [trials_to(own.ms, order, share) for share in WITHIN], speed))
+    return sorted(found)

@@ -1,4 +1,4 @@
-"""Evaluations as files: report.json and figures (SVG, drawn with matplotlib)."""
+"""Evaluations as files: figures as JSON and SVG (drawn with matplotlib), and their tables."""
 
 from __future__ import annotations
 
@@ -8,21 +8,38 @@ from pathlib import Path
 from typing import Any
 
 from rollergen.optional import blank_plot
+from rollergen.verify.tables import markdown, protocol_text
 
 
-def write_evaluation(content: Mapping[str, Any], directory: Path) -> None:
-    """``evaluation.json`` and a figure of Top-1 and Top-3 of every ranker, with intervals."""
+def write(name: str, content: Mapping[str, Any], directory: Path) -> None:
+    """``NAME.json``, its plots, and the tables of all files of the directory; ``name``: evaluation, searches or
+    ablation."""
     directory.mkdir(parents=True, exist_ok=True)
-    _write(directory / "evaluation.json", content)
+    _whole(directory / f"{name}.json", json.dumps(content, indent=1) + "\n")
+    machine = content["machine"]["cpu"]
+    below = f"{protocol_text(content['protocol'])}; {machine}, {content['date'][:10]}"
+    {"evaluation": _evaluation, "searches": _searches, "ablation": _ablation}[name](content, directory, below)
+    write_tables(directory)
+
+
+def write_tables(directory: Path) -> Path:
+    """``TABLES.md``, from the files of the directory.  Raises ArgumentError, see `tables.markdown`."""
+    path = directory / "TABLES.md"
+    _whole(path, markdown(directory))
+    return path
+
+
+def _evaluation(content: Mapping[str, Any], directory: Path, below: str) -> None:
+    """Top-1 and Top-3 of every ranker, with intervals."""
     rankers = content["rankers"]
     title = "Best time over the best of the first 1 and 3 measured (mean over held-out operators)"
-    plot, axes = _figure(title, protocol_text(content["protocol"]))
+    plot, (axes,) = _figure(title, below)
     for shift, (key, colour) in enumerate((("top-1", "#4477aa"), ("top-3", "#ccbb44"))):
         places = [n + 0.35 * shift for n in range(len(rankers))]
         means = [line[key]["mean"] for line in rankers.values()]
-        below = [line[key]["mean"] - line[key]["low"] for line in rankers.values()]
-        above = [line[key]["high"] - line[key]["mean"] for line in rankers.values()]
-        axes.bar(places, means, 0.35, yerr=[below, above], label=key, color=colour, capsize=3)
+        lows = [line[key]["mean"] - line[key]["low"] for line in rankers.values()]
+        highs = [line[key]["high"] - line[key]["mean"] for line in rankers.values()]
+        axes.bar(places, means, 0.35, yerr=[lows, highs], label=key, color=colour, capsize=3)
     axes.set_xticks([n + 0.17 for n in range(len(rankers))], list(rankers), rotation=20)
     axes.set_ylim(0.4, 1.02)
     axes.set_ylabel("share of the best speed")
@@ -30,12 +47,9 @@ def write_evaluation(content: Mapping[str, Any], directory: Path) -> None:
     _save(plot, directory / "rankers.svg")
 
 
-def write_searches(content: Mapping[str, Any], directory: Path) -> None:
-    """``searches.json``, and the share of the best speed after n measurements."""
-    directory.mkdir(parents=True, exist_ok=True)
-    _write(directory / "searches.json", content)
-    below = protocol_text(content["protocol"])
-    plot, axes = _figure("Best of the first n measured (mean over held-out operators)", below)
+def _searches(content: Mapping[str, Any], directory: Path, below: str) -> None:
+    """The share of the best speed after n measurements."""
+    plot, (axes,) = _figure("Best of the first n measured (mean over held-out operators)", below)
     for number, (name, line) in enumerate(content["searches"].items()):
         speed = line["speed after"]
         needed = f"{name}: {line['within 2%']['mean']:.1f} to within 2 %"
@@ -47,25 +61,18 @@ def write_searches(content: Mapping[str, Any], directory: Path) -> None:
     _save(plot, directory / "searches.svg")
 
 
-def write_pacm(content: Mapping[str, Any], directory: Path) -> None:
-    """``pacm.json``."""
-    directory.mkdir(parents=True, exist_ok=True)
-    _write(directory / "pacm.json", content)
-
-
-def write_ablation(content: Mapping[str, Any], directory: Path) -> None:
-    """``ablation.json``, the learning curve, Top-1 by group of features, transfer curves, and abstention by class."""
-    directory.mkdir(parents=True, exist_ok=True)
-    _write(directory / "ablation.json", content)
-    below = protocol_text(content["protocol"])
+def _ablation(content: Mapping[str, Any], directory: Path, below: str) -> None:
+    """The learning curve, Top-1 by group of features, transfer curves, and abstention by class."""
     _learning_curve(content["learning curve"], directory, below)
     _groups(content["groups"], directory, below)
-    _transfer(content["transfer"], directory, below)
-    _abstention(content["abstention"], directory, below)
+    if content["transfer"]:
+        _transfer(content["transfer"], directory, below)
+    if "abstention" in content:
+        _abstention(content["abstention"], directory, below)
 
 
 def _learning_curve(curve: Sequence[Mapping[str, float]], directory: Path, below: str) -> None:
-    plot, axes = _figure("Learning curve: held-out operators", below)
+    plot, (axes,) = _figure("Learning curve: held-out operators", below)
     counts = [line["records"] for line in curve]
     for key, colour in (("top-1", "#4477aa"), ("top-3", "#ccbb44")):
         axes.plot(counts, [line[key] for line in curve], marker="o", label=key, color=colour)
@@ -78,7 +85,7 @@ def _learning_curve(curve: Sequence[Mapping[str, float]], directory: Path, below
 
 
 def _groups(groups: Mapping[str, Mapping[str, float]], directory: Path, below: str) -> None:
-    plot, axes = _figure("Top-1 by groups of features", below)
+    plot, (axes,) = _figure("Top-1 by groups of features", below)
     axes.barh(list(groups)[::-1], [line["top-1"] for line in list(groups.values())[::-1]], color="#4477aa")
     axes.set_xlim(0.4, 1.0)
     axes.set_xlabel("share of the best speed")
@@ -101,7 +108,7 @@ def _transfer(curves: Mapping[str, Mapping[str, Any]], directory: Path, below: s
 
 
 def _abstention(lines: Mapping[str, Mapping[str, float]], directory: Path, below: str) -> None:
-    plot, axes = _figure("A class that was not trained on: speed over the analytical order's", below)
+    plot, (axes,) = _figure("A class that was not trained on: speed over the analytical order's", below)
     labels = [f"{kind} (abstains: {line['abstained']:.0%})" for kind, line in lines.items()][::-1]
     for shift, slots in enumerate((3, 10)):
         ratios = [line[f"{slots} slots, with abstention"] for line in lines.values()][::-1]
@@ -114,27 +121,20 @@ def _abstention(lines: Mapping[str, Mapping[str, float]], directory: Path, below
     _save(plot, directory / "abstention.svg")
 
 
-def protocol_text(protocol: Mapping[str, Any]) -> str:
-    """What every figure says of how it was made."""
-    objective = f", objective {protocol['objective']}" if "objective" in protocol else ""
-    return (
-        f"{protocol['records']} records of {protocol['operators']} operators, {protocol['folds']} folds "
-        f"{protocol['split']}, seeds {', '.join(map(str, protocol['seeds']))}{objective}; {protocol['machine']}"
-    )
-
-
-def _figure(title: str, below: str, panels: int = 1) -> tuple[Any, Any]:
-    """A plot and its axes (several: a list)."""
+def _figure(title: str, below: str, panels: int = 1) -> tuple[Any, list[Any]]:
+    """A plot and its axes."""
     plot = blank_plot(8 if panels == 1 else 4 * panels, 4.5, "verify", layout="constrained")
     plot.suptitle(title, fontsize=11)
     plot.supxlabel(below, fontsize=7)
     axes = plot.subplots(1, panels, squeeze=False, sharey=True)[0]
-    return plot, axes[0] if panels == 1 else list(axes)
+    return plot, list(axes)
 
 
 def _save(plot: Any, path: Path) -> None:
     plot.savefig(path, format="svg", metadata={"Date": None})
 
 
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+def _whole(path: Path, text: str) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

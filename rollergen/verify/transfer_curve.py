@@ -7,25 +7,26 @@ the same ones for every method and count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rollergen.measure.outcome import Progress
 from rollergen.verify.dataset import Dataset, joined
-from rollergen.verify.evaluate import FOLDS, folds, judged, macro
-from rollergen.verify.rankers import Analytical, Boosted, Ranker
+from rollergen.verify.evaluate import judged, macro, packed, unpacked
+from rollergen.verify.rankers import LEAST_LOCAL, Analytical, Boosted, Ranker
 from rollergen.verify.search import Annealed
+from rollergen.verify.splits import SPLITS
+from rollergen.verify.unfinished import Unfinished
 
 LOCAL = (0, 3, 5, 10, 20)
 METHODS = ("analytical", "alone", "source", "together", "continued", "online")
 """The model; trees of the measured programs alone, of A alone, of both; A's trees with more of the measured programs
 (`Boosted.update`); A's order corrected by trees of each operator's own measurements (`search.Annealed`)."""
-
-Split = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass
@@ -47,50 +48,29 @@ class Online:
         return found
 
 
-def by_structure(data: Dataset, seed: int) -> Split:
-    """(train, test) masks of ten folds: B's structures are none of A's."""
-    return folds(data, FOLDS, seed)
-
-
-def by_class(data: Dataset, seed: int) -> Split:
-    """One fold for each class, which A lacks."""
-    kinds = _kinds(data)
-    for kind in sorted(set(kinds)):
-        yield kinds != kind, kinds == kind
-
-
-def by_shape(data: Dataset, seed: int) -> Split:
-    """Ten folds of the operators that share their structure with another: B's shapes are none of A's."""
-    operators = np.array([data.operator[rows[0]] for rows in data.operators()])
-    structures = np.array([data.structure[rows[0]] for rows in data.operators()])
-    several = np.isin(structures, [s for s in np.unique(structures) if (structures == s).sum() > 1])
-    dealt = np.random.default_rng(seed).permutation(int(several.sum())) % FOLDS
-    for fold in range(FOLDS):
-        test = np.isin(data.operator, operators[several][dealt == fold])
-        if test.any() and not test.all():
-            yield ~test, test
-
-
-SPLITS: Mapping[str, Callable[[Dataset, int], Split]] = {
-    "operators": by_structure, "shapes": by_shape, "classes": by_class,
-}  # fmt: skip
-
-
 def curve(
-    data: Dataset, objective: str, seeds: Sequence[int], split: str, progress: Progress = lambda what, done, of: None
-) -> dict[str, dict[str, dict[str, float]]]:
+    data: Dataset, objective: str, seeds: Sequence[int], split: str, progress: Progress = lambda what, done, of: None,
+    kept: Unfinished | None = None,
+) -> dict[str, dict[str, dict[str, float]]]:  # fmt: skip
     """Macro figures by method and by count of `LOCAL`; at 0 the last three are the source alone, and "alone" is the
     model."""
-    runs: dict[tuple[str, int], list[list[Any]]] = {}
+    kept, runs = kept or Unfinished(), []
     for number, seed in enumerate(seeds):
-        lines: dict[tuple[str, int], list[Any]] = {}
-        for train, test in SPLITS[split](data, seed):
-            for key, found in _judged(data, objective, seed, train, test):
-                lines.setdefault(key, []).extend(found)
-        for key, found in lines.items():
-            runs.setdefault(key, []).append(found)
+        name = f"{objective}, transfer to {split}, seed {seed}"
+        runs.append(kept.part(name, partial(_lines, data, objective, seed, split)))
         progress(f"transfer, {split}", number + 1, len(seeds))
-    return {method: {str(n): macro(runs[method, n]) for n in LOCAL} for method in METHODS}
+    key = lambda method, count: [unpacked(run[f"{method} {count}"], data) for run in runs]
+    return {method: {str(n): macro(key(method, n)) for n in LOCAL} for method in METHODS}
+
+
+def _lines(data: Dataset, objective: str, seed: int, split: str) -> dict[str, list[Any]]:
+    """What was judged, without orders, by method and count."""
+    lines: dict[str, list[Any]] = {}
+    for train, test in SPLITS[split](data, seed):
+        for (method, count), found in _judged(data, objective, seed, train, test):
+            bare = [replace(one, orders={}) for one in found]
+            lines.setdefault(f"{method} {count}", []).extend(packed(bare))
+    return lines
 
 
 def _judged(
@@ -123,6 +103,8 @@ def _ranker(method: str, base: Boosted, source: Dataset, local: Dataset, objecti
         ranker = copy(base)
         ranker.update(local, seed)
         return ranker
+    if method == "alone" and local.right.sum() < LEAST_LOCAL:
+        return Analytical()
     ranker = Boosted(objective)
     ranker.fit(local if method == "alone" else joined(source, local), seed)
     return ranker
@@ -136,10 +118,3 @@ def _set_aside(target: Dataset, most: int, seed: int) -> np.ndarray:
         chosen = rng.permutation(rows)[: min(most, len(rows) // 2)]
         places[chosen] = np.arange(len(chosen))
     return places
-
-
-def _kinds(data: Dataset) -> np.ndarray:
-    kinds = np.array([""] * len(data), dtype=object)
-    for rows in data.operators():
-        kinds[rows] = data.class_of(rows)
-    return kinds

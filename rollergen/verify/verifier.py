@@ -20,11 +20,11 @@ from rollergen.tile.rules import block_layer
 from rollergen.verify.dataset import Dataset
 from rollergen.verify.features import VERSION, matrix, names
 from rollergen.verify.model_text import LARGEST_TEXT, VerifierError, check_model_text
+from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES, RESIDUALS
 from rollergen.verify.rankers import (
     LEAST_LOCAL,
     LEAST_OPERATORS,
     LEAST_RECORDS,
-    RESIDUALS,
     Boosted,
     deployed_order,
     lightgbm,
@@ -36,7 +36,6 @@ from rollergen.verify.support import Support
 FORMAT = "rollergen.verifier.v1"
 LARGEST_FILE = 2 * LARGEST_TEXT
 FAMILIES = ("cpu", "gpu")
-OBJECTIVES = (*RESIDUALS, "lambdarank")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,9 @@ class Verifier:
         return tuple(found)
 
 
-def train(data: Dataset, family: str, about: Mapping[str, Any], objective: str = "residual", seed: int = 0) -> Verifier:
+def train(
+    data: Dataset, family: str, about: Mapping[str, Any], objective: str = DEFAULT_OBJECTIVE, seed: int = 0
+) -> Verifier:
     """A verifier from all rows of one family.  Raises VerifierError where these are too few."""
     own = data.of((data.family == FAMILIES.index(family)) & data.right)
     operators = len(np.unique(own.operator))

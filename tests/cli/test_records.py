@@ -82,6 +82,33 @@ def test_stores_merge(file, store, monkeypatch):
     assert run("merge", store / "nowhere.sqlite").exit_code == 2
 
 
+def test_a_file_that_another_command_takes_is_told_with_that_command(file):
+    told = run("merge", file)
+    assert told.exit_code == 2 and "made.jsonl is no store" in " ".join(told.output.split())
+    assert "rollergen records import" in " ".join(told.output.split()) and not store_path().exists()
+    facts("import", file)
+    told = run("import", store_path())
+    assert told.exit_code == 2 and "rollergen records merge" in " ".join(told.output.split())
+
+
+@pytest.mark.parametrize(("specs", "message"), [("{}", "which is not in it"), (None, "the spec's hash is")])
+def test_tables_without_the_specs_of_their_records_take_in_nothing(file, store, specs, message):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    facts("import", file)
+    facts("export", store / "out.parquet")
+    table = parquet.read_table(store / "out.parquet")
+    kept = json.loads(table.schema.metadata[b"rollergen.devices"])
+    changed = specs or json.dumps({key: {**spec, "clock_mhz": 77.0} for key, spec in kept.items()})
+    parquet.write_table(table.replace_schema_metadata({"rollergen.devices": changed}), store / "bad.parquet")
+    assert arrow.__version__
+    before = stored(store_path())
+    told = run("import", store / "bad.parquet")
+    assert told.exit_code == 2 and message in " ".join(told.output.split()) and "bad.parquet" in told.output
+    assert stored(store_path()) == before
+
+
 def test_pruning_counts_first_and_removes_on_demand(file):
     facts("import", file)
     failed = sum(one["result"]["status"] != "ok" for one in read(file).records)

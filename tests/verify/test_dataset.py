@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,12 +56,35 @@ def test_features_kept_with_a_record_are_taken_and_those_of_another_version_are_
     assert data.x[0].tolist() == kept["feat"]["vec"] and data.x[1].any()
 
 
+def test_programs_are_priced_with_the_constants_of_today_unless_those_of_the_day_are_asked_for():
+    file = recorded(5)
+    (today,) = file.devices.values()
+    then = replace(today, costs=tuple((name, 3 * value) for name, value in today.costs))
+    key, programs = device_hash(then), file.records[:8]
+    vec = [float(n) for n in range(len(names()))]
+    old = [{**one, "device": {**one["device"], "spec": key}} for one in programs]
+    kept = [{**one, "feat": {"ver": VERSION, "vec": vec, "seq": []}} for one in old]
+    now = from_records([RecordFile(file.devices, programs)])
+    for records in (old, kept):
+        found = from_records([RecordFile({key: then}, tuple(records))])
+        assert np.array_equal(found.predicted_ms, now.predicted_ms) and np.array_equal(found.x, now.x)
+    of_the_day = from_records([RecordFile({key: then}, tuple(old))], "recorded")
+    assert (of_the_day.predicted_ms != now.predicted_ms).any()
+    assert from_records([RecordFile({key: then}, tuple(kept))], "recorded").x[0].tolist() == vec
+    own = replace(then, name="mine")
+    mine = [{**one, "device": {**one["device"], "spec": device_hash(own)}} for one in old]
+    found = from_records([RecordFile({device_hash(own): own}, tuple(mine))])
+    assert np.array_equal(found.predicted_ms, of_the_day.predicted_ms)
+    with pytest.raises(rg.errors.ArgumentError, match="constants is 'old'; expected one of present, recorded"):
+        from_records([file], "old")
+
+
 DAMAGE = {
     "cut off": (lambda text: text[:-40], "it is cut off"),
     "no JSON": (lambda text: text.replace('{"device', "{device", 1), "expected JSON"),
     "a list": (lambda text: "[1]\n" + text, "expected an object"),
-    "another spec": (lambda text: text.replace('"clock_mhz":', '"clock_mhz":1', 1), "line 1"),
-    "no spec": (lambda text: text.split("\n", 1)[1], "of which there is no line"),
+    "another spec": (lambda text: text.replace('{"device":"', '{"device":"0', 1), "the spec's hash is"),
+    "no spec": (lambda text: text.split("\n", 1)[1], "which is not in it"),
     "negative time": (lambda text: text.replace('"times_ms":[', '"times_ms":[-', 1), "expected positive numbers"),
     "endless time": (lambda text: text.replace('"times_ms":[', '"times_ms":[1e999,', 1), "expected positive numbers"),
     "unknown state": (lambda text: text.replace('"status":"ok"', '"status":"fine"', 1), "result.status is 'fine'"),

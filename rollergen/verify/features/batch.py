@@ -16,7 +16,7 @@ from rollergen.hal.spec import Device
 from rollergen.program.model import Prediction
 from rollergen.program.model.prediction import StagePrediction
 from rollergen.program.rprogram import GRID, GROUP, LANE, PARALLEL, SERIAL, THREAD, UNROLL, RProgram, Stage
-from rollergen.verify.features.table import ROLES, Table, Tables, roles_of, stacked, table_of
+from rollergen.verify.features.table import ROLES, Operands, Table, roles_of, stacked, table_of
 
 KINDS = {kind: number for number, kind in enumerate((GRID, GROUP, THREAD, SERIAL, UNROLL, LANE))}
 NO_LOOP = -1
@@ -33,8 +33,8 @@ class Batch:
     """``stages``: of each program the one that the model finds slowest, of those that run at every call, with its
     prediction in ``predicted`` and the loads that are its operands in ``tables``.
 
-    ``extent``, ``stride``, ``kind`` (`KINDS`), ``axis``: of the loops, (programs, loops).  ``own``: what `Tables`
-    holds for each program, (programs, ...).
+    ``extent``, ``stride``, ``kind`` (`KINDS`), ``axis``: of the loops, (programs, loops).  ``own``: of each
+    program, (programs, ...); ``roles``: of its axes, as positions in `ROLES`, -1: it lacks the axis.
     """
 
     device: Device
@@ -47,7 +47,8 @@ class Batch:
     stride: np.ndarray
     kind: np.ndarray
     axis: np.ndarray
-    own: Tables
+    own: Operands
+    roles: np.ndarray
 
     def __len__(self) -> int:
         return len(self.stages)
@@ -55,7 +56,7 @@ class Batch:
     @cached_property
     def role(self) -> np.ndarray:
         """Of each loop, as its position in `ROLES`; -1: no loop."""
-        return np.take_along_axis(self.own.role, self.axis, axis=1)
+        return np.take_along_axis(self.roles, self.axis, axis=1)
 
     def is_kind(self, *kinds: str) -> np.ndarray:
         """Mask of the loops of these kinds."""
@@ -187,13 +188,13 @@ def batch_of(programs: Sequence[RProgram], device: Device, predictions: Sequence
             tables.append(table_of(stage))
             roles.append(roles_of(stage.definition, lane))
         which.append(known[key])
-    own = stacked(tables, roles)
+    found, own = stacked(tables, roles)
     nowhere = own.extents.shape[1] - 1
     loops = _loops(stages, [tables[at] for at in which], nowhere)
-    picked = Tables(*(getattr(own, name)[which] for name in Tables.__slots__))
     return Batch(
         device, programs, predictions, stages, [said for _, said in heaviest], [tables[at] for at in which],
-        loops[..., 0].astype(float), loops[..., 1].astype(float), loops[..., 2], loops[..., 3], picked,
+        loops[..., 0].astype(float), loops[..., 1].astype(float), loops[..., 2], loops[..., 3], own.of(which),
+        found[which],
     )  # fmt: skip
 
 

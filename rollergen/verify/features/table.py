@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from math import prod
 
@@ -26,20 +26,21 @@ NO_ATOM = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
-    """``axes``: position of each axis.  Of the operands (rows ``in0``, ``in1``, ``out``; absent ones are empty):
-    ``loads``, their numbers among the definition's (-1: none); ``itemsize``; ``touches``, the axes that decide which
-    element is meant; ``slope``, elements of the buffer between neighbours along an axis; ``contiguous``, the axis
-    whose neighbours are adjacent (-1: none); ``repeated``: several loads read its buffer.
+class Operands:
+    """What a stage's launch computes on, the operands as rows ``in0``, ``in1``, ``out`` (absent ones are empty).
+
+    ``extents``: of the axes.  ``itemsize``; ``touches``, the axes that decide which element is meant; ``slope``,
+    elements of the buffer between neighbours along an axis; ``contiguous``, the axis whose neighbours are adjacent (-1:
+    none); ``repeated``: several loads read its buffer.
 
     An index of a dimension is a sum of ``weight * atom``: ``atom`` is an axis' position, ``-2 - n`` for a division or
     remainder over the axes ``compound[n]``, `NO_ATOM` where there is none; ``limit``: extent of the dimension.
     ``flops``, ``output_bytes``: of the whole launch; ``operator``: group A.
+
+    Of several stages (`stacked`) each array has one more dimension in front.
     """
 
-    axes: Mapping[str, int]
     extents: np.ndarray
-    loads: tuple[int, ...]
     itemsize: np.ndarray
     touches: np.ndarray
     slope: np.ndarray
@@ -49,9 +50,23 @@ class Table:
     limit: np.ndarray
     atom: np.ndarray
     weight: np.ndarray
-    flops: float
-    output_bytes: float
-    operator: tuple[float, ...]
+    flops: np.ndarray
+    output_bytes: np.ndarray
+    operator: np.ndarray
+
+    def of(self, rows: Sequence[int]) -> Operands:
+        """Those of some of several stages."""
+        return Operands(*(getattr(self, one.name)[rows] for one in fields(self)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """``axes``: position of each axis by name.  ``loads``: numbers of ``in0`` and ``in1`` among the definition's loads
+    (-1: none)."""
+
+    axes: Mapping[str, int]
+    loads: tuple[int, ...]
+    operands: Operands
 
 
 def table_of(stage: Stage) -> Table:
@@ -67,20 +82,19 @@ def _table(definition: Definition, flops: int) -> Table:
     operands = [*(loads[n] if n >= 0 else None for n in numbers), output]
     buffers = [load.buffer for load in loads]
     compound, limit, atom, weight = _indices(operands, axes)
-    return Table(
-        axes,
+    own = Operands(
         np.array([axis.extent for axis in definition.axes], dtype=float),
-        numbers,
         np.array([ITEMSIZE[one.buffer.dtype] if one else 0 for one in operands], dtype=float),
         np.array([[name in one.axes() if one else False for name in axes] for one in operands], dtype=bool),
         np.array([_slope(one, axes) for one in operands], dtype=float),
         np.array([axes.get(str(contiguous_axis(one)), -1) if one else -1 for one in operands]),
         np.array([one is not None and buffers.count(one.buffer) > 1 for one in operands]),
         compound, limit, atom, weight,
-        float(flops),
-        float(output.buffer.elements * ITEMSIZE[output.dtype]),
-        tuple(operator_features(definition, flops).values()),
+        np.array(float(flops)),
+        np.array(float(output.buffer.elements * ITEMSIZE[output.dtype])),
+        np.array(tuple(operator_features(definition, flops).values())),
     )  # fmt: skip
+    return Table(axes, numbers, own)
 
 
 def _inputs(definition: Definition) -> tuple[int, int]:
@@ -102,7 +116,7 @@ def _slope(load: Load | None, axes: Mapping[str, int]) -> list[int]:
 def _indices(
     operands: Sequence[Load | None], axes: Mapping[str, int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(compound, limit, atom, weight), see `Table`.  A dimension of one term has weight 1: a step of one atom never
+    """(compound, limit, atom, weight), see `Operands`.  A dimension of one term has weight 1: a step of one atom never
     skips more than one element of what is touched."""
     dims = max(len(one.indices) for one in operands if one)
     terms = max((len(index.terms) for one in operands if one for index in one.indices), default=0)
@@ -143,53 +157,31 @@ def roles_of(definition: Definition, lane: str | None) -> tuple[int, ...]:
     return tuple(ROLES.index(role) for role in found.values())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Tables:
-    """Those of several stages, each array with one more dimension in front, the others filled up to a common size;
-    the last axis is one that nothing has.  ``role``: of each axis, -1 for those that a stage lacks."""
-
-    role: np.ndarray
-    extents: np.ndarray
-    itemsize: np.ndarray
-    touches: np.ndarray
-    slope: np.ndarray
-    contiguous: np.ndarray
-    repeated: np.ndarray
-    compound: np.ndarray
-    limit: np.ndarray
-    atom: np.ndarray
-    weight: np.ndarray
-    flops: np.ndarray
-    output_bytes: np.ndarray
-    operator: np.ndarray
-
-
-def stacked(tables: Sequence[Table], roles: Sequence[tuple[int, ...]]) -> Tables:
-    """``atom`` then counts axes, compounds behind them, and last of all what is always 1."""
+def stacked(tables: Sequence[Table], roles: Sequence[tuple[int, ...]]) -> tuple[np.ndarray, Operands]:
+    """(role of each axis, -1 for those that a stage lacks; operands) of several stages, filled up to a common size:
+    the last axis is one that nothing has; ``atom`` counts axes, compounds behind them, and last of all what is
+    always 1."""
+    own = [one.operands for one in tables]
     axes = 1 + max(len(one.axes) for one in tables)
-    compounds = max(len(one.compound) for one in tables)
-    dims = max(one.atom.shape[1] for one in tables)
-    terms = max(one.atom.shape[2] for one in tables)
-    fill = lambda name, shape, value: np.stack([_filled(getattr(one, name), shape, value) for one in tables])
+    compounds = max(len(one.compound) for one in own)
+    dims = max(one.atom.shape[1] for one in own)
+    terms = max(one.atom.shape[2] for one in own)
+    fill = lambda name, shape, value: np.stack([_filled(getattr(one, name), shape, value) for one in own])
     atom = fill("atom", (3, dims, terms), NO_ATOM)
-    atom = np.where(atom >= 0, atom, np.where(atom == NO_ATOM, axes + compounds, axes - 2 - atom))
-    contiguous = np.stack([one.contiguous for one in tables])
-    return Tables(
-        np.stack([_filled(np.array(one), (axes,), -1) for one in roles]),
-        fill("extents", (axes,), 1.0),
-        np.stack([one.itemsize for one in tables]),
-        fill("touches", (3, axes), False),
-        fill("slope", (3, axes), 0.0),
-        np.where(contiguous < 0, axes - 1, contiguous),
-        np.stack([one.repeated for one in tables]),
-        fill("compound", (compounds, axes), False),
-        fill("limit", (3, dims), 1.0),
-        atom,
-        fill("weight", (3, dims, terms), 1.0),
-        np.array([one.flops for one in tables]),
-        np.array([one.output_bytes for one in tables]),
-        np.array([one.operator for one in tables]),
-    )
+    contiguous = np.stack([one.contiguous for one in own])
+    changed = {
+        "extents": fill("extents", (axes,), 1.0),
+        "touches": fill("touches", (3, axes), False),
+        "slope": fill("slope", (3, axes), 0.0),
+        "contiguous": np.where(contiguous < 0, axes - 1, contiguous),
+        "compound": fill("compound", (compounds, axes), False),
+        "limit": fill("limit", (3, dims), 1.0),
+        "atom": np.where(atom >= 0, atom, np.where(atom == NO_ATOM, axes + compounds, axes - 2 - atom)),
+        "weight": fill("weight", (3, dims, terms), 1.0),
+    }
+    same = {one.name for one in fields(Operands)} - changed.keys()
+    whole = Operands(**changed, **{name: np.stack([getattr(one, name) for one in own]) for name in same})
+    return np.stack([_filled(np.array(one), (axes,), -1) for one in roles]), whole
 
 
 def _filled(array: np.ndarray, shape: tuple[int, ...], value: float) -> np.ndarray:

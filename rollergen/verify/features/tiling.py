@@ -28,7 +28,7 @@ def tiling_features(batch: Batch) -> np.ndarray:
         for kind in kinds
     ]
     covered, registers, block, trips, parallel = over
-    extents = np.where(batch.own.role[:, None] == roles[:, None], batch.own.extents[:, None], 1.0).prod(axis=2)
+    extents = np.where(batch.roles[:, None] == roles[:, None], batch.own.extents[:, None], 1.0).prod(axis=2)
     waste = (covered - extents) / extents
     by_role = np.stack([slog(extents), slog(registers), slog(block), slog(trips), waste], axis=2)
     waves = np.array([float(one.waves) for one in batch.predicted])

@@ -1,0 +1,110 @@
+"""``rollergen verify``: evaluations as files, stamped, with tables that follow from them alone."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from rollergen.__main__ import main
+from rollergen.bench.origin import origin
+from rollergen.store.record_files import append
+from rollergen.verify import ablate
+from rollergen.verify.tables import RENDERED
+from tests.verify.records import recorded
+
+NAMES = ("analytical", "draft", "random")
+
+
+@pytest.fixture
+def file(tmp_path):
+    records = recorded(10)
+    path = tmp_path / "made.jsonl"
+    (device,) = records.devices.values()
+    append(path, device, records.records)
+    return path
+
+
+def run(*words):
+    return CliRunner().invoke(main, ["verify", *map(str, words)])
+
+
+def rankers(file, *more):
+    return run("evaluate", file, "--part", "rankers", "--seeds", 1, *(w for n in NAMES for w in ("--ranker", n)), *more)
+
+
+def test_an_evaluation_says_when_where_and_on_what_it_was_made(file):
+    result = rankers(file, "--json", "--operators", 6)
+    assert result.exit_code == 0, result.output
+    content = json.loads(result.output)
+    assert content["date"][:2] == "20" and content["machine"]["cpu"] and "lightgbm" in content["versions"]
+    assert {"commit", "uncommitted_changes"} <= set(content)
+    protocol = content["protocol"]
+    assert (protocol["operators"], protocol["structures"], protocol["seeds"]) == (6, 3, [0])
+    assert protocol["constants"] == "present" and protocol["files"] == ["made.jsonl"]
+    assert list(content["rankers"]) == list(NAMES) and content["release"] == {}
+
+
+def test_reports_hold_figures_and_tables_and_the_tables_follow_from_the_figures(file, tmp_path):
+    pytest.importorskip("matplotlib")
+    directory = tmp_path / "report"
+    result = rankers(file, "--report", directory)
+    assert result.exit_code == 0, result.output
+    assert {path.name for path in directory.iterdir()} == {"evaluation.json", "rankers.svg", "TABLES.md"}
+    kept = (directory / "TABLES.md").read_text()
+    content = json.loads((directory / "evaluation.json").read_text())
+    mean = content["rankers"]["draft"]["top-3"]["mean"]
+    assert "| draft | " in kept and f"{mean:.3f} (" in kept and content["date"][:10] in kept
+    assert all(name in result.output for name in NAMES)
+    content["rankers"]["draft"]["top-3"]["mean"] = 0.12345
+    (directory / "evaluation.json").write_text(json.dumps(content))
+    assert run("tables", directory).exit_code == 0
+    assert "0.123 (" in (directory / "TABLES.md").read_text() and "0.123 (" not in kept
+
+
+def test_an_ablation_is_told_with_what_the_records_do_not_allow(file, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    line = {"top-1": 0.9, "top-3": 0.95, "pairs": 0.7, "top-1 low": 0.8, "top-1 high": 0.97}
+    found = {
+        "groups": {"all": line}, "learning curve": [{"records": 9.0, **line}, {"records": 90.0, **line}],
+        "transfer": {"operators": {"analytical": {"0": line, "5": line}}},
+    }  # fmt: skip
+    monkeypatch.setattr(ablate, "whole", lambda *_: (found, {"abstention": "one class"}))
+    result = run("ablate", file, "--report", tmp_path / "report", "--seeds", 1)
+    assert result.exit_code == 0, result.output
+    assert "left out: abstention: one class" in result.output
+    text = (tmp_path / "report" / "TABLES.md").read_text()
+    assert "objective foremost" in text and "abstention was left out: one class" in text
+    assert "| all | 0.900 (0.800 to 0.970) | 0.950 | 0.700 |" in text
+
+
+def test_too_few_records_are_told_with_what_is_missing(tmp_path):
+    records = recorded(10)
+    path, group = tmp_path / "one.jsonl", records.records[0]["group"]
+    (device,) = records.devices.values()
+    append(path, device, [one for one in records.records if one["group"] == group])
+    for words in (("evaluate", path, "--ranker", "analytical"), ("ablate", path)):
+        result = run(*words)
+        assert result.exit_code == 2 and "10 of 1 operators, in 1 parts by canonical structure" in result.output
+        assert "Traceback" not in result.output
+
+
+def test_a_directory_without_figures_or_with_others_has_no_tables(tmp_path):
+    result = run("tables", tmp_path)
+    assert result.exit_code == 2 and "evaluation.json" in result.output and not list(tmp_path.iterdir())
+    (tmp_path / "searches.json").write_text(json.dumps({"searches": []}))
+    result = run("tables", tmp_path)
+    assert result.exit_code == 2 and "searches.json is not of this version" in " ".join(result.output.split())
+    (tmp_path / "costs.json").write_text(json.dumps({**origin(), "training s": 0.4}))
+    assert run("tables", tmp_path).exit_code == 0
+    text = (tmp_path / "TABLES.md").read_text()
+    assert "| training s | 0.4 |" in text and "searches.json is not of this version: " in text
+
+
+def test_every_kind_of_figures_has_tables():
+    table = {"mean": 0.5, "low": 0.4, "high": np.float64(0.6)}
+    line = {f"within {share}": table for share in ("2%", "5%", "10%")} | {"speed after": [0.5] * 30}
+    (one,) = RENDERED["searches"]({"searches": {"random": line}, "protocol": {"batch": 8}})
+    assert one.rows == (("random", *["0.5 (0.4 to 0.6)"] * 3, "", "0.500", "0.500"),)
+    (one,) = RENDERED["costs"]({"date": "x", "machine": {}, "training s": 0.4, "records": 5000})
+    assert one.rows == (("training s", "0.4"), ("records", "5000"))
