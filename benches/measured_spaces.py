@@ -17,10 +17,13 @@ import csv
 import gzip
 import json
 import random
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from ranking import Ranking, rank
 from space_conv import COMPILERS, NVCC, conv_program, slower_of_pairs
@@ -28,6 +31,7 @@ from space_cpu import cpu_program
 from space_gpu import gpu_program
 from space_terms import roller_seconds, without
 
+from benches.results import keep_at
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict
@@ -146,8 +150,7 @@ def main() -> None:
         content["left out"] = {name: asdict(ranking) for name, ranking in worth.items()}
     content["milliseconds"] = points(rows, device)
     if options.keep:
-        path = HERE / "results" / f"measured_spaces_{device.name}.json"
-        path.write_text(json.dumps(content, indent=1) + "\n")
+        keep_at(HERE / "results" / f"measured_spaces_{device.name}.json", content)
     if options.json:
         print(json.dumps(content, indent=1))
         return
