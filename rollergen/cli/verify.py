@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,11 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from rollergen.cli.output import console
+from rollergen.errors import ArgumentError
 from rollergen.expr.canonical import canonicalize
 from rollergen.measure.executor import executor_for
 from rollergen.store.keys import expression_text, sha256
-from rollergen.suites import suite, suite_names
+from rollergen.suites import Entry, suite, suite_names
 from rollergen.targets import resolve
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 
@@ -56,10 +58,10 @@ def collect(
     from rollergen.verify.collect import collect as collect_one
     from rollergen.verify.protocol import Protocol
 
+    entries = _entries(suite_name, only)
     target = resolve(device)
     executor = executor_for(target)
     done = {record["op"]["expr"] for record in read(out).records} if out.exists() else set()
-    entries = [entry for entry in suite(suite_name).entries if not only or entry.id in only]
     protocol = Protocol(seconds=seconds)
     with Progress(console=console, transient=True, disable=as_json) as bar:
         task = bar.add_task("operators", total=len(entries))
@@ -73,6 +75,17 @@ def collect(
                 append(out, target, found.records)
                 _tell(entry.id, found, as_json)
             bar.advance(task)
+
+
+def _entries(name: str, only: tuple[str, ...]) -> list[Entry]:
+    """Those of a suite that are asked for; ArgumentError for one that there is not."""
+    entries = {entry.id: entry for entry in suite(name).entries}
+    for one in only:
+        if one not in entries:
+            near = get_close_matches(one, entries, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"rollergen ops --suite {name} lists them"
+            raise ArgumentError(f"the suite {name} has no entry {one!r}; {hint}")
+    return [entry for key, entry in entries.items() if not only or key in only]
 
 
 def _shown(bar: Progress, task: TaskID, name: str) -> Shown:
@@ -126,6 +139,9 @@ _constants = click.option(
 _operators = click.option(
     "--operators", type=click.IntRange(min=2), help="Only so many operators, spread over the structures: a quick look."
 )
+_family = click.option(
+    "--family", type=click.Choice(["cpu", "gpu"]), help="Devices whose records are meant; needed where both are there."
+)
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables.")
 _report = click.option(
     "--report", type=click.Path(path_type=Path, file_okay=False),
@@ -172,19 +188,20 @@ def train(
 )  # fmt: skip
 @click.option("--ranker", "rankers", multiple=True, help="Rankers by name (several times); default: all that can be.")
 @_constants
+@_family
 @_operators
 @_report
 @_json
 def evaluate(
     records: tuple[Path, ...], seeds: int, parts: tuple[str, ...], rankers: tuple[str, ...], constants: str,
-    operators: int | None, report: Path | None, as_json: bool,
+    family: str | None, operators: int | None, report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Rank and search the programs of held-out operators: the model's order, trained rankers, and published systems.
 
     Ten folds; operators of one canonical structure are never in training and test together. The ranker pacm needs the
     extra of its name.
     """
-    asked = _Asked.of("evaluate", records, seeds, constants, operators, report, as_json)
+    asked = _Asked.of("evaluate", records, seeds, constants, family, operators, report, as_json)
     for part in parts or ("rankers", "searches"):
         with Progress(console=console, transient=True, disable=as_json) as bar:
             shown = _shown(bar, bar.add_task(part, total=None), "evaluated")
@@ -208,13 +225,13 @@ class _Asked:
 
     @staticmethod
     def of(
-        command: str, records: tuple[Path, ...], seeds: int, constants: str, operators: int | None,
+        command: str, records: tuple[Path, ...], seeds: int, constants: str, family: str | None, operators: int | None,
         report: Path | None, as_json: bool,
     ) -> _Asked:  # fmt: skip
         from rollergen.verify.dataset import load
         from rollergen.verify.unfinished import Unfinished
 
-        data = load(records, constants)
+        data = load(records, constants).of_family(family)
         if operators is not None:
             data = data.spread(operators)
         kept = Unfinished() if report is None else Unfinished.at(report / f"{command}.unfinished.jsonl", data)
@@ -266,19 +283,20 @@ def _searches(asked: _Asked, shown: Shown) -> None:
 @_objective
 @_seeds
 @_constants
+@_family
 @_operators
 @_report
 @_json
 def ablate(
-    records: tuple[Path, ...], objective: str, seeds: int, constants: str, operators: int | None, report: Path | None,
-    as_json: bool,
+    records: tuple[Path, ...], objective: str, seeds: int, constants: str, family: str | None, operators: int | None,
+    report: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """What the verifier owes to groups of features and to the number of records (learning curve), how it fares on new
     operators, shapes and classes by how many of their programs were measured (transfer curve), and how often it
     abstains on classes that it has not seen."""
     from rollergen.verify import ablate as parts
 
-    asked = _Asked.of("ablate", records, seeds, constants, operators, report, as_json)
+    asked = _Asked.of("ablate", records, seeds, constants, family, operators, report, as_json)
     with Progress(console=console, transient=True, disable=as_json) as bar:
         shown = _shown(bar, bar.add_task("ablation", total=None), "ablated")
         found, left_out = parts.whole(asked.data, objective, range(seeds), shown, asked.kept)

@@ -20,6 +20,7 @@ from rollergen.store.record_files import RecordFile, RecordsError, read
 from rollergen.verify.features import VERSION, matrix, names
 from rollergen.verify.features.operator import CLASSES
 
+FAMILIES = ("cpu", "gpu")
 PRESENT = "present"
 CONSTANTS = (PRESENT, "recorded")
 
@@ -62,6 +63,18 @@ class Dataset:
     def right(self) -> np.ndarray:
         """Rows that passed the check: only these train."""
         return np.isfinite(self.ms)
+
+    def of_family(self, name: str | None) -> Dataset:
+        """The rows of one of `FAMILIES`; None: all, where they are of one.
+
+        Raises ArgumentError where they are of both, or where there is none: what programs of one cost says nothing of
+        the other's."""
+        there = [FAMILIES[number] for number in np.unique(self.family)]
+        if name is None and len(there) > 1:
+            raise ArgumentError(f"the records are of {' and '.join(there)} devices; expected one: --family chooses")
+        if name is not None and name not in there:
+            raise ArgumentError(f"there are no records of a {name}; they are of {', '.join(there)}")
+        return self if name is None else self.of(self.family == FAMILIES.index(name))
 
     def operators(self) -> list[np.ndarray]:
         """Positions of each operator's rows, in order of the operators' numbers."""

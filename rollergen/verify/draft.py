@@ -14,6 +14,7 @@ from rollergen.hal.spec import Device
 from rollergen.judge import Judge, Model
 from rollergen.options import BuildOptions
 from rollergen.tile.rules import block_layer
+from rollergen.verify.objectives import RESIDUALS
 from rollergen.verify.verifier import Move, Verdict, Verifier, load
 
 DRAFT = 50
@@ -41,7 +42,9 @@ class Verified:
         if not verdict.moved:
             return (f"verifier: of {len(drafted)} drafted programs the first {count} stay as the model ranked them",)
         elsewhere = f"it put {len(verdict.moved)} elsewhere among the first {count}"
-        return (f"verifier: of {len(drafted)} drafted programs {elsewhere}", *map(_told, verdict.moved))
+        in_time = self.verifier.objective in RESIDUALS
+        moves = (_told(move, in_time) for move in verdict.moved)
+        return (f"verifier: of {len(drafted)} drafted programs {elsewhere}", *moves)
 
     def _asked(
         self, graph: Graph, device: Device, options: BuildOptions, count: int, reasons: bool
@@ -77,6 +80,8 @@ def judge_of(chosen: str | Path | Verifier, device: Device) -> Judge:
         return Verified(load(path))
 
 
-def _told(move: Move) -> str:
-    why = ", ".join(f"{name} ({100 * share:+.1f} %)" for name, share in move.reasons)
+def _told(move: Move, in_time: bool) -> str:
+    """``in_time``: reasons are shares of the time, else points of a score that has no unit."""
+    told = (lambda share: f"{100 * share:+.1f} %") if in_time else (lambda share: f"{share:+.2f} points")
+    why = ", ".join(f"{name} ({told(share)})" for name, share in move.reasons)
     return f"verifier: the model's number {move.position + 1} became number {move.now + 1}, for {why}"

@@ -127,8 +127,26 @@ def regret(content: Content) -> Iterator[Table]:
     yield Table("Where the model's order loses most", columns, rows)
 
 
+def spaces(content: Content) -> Iterator[Table]:
+    """Rankers of one device's programs on another's."""
+    pairs = {name: value for name, value in content.items() if " -> " in name}
+    for name, value in pairs.items():
+        counts = tuple(dict.fromkeys(count for of in value["transfer"].values() for count in of))
+        told = lambda of, count: f"{of[count]['tau']:.2f}" if count in of else ""
+        rows = tuple((method, *(told(of, count) for count in counts)) for method, of in value["transfer"].items())
+        yield Table(f"{name}: Kendall's tau", ("method", *(f"{count} measured" for count in counts)), rows)
+    kinds = tuple(next(iter(pairs.values()))["measurements to within 2%"])
+    needed = lambda one: f"{one['mean']:.0f}" + (f" ({one['never']} never)" if one["never"] else "")
+    rows = tuple(
+        (name, *(needed(value["measurements to within 2%"][kind]) for kind in kinds)) for name, value in pairs.items()
+    )
+    title = f"Measurements until within 2 %, batches of {content['batch']}, means of {content['seeds']} seeds"
+    yield Table(title, ("trained on -> used on", *kinds), rows)
+
+
 RENDERED: Mapping[str, Callable[[Content], Iterator[Table]]] = {
     "evaluation": evaluation, "searches": searches, "ablation": ablation, "costs": costs, "regret": regret,
+    "spaces": spaces,
 }  # fmt: skip
 """By the name of a file (without .json), in the order in which they are shown."""
 

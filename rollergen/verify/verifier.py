@@ -17,7 +17,7 @@ from rollergen.hal.spec import Device
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
 from rollergen.tile.rules import block_layer
-from rollergen.verify.dataset import Dataset
+from rollergen.verify.dataset import FAMILIES, Dataset
 from rollergen.verify.features import VERSION, matrix, names
 from rollergen.verify.model_text import LARGEST_TEXT, VerifierError, check_model_text
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES, RESIDUALS
@@ -35,7 +35,6 @@ from rollergen.verify.support import Support
 
 FORMAT = "rollergen.verifier.v1"
 LARGEST_FILE = 2 * LARGEST_TEXT
-FAMILIES = ("cpu", "gpu")
 
 
 @dataclass(frozen=True, slots=True)

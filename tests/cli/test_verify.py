@@ -78,6 +78,13 @@ def test_an_ablation_is_told_with_what_the_records_do_not_allow(file, tmp_path, 
     assert "| all | 0.900 (0.800 to 0.970) | 0.950 | 0.700 |" in text
 
 
+def test_an_entry_that_a_suite_does_not_have_is_refused_before_anything_is_measured(tmp_path):
+    told = run("collect", "--only", "matmul 499x499x49", tmp_path / "out.jsonl")
+    text = " ".join(told.output.split())
+    assert told.exit_code == 2 and "has no entry 'matmul 499x499x49'; did you mean 'matmul 499x499x499'?" in text
+    assert not list(tmp_path.iterdir())
+
+
 def test_too_few_records_are_told_with_what_is_missing(tmp_path):
     records = recorded(10)
     path, group = tmp_path / "one.jsonl", records.records[0]["group"]
@@ -106,5 +113,12 @@ def test_every_kind_of_figures_has_tables():
     line = {f"within {share}": table for share in ("2%", "5%", "10%")} | {"speed after": [0.5] * 30}
     (one,) = RENDERED["searches"]({"searches": {"random": line}, "protocol": {"batch": 8}})
     assert one.rows == (("random", *["0.5 (0.4 to 0.6)"] * 3, "", "0.500", "0.500"),)
+    pair = {
+        "transfer": {"analytical": {"0": {"tau": 0.8}}, "both": {"0": {"tau": 0.7}, "30": {"tau": 0.9}}},
+        "measurements to within 2%": {"random": {"mean": 17.4, "never": 1}, "model": {"mean": 3.0, "never": 0}},
+    }  # fmt: skip
+    first, second = RENDERED["spaces"]({"A -> B": pair, "batch": 16, "seeds": 3})
+    assert first.rows == (("analytical", "0.80", ""), ("both", "0.70", "0.90"))
+    assert second.rows == (("A -> B", "17 (1 never)", "3"),)
     (one,) = RENDERED["costs"]({"date": "x", "machine": {}, "training s": 0.4, "records": 5000})
     assert one.rows == (("training s", "0.4"), ("records", "5000"))

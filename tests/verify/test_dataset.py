@@ -79,6 +79,18 @@ def test_programs_are_priced_with_the_constants_of_today_unless_those_of_the_day
         from_records([file], "old")
 
 
+def test_records_of_cpus_and_gpus_are_not_looked_at_together():
+    gpu, cpu = recorded(5), recorded(5, "cpu")
+    both = from_records([gpu, cpu])
+    with pytest.raises(rg.errors.ArgumentError, match="of cpu and gpu devices; expected one"):
+        both.of_family(None)
+    assert len(both.of_family("gpu")) == len(gpu.records) and len(both.of_family("cpu")) == len(cpu.records)
+    alone = from_records([gpu])
+    assert alone.of_family(None) is alone
+    with pytest.raises(rg.errors.ArgumentError, match="no records of a cpu; they are of gpu"):
+        alone.of_family("cpu")
+
+
 DAMAGE = {
     "cut off": (lambda text: text[:-40], "it is cut off"),
     "no JSON": (lambda text: text.replace('{"device', "{device", 1), "expected JSON"),

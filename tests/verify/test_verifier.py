@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen.verify import ablate, evaluate, metrics
+from rollergen.expr.canonical import canonicalize
+from rollergen.verify import ablate, draft, evaluate, metrics
 from rollergen.verify import verifier as verifiers
 from rollergen.verify.dataset import from_records
+from rollergen.verify.draft import Verified
 from rollergen.verify.features import names
 from rollergen.verify.model_text import VerifierError
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
@@ -156,6 +158,24 @@ def test_build_takes_the_verifiers_order_and_explains_it(kept):
     assert [c.program for c in judged.candidates] == [programs[position] for position in order[:4]]
     assert "verifier: of " in str(judged.explain()) and "verifier" not in str(plain.explain())
     assert "none is released" in str(build(verifier="auto").explain())
+
+
+def test_what_moved_is_told_in_shares_of_time_or_in_points_of_a_score(trained, data):
+    device = rg.load_device("v100")
+    graph = canonicalize(OPERATORS["matmul 100"])
+    notes = lambda one: Verified(one).notes(graph, device, rg.BuildOptions(), 4)
+    of_time = notes(trained)
+    assert len(of_time) > 1 and all(" %)" in line and "points" not in line for line in of_time[1:])
+    of_order = notes(verifiers.train(data, "gpu", {}, "lambdarank"))
+    assert len(of_order) > 1 and all(" points)" in line and "%" not in line for line in of_order[1:])
+
+
+def test_a_verifier_that_is_released_for_a_family_is_what_auto_means(kept, tmp_path, monkeypatch):
+    (tmp_path / "released").mkdir()
+    (tmp_path / "released" / "gpu.json").write_bytes(kept.read_bytes())
+    monkeypatch.setattr(draft, "files", lambda package: tmp_path)
+    assert draft.judge_of("auto", rg.load_device("v100")).identity == verifiers.load(kept).identity
+    assert draft.judge_of("auto", rg.load_device("cpu")).identity == ""
 
 
 def test_kernels_of_different_verifiers_are_kept_apart(kept, tmp_path, monkeypatch):
