@@ -18,16 +18,12 @@ def test_a_built_in_device_has_the_constants_of_today_and_the_figures_of_its_day
     first = today.costs[0][0]
     then = replace(with_costs(today, **{first: 12.5, "of_old": 1.0}), clock_mhz=today.clock_mhz * 2)
     assert with_present_costs(then) == replace(today, clock_mhz=today.clock_mhz * 2)
-    kept = dict(with_present_costs(then, (first, today.costs[1][0], "never")).costs)
-    assert kept == dict(today.costs) | {first: 12.5}
 
 
-def test_a_constant_that_was_not_there_is_not_there_as_measured():
+def test_a_constant_that_was_not_there_is_there_today():
     today = load_device("v100")
-    name = today.costs[0][0]
     then = replace(today, costs=today.costs[1:])
-    assert name in dict(with_present_costs(then).costs)
-    assert name not in dict(with_present_costs(then, (name,)).costs)
+    assert today.costs[0][0] in dict(with_present_costs(then).costs)
 
 
 def test_a_device_of_its_own_name_keeps_its_constants():
