@@ -107,6 +107,10 @@ def _rows_together(device: Device, rows: int) -> Iterator[tuple[int, int]]:
             per_row //= 2
 
 
+_TILE = 1024
+"""Elements that the threads of a block take at once: parts are multiples of it where they are long."""
+
+
 def split_candidates(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
     """The longest reduce axis cut into parts that run side by side, then combined."""
     axis = max(definition.of_role("reduce"), key=lambda a: a.extent)
@@ -116,7 +120,7 @@ def split_candidates(definition: Definition, device: Device, rules: AlignmentRul
     for parts in (2, 4, 8, 16, 64, 256):
         if outputs * parts > 64 * device.units * max(1, device.limits.threads_per_unit) or parts * 64 > axis.extent:
             continue
-        split = split_reduction(definition, axis.name, parts, whole=block_layer(device) is None)
+        split = split_reduction(definition, axis.name, parts, tile=_TILE, whole=block_layer(device) is None)
         if split is None or device.units == 1:
             continue
         *partials, combined = split

@@ -64,10 +64,15 @@ def thread_candidates(
     if not rules.shapes.split_reductions:
         return
     blocks = prod(a.extent for a in form.definition.of_role("spatial")) // 1024
-    parts = 4
-    while blocks * parts <= 8 * device.units and form.definition.axis(form.roles.k).extent >= 64 * parts:
-        yield from _split(form, parts, device, rules, max(2, count // 4), ledger)
-        parts *= 4
+    for parts in part_counts(device, form.definition.axis(form.roles.k).extent // 64):
+        if blocks * parts <= 8 * device.units:
+            yield from _split(form, parts, device, rules, max(2, count // 4), ledger)
+
+
+def part_counts(device: Device, most: int) -> list[int]:
+    """Parts worth trying, up to `most`: powers of 4, and those of which two or four tiles keep every unit busy."""
+    powers = {4**n for n in range(1, most.bit_length())}
+    return sorted(parts for parts in powers | {device.units // 4, device.units // 2} if 2 <= parts <= most)
 
 
 def _split(

@@ -40,26 +40,26 @@ ADDED = ("float32", "int32")
 _LONGER = 16
 """A chunk is rounded up by at most one part in so many."""
 
-_ALIGNMENTS = (1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
-"""Elements that a chunk may be a multiple of: transactions, staged tiles, vectors."""
+TILE = 32
+"""Elements of the longest tiles that contractions stage along what is reduced."""
 
 
 def split_reduction(
-    definition: Definition, axis: str, parts: int, *, whole: bool = False
+    definition: Definition, axis: str, parts: int, *, tile: int = TILE, whole: bool = False
 ) -> tuple[Definition, ...] | None:
     """(partial results over chunks of `axis`, one definition for each component; their combination with the original
     result).
 
     A workspace has shape [chunks, *spatial extents] and the accumulator's dtype.  There are `parts` equal chunks where
-    the axis has so many; else they are rounded up to what tiles want, so that there may be fewer, and the last is
-    short.  None where there are several reductions, for row axes, if fewer than two chunks would be left, or, with
-    `whole`, where the chunks are not equal or there are several components.
+    the axis has so many; else they are rounded up to tiles of up to `tile` elements (a power of 2), so that there may
+    be fewer, and the last is short.  None where there are several reductions, for row axes, if fewer than two chunks
+    would be left, or, with `whole`, where the chunks are not equal or there are several components.
     """
     if len(definition.reductions) != 1 or definition.of_role("row") or parts < 2:
         return None
     reduction = definition.reductions[0]
     extent = definition.axis(axis).extent
-    chunk = chunk_of(definition, axis, parts)
+    chunk = chunk_of(definition, axis, parts, tile)
     parts = -(-extent // chunk)
     if parts < 2 or (whole and (extent % chunk or len(reduction.bodies) > 1)):
         return None
@@ -75,16 +75,16 @@ def split_reduction(
     return (*partials, second)
 
 
-def chunk_of(definition: Definition, axis: str, parts: int) -> int:
-    """Elements of a chunk: an equal share where there is one, else rounded up to whole windows and whole tiles as far
-    as that makes it no more than a sixteenth longer."""
+def chunk_of(definition: Definition, axis: str, parts: int, tile: int = TILE) -> int:
+    """Elements of a chunk: an equal share where there is one, else rounded up to whole windows and whole tiles (or
+    halves of these, and so on) as far as that makes it no more than a sixteenth longer."""
     extent = definition.axis(axis).extent
     share = -(-extent // parts)
     if extent % parts == 0:
         return share
     for period in dict.fromkeys((_period(definition, axis), 1)):
-        for alignment in _ALIGNMENTS:
-            multiple = lcm(alignment, period)
+        for halvings in range(tile.bit_length()):
+            multiple = lcm(tile >> halvings, period)
             chunk = -(-share // multiple) * multiple
             if _LONGER * (chunk - share) <= share:
                 return chunk

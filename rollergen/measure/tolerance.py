@@ -175,8 +175,14 @@ def _binary(op: str, a: Accuracy, b: Accuracy, dtype: str) -> Accuracy:
     return _inexact(both).rounded(dtype, ULPS[op])
 
 
+def _counted(body: Value, neutral: Const) -> Value:
+    """What a body adds to its reduction: not the identity, which it is where the point lies beyond the end."""
+    return body.a if isinstance(body, Select) and body.b == neutral else body
+
+
 def _reduce(reduction: Reduction, length: int, scope: _Scope) -> tuple[Accuracy, ...]:
-    bodies = tuple(scope.of(body) for body in reduction.bodies)
+    neutral = reduction.combiner.identity
+    bodies = tuple(scope.of(_counted(body, one)) for body, one in zip(reduction.bodies, neutral, strict=True))
     if reduction.combiner.name == "sum":
         dtype = reduction.bodies[0].dtype
         added = length * unit_roundoff(dtype) ** 2

@@ -15,7 +15,7 @@ from tests.cuda.test_programs import executed
 CASES = [
     ("sum of rows", "v100", False), ("argmax of columns", "h200", False), ("spread", "v100", False),
     ("matmul and more", "a100", False), ("conv 3x3", "v100", False), ("float16 matmul", "v100", True),
-    ("float16 matmul", "h200", True),
+    ("float16 matmul", "h200", True), ("float16 vectors", "h200", True), ("float16 vectors", "v100", True),
 ]  # fmt: skip
 """Name, device, whether by matrix instructions."""
 

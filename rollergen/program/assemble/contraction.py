@@ -181,7 +181,7 @@ def _contraction_copies(
             granule = _granule(loops, along, stage_depth)
             vector = 1
             if rules.shapes.wide_accesses:
-                vector = copy_vector(definition, load, along, granule if not is_batch(granule) else 4)
+                vector = copy_vector(definition, load, along, granule if not is_batch(granule) else 4, guarded=True)
             row = _extent_inside(loops, order[-1], stage_depth)
             pad_vector = 4 if load.dtype == "float32" else 1
             padding = 0
@@ -204,7 +204,7 @@ def _contraction_copies(
 
 def keeps_order(definition: Definition, roles: Roles, load: Load, vk: int) -> bool:
     """Whether the load is staged as it lies along k, `vk` elements of 4 bytes moved at once."""
-    return vk > 1 and ITEMSIZE[load.dtype] == 4 and copy_vector(definition, load, roles.k, vk) == vk
+    return vk > 1 and ITEMSIZE[load.dtype] == 4 and copy_vector(definition, load, roles.k, vk, guarded=True) == vk
 
 
 def fill_axis(definition: Definition, load: Load, order: tuple[str, ...], device: Device) -> str:
@@ -212,7 +212,7 @@ def fill_axis(definition: Definition, load: Load, order: tuple[str, ...], device
     lie in the fewest transactions (of a gathered image: along the pixels, not along the taps)."""
     contiguous = contiguous_axis(load)
     along = contiguous if contiguous in order else order[-1]
-    if along == order[-1] or copy_vector(definition, load, along, 4) > 1:
+    if along == order[-1] or copy_vector(definition, load, along, 4, guarded=True) > 1:
         return along
     touched = {axis: _transactions(definition, load, axis, device) for axis in (order[-1], along)}
     return min(touched, key=lambda axis: touched[axis])

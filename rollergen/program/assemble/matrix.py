@@ -127,7 +127,7 @@ def _copies(
         load = definition.loads()[number]
         along = fill_axis(definition, load, (roles.k, axis), device)
         order = (roles.k, axis) if along == axis and turns else (axis, roles.k)
-        vector = copy_vector(definition, load, along, sizes[along])
+        vector = copy_vector(definition, load, along, sizes[along], guarded=True)
         buffers = plan.depth if k_block else 1
         copy = Copy(number, device.backing.name, layer, depth, order, along, vector, padding, depth=buffers)
         copies.append(past_registers(copy, load, device) if buffers > 2 else copy)

@@ -59,22 +59,27 @@ def overhanging(definition: Definition, loops: Sequence[Loop]) -> list[str]:
     return found
 
 
-def copy_vector(definition: Definition, load: Load, along: str, granule: int, device_bytes: int = 16) -> int:
+def copy_vector(
+    definition: Definition, load: Load, along: str, granule: int, device_bytes: int = 16, *, guarded: bool = False
+) -> int:
     """Widest power of two of elements adjacent along `along` that one access may move.
 
     It divides everything that decides an address or a tail: the other coefficients, the constant,
     the axis' extent, and `granule` (the multiple of the axis at which tiles start); a guard that
-    depends on the axis allows single elements only, and so does a quotient or remainder of it.
+    depends on the axis allows single elements only (with `guarded`, vectors that pass or fail it as a whole), and so
+    does a quotient or remainder of it.
     """
-    if contiguous_axis(load) != along or any(along in bound.index.axes() for bound in load.guard):
+    bounds = [bound for bound in load.guard if along in bound.index.axes()]
+    if contiguous_axis(load) != along or (bounds and not guarded):
         return 1
     offset = linear(load.indices, load.buffer.shape)
-    if offset.coefficient(along) != 1 or _divided(offset, along):
+    indices = [offset, *(bound.index for bound in bounds)]
+    if any(index.coefficient(along) != 1 or _divided(index, along) for index in indices):
         return 1
-    common = gcd(granule, definition.axis(along).extent, offset.const)
-    for atom, coefficient in offset.terms:
-        if atom != along:
-            common = gcd(common, coefficient)
+    ends = [end for bound in bounds for end in (bound.low, bound.high)]
+    common = gcd(granule, definition.axis(along).extent, *ends)
+    for index in indices:
+        common = gcd(common, index.const, *(coefficient for atom, coefficient in index.terms if atom != along))
     limit = max(1, device_bytes // ITEMSIZE[load.dtype])
     return gcd(common, limit) if common else limit
 

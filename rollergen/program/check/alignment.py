@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollergen.expr.index import Index
+from rollergen.expr.index import Index, Within
 from rollergen.hal.spec import Device
 
 
@@ -28,3 +28,10 @@ def adjacent(offset: Index, axis: str, extent: int, vector: int) -> bool:
         elif coefficient % vector or (not isinstance(atom, str) and axis in atom.index.axes()):
             return False
     return found
+
+
+def of_one_guard(bound: Within, axis: str, vector: int) -> bool:
+    """Whether every aligned group of `vector` along `axis` keeps the bound as a whole or not at all."""
+    if axis not in bound.index.axes():
+        return True
+    return bound.low % vector == bound.high % vector == 0 and adjacent(bound.index, axis, vector, vector)

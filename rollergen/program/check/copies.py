@@ -8,7 +8,7 @@ from rollergen.expr.definition import Axis
 from rollergen.expr.index import linear
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
-from rollergen.program.check.alignment import adjacent, layer_problem, power_of_two
+from rollergen.program.check.alignment import adjacent, layer_problem, of_one_guard, power_of_two
 from rollergen.program.check.asynchronous import check_asynchronous
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import REGISTERS, is_shared
@@ -172,8 +172,8 @@ def _check_layers(stage: Stage, where: str, copy: Copy, device: Device | None) -
 
 def _check_vector(stage: Stage, where: str, axes: Mapping[str, Axis], load: Load, copy: Copy) -> None:
     offset = linear(load.indices, load.buffer.shape)
-    guarded = any(copy.along in bound.index.axes() for bound in load.guard)
-    if guarded or not adjacent(offset, copy.along, axes[copy.along].extent, copy.vector):
+    together = all(of_one_guard(bound, copy.along, copy.vector) for bound in load.guard)
+    if not together or not adjacent(offset, copy.along, axes[copy.along].extent, copy.vector):
         raise refuse(
             stage,
             f"{where}: vector is {copy.vector}; expected 1, as {copy.vector} elements along {copy.along} (extent "
