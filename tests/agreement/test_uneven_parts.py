@@ -50,6 +50,7 @@ def spread(x):
 EXPRESSIONS = {
     "sum of rows": lambda: rg.ops.sum(T("X", (3, 2053)), axis=1),
     "sum of columns": lambda: rg.ops.sum(T("X", (1031, 33)), axis=0),
+    "sum along two axes": lambda: rg.ops.sum(T("X", (7, 3, 1031)), axis=(0, 2)),
     "mean of float16": lambda: rg.ops.mean(T("X", (2053,), "float16"), axis=0),
     "largest of int8": lambda: rg.ops.max(T("X", (1283,), "int8"), axis=0),
     "product": lambda: rg.ops.prod(T("X", (1031,)), axis=0),
