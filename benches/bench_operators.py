@@ -6,8 +6,9 @@ Each case, in a process of its own, is built, checked against its float64 defini
 turns in this one process.  A case's ratio is the smallest, over the libraries, of the median of their time over ours; a
 class' is the mean of its cases'.  The roofline's probes (`benches/roofline_probes`: the case's multiply-adds, and its
 bytes read and written) take turns with them: a case's share of the roofline is their time over ours (in the mean at
-most 1: a probe need not be the fastest way).  Libraries that are not here are listed with the reason.  One core; with
-``--all-cores`` every core and as many threads.
+most 1: a probe need not be the fastest way).  Libraries that are not here are listed with the reason, and one that
+takes `FAR` times as long as ours with its time: it takes no turns.  One core; with ``--all-cores`` every core and as
+many threads.
 """
 
 # ruff: noqa: E402
@@ -26,6 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import argparse
 import json
+import time
+from collections.abc import Callable
 from statistics import geometric_mean, mean, median
 from typing import Any
 
@@ -43,6 +46,9 @@ from rollergen.expr.canonical import canonicalize
 MEAN_TARGET, LEAST_CLASS, LEAST_CASE, LEAST_SHARE = 1.2, 1.0, 0.85, 0.70
 TOLERANCE = 1e-3
 """Relative difference, of the largest element, beyond which a library has computed something else."""
+FAR, LONG_S = 10, 0.05
+"""A library that takes so many times as long as ours, and longer than so many seconds a call, takes no turns: it is
+not the best one, and its rounds would take the bench's time."""
 
 
 def measure(case: Case, seconds: float) -> dict[str, Any]:
@@ -60,6 +66,8 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
             missing[one.name] = one.reason
         else:
             not_offered.append(one.name)
+    slower = _far_slower(calls)
+    calls = {name: call for name, call in calls.items() if name not in slower}
     roofline = probes(canonicalize(expression).points, ours.arrays, np.empty_like(ours.out), len(CORES))
     times = alternate({**calls, **{name: probe.call for name, probe in roofline.items()}}, seconds)
     own = times.pop("rollergen")
@@ -69,12 +77,26 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
     best = min(ratios, key=lambda name: ratios[name])
     return {
         "kind": case.kind, "case": case.name, "ratio": ratios[best], "ratios": ratios, "missing": missing,
-        "not offered": not_offered, "ours_seconds": median(own), "seconds": {n: median(t) for n, t in times.items()},
+        "not offered": not_offered, "far slower": slower,
+        "ours_seconds": median(own), "seconds": {n: median(t) for n, t in times.items()},
         "predicted_seconds": ours.kernel.predicted_time, "rounds": len(own), "build_seconds": ours.build_seconds,
         "roofline_seconds": at_least, "bound": binds, "roofline_share": at_least / median(own),
         "best_peer_share": at_least / min(median(t) for t in times.values()),
         "launches": len(ours.kernel.launches), "samples": thinned(shares[best]),
     }  # fmt: skip
+
+
+def _far_slower(calls: Calls) -> dict[str, float]:
+    """Seconds of a call of those that take no turns; never the fastest library."""
+    found = {name: min(_seconds(call) for _ in range(3)) for name, call in calls.items()}
+    limit = max(FAR * found.pop("rollergen"), LONG_S, min(found.values()))
+    return {name: seconds for name, seconds in found.items() if seconds > limit}
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
 
 
 def _require_same(case: Case, library: str, theirs: np.ndarray, ours: np.ndarray) -> None:

@@ -1,4 +1,5 @@
-"""JAX: one jitted function, waited for; its threads are the environment's (XLA takes them as it starts)."""
+"""JAX: one jitted function, waited for.  XLA has as many threads as the process may use cores when it starts
+(`os.sched_setaffinity`), and no call to set them."""
 
 from __future__ import annotations
 
@@ -42,6 +43,12 @@ def _avg_pool(x: Any, kernel_size: int, stride: int, padding: int) -> Any:
     return jax.lax.reduce_window(x, 0.0, jax.lax.add, window, strides, pads) / kernel_size**2
 
 
+def _layer_norm(x: Any, normalized_shape: Any) -> Any:
+    import jax
+
+    return jax.nn.standardize(x, axis=tuple(range(-len(normalized_shape), 0)))
+
+
 def _linear(x: Any, w: Any, bias: Any) -> Any:
     return x @ w.T + bias
 
@@ -56,13 +63,14 @@ def _table() -> Mapping[str, Function]:
         "max": _reduced("max"), "softmax": lambda x, dim: jax.nn.softmax(x, dim),
         "log_softmax": lambda x, dim: jax.nn.log_softmax(x, dim), "relu": jax.nn.relu, "add": jnp.add,
         "gelu": lambda x: jax.nn.gelu(x, approximate=False), "silu": jax.nn.silu, "sigmoid": jax.nn.sigmoid,
-        "tanh": jnp.tanh, "transpose": lambda x, dims: jnp.transpose(x, dims),
+        "tanh": jnp.tanh, "layer_norm": _layer_norm, "transpose": lambda x, dims: jnp.transpose(x, dims),
     }  # fmt: skip
 
 
 def call(operation: Operation, arrays: Arrays) -> Call:
     import jax
 
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # the call is waited for: another thread would cost time
     if any(device.platform != "cpu" for device in jax.devices()):
         raise NotOfferedError("this peer is JAX on a CPU, and JAX has found another device")
     made, settings = offered(_table(), operation, "JAX"), dict(operation.settings)

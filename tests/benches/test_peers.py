@@ -1,5 +1,10 @@
 """Libraries that kernels are compared with: they compute what ours is defined as, or say why they do not."""
 
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -30,24 +35,92 @@ CHECKED += [Case("contraction", "small matmul", _product, Operation("matmul", (3
 CHECKED += [Case("contraction", "small linear", _linear, Operation("linear", (7, 9), weights=(1, 2)))]
 
 
-@pytest.mark.parametrize("case", CHECKED, ids=lambda one: one.name)
-def test_libraries_compute_the_definition(case):
+def _small(name, shapes, out, settings=None, constant=(), ours=None):
+    """``ours(*tensors)``: the definition, where it is not called as ``name`` with the settings."""
+
+    def make():
+        tensors = [rg.tensor(f"X{n}", shape, constant=n in constant) for n, shape in enumerate(shapes)]
+        return ours(*tensors) if ours else getattr(rg.ops, name)(*tensors, **(settings or {}))
+
+    return Case("small", f"{name} {shapes}", make, Operation(name, out, settings or {}, weights=constant))
+
+
+def _each():
+    """Every operation at least once: odd extents, and axes of each place."""
+    yield from CHECKED[-2:]
+    yield _small("matmul", [(1, 65), (65, 17)], (1, 17))
+    yield _small("batch_matmul", [(3, 7, 18), (3, 18, 5)], (3, 7, 5))
+    for channels, filters, groups in ((6, 5, 1), (6, 6, 6), (6, 12, 6), (6, 4, 2)):
+        settings = {"stride": 2, "padding": 1, "groups": groups}
+        shapes = [(2, channels, 9, 11), (filters, channels // groups, 3, 3)]
+        yield _small("conv2d", shapes, (2, filters, 5, 6), settings, (1,))
+    window = {"kernel_size": 3, "stride": 2, "padding": 1}
+    for name in ("max_pool2d", "avg_pool2d"):
+        ours = lambda x, name=name: getattr(rg.ops, name)(x, 3, 2, 1)
+        yield _small(name, [(2, 3, 9, 11)], (2, 3, 5, 6), window, ours=ours)
+    shape = (5, 7, 9)
+    for name in ("sum", "max", "mean"):
+        axes = ((0, (7, 9)), (1, (5, 9)), (2, (5, 7)), ((1, 2), (5,)))
+        for dim, out in axes if name == "sum" else axes[::3]:
+            ours = lambda x, name=name, dim=dim: getattr(rg.ops, name)(x, dim)
+            yield _small(name, [shape], out, {"dim": dim}, ours=ours)
+    for name in ("softmax", "log_softmax"):
+        yield _small(name, [(5, 33)], (5, 33), {"dim": -1}, ours=lambda x, name=name: getattr(rg.ops, name)(x))
+    yield _small("layer_norm", [(5, 33)], (5, 33), {"normalized_shape": (33,)}, ours=lambda x: rg.ops.layer_norm(x, 33))
+    for name in ("relu", "gelu", "silu", "sigmoid", "tanh"):
+        yield _small(name, [(101,)], (101,))
+    yield _small("add", [(101,), (101,)], (101,))
+    for dims in ((1, 0, 2), (2, 1, 0)):
+        ours = lambda x, dims=dims: rg.ops.transpose(x, dims)
+        yield _small("transpose", [shape], tuple(shape[n] for n in dims), {"dims": dims}, ours=ours)
+
+
+EACH = tuple(_each())
+
+
+def compute_the_definition(case, names):
+    """How many of the libraries did; others have said why not."""
     tensor = case.make()
     rng = np.random.default_rng(0)
     arrays = [rng.random(one.shape, dtype=np.float32) - 0.5 for one in cut(tensor, None).inputs]
     expected = tensor.evaluate(*arrays)
-    libraries = [library for library in CPU if library.name in QUICK]
-    for one in competitors(case.operation, arrays, libraries):
+    found = 0
+    for one in competitors(case.operation, arrays, [library for library in CPU if library.name in names]):
         if one.call is None:
             assert one.reason  # not here (continuous integration has NumPy alone), or without this operation
         else:
             np.testing.assert_allclose(as_numpy(one.call(), case.operation.shape), expected, rtol=1e-3, atol=2e-4)
+            found += 1
+    return found
+
+
+@pytest.mark.parametrize("case", CHECKED, ids=lambda one: one.name)
+def test_libraries_compute_the_definition(case):
+    compute_the_definition(case, QUICK)
+
+
+COMPILERS = {"JAX": "jax", "TVM, untuned": "tvm"}
+
+
+@pytest.mark.parametrize("name", COMPILERS)
+def test_compilers_compute_the_definition_of_every_operation(name):
+    """In a process of its own: their threads outlive a call, and a process that has them is not to be forked."""
+    if importlib.util.find_spec(COMPILERS[name]) is None:
+        pytest.skip(f"{COMPILERS[name]} is not installed")
+    script = (
+        "from tests.benches.test_peers import EACH, compute_the_definition as one\n"
+        f"print(sum(one(case, [{name!r}]) for case in EACH))"
+    )
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.splitlines()[-1]) == len(EACH)
 
 
 def test_every_case_is_offered_by_some_library():
     names = {"matmul", "batch_matmul", "linear", "conv2d", "max_pool2d", "avg_pool2d", "mean", "sum", "max", "softmax"}
     names |= {"log_softmax", "layer_norm", "relu", "add", "gelu", "silu", "sigmoid", "tanh", "transpose"}
-    assert {case.operation.name for case in CASES} == names
+    assert {case.operation.name for case in CASES} == {case.operation.name for case in EACH} == names
 
 
 def library(absent=lambda: None, call=lambda operation, arrays: lambda: 1):
