@@ -55,6 +55,8 @@ _AREA_TANGENT = tuple(2 / n for n in (1, 3, 5, 7, 9, 11, 13))
 _TAYLOR = (1.0, 1.0, 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720, 1 / 5040, 1 / 40320)
 """exp(r) on |r| <= ln(2) / 2: the next term is below 10^-9."""
 _POW_LANES = 4
+_SIGNS = {32: ("uint32", 0x80000000), 64: ("int64", -(2**63))}
+"""By width of a float: the whole numbers of that width, and the one that is its sign's bit."""
 _LARGEST, _SMALLEST_NORMAL = 3.4028234663852886e38, 2.0**-126
 
 
@@ -215,9 +217,12 @@ def _magnitude(b: _Body, x: Expr) -> Expr:
     return b.let("t", b.where("lt", x, 0.0, Operation("neg", (x,), x.dtype, b.lanes), x))
 
 
-def _with_sign_of(b: _Body, x: Expr, value: Expr) -> Operation:
-    value = b.let("v", value)
-    return b.where("lt", x, 0.0, Operation("neg", (value,), value.dtype, b.lanes), value)
+def _with_sign_of(b: _Body, x: Expr, value: Expr) -> Convert:
+    """``value``, which is not negative or has x's sign, with x's sign: that of zeros as well."""
+    word, sign = _SIGNS[BITS[x.dtype]]
+    bits = lambda number: Convert(number, word, bits=True)
+    kept = Operation("bitand", (bits(x), b.number(sign, word)), word, b.lanes)
+    return Convert(Operation("bitor", (bits(value), kept), word, b.lanes), x.dtype, bits=True)
 
 
 def _power_of_two(b: _Body, u: Expr) -> tuple[Expr, Expr]:
@@ -249,7 +254,7 @@ def _tanh(b: _Body, x: Expr) -> Expr:
     c = b.let("d", b.where("gt", c, 9.1, 9.1, c))
     power, f = _power_of_two(b, b.let("u", b.mul(c, 2 * _LOG2E)))
     e = b.let("e", b.add(b.mul(_expm1_2(b, f), power), b.sub(power, 1.0)))
-    return Operation("div", (e, b.add(e, 2.0)), x.dtype, b.lanes)
+    return _with_sign_of(b, x, Operation("div", (e, b.add(e, 2.0)), x.dtype, b.lanes))
 
 
 def _erf(b: _Body, x: Expr) -> Expr:
@@ -261,8 +266,7 @@ def _erf(b: _Body, x: Expr) -> Expr:
     t = b.let("c", b.where("gt", t, 4.0, 4.0, t))
     power, f = _power_of_two(b, b.let("u", b.mul(t, b.tree(t, _ERFC_2))))
     e = b.let("e", b.sub(b.sub(b.number(1.0), power), b.mul(_expm1_2(b, f), power)))
-    sign = Operation("bitand", (bits(x), b.number(0x80000000, "uint32")), "uint32", b.lanes)
-    return Convert(Operation("bitor", (bits(e), sign), "uint32", b.lanes), "float32", bits=True)
+    return _with_sign_of(b, x, e)
 
 
 def _rsqrt(b: _Body, x: Expr) -> Expr:

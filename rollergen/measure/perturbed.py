@@ -16,7 +16,7 @@ times zero is NaN.  float16 and bfloat16 are computed with as float32; what was 
 stage, stays wide: none of it, all of it, or as chance has it, while conversions always round.  An element of size
 `want` may lie as far away as the farthest of the evaluations, of which the largest `amplitude` is
 `tolerance.CONFIDENCE`, and the rounding of its own dtype (u |want|, not amplified) further; it may be infinite or NaN
-where one of them is.
+where one of them is.  Of zeros of both signs the larger, or smaller, is either one.
 
 With an amplitude of 0 an evaluation is what correctly rounded operations make of the definition.  Noise of any size
 lacks that where exact results lie between two numbers of a narrow dtype, as one float16 of 0.25 to 0.5 in eight does
@@ -107,6 +107,8 @@ class _Perturbed(Evaluation):
         self._nodes: dict[int, _Node] = {}
 
     def value(self, value: Value, axes: Mapping[str, Array], rank: int) -> Array:
+        if isinstance(value, Binary) and value.op in ("max", "min") and is_float(value.dtype):
+            return self._extreme(value, self.value(value.a, axes, rank), self.value(value.b, axes, rank))
         exact = super().value(value, axes, rank)
         match value:
             case Const():
@@ -116,6 +118,12 @@ class _Perturbed(Evaluation):
             case Unary(op) | Binary(op) if op not in _EXACT:
                 return self._erring(value, exact, axes, ULPS.get(op, 1.0))
         return exact
+
+    def _extreme(self, value: Binary, a: Array, b: Array) -> Array:
+        """max or min; of zeros of both signs either one, as IEEE 754 (2008, section 5.3.1) has it."""
+        either = (a == 0) & (b == 0)
+        zero = a if self._number % 2 else b
+        return np.where(either, zero, applied(value, a, b))
 
     def _erring(self, value: Value, exact: Array, axes: Mapping[str, Array], units: float) -> Array:
         if not is_float(value.dtype):

@@ -234,3 +234,10 @@ def test_halves_that_lie_between_two_others_are_rounded_to_the_even_one_all_alik
         "v2 = ops.std(v1, (1, 0, 2), keepdims=False)", "v5 = ops.add(v2, 2)", "v6 = ops.std(v5, (0,), keepdims=False)",
     )  # fmt: skip
     assert trials.failure(found, "v100") is None
+
+
+def test_a_quotient_by_what_keeps_the_sign_of_a_zero_is_an_infinity_of_that_sign(trials):
+    """Not drawn by the fuzzer: tanh, floor and round made a positive zero of a negative one; relu may do either."""
+    for function in ("tanh", "floor", "relu"):
+        found = recipe('x0 = T("x0", (64, 32), "float32")', f"v1 = ops.div(1, ops.{function}(x0))")
+        assert trials.failure(found, "cpu") is None

@@ -123,6 +123,16 @@ def test_float64_functions_are_right_at_the_ends_of_their_ranges(op, lanes):
         want = reference(WIDE)
     got = compute(Unary(op, x_load("float64", elements=WIDE.size), "float64"), WIDE, lanes=lanes)
     np.testing.assert_allclose(got, want, rtol=4 * 2.0**-52, atol=5e-324)
+    np.testing.assert_array_equal(np.signbit(got[want == 0]), np.signbit(want[want == 0]))
+
+
+@pytest.mark.parametrize("device", ["cpu", "v100"])
+@pytest.mark.parametrize("op", ["tanh", "erf", "floor", "round", "sqrt"])
+def test_functions_of_a_zero_keep_its_sign(op, device):
+    x = np.array([-0.0, 0.0] * 16 + [-0.3, 0.3], F32)
+    got = compute(Unary(op, x_load(elements=x.size), F32), x, device)
+    assert list(np.signbit(got[:32])) == [True, False] * 16 and (got[:32] == 0).all()
+    assert op not in ("floor", "round") or list(got[32:]) == [{"floor": -1, "round": 0}[op], 0]
 
 
 @pytest.mark.parametrize("op", ["tanh", "erf"])

@@ -187,3 +187,11 @@ def test_ties_of_a_narrow_dtype_all_go_to_the_even_number():
     assert rounded > 1.3 * exact
     for got, right in [(exact, True), (rounded, True), (1.02 * rounded, False), (2 * exact - 1.02 * rounded, False)]:
         assert allowed(spread, {"x": x.astype(np.float16)}, np.float16(got), ()).all() == right
+
+
+def test_the_larger_of_zeros_of_both_signs_is_either_one_and_that_of_equal_signs_is_that():
+    quotient = ops.div(1, ops.maximum(T("x", (3,), "float32"), T("y", (3,), "float32")))
+    arrays = {"x": np.array([-0.0, 0.0, -0.0], np.float32), "y": np.array([0.0, 0.0, -0.0], np.float32)}
+    at = everywhere(quotient)
+    for got, right in ((np.inf, [True, True, False]), (-np.inf, [True, False, True]), (np.nan, [False] * 3)):
+        assert list(allowed(quotient, arrays, np.full(3, got, np.float32), at)) == right
