@@ -24,10 +24,11 @@ from rollergen.hal.load import load_device
 from rollergen.hal.nvrtc import is_installed
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
+from rollergen.program.assemble import nest
 from rollergen.program.model import predict, prediction
 from rollergen.program.model.prediction import Prediction
 from rollergen.suites import Entry
-from rollergen.tile.rules import AlignmentRules
+from rollergen.tile.rules import AlignmentRules, contiguous_axis
 
 Named = Iterable[tuple[str, Callable[[], Tensor]]]
 RULES = ("execution_unit", "transaction", "bank", "tensor_shape")
@@ -72,8 +73,9 @@ def forget() -> None:
     choice.cache_clear()
     copy_stage.cache_clear()
     prediction._kept_prediction.cache_clear()
-    index.forget()
-    index_code.forget()
+    contiguous_axis.cache_clear()
+    for module in (index, index_code, nest):
+        module.forget()
 
 
 def ten_sources(make: Callable[[], Tensor], device: Device, count: int = 10) -> tuple[float, float, int, Any]:

@@ -275,19 +275,12 @@ def _draft(
     picked = []
     for at in _first_of_each_tile(plan, lowest(seconds, len(seconds)), count):
         size = lambda value, at=at: int(value[at]) if isinstance(value, np.ndarray) else value
-        one = replace(
-            plan,
-            rm=size(plan.rm),
-            rn=size(plan.rn),
-            tm=size(plan.tm),
-            tn=size(plan.tn),
-            pm=size(plan.pm),
-            pn=size(plan.pn),
-        )
+        rm, rn, tm, tn, pm, pn = map(size, (plan.rm, plan.rn, plan.tm, plan.tn, plan.pm, plan.pn))
         resident = int(residents[at])
-        block = one.rm * one.tm * one.pm, one.rn * one.tn * one.pn * one.lanes
+        block = rm * tm * pm, rn * tn * pn * plan.lanes
         width = grid_band(definition, roles, block, device.units * resident, device, rules)
-        picked.append((rounded(float(seconds[at])), replace(one, width=width)))
+        one = replace(plan, rm=rm, rn=rn, tm=tm, tn=tn, pm=pm, pn=pn, width=width)
+        picked.append((rounded(float(seconds[at])), one))
     return picked
 
 

@@ -12,7 +12,7 @@ from rollergen.errors import DeviceError
 from rollergen.hal.masked_stores import kernel_attribute
 from rollergen.hal.spec import Device
 from rollergen.lower import lower
-from rollergen.lower.usage import local_bytes, private_bytes
+from rollergen.lower.usage import array_bytes
 from rollergen.program.model import blocks_on_a_unit
 from rollergen.program.rprogram import RProgram
 
@@ -64,8 +64,7 @@ def emit(program: RProgram, device: Device, dialect: str | None = None) -> Sourc
         kernels = tuple(replace(k, resident_blocks=n) for k, n in zip(kernels, resident, strict=True))
     launches = tuple(
         Launch(
-            k.name, k.blocks, k.threads, k.arguments, k.once, private_bytes(k), local_bytes(k),
-            printer.dynamic_bytes(k),
+            k.name, k.blocks, k.threads, k.arguments, k.once, *array_bytes(k), printer.dynamic_bytes(k)
         )
         for k in kernels
     )  # fmt: skip

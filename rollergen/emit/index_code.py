@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from rollergen.expr.index import KEPT, Bounds, FloorDiv, Index, Mod
+from rollergen.expr.index import KEPT, Bounds, FloorDiv, Index, Mod, atom_bounds
 
 INT_MAX = 2**31 - 1
 
@@ -51,7 +51,7 @@ def is_wide(index: Index, ranges: Mapping[str, Bounds]) -> bool:
     """Whether the value, or a partial sum of it, may not fit an ``int``."""
     reach = abs(index.const)
     for atom, coefficient in index.terms:
-        low, high = ranges[atom] if isinstance(atom, str) else Index(((atom, 1),)).bounds(ranges)
+        low, high = ranges[atom] if isinstance(atom, str) else atom_bounds(atom, ranges)
         reach += abs(coefficient) * max(abs(low), abs(high))
     return reach > INT_MAX
 
@@ -61,7 +61,7 @@ def _sum(index: Index, ranges: Mapping[str, Bounds], wide: bool) -> str:
     const = index.const
     if const > 0 and index.terms and all(c < 0 for _, c in index.terms):
         text, const = f"{const}", 0
-    for atom, coefficient in sorted(index.terms, key=_order):
+    for atom, coefficient in sorted(index.terms, key=_order) if len(index.terms) > 1 else index.terms:
         sign, size = ("-" if coefficient < 0 else "+"), abs(coefficient)
         product = _atom(atom, ranges, wide, size)
         if text:

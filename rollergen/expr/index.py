@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from math import gcd
 from typing import Any, Union
 
@@ -188,10 +189,11 @@ class Index(_Remembered):
         try:
             return self._names
         except AttributeError:
-            found: set[str] = set()
-            for atom, _ in self.terms:
-                found.update((atom,) if isinstance(atom, str) else atom.index.names())
-            return self._keep("_names", tuple(sorted(found)))  # type: ignore[no-any-return]
+            names: list[str] = [atom for atom, _ in self.terms if type(atom) is str]
+            if len(names) < len(self.terms):  # else the terms are in this order
+                within = [atom.index.names() for atom, _ in self.terms if type(atom) is not str]
+                names = sorted({*names, *chain.from_iterable(within)})
+            return self._keep("_names", tuple(names))  # type: ignore[no-any-return]
 
     def coefficient(self, axis: str) -> int:
         """Coefficient of the plain axis (0 where it occurs only inside ``//`` or ``%``)."""
@@ -223,7 +225,7 @@ class Index(_Remembered):
             if isinstance(atom, str):
                 a, b = ranges[atom]
             else:
-                a, b = _bounded(atom, tuple([ranges[name] for name in atom.index.names()]))
+                a, b = atom_bounds(atom, ranges)
             if coefficient < 0:
                 a, b = b, a
             low, high = low + coefficient * a, high + coefficient * b
@@ -305,6 +307,11 @@ def _substituted(atom: FloorDiv | Mod, new: tuple[Index | None, ...]) -> Index |
     if inner is atom.index:
         return None
     return inner // atom.divisor if isinstance(atom, FloorDiv) else inner % atom.divisor
+
+
+def atom_bounds(atom: FloorDiv | Mod, ranges: Mapping[str, Bounds]) -> Bounds:
+    """Inclusive (low, high) of an atom over axes within their inclusive `ranges`."""
+    return _bounded(atom, tuple([ranges[name] for name in atom.index.names()]))
 
 
 @lru_cache(maxsize=KEPT)

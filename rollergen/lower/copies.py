@@ -9,11 +9,11 @@ How they are filled is `fills.py`; how ahead of their use, `pipelines.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from rollergen.expr.index import Index, linear, weighted_sum
+from rollergen.expr.index import Index, linear
 from rollergen.expr.values import Load
 from rollergen.lower.access import Access, alignment, fetch, register_dtype
 from rollergen.lower.ir import LOCAL, PRIVATE, Expr, Operation, Pointer, Position, Read, Write
@@ -102,10 +102,6 @@ def _axis_digits(nest: Nest, copy: Copy, axis: str, lanes: bool) -> tuple[tuple[
     return tuple(reversed(weights))
 
 
-def _position(place: Place, digits: Sequence[tuple[int, int]]) -> Index:
-    return weighted_sum((place.point[p], weight) for p, weight in digits)
-
-
 def staged_access(out: Writer, place: Place, staged: Staged) -> Access:
     """Where the copy's buffer holds the element for this point."""
     return buffer_access(out, staged, _positions(out, place, staged))
@@ -115,8 +111,8 @@ def _positions(out: Writer, place: Place, staged: Staged) -> tuple[Index, ...]:
     """Of this point's element along each axis of the copy's buffer (of a window, each dimension of its tensor)."""
     if staged.copy.window:
         digits = window_digits(place.nest.stage, staged.copy)
-        return tuple(_position(place, own).simplify(out.ranges) for own in digits)
-    positions = (_position(place, axis_digits(place.nest, staged.copy, axis)) for axis in staged.copy.order)
+        return tuple(place.number(own).simplify(out.ranges) for own in digits)
+    positions = (place.number(axis_digits(place.nest, staged.copy, axis)) for axis in staged.copy.order)
     return tuple(position.simplify(out.ranges) for position in positions)
 
 

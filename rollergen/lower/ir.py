@@ -464,6 +464,20 @@ class Kernel:
     resident_blocks: int = 0
 
 
+def arrays(statements: tuple[Statement, ...]) -> list[Allocate]:
+    """Every allocation with extents in a body, outer before inner."""
+    found: list[Allocate] = []
+    for statement in statements:
+        if isinstance(statement, For):
+            found += arrays(statement.body)
+        elif isinstance(statement, If):
+            found += arrays(statement.body)
+            found += arrays(statement.otherwise)
+        elif isinstance(statement, Allocate) and statement.shape:
+            found.append(statement)
+    return found
+
+
 def walk(statements: tuple[Statement, ...]) -> list[Statement]:
     """Every statement of a body, outer before inner."""
     found: list[Statement] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
@@ -79,8 +79,15 @@ class Place:
 
     def element(self, registers: Registers) -> Element:
         """The register that holds a value for this point."""
-        indices = tuple(weighted_sum((self.point[p], weight) for p, weight in index) for index in registers.indices)
+        indices = tuple([self.number(digits) for digits in registers.indices])
         return Element(registers.name, indices, registers.dtype, registers.lanes)
+
+    def number(self, digits: Sequence[tuple[int, int]]) -> Index:
+        """The sum of loop variables by (position, weight)."""
+        if len(digits) == 1:
+            p, weight = digits[0]
+            return self.point[p] * weight
+        return weighted_sum([(self.point[p], weight) for p, weight in digits])
 
     # Guards
 

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 from math import prod
 
-from rollergen.lower.ir import BITS, LOCAL, STORAGE_BYTES, Allocate, Kernel, walk
+from rollergen.lower.ir import BITS, LOCAL, STORAGE_BYTES, Allocate, Kernel, arrays
 
 
-def private_bytes(kernel: Kernel) -> int:
-    """Bytes of the arrays of one thread, in registers or memory."""
-    return sum(_bytes(node) for node in _arrays(kernel) if node.scope != LOCAL)
-
-
-def local_bytes(kernel: Kernel) -> int:
-    """Bytes of the arrays shared by a block."""
-    return sum(_bytes(node) for node in _arrays(kernel) if node.scope == LOCAL)
-
-
-def _arrays(kernel: Kernel) -> list[Allocate]:
-    return [node for node in walk(kernel.body) if isinstance(node, Allocate) and node.shape]
+def array_bytes(kernel: Kernel) -> tuple[int, int]:
+    """(private, local): bytes of the arrays of one thread, in registers or memory, and of those shared by a block."""
+    private = local = 0
+    for node in arrays(kernel.body):
+        if node.scope == LOCAL:
+            local += _bytes(node)
+        else:
+            private += _bytes(node)
+    return private, local
 
 
 def _bytes(node: Allocate) -> int:

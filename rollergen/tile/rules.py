@@ -7,6 +7,7 @@ A rule says which tile sizes fit one fact about the hardware or the tensor: the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import lcm
 from typing import Any
 
@@ -158,6 +159,7 @@ def transaction_elements(device: Device, dtype: str, rules: AlignmentRules) -> i
     return max(1, device.backing.transaction_bytes // ITEMSIZE[dtype])
 
 
+@lru_cache(maxsize=1024)
 def contiguous_axis(load: Load) -> str | None:
     """The axis along which the load's addresses are adjacent, if any."""
     offset = linear(load.indices, load.buffer.shape)

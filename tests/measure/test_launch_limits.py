@@ -10,7 +10,7 @@ from rollergen.emit import Launch, emit
 from rollergen.errors import DeviceError
 from rollergen.hal.launch_limits import BLOCKS, POCL_PRIVATE_BYTES, LaunchLimits
 from rollergen.lower.ir import LOCAL, PRIVATE, Allocate, For, Kernel
-from rollergen.lower.usage import local_bytes, private_bytes
+from rollergen.lower.usage import array_bytes
 from rollergen.measure.executor import check_launches, executor_for
 from rollergen.measure.profiler import measure, propose
 from tests import programs
@@ -45,8 +45,9 @@ def test_all_arrays_of_a_kernel_count_wherever_they_are_made():
     inner = For("i", 0, 4, (Allocate("b", PRIVATE, "float32", (10,)), Allocate("c", LOCAL, "float16", (7, 3))))
     body = (Allocate("a", "register", "float32", (6, 2), lanes=16), Allocate("x", "register", "float32"), inner)
     kernel = Kernel("f", (), (), body, 1, 1, "block", "thread", {})
-    assert private_bytes(kernel) == 6 * 2 * 16 * 4 + 10 * 4
-    assert local_bytes(kernel) == 7 * 3 * 2
+    private, local = array_bytes(kernel)
+    assert private == 6 * 2 * 16 * 4 + 10 * 4
+    assert local == 7 * 3 * 2
 
 
 def test_a_programs_launches_say_what_they_take():

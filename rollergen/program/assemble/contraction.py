@@ -7,7 +7,6 @@ k steps | taps | register tile | lanes``; a GPU has no panels, a CPU no threads 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -169,28 +168,28 @@ def _contraction_copies(
         (p for p, loop in enumerate(loops) if loop.axis in (roles.m, roles.n) and loop.kind in (UNROLL, LANE)),
         len(loops),
     )
+    inside = _extents_inside(loops, stage_depth)
     copies = []
     for number, load in enumerate(definition.body_loads()):
-        order = _buffer_order(definition, roles, load, loops, stage_depth) if number in plan.staged else ()
+        order = _buffer_order(definition, roles, load, inside) if number in plan.staged else ()
         staged = bool(order)
         as_it_lies = staged and keeps_order(definition, roles, load, plan.vk)
         if as_it_lies:
             order = (*(axis for axis in order if axis != roles.k), roles.k)
         if staged:
             along = roles.k if as_it_lies else fill_axis(definition, load, order, device)
-            granule = _granule(loops, along, stage_depth)
+            granule = inside.get(along, 1)  # the multiple of the axis at which its staged tiles start
             vector = 1
             if rules.shapes.wide_accesses:
                 vector = copy_vector(definition, load, along, granule if not is_batch(granule) else 4, guarded=True)
-            row = _extent_inside(loops, order[-1], stage_depth)
+            row = inside.get(order[-1], 1)
             pad_vector = 4 if load.dtype == "float32" else 1
             padding = 0
             if as_it_lies and rules.bank:
                 padding = plan.vk
             elif not is_batch(row) and along != order[-1]:
                 padding = bank_padding(device, row, load.dtype, pad_vector, rules)
-            copy = Copy(number, device.backing.name, layer, stage_depth, order, along, vector, padding)
-            copy = replace(copy, depth=plan.depth)
+            copy = Copy(number, device.backing.name, layer, stage_depth, order, along, vector, padding, 0, plan.depth)
             copies.append(past_registers(copy, load, device) if plan.asynchronous and k_block is not None else copy)
         axis, width = (roles.m, plan.vm) if roles.m in load.axes() else (roles.n, plan.vn)
         near = [loop for loop in loops[inner:] if loop.axis == axis and loop.axis in load.axes()]
@@ -232,27 +231,20 @@ def _touched(load: Load, axis: str, neighbours: int, transaction_bytes: int) -> 
     return len(np.unique(addresses // transaction_bytes))
 
 
-def _extent_inside(loops: Sequence[Loop], axis: str, depth: int) -> Size:
-    extent: Size = 1
+def _extents_inside(loops: Sequence[Loop], depth: int) -> dict[str, Size]:
+    """Elements along each axis of a tile that a block stages at the depth; axes that do not vary are left out."""
+    extents: dict[str, Size] = {}
     for p, loop in enumerate(loops):
-        if loop.axis == axis and loop.kind != GRID and (p >= depth or loop.kind in PARALLEL):
-            extent = extent * loop.extent
-    return extent
+        if loop.kind != GRID and (p >= depth or loop.kind in PARALLEL):
+            extents[loop.axis] = extents.get(loop.axis, 1) * loop.extent
+    return {axis: extent for axis, extent in extents.items() if is_batch(extent) or extent > 1}
 
 
-def _buffer_order(
-    definition: Definition, roles: Roles, load: Load, loops: Sequence[Loop], depth: int
-) -> tuple[str, ...]:
+def _buffer_order(definition: Definition, roles: Roles, load: Load, inside: dict[str, Size]) -> tuple[str, ...]:
     """Reduce axes outside, the tiled spatial axis inside: fragments are then vectors."""
-    varies = lambda axis: is_batch(_extent_inside(loops, axis, depth)) or _extent_inside(loops, axis, depth) > 1
-    used = [a.name for a in definition.axes if a.name in load.axes() and varies(a.name)]
+    used = [a.name for a in definition.axes if a.name in inside and a.name in load.axes()]
     spatial = [a for a in used if a in (roles.m, roles.n)]
     return tuple([a for a in used if a not in spatial] + spatial)
-
-
-def _granule(loops: Sequence[Loop], axis: str, depth: int) -> Size:
-    """The multiple of the axis at which its staged tiles start."""
-    return _extent_inside(loops, axis, depth)
 
 
 def _store_vector(definition: Definition, roles: Roles, plan: ContractionPlan) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import gcd
 from typing import Any
 
@@ -69,6 +70,15 @@ def copy_vector(
     depends on the axis allows single elements only (with `guarded`, vectors that pass or fail it as a whole), and so
     does a quotient or remainder of it.
     """
+    common = gcd(_rows_apart(load, along, guarded), granule, definition.axis(along).extent)
+    limit = max(1, device_bytes // ITEMSIZE[load.dtype])
+    return gcd(common, limit) if common else limit
+
+
+@lru_cache(maxsize=1024)
+def _rows_apart(load: Load, along: str, guarded: bool) -> int:
+    """What divides every address and every guard's ends but for the axis' own share; 1 where single elements alone
+    may be moved."""
     bounds = [bound for bound in load.guard if along in bound.index.axes()]
     if contiguous_axis(load) != along or (bounds and not guarded):
         return 1
@@ -76,12 +86,15 @@ def copy_vector(
     indices = [offset, *(bound.index for bound in bounds)]
     if any(index.coefficient(along) != 1 or _divided(index, along) for index in indices):
         return 1
-    ends = [end for bound in bounds for end in (bound.low, bound.high)]
-    common = gcd(granule, definition.axis(along).extent, *ends)
+    common = gcd(*(end for bound in bounds for end in (bound.low, bound.high)))
     for index in indices:
         common = gcd(common, index.const, *(coefficient for atom, coefficient in index.terms if atom != along))
-    limit = max(1, device_bytes // ITEMSIZE[load.dtype])
-    return gcd(common, limit) if common else limit
+    return common
+
+
+def forget() -> None:
+    """Drops what is kept of loads: for what measures building from the start."""
+    _rows_apart.cache_clear()
 
 
 def lane_stride(load: Load, axis: str) -> int | None:

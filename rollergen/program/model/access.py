@@ -204,9 +204,16 @@ def pieces(nest: Nest, width_bytes: int) -> int:
 
 def tile_shape(nest: Nest, copy: Copy, *, block: bool) -> tuple[Number, ...]:
     """`Stage.buffer_shape` for a batch as well; of a window, its own shape."""
+    known = nest.tiles.get((id(copy), block))
+    if known is None:
+        known = nest.tiles[id(copy), block] = _tile_shape(nest, copy, block)
+    return known
+
+
+def _tile_shape(nest: Nest, copy: Copy, block: bool) -> tuple[Number, ...]:
     if copy.window:
         return window_shape(nest.stage, copy)
-    return tuple(nest.extent(nest.inside(axis, copy.at_loop, block=block)) for axis in copy.order)
+    return tuple([nest.extent(nest.inside(axis, copy.at_loop, block=block)) for axis in copy.order])
 
 
 def tile_bytes(nest: Nest, copy: Copy) -> Number:
@@ -245,8 +252,11 @@ def _fill_service(
             addresses = evaluate_lanes(operand.offset, coordinates, numbers[0].shape)
         return _serve(addresses * operand.itemsize, vector * operand.itemsize, target, merge=False)
 
-    key = ("fill", copy, target, nest.lockstep, operand.itemsize)
-    table = _tile_table(key) if shared else nest.facts.tables.setdefault(key, {})
+    how = along, copy.vector, copy.runs, nest.lockstep, target.transaction_bytes, target.banks, target.bank_bytes
+    if shared:
+        table = _tile_table(("fill", count, copy.padding, copy.swizzle, operand.itemsize, *how))
+    else:
+        table = nest.facts.tables.setdefault(("fill", copy.load, copy.order, *how), {})
     of_rows = _by_lanes(service, count, nest.lockstep, threads=count)
     return per_distinct_rows(_remembered(table, of_rows), columns)
 
@@ -392,7 +402,8 @@ def tile_service(nest: Nest, device: Device, copy: Copy, width_bytes: int) -> Nu
                 places[dim] = places[dim] + number * step
         return _serve(_place(places, rows[2 * count :], copy) * itemsize, width_bytes, layer, merge=True)
 
-    key = ("tile", copy, layer, nest.lockstep, tuple(dims), width_bytes, itemsize)
+    how = copy.vector, copy.padding, copy.swizzle, layer.transaction_bytes, layer.banks, layer.bank_bytes
+    key = ("tile", tuple(dims), len(shape), width_bytes, itemsize, nest.lockstep, *how)
     return per_distinct_rows(_remembered(_tile_table(key), _by_lanes(service, len(dims), nest.lockstep)), columns)
 
 

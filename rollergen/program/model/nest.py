@@ -35,6 +35,8 @@ class Nest:
     by_stride: dict[str, tuple[int, ...]]
     of_kinds: dict[tuple[str, ...], tuple[int, ...]]
     """Positions that were asked for."""
+    tiles: dict[tuple[int, bool], tuple[Number, ...]]
+    """Shapes of the stage's copies, by identity, that were asked for (see `access.tile_shape`)."""
 
     @property
     def lanes(self) -> int:
@@ -105,7 +107,7 @@ def nest_of(stage: Stage, facts: Facts, device: Device) -> Nest:
     lockstep = lockstep_threads(device)
     trips, overhangs = _trips(stage, facts, by_stride)
     warps = ceil_div(threads, lockstep)
-    return Nest(stage, stage.loops, facts, trips, overhangs, blocks, threads, lockstep, warps, by_stride, {})
+    return Nest(stage, stage.loops, facts, trips, overhangs, blocks, threads, lockstep, warps, by_stride, {}, {})
 
 
 def is_batch(loops: tuple[Loop, ...]) -> bool:

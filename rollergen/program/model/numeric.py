@@ -88,7 +88,7 @@ def per_distinct_rows(function: Callable[[list[tuple[int, ...]]], list[float]], 
     """What ``function(rows)`` says of each program's row of integer `columns`; it is given every distinct row once."""
     arrays = [c for c in columns if type(c) is np.ndarray]
     if not arrays:
-        return function([tuple(int(c) for c in columns)])[0]
+        return function([tuple(map(int, columns))])[0]
     key = np.zeros(len(arrays[0]), dtype=np.int64)
     span = 1
     for column in arrays:
