@@ -29,6 +29,7 @@ from rich.table import Table
 
 from benches.results import keep, result_path
 from benches.seeds.predicted import forget
+from rollergen.collector import paused_collector
 from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.errors import DoesNotFitError
@@ -78,14 +79,16 @@ def build_row(entry: Entry, on: Device, repeats: int = REPEATS) -> Row:
 
 
 def _run(entry: Entry, on: Device) -> tuple[tuple[float, float, float], float, list[Any]]:
-    """Seconds of the three parts on the wall, all processor seconds, and the programs."""
+    """Seconds of the three parts on the wall, all processor seconds, and the programs; the collector pauses as it
+    does in `rg.build`."""
     start, cpu = time.perf_counter(), time.process_time()
     graph = canonicalize(entry.make())
     canonical = time.perf_counter()
-    programs = [one.program for one in construct(graph, on, top_k=CANDIDATES)]
-    constructed = time.perf_counter()
-    texts = {emit(program, on).text for program in programs}
-    emitted, cpu = time.perf_counter(), time.process_time() - cpu
+    with paused_collector():
+        programs = [one.program for one in construct(graph, on, top_k=CANDIDATES)]
+        constructed = time.perf_counter()
+        texts = {emit(program, on).text for program in programs}
+        emitted, cpu = time.perf_counter(), time.process_time() - cpu
     assert len(texts) == len(programs), f"{entry.name} on {on.name}: two candidates have the same source"
     return (canonical - start, constructed - canonical, emitted - constructed), cpu, programs
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from benches.seeds.bounds import roofline_seconds
 from benches.seeds.finding import MEASURED, MODEL, Finding, Row, mean_of
+from rollergen.collector import paused_collector
 from rollergen.compile_report import compile_report
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
@@ -83,9 +84,11 @@ def ten_sources(make: Callable[[], Tensor], device: Device, count: int = 10) -> 
     comparable) and on the wall; how many sources; the first program."""
     forget()
     start, busy = time.perf_counter(), time.process_time()
-    programs = [one.program for one in construct(canonicalize(make()), device, top_k=count)]
-    texts = [emit(program, device).text for program in programs]
-    return time.process_time() - busy, time.perf_counter() - start, len(texts), programs[0]
+    graph = canonicalize(make())
+    with paused_collector():  # as in `rg.build`
+        programs = [one.program for one in construct(graph, device, top_k=count)]
+        texts = [emit(program, device).text for program in programs]
+        return time.process_time() - busy, time.perf_counter() - start, len(texts), programs[0]
 
 
 def construction(device_name: str, found: Named, repeats: int = 3) -> Finding:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from rollergen.expr.quick import quick
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict_stage
@@ -21,6 +22,7 @@ HOPELESS = 4.0
 """Times the best prediction: the model's errors are smaller, so nothing slower is taken for the sake of variety."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """Stages that compute one definition, in launch order.
@@ -130,8 +132,10 @@ def _distinct(candidates: Iterable[Candidate], per_key: int) -> list[Candidate]:
     seen: dict[Key, int] = {}
     programs: set[Key] = set()
     for one in in_order(candidates):
+        if not isfinite(one.seconds) or seen.get(one.key, 0) == per_key:
+            continue
         decided = (one.form, *((s.loops, s.copies, s.residents, s.store, s.block_order) for s in one.stages))
-        if isfinite(one.seconds) and decided not in programs and seen.get(one.key, 0) < per_key:
+        if decided not in programs:
             programs.add(decided)
             seen[one.key] = seen.get(one.key, 0) + 1
             kept.append(one)

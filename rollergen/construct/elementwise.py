@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Hashable, Iterator
+from dataclasses import fields, replace
 from math import prod
+from operator import attrgetter
 
 import numpy as np
 
@@ -51,11 +52,11 @@ def _promising(
     if not in_lockstep(device) or waste_limit(rules) is not None or len(plans) <= 3 * count:
         return plans
     alone = [plan for plan in plans if plan.strides]  # few, each with a structure of its own
-    groups: dict[ElementwisePlan, list[ElementwisePlan]] = {}
+    groups: dict[Hashable, list[ElementwisePlan]] = {}
     for plan in plans:
         if plan.strides:
             continue
-        groups.setdefault(replace(plan, tm=1, tn=1, un=1), []).append(plan)
+        groups.setdefault(_AS_ONE(plan), []).append(plan)
     priced: list[tuple[float, ElementwisePlan]] = []
     for own in groups.values():
         column = lambda size, own=own: np.array([getattr(plan, size) for plan in own])
@@ -71,6 +72,10 @@ def _promising(
         if tiles[tile] <= 3:
             kept.append(plan)
     return kept[: 2 * count] + alone
+
+
+_AS_ONE = attrgetter(*(field.name for field in fields(ElementwisePlan) if field.name not in ("tm", "tn", "un")))
+"""What plans have in common that are priced as one batch."""
 
 
 def elementwise_plans(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[ElementwisePlan]:

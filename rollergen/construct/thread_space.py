@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from math import lcm, prod
 
 import numpy as np
@@ -220,8 +221,17 @@ def _grid(vm: int, vn: int, device: Device, rules: AlignmentRules, roles: Roles)
     threads_m = ([1, most] if single else _THREADS) if roles.m else [1]
     threads_n = [1] if single else list(_THREADS)
     panels = _PANELS if single else (1,)
-    grids = np.meshgrid(tiles_m, tiles_n, threads_m, threads_n, panels if roles.m else [1], panels, indexing="ij")
-    return np.stack([grid.reshape(-1).astype(np.int64) for grid in grids], axis=1)
+    sizes = tiles_m, tiles_n, threads_m, threads_n, panels if roles.m else [1], panels
+    return _every(tuple(tuple(each) for each in sizes))
+
+
+@lru_cache(maxsize=64)
+def _every(sizes: tuple[tuple[int, ...], ...]) -> np.ndarray:
+    """Every combination of sizes, a row each (read only)."""
+    grids = np.meshgrid(*[np.array(each, dtype=np.int64) for each in sizes], indexing="ij")
+    points = np.stack([grid.reshape(-1) for grid in grids], axis=1)
+    points.flags.writeable = False
+    return points
 
 
 def _within_limits(

@@ -421,6 +421,10 @@ def number(value: float | int | bool, dtype: str) -> str:
     return "(-2147483647 - 1)" if whole == -(2**31) else str(whole)
 
 
+_WHOLE = 2.0**24
+"""Up to here every integer is a number of single precision."""
+
+
 def _real(value: float, dtype: str) -> str:
     if math.isnan(value):
         return "NAN"
@@ -428,6 +432,8 @@ def _real(value: float, dtype: str) -> str:
         return "INFINITY" if value > 0 else "-INFINITY"
     if dtype == "float64":
         return repr(value)
+    if value.is_integer() and abs(value) <= _WHOLE:
+        return f"{value!r}f"
     single = np.float32(value)
     if np.isinf(single):
         return "INFINITY" if value > 0 else "-INFINITY"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from rollergen.lower.ir import LOCAL, STORAGE_BYTES, Kernel, arrays
+from rollergen.lower.ir import LOCAL, STORAGE_BYTES, Kernel
 
 STATIC_BYTES = 49152
 """Arrays of more in one kernel are a compile error on every architecture."""
@@ -16,7 +16,7 @@ def dynamic_places(kernel: Kernel) -> dict[str, tuple[int, int]]:
 
     Each array starts at a multiple of 16 bytes, the widest access, or of its own alignment.
     """
-    own = [one for one in arrays(kernel.body) if one.scope == LOCAL]
+    own = [one for one in kernel.arrays if one.scope == LOCAL]
     sizes = {one.name: prod(one.shape) * one.lanes * STORAGE_BYTES[one.dtype] for one in own}
     if sum(sizes.values()) <= STATIC_BYTES:
         return {}

@@ -18,6 +18,8 @@ from itertools import chain
 from math import gcd
 from typing import Any, Union
 
+from rollergen.expr.quick import quick
+
 Bounds = tuple[int, int]
 
 KEPT = 8192
@@ -38,6 +40,7 @@ class _Remembered:
         return value
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class FloorDiv(_Remembered):
     """``index // divisor`` with a divisor of at least 2."""
@@ -58,6 +61,7 @@ class FloorDiv(_Remembered):
             return self._keep("_text", f"({self.index})//{self.divisor}")
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Mod(_Remembered):
     """``index % divisor`` with a divisor of at least 2; never negative."""
@@ -112,6 +116,7 @@ def _replaced(index: Index, kept: list[tuple[Atom, int]], parts: list[tuple[Inde
     return weighted_sum([(Index(tuple(kept)), 1), *parts], index.const)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Index(_Remembered):
     """``const + sum(coefficient * atom)``, terms sorted by atom, no zero coefficients."""
@@ -142,6 +147,8 @@ class Index(_Remembered):
         total = dict(self.terms)
         for atom, coefficient in other.terms:
             total[atom] = total.get(atom, 0) + coefficient
+        if len(total) == len(self.terms):  # in order already
+            return Index(tuple([term for term in total.items() if term[1]]), self.const + other.const)
         return _ordered(total, self.const + other.const)
 
     __radd__ = __add__
@@ -160,7 +167,7 @@ class Index(_Remembered):
             return Index()
         if factor == 1:
             return self
-        return Index(tuple((a, c * factor) for a, c in self.terms), self.const * factor)
+        return Index(tuple([(a, c * factor) for a, c in self.terms]), self.const * factor)
 
     __rmul__ = __mul__
 
@@ -176,9 +183,15 @@ class Index(_Remembered):
             raise ValueError(f"divisor is {divisor}; expected an integer of at least 1")
         if divisor == 1:
             return self, Index()
-        whole = tuple((a, c // divisor) for a, c in self.terms if c % divisor == 0)
-        rest = tuple((a, c) for a, c in self.terms if c % divisor)
-        return Index(whole, self.const // divisor), Index(rest, self.const % divisor)
+        whole = tuple([(a, c // divisor) for a, c in self.terms if c % divisor == 0])
+        return Index(whole, self.const // divisor), self._rest(divisor)
+
+    def _rest(self, divisor: int) -> Index:
+        """What `divisor` does not divide evenly."""
+        rest = [term for term in self.terms if term[1] % divisor]
+        if len(rest) == len(self.terms) and 0 <= self.const < divisor:
+            return self
+        return Index(tuple(rest), self.const % divisor)
 
     def axes(self) -> frozenset[str]:
         """Names of all axes that occur, inside divisions and remainders too."""
@@ -189,9 +202,9 @@ class Index(_Remembered):
         try:
             return self._names
         except AttributeError:
-            names: list[str] = [atom for atom, _ in self.terms if type(atom) is str]
+            names: list[str] = [atom for atom, _ in self.terms if isinstance(atom, str)]
             if len(names) < len(self.terms):  # else the terms are in this order
-                within = [atom.index.names() for atom, _ in self.terms if type(atom) is not str]
+                within = [atom.index.names() for atom, _ in self.terms if not isinstance(atom, str)]
                 names = sorted({*names, *chain.from_iterable(within)})
             return self._keep("_names", tuple(names))  # type: ignore[no-any-return]
 
@@ -374,14 +387,17 @@ def _grain(rest: Index, divisor: int, ranges: Mapping[str, Bounds]) -> int:
     """The largest divisor g of `divisor` for which `rest` is a multiple of g and something within 0 .. g - 1:
     only the multiple takes part in the division."""
     for grain in sorted({gcd(c, divisor) for _, c in rest.terms}, reverse=True):
-        fine = rest._split(grain)[1]
-        if grain > 1 and len(fine.terms) < len(rest.terms):
+        if grain == 1:
+            break
+        fine = rest._rest(grain)
+        if len(fine.terms) < len(rest.terms):
             low, high = fine.bounds(ranges)
             if low >= 0 and high < grain:
                 return grain
     return 1
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Within:
     """The predicate ``low <= index < high``: one bound of a guard."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rollergen.expr.index import Index, Within
+from rollergen.expr.quick import quick
 
 UNARY = ("neg", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "floor", "round", "not")
 BINARY = ("add", "sub", "mul", "div", "max", "min", "pow", "lt", "le", "gt", "ge", "eq", "ne", "and", "or")
@@ -77,6 +78,7 @@ class _Hashed:
     _hash: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Load(Value, _Hashed):
     """``buffer[indices]`` where every bound of ``guard`` holds, else ``fill`` (nothing is read).
@@ -111,6 +113,7 @@ class Load(Value, _Hashed):
             return self._axes
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class IndexValue(Value):
     """An index used as a number."""
@@ -134,6 +137,7 @@ class Unary(Value):
         return replace(self, x=children[0])
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Binary(Value):
     """One of `BINARY`; comparisons and logic have dtype bool.  ``max``/``min`` propagate NaN."""

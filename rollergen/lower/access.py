@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rollergen.expr.index import Index
+from rollergen.expr.quick import quick
 from rollergen.lower import maths
 from rollergen.lower.ir import (
     BITS,
@@ -49,6 +50,7 @@ from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import Store
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Access:
     """``pointer[offset]`` where every test holds, else ``fill``.

@@ -9,11 +9,12 @@ How they are filled is `fills.py`; how ahead of their use, `pipelines.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
 from rollergen.expr.index import Index, linear
+from rollergen.expr.quick import quick
 from rollergen.expr.values import Load
 from rollergen.lower.access import Access, alignment, fetch, register_dtype
 from rollergen.lower.ir import LOCAL, PRIVATE, Expr, Operation, Pointer, Position, Read, Write
@@ -31,6 +32,7 @@ FRAGMENT_BYTES = 128
 """Of those that matrix instructions read: more than any of their loads asks for."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Staged(Source):
     """A copy's buffer in memory; ``stage``: offset of the tile in use, where there are several."""
@@ -59,9 +61,19 @@ def is_shared(copy: Copy, nest: Nest) -> bool:
     return nest.threads > 1 and not in_registers(copy, nest)
 
 
-def copies_at(nest: Nest, depth: int) -> list[Copy]:
+def buffer_shape(nest: Nest, copy: Copy) -> tuple[int, ...]:
+    """Elements of the copy's buffer along each of its dimensions, without padding."""
+    known = nest.shapes.get(id(copy))
+    if known is None:
+        whole = window_shape(nest.stage, copy) if copy.window else None
+        known = whole or nest.stage.buffer_shape(copy, block=is_shared(copy, nest))
+        nest.shapes[id(copy)] = known
+    return known
+
+
+def copies_at(nest: Nest, depth: int) -> Sequence[Copy]:
     """Copies made at this depth (none lies outside the thread loops)."""
-    return [c for c in nest.stage.copies if max(c.at_loop, nest.first_inner) == depth]
+    return nest.copies.get(depth, ())
 
 
 def allocate_buffers(out: Writer, nest: Nest) -> dict[Copy, Staged]:
@@ -71,8 +83,7 @@ def allocate_buffers(out: Writer, nest: Nest) -> dict[Copy, Staged]:
         if in_registers(copy, nest):
             continue
         load = nest.load(copy)
-        shape = nest.stage.buffer_shape(copy, block=is_shared(copy, nest))
-        shape = window_shape(nest.stage, copy) if copy.window else shape
+        shape = buffer_shape(nest, copy)
         scope = LOCAL if is_shared(copy, nest) else PRIVATE
         staged = Staged(copy, Pointer("", load.dtype, scope, writable=True), shape)
         elements = staged.tile * max(1, copy.depth)

@@ -6,7 +6,7 @@ the load's fill value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import prod
@@ -84,7 +84,7 @@ def _bits(load: Load) -> int:
 
 
 @dataclass(frozen=True)
-class _Groups:
+class Groups:
     """The groups that one thread moves: how to reach one, by its step variable."""
 
     copy: Copy
@@ -94,7 +94,7 @@ class _Groups:
     place: Place
 
 
-def move(out: Writer, groups: _Groups, value: Expr, asynchronous: bool = False) -> None:
+def move(out: Writer, groups: Groups, value: Expr, asynchronous: bool = False) -> None:
     """A group's value into the buffer: as a vector, or element by element."""
     staged, lane = groups.staged, groups.lane
     pointer = staged.pointer
@@ -145,7 +145,7 @@ def fill_private(out: Writer, place: Place, staged: Staged, load: Load) -> None:
             changes |= _bind(place, copy, axis, at)
         there = _filling(place, copy, changes)
         value = copied_value(out, there, load, lane)
-        move(out, _Groups(copy, staged, lane, tuple(positions), there), value)
+        move(out, Groups(copy, staged, lane, tuple(positions), there), value)
 
 
 def _turns(staged: Staged) -> bool:
@@ -191,8 +191,10 @@ def fill_shared(
     out: Writer, place: Place, staged: Staged, load: Load, thread: Index, step: str, asynchronous: bool = False
 ) -> None:
     """All threads of the block fill the buffer (without barriers)."""
-    with thread_groups(out, place, staged, step, thread) as (groups, _):
+    def fill(groups: Groups, _: Index) -> None:
         move(out, groups, copied_value(out, groups.place, load, groups.lane), asynchronous)
+
+    each_group(out, place, staged, step, thread, fill)
 
 
 def thread_part(staged: Staged, nest: Nest) -> tuple[int, int, int]:
@@ -203,30 +205,40 @@ def thread_part(staged: Staged, nest: Nest) -> tuple[int, int, int]:
     return run, runs, -(-runs // nest.threads) * run
 
 
-@contextmanager
-def thread_groups(
-    out: Writer, place: Place, staged: Staged, step: str, thread: Index
-) -> Iterator[tuple[_Groups, Index]]:
-    """A loop over the groups that a thread moves, run after run, with the step's number."""
+def each_group(
+    out: Writer, place: Place, staged: Staged, step: str, thread: Index, inside: Callable[[Groups, Index], None]
+) -> None:
+    """A loop over the groups that a thread moves, run after run; `inside` is given them and the step's number."""
+    run, runs, steps = thread_part(staged, place.nest)
+
+    def one(at: Index) -> None:
+        number = at // run * place.nest.threads + thread
+        if runs % place.nest.threads:
+            with out.when(Inside(number, None, runs)):
+                inside(_groups(out, place, staged, number, at % run), at)
+        else:
+            inside(_groups(out, place, staged, number, at % run), at)
+
+    if steps == 1:
+        one(Index())
+        return
+    with out.loop(step, steps, (0, steps - 1), unroll=True) as at:
+        one(at)
+
+
+def _groups(out: Writer, place: Place, staged: Staged, number: Index, step: Index) -> Groups:
+    """The group at a step of the run of this number."""
     copy, nest = staged.copy, place.nest
     lane = _symbol(out, copy.vector)
-    run, runs, steps = thread_part(staged, nest)
-    with ExitStack() as stack:
-        at = Index()
-        if steps > 1:
-            at = stack.enter_context(out.loop(step, steps, (0, steps - 1), unroll=True))
-        number = at // run * nest.threads + thread
-        if runs % nest.threads:
-            stack.enter_context(out.when(Inside(number, None, runs)))
-        known = nest.decoded.get(copy)
-        if known is None:
-            positions = _decode(copy, staged.shape, number, at % run, lane, out.ranges)
-            changes: dict[int, Index] = {}
-            for axis, position in zip(copy.order, positions, strict=True):
-                changes |= _bind(place, copy, axis, position)
-            changes = {p: index.simplify(out.ranges) for p, index in changes.items()}
-            known = nest.decoded[copy] = positions, changes
-        yield _Groups(copy, staged, lane, known[0], _filling(place, copy, known[1])), at
+    known = nest.decoded.get(copy)
+    if known is None:
+        positions = _decode(copy, staged.shape, number, step, lane, out.ranges)
+        changes: dict[int, Index] = {}
+        for axis, position in zip(copy.order, positions, strict=True):
+            changes |= _bind(place, copy, axis, position)
+        changes = {p: index.simplify(out.ranges) for p, index in changes.items()}
+        known = nest.decoded[copy] = positions, changes
+    return Groups(copy, staged, lane, known[0], _filling(place, copy, known[1]))
 
 
 def _decode(

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Union
 
 from rollergen.expr.index import Bounds, Index
+from rollergen.expr.quick import quick
 
 GLOBAL, LOCAL, PRIVATE = "global", "local", "private"
 
@@ -33,6 +35,7 @@ STORAGE_BYTES = {
 # Expressions -----------------------------------------------------------------------------------
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Number:
     """A literal."""
@@ -42,6 +45,7 @@ class Number:
     lanes: int = 1
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Name:
     """The value of a `Let` or of an `Allocate` without extents."""
@@ -51,6 +55,7 @@ class Name:
     lanes: int = 1
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Element:
     """An element of a register array (`Allocate`); no indices: the register itself."""
@@ -61,6 +66,7 @@ class Element:
     lanes: int = 1
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Pointer:
     """A parameter, an array in memory, or a named place inside one (`Point`)."""
@@ -71,6 +77,7 @@ class Pointer:
     writable: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Read:
     """``lanes`` adjacent elements from ``pointer[offset]`` on.
@@ -85,6 +92,7 @@ class Read:
     aligned: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Position:
     """An index as a number."""
@@ -94,6 +102,7 @@ class Position:
     lanes: int = 1
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Inside:
     """``low <= index < high``; a bound that is None needs no test.  A scalar bool."""
@@ -116,6 +125,7 @@ class Aligned:
     lanes: int = 1
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Operation:
     """An operator on operands of equal lanes: neg not add sub mul div mod shl shr xor bitand bitor
@@ -131,6 +141,7 @@ class Operation:
     lanes: int = 1
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Call:
     """A function of the language (sqrt, floor, ...) or a `Function` of the kernel."""
@@ -141,6 +152,7 @@ class Call:
     lanes: int = 1
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Broadcast:
     """A scalar in every lane."""
@@ -163,6 +175,7 @@ class Misalignment:
     lanes: int = 1
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Build:
     """A vector from scalars."""
@@ -178,6 +191,7 @@ class Build:
         return len(self.operands)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Pick:
     """Lane ``which`` of a vector, or its ``even`` or ``odd`` lanes."""
@@ -230,6 +244,7 @@ class Exchange:
         return self.operand.dtype
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Convert:
     """The operand's value in another dtype, or (``bits``) its bit pattern read as one."""
@@ -260,6 +275,7 @@ class Comment:
     text: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Allocate:
     """Registers or memory: ``shape`` elements of ``lanes`` values.  No shape: one register.
@@ -276,6 +292,7 @@ class Allocate:
     alignment: int = 0
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Let:
     """A constant of the enclosing block."""
@@ -284,6 +301,7 @@ class Let:
     value: Expr
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Point:
     """``pointer`` names the place ``base + offset``."""
@@ -293,6 +311,7 @@ class Point:
     offset: Index
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Assign:
     """A register gets a new value."""
@@ -301,6 +320,7 @@ class Assign:
     value: Expr
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Write:
     """The value's lanes to ``pointer[offset]`` on.
@@ -322,6 +342,7 @@ class Write:
     adds: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class For:
     """``variable`` from ``start`` up to, without, ``stop``."""
@@ -333,6 +354,7 @@ class For:
     unroll: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class If:
     """Either body, by a scalar condition."""
@@ -439,7 +461,7 @@ class Function:
     result: Expr
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Kernel:
     """One launch: ``blocks`` blocks of ``threads`` threads.
 
@@ -463,19 +485,14 @@ class Kernel:
     once: bool = False
     resident_blocks: int = 0
 
+    @cached_property
+    def arrays(self) -> tuple[Allocate, ...]:
+        """Every allocation with extents in the body, outer before inner."""
+        return tuple([one for one in walk(self.body) if isinstance(one, Allocate) and one.shape])
 
-def arrays(statements: tuple[Statement, ...]) -> list[Allocate]:
-    """Every allocation with extents in a body, outer before inner."""
-    found: list[Allocate] = []
-    for statement in statements:
-        if isinstance(statement, For):
-            found += arrays(statement.body)
-        elif isinstance(statement, If):
-            found += arrays(statement.body)
-            found += arrays(statement.otherwise)
-        elif isinstance(statement, Allocate) and statement.shape:
-            found.append(statement)
-    return found
+
+_FLAT = frozenset({Let, Assign, Write, Point, Allocate})
+"""Most statements."""
 
 
 def walk(statements: tuple[Statement, ...]) -> list[Statement]:
@@ -485,6 +502,8 @@ def walk(statements: tuple[Statement, ...]) -> list[Statement]:
     while left:
         statement = left.pop()
         found.append(statement)
+        if type(statement) in _FLAT:
+            continue
         if isinstance(statement, For):
             left.extend(reversed(statement.body))
         elif isinstance(statement, If):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
-from rollergen.lower.copies import in_registers, is_shared
+from rollergen.lower.copies import buffer_shape, in_registers
 from rollergen.lower.ir import STORAGE_BYTES
 from rollergen.lower.names import identifier
 from rollergen.lower.nest import Nest
-from rollergen.program.layers import tile_elements
 from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Copy
-from rollergen.program.windows import window_shape
 
 _COLUMN_OF = {
     GRID: "blocks", GROUP: "threads", THREAD: "threads", SERIAL: "serial", UNROLL: "unrolled", LANE: "lanes",
@@ -101,20 +99,21 @@ def _held(nest: Nest) -> list[str]:
 
 
 def _elements(nest: Nest, copy: Copy) -> int:
-    return tile_elements(nest.stage, copy, block=is_shared(copy, nest)) * copy.depth
+    *rows, row = buffer_shape(nest, copy)
+    return prod(rows) * (row + copy.padding) * copy.depth
 
 
 def _copy(nest: Nest, copy: Copy) -> str:
     load = nest.load(copy)
     if copy.window:
-        window = " x ".join(map(str, window_shape(nest.stage, copy)))
+        window = " x ".join(map(str, buffer_shape(nest, copy)))
         where = f"{identifier(load.buffer.name)} in {identifier(copy.to_layer)}"
         if in_registers(copy, nest):
             return f"{where}: [{window}], the window of a thread's tile"
         padded = f" + {copy.padding}" if copy.padding else ""
         size = _elements(nest, copy) * STORAGE_BYTES[load.dtype]
         return f"{where}: [{window}{padded}], the window of a block's tile, {size} bytes"
-    shape = nest.stage.buffer_shape(copy, block=is_shared(copy, nest))
+    shape = buffer_shape(nest, copy)
     extents = [f"{identifier(axis)} {extent}" for axis, extent in zip(copy.order, shape, strict=True)]
     what = f"{identifier(load.buffer.name)} in {identifier(copy.to_layer)}: [{' x '.join(extents)}"
     what += f" + {copy.padding}]" if copy.padding else "]"

@@ -30,8 +30,8 @@ class Nest:
 
     ``lead``: the variable that says how many elements before 0 the loops of the lanes' axis start (see
     `Store.on_lines`), if they do.  ``exchanges``: the language lets threads of one execution width exchange
-    registers.  ``digits`` and ``decoded`` are memos of `copies`: the digits of
-    positions in a buffer, and the positions of the groups that a thread moves.
+    registers.  ``digits``, ``shapes`` (by identity) and ``decoded`` are memos of `copies`: the digits
+    of positions in a buffer, its extents, and the positions of the groups that a thread moves.
     """
 
     stage: Stage
@@ -41,6 +41,7 @@ class Nest:
     lead: str | None = None
     exchanges: bool = False
     digits: dict[Any, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
     decoded: dict[Copy, tuple[tuple[Index, ...], dict[int, Index]]] = field(default_factory=dict)
 
     @cached_property
@@ -58,6 +59,14 @@ class Nest:
     @cached_property
     def _numbers(self) -> dict[int, tuple[int, Load]]:
         return {id(load): (number, load) for number, load in enumerate(self._loads)}
+
+    @cached_property
+    def copies(self) -> dict[int, list[Copy]]:
+        """Those made at each depth; none lies outside the thread loops."""
+        found: dict[int, list[Copy]] = {}
+        for copy in self.stage.copies:
+            found.setdefault(max(copy.at_loop, self.first_inner), []).append(copy)
+        return found
 
     def load(self, copy: Copy) -> Load:
         """The load that the copy serves."""

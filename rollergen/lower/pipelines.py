@@ -9,7 +9,7 @@ from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Load
 from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged
-from rollergen.lower.fills import RAW, copied_value, fill_shared, move, thread_groups, thread_part
+from rollergen.lower.fills import RAW, Groups, copied_value, each_group, fill_shared, move, thread_part
 from rollergen.lower.ir import Element, Expr, Inside, Operation, Position
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import Place
@@ -74,14 +74,19 @@ def make_prefetch(out: Writer, nest: Nest, staged: Staged, load: Load) -> Prefet
 def prefetch(context: Context, place: Place, fetched: Prefetch) -> None:
     """A thread's part of the tile at this point into its registers."""
     out = context.out
-    with thread_groups(out, place, fetched.staged, context.step, context.threads.thread) as (groups, at):
+
+    def fetch(groups: Groups, at: Index) -> None:
         out.assign(fetched.element(at), copied_value(out, groups.place, fetched.load, groups.lane))
+
+    each_group(out, place, fetched.staged, context.step, context.threads.thread, fetch)
 
 
 def deposit(context: Context, place: Place, fetched: Prefetch, staged: Staged) -> None:
     """The registers into the buffer of `staged`."""
-    with thread_groups(context.out, place, staged, context.step, context.threads.thread) as (groups, at):
+    def put(groups: Groups, at: Index) -> None:
         move(context.out, groups, fetched.element(at))
+
+    each_group(context.out, place, staged, context.step, context.threads.thread, put)
 
 
 def stages_of(staged: Staged, at: Index, ranges: Mapping[str, Bounds]) -> Staged:

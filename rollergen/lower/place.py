@@ -9,6 +9,7 @@ from itertools import permutations
 from math import prod
 
 from rollergen.expr.index import Bounds, Index, Within, linear, weighted_sum
+from rollergen.expr.quick import quick
 from rollergen.expr.recombine import reduced
 from rollergen.expr.values import Load
 from rollergen.lower.ir import Element, Expr, Inside, Operation
@@ -21,6 +22,7 @@ class Source:
     __slots__ = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Registers(Source):
     """A load's values in a register array: the element for loop variables is ``indices`` of these.
@@ -123,8 +125,8 @@ class Place:
 
     def tests(self, bounds: Iterable[Within], ranges: Mapping[str, Bounds]) -> tuple[Inside, ...]:
         """The bounds that do not always hold, each once."""
-        found = (self.inside(bound, ranges) for bound in bounds)
-        return tuple(dict.fromkeys(test for test in found if test is not None))
+        found = [self.inside(bound, ranges) for bound in bounds]
+        return tuple(dict.fromkeys([test for test in found if test is not None])) if found else ()
 
 
 def load_bounds(place: Place, load: Load) -> tuple[Within, ...]:
@@ -138,16 +140,18 @@ def load_bounds(place: Place, load: Load) -> tuple[Within, ...]:
     needed = [bound for bound in load.guard if not bound.always(ranges)]
     unsure = [axis for axis in sorted(load.axes()) if place.unsure(axis)]
     needed += [place.axis_test(axis) for axis in unsure if place.nest.roles[axis] != "spatial"]
-    exact = {**ranges, **{axis: (0, extent - 1) for axis, extent in place.nest.extents.items()}}
     for index, extent in zip(load.indices, load.buffer.shape, strict=True):
+        low, high = index.bounds(ranges)
+        if low >= 0 and high < extent:
+            continue
         within = Within(index, 0, extent)
-        if within.always(ranges) or any(b.index == index and b.low >= 0 and b.high <= extent for b in needed):
+        if any(b.index == index and b.low >= 0 and b.high <= extent for b in needed):
             continue
         if _follows(within, needed, ranges):
             continue
         tails = [axis for axis in unsure if axis in index.axes()]
         needed += [place.axis_test(axis) for axis in tails]
-        if not tails or not within.always(exact):
+        if not tails or not within.always({axis: (0, extent - 1) for axis, extent in place.nest.extents.items()}):
             needed.append(within)
     return tuple(dict.fromkeys(needed))
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import Any
 
 from rollergen.errors import ProgramError
 from rollergen.expr.definition import Reduction
 from rollergen.expr.index import Index, linear
+from rollergen.expr.quick import quick
 from rollergen.expr.rows import without_nan_checks
 from rollergen.lower import exchanges
 from rollergen.lower.access import Access, alignment, fetch, has_edge, register_dtype
@@ -36,6 +38,7 @@ from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import PARALLEL, UNROLL
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Accumulators:
     """Registers of one reduction: for each component an array over the loops at ``positions``."""
@@ -45,6 +48,7 @@ class Accumulators:
     positions: tuple[int, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Threads:
     """How a block's threads share reductions: ``rank`` of ``count`` within those of one output.
@@ -58,21 +62,37 @@ class Threads:
     count: int
 
 
-@contextmanager
+class _Loops:
+    """Loops inside each other, opened and closed together."""
+
+    __slots__ = ("_loops",)
+
+    def __init__(self, loops: list[AbstractContextManager[Index]]) -> None:
+        self._loops = loops
+
+    def __enter__(self) -> None:
+        for loop in self._loops:
+            loop.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        for loop in reversed(self._loops):
+            loop.__exit__(*error)
+
+
 def loops_over(
     out: Writer, place: Place, positions: Sequence[int], rolled: bool = False, together: bool = False
-) -> Iterator[None]:
+) -> _Loops:
     """The loops at `positions`, nested, each with its own variable.
 
     `rolled`: none is unrolled.  `together`: there are barriers inside, so that all threads go round equally often.
     """
-    with ExitStack() as stack:
-        for p in positions:
-            loop = place.nest.loops[p]
-            count = trip_count(place, p, together or is_uniform(place.nest, p), out.ranges)
-            unroll = loop.kind == UNROLL and not rolled
-            stack.enter_context(out.loop(place.nest.variables[p], count, (0, loop.extent - 1), unroll))
-        yield
+    loops: list[AbstractContextManager[Index]] = []
+    for p in positions:
+        loop = place.nest.loops[p]
+        count = trip_count(place, p, together or is_uniform(place.nest, p), out.ranges)
+        unroll = loop.kind == UNROLL and not rolled
+        loops.append(out.loop(place.nest.variables[p], count, (0, loop.extent - 1), unroll))
+    return _Loops(loops)
 
 
 def thread_shares(nest: Nest, thread: Index) -> Threads:

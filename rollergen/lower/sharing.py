@@ -23,6 +23,8 @@ def shared(*values: Value) -> Shared:
 
     Structure is compared by numbering nodes from the leaves up: linear in the size of the values.
     """
+    if not _several(values):
+        return Shared({})
     known: dict[Hashable, int] = {}
     uses: list[int] = []
     numbers: dict[int, int] = {}
@@ -45,6 +47,16 @@ def shared(*values: Value) -> Shared:
     for value in values:
         uses[number(value)] += 1
     return Shared({node: n for node, n in numbers.items() if uses[n] > 1})
+
+
+def _several(values: tuple[Value, ...]) -> bool:
+    """Whether there is more than one operation in all."""
+    found, left = 0, list(values)
+    while left and found < 2:
+        value = left.pop()
+        found += isinstance(value, (Unary, Binary, Select, Cast))
+        left.extend(value.children())
+    return found > 1
 
 
 def _head(value: Value) -> Hashable:

@@ -109,8 +109,10 @@ def _define_digits(out: Writer, nest: Nest, positions: list[int], number: str, c
     below = count
     for p in positions:
         extent = nest.loops[p].extent
-        below //= extent
-        digit = ((Index.axis(number) // below) % extent).simplify(out.ranges)
+        left, below = below, below // extent
+        digit = Index.axis(number) // below
+        if left < count or extent == 1:  # else no number has a higher digit
+            digit = digit % extent
         out.define(nest.variables[p], Position(digit), (0, extent - 1))
 
 

@@ -87,6 +87,8 @@ def _store_all(
 def _edge_tile(context: Context, place: Place, walked: frozenset[int], lane: Lane | None) -> RegisterTile | None:
     """A detour through memory for tiles of several vectors whose stores have edges."""
     nest, out = context.nest, context.out
+    if lane is None:
+        return None
     serial = [p for p in walked if nest.loops[p].kind == SERIAL]
     unrolled = tuple(p for p in sorted(walked) if p > max(serial, default=-1))
     if prod(nest.loops[p].extent for p in unrolled) <= 2 or not has_edge(

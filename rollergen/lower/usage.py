@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from math import prod
 
-from rollergen.lower.ir import BITS, LOCAL, STORAGE_BYTES, Allocate, Kernel, arrays
+from rollergen.lower.ir import BITS, LOCAL, STORAGE_BYTES, Allocate, Kernel
 
 
 def array_bytes(kernel: Kernel) -> tuple[int, int]:
     """(private, local): bytes of the arrays of one thread, in registers or memory, and of those shared by a block."""
     private = local = 0
-    for node in arrays(kernel.body):
+    for node in kernel.arrays:
         if node.scope == LOCAL:
             local += _bytes(node)
         else:

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from rollergen.expr.index import Bounds, Index, linear, weighted_sum
+from rollergen.expr.quick import quick
 from rollergen.expr.values import Load
 from rollergen.lower.access import Access, fetch, put, register_dtype
 from rollergen.lower.copies import Staged, buffer_access
@@ -24,6 +25,7 @@ from rollergen.program.rprogram import Copy
 from rollergen.program.windows import dealt_threads, inner_loops, needed, threads_along, window_digits, window_shape
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class _Run:
     """Positions ``start`` to ``stop`` - 1 of one dimension, all with the same open bounds."""
@@ -34,6 +36,7 @@ class _Run:
     high: bool
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class _Dimension:
     """``first``: the index of position 0; ``bounds``: of the indices that are read, high excluded."""

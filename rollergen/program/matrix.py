@@ -9,6 +9,7 @@ fragments they are brought there through the block's layer, once, when the reduc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
@@ -31,7 +32,11 @@ _SCRATCH_PADDING = 4
 
 def matrix_instruction(stage: Stage, device: Device) -> Instruction | None:
     """The stage's instruction if it is a matrix instruction."""
-    name = stage.compute.instruction
+    return _matrix_named(device, stage.compute.instruction)
+
+
+@lru_cache(maxsize=256)
+def _matrix_named(device: Device, name: str) -> Instruction | None:
     return next((one for one in device.instructions if one.name == name and one.is_matrix), None)
 
 

@@ -30,12 +30,14 @@ from dataclasses import dataclass
 from math import prod
 
 from rollergen.expr.definition import Definition
+from rollergen.expr.quick import quick
 from rollergen.expr.values import Buffer, Load, Value
 
 GRID, GROUP, THREAD, SERIAL, UNROLL, LANE = "grid", "group", "thread", "serial", "unroll", "lane"
 PARALLEL = (GROUP, THREAD)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Loop:
     """One digit of an axis: ``extent`` iterations, ``stride`` axis elements apart."""
@@ -46,6 +48,7 @@ class Loop:
     kind: str
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Copy:
     """One load's tile brought into ``to_layer`` once per visit of depth ``at_loop``.
@@ -101,6 +104,7 @@ class Copy:
     runs: tuple[int, ...] = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Compute:
     """``instruction``: an entry of the device's instructions, ``lanes`` wide along the lane loop.
@@ -118,6 +122,7 @@ class Compute:
     factors: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Accumulator:
     """Registers of every reduction: one for each iteration of the spatial loops deeper than
@@ -168,6 +173,7 @@ class Resident:
     phase: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Store:
     """How results are written: ``vector`` adjacent elements at once (a lane loop makes its own
@@ -188,6 +194,7 @@ class Store:
     adds: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class BlockOrder:
     """``width`` 0: linear.  Else, for the last two grid loops (p of P, q of Q), blocks run through
@@ -244,6 +251,7 @@ class Home:
     load: int = -1
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One launch.

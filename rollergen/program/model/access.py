@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 
 from rollergen.expr.index import FloorDiv, Index, Mod
+from rollergen.expr.quick import quick
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.block_windows import fill_services, fill_steps, read_service, reuse_of
 from rollergen.program.model.costs import costs_of
@@ -31,6 +32,7 @@ from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
 from rollergen.program.windows import of_block, window_shape
 
 
+@quick
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
     """One kind of access of a thread.
@@ -268,7 +270,7 @@ def _unit(nest: Nest, copy: Copy, axis: str) -> Number:
 
 
 @lru_cache(maxsize=1024)
-def _tile_table(key: Hashable) -> dict[tuple[int, ...], float]:
+def _tile_table(key: Hashable) -> dict[Hashable, float]:
     """What was found for places within a tile: of all definitions, for it does not depend on where the tile came from
     (what does is kept beside the definition's facts)."""
     return {}
@@ -278,15 +280,23 @@ Row = tuple[int, ...]
 
 
 def _remembered(
-    table: dict[Row, float], function: Callable[[list[Row]], list[float]]
-) -> Callable[[list[Row]], list[float]]:
-    """`function` with its results kept in `table`."""
+    table: dict[Hashable, float], function: Callable[[list[Row]], list[float]],
+    key: Callable[[Row], Hashable] = lambda row: row,
+) -> Callable[[list[Row]], list[float]]:  # fmt: skip
+    """`function` with its results kept in `table`, under the `key` of their rows."""
 
     def look_up(rows: list[Row]) -> list[float]:
-        lacking = [row for row in rows if row not in table]
+        if len(rows) == 1:
+            own = key(rows[0])
+            found = table.get(own)
+            if found is None:
+                found = table[own] = function(rows)[0]
+            return [found]
+        keys = [key(row) for row in rows]
+        lacking = {own: row for own, row in zip(keys, rows, strict=True) if own not in table}
         if lacking:
-            table.update(zip(lacking, function(lacking), strict=True))
-        return [table[row] for row in rows]
+            table.update(zip(lacking, function(list(lacking.values())), strict=True))
+        return [table[own] for own in keys]
 
     return look_up
 
@@ -367,8 +377,12 @@ def _at_threads(
         addresses = evaluate_lanes(operand.offset, coordinates, shape) * operand.itemsize
         return serve(addresses)
 
-    table = nest.facts.tables.setdefault((*key, id(operand), nest.lockstep, tuple(axes)), {})
-    return per_distinct_rows(_remembered(table, _by_lanes(service, len(axes), nest.lockstep)), columns)
+    def moving(row: Row) -> tuple[tuple[str, int, int], ...]:
+        """(axis, extent, stride) of the loops of threads: those of extent 1 tell nothing apart."""
+        return tuple([one for one in zip(axes, row, row[len(axes) :], strict=False) if one[1] != 1])
+
+    table = nest.facts.tables.setdefault((*key, id(operand), nest.lockstep), {})
+    return per_distinct_rows(_remembered(table, _by_lanes(service, len(axes), nest.lockstep), moving), columns)
 
 
 def tile_service(nest: Nest, device: Device, copy: Copy, width_bytes: int) -> Number:
@@ -465,8 +479,9 @@ def direct_access(
     service = tile_service(nest, device, source, width) if source else thread_service(nest, device, operand, width)
     parts = pieces(nest, width)
     vectors = source is None and lane is not None and not gathered and nest.loops[lane].axis in used
-    begins = int(costs_of(device).array_alignment)
-    split = line_split(nest, path_layer(device), operand, width, begins) if vectors else 1
+    split: Number = 1
+    if vectors:
+        split = line_split(nest, path_layer(device), operand, width, int(costs_of(device).array_alignment))
     broken = broken_share(nest, device, operand, lane, read=load >= 0) if vectors and lane is not None else 0
     tested = tests_of(nest, operand) if source is None else 0
     return Access(

@@ -113,9 +113,6 @@ class Costs:
 
 
 @lru_cache(maxsize=64)
-def _costs(pairs: tuple[tuple[str, float], ...]) -> Costs:
-    return Costs(dict(pairs))
-
-
 def costs_of(device: Device) -> Costs:
-    return _costs(device.costs)
+    """Found by the device, which knows its hash: that of all constants takes longer than most terms."""
+    return Costs(dict(device.costs))

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rollergen.expr.quick import quick
 from rollergen.hal.spec import MemoryLayer, Tlb
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import Operand
@@ -22,6 +23,7 @@ from rollergen.program.model.numeric import Number, ceil_div, choose, clip, gcd,
 from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL
 
 
+@quick
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream:
     """One operand as the caches see it: touched by the loops at ``depth`` and deeper as a tile, again at

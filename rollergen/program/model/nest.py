@@ -8,12 +8,14 @@ from functools import lru_cache
 
 import numpy as np
 
+from rollergen.expr.quick import quick
 from rollergen.hal.spec import Device
 from rollergen.program.model.facts import Facts
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, size_key
-from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Loop, Stage
+from rollergen.program.rprogram import GRID, GROUP, SERIAL, THREAD, Loop, Stage
 
 
+@quick
 @dataclass(frozen=True, slots=True, eq=False)
 class Nest:
     """Trip counts of one stage on one device.
@@ -35,6 +37,8 @@ class Nest:
     by_stride: dict[str, tuple[int, ...]]
     of_kinds: dict[tuple[str, ...], tuple[int, ...]]
     """Positions that were asked for."""
+    own: tuple[int, ...]
+    """Positions of the loops that one thread runs itself."""
     tiles: dict[tuple[int, bool], tuple[Number, ...]]
     """Shapes of the stage's copies, by identity, that were asked for (see `access.tile_shape`)."""
 
@@ -50,7 +54,7 @@ class Nest:
 
     def in_thread(self) -> tuple[int, ...]:
         """Positions of the loops that one thread runs itself."""
-        return self.positions(SERIAL, UNROLL, LANE)
+        return self.own
 
     def product(self, keep: Callable[[int, Loop], bool]) -> Number:
         """Product of the mean trips of the loops that are kept."""
@@ -99,15 +103,18 @@ def nest_of(stage: Stage, facts: Facts, device: Device) -> Nest:
         if len(positions) > 1:
             by_stride[axis] = tuple(sorted(positions, key=lambda p: -size_key(stage.loops[p].stride)))
     blocks, threads = 1, 1
-    for loop in stage.loops:
+    inside = []
+    for p, loop in enumerate(stage.loops):
         if loop.kind == GRID:
             blocks = blocks * loop.extent
         elif loop.kind in (GROUP, THREAD):
             threads = threads * loop.extent
+        else:
+            inside.append(p)
     lockstep = lockstep_threads(device)
     trips, overhangs = _trips(stage, facts, by_stride)
-    warps = ceil_div(threads, lockstep)
-    return Nest(stage, stage.loops, facts, trips, overhangs, blocks, threads, lockstep, warps, by_stride, {}, {})
+    warps, own = ceil_div(threads, lockstep), tuple(inside)
+    return Nest(stage, stage.loops, facts, trips, overhangs, blocks, threads, lockstep, warps, by_stride, {}, own, {})
 
 
 def is_batch(loops: tuple[Loop, ...]) -> bool:
@@ -150,6 +157,7 @@ def _mean(total: Number, visits: Number) -> Number:
     return total / visits
 
 
+@quick
 @dataclass(frozen=True, slots=True, eq=False)
 class Waves:
     """How the blocks of a stage run: ``resident`` blocks on a unit at once; ``per_unit``: blocks that the busiest

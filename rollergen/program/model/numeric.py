@@ -76,7 +76,7 @@ def whole_log2(value: Number) -> Number:
 
 def size_key(value: Number) -> float:
     """What orders loops of one axis by stride: a mean orders a batch as it does each program."""
-    return float(value.mean()) if type(value) is np.ndarray else float(value)
+    return float(np.add.reduce(value) / len(value)) if type(value) is np.ndarray else float(value)
 
 
 def per_distinct(function: Callable[..., float], columns: list[Number]) -> Number:
@@ -92,7 +92,7 @@ def per_distinct_rows(function: Callable[[list[tuple[int, ...]]], list[float]], 
     key = np.zeros(len(arrays[0]), dtype=np.int64)
     span = 1
     for column in arrays:
-        low, high = int(column.min()), int(column.max())
+        low, high = int(np.minimum.reduce(column)), int(np.maximum.reduce(column))
         if low == high:
             continue
         width = high - low + 1

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.expr.quick import quick
 from rollergen.hal.spec import Device
 from rollergen.program.model.compute import (
     arithmetic_clocks,
@@ -28,7 +29,7 @@ from rollergen.program.model.compute import (
     tile_clocks,
 )
 from rollergen.program.model.costs import Costs, costs_of
-from rollergen.program.model.facts import facts_of
+from rollergen.program.model.facts import Facts, facts_of
 from rollergen.program.model.nest import Nest, Waves, is_batch, nest_of, waves_of
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model.occupancy import granted_registers, resident_blocks
@@ -38,6 +39,7 @@ from rollergen.program.model.work import Work, read_ahead, work_of
 from rollergen.program.rprogram import RProgram, Stage
 
 
+@quick
 @dataclass(frozen=True, slots=True, eq=False)
 class Limiter:
     """The time that one resource needs: ``seconds``, and ``clocks`` of the busiest unit.
@@ -52,6 +54,7 @@ class Limiter:
     how: str
 
 
+@quick
 @dataclass(frozen=True, slots=True, eq=False)
 class StagePrediction:
     """Predicted time of one launch, with what it follows from.  Numbers are arrays for a batch.
@@ -203,6 +206,13 @@ def combine(limiters: list[tuple[str, Number, str]], costs: Costs, twice: Number
 def flops_of(stage: Stage) -> int:
     """Arithmetic operations of the definition, a multiply-add counted as two."""
     facts = facts_of(stage.definition, stage.residents)
+    found: int | None = facts.tables.get("flops")
+    if found is None:
+        found = facts.tables["flops"] = _flops_of(facts)
+    return found
+
+
+def _flops_of(facts: Facts) -> int:
     total = 0
     for phase in facts.phases:
         per_point = sum(count for _, count in phase.operations)
@@ -251,7 +261,7 @@ def _within_a_unit(
 
 def _entering(nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves) -> list[tuple[str, Number, str]]:
     found = []
-    if np.ndim(work.window_steps) or work.window_steps:
+    if type(work.window_steps) is np.ndarray or work.window_steps:
         rounds = ceil_div(waves.per_unit, waves.resident)
         found.append(("staging", rounds * work.window_steps * costs.unhidden_step_clocks, ADDS))
     return [

@@ -61,7 +61,7 @@ def stacked(values: Sequence[Number]) -> Number:
     if not any(type(value) is np.ndarray for value in values):
         return values[0] if len(set(values)) == 1 else np.array(values)[:, None]
     shape = next(value.shape for value in values if type(value) is np.ndarray)
-    return np.array([value if type(value) is np.ndarray else np.broadcast_to(value, shape) for value in values])
+    return np.array([value if type(value) is np.ndarray else np.full(shape, value) for value in values])
 
 
 def _take(values: Number, rows: list[int]) -> Number:

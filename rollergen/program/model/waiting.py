@@ -76,7 +76,7 @@ def _copied_ahead(nest: Nest, copy: Copy) -> Number:
 
 def parked_of(nest: Nest, device: Device, waiting: Waiting, registers: Number) -> Parked:
     """``registers``: what a thread wants for all else."""
-    if nest.lockstep == 1 or (not np.ndim(waiting.live) and not waiting.live):
+    if nest.lockstep == 1 or (type(waiting.live) is not np.ndarray and not waiting.live):
         return NOTHING_PARKED
     room = most(register_cap(nest, device) - registers, 0)
     excess = most(waiting.live - room, 0)
@@ -94,7 +94,7 @@ def parked_accesses(nest: Nest, device: Device, parked: Parked) -> tuple[Access,
     return tuple(
         Access(-3, role, device.backing.name, count, 4, service, reduces=False)
         for role, count in (("spill_write", parked.stores), ("spill_read", parked.loads))
-        if np.ndim(count) or count
+        if type(count) is np.ndarray or count
     )
 
 

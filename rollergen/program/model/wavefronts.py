@@ -38,7 +38,7 @@ def wavefronts_of_rows(addresses: np.ndarray, width_bytes: int, layer: MemoryLay
         ]
         return [sum(parts) for parts in zip(*each, strict=True)]
     row_bytes = layer.banks * layer.bank_bytes
-    start = addresses.min(axis=1, keepdims=True) // row_bytes * row_bytes
+    start = np.minimum.reduce(addresses, axis=1, keepdims=True) // row_bytes * row_bytes
     relative = (addresses - start).tolist()
     return [_banked(tuple(one), width_bytes, layer.banks, layer.bank_bytes, merge_pairs) for one in relative]
 

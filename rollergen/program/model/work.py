@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rollergen.expr.quick import quick
 from rollergen.hal.spec import Device
 from rollergen.program.model.access import (
     Access,
@@ -44,6 +45,7 @@ from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
 from rollergen.program.windows import of_block
 
 
+@quick
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
     """Counts for one thread of one block, unless said otherwise.
@@ -81,7 +83,8 @@ class Work:
 
 
 def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
-    slots: Number = _combining(nest)
+    entries, tile = _entries(nest), _tile_elements(nest)
+    slots: Number = _combining(nest, entries, tile)
     iterations: Number = 0
     accesses: list[Access] = []
     matrix = instruction_of(nest, device)
@@ -101,7 +104,7 @@ def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
         if copy.to_layer != device.layers[0].name:
             accesses += fill_accesses(nest, device, copy)
     accesses += _stores(nest, device)
-    together = combining_of(nest, device, costs, most(_entries(nest), 1))
+    together = combining_of(nest, device, costs, most(entries, 1))
     accesses += together.accesses
     slots = slots + together.slots
     reduces = nest.facts.definition.reductions
@@ -115,7 +118,7 @@ def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
     accesses += parked_accesses(nest, device, parked)
     reads = [a for a in accesses if a.role == "read"]
     return Work(
-        slots, iterations, steps, _chain(nest, steps), _entries(nest) if reduces else 0, _tile_elements(nest),
+        slots, iterations, steps, _chain(nest, steps), entries if reduces else 0, tile,
         tuple(accesses), _streams(nest), registers + waiting.live, in_flight, _spilled(nest, device, costs, registers),
         _shared_bytes(nest, device) + together.bytes, _stagings(nest, device),
         any(a.layer == device.backing.name and _reused(nest, a) for a in reads),
@@ -226,7 +229,7 @@ def _steps(nest: Nest, every: tuple[int, ...]) -> Number:
     return total
 
 
-def _combining(nest: Nest) -> Number:
+def _combining(nest: Nest, entries: Number, tile: Number) -> Number:
     """Instructions that put the accumulators of separate chains and of lanes together at the end."""
     parts: Number = 0
     for p in nest.stage.accumulator.separate:
@@ -234,9 +237,9 @@ def _combining(nest: Nest) -> Number:
     lane = next((loop for loop in nest.loops if loop.kind == LANE), None)
     if lane is not None and not nest.spatial(lane.axis) and nest.facts.definition.reductions:
         parts = parts + 2 * (lane.extent - 1)
-    components = sum(phase.components for phase in nest.facts.phases if phase.reduces)
-    tile = _tile_elements(nest) if not nest.facts.by_row else 1
-    return _entries(nest) * tile * parts * components
+    if type(parts) is int and parts == 0:
+        return 0
+    return entries * (1 if nest.facts.by_row else tile) * parts * nest.facts.components
 
 
 def _chain(nest: Nest, steps: Number) -> Number:

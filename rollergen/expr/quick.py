@@ -1,0 +1,50 @@
+"""Frozen dataclasses that are made in half the time.
+
+What `dataclass` writes for a frozen class sets each field by its name, through ``object.__setattr__``; the slots have
+setters of their own, which need no name.  A build makes some thousands of small values, a tenth of its time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar
+
+Class = TypeVar("Class", bound=type)
+
+
+def quick(cls: Class) -> Class:
+    """The frozen dataclass `cls`, which has slots, with an ``__init__`` of the same signature that sets these directly.
+
+    Raises TypeError for a class that asks more of its ``__init__`` than to set fields.
+
+    >>> from dataclasses import dataclass
+    >>> @quick
+    ... @dataclass(frozen=True, slots=True)
+    ... class Point:
+    ...     x: int
+    ...     y: int = 0
+    >>> Point(3), Point(x=1, y=2)
+    (Point(x=3, y=0), Point(x=1, y=2))
+    """
+    names: dict[str, Any] = {}
+    parameters, body = [], []
+    for field in fields(cls):
+        slot: Any = getattr(cls, field.name, None)
+        if not field.init or field.kw_only or not hasattr(slot, "__set__") or hasattr(cls, "__post_init__"):
+            raise TypeError(f"{cls.__name__}.{field.name} is no plain field with a slot; expected nothing else")
+        names[f"set_{field.name}"] = slot.__set__
+        value = field.name
+        if field.default is not MISSING:
+            names[f"default_{field.name}"] = field.default
+            parameters.append(f"{field.name}=default_{field.name}")
+        elif field.default_factory is not MISSING:
+            names[f"make_{field.name}"], names["MISSING"] = field.default_factory, MISSING
+            parameters.append(f"{field.name}=MISSING")
+            value = f"make_{field.name}() if {field.name} is MISSING else {field.name}"
+        else:
+            parameters.append(field.name)
+        body.append(f"    set_{field.name}(self, {value})")
+    exec("\n".join([f"def __init__(self, {', '.join(parameters)}):", *body, "    return None"]), names)
+    names["__init__"].__qualname__ = f"{cls.__qualname__}.__init__"
+    cls.__init__ = names["__init__"]  # type: ignore[misc]
+    return cls
