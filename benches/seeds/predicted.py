@@ -26,6 +26,7 @@ from rollergen.hal.nvrtc import is_installed
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 from rollergen.program.assemble import nest
+from rollergen.program.assemble.elementwise import elementwise_axes
 from rollergen.program.model import predict, prediction
 from rollergen.program.model.prediction import Prediction
 from rollergen.suites import Entry
@@ -75,6 +76,7 @@ def forget() -> None:
     copy_stage.cache_clear()
     prediction._kept_prediction.cache_clear()
     contiguous_axis.cache_clear()
+    elementwise_axes.cache_clear()
     for module in (index, index_code, nest):
         module.forget()
 

@@ -14,7 +14,6 @@ from rollergen.construct.counts import power_below, private_limit, thread_counts
 from rollergen.construct.ledger import waste_limit
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import linear
-from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.elementwise import elementwise_axes, elementwise_stage
 from rollergen.program.assemble.nest import ceil_div, copy_vector, lane_stride
@@ -155,7 +154,7 @@ def _worth_streaming(definition: Definition, device: Device, n: str, lanes: int)
     on lines lose their first and last ones, which costs more than it saves.)"""
     size_bytes = definition.output.elements * ITEMSIZE[definition.output.dtype]
     cache = max((layer.capacity_bytes for layer in device.layers[1:-1]), default=0)
-    contiguous = contiguous_axis(Load(definition.output, definition.target)) == n
+    contiguous = contiguous_axis(definition.stored()) == n
     whole = definition.axis(n).extent % lanes == 0 and contiguous
     return size_bytes > cache // 8 and whole and definition.output.kind == "output"
 
@@ -191,7 +190,7 @@ def _turning_plans(
 ) -> Iterator[ElementwisePlan]:
     """A square tile through the block's layer, stored in vectors; a thread's part of it written out."""
     size = ITEMSIZE[definition.output.dtype]
-    vector = copy_vector(definition, Load(definition.output, definition.target), n, max(1, 16 // size))
+    vector = copy_vector(definition, definition.stored(), n, max(1, 16 // size))
     if vector == 1:
         return
     across = tile // vector

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import Index
-from rollergen.expr.values import Load
 from rollergen.program.assemble.nest import lane_stride
 from rollergen.program.assemble.plan import Roles
 from rollergen.tile.rules import contiguous_axis
@@ -39,7 +38,7 @@ def contraction_roles(definition: Definition) -> Iterator[Roles]:
     window stay inside it).
     """
     spatial = list(definition.of_role("spatial"))
-    store = Load(definition.output, definition.target)
+    store = definition.stored()
     n = contiguous_axis(store)
     names = {a.name for a in spatial}
     if n not in names:

@@ -44,8 +44,9 @@ class Reduction:
 class _Remembered:
     """What is found once for a definition: its hash, which caches ask for, and its loads."""
 
-    __slots__ = ("_body_loads", "_hash", "_result_loads")
+    __slots__ = ("_body_loads", "_hash", "_result_loads", "_stored")
     _hash: int
+    _stored: Load
     _body_loads: tuple[Load, ...]
     _result_loads: tuple[Load, ...]
 
@@ -110,6 +111,14 @@ class Definition(_Remembered):
             found = tuple(load for load in loads(self.result) if load not in body)
             object.__setattr__(self, "_result_loads", found)
             return found
+
+    def stored(self) -> Load:
+        """The output's element at the target, as a load would read it."""
+        try:
+            return self._stored
+        except AttributeError:
+            object.__setattr__(self, "_stored", Load(self.output, self.target))
+            return self._stored
 
     def loads(self) -> tuple[Load, ...]:
         """`body_loads` then `result_loads`: position in this tuple is a load's identity."""

@@ -134,7 +134,7 @@ class Unary(Value):
         return (self.x,)
 
     def with_children(self, children: tuple[Value, ...]) -> Value:
-        return replace(self, x=children[0])
+        return Unary(self.op, children[0], self.dtype)
 
 
 @quick
@@ -151,7 +151,7 @@ class Binary(Value):
         return (self.a, self.b)
 
     def with_children(self, children: tuple[Value, ...]) -> Value:
-        return replace(self, a=children[0], b=children[1])
+        return Binary(self.op, children[0], children[1], self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class Select(Value):
         return (self.cond, self.a, self.b)
 
     def with_children(self, children: tuple[Value, ...]) -> Value:
-        return replace(self, cond=children[0], a=children[1], b=children[2])
+        return Select(children[0], children[1], children[2], self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class Cast(Value):
         return (self.x,)
 
     def with_children(self, children: tuple[Value, ...]) -> Value:
-        return replace(self, x=children[0])
+        return Cast(children[0], self.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,7 @@ def exchanges(device: Device) -> bool:
     return device.execution_width > 1 and dict(device.costs).get("shuffle_clocks", 0.0) > 0
 
 
+@lru_cache(maxsize=256)
 def main_instruction(device: Device, dtype: str) -> Instruction:
     """The device's multiply-add for accumulators of `dtype`, widest plain (1 x lanes x 1) first.
 

@@ -250,8 +250,7 @@ def _buffer_order(definition: Definition, roles: Roles, load: Load, inside: dict
 def _store_vector(definition: Definition, roles: Roles, plan: ContractionPlan) -> int:
     if roles.n is None or plan.lanes > 1 or is_batch(plan.rn):
         return 1
-    store = Load(definition.output, definition.target)
-    width = copy_vector(definition, store, roles.n, plan.vn * plan.tn if plan.vn > 1 else 1)
+    width = copy_vector(definition, definition.stored(), roles.n, plan.vn * plan.tn if plan.vn > 1 else 1)
     beside = [load for load in definition.result_loads() if roles.n in load.axes()]
     widths = [copy_vector(definition, load, roles.n, plan.vn) for load in beside]
     return min([plan.vn, width, *widths]) if not definition.where else 1

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 
 from rollergen.expr.definition import Definition
-from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, overhanging, useful, vector_copies
@@ -59,8 +59,7 @@ def elementwise_stage(
         copies = (_transposing_copy(definition, plan, device, loops, first),)
     elif plan.vector > 1 and plan.lanes == 1:
         copies = vector_copies(definition, device, loops, n, plan.vector)
-    store = Load(definition.output, definition.target)
-    width = min(plan.vector, copy_vector(definition, store, n, plan.vector)) if plan.lanes == 1 else 1
+    width = min(plan.vector, copy_vector(definition, definition.stored(), n, plan.vector)) if plan.lanes == 1 else 1
     wide = loops and loops[-1].kind == UNROLL and loops[-1].axis == n
     return Stage(
         name=name,
@@ -119,12 +118,12 @@ def _transposing_copy(
     return Copy(plan.staged, device.backing.name, layer, depth, order, along, vector, padding)
 
 
+@lru_cache(maxsize=64)
 def elementwise_axes(definition: Definition) -> tuple[str | None, str, tuple[str, ...]]:
     """(m, n, batch): n is contiguous in the output; m is contiguous in a load that n is not, else
     the next axis outward (None if there is none)."""
     axes = [a.name for a in definition.of_role("spatial", "row")]
-    store = Load(definition.output, definition.target)
-    n = contiguous_axis(store)
+    n = contiguous_axis(definition.stored())
     n = n if n in axes else axes[-1]
     others = [a for a in axes if a != n]
     transposed = [contiguous_axis(load) for load in definition.loads() if contiguous_axis(load) in others]

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
-from rollergen.expr.values import Load
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.ahead import past_registers
 from rollergen.program.assemble.contraction import fill_axis
@@ -139,7 +138,7 @@ def _store_vector(definition: Definition, roles: Roles, instruction: Instruction
     own = fragment_loops(instruction)[1][-1][1]
     if definition.where:
         return 1
-    store = Load(definition.output, definition.target)
+    store = definition.stored()
     beside = [load for load in definition.result_loads() if roles.n in load.axes()]
     return min(copy_vector(definition, load, roles.n or "", own) for load in (store, *beside))
 

@@ -120,7 +120,7 @@ def _arrange(row: list[Loop], inner: list[Loop]) -> list[Loop]:
 def _row_store_vector(definition: Definition, loops: list[Loop], axis: str, plan: ReductionPlan) -> int:
     if plan.lanes > 1 or plan.vector == 1 or loops[-1].axis != axis or loops[-1].kind != UNROLL:
         return 1
-    return min(plan.vector, copy_vector(definition, Load(definition.output, definition.target), axis, plan.vector))
+    return min(plan.vector, copy_vector(definition, definition.stored(), axis, plan.vector))
 
 
 _COSTLY = ("exp", "log", "tanh", "erf", "sqrt", "rsqrt")

@@ -89,6 +89,6 @@ def _store_vector(definition: Definition, loops: list[Loop]) -> int:
         return 1
     if last.kind != UNROLL or definition.axis(last.axis).role != "spatial" or definition.where:
         return 1
-    store = Load(definition.output, definition.target)
+    store = definition.stored()
     beside = [load for load in definition.result_loads() if last.axis in load.axes()]
     return min(copy_vector(definition, load, last.axis, last.extent) for load in (store, *beside))

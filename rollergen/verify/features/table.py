@@ -78,7 +78,7 @@ def _table(definition: Definition, flops: int) -> Table:
     axes = {axis.name: n for n, axis in enumerate(definition.axes)}
     numbers = _inputs(definition)
     loads = definition.loads()
-    output = Load(definition.output, definition.target)
+    output = definition.stored()
     operands = [*(loads[n] if n >= 0 else None for n in numbers), output]
     buffers = [load.buffer for load in loads]
     compound, limit, atom, weight = _indices(operands, axes)
@@ -146,7 +146,7 @@ def roles_of(definition: Definition, lane: str | None) -> tuple[int, ...]:
     if spatial:
         roles = next(contraction_roles(definition), None) if kind_of(definition) == CONTRACTION else None
         names = [a.name for a in spatial]
-        col = lane if lane in names else contiguous_axis(Load(definition.output, definition.target))
+        col = lane if lane in names else contiguous_axis(definition.stored())
         col = col if col in names else names[-1]
         others = [a for a in spatial if a.name != col]
         row = roles.m if roles is not None and roles.m != col else None
