@@ -200,6 +200,8 @@ class CFamily:
     def statement(self, statement: Statement, depth: int) -> list[str]:
         pad = INDENT * depth
         match statement:
+            case For():
+                return self.loop(statement, depth)
             case Let():
                 kind = self.type(statement.value.dtype, statement.value.lanes)
                 return [f"{pad}const {kind} {statement.name} = {self.stored(statement.value)};"]
@@ -211,8 +213,6 @@ class CFamily:
                 return [f"{pad}{self.point(statement)};"]
             case Allocate():
                 return [f"{pad}{self.allocation(statement)};"]
-            case For():
-                return self.loop(statement, depth)
             case If():
                 return self.branch(statement, depth)
             case Barrier():

@@ -62,7 +62,10 @@ class Place:
         terms: dict[str, list[tuple[Index, int]]] = {axis: [] for axis in self.nest.extents}
         for loop, at in zip(self.nest.loops, self.point, strict=True):
             terms[loop.axis].append((at, loop.stride))
-        return {axis: weighted_sum(parts) + self.nest.start(axis) for axis, parts in terms.items()}
+        axes = {axis: weighted_sum(parts) for axis, parts in terms.items()}
+        if self.nest.lead is not None and self.nest.lane_axis is not None:
+            axes[self.nest.lane_axis] += self.nest.start(self.nest.lane_axis)
+        return axes
 
     def bind(self, changes: Mapping[int, Index], loose: frozenset[str] = frozenset()) -> Place:
         """The same place with some loops' variables replaced, and more axes that may overhang."""

@@ -266,4 +266,4 @@ def _parted(offset: Index, known: frozenset[str]) -> tuple[Terms, Terms]:
 
 
 def _union(a: Bounds | None, b: Bounds) -> Bounds:
-    return b if a is None else (min(a[0], b[0]), max(a[1], b[1]))
+    return b if a is None or a == b else (min(a[0], b[0]), max(a[1], b[1]))
