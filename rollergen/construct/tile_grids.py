@@ -40,6 +40,9 @@ MOST_GRIDS = 200_000
 
 MOST_STEPS = 1024
 
+_FEW = 4
+"""Where no more than one tile in so many would have an equal part of a reduction, the last part may be short."""
+
 
 @dataclass(frozen=True, slots=True)
 class Roles:
@@ -184,7 +187,8 @@ def _blocks(definition: Definition, name: str, roles: Roles, units: int) -> list
 
 
 def _parts(definition: Definition, roles: Roles, units: int) -> list[int]:
-    """Numbers of parts of the reduction: divisors of its axis, where parts can be combined in shares."""
+    """Numbers of parts of the reduction, where these can be combined in shares: divisors of its axis, and where that
+    has few, and no matrix instruction wants whole operands, others too."""
     alone = len(definition.reductions) == 1 and len(definition.reductions[0].bodies) == 1
     if not roles.inputs or not alone or definition.of_role("row") or definition.where or definition.result_loads():
         return [1]
@@ -193,7 +197,11 @@ def _parts(definition: Definition, roles: Roles, units: int) -> list[int]:
     ):
         return [1]
     extent = definition.axis(roles.inputs).extent
-    return [parts for parts in range(1, min(extent, units) + 1) if extent % parts == 0]
+    equal = [parts for parts in range(1, min(extent, units) + 1) if extent % parts == 0]
+    if roles.weights >= 0 or _FEW * equal[-1] > min(extent, units):
+        return equal
+    shares = {-(-extent // parts) for parts in (*(2**n for n in range(1, units.bit_length())), units)}
+    return sorted({*equal, *(-(-extent // share) for share in shares)})
 
 
 def _thinned(choices: Sequence[int]) -> list[int]:
@@ -214,7 +222,7 @@ class _Priced:
         for axis in definition.of_role("reduce", "row"):
             self.blocks[axis.name] = axis.extent
         if roles.inputs:
-            self.blocks[roles.inputs] = definition.axis(roles.inputs).extent // parts
+            self.blocks[roles.inputs] = -(-definition.axis(roles.inputs).extent // parts)
         self.outputs: Array = prod((self.blocks[a.name] for a in definition.of_role("spatial", "row")), start=1)
 
     def priced(self) -> tuple[Array, Array]:

@@ -103,7 +103,7 @@ def _options(definition: Definition, device: Device, room: int, count: int) -> l
 def _option(definition: Definition, grid: Grid, device: Device) -> _Option | None:
     first, temporaries, stages = definition, (), ()  # type: tuple[Definition, tuple[Buffer, ...], tuple[Stage, ...]]
     if grid.parts > 1:
-        pair = split_reduction(definition, grid.roles.inputs, grid.parts, whole=True)
+        pair = split_reduction(definition, grid.roles.inputs, grid.parts, tile=1)
         if pair is None:
             return None
         first, second = pair
