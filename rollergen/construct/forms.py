@@ -41,7 +41,9 @@ def forms(definition: Definition, device: Device) -> Iterator[Form]:
         yield from _shifted_forms(definition, device)
     else:
         gemm = implicit_gemm(definition)
-        yield from _form("implicit GEMM" if gemm else "direct", (), gemm or definition)
+        merged = () if gemm is None else tuple(_form("implicit GEMM", (), gemm))
+        # Merged axes may leave none that is contiguous in the output and an operand.
+        yield from merged or _form("direct", (), definition)
 
 
 def _form(name: str, copies: tuple[Definition, ...], definition: Definition) -> Iterator[Form]:

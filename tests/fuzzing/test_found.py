@@ -241,3 +241,13 @@ def test_a_quotient_by_what_keeps_the_sign_of_a_zero_is_an_infinity_of_that_sign
     for function in ("tanh", "floor", "relu"):
         found = recipe('x0 = T("x0", (64, 32), "float32")', f"v1 = ops.div(1, ops.{function}(x0))")
         assert trials.failure(found, "cpu") is None
+
+
+def test_a_product_whose_merged_axes_leave_no_contiguous_one_is_constructed_as_it_is(trials):
+    """Seed 1470018: merged, the output's last axis was contiguous in neither factor, and no program was left."""
+    found = recipe(
+        'x0 = T("x0", (2, 2, 3, 2), "float32")', 'x8 = T("x8", (2, 2, 2, 3), "float32")',
+        'v9 = rg.einsum("abcd,adyc->byad", x0, x8)',
+    )  # fmt: skip
+    for device in ("h200", "mi50"):
+        assert trials.failure(found, device) is None
