@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isfinite
@@ -30,6 +30,7 @@ from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.bulk import is_bulk
 from rollergen.program.check import check
 from rollergen.program.model import predict_stage
+from rollergen.program.model.nest import lockstep_threads
 from rollergen.program.rprogram import RProgram, Stage
 from rollergen.tile.rules import AlignmentRules, block_layer, contiguous_axis, vector_lanes
 
@@ -98,7 +99,18 @@ def choice(
     """
     ledger = Ledger()
     made = _all_candidates(definition, device, rules, count, ledger)
-    return Choice(tuple(best(_admitted(made, device, rules, room, ledger), count)), ledger.account())
+    admitted = _in_registers(_admitted(made, device, rules, room, ledger), device)
+    return Choice(tuple(best(admitted, count)), ledger.account())
+
+
+def _in_registers(candidates: Iterable[Candidate], device: Device) -> list[Candidate]:
+    """Candidates whose scalar threads find room for all that they want, if there are any: what a compiler puts into
+    local memory costs more, and is less certain, than what the model says of it."""
+    found = list(candidates)
+    if lockstep_threads(device) == 1:
+        return found
+    fitting = [one for one in found if not any(predict_stage(stage, device).spilled for stage in one.stages)]
+    return fitting or found
 
 
 def definition_candidates(

@@ -16,7 +16,7 @@ from rollergen.expr.index import linear
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.ahead import past_registers
-from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, is_batch, overhanging, useful
+from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, is_batch, is_divided, overhanging, useful
 from rollergen.program.assemble.plan import ContractionPlan, Roles, Size
 from rollergen.program.rprogram import (
     GRID,
@@ -248,9 +248,14 @@ def _buffer_order(definition: Definition, roles: Roles, load: Load, inside: dict
 
 
 def _store_vector(definition: Definition, roles: Roles, plan: ContractionPlan) -> int:
+    """Neighbouring results stored at once; one where their places take divisions: a compiler that computes those
+    before the loop has no registers left for them beside the largest tiles (40 bytes of local memory for sm_70)."""
     if roles.n is None or plan.lanes > 1 or is_batch(plan.rn):
         return 1
-    width = copy_vector(definition, definition.stored(), roles.n, plan.vn * plan.tn if plan.vn > 1 else 1)
+    store = definition.stored()
+    if is_divided(store, roles.n):
+        return 1
+    width = copy_vector(definition, store, roles.n, plan.vn * plan.tn if plan.vn > 1 else 1)
     beside = [load for load in definition.result_loads() if roles.n in load.axes()]
     widths = [copy_vector(definition, load, roles.n, plan.vn) for load in beside]
     return min([plan.vn, width, *widths]) if not definition.where else 1

@@ -12,7 +12,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.ahead import past_registers
 from rollergen.program.assemble.contraction import fill_axis
-from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, overhanging, useful
+from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, is_divided, overhanging, useful
 from rollergen.program.assemble.plan import Roles, Size
 from rollergen.program.matrix import ROW_BYTES, factor_dtype, factors_of, fragment_loops, matrix_operands
 from rollergen.program.rprogram import (
@@ -139,6 +139,8 @@ def _store_vector(definition: Definition, roles: Roles, instruction: Instruction
     if definition.where:
         return 1
     store = definition.stored()
+    if is_divided(store, roles.n or ""):
+        return 1
     beside = [load for load in definition.result_loads() if roles.n in load.axes()]
     return min(copy_vector(definition, load, roles.n or "", own) for load in (store, *beside))
 

@@ -13,6 +13,7 @@ from rollergen.expr.definition import Definition
 from rollergen.expr.index import Index, linear
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
+from rollergen.program.neighbours import moved_at_once
 from rollergen.program.rprogram import GRID, SERIAL, UNROLL, Copy, Loop
 from rollergen.tile.rules import ITEMSIZE, contiguous_axis
 
@@ -65,36 +66,31 @@ def copy_vector(
 ) -> int:
     """Widest power of two of elements adjacent along `along` that one access may move.
 
-    It divides everything that decides an address or a tail: the other coefficients, the constant,
-    the axis' extent, and `granule` (the multiple of the axis at which tiles start); a guard that
-    depends on the axis allows single elements only (with `guarded`, vectors that pass or fail it as a whole), and so
-    does a quotient or remainder of it.
+    Tiles start at multiples of `granule` of the axis; addresses, the axis' extent and every guard must allow it
+    wherever they start (see `moved_at_once`, also for `guarded`).
     """
-    common = gcd(_rows_apart(load, along, guarded), granule, definition.axis(along).extent)
     limit = max(1, device_bytes // ITEMSIZE[load.dtype])
-    return gcd(common, limit) if common else limit
+    return gcd(_widest(load, along, guarded), granule, definition.axis(along).extent, limit)
 
 
 @lru_cache(maxsize=1024)
-def _rows_apart(load: Load, along: str, guarded: bool) -> int:
-    """What divides every address and every guard's ends but for the axis' own share; 1 where single elements alone
-    may be moved."""
-    bounds = [bound for bound in load.guard if along in bound.index.axes()]
-    if contiguous_axis(load) != along or (bounds and not guarded):
+def _widest(load: Load, along: str, guarded: bool) -> int:
+    """Neighbours along an axis that goes on for ever which one access may move."""
+    if contiguous_axis(load) != along:
         return 1
-    offset = linear(load.indices, load.buffer.shape)
-    indices = [offset, *(bound.index for bound in bounds)]
-    if any(index.coefficient(along) != 1 or _divided(index, along) for index in indices):
-        return 1
-    common = gcd(*(end for bound in bounds for end in (bound.low, bound.high)))
-    for index in indices:
-        common = gcd(common, index.const, *(coefficient for atom, coefficient in index.terms if atom != along))
-    return common
+    vector = _MOST_NEIGHBOURS
+    while vector > 1 and not moved_at_once(load, along, vector, vector, guarded=guarded):
+        vector //= 2
+    return vector
+
+
+_MOST_NEIGHBOURS = 64
+"""Of the widest vectors that any instruction has: 64 bytes."""
 
 
 def forget() -> None:
     """Drops what is kept of loads: for what measures building from the start."""
-    _rows_apart.cache_clear()
+    _widest.cache_clear()
 
 
 def lane_stride(load: Load, axis: str) -> int | None:
@@ -103,6 +99,11 @@ def lane_stride(load: Load, axis: str) -> int | None:
         return 0
     offset = linear(load.indices, load.buffer.shape)
     return None if _divided(offset, axis) else offset.coefficient(axis)
+
+
+def is_divided(load: Load, axis: str) -> bool:
+    """Whether the axis stands in a quotient or a remainder of the load's place."""
+    return _divided(linear(load.indices, load.buffer.shape), axis)
 
 
 def _divided(offset: Index, axis: str) -> bool:

@@ -8,10 +8,11 @@ from rollergen.expr.definition import Axis
 from rollergen.expr.index import linear
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
-from rollergen.program.check.alignment import adjacent, layer_problem, of_one_guard, power_of_two
+from rollergen.program.check.alignment import layer_problem, power_of_two
 from rollergen.program.check.asynchronous import check_asynchronous
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import REGISTERS, is_shared
+from rollergen.program.neighbours import moved_at_once
 from rollergen.program.rprogram import PARALLEL, Copy, Stage
 from rollergen.program.windows import window_problem
 
@@ -172,8 +173,7 @@ def _check_layers(stage: Stage, where: str, copy: Copy, device: Device | None) -
 
 def _check_vector(stage: Stage, where: str, axes: Mapping[str, Axis], load: Load, copy: Copy) -> None:
     offset = linear(load.indices, load.buffer.shape)
-    together = all(of_one_guard(bound, copy.along, copy.vector) for bound in load.guard)
-    if not together or not adjacent(offset, copy.along, axes[copy.along].extent, copy.vector):
+    if not moved_at_once(load, copy.along, axes[copy.along].extent, copy.vector):
         raise refuse(
             stage,
             f"{where}: vector is {copy.vector}; expected 1, as {copy.vector} elements along {copy.along} (extent "

@@ -10,11 +10,12 @@ from rollergen.expr.splitting import ADDED, is_added, summed_axes
 from rollergen.expr.values import Load, Partial, axes_of, walk
 from rollergen.hal.spec import Device
 from rollergen.program.check.accumulators import check_accumulator
-from rollergen.program.check.alignment import adjacent, layer_problem, power_of_two
+from rollergen.program.check.alignment import layer_problem, power_of_two
 from rollergen.program.check.copies import check_copy
 from rollergen.program.check.matrix import check_matrix
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import block_capacity, managed_bytes
+from rollergen.program.neighbours import side_by_side
 from rollergen.program.rprogram import GRID, LANE, UNROLL, Resident, Stage
 
 
@@ -83,7 +84,7 @@ def _check_store(stage: Stage, axes: Mapping[str, Axis]) -> None:
     for loop in stage.loops:
         if loop.kind == UNROLL and loop.stride == 1 and loop.extent % vector == 0:
             tested = any(loop.axis in bound.index.axes() for bound in stage.definition.where)
-            if not tested and adjacent(offset, loop.axis, axes[loop.axis].extent, vector):
+            if not tested and side_by_side(offset, loop.axis, axes[loop.axis].extent, vector):
                 return
     raise refuse(
         stage,

@@ -99,7 +99,7 @@ def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
         )
     from_tensor = _fill_service(nest, device, copy, operand, shape, shared=False)
     into_tile = _fill_service(nest, device, copy, operand, shape, shared=True)
-    decoded, tested = _decoded(nest, operand) + _dealt(nest, copy, shape), _retested(nest, copy, operand, shape)
+    decoded, tested = _decoded(nest, operand) + _dealt(nest, copy, shape), retested(nest, copy)
     if copy.asynchronous:
         past = Access(
             copy.load, "fill_past", copy.to_layer, rounds, width, into_tile, tested=tested,
@@ -170,10 +170,11 @@ def _changes(nest: Nest, atom: FloorDiv | Mod) -> Number:
     return changes
 
 
-def _retested(nest: Nest, copy: Copy, operand: Operand, shape: tuple[Number, ...]) -> Number:
+def retested(nest: Nest, copy: Copy) -> Number:
     """Bounds that each access of a copy tests anew: none where these are of a window whose taps a step of the serial
     loop takes a whole number of times, for then they are tested once before the loop (if a thread has one pixel: the
     results for several do not fit the predicate registers)."""
+    operand, shape = nest.facts.loads[copy.load], tile_shape(nest, copy, block=True)
     tests = tests_of(nest, operand)
     if nest.lockstep == 1 or not operand.guard or any(h == "mask" and a in operand.axes for a, h in nest.stage.guards):
         return tests
@@ -197,6 +198,12 @@ def _divided(index: Index) -> set[FloorDiv | Mod]:
             inner = _divided(atom.index)
             found |= inner | ({atom} if any(isinstance(a, str) for a, _ in atom.index.terms) else set())
     return found
+
+
+def is_uneven(nest: Nest, operand: Operand) -> bool:
+    """Whether neighbours along a spatial axis may lie at varying distances: it stands in a quotient or remainder."""
+    axes = {axis for one in _divided(operand.offset) for axis in one.index.axes()}
+    return any(nest.spatial(axis) for axis in axes)
 
 
 def pieces(nest: Nest, width_bytes: int) -> int:

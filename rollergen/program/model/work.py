@@ -13,8 +13,10 @@ from rollergen.program.model.access import (
     fill_accesses,
     groups_of_a_thread,
     is_tested,
+    is_uneven,
     register_accesses,
     register_copy,
+    retested,
     tile_bytes,
     tile_shape,
 )
@@ -289,12 +291,14 @@ def _registers(nest: Nest, device: Device, costs: Costs, accesses: tuple[Access,
 
 
 def _fragment(nest: Nest, device: Device, costs: Costs, copy: Copy) -> Number:
-    """Registers of one operand's fragments, of as many steps as are live at once."""
+    """Registers of one operand's fragments, of as many steps as are live at once; arithmetic takes each element of a
+    narrow dtype in a register of its own."""
     steps = _steps_of(nest, copy)
     elements: Number = 1 if copy.window else most(costs.fragment_registers / steps, 1)
     for extent in tile_shape(nest, copy, block=False):
         elements = elements * extent
-    return elements * _words(nest, device, nest.facts.loads[copy.load].itemsize)
+    words = _words(nest, device, nest.facts.loads[copy.load].itemsize)
+    return elements * (words if nest.lockstep == 1 else most(words, 1))
 
 
 def _steps_of(nest: Nest, copy: Copy) -> Number:
@@ -312,6 +316,7 @@ def read_ahead(nest: Nest, device: Device, costs: Costs) -> Number:
     total: Number = 0
     if not nest.facts.definition.reductions:
         return choose(nest.extent(nest.positions(SERIAL)) > 1, _EARLY, 0)
+    total = total + _places_ahead(nest, device) + _tiles_ahead(nest, device, costs)
     for copy in nest.stage.copies:
         if copy.to_layer == device.layers[0].name and not copy.window:
             last = max((p for p in range(copy.at_loop) if nest.loops[p].kind == SERIAL), default=-1)
@@ -319,6 +324,51 @@ def read_ahead(nest: Nest, device: Device, costs: Costs) -> Number:
             held = _fragment(nest, device, costs, copy)
             total = total + choose(steps >= 2 * costs.fragment_registers, held, 0)
     return total
+
+
+def _places_ahead(nest: Nest, device: Device) -> Number:
+    """Registers of the places of gathered groups, which are computed once before the steps where nothing stands
+    against it: what each bound is tested of and, where neighbouring groups do not lie evenly, their offset and address
+    (convolutions of narrow images in both layouts took 12 to 78 more than wanted, counted for sm_70 to sm_90)."""
+    total: Number = 0
+    for copy in nest.stage.copies:
+        operand = nest.facts.loads[copy.load]
+        if copy.to_layer == device.layers[0].name or of_block(copy) or not operand.guard:
+            continue
+        each = retested(nest, copy) + _PLACE * is_uneven(nest, operand)
+        total = total + groups_of_a_thread(nest, copy) * each
+    return least(total, _MOST_PLACES)
+
+
+_PLACE = 3
+"""Registers of an offset and an address."""
+_MOST_PLACES = 64
+"""Registers of places that compilers keep: with more groups they took no more."""
+
+
+def _tiles_ahead(nest: Nest, device: Device, costs: Costs) -> Number:
+    """Registers of further tiles and their fragments: compilers write several steps of a loop out where one is short,
+    and start all their loads (products of 96 x 80 in tiles of 4 x 32 and steps of 16 took 97 and 138 more registers
+    than wanted in 4 and 8 steps; counted for sm_70).  Copies past the registers and matrix instructions stay put."""
+    last = max((p for p in nest.in_thread() if nest.loops[p].kind == SERIAL), default=-1)
+    copies = [copy for copy in nest.stage.copies if copy.to_layer != device.layers[0].name and not of_block(copy)]
+    if last < 0 or instruction_of(nest, device) is not None or any(copy.asynchronous for copy in copies):
+        return 0
+    inner = tuple(p for p in nest.positions(UNROLL) if p > last)
+    tiles: Number = 0
+    for copy in copies:
+        if copy.at_loop == last + 1:
+            tiles = tiles + groups_of_a_thread(nest, copy) * _group_registers(nest, copy)
+    spatial = nest.extent(tuple(p for p in inner if nest.spatial(nest.loops[p].axis)))
+    fragments = nest.extent(inner) // spatial * (spatial + 1)
+    ahead = choose(tiles > 0, (least(nest.loops[last].extent, _STEPS_AHEAD) - 1) * tiles + fragments, 0)
+    return choose(nest.extent(inner) <= _SHORT_STEP, ahead, 0)
+
+
+_STEPS_AHEAD = 4
+"""Steps of a short loop that compilers write out at least."""
+_SHORT_STEP = 128
+"""Multiply-adds of a step that is short."""
 
 
 def _temporaries(nest: Nest, costs: Costs) -> float:
@@ -375,13 +425,21 @@ def _passing(nest: Nest, device: Device) -> tuple[Number, Number]:
         ahead = ahead + _ADDRESSES + _COORDINATES * is_tested(nest, nest.facts.loads[copy.load])
         if of_block(copy):
             continue
-        group = -(-copy.vector * nest.facts.loads[copy.load].itemsize // 4)
-        words = groups_of_a_thread(nest, copy) * group
+        words = groups_of_a_thread(nest, copy) * _group_registers(nest, copy)
         if copy.depth == 2 and not copy.asynchronous:
             ahead = ahead + words
         elif copy.depth == 1:
             filling = most(filling, words)
     return ahead, filling
+
+
+def _group_registers(nest: Nest, copy: Copy) -> int:
+    """Registers of one group on its way: of narrow elements that are stored across the direction they are read in
+    each has its own, for compilers take the vector apart where it arrives."""
+    itemsize = nest.facts.loads[copy.load].itemsize
+    if copy.along == copy.order[-1]:
+        return int(ceil_div(copy.vector * itemsize, 4))
+    return copy.vector * max(1, itemsize // 4)
 
 
 _ADDRESSES = 4
@@ -407,7 +465,8 @@ def _in_flight(nest: Nest, accesses: tuple[Access, ...], held: Number) -> tuple[
             one_step = nest.extent(tuple(p for p in inner if nest.spatial(nest.loops[p].axis)))
             tested = tested + one_step * words * least(access.tested, 1)
     needed = least(most(least(total, _EARLY) - held, 0), tested)
-    early = most(least(total, _EARLY if last >= 0 else _EARLY_UNROLLED) - held, 0)
+    written_out = last < 0 or nest.loops[last].extent <= _FEW_TRIPS
+    early = most(least(total, choose(written_out, _EARLY_UNROLLED, _EARLY)) - held, 0)
     return early - needed, needed
 
 
@@ -416,6 +475,10 @@ _EARLY = 48
 _EARLY_UNROLLED = 72
 """The same where no loop is left and all loads are there to be moved: windows of 3 x 3 took all 128 registers that
 their resident blocks left, of which 56 hold something else (counted in machine code for sm_70)."""
+
+
+_FEW_TRIPS = 2
+"""Of a loop that compilers write out (a window of 11 x 11 by rows of 8 took 96 registers, 62 more than it wants)."""
 
 
 def _words(nest: Nest, device: Device, itemsize: int) -> float:
