@@ -8,6 +8,7 @@ from itertools import cycle
 import pytest
 
 import rollergen as rg
+from benches.operators_beside import entries
 from rollergen.compile_report import compile_report
 from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
@@ -50,3 +51,30 @@ def test_a_convolution_by_matrix_instructions_keeps_out_of_local_memory(device):
     report = compile_report(first.program, on, instructions=False)
     # 264 and 416 bytes where each thread fetched pixels of one tap, whose places all stay live.
     assert [one.stack_bytes for one in report.kernels] == [0]
+
+
+# Not of the list; by what they were before: bytes of local memory, or registers beyond the model's figure.
+BESIDE = [
+    ("conv nhwc 3x3/1 16x56x56x64 to 64 float16", "v100"),  # 628 bytes, each channel fetched by itself
+    ("conv nhwc 3x3/1 16x58x58x64 to 64 bfloat16", "a100"),  # 416 bytes
+    ("conv nhwc 3x3/1 32x28x28x128 to 128 float16", "h200"),  # 88 bytes
+    ("conv nhwc 3x3/1 16x58x58x64 to 64 int8", "v100"),  # 16 bytes, bytes taken apart for arithmetic
+    ("conv nchw 3x3/1 16x58x58x64 to 64 bfloat16", "v100"),  # 416 bytes, weights stored across their order
+    ("conv nchw 3x3/1 32x28x28x128 to 128 float16", "h200"),  # 120 bytes, chosen though predicted to spill
+    ("matmul 2048x2048x2048 int8", "a100"),  # 48 bytes
+    ("conv nhwc 3x3/1 3x31x29x37 to 41 float16", "a100"),  # 133 registers, model 80
+    ("conv nhwc 7x7/2 5x56x56x96 to 48 bfloat16", "h200"),  # 146, model 68
+    ("matmul 96x80x64 float32", "v100"),  # 213, model 116
+    ("depthwise 11x11/1 4x32x19x19 float32", "a100"),  # 96, model 76
+]
+
+
+@pytest.mark.parametrize(("id_", "device"), BESIDE)
+def test_operators_that_are_not_of_the_list_hold_it_too(id_, device):
+    (entry,) = (one for one in entries() if one.id == id_)
+    on = rg.load_device(device)
+    (first,) = construct(canonicalize(entry.make()), on, entry.options, top_k=1)
+    for one in compile_report(first.program, on, instructions=False).kernels:
+        assert one.stack_bytes == one.spill_bytes == 0
+        assert one.registers <= MOST_REGISTERS * one.predicted_registers
+        assert one.occupancy >= one.predicted_occupancy - 1e-9
