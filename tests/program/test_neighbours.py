@@ -88,10 +88,11 @@ def test_channels_of_a_padded_image_are_inside_it_or_not_together():
     assert [moved_at_once(load, axis.name, axis.extent, v) for v in (2, 4, 8)] == [True, True, False]
 
 
-def test_a_bound_within_a_group_keeps_its_elements_apart():
+@pytest.mark.parametrize(("width", "guarded", "whole"), [(4, True, True), (4, False, False), (3, True, False)])
+def test_a_bound_keeps_a_group_together_where_its_ends_lie_between_groups(width, guarded, whole):
     x = rg.tensor("x", (6, 32))
-    (definition,) = canonicalize(rg.ops.pad(x, ((0, 0), (4, 4)))).definitions
+    (definition,) = canonicalize(rg.ops.pad(x, ((0, 0), (width, 8 - width)))).definitions
     (load,) = definition.loads()
     last = definition.axes[-1]
     assert any(last.name in bound.index.axes() for bound in load.guard)
-    assert not moved_at_once(load, last.name, last.extent, 4)
+    assert moved_at_once(load, last.name, last.extent, 4, guarded=guarded) == whole
