@@ -119,8 +119,7 @@ class _Scope:
                 inner = self.of(x)
                 if unit_roundoff(x.dtype) and not unit_roundoff(value.dtype) and value.dtype != "bool":
                     return inner.jumped().held_in(value.dtype)
-                narrower = unit_roundoff(value.dtype) > unit_roundoff(x.dtype)
-                return inner.rounded(value.dtype) if narrower else inner.held_in(value.dtype)
+                return inner.rounded(value.dtype) if _narrows(x.dtype, value.dtype) else inner.held_in(value.dtype)
             case Select(condition, a, b):
                 return _widest((self.of(a), self.of(b)), self.of(condition).variance)
             case Unary(op, x):
@@ -133,6 +132,15 @@ class _Scope:
             case Binary(op, a, b):
                 return _binary(op, self.of(a), self.of(b), value.dtype)
         raise TypeError(f"no accuracy rule for {type(value).__name__}")
+
+
+def _narrows(source: str, target: str) -> bool:
+    """Whether a float's conversion may round: to fewer bits, or (bfloat16 to float16) to larger denormal numbers."""
+    if not unit_roundoff(target):
+        return False
+    fewer = unit_roundoff(target) > unit_roundoff(source)
+    smallest = lambda dtype: float(ml_dtypes.finfo(dtype).smallest_subnormal)
+    return fewer or (unit_roundoff(source) > 0 and smallest(target) > smallest(source))
 
 
 def _inexact(variance: float) -> Accuracy:
@@ -240,7 +248,7 @@ def _as_stored(definition: Definition, accuracy: Accuracy) -> Accuracy:
     """What later definitions read: the rounding to a narrower dtype, u_out where a value is the last one, is an error
     of theirs."""
     result, dtype = definition.result, definition.output.dtype
-    narrowed = isinstance(result, Cast) and unit_roundoff(dtype) > unit_roundoff(result.x.dtype)
+    narrowed = isinstance(result, Cast) and _narrows(result.x.dtype, dtype)
     return accuracy.rounded(dtype) if narrowed and not _is_held(result, dtype) else accuracy
 
 

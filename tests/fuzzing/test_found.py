@@ -251,3 +251,12 @@ def test_a_product_whose_merged_axes_leave_no_contiguous_one_is_constructed_as_i
     )  # fmt: skip
     for device in ("h200", "mi50"):
         assert trials.failure(found, device) is None
+
+
+def test_a_bfloat16_below_float16_s_range_is_rounded_there(trials):
+    """Seed 1602536: the conversion was taken for exact, as float16 has more bits."""
+    found = recipe(
+        'x0 = T("x0", (96,), "bfloat16")', 'v1 = ops.cast(x0, "float16")', 'v2 = ops.cast(v1, "float32")',
+        "v3 = rg.compute((96,), lambda i0: rg.select(i0 < 48, v2[95 - i0], v2[i0]))",
+    )  # fmt: skip
+    assert trials.failure(found, "k80") is None
