@@ -315,12 +315,13 @@ def tables(directory: Path) -> None:
 
 def _protocol(data: Dataset, seeds: int, records: tuple[Path, ...]) -> dict[str, Any]:
     """What was evaluated."""
+    noise = data.noise[data.right].tolist()
     return {
         "records": len(data),
         "failed": int((~data.right).sum()),
         "operators": len(data.operators()),
         "structures": len(set(data.structure.tolist())),
-        "median noise": float(median(data.noise[data.right].tolist())),
+        "median noise": median(noise) if noise else None,
         "files": [path.name for path in records],
         "folds": 10,
         "split": "by canonical structure",

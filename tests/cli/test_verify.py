@@ -96,6 +96,14 @@ def test_too_few_records_are_told_with_what_is_missing(tmp_path):
         assert "Traceback" not in result.output
 
 
+def test_records_of_which_none_passed_are_told(tmp_path):
+    records = recorded(2, failing=2)
+    (device,) = records.devices.values()
+    append(tmp_path / "failed.jsonl", device, records.records)
+    result = run("evaluate", tmp_path / "failed.jsonl", "--ranker", "analytical")
+    assert result.exit_code == 2 and "0 that passed their check are left to train on" in " ".join(result.output.split())
+
+
 def test_a_directory_without_figures_or_with_others_has_no_tables(tmp_path):
     result = run("tables", tmp_path)
     assert result.exit_code == 2 and "evaluation.json" in result.output and not list(tmp_path.iterdir())
