@@ -1,9 +1,11 @@
-"""Ours beside torch and torch.compile, in one process, in turns: ``python benches/gpu/compare.py [--suite NAME ...]``.
+"""Ours beside torch, torch.compile, Triton, TileLang, in turns: ``python benches/gpu/compare.py [--suite NAME ...]``.
 
-float32 is float32 on both sides: TF32 is off for matrix products and for cuDNN, and cuDNN chooses by its own
+float32 is float32 on all sides: TF32 is off for matrix products and for cuDNN, and cuDNN chooses by its own
 benchmark.  Times are medians by the GPU's events, of the call alone (`timer.py`), warm and cold, which each row
 states.  torch writes into an array that is there wherever it can; weights that ours may pack are packed before.  Which
-of torch's kernels ran is noted, Winograd's apart: it does fewer multiplications than the definition.
+of the others' kernels ran is noted, Winograd's apart: it does fewer multiplications than the definition.  Triton's and
+TileLang's are of matrix products (Triton's also of relu and sums), tuned and checked before they are timed; the file
+says why one of the two is absent, a row why one does not compete.
 
 Predictions must be there, of the same code, and committed, before (`predict.py`): a row says what was predicted for
 the program that won.  Rows are kept in results/gpu_timings_<spec>.json; `summary.py` reads them.  Exits with 3 where
@@ -24,9 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benches.gpu import machine, predict
 from benches.gpu.check import build, digest_of
 from benches.gpu.machine import Machine, gpu_state
-from benches.gpu.peers import fix_precision, peers
+from benches.gpu.peers import WRITTEN, fix_precision, peers, written
 from benches.gpu.rows import Row, Rows
 from benches.gpu.timer import STATES, Timer, Times
+from benches.peers import reasons
 from rollergen.errors import RollergenError
 from rollergen.suites import Entry
 
@@ -34,7 +37,7 @@ NAME, OURS = "timings", "rollergen"
 
 
 def row(entry: Entry, on: Machine, timer: Timer, predicted: Row, seconds: float, compile_with: Row) -> Row:
-    """One operator: times of all calls in both states, and ratios (the best of torch's over ours)."""
+    """One operator: times of all calls in both states, and ratios (the best of the others' over ours)."""
     found: Row = {"suite": entry.suite, "id": entry.id, "kind": entry.kind, "dtype": entry.dtype}
     try:
         kernel = build(entry, on)
@@ -43,11 +46,14 @@ def row(entry: Entry, on: Machine, timer: Timer, predicted: Row, seconds: float,
     with on.only_for_a_while():
         inputs, out, other = on.inputs(kernel), on.empty(kernel), on.empty(kernel)
         calls = {OURS: lambda: kernel(*inputs, out=out), **peers(entry, inputs, other, compile_with)}
+        more, refused = written(entry, inputs, calls["torch"]())
+        calls |= more
         times = {state: timer.alternate(calls, seconds, state) for state in STATES}
         kernels = {name: kernel_names(call) for name, call in calls.items() if name != OURS}
     programs = {one["digest"]: (rank, one) for rank, one in enumerate(predicted["programs"])}
     rank, program = programs.get(digest_of(kernel), (None, {}))
     found |= {"predicted_us": program.get("us"), "rank": rank, "kernels": kernels, "gpu_state": gpu_state()}
+    found["not competing"] = refused
     found["winograd"] = [name for name, used in kernels.items() if any("winograd" in one.lower() for one in used)]
     return {**found, **_ratios(times), "state": "timed" if _all_timed(times) else "failed: every round came late"}
 
@@ -115,6 +121,7 @@ def main(words: list[str] | None = None, where: str = "cuda") -> int:
     try:
         commit = given.predictions_commit or committed(file)
         facts = {**on.facts(), "precision": fix_precision(), "torch.compile": compile_with, "predictions": commit}
+        facts["absent"] = reasons([one.LIBRARY for one in WRITTEN])
         known = predictions(file)
         missing = [":".join(key) for key in found if key not in known]
         if predict.others(list(known.values())):

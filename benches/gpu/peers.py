@@ -1,4 +1,5 @@
-"""What torch offers for the operators of the suites: what our kernels are checked against and timed beside.
+"""What torch offers for the operators of the suites: what our kernels are checked against and timed beside; and
+kernels in Triton and TileLang (`benches.peers`), where these are present.
 
 A library is given its inputs as it likes them for nothing: `Operator.prepare` pads an image whose padding is larger on
 one side than on the other, which torch has no argument for, outside the timed calls.
@@ -6,10 +7,12 @@ one side than on the other, which torch has no argument for, outside the timed c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benches.peers import with_tilelang, with_triton
+from benches.peers.interface import NotOfferedError
 from rollergen.errors import ArgumentError
 from rollergen.suites import Entry
 
@@ -46,6 +49,55 @@ def peers(entry: Entry, inputs: Tensors, out: Any, compile_with: Mapping[str, An
     into = made.into
     own = (lambda: made.call(*prepared)) if into is None else (lambda: into(*prepared, out))
     return {"torch": own, "torch.compile": lambda: compiled(*prepared)}
+
+
+WRITTEN: Sequence[Any] = (with_triton, with_tilelang)
+"""Of `benches.peers`: with a ``LIBRARY``, and ``enqueued(name, tensors, out, settings)``."""
+TOLERANCE = {"float32": 1e-4, "float16": 4e-3}
+"""Relative difference, of the largest element, beyond which a kernel has computed something else than torch."""
+
+
+def written(entry: Entry, inputs: Tensors, want: Any) -> tuple[dict[str, Call], dict[str, str]]:
+    """Calls of the kernels that are written for this comparison, by library, tuned, and held to torch's result
+    ``want``; and why the others of the libraries that are here do not compete."""
+    found: dict[str, Call] = {}
+    refused: dict[str, str] = {}
+    for module in WRITTEN:
+        name = module.LIBRARY.name
+        if module.LIBRARY.absent() is not None:
+            continue
+        try:
+            found[name] = _held(module.enqueued, entry, inputs, want)
+        except NotOfferedError as error:
+            refused[name] = str(error)
+        except Exception as error:  # whatever its compiler, or its autotuner, raises: there is no kernel to time
+            refused[name] = f"fails: {(str(error).splitlines() or [repr(error)])[0][:200]}"
+    return found, refused
+
+
+def _held(enqueued: Callable[..., Call], entry: Entry, inputs: Tensors, want: Any) -> Call:
+    name, tensors, settings = _request(entry, inputs)
+    out = want.new_full(want.shape, float("nan"))
+    call = enqueued(name, tensors, out.view(-1, out.shape[-1]) if name == "matmul" else out, settings)
+    call()
+    apart = float((out.double() - want.double()).abs().max() / want.double().abs().max().clamp_min(1e-30))
+    if not apart <= TOLERANCE[entry.dtype]:
+        raise ValueError(f"it computes something else than torch (largest difference {apart:.2g})")
+    return call
+
+
+def _request(entry: Entry, inputs: Tensors) -> tuple[str, Tensors, Mapping[str, Any]]:
+    """The entry as an operation of `benches.peers`, on the same memory.  Raises NotOfferedError."""
+    if entry.kind == "matmul":
+        return "matmul", inputs, {}
+    if entry.kind == "linear":
+        x, weights = inputs
+        return "matmul", (x.reshape(-1, x.shape[-1]), weights.t()), {}
+    if entry.kind == "elementwise":
+        return "relu", inputs, {}
+    if entry.kind == "reduce_sum":
+        return "sum", inputs, {"dim": tuple(entry.fields["reduce_axes"])}
+    raise NotOfferedError(f"no kernel is written for {entry.kind}")
 
 
 def fix_precision() -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Geometric means by class of what `compare.py` measured: ``python benches/gpu/summary.py [--device NAME]``.
 
-Ratios are the best of torch's times over ours: above 1, ours is faster.  Also how the predictions did: the median of
-measured over predicted, and Kendall's tau over the operators; and the classes to improve next, the worst first.
+Ratios are the best of the others' times over ours: above 1, ours is faster.  Also how the predictions did: the median
+of measured over predicted, and Kendall's tau over the operators; and the classes to improve next, the worst first.
 """
 
 from __future__ import annotations

@@ -8,14 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from benches.peers import with_clblast, with_inductor, with_jax, with_numpy, with_onnxruntime, with_torch, with_tvm
+from benches.peers import (
+    with_clblast,
+    with_inductor,
+    with_jax,
+    with_numpy,
+    with_onnxruntime,
+    with_tilelang,
+    with_torch,
+    with_triton,
+    with_tvm,
+)
 from benches.peers.interface import AbsentError, Arrays, Call, Library, NotOfferedError, Operation, as_numpy
 
 CPU = (
     with_numpy.LIBRARY, with_torch.LIBRARY, with_inductor.LIBRARY, with_onnxruntime.LIBRARY, with_jax.LIBRARY,
     with_tvm.LIBRARY, with_clblast.LIBRARY,
 )  # fmt: skip
-GPU = (with_torch.CUDA, with_inductor.CUDA)
+GPU = (with_torch.CUDA, with_inductor.CUDA, with_triton.LIBRARY, with_tilelang.LIBRARY)
 EVERY = (*CPU, *GPU)
 
 __all__ = ["CPU", "EVERY", "GPU", "Competitor", "Library", "Operation", "as_numpy", "competitors", "reasons"]

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from benches.gpu import check, compare, machine, predict, run
+from benches.gpu import check, compare, machine, peers, predict, run
 from benches.gpu.peers import SUITES, operator
 from benches.gpu.rows import COMPLETE, UNFINISHED, Budget, Rows
 from benches.gpu.summary import kendall_tau, summary
 from benches.gpu.timer import Timer
+from benches.peers.interface import Library, no_threads
 from benches.results import PRODUCT, code_changed_since
 from rollergen.errors import ArgumentError, RollergenError
 from rollergen.hal.cuda_runtime import CudaRuntime
@@ -65,6 +66,59 @@ def test_torchs_namesake_computes_the_definition(name, id):
         out = torch.empty(want.shape, dtype=torch.float64)
         made.into(*prepared, out)
         assert np.array_equal(out.numpy(), got.numpy())
+
+
+def stand_in(compute, absent=None):
+    """A library whose kernel is ``compute(name, settings, *tensors)``."""
+
+    def enqueued(name, tensors, out, settings):
+        return lambda: out.copy_(compute(name, settings, *tensors))
+
+    return SimpleNamespace(LIBRARY=Library(compute.__name__, "cpu", lambda: absent, no_threads, None), enqueued=enqueued)
+
+
+def right(name, settings, *tensors):
+    import torch
+
+    made = {"matmul": lambda a, b: a @ b, "relu": torch.relu, "sum": lambda x: x.sum(settings["dim"])}
+    return made[name](*tensors)
+
+
+def wrong(name, settings, *tensors):
+    return right(name, settings, *tensors) + 0.01
+
+
+def broken(name, settings, *tensors):
+    raise RuntimeError("out of shared memory\nand more")
+
+
+def gone(name, settings, *tensors):
+    raise AssertionError("it is absent, and must not be called")
+
+
+@pytest.mark.parametrize(
+    ("name", "id"), [("roller", "M0"), ("roller", "E0"), ("roller", "R0"), ("pruner-linears", None)]
+)
+def test_written_kernels_compete_where_they_compute_what_torch_does(name, id, monkeypatch):
+    torch = pytest.importorskip("torch")
+    id = id or next(entry.id for entry in suite(name).entries if entry.dtype == "float32")
+    entry = small(name, id)
+    inputs = tuple(torch.rand(b.shape) - 0.5 for b in given(entry.make()))
+    made = operator(entry)
+    want = made.call(*made.prepare(*inputs))
+    monkeypatch.setattr(peers, "WRITTEN", [stand_in(right), stand_in(wrong), stand_in(broken), stand_in(gone, "no GPU")])
+    found, refused = peers.written(entry, inputs, want)
+    assert set(found) == {"right"} and set(refused) == {"wrong", "broken"}
+    assert refused["broken"] == "fails: out of shared memory"
+    assert refused["wrong"].startswith("fails: it computes something else than torch (largest difference 0.0")
+
+
+def test_written_kernels_do_not_compete_in_what_they_are_not_written_for(monkeypatch):
+    torch = pytest.importorskip("torch")
+    entry = small("roller", "C0")
+    inputs = tuple(torch.rand(b.shape) for b in given(entry.make()))
+    monkeypatch.setattr(peers, "WRITTEN", [stand_in(right)])
+    assert peers.written(entry, inputs, torch.zeros(1)) == ({}, {"right": "no kernel is written for conv2d"})
 
 
 def given(expression):
@@ -233,6 +287,8 @@ def test_operators_are_timed_beside_torch(small_suite, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(torch, "compile", lambda call, **how: asked.append(how) or call)  # the real one takes long
     monkeypatch.setattr(compare, "kernel_names", lambda call: ["a_Winograd_kernel"])
+    monkeypatch.setattr(compare, "reasons", lambda libraries: {one.name: "no GPU" for one in libraries})
+    monkeypatch.setattr(compare, "written", lambda entry, inputs, want: ({}, {"Triton": "no such kernel"}))
     words = ["--results", str(tmp_path), "--seconds", "0"]
     predictions = tmp_path / "gpu_predictions_v100.json"
     stated = ["--predictions", str(predictions), "--predictions-commit", "abc", "--compile-backend", "eager"]
@@ -240,11 +296,13 @@ def test_operators_are_timed_beside_torch(small_suite, tmp_path, monkeypatch):
     assert compare.main([*words, *stated], where="cpu") == COMPLETE
     kept = json.loads((tmp_path / "gpu_timings_v100.json").read_text())
     assert asked == [{"dynamic": False, "backend": "eager"}] * 2
+    assert kept["absent"] == {"Triton": "no GPU", "TileLang": "no GPU"}
     assert kept["predictions"] == "abc" and kept["torch.compile"] == {"backend": "eager"}
     for row in kept["rows"]:
         assert row["state"] == "timed" and row["rank"] == 0 and row["predicted_us"] > 0 and row["winograd"] == ["torch", "torch.compile"]
         for state in ("warm", "cold"):
             assert set(row[state]) == {"rollergen", "torch", "torch.compile"}
+            assert row["not competing"] == {"Triton": "no such kernel"}
             best = min(row[state][name]["median_us"] for name in ("torch", "torch.compile"))
             assert row[f"ratio_{state}"] == pytest.approx(best / row[state]["rollergen"]["median_us"], abs=1e-3)
     assert kept["summary"]["roller"]["all"]["operators"] == 2
