@@ -1,13 +1,14 @@
 """What NVIDIA's compiler makes of our candidates, without a GPU:
 ``python benches/bench_cuda_compile.py [--device NAME ...] [--suite NAME ...] [--every N] [--top-k K]
-[--jobs N] [--again]``.
+[--jobs N] [--operator ID ...] [--beside] [--again]``.
 
 For every operator and device, each candidate is compiled for the real architecture: whether it compiles; which touch
 local memory, first choices apart; registers over the model's figure; whether fewer threads are resident than the
 model takes for granted; shared memory as predicted; and where a disassembler reads the code, the first choice's
 instructions.  Nothing is run, and nothing timed.  First choices come first.  Rows are kept as they come, in
 results/cuda_compile_<cpu>_<day>.json; text that the latest such file has compiled is not compiled again (`--again`
-does): what has changed since is all that costs time.
+does): what has changed since is all that costs time.  ``--beside``: the first choices of `operators_beside` instead,
+kept in results/cuda_compile_beside_<cpu>_<day>.json.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rich.console import Console
 from rich.table import Table
 
+from benches.operators_beside import entries as entries_beside
 from benches.results import keep, result_path
 from rollergen.compile_report import KernelReport, compile_report, cuda_arch, predicted_facts
 from rollergen.construct import construct
@@ -38,10 +40,12 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
 from rollergen.hal.nvrtc import version
 from rollergen.hal.spec import Device
+from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
 from rollergen.suites import suite
 
 NAME = "cuda_compile"
+BESIDE = "beside"
 CANDIDATES = 10
 MOST_EXCESS = 1.2
 """Registers over the model's figure that are still as predicted."""
@@ -49,17 +53,22 @@ SECONDS_BETWEEN_WRITES = 30
 Row = dict[str, Any]
 
 
+def operators(name: str) -> tuple[Any, ...]:
+    """What is compiled of a suite, or of the operators beside them."""
+    return entries_beside() if name == BESIDE else suite(name).entries
+
+
 def row(suite_name: str, id_: str, device: str, top_k: int, known: Mapping[str, Row]) -> Row:
     """The `top_k` best candidates of one operator on one device.
 
     ``known``: candidates compiled before, by `Row` key "source".
     """
-    entry = next(one for one in suite(suite_name).entries if one.id == id_)
+    entry = next(one for one in operators(suite_name) if one.id == id_)
     on = load_device(device)
-    ranked = construct(canonicalize(entry.make()), on, top_k=top_k)
+    ranked = construct(canonicalize(entry.make()), on, getattr(entry, "options", BuildOptions()), top_k)
     candidates = [_candidate(one.program, on, rank, known) for rank, one in enumerate(ranked)]
     return {
-        "suite": entry.suite, "id": entry.id, "kind": entry.kind, "device": on.name, "asked": top_k,
+        "suite": suite_name, "id": entry.id, "kind": entry.kind, "device": on.name, "asked": top_k,
         "candidates": candidates,
     }  # fmt: skip
 
@@ -137,13 +146,19 @@ def main() -> None:
     words.add_argument("--every", type=int, default=1, help="only every Nth operator")
     words.add_argument("--top-k", type=int, default=CANDIDATES)
     words.add_argument("--jobs", type=int, default=1, help="processes that compile")
+    words.add_argument("--operator", nargs="+", default=[], metavar="ID", help="only these")
+    words.add_argument("--beside", action="store_true", help="first choices of operators that are in no suite")
     words.add_argument("--again", action="store_true", help="compile what the latest file already has")
     given = words.parse_args()
-    entries = [(name, one.id) for name in given.suite for one in suite(name).entries][:: given.every]
+    suites, top_k = ([BESIDE], 1) if given.beside else (given.suite, given.top_k)
+    entries = [(name, one.id) for name in suites for one in operators(name)][:: given.every]
+    entries = [entry for entry in entries if not given.operator or entry[1] in given.operator]
     jobs = [(*entry, device) for entry in entries for device in given.device]
-    table = Rows([] if given.again else _latest())
-    table.fill([job for job in jobs if table.candidates(job) <= 1], 1, given.jobs)
-    table.fill(jobs, given.top_k, given.jobs)
+    file = f"{NAME}_{BESIDE}" if given.beside else NAME
+    table = Rows(file, [] if given.again else _latest(file))
+    if top_k > 1:
+        table.fill([job for job in jobs if table.candidates(job) <= 1], 1, given.jobs)
+    table.fill(jobs, top_k, given.jobs)
     show(table.ordered(), table.keep())
 
 
@@ -153,7 +168,8 @@ class Rows:
     Rows of earlier runs stay until their operator is compiled again, and serve as what is known.
     """
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, file: str, rows: list[Row]) -> None:
+        self._file = file
         self._rows = {_key(one): one for one in rows}
         self._kept = time.monotonic()
 
@@ -178,14 +194,14 @@ class Rows:
 
     def ordered(self) -> list[Row]:
         names = {name for name, _, _ in self._rows}
-        order = {(name, one.id): n for name in names for n, one in enumerate(suite(name).entries)}
+        order = {(name, one.id): n for name in names for n, one in enumerate(operators(name))}
         return sorted(self._rows.values(), key=lambda r: (r["device"], r["suite"], order[r["suite"], r["id"]]))
 
     def keep(self) -> dict[str, Row]:
         rows = self.ordered()
         devices = {r["device"]: None for r in rows}
         summaries = {name: summary([r for r in rows if r["device"] == name]) for name in devices}
-        keep(NAME, {"compiler": f"NVRTC {version()}", "summaries": summaries, "rows": rows})
+        keep(self._file, {"compiler": f"NVRTC {version()}", "summaries": summaries, "rows": rows})
         self._kept = time.monotonic()
         return summaries
 
@@ -194,9 +210,10 @@ def _key(one: Row) -> tuple[str, str, str]:
     return one["suite"], one["id"], one["device"]
 
 
-def _latest() -> list[Row]:
+def _latest(name: str) -> list[Row]:
     """Rows of the newest file of this machine's kind."""
-    files = sorted(result_path(NAME).parent.glob(f"{NAME}_*.json"))
+    path = result_path(name)
+    files = sorted(path.parent.glob(f"{path.stem.rsplit('_', 1)[0]}_*.json"))
     return json.loads(files[-1].read_text())["rows"] if files else []
 
 
