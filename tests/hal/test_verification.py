@@ -25,7 +25,7 @@ def test_the_list_says_how_each_device_was_verified():
     listed = json.loads(ok("devices", "list", "--json"))
     ways = {name: [one["how"] for one in listed[name]["verified"]] for name in device_names()}
     assert ways["cpu"] == ["ran on it"]
-    assert ways["v100"] == ["compiled by its compiler", "executed elsewhere"]
+    assert set(ways["v100"]) == set(ways["a100"]) == set(ways["h200"]) == {"compiled by its compiler", "executed elsewhere"}
     assert ways["k80"] == [] and "modelled only" in ok("devices", "list", "k80")
     assert "tests/operators/test_builds.py" in ok("devices", "list", "mi50")
 
@@ -35,6 +35,29 @@ def test_the_results_that_it_names_are_there(name):
     for one in load_device(name).verified:
         files = re.findall(r"(?:benches|tests)/[\w./-]+\.(?:json|py)", one.what)
         assert files and all((ROOT / file).is_file() for file in files), one.what
+
+
+def named(name, bench):
+    """The committed result of a bench that the device's notes name."""
+    (one,) = [one for one in load_device(name).verified if f"results/{bench}_" in one.what]
+    (file,) = re.findall(r"benches/[\w./-]+\.json", one.what)
+    return json.loads((ROOT / file).read_text()), one.what
+
+
+@pytest.mark.parametrize("name", ["v100", "a100", "h200"])
+def test_what_was_compiled_is_as_it_says(name):
+    (compiled, what), arch = named(name, "cuda_compile"), load_device(name).targets[0].arch
+    counted = compiled["summaries"][name]
+    assert f"candidates of each of {counted['operators']} operators by {compiled['compiler']} for {arch}: " in what
+    (code, what) = named(name, "sass")
+    counts = [row for row in code["rows"] if row["device"] == name and row.get("instructions")]
+    assert what.startswith(f"the machine code of {len(counts)} kernels for {arch}")
+
+
+@pytest.mark.parametrize("name", ["v100", "h200"])
+def test_what_was_executed_elsewhere_is_as_it_says(name):
+    summary = {kind: one for kind, one in named(name, "cuda_fixture")[0]["summary"].items() if kind.startswith(name)}
+    assert summary[f"{name} float32"]["right"] > 0 < summary[f"{name} float16"]["right"]
 
 
 def test_it_survives_writing_and_is_no_part_of_what_kernels_depend_on():
