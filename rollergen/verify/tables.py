@@ -100,7 +100,7 @@ def ablation(content: Content) -> Iterator[Table]:
             for kind, line in content["abstention"].items()
         )
         title = "A class held out whole: speed of the best of the first n over that of the model's order"
-        yield Table(title, ("class", "operators", "abstained", *columns), rows)
+        yield Table(title, ("class", "operators x seeds", "abstained", *columns), rows)
 
 
 def costs(content: Content) -> Iterator[Table]:
