@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isfinite
@@ -97,20 +97,27 @@ def choice(
 
     ``room``: bytes for temporaries of the candidate's own; None: as many as it likes.
     """
-    ledger = Ledger()
-    made = _all_candidates(definition, device, rules, count, ledger)
-    admitted = _in_registers(_admitted(made, device, rules, room, ledger), device)
-    return Choice(tuple(best(admitted, count)), ledger.account())
+    for drafted in (count, WIDER * count):
+        ledger = Ledger()
+        made = list(_admitted(_all_candidates(definition, device, rules, drafted, ledger), device, rules, room, ledger))
+        fitting = _in_registers(made, device)
+        found = best(fitting, count)
+        if len(found) >= count or len(fitting) == len(made):
+            break
+    return Choice(tuple(found), ledger.account())
 
 
-def _in_registers(candidates: Iterable[Candidate], device: Device) -> list[Candidate]:
+WIDER = 4
+"""How many times more is drafted where candidates that find no room in registers leave too few."""
+
+
+def _in_registers(candidates: list[Candidate], device: Device) -> list[Candidate]:
     """Candidates whose scalar threads find room for all that they want, if there are any: what a compiler puts into
     local memory costs more, and is less certain, than what the model says of it."""
-    found = list(candidates)
     if lockstep_threads(device) == 1:
-        return found
-    fitting = [one for one in found if not any(predict_stage(stage, device).spilled for stage in one.stages)]
-    return fitting or found
+        return candidates
+    fitting = [one for one in candidates if not any(predict_stage(stage, device).spilled for stage in one.stages)]
+    return fitting or candidates
 
 
 def definition_candidates(

@@ -19,6 +19,7 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.options import BuildOptions
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.check import check
+from rollergen.program.model import predict_stage
 from rollergen.program.rprogram import BlockOrder
 from rollergen.tile.rtile import RTile
 from rollergen.tile.rules import AlignmentRules, vector_lanes
@@ -170,3 +171,11 @@ def test_reuse_grows_most_along_the_shorter_side(i, j):
     along_i, along_j = (reuse_score(definition, tile, axis, 2 * tile[axis]) for axis in ("i", "j"))
     if i != j:
         assert (along_i > along_j) == (i < j)
+
+
+def test_candidates_without_room_in_registers_are_replaced_by_others():
+    X, W = rg.tensor("X", (128, 168, 42, 42)), rg.tensor("W", (168, 168, 1, 1))
+    programs = rg.construct(rg.ops.conv2d(X, W), "v100", 10)
+    device = rg.load_device("v100")
+    assert len(programs) == 10
+    assert not any(predict_stage(stage, device).spilled for program in programs for stage in program.stages)
