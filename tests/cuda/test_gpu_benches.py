@@ -14,11 +14,11 @@ import pytest
 import rollergen as rg
 from benches.gpu import check, compare, machine, peers, predict, run
 from benches.gpu.peers import SUITES, operator
-from benches.gpu.rows import COMPLETE, UNFINISHED, Budget, Rows
+from benches.gpu.rows import COMPLETE, RESULTS, UNFINISHED, Budget, Rows
 from benches.gpu.summary import kendall_tau, summary
 from benches.gpu.timer import Timer
 from benches.peers.interface import Library, no_threads
-from benches.results import PRODUCT, code_changed_since
+from benches.results import PRODUCT, ROOT, code_changed_since
 from rollergen.errors import ArgumentError, RollergenError
 from rollergen.hal.cuda_runtime import CudaRuntime
 from rollergen.measure.tolerance import Accuracy, differences
@@ -197,6 +197,16 @@ def test_predictions_are_those_of_the_ten_programs_that_are_measured(tmp_path):
     kernel = rg.build(suite("roller").entry("E0").make(), "h200", profile=False, cache=False)
     assert check.digest_of(kernel) == row["programs"][0]["digest"]
     assert [one["us"] for one in row["programs"]] == [round(1e6 * one.predicted_s, 4) for one in kernel.candidates]
+
+
+@pytest.mark.parametrize("name", ["v100", "a100", "h200"])
+def test_predictions_of_the_whole_list_are_committed(name):
+    file = RESULTS / f"gpu_predictions_{name}.json"
+    kept = json.loads(file.read_text())
+    assert kept["spec"] == name and [row["id"] for row in kept["rows"]] == [one.id for one in suite("roller").entries]
+    assert all(row["commit"] and row["programs"] and row["programs"][0]["us"] > 0 for row in kept["rows"])
+    readme = (ROOT / "README.md").read_text()
+    assert "benches/results/gpu_predictions_{v100,a100,h200}.json" in readme and "python benches/gpu/run.py" in readme
 
 
 def test_only_committed_predictions_count(tmp_path):
