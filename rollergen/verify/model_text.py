@@ -27,6 +27,8 @@ def check_model_text(text: str, features: int) -> None:
     head, *trees = re.split(r"^(?=Tree=\d+$)", whole, flags=re.MULTILINE)
     if not head.startswith("tree\n") or "\nend of trees" not in text:
         raise VerifierError("the model is no whole text of LightGBM: it begins or ends otherwise")
+    if "pandas_categorical:" in text:
+        raise VerifierError("the model has pandas_categorical, which LightGBM reads as JSON; expected numbers only")
     if not re.search(rf"^max_feature_idx={features - 1}$", head, re.MULTILINE):
         raise VerifierError(f"the model is not over {features} features")
     if not 1 <= len(trees) <= _MOST_TREES:

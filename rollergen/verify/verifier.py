@@ -194,7 +194,7 @@ def load(path: str | Path) -> Verifier:
         return _parsed(content)
     except VerifierError as error:
         raise VerifierError(f"{path}: {error}") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, OverflowError, RecursionError) as error:
         raise VerifierError(f"{path} cannot be read as a verifier: {error}") from None
 
 

@@ -241,6 +241,8 @@ HOSTILE = {
     "huge leaves": (lambda c: resealed(c, said(c, "num_leaves", "99999999")), "leaves"),
     "support of nothing": (lambda c: {**c, "support": {}}, "support.low"),
     "endless support": (lambda c: {**c, "support": {**c["support"], "low": [float("inf")] * len(names())}}, "support.low"),
+    "support beyond a float": (lambda c: {**c, "support": {**c["support"], "low": [10**400] * len(names())}}, "cannot be read"),
+    "JSON after the trees": (lambda c: resealed(c, c["model"] + "\npandas_categorical:" + "[" * 9999), "pandas_categorical"),
     "unknown objective": (lambda c: {**c, "objective": "exec"}, "objective 'exec'"),
     "a list": (lambda c: [1], "rollergen verify train"),
 }  # fmt: skip
