@@ -186,14 +186,15 @@ def main() -> None:
     everything = operators_of(DATA, arguments.stored)
     operators = [one for one in everything if one["programs"] >= DRAWN]
     smaller = [one for one in everything if one["programs"] < DRAWN]
-    large = operators_of(LARGE, arguments.stored)
+    large = operators_of(LARGE, arguments.stored) if LARGE.exists() else []
     worst = sorted(operators, key=lambda one: -one["regret"])[:WORST]
     total, kinds = summary(operators), by_class(operators)
     console = Console(width=170)
     console.print(shown("worst first choices", worst))
-    console.print(shown("500 programs drawn", large))
+    if large:
+        console.print(shown("500 programs drawn", large))
     table = Table("class", "operators", "tau", "of all", "regret", "error", title="by class")
-    beside = {"all": total, "smaller spaces": summary(smaller), "500 programs": summary(large)}
+    beside = {"all": total, "smaller spaces": summary(smaller)} | ({"500 programs": summary(large)} if large else {})
     for kind, one in (kinds | beside).items():
         taus = f"{one['tau, mean']:.2f}", f"{one['tau of all, mean']:.2f}"
         figures = f"{one['regret, geometric mean']:.1%}", f"{one['error, median']:.0%}"
@@ -206,7 +207,8 @@ def main() -> None:
     )
     if arguments.keep:
         content = {
-            "data": [DATA.name, LARGE.name], "predictions": "stored" if arguments.stored else "anew",
+            "data": [DATA.name, *([LARGE.name] if large else [])],
+            "predictions": "stored" if arguments.stored else "anew",
             "all": total, "classes": kinds, "worst": [one | {"why": why(one)} for one in worst], "operators": operators,
             "500 programs": large, "smaller spaces": smaller, "of smaller spaces": beside["smaller spaces"],
         }  # fmt: skip
