@@ -81,8 +81,8 @@ class Worker:
                 if kind == "error":
                     break
                 state = value
-        except (EOFError, OSError, ValueError, TypeError, MemoryError, AttributeError, ImportError) as error:
-            # Its last message may be cut, or overwritten by the candidate.
+        except Exception as error:
+            # Its last message may be cut, or overwritten by the candidate: reading that may raise anything.
             raise self._lost(state, seconds, error) from None
         raise DeviceError(value)
 
@@ -116,7 +116,6 @@ class Worker:
         words = self._words.read().decode(errors="replace").strip()[-_LAST_WORDS:]
         how = _how(code) if isinstance(error, (EOFError, OSError)) else f"garbled its answer ({type(error).__name__})"
         return Lost(f"its process {how} while {state}" + (f"; its last words: {words}" if words else ""), "crash")
-
 
     def _ended(self, ending: bool) -> int:
         """Its exit status: its own where it is ``ending``, else that of being killed."""

@@ -3,6 +3,7 @@
 import os
 import signal
 from dataclasses import replace
+from multiprocessing import Pipe
 
 import pytest
 
@@ -120,6 +121,18 @@ def test_a_process_whose_own_alarm_comes_first_reached_its_limit():
         worker.ask("check", faulty.sources(None)[0])
     worker.end()
     assert lost.value.cause == "time"
+
+
+@pytest.mark.parametrize("garbage", [b"zzzz", b"0.", b"\x80\x04h\x05.", b"\x82\x05.", b"I1\n."])
+def test_a_process_whose_answer_was_overwritten_is_lost_and_its_caller_goes_on(garbage):
+    worker = Worker(setup())
+    worker._connection.close()
+    worker._connection, theirs = Pipe()
+    theirs.send_bytes(garbage)
+    with pytest.raises(Lost, match="its process garbled its answer") as lost:
+        worker.ask("check", faulty.sources(None)[0])
+    worker.end()
+    assert lost.value.cause == "crash"
 
 
 def no_device(device):
