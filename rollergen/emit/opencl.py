@@ -38,7 +38,7 @@ _ADDED_FLOAT = """PREFIXvoid atomic_add_float(volatile global float *at, float v
 _MASKED_STORE = """PREFIXvoid NAME(global float *at, float16 value, int16 mask)
 {
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
-    __builtin_ia32_storeups512_mask((float16 *)(size_t)at, value, __builtin_ia32_cvtd2mask512(mask));
+    __builtin_ia32_storeups512_mask((float *)(size_t)at, value, __builtin_ia32_cvtd2mask512(mask));
 #else
     float lanes[16] __attribute__((aligned(64)));
     int written[16] __attribute__((aligned(64)));

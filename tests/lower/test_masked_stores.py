@@ -1,6 +1,7 @@
 """Vectors of which some lanes are stored: at once where the processor can, with no other place touched."""
 
 from dataclasses import replace
+from time import time_ns
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
 from tests import programs
 from tests.lower.devices import AVX512, DEVICES
-from tests.lower.harness import execute, random_inputs
+from tests.lower.harness import execute, random_inputs, runtime
 from tests.lower.reference import run_program
 
 GUARD = "#if defined(__AVX512F__) && defined(__AVX512DQ__)"
@@ -32,6 +33,14 @@ def test_the_lanes_inside_are_written_and_nothing_else(way):
     found, (output,) = execute(source, program, inputs), program.outputs
     assert all(buffer.zones_intact() for buffer in found.values())
     np.testing.assert_array_equal(found[output.name].array, run_program(program, inputs)[output.name])
+
+
+def test_the_compiler_says_nothing_about_it(capfd):
+    """PoCL counts its warnings on the caller's standard error."""
+    _, source = compiled("at once")
+    capfd.readouterr()
+    runtime().compile(f"{source.text}/* compiled anew: {time_ns()} */\n")
+    assert capfd.readouterr().err == ""
 
 
 def test_processors_of_narrower_vectors_get_no_such_text():
