@@ -28,7 +28,7 @@ Only elements that the simple tolerance refuses are tried: all evaluations cost 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,19 +144,22 @@ class _Perturbed(Evaluation):
         return points_of(node, axes)
 
     def slab(self, node: Reduce, axes: Mapping[str, Array], rank: int, added: int, count: int) -> tuple[Array, ...]:
-        if node.combiner.name not in ("sum", "prod") or len(node.bodies) != 1 or not is_float(node.bodies[0].dtype):
+        name = node.combiner.name
+        if name not in ("sum", "prod", "max", "min") or len(node.bodies) != 1 or not is_float(node.bodies[0].dtype):
             return super().slab(node, axes, rank, added, count)
         body, known = node.bodies[0], self._node(node)
         sizes = tuple(axes[name].shape[rank + d] for d, (name, _) in enumerate(node.axes))
         value = np.asarray(self.value(body, axes, rank + added))
         value = value.reshape((1,) * (rank + added - value.ndim) + value.shape)
         terms = np.broadcast_to(value, (*value.shape[:rank], *sizes)).reshape(*value.shape[:rank], count)
+        if name in ("max", "min"):
+            return (_extreme_of(terms, np.max if name == "max" else np.min, self._number % 4 > 1),)
         terms = terms[..., np.random.default_rng((int(known.seed), count)).permutation(count)]
         place = self._places(known, {name: axes[name] for name in axes if name not in dict(node.axes)}, rank)
         first = [int(np.min(axes[name])) for name, _ in node.axes]
         noise = _uniform(_mixed(place[..., None] + np.arange(count, dtype=np.uint64) + np.uint64(sum(first) << 32)))
         size = self._amplitude * unit_roundoff(body.dtype)
-        if node.combiner.name == "prod":
+        if name == "prod":
             total = _product(terms, _REGISTER.get(body.dtype, body.dtype), self._number // len(_CYCLE) % _ORDERS)
             return (total * (1.0 + size * np.sum(noise, axis=-1)),)
         partial = np.cumsum(terms, axis=-1)
@@ -214,6 +217,14 @@ class _Perturbed(Evaluation):
                 index = index.reshape(index.shape[:rank]) if rank is not None and index.ndim > rank else index
                 place = _mixed(place + index.astype(np.uint64))
         return place
+
+
+def _extreme_of(terms: Array, fold: Callable[..., Array], negative: bool) -> Array:
+    """The largest or smallest over the last axis; where it is a zero and zeros of both signs are there, that of the
+    sign asked for."""
+    found, minus = fold(terms, axis=-1), np.signbit(terms)
+    below, above = (np.any((terms == 0) & signs, axis=-1) for signs in (minus, ~minus))
+    return np.where(found == 0, np.where(below & (negative | ~above), -0.0, 0.0), found)
 
 
 def _product(terms: Array, dtype: str, order: int) -> Array:

@@ -195,3 +195,20 @@ def test_the_larger_of_zeros_of_both_signs_is_either_one_and_that_of_equal_signs
     at = everywhere(quotient)
     for got, right in ((np.inf, [True, True, False]), (-np.inf, [True, False, True]), (np.nan, [False] * 3)):
         assert list(allowed(quotient, arrays, np.full(3, got, np.float32), at)) == right
+
+
+@pytest.mark.parametrize(("reduce", "sign"), [(ops.max, -1), (ops.min, 1)])
+def test_the_extreme_of_a_row_with_zeros_of_both_signs_is_either_one_and_of_equal_signs_is_that(reduce, sign):
+    quotient = ops.div(1, reduce(T("x", (3, 5), "float32"), (1,)))
+    x = np.array([[-0.0, 0.0, sign, -0.0, sign], [0.0, sign, 0.0, 0.0, sign], [-0.0, -0.0, sign, -0.0, sign]], np.float32)
+    for got, right in ((np.inf, [True, True, False]), (-np.inf, [True, False, True]), (np.nan, [False] * 3)):
+        judged = allowed(quotient, {"x": x}, np.full(3, got, np.float32), everywhere(quotient))
+        assert list(judged) == right
+
+
+def test_signs_of_zeros_of_elements_and_of_rows_are_chosen_apart():
+    """Of the elements -max(x, 0) that of x = -0 may be 0; then so may the largest of its row."""
+    quotient = ops.div(1, ops.max(ops.neg(ops.relu(T("x", (2, 3), "float32"))), (1,)))
+    x = np.array([[-0.0, -1.0, -2.0], [-3.0, -1.0, -2.0]], np.float32)
+    for got, right in ((np.inf, [True, False]), (-np.inf, [True, True])):
+        assert list(allowed(quotient, {"x": x}, np.full(2, got, np.float32), everywhere(quotient))) == right
