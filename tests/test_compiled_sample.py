@@ -78,3 +78,13 @@ def test_operators_that_are_not_of_the_list_hold_it_too(id_, device):
         assert one.stack_bytes == one.spill_bytes == 0
         assert one.registers <= MOST_REGISTERS * one.predicted_registers
         assert one.occupancy >= one.predicted_occupancy - 1e-9
+
+
+@pytest.mark.parametrize(("columns", "dtype", "device"), [(3000, "float32", "v100"), (3000, "bfloat16", "h200")])
+def test_rows_that_end_within_a_step_keep_out_of_local_memory(columns, dtype, device):
+    on = rg.load_device(device)
+    row = rg.ops.softmax(rg.tensor("X", (2048, columns), dtype), axis=-1)
+    (first,) = construct(canonicalize(row), on, top_k=1)
+    (one,) = compile_report(first.program, on, instructions=False).kernels
+    # 48 and 16 bytes where every element's bound was tested, of all steps but the last for nothing.
+    assert one.stack_bytes == one.spill_bytes == 0

@@ -221,8 +221,23 @@ def unmasked(out: Writer, scope: Scope, reduction: Reduction) -> Expr | None:
         one: Expr = test
         if scope.lane is not None and scope.lane.variable in test.index.axes():
             one = inside_lanes(out, scope, Index.axis(axis), place.nest.extents[axis])
+        elif place.nest.stage.residents:
+            one = _known_or(out, test)
         condition = one if condition is None else _both(condition, one)
     return condition
+
+
+def _known_or(out: Writer, test: Inside) -> Expr:
+    """The test, behind one of the unrolled loop alone that already holds in all but the last iterations: a compiler
+    leaves the test out there, else it keeps each chosen value beside the row's own (23 registers more of a row of
+    3,000, counted for sm_70)."""
+    steps = [(factor, atom) for atom, factor in test.index.terms if isinstance(atom, str) and atom in out.unrolled]
+    factor, variable = max(steps, default=(0, ""))
+    if factor <= 0 or test.low is not None or test.high is None:
+        return test
+    _, rest = (test.index - Index.axis(variable) * factor).bounds(out.ranges)
+    whole = (test.high - 1 - rest) // factor + 1
+    return Operation("or", (Inside(Index.axis(variable), None, whole), test), "bool") if whole > 0 else test
 
 
 def _both(a: Expr, b: Expr) -> Expr:

@@ -103,3 +103,10 @@ def test_predicted_registers_hold_the_row_once():
     stage = softmax_stage(1024)
     share = np.prod([x.extent for x in stage.loops if x.kind == "unroll"])
     assert share <= predict_stage(stage, device("v100")).registers < 2 * share + 24
+
+
+def test_steps_before_the_row_s_last_need_no_test_of_their_elements():
+    (first,) = construct(canonicalize(rg.ops.softmax(T("X", (2048, 3000)), axis=-1)), device("v100"), top_k=1)
+    text = emit(first.program, device("v100"), "cuda").text
+    masks = [line for line in text.splitlines() if " + i13 < 3000" in line]
+    assert len(masks) == 2 and all("i12 < 11 || i12*256 + " in line for line in masks)  # 11 whole steps of 256
