@@ -1,17 +1,19 @@
 """What a profiled build costs on this machine's CPU: ``python benches/bench_profile_cost.py``.
 
 ROLLER's operators, cut to sizes of a few milliseconds here, each built twice by `rg.build` without rollergen's own
-cache: with an empty compiler cache, then with what the first build left in it (nothing that construction found is
-kept).  Wall seconds of the whole build, and of its parts: compiling (the compiler leaves a part of it for the first
-launch, which is in checking), checking, timing (all runs that were timed), and the rest (construction, emission).
-Processor seconds of this process stand beside them, for a machine that others use too.  Rows are kept as they come, in
-results/profile_cost_<cpu>_<day>.json, and not measured again (``--again`` does).
+cache: with an empty compiler cache (emptied before each operator, as some share kernels), then with what the first
+build left in it (nothing that construction found is kept).  Wall seconds of the whole build, and of its parts:
+compiling (the compiler leaves a part of it for the first launch, which is in checking), checking, timing (all runs that
+were timed), and the rest (construction, emission).  Processor seconds of this process stand beside them, for a machine
+that others use too.  Rows are kept as they come, in results/profile_cost_<cpu>_<day>.json, and not measured again by
+the same code (``--again`` does).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -27,7 +29,7 @@ from rich.table import Table
 
 import rollergen as rg
 from benches.bench_suites import forget
-from benches.results import keep, result_path
+from benches.results import code_changed_since, keep, result_path
 from rollergen.suites import Entry, suite
 from tests.agreement.cutting import cut
 
@@ -78,16 +80,28 @@ def summary(rows: list[Row]) -> dict[str, Any]:
 def main(only: tuple[str, ...], again: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="rollergen-compiled-") as directory:
         os.environ["POCL_CACHE_DIR"] = directory  # read at the first use of OpenCL
-        measure(only, again)
+        measure(only, again, Path(directory))
 
 
-def measure(only: tuple[str, ...], again: bool) -> None:
+def known() -> list[Row]:
+    """Today's rows of the same code."""
     path = result_path(NAME)
-    before = [] if again or not path.exists() else json.loads(path.read_text())["rows"]
-    rows: dict[str, Row] = {row["id"]: row for row in before}
+    kept: Row = json.loads(path.read_text()) if path.exists() else {}
+    return kept["rows"] if kept and code_changed_since(kept["commit"]) is False else []
+
+
+def emptied(compiled: Path) -> None:
+    """Drops what the compiler keeps of earlier programs: PoCL's folders are named by two letters of a hash."""
+    for folder in compiled.glob("[A-Z][A-Z]"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def measure(only: tuple[str, ...], again: bool, compiled: Path) -> None:
+    rows: dict[str, Row] = {} if again else {row["id"]: row for row in known()}
     rg.build(rg.ops.relu(rg.tensor("x", (64,))), "cpu", cache=False)  # imports, probes, the runtime
     for entry in suite("roller").entries:
         if entry.id not in rows and (not only or entry.id in only):
+            emptied(compiled)
             rows[entry.id] = {"id": entry.id, "kind": entry.kind, **{state: built(entry) for state in TARGETS_S}}
             print(rows[entry.id], file=sys.stderr, flush=True)
             load = [round(one, 1) for one in os.getloadavg()]

@@ -56,6 +56,7 @@ class Run:
     seconds: float = 0.0
     failures: list[dict[str, Any]] = field(default_factory=list)
     never_compiled: int = 0
+    uncompiled: list[int] = field(default_factory=list)
     too_slow: list[dict[str, Any]] = field(default_factory=list)
     spent: dict[str, float] = field(default_factory=dict)
 
@@ -67,11 +68,13 @@ class Run:
         if not known or code_changed_since(known["commit"]) is not False:
             return Run(first)
         spent, count, slow = known["spent_s"], known["expressions"], known.get("skipped_too_slow", [])
-        return Run(first, count, known["seconds"], known["failures"], known["sources_never_compiled"], slow, spent)
+        never, seeds = known["sources_never_compiled"], known.get("seeds_never_compiled", [])
+        return Run(first, count, known["seconds"], known["failures"], never, seeds, slow, spent)
 
     def kept(self) -> Path:
         facts = {"first_seed": self.first, "expressions": self.expressions, "seconds": self.seconds}
         facts |= {"failures": self.failures, "sources_never_compiled": self.never_compiled}
+        facts["seeds_never_compiled"] = self.uncompiled
         facts["skipped_too_slow"] = self.too_slow
         return keep(f"fuzz_{self.first}", {**facts, "devices": sorted(set(DEVICES)), "spent_s": self.spent})
 
@@ -91,6 +94,8 @@ def main(seconds: float, seed: int, count: int | None, minimise: bool, resume: b
         run.failures += found
         run.too_slow += [{"seed": seed + run.expressions, "why": why} for why in trials.too_slow]
         trials.too_slow.clear()
+        if trials.never_compiled > run.never_compiled:
+            run.uncompiled.append(seed + run.expressions)
         run.expressions, run.seconds = run.expressions + 1, time.monotonic() - begun
         run.spent, run.never_compiled = trials.spent, trials.never_compiled
         if found or time.monotonic() - saved > SAVED_EVERY_S:
