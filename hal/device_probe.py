@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from rollergen.hal import chases, microbench
+from rollergen.hal.clock import clock_state
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.host import HOST, completed
 from rollergen.hal.host_facts import CacheLevel, cache_levels, cores, memory_bytes
@@ -25,8 +25,6 @@ PATIENCE = 12
 others use, which the best of a few does not."""
 UNSTEADY = 0.1
 """A spread beyond which a latency does not repeat: others use what is measured."""
-_CPUFREQ = Path("/sys/devices/system/cpu/cpu0/cpufreq")
-_THERMAL = Path("/sys/class/thermal/thermal_zone0/temp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +90,6 @@ def probe_opencl(number: int, name: str) -> ProbedDevice:
     device = replace(device, limits=limits, provenance=tuple(sorted(origins.items())))
     unknown = (*missing, *without, *_never_measured(device))
     return ProbedDevice(device, (*_of_probe(device, figures), *more, *wide), unknown, state)
-
-
-def clock_state(cpufreq: Path = _CPUFREQ, thermal: Path = _THERMAL) -> tuple[tuple[str, str], ...]:
-    """Governor, clock and temperature as the system tells them; "not readable" where it does not."""
-    files = {
-        "governor": cpufreq / "scaling_governor",
-        "clock": cpufreq / "scaling_cur_freq",
-        "temperature": thermal,
-    }
-    units = {"clock": lambda text: f"{int(text) / 1e3:g} MHz", "temperature": lambda text: f"{int(text) / 1e3:g} C"}
-    found = []
-    for key, file in files.items():
-        try:
-            text = file.read_text().strip()
-            found.append((key, units[key](text) if key in units else text))
-        except (OSError, ValueError):
-            found.append((key, "not readable"))
-    return tuple(found)
 
 
 def _with_state(device: Device, state: tuple[tuple[str, str], ...]) -> tuple[str, str]:

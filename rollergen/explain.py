@@ -60,6 +60,7 @@ def profiling(chosen: Outcome, others: Sequence[Outcome]) -> Facts | None:
         "rounds": chosen.rounds,
         "spread_seconds": chosen.spread_s,
         "caches": chosen.caches,
+        "clock": chosen.note,
     }
 
 
@@ -68,7 +69,8 @@ def _profiling_line(facts: Facts) -> str:
     total = sum(parts.values()) or 1.0
     shares = ", ".join(f"{name} {seconds_text(s)} ({s / total:.0%})" for name, s in parts.items())
     noise = "" if facts["spread_seconds"] is None else f", quartiles {seconds_text(facts['spread_seconds'])} apart"
-    how = f"{facts['rounds']} rounds with {facts['caches']} caches{noise}"
+    clock = f", {facts['clock']}" if facts["clock"] else ""
+    how = f"{facts['rounds']} rounds with {facts['caches']} caches{noise}{clock}"
     return f"  {facts['candidates']} candidates: {shares}; {how}"
 
 

@@ -18,12 +18,13 @@ from typing import Any
 from rollergen.errors import CheckFailedError
 from rollergen.hal.spec import Device
 from rollergen.measure.bounds import doubt
+from rollergen.measure.clocks import timed_on
 from rollergen.measure.executor import executor_for
 from rollergen.measure.gate import Oracle
 from rollergen.measure.isolation import bench_for
 from rollergen.measure.outcome import Outcome, Progress
-from rollergen.measure.profiler import all_failed
-from rollergen.measure.timing import Timed, time_all
+from rollergen.measure.profiler import all_failed, warn_of_doubts
+from rollergen.measure.timing import Timed
 from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
 
@@ -58,6 +59,7 @@ def measure_through(
     progress("timed", 1, 1)
     if not any(outcome.state in ("passed", "not believed") for outcome in results):
         raise CheckFailedError(all_failed(results))
+    warn_of_doubts(results)
     return results
 
 
@@ -78,8 +80,9 @@ def time_passed(job: Job, passed: Sequence[Outcome]) -> tuple[Outcome, ...]:
                 found = bench.check(candidate)
                 again.append(replace(found, compile_s=candidate.compile_s, check_s=candidate.check_s))
         running = [Timed(outcome) for outcome in again if not outcome.problems]
-        time_all(running, bench, lambda *_: None)
-        done = [one.finished(lambda one, seconds: doubt(one.program, job.device, seconds)) for one in running]
+        note = timed_on(job.device, running, bench, lambda *_: None)
+        doubts = lambda one, seconds: doubt(one.program, job.device, seconds)
+        done = [replace(one.finished(doubts), note=note) for one in running]
     return (*done, *(outcome for outcome in again if outcome.problems))
 
 

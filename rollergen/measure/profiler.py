@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from rollergen.emit import emit
 from rollergen.errors import CheckFailedError, MeasurementWarning
@@ -17,10 +18,11 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
 from rollergen.measure.bench import Bench, LocalBench
 from rollergen.measure.bounds import doubt
+from rollergen.measure.clocks import timed_on
 from rollergen.measure.executor import Executor
 from rollergen.measure.gate import Gate
 from rollergen.measure.outcome import Outcome, Progress
-from rollergen.measure.timing import Timed, time_all
+from rollergen.measure.timing import Timed
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
 
@@ -78,16 +80,21 @@ def measure_on(
         outcomes.append(candidate)
         progress("compiled and checked", number + 1, len(candidates))
     checked()
-    time_all(passed, bench, progress)
+    note = timed_on(device, passed, bench, progress)
     doubts = lambda one, seconds: "" if device is None else doubt(one.program, device, seconds)
-    timed = {one.outcome.rank: one.finished(doubts) for one in passed}
+    timed = {one.outcome.rank: replace(one.finished(doubts), note=note) for one in passed}
     results = tuple(timed.get(outcome.rank, outcome) for outcome in outcomes)
     if not any(outcome.state in ("passed", "not believed") for outcome in results):
         raise CheckFailedError(all_failed(results))
-    for outcome in results:
-        if outcome.doubt:
-            warnings.warn(f"candidate {outcome.rank + 1}: {outcome.doubt}", MeasurementWarning, stacklevel=3)
+    warn_of_doubts(results)
     return results
+
+
+def warn_of_doubts(outcomes: Iterable[Outcome]) -> None:
+    """A `MeasurementWarning` for each time that is not believed."""
+    for outcome in outcomes:
+        if outcome.doubt:
+            warnings.warn(f"candidate {outcome.rank + 1}: {outcome.doubt}", MeasurementWarning, stacklevel=4)
 
 
 def fastest(outcomes: Iterable[Outcome]) -> Outcome:

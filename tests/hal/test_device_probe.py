@@ -6,6 +6,7 @@ import pytest
 
 from rollergen.hal import device_probe
 from rollergen.hal.chases import first_dear
+from rollergen.hal.clock import NOT_READABLE, clock_state
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.host_facts import cache_levels
 from rollergen.hal.host_probe import probe
@@ -81,8 +82,9 @@ def test_a_line_ends_where_all_further_loads_are_dear(nanoseconds, line):
 def test_the_state_of_the_clock_is_what_the_system_says(tmp_path):
     (tmp_path / "scaling_governor").write_text("performance\n")
     (tmp_path / "scaling_cur_freq").write_text("3400000\n")
-    state = dict(device_probe.clock_state(tmp_path, tmp_path / "none"))
-    assert state == {"governor": "performance", "clock": "3400 MHz", "temperature": "not readable"}
+    (tmp_path / "core_throttle_count").write_text("7\n")
+    state = dict(clock_state(tmp_path, tmp_path / "none", tmp_path))
+    assert state == {"governor": "performance", "clock": "3400 MHz", "temperature": NOT_READABLE, "throttled": "7"}
 
 
 @pytest.mark.parametrize(
