@@ -8,7 +8,7 @@ import rollergen as rg
 from rollergen.emit import Source
 from rollergen.errors import DeviceError
 from rollergen.measure import ahead as module
-from rollergen.measure import profiler
+from rollergen.measure import clocks
 from rollergen.measure.ahead import Ahead, compiled_ahead
 from rollergen.measure.executor import executor_for
 from rollergen.targets import resolve
@@ -96,9 +96,9 @@ def test_a_second_core_is_what_it_takes(cores, monkeypatch):
 def test_nothing_is_compiled_any_more_when_candidates_are_timed(monkeypatch):
     monkeypatch.setattr(module, "_cores", lambda: 2)
     closed, timed = [], []
-    close, time_all = Ahead.close, profiler.time_all
+    close, time_all = Ahead.close, clocks.time_all
     monkeypatch.setattr(Ahead, "close", lambda self: (closed.append(len(timed)), close(self)))
-    monkeypatch.setattr(profiler, "time_all", lambda *rest: (timed.append(len(closed)), time_all(*rest)))
+    monkeypatch.setattr(clocks, "time_all", lambda *rest: (timed.append(len(closed)), time_all(*rest)))
     rg.build(rg.ops.relu(rg.tensor("X", (1000,)), name="Y"), "cpu", cache=False, profile=True)
     assert (closed[0], timed) == (0, [1])
 
