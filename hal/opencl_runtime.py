@@ -175,8 +175,12 @@ class OpenCLRuntime:
 
         The kernels, whose buffers it keeps, are the caller's no more.
         """
+        enqueue, queue = self.opencl.enqueue_nd_range_kernel, self.plain_queue
         made = tuple((kernel, (blocks * threads,), (threads,)) for kernel, blocks, threads in launches)
-        return partial(_repeat, self.opencl.enqueue_nd_range_kernel, self.plain_queue, made)
+        if len(made) == 1:
+            ((kernel, size, group),) = made
+            return partial(_launch_alone, enqueue, queue.finish, queue, kernel.raw, size, group, kernel)
+        return partial(_repeat, enqueue, queue, made)
 
     def finish(self) -> None:
         """Wait for everything enqueued, by whichever thread."""
@@ -193,6 +197,16 @@ def _repeat(enqueue: Callable[..., Any], queue: Any, launches: tuple[tuple[Kerne
             enqueue(queue, kernel.raw, size, group)
     finally:  # also where the user interrupts: what was enqueued must not outlive its arrays
         queue.finish()
+
+
+def _launch_alone(
+    enqueue: Callable[..., Any], finish: Callable[[], None], queue: Any, raw: Any, size: Any, group: Any, _kept: Kernel
+) -> None:
+    """As `_repeat` for one launch: small kernels take no longer than the loop around them."""
+    try:
+        enqueue(queue, raw, size, group)
+    finally:
+        finish()
 
 
 def _import() -> Any:

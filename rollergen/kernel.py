@@ -160,7 +160,9 @@ class Kernel:
         DeviceError where the device is not present in this machine.
         """
         again = getattr(self._local, "again", None)
-        if again is not None and not named and stream is None and not self._stale() and again(arrays, out):
+        if named or stream is not None or (self._constants and again is not None and self._stale()):
+            again = None
+        if again is not None and again(arrays, out):
             return out
         if self.language == "cuda" and any(map(on_device, (*arrays, *named.values()))):
             with self._lock:
@@ -201,8 +203,6 @@ class Kernel:
 
     def _stale(self) -> bool:
         """Whether constants were packed for another call since the one made repeatable, or must be packed anew."""
-        if not self._constants:
-            return False
         packed = self._local.packed
         return packed is not self._local.packed_then or packed.version != self._packs
 

@@ -21,25 +21,58 @@ _HEADER_BYTES = object.__basicsize__
 """Of an object's header, behind which NumPy's arrays keep the address of their first element."""
 
 
-class _Known:
-    """What an array was when it was checked.  It refers to the array weakly, and owns none of its memory."""
+class _Header(ctypes.Structure):
+    """What NumPy's arrays (``PyArrayObject_fields`` of its C API) begin with, behind the header of every object."""
 
-    __slots__ = ("address", "dtype", "pointer", "reference", "shape", "strides")
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("dimensions_count", ctypes.c_int), ("dimensions", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p), ("base", ctypes.c_void_p), ("descr", ctypes.c_void_p), ("flags", ctypes.c_int),
+    )  # fmt: skip
+
+
+_BYTES = _Header.flags.offset + _Header.flags.size
+_INTEGER = ctypes.sizeof(ctypes.c_ssize_t)
+_WRITEABLE = 0x400
+"""NPY_ARRAY_WRITEABLE."""
+
+
+class _Known:
+    """What an array whose header is laid out as expected was when it was checked.  It refers to the array weakly, and
+    owns none of its memory.
+
+    The header's bytes tell address, dtype and flags, those that it points to shape and strides: two comparisons in
+    place of one for each of these, of which NumPy makes an object each time.
+    """
+
+    __slots__ = ("dtype", "extents", "header", "reference", "shape_bytes", "was")
 
     def __init__(self, array: np.ndarray) -> None:
-        self.reference = weakref.ref(array)
-        self.shape, self.strides, self.dtype = array.shape, array.strides, array.dtype
-        self.address = array.ctypes.data
-        self.pointer = ctypes.c_void_p.from_address(id(array) + _HEADER_BYTES)
+        self.reference, self.dtype = weakref.ref(array), array.dtype  # kept: its address tells it from others
+        start = id(array) + _HEADER_BYTES
+        self.header = (ctypes.c_char * _BYTES).from_address(start)
+        self.was = self.header.raw
+        size = 2 * array.ndim * _INTEGER
+        self.extents = (ctypes.c_char * size).from_address(_Header.from_address(start).dimensions or start)
+        self.shape_bytes = self.extents.raw
 
     def facts(self) -> tuple[Any, ...]:
         """All in one tuple, which is the quickest to take apart."""
-        return self.reference, self.shape, self.strides, self.dtype, self.pointer, self.address
+        return self.reference, self.header, self.was, self.extents, self.shape_bytes, self.dtype
 
-    @property
-    def is_readable(self) -> bool:
-        """Whether the array's header is laid out as expected."""
-        return (self.pointer.value or 0) == self.address
+
+def _is_header_of(array: np.ndarray, found: _Header) -> bool:
+    """Whether the array's header is laid out as expected: strides behind the shape, both where it says."""
+    count = array.ndim
+    if found.dimensions_count != count or (found.data or 0) != array.ctypes.data:
+        return False
+    if found.descr != id(array.dtype) or bool(found.flags & _WRITEABLE) != array.flags.writeable:
+        return False
+    if not count:
+        return True
+    if not found.dimensions or found.strides != found.dimensions + count * _INTEGER:
+        return False
+    values = (ctypes.c_ssize_t * (2 * count)).from_address(found.dimensions)
+    return tuple(values) == (*array.shape, *array.strides)
 
 
 Again = Callable[[Sequence[Any], Any], bool]
@@ -50,19 +83,15 @@ def _again(inputs: Sequence[tuple[Any, ...]], written: tuple[Any, ...], run: Cal
     """For the thread that made it, and while the temporaries hold constants packed from these inputs.  The same call
     is one with the same objects over the same memory, read in the same way, and an output still to be written."""
     count = len(inputs)
-    out_reference, out_shape, out_strides, out_dtype, out_pointer, out_address = written
+    out_reference, out_header, out_was, out_extents, out_shape, _ = written
 
     def again(arrays: Sequence[Any], out: Any) -> bool:
-        if out is None or len(arrays) != count or out_reference() is not out or out_pointer.value != out_address:
+        if out is None or len(arrays) != count or out_reference() is not out:
             return False
-        if not out.flags.writeable or out.shape != out_shape or out.strides != out_strides:
+        if out_header.raw != out_was or out_extents.raw != out_shape:
             return False
-        if out.dtype is not out_dtype:
-            return False
-        for array, (reference, shape, strides, dtype, pointer, address) in zip(arrays, inputs, strict=True):
-            if array is None or reference() is not array or pointer.value != address:
-                return False
-            if array.shape != shape or array.strides != strides or array.dtype is not dtype:
+        for array, (reference, header, was, extents, shape, _) in zip(arrays, inputs, strict=False):
+            if array is None or reference() is not array or header.raw != was or extents.raw != shape:
                 return False
         run()
         return True
@@ -92,8 +121,8 @@ def repeated(session: Session, arrays: Mapping[str, np.ndarray], outputs: int) -
     """
     if outputs != 1 or sys.implementation.name != "cpython":
         return None
-    known = [_Known(array) for array in arrays.values()]
-    if not all(one.is_readable for one in known):
+    if not all(_is_header_of(array, _Header.from_address(id(array) + _HEADER_BYTES)) for array in arrays.values()):
         return None
+    known = [_Known(array) for array in arrays.values()]
     run = session.repeat(arrays)
     return None if run is None else _again([one.facts() for one in known[:-1]], known[-1].facts(), run)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -58,6 +58,11 @@ class Suite:
     def entry(self, id: str) -> Entry:
         """The entry called `id`.  Raises ArgumentError, with the nearest one."""
         return _found(id, {e.id: e for e in self.entries}, f"entry of suite {self.name}")
+
+    def chosen(self, only: Collection[str] = ()) -> tuple[Entry, ...]:
+        """The entries with these identifiers, in the suite's order; all where none is named.  Raises as `entry`."""
+        wanted = {self.entry(id).id for id in only}
+        return tuple(e for e in self.entries if not wanted or e.id in wanted)
 
 
 def suite(name: str) -> Suite:

@@ -81,7 +81,7 @@ def records(tmp_path, programs):
     file = tmp_path / "measured.jsonl"
     rows = [
         {
-            "v": 2, "group": f"operator {number}", "env": {}, "pred": {"micro_ms": seconds_on(program, V100) * 1e3},
+            "v": 1, "group": f"operator {number}", "env": {}, "pred": {"micro_ms": seconds_on(program, V100) * 1e3},
             "op": {"class": "contraction", "expr": f"operator {number}", "extents": {}, "dtype": "float32"},
             "device": {"id": "v100", "spec": device_hash(V100)},
             "program": {"rprogram": to_json(program), "rank": rank, "kernel_sha256": ""},

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import isfinite
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from rollergen.expr.quick import quick
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
-from rollergen.program.model import predict_stage
+from rollergen.program.model import price_stage
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, Stage
 
 Key = tuple[Any, ...]
@@ -42,7 +43,7 @@ class Candidate:
 def price(stages: Iterable[Stage], device: Device) -> float:
     """Predicted seconds of the stages, rounded to 6 significant digits so that no platform's last bit
     decides a rank; stages that run once at build cost nothing."""
-    return rounded(sum(float(predict_stage(stage, device).seconds) for stage in stages if not stage.once))
+    return rounded(sum(float(price_stage(stage, device).seconds) for stage in stages if not stage.once))
 
 
 def rounded(seconds: float) -> float:
@@ -71,7 +72,7 @@ def _sharers(stage: Stage) -> tuple[tuple[str, int], ...]:
     return tuple((x.kind, x.extent) for x in stage.loops if x.axis in along and x.kind in (*PARALLEL, LANE))
 
 
-def cheapest_first(priced: Iterable[tuple[float, Plan]]) -> list[Plan]:
+def cheapest_first(priced: Iterable[tuple[float, Plan]], text: Callable[[Plan], str] = repr) -> list[Plan]:
     """The plans of (seconds, plan) pairs by price, ties by their text (which costs as much as a price, so it is asked
     of ties only)."""
     alike: dict[float, list[Plan]] = {}
@@ -80,7 +81,7 @@ def cheapest_first(priced: Iterable[tuple[float, Plan]]) -> list[Plan]:
     ordered: list[Plan] = []
     for seconds in sorted(alike):
         tied = alike[seconds]
-        ordered += tied if len(tied) == 1 else sorted(tied, key=repr)
+        ordered += tied if len(tied) == 1 else sorted(tied, key=text)
     return ordered
 
 
@@ -129,17 +130,20 @@ def best(candidates: Iterable[Candidate], count: int, per_key: int = 2) -> list[
 def _distinct(candidates: Iterable[Candidate], per_key: int) -> list[Candidate]:
     """Those that fit, best first, none twice and at most `per_key` of one key."""
     kept: list[Candidate] = []
-    seen: dict[Key, int] = {}
-    programs: set[Key] = set()
+    programs: dict[Key, list[list[Key]]] = {}
     for one in in_order(candidates):
-        if not isfinite(one.seconds) or seen.get(one.key, 0) == per_key:
+        if not isfinite(one.seconds):
             continue
-        decided = (one.form, *((s.loops, s.copies, s.residents, s.store, s.block_order) for s in one.stages))
-        if decided not in programs:
-            programs.add(decided)
-            seen[one.key] = seen.get(one.key, 0) + 1
+        alike = programs.setdefault(one.key, [])
+        decided = [_DECIDED(stage) for stage in one.stages]
+        if len(alike) < per_key and decided not in alike:
+            alike.append(decided)
             kept.append(one)
     return kept
+
+
+_DECIDED = attrgetter("loops", "copies", "residents", "store", "block_order")
+"""What tells programs of one key, and so of one form, apart."""
 
 
 def lowest(scores: np.ndarray, count: int) -> np.ndarray:

@@ -28,8 +28,8 @@ from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.bulk import is_bulk
-from rollergen.program.check import check
-from rollergen.program.model import predict_stage
+from rollergen.program.check import check_each
+from rollergen.program.model import price_stage
 from rollergen.program.model.nest import lockstep_threads
 from rollergen.program.rprogram import RProgram, Stage
 from rollergen.tile.rules import AlignmentRules, block_layer, contiguous_axis, vector_lanes
@@ -60,16 +60,14 @@ def construct(
     require_fit(graph, device)
     made = tile_programs(graph, device, top_k) if is_bulk(device) else ()
     if made:
-        for each in made:
-            check(each.program, device)
+        check_each([each.program for each in made], device)
         return tuple(Ranked(each.program, each.forms, each.seconds) for each in made)
     room = room_bytes(graph, device)
     count = max(top_k, LEAST_CONSIDERED)
     choices = [some_candidates(d, device, options, count, room) for d in graph.definitions]
-    ranked = [program_of(graph, device, pick) for pick in _picks(choices, top_k)]
-    for one in ranked:
-        check(one.program, device)
-    return tuple(ranked)
+    ranked = tuple(program_of(graph, device, pick) for pick in _picks(choices, top_k))
+    check_each([one.program for one in ranked], device)
+    return ranked
 
 
 def limited(device: Device, options: BuildOptions) -> Device:
@@ -116,7 +114,7 @@ def _in_registers(candidates: list[Candidate], device: Device) -> list[Candidate
     local memory costs more, and is less certain, than what the model says of it."""
     if lockstep_threads(device) == 1:
         return candidates
-    fitting = [one for one in candidates if not any(predict_stage(stage, device).spilled for stage in one.stages)]
+    fitting = [one for one in candidates if not any(price_stage(stage, device).spilled for stage in one.stages)]
     return fitting or candidates
 
 
@@ -157,7 +155,7 @@ def _admitted(
         waste = 0.0 if limit is None else max(waste_of(stage) for stage in one.stages)
         if not isfinite(one.seconds):
             for stage in one.stages:
-                ledger.unfit(predict_stage(stage, device), device)
+                ledger.unfit(price_stage(stage, device), device)
         elif room is not None and size_bytes(one.temporaries) > room:
             ledger.reject(BACKING_STORE)
         elif limit is not None and waste > limit:

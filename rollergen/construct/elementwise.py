@@ -14,11 +14,12 @@ from rollergen.construct.counts import power_below, private_limit, thread_counts
 from rollergen.construct.ledger import waste_limit
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import linear
+from rollergen.expr.values import Unary, walk
 from rollergen.hal.spec import Device
-from rollergen.program.assemble.elementwise import elementwise_axes, elementwise_stage
+from rollergen.program.assemble.elementwise import elementwise_axes, elementwise_stage, reading_axes
 from rollergen.program.assemble.nest import ceil_div, copy_vector, lane_stride
 from rollergen.program.assemble.plan import ElementwisePlan
-from rollergen.program.model import predict_stage
+from rollergen.program.model import price_stage
 from rollergen.tile.rules import (
     ITEMSIZE,
     AlignmentRules,
@@ -60,7 +61,7 @@ def _promising(
     for own in groups.values():
         column = lambda size, own=own: np.array([getattr(plan, size) for plan in own])
         batch = replace(own[0], tm=column("tm"), tn=column("tn"), un=column("un"))
-        seconds = predict_stage(elementwise_stage(definition, batch, device), device).seconds
+        seconds = price_stage(elementwise_stage(definition, batch, device), device).seconds
         values = np.broadcast_to(np.asarray(seconds, dtype=float), (len(own),))
         priced += [(rounded(float(s)), p) for s, p in zip(values, own, strict=True)]
     tiles: dict[tuple[int, int], int] = {}
@@ -103,10 +104,38 @@ def _serial_plans(
 ) -> Iterator[ElementwisePlan]:
     lanes = min(vector_lanes(device, _widest(definition)), power_below(definition.axis(n).extent))
     streams = (False, True) if staged < 0 and _worth_streaming(definition, device, n, lanes) else (False,)
-    n_steps = ceil_div(definition.axis(n).extent, lanes)
-    m_extent = definition.axis(m).extent if m else 1
     if staged >= 0 and lanes > 1:
         yield from _turned_plans(definition, device, m, n, lanes, staged)
+    for width in (lanes, *_side_by_side(definition, device, n, lanes, staged)):
+        yield from _walking_plans(definition, device, m, n, staged, width, streams)
+
+
+_LIVE = 8
+"""Registers of a vector of a function that is written out: its steps' and its arguments'."""
+_LONG = ("exp", "log", "tanh", "erf")
+"""Functions that are written out, a chain of some twenty operations each."""
+
+
+def _side_by_side(definition: Definition, device: Device, n: str, lanes: int, staged: int) -> Iterator[int]:
+    """Lanes of as many vectors at once as registers hold, where each is a long chain of operations: the operations of
+    one vector stand between those of another, which need not wait for them.  (A processor that reorders operations
+    looks ahead by about a hundred, which is fewer chains than would keep its pipes busy.)"""
+    times = device.limits.registers_per_thread // _LIVE
+    loads = definition.loads()
+    single = {definition.output.dtype, *(load.dtype for load in loads)} == {"float32"}
+    functions = [node for node in walk(definition.result) if isinstance(node, Unary) and node.op in _LONG]
+    plain = staged < 0 and all(lane_stride(load, n) in (0, 1) and not load.guard for load in loads)
+    whole = definition.axis(n).extent % (times * lanes) == 0
+    if times > 1 and lanes > 1 and single and functions and plain and whole:
+        yield times * lanes
+
+
+def _walking_plans(
+    definition: Definition, device: Device, m: str | None, n: str, staged: int, lanes: int, streams: tuple[bool, ...]
+) -> Iterator[ElementwisePlan]:
+    """Blocks of so many vectors of `lanes`, and of so many rows."""
+    n_steps = ceil_div(definition.axis(n).extent, lanes)
+    m_extent = definition.axis(m).extent if m else 1
     for streaming in streams:
         for pn in sorted({1, 4, 16, 64, 256, 1024, 4096, ceil_div(n_steps, device.units), n_steps}):
             for pm in sorted({1, 8, 16, 32, 64, ceil_div(m_extent, device.units)}):
@@ -117,6 +146,16 @@ def _serial_plans(
                         pm=pm, pn=pn, lanes=lanes, staged=staged, layer=device.layers[1].name, streaming=streaming
                     )
                 yield ElementwisePlan(pm=pm, pn=pn, lanes=lanes, streaming=streaming)
+    if True in streams and staged < 0 and (axes := reading_axes(definition)):
+        yield from _plans_as_read(definition, axes[0], n_steps, lanes)
+
+
+def _plans_as_read(definition: Definition, m: str, n_steps: int, lanes: int) -> Iterator[ElementwisePlan]:
+    """Whole rows in the order in which they are read: stores that bypass the caches wait for nothing, wherever they go,
+    while reads are fetched ahead as long as they follow each other."""
+    for pm in (1, 8, 16, 32, 64):
+        if pm <= definition.axis(m).extent:
+            yield ElementwisePlan(pm=pm, pn=n_steps, lanes=lanes, streaming=True, as_read=True)
 
 
 def _turned_plans(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rollergen.construct.roles import contraction_roles
@@ -10,6 +10,7 @@ from rollergen.expr.canonical import implicit_gemm
 from rollergen.expr.definition import Definition
 from rollergen.expr.padding import pad_view
 from rollergen.expr.values import Load
+from rollergen.hal.masked_stores import kernel_attribute, masked_loads
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.nest import lane_stride
@@ -21,7 +22,8 @@ from rollergen.tile.rules import block_layer, vector_lanes
 class Form:
     """``copies`` (elementwise definitions) run first; ``definition`` is the contraction left.
 
-    ``whole_rows``: tiles span n, so that compilers see which lanes a guard cuts.
+    ``whole_rows``: tiles span n, so that compilers see which lanes a guard cuts.  ``unrolled``: so is k, wholly: what
+    several lines of a tile read alike is then one read to compilers.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Form:
     definition: Definition
     roles: Roles
     whole_rows: bool = False
+    unrolled: bool = False
 
 
 def forms(definition: Definition, device: Device) -> Iterator[Form]:
@@ -63,6 +66,7 @@ def _shifted_forms(definition: Definition, device: Device) -> Iterator[Form]:
         yield from _form("direct", (), definition)
     else:
         yield from _row_form(definition)
+    yield from _lines_form(definition, device)
     gemm = implicit_gemm(definition) if padded or _windowed(definition) else None
     if gemm is not None:
         yield from _form("implicit GEMM", (), gemm)
@@ -91,6 +95,42 @@ def _row_form(definition: Definition) -> Iterator[Form]:
         if not reuses(definition, roles):
             batch = roles.batch if roles.m is None else (*roles.batch, roles.m)
             yield Form("direct", (), definition, replace(roles, m=None, batch=batch), whole_rows=True)
+
+
+def _lines_form(definition: Definition, device: Device) -> Iterator[Form]:
+    """Windows without reuse along other axes, several lines of outputs in a tile, all taps unrolled: a line of the
+    image is read once for all outputs that it serves.  Where the device reads chosen lanes at once, so that what
+    guards cut has no path of its own."""
+    for roles in contraction_roles(definition):
+        n, reduced = roles.n, [axis.name for axis in definition.of_role("reduce")]
+        loads = operands(definition, n)
+        if len(reduced) != 2 or reuses(definition, roles) or not all(_read_masked(load, n, device) for load in loads):
+            continue
+        pairs = sliding_pairs(definition, loads)
+        along = [tap for axis, tap in pairs if axis == n]
+        down = [(axis, tap) for axis, tap in pairs if axis != n and tap not in along]
+        if along and down:
+            m, tap = down[-1]
+            batch = tuple(a.name for a in definition.of_role("spatial") if a.name not in (n, m))
+            yield Form("direct, lines", (), definition, Roles(n, m, batch, along[0], (tap,)), unrolled=True)
+
+
+def sliding_pairs(definition: Definition, loads: Sequence[Load]) -> list[tuple[str, str]]:
+    """(spatial axis, tap) of every dimension along which a load's window slides, outermost first."""
+    reduced = {axis.name for axis in definition.of_role("reduce")}
+    found = []
+    for load in loads:
+        for index in load.indices:
+            moving, taps = index.axes() - reduced, index.axes() & reduced
+            if index.is_affine and len(moving) == len(taps) == 1:
+                found.append((next(iter(moving)), next(iter(taps))))
+    return list(dict.fromkeys(found))
+
+
+def _read_masked(load: Load, n: str | None, device: Device) -> bool:
+    """Whether chosen lanes of the load's vectors along n can be read at once."""
+    dtypes = {dtype for dtype, _ in masked_loads(kernel_attribute(device))}
+    return load.dtype in dtypes and lane_stride(load, n or "") in (1, 2)
 
 
 def _windowed(definition: Definition) -> bool:

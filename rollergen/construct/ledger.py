@@ -8,7 +8,7 @@ from math import ceil, log10
 import numpy as np
 
 from rollergen.hal.spec import Device
-from rollergen.program.model import StagePrediction
+from rollergen.program.model import StagePrice
 from rollergen.program.rprogram import GRID, SERIAL, Stage
 from rollergen.tile.rules import AlignmentRules, padding_waste
 
@@ -69,10 +69,10 @@ class Ledger:
     def sieve(self, kept: np.ndarray, constraint: str, allowed: np.ndarray | bool) -> np.ndarray:
         """`kept` where `allowed`; what is lost counts for the constraint."""
         left = kept & allowed
-        self.reject(constraint, int(kept.sum()) - int(left.sum()))
+        self.reject(constraint, int(np.count_nonzero(kept)) - int(np.count_nonzero(left)))
         return left
 
-    def unfit(self, predicted: StagePrediction, device: Device) -> None:
+    def unfit(self, predicted: StagePrice, device: Device) -> None:
         """Counts the tiles of a (batched) prediction that do not fit a unit of the device."""
         lost = ~np.isfinite(np.asarray(predicted.seconds, dtype=float))
         if not lost.any():
@@ -80,11 +80,13 @@ class Ledger:
         threads = np.broadcast_to(predicted.threads, lost.shape) > device.limits.threads_per_block
         memory = np.broadcast_to(predicted.shared_bytes, lost.shape)
         large = memory > device.limits.block_memory_bytes
-        self.reject(THREADS, int((lost & threads).sum()))
-        self.reject(BLOCK_MEMORY, int((lost & large & ~threads).sum()))
-        self.reject(REGISTERS, int((lost & ~large & ~threads).sum()))
-        if (lost & large & ~threads).any():
-            least = int(memory[lost & large & ~threads].min())
+        fewer = lost & ~threads
+        overfull = fewer & large
+        self.reject(THREADS, int(np.count_nonzero(lost & threads)))
+        self.reject(BLOCK_MEMORY, int(np.count_nonzero(overfull)))
+        self.reject(REGISTERS, int(np.count_nonzero(fewer & ~large)))
+        if overfull.any():
+            least = int(memory[overfull].min())
             self.least_bytes = least if self.least_bytes is None else min(self.least_bytes, least)
 
     def wasteful(self, waste: float) -> None:

@@ -25,7 +25,7 @@ from rollergen.program.assemble.ahead import has_asynchronous_copies
 from rollergen.program.assemble.matrix import MatrixPlan, axes_of, matrix_stage
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.matrix import TF32, matrix_operands
-from rollergen.program.model import predict_stage
+from rollergen.program.model import price_stage
 from rollergen.tile.rules import AlignmentRules, block_layer, fits_tensor
 
 _TILES = (1, 2, 4, 8)
@@ -113,7 +113,7 @@ def _draft(
     ledger: Ledger,
 ) -> list[tuple[float, MatrixPlan]]:
     instruction = device.instruction(batch.instruction)
-    predicted = predict_stage(stage, device)
+    predicted = price_stage(stage, device)
     ledger.unfit(predicted, device)
     seconds = np.broadcast_to(np.asarray(predicted.seconds, dtype=float), (len(points),))
     residents = np.broadcast_to(predicted.resident_blocks, seconds.shape)

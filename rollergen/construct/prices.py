@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.hal.spec import Device
-from rollergen.program.model import predict_stage
+from rollergen.program.model import price_stage
 from rollergen.program.rprogram import Loop, Stage
 
 _WORTH_A_BATCH = 4
@@ -24,9 +24,9 @@ def prices(stages: Sequence[Stage], device: Device) -> list[float]:
         alike.setdefault(_structure(stage), []).append(number)
     for numbers in alike.values():
         if len(numbers) < _WORTH_A_BATCH:
-            values = [float(predict_stage(stages[n], device).seconds) for n in numbers]
+            values = [float(price_stage(stages[n], device).seconds) for n in numbers]
         else:
-            seconds = predict_stage(_batch([stages[n] for n in numbers]), device).seconds
+            seconds = price_stage(_batch([stages[n] for n in numbers]), device).seconds
             values = np.broadcast_to(np.asarray(seconds, dtype=float), (len(numbers),)).tolist()
         for number, value in zip(numbers, values, strict=True):
             found[number] = value

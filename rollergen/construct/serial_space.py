@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 
@@ -18,12 +19,13 @@ from rollergen.construct.prices import prices
 from rollergen.expr.definition import Definition
 from rollergen.expr.packing import pack_operand
 from rollergen.expr.values import Buffer, Load
+from rollergen.hal.masked_stores import MASK_REGISTERS
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage
 from rollergen.program.assemble.elementwise import elementwise_stage
 from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import ContractionPlan
-from rollergen.program.model import least_seconds, predict_stage
+from rollergen.program.model import least_seconds, price_stage
 from rollergen.program.rprogram import Stage
 from rollergen.tile.rules import AlignmentRules, fits_tensor, padding_waste, vector_lanes
 
@@ -32,6 +34,8 @@ _VECTORS = (1, 2, 3, 4, 6, 8, 12, 16)
 _STEPS = (32, 64, 128, 256, 384, 512, 1024)
 _FEW_STEPS = (8, 16)
 """Of a vector times a matrix, which is read once: few of its rows at a time, each to its end."""
+_MOST_UNROLLED = 360
+"""Steps of the reduction, over all vectors of a tile, that are written out one after the other."""
 _PANELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -60,7 +64,7 @@ def _draftable(
     )
 
     def exactly(plan: ContractionPlan) -> np.ndarray:
-        return np.asarray(predict_stage(structure.stage(plan, device, rules), device).seconds)
+        return np.asarray(price_stage(structure.stage(plan, device, rules), device).seconds)
 
     bounds = np.asarray(least_seconds(structure.stage(plan, device, rules), device), dtype=float)
     beside = lambda: rounded(sum(structure.packing.copy_prices(device)))
@@ -99,6 +103,9 @@ class Structure:
         )
 
     def stage(self, plan: ContractionPlan, device: Device, rules: AlignmentRules) -> Stage:
+        if self.form.unrolled:
+            steps = self.definition.axis(self.form.roles.k).extent
+            plan = replace(plan, kc=steps, unroll=steps)
         return contraction_stage(self.definition, self.form.roles, plan, device, rules)
 
     def candidate(self, stage: Stage, device: Device, seconds: float) -> Candidate:
@@ -133,7 +140,7 @@ class Packing:
         """Seconds of each copy that runs at every call."""
         if self._prices is None:
             stages = self.copy_stages(device)
-            self._prices = [float(predict_stage(stage, device).seconds) for stage in stages if not stage.once]
+            self._prices = [float(price_stage(stage, device).seconds) for stage in stages if not stage.once]
         return self._prices
 
 
@@ -147,6 +154,19 @@ def copy_stage(definition: Definition, device: Device) -> Stage:
     return replace(stage, once=once)
 
 
+def _line_vectors(form: Form, whole: int, device: Device) -> int:
+    """Vectors of a line in tiles of several lines: all, of which compilers see what guards cut; where two lines do not
+    fit, as many as have their masks, one for each tap along them, in registers; 0 where that is not even two."""
+    fits = 3 * whole <= device.limits.registers_per_thread and _written_out(form, 2 * whole) <= _MOST_UNROLLED
+    few = MASK_REGISTERS // form.definition.axis(form.roles.k).extent
+    return whole if fits else few if few > 1 else 0
+
+
+def _written_out(form: Form, vectors: int) -> int:
+    """Steps of a tile of so many vectors, where all taps are unrolled."""
+    return vectors * prod(axis.extent for axis in form.definition.of_role("reduce"))
+
+
 def structures(form: Form, device: Device, rules: AlignmentRules) -> Iterator[Structure]:
     roles = form.roles
     assert roles.n is not None
@@ -156,16 +176,19 @@ def structures(form: Form, device: Device, rules: AlignmentRules) -> Iterator[St
         lanes //= 2
     must = tuple(needs_packing(form.definition, roles))
     may = tuple(operands(form.definition, roles.n))
-    choices = {must, may} if roles.m is not None or must else {must}
+    choices = {must, may} if (roles.m is not None or must) and not form.unrolled else {must}
     for packed in sorted(choices, key=len):
         for vectors in sorted({*_VECTORS, min(ceil_div(n_extent, lanes), _VECTORS[-1])}):
-            if vectors > 4 and (roles.m is not None or packed):
+            whole = vectors == ceil_div(n_extent, lanes)
+            if vectors > 4 and (roles.m is not None or packed) and not form.unrolled:
                 continue
-            if form.whole_rows and vectors != ceil_div(n_extent, lanes):
+            if form.unrolled and vectors != _line_vectors(form, ceil_div(n_extent, lanes), device):
+                continue
+            if form.whole_rows and not whole:
                 continue
             if vectors * lanes < 2 * n_extent or vectors == 1:
                 packing = Packing(form, vectors * lanes, packed, rules.pad_value)
-                for order in ("ji", "ij"):
+                for order in ("ji",) if form.unrolled else ("ji", "ij"):
                     yield Structure(form, lanes, vectors, packing, order)
 
 
@@ -181,10 +204,14 @@ def grid(
     width = structure.vectors * structure.lanes
     short = [r for r in _ROWS if r <= m_extent]
     held = [r for r in short if r * structure.vectors + structure.vectors + 2 <= registers + 2] or [1]
+    if structure.form.unrolled:
+        held = [r for r in held if r > 1 and _written_out(structure.form, r * structure.vectors) <= _MOST_UNROLLED]
     rows = _within_waste(m_extent, held, rules)
     # Between k blocks partial results wait in the output, which must then be as wide as the accumulators.
     carries = accumulator_dtype(definition) == definition.output.dtype
     shorter = [s for s in (_STEPS if roles.m else (*_FEW_STEPS, *_STEPS)) if s < k_extent]
+    if structure.form.unrolled:
+        shorter = []
     steps = sorted({*(shorter if carries else ()), k_extent})
     n_panels = ceil_div(n_extent, width)
     tried = len(shorter) + 1
@@ -222,4 +249,4 @@ def _panel_counts(panels: int, units: int) -> list[int]:
 
 def exact(structure: Structure, plan: ContractionPlan, device: Device, rules: AlignmentRules) -> Candidate:
     stage = structure.stage(plan, device, rules)
-    return structure.candidate(stage, device, float(predict_stage(stage, device).seconds))
+    return structure.candidate(stage, device, float(price_stage(stage, device).seconds))

@@ -13,8 +13,7 @@ from math import lcm, prod
 import numpy as np
 
 from rollergen.construct.adding import adding
-from rollergen.construct.bands import grid_band
-from rollergen.construct.candidate import Candidate, candidate, cheapest_first, lowest, price, rounded
+from rollergen.construct.candidate import Candidate, candidate, price, rounded
 from rollergen.construct.forms import Form
 from rollergen.construct.ledger import (
     EXECUTION_UNIT,
@@ -27,18 +26,18 @@ from rollergen.construct.ledger import (
     Ledger,
 )
 from rollergen.construct.reductions import combine_stage
+from rollergen.construct.thread_drafts import Draft, best_of_each_tile, drafts_of
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import Atom, Index, Mod
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.ahead import RING, has_asynchronous_copies
-from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage, keeps_order
+from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage, in_buffers, keeps_order
 from rollergen.program.assemble.plan import ContractionPlan, Roles
-from rollergen.program.model import predict_stage
+from rollergen.program.rprogram import Stage
 from rollergen.tile.rules import (
     AlignmentRules,
     aligned_multiple,
-    fits_tensor,
     padding_waste,
     thread_multiple,
     vector_lanes,
@@ -102,26 +101,19 @@ def _split(
 def _shaped(
     definition: Definition, roles: Roles, name: str, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
 ) -> Iterator[Candidate]:
-    drafts: list[tuple[float, ContractionPlan]] = []
-    for plan in _structures(definition, roles, device, rules, ledger):
-        drafts.extend(_draft(definition, roles, plan, device, rules, count, ledger))
+    drafts: list[Draft] = []
+    for batch in _structures(definition, roles, device, rules, ledger):
+        drafts += drafts_of(definition, roles, batch, device, rules, count, ledger)
     enough = 0
-    for tiles, plan in enumerate(_distinct_tiles(cheapest_first(drafts)), start=1):
+    for tiles, draft in enumerate(best_of_each_tile(drafts, definition, roles, device, rules), start=1):
+        plan = draft.plan(definition, roles, device, rules)
         variants = list(_variants(definition, roles, plan, device, rules))
-        for variant in variants:
-            yield candidate(name, (contraction_stage(definition, roles, variant, device, rules),), (), device)
+        for _, stage in variants:
+            yield candidate(name, (stage,), (), device)
         # Of one tile and depth at most two candidates are kept.
-        enough += sum(min(2, kept) for kept in Counter(variant.depth for variant in variants).values())
+        enough += sum(min(2, kept) for kept in Counter(depth for depth, _ in variants).values())
         if enough >= count and tiles >= max(3, count // 4 + 2):
             return
-
-
-def _distinct_tiles(plans: list[ContractionPlan]) -> list[ContractionPlan]:
-    """The first plan of each block tile."""
-    kept: dict[tuple[int, int], ContractionPlan] = {}
-    for plan in plans:
-        kept.setdefault((plan.rm * plan.tm * plan.pm, plan.rn * plan.tn * plan.pn), plan)
-    return list(kept.values())
 
 
 def staged_loads(definition: Definition, roles: Roles) -> tuple[int, ...]:
@@ -204,7 +196,7 @@ def _points(
     if not ok.any():
         return np.empty((0, 6), dtype=np.int64)
     fit = _least_waste(ok, ((m_extent, block_m), (n_extent, block_n)), rules)
-    ledger.reject(TENSOR_SHAPE, int((ok & ~fit).sum()))
+    ledger.reject(TENSOR_SHAPE, int(np.count_nonzero(ok & ~fit)))
     return points[fit]
 
 
@@ -254,15 +246,15 @@ def _least_waste(
     ok: np.ndarray, axes: tuple[tuple[int, np.ndarray], ...], rules: AlignmentRules
 ) -> np.ndarray:
     """Which of the rows that are `ok` fit every (extent, tile), epsilon raised until there are enough."""
+    enough = min(24, int(np.count_nonzero(ok)))
+    waste = np.full(len(ok), np.inf)
+    waste[ok] = np.maximum.reduce([padding_waste(extent, tile[ok]) for extent, tile in axes])
     for epsilon in rules.waste_limits():
-        fit = ok
-        for extent, tile in axes:
-            fit = fit & fits_tensor(extent, tile, epsilon, rules)
-        if fit.sum() >= min(24, ok.sum()):
+        fit = ok & (waste <= epsilon) if rules.tensor_shape else ok
+        if np.count_nonzero(fit) >= enough:
             break
     if not fit.any():
         # Only the user's own limit leaves nothing: the least wasteful tiles say by how much.
-        waste = np.maximum.reduce([padding_waste(extent, tile) for extent, tile in axes])
         fit = ok & (waste == waste[ok].min())
     return fit
 
@@ -273,39 +265,10 @@ def _taps(definition: Definition, roles: Roles, device: Device) -> int:
     return _first_step(definition, roles, device) * last
 
 
-def _draft(
-    definition: Definition, roles: Roles, plan: ContractionPlan, device: Device, rules: AlignmentRules, count: int,
-    ledger: Ledger,
-) -> list[tuple[float, ContractionPlan]]:  # fmt: skip
-    stage = contraction_stage(definition, roles, plan, device, rules)
-    predicted = predict_stage(stage, device)
-    ledger.unfit(predicted, device)
-    seconds = np.broadcast_to(np.asarray(predicted.seconds, dtype=float), plan.rm.shape)
-    residents = np.broadcast_to(predicted.resident_blocks, seconds.shape)
-    picked = []
-    for at in _first_of_each_tile(plan, lowest(seconds, len(seconds)), count):
-        size = lambda value, at=at: int(value[at]) if isinstance(value, np.ndarray) else value
-        rm, rn, tm, tn, pm, pn = map(size, (plan.rm, plan.rn, plan.tm, plan.tn, plan.pm, plan.pn))
-        resident = int(residents[at])
-        block = rm * tm * pm, rn * tn * pn * plan.lanes
-        width = grid_band(definition, roles, block, device.units * resident, device, rules)
-        one = replace(plan, rm=rm, rn=rn, tm=tm, tn=tn, pm=pm, pn=pn, width=width)
-        picked.append((rounded(float(seconds[at])), one))
-    return picked
-
-
-def _first_of_each_tile(plan: ContractionPlan, order: np.ndarray, count: int) -> np.ndarray:
-    """The first positions of `order` for `count` different block tiles of a batch."""
-    block_m, block_n = plan.rm * plan.tm * plan.pm, plan.rn * plan.tn * plan.pn
-    tiles = np.broadcast_to(block_m * (1 << 32) + block_n, plan.rm.shape)[order]
-    _, first = np.unique(tiles, return_index=True)
-    return order[np.sort(first)[:count]]
-
-
 def _variants(
     definition: Definition, roles: Roles, plan: ContractionPlan, device: Device, rules: AlignmentRules
-) -> Iterator[ContractionPlan]:
-    """Steps, pipelining depths, warp shapes and block orders of one tile shape."""
+) -> Iterator[tuple[int, Stage]]:
+    """Steps, pipelining depths, warp shapes and block orders of one tile shape, each with its depth."""
     k_extent = definition.axis(roles.k).extent
     single = device.execution_width == 1
     period = _period(definition, roles.k)
@@ -315,16 +278,18 @@ def _variants(
         steps = sorted({s for s in shorter if s < k_extent} | {k_extent})
     depths = (1, 2) if plan.staged and not single and rules.shapes.prefetch else (1,)
     gm, gn = _groups(plan, device) if rules.shapes.warp_tiles else (1, 1)
+    made = lambda one: (one.depth, contraction_stage(definition, roles, one, device, rules))
     for step in steps:
+        _, stage = made(replace(plan, kc=step, unroll=1 if single else step, gm=gm, gn=gn))
         for depth in depths:
-            yield replace(plan, kc=step, unroll=1 if single else step, depth=depth, gm=gm, gn=gn)
+            yield depth, in_buffers(stage, depth)
     if plan.staged and has_asynchronous_copies(device, rules) and plan.tm * plan.tn > 1:
         for step in sorted({s for s in (*_LONGER_STEPS, *period) if s < k_extent}):
             for depth in RING:
                 ring = replace(plan, kc=step, unroll=step, depth=depth, gm=gm, gn=gn, asynchronous=True)
-                yield ring
+                yield made(ring)
                 if rules.shapes.vectors_along_k and step % _ALONG_K == 0 and _lies_along_k(definition, roles, plan):
-                    yield replace(ring, vm=1, vk=_ALONG_K)
+                    yield made(replace(ring, vm=1, vk=_ALONG_K))
 
 
 def _lies_along_k(definition: Definition, roles: Roles, plan: ContractionPlan) -> bool:

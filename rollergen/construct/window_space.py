@@ -16,7 +16,7 @@ from rollergen.hal.spec import Device
 from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import WindowPlan
 from rollergen.program.assemble.window import window_loads, window_stage
-from rollergen.program.model import predict_stage
+from rollergen.program.model import price_stage
 from rollergen.program.windows import window_problem
 from rollergen.tile.rules import AlignmentRules, in_lockstep, padding_waste, thread_multiple
 
@@ -41,7 +41,7 @@ def window_candidates(
     if not plans:
         return
     together = window_stage(definition, _batch(plans), device)
-    seconds = np.broadcast_to(np.asarray(predict_stage(together, device).seconds, dtype=float), len(plans))
+    seconds = np.broadcast_to(np.asarray(price_stage(together, device).seconds, dtype=float), len(plans))
     made = 0
     for at in lowest(seconds, len(plans)):
         stage = window_stage(definition, plans[at], device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rollergen.emit import bsp
 from rollergen.emit.c_family import CFamily
@@ -58,10 +58,10 @@ def emit(program: RProgram, device: Device, dialect: str | None = None) -> Sourc
     """
     listed = dialect == bsp.LANGUAGE or (dialect is None and bool(program.homes))
     printer = _printer(device, None if listed else dialect)
-    kernels = lower(program, device, printer.features)
+    resident: list[int] = []
     if printer.bounds_registers and any(target.language == printer.language for target in device.targets):
         resident = [blocks_on_a_unit(stage, device) for stage in program.stages]
-        kernels = tuple(replace(k, resident_blocks=n) for k, n in zip(kernels, resident, strict=True))
+    kernels = lower(program, device, printer.features, resident)
     launches = tuple(
         Launch(
             k.name, k.blocks, k.threads, k.arguments, k.once, *array_bytes(k), printer.dynamic_bytes(k)

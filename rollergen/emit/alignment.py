@@ -6,22 +6,15 @@ on, so the printer asks for a proof.  `Alignment` follows a kernel statement by 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import gcd
 
 from rollergen.expr.index import FloorDiv, Index
 from rollergen.lower.ir import (
     STORAGE_BYTES,
     Allocate,
-    Assign,
-    For,
     Kernel,
-    Let,
     Point,
     Pointer,
-    Position,
-    Statement,
-    Write,
 )
 
 ARGUMENT_BYTES = 16
@@ -29,47 +22,54 @@ ARGUMENT_BYTES = 16
 
 
 class Alignment:
-    """Known factors of the integers and pointers that are in scope."""
+    """Known factors of the integers and pointers that are in scope.
+
+    They are found when they are asked for, as few are: what a name in scope was defined by is then in scope too.
+    """
 
     def __init__(self, kernel: Kernel | None = None) -> None:
         parameters = kernel.parameters if kernel is not None else ()
-        self._pointers = {pointer.name: ARGUMENT_BYTES for pointer in parameters}
-        self._integers: dict[str, int] = {}
+        self._pointers: dict[str, int | Point] = {pointer.name: ARGUMENT_BYTES for pointer in parameters}
+        self._integers: dict[str, int | Index] = {}
 
-    def follow(self, statement: Statement) -> None:
-        """Takes note of what `statement` defines; names of closed scopes may come again."""
-        match statement:
-            case Assign() | Write():
-                return  # by far the most
-            case Let():
-                if isinstance(statement.value, Position):
-                    self._integers[statement.name] = factor(statement.value.index, self._integers)
-                else:
-                    self._integers.pop(statement.name, None)
-            case For(variable=name):
-                self._integers.pop(name, None)
-            case Allocate():
-                self._pointers[statement.name] = max(statement.alignment, STORAGE_BYTES.get(statement.dtype, 1))
-            case Point():
-                self._pointers[statement.pointer.name] = self.of(statement.base, statement.offset)
+    def define(self, name: str, index: Index | None) -> None:
+        """`name` is an integer from here on: that one, or (None) any.  Names of closed scopes may come again."""
+        if index is None:
+            self._integers.pop(name, None)
+        else:
+            self._integers[name] = index
+
+    def allocate(self, node: Allocate) -> None:
+        self._pointers[node.name] = max(node.alignment, STORAGE_BYTES.get(node.dtype, 1))
+
+    def point(self, node: Point) -> None:
+        self._pointers[node.pointer.name] = node
 
     def of(self, pointer: Pointer, offset: Index) -> int:
         """Bytes that surely divide the address ``pointer + offset``."""
         size = STORAGE_BYTES[pointer.dtype]
-        return gcd(self._pointers.get(pointer.name, size), factor(offset, self._integers) * size)
+        known = self._pointers.get(pointer.name, size)
+        if isinstance(known, Point):
+            known = self._pointers[pointer.name] = self.of(known.base, known.offset)
+        return gcd(known, factor(offset, self._integers) * size)
 
 
-def factor(index: Index, integers: Mapping[str, int] = {}) -> int:
-    """The largest integer known to divide `index`, given factors of its variables; 0 for the index 0.
+def factor(index: Index, integers: dict[str, int | Index] | None = None) -> int:
+    """The largest integer known to divide `index`, given factors of its variables or what these stand for (then their
+    factors take its place); 0 for the index 0.
 
     >>> i, j = Index.axis("i"), Index.axis("j")
     >>> factor(i * 12 + (j % 4) * 8 + 4), factor((i * 32) // 4 + (j * 6) % 4), factor(i, {"i": 16})
     (4, 2, 16)
     """
+    integers = {} if integers is None else integers
     known = abs(index.const)
     for atom, coefficient in index.terms:
         if isinstance(atom, str):
-            own = integers.get(atom, 1)
+            given = integers.get(atom, 1)
+            if isinstance(given, Index):
+                given = integers[atom] = factor(given, integers)
+            own = given
         else:
             inner, by = factor(atom.index, integers), atom.divisor
             own = (inner // by if inner % by == 0 else 1) if isinstance(atom, FloorDiv) else gcd(inner, by)

@@ -15,7 +15,7 @@ import numpy as np
 
 from rollergen.emit.index_code import index_code
 from rollergen.errors import DeviceError
-from rollergen.expr.index import Index
+from rollergen.expr.index import Bounds, Index
 from rollergen.lower.ir import (
     STORAGE_BYTES,
     Aligned,
@@ -84,7 +84,7 @@ class CFamily:
 
     def __init__(self) -> None:
         self.types: dict[str, str] = {}
-        self._ranges: dict[str, tuple[int, int]] = {}
+        self._ranges: Mapping[str, Bounds] = {}
 
     # What a language spells differently
 
@@ -180,8 +180,8 @@ class CFamily:
         return "\n".join(lines)
 
     def kernel(self, kernel: Kernel) -> str:
-        self._ranges = dict(kernel.ranges)
-        comment = [f"/* {kernel.name}", *(f" * {line}".rstrip() for line in kernel.layout), " */"]
+        self._ranges = kernel.ranges
+        comment = [f"/* {kernel.name}", *[f" * {line}".rstrip() for line in kernel.layout], " */"]
         body = [INDENT + line for line in self.ids(kernel)] + self.block(kernel.body, 1)
         return "\n".join([*comment, self.head(kernel), "{", *body, "}"])
 
@@ -193,45 +193,47 @@ class CFamily:
 
     def block(self, statements: Iterable[Statement], depth: int) -> list[str]:
         lines: list[str] = []
+        pad = INDENT * depth
         for statement in statements:
-            lines += self.statement(statement, depth)
+            spelling = _LINES.get(type(statement))
+            if spelling is None:
+                lines += self.compound(statement, depth)
+            else:
+                lines.append(f"{pad}{getattr(self, spelling)(statement)};")
         return lines
 
-    def statement(self, statement: Statement, depth: int) -> list[str]:
+    def compound(self, statement: Statement, depth: int) -> list[str]:
+        """The lines of what is more than a line, or is no statement of C."""
+        kind = type(statement)
+        if kind is For:
+            return self.loop(statement, depth)  # type: ignore[arg-type]
+        if kind is If:
+            return self.branch(statement, depth)  # type: ignore[arg-type]
         pad = INDENT * depth
         match statement:
-            case For():
-                return self.loop(statement, depth)
-            case Let():
-                kind = self.type(statement.value.dtype, statement.value.lanes)
-                return [f"{pad}const {kind} {statement.name} = {self.stored(statement.value)};"]
-            case Assign():
-                return [f"{pad}{self.expression(statement.target)} = {self.stored(statement.value)};"]
-            case Write():
-                return [f"{pad}{self.write(statement)};"]
-            case Point():
-                return [f"{pad}{self.point(statement)};"]
-            case Allocate():
-                return [f"{pad}{self.allocation(statement)};"]
-            case If():
-                return self.branch(statement, depth)
             case Barrier():
-                return [pad + line for line in self.barrier(statement)]
+                return [pad + one for one in self.barrier(statement)]
             case EndGroup():
-                return [pad + line for line in self.end_group()]
-            case LoadMatrix() | MultiplyMatrix() | StoreMatrix() | WarpBarrier():
-                return [f"{pad}{self.collective(statement)};"]
+                return [pad + one for one in self.end_group()]
             case Comment():
                 return [f"{pad}// {re.sub(r'[^ -~]', '?', statement.text).rstrip(chr(92))}"]
         raise TypeError(f"{type(statement).__name__} is no statement")
 
+    def constant(self, node: Let) -> str:
+        return f"const {self.type(node.value.dtype, node.value.lanes)} {node.name} = {self.stored(node.value)}"
+
+    def assignment(self, node: Assign) -> str:
+        return f"{self.expression(node.target)} = {self.stored(node.value)}"
+
     def loop(self, node: For, depth: int) -> list[str]:
         pad = INDENT * depth
-        stop = self.within(node.stop, SUM) if not isinstance(node.stop, int) else str(node.stop)
-        start = self.expression(node.start) if not isinstance(node.start, int) else str(node.start)
+        stop = node.stop if isinstance(node.stop, int) else self.within(node.stop, SUM)
+        start = node.start if isinstance(node.start, int) else self.expression(node.start)
         lines = [pad + self.unrolled(node)] if node.unroll else []
         lines.append(f"{pad}for (int {node.variable} = {start}; {node.variable} < {stop}; ++{node.variable}) {{")
-        return [*lines, *self.block(node.body, depth + 1), f"{pad}}}"]
+        lines += self.block(node.body, depth + 1)
+        lines.append(f"{pad}}}")
+        return lines
 
     def unrolled(self, node: For) -> str:
         return "#pragma unroll"
@@ -284,7 +286,7 @@ class CFamily:
 
     def address(self, pointer: Pointer, offset: Index, lanes: int, aligned: bool) -> str:
         """A typed pointer to `lanes` elements."""
-        at = pointer.name if offset == Index() else f"{pointer.name} + {self.index(offset)}"
+        at = pointer.name if not offset.terms and not offset.const else f"{pointer.name} + {self.index(offset)}"
         if lanes == 1:
             return at
         constness = "" if pointer.writable else "const "
@@ -302,7 +304,9 @@ class CFamily:
 
     def stored(self, node: Expr) -> str:
         """`node`'s text where what takes it has its dtype, and so cuts it off to that."""
-        return self.operation(node)[0] if isinstance(node, Operation) and _outgrows(node) else self.expression(node)
+        if node.dtype == "int8" and _outgrows(node):
+            return self.operation(node)[0]  # type: ignore[arg-type]
+        return self.expression(node)
 
     def within(self, node: Expr, limit: int) -> str:
         """`node`'s text, in parentheses where it binds less tightly than `limit`."""
@@ -311,45 +315,45 @@ class CFamily:
 
     def level(self, node: Expr) -> tuple[str, int]:
         """Text and precedence."""
-        match node:
-            case Name():
-                return node.name, ATOM
-            case Element():
-                return node.name + "".join(f"[{self.index(i)}]" for i in node.indices), ATOM
-            case Number():
-                text = self.literal(node.value, node.dtype)
-                level = UNARY if text.startswith("-") else ATOM
-                return (text, level) if node.lanes == 1 else (self.spread(text, node.dtype, node.lanes), UNARY)
-            case Operation():
-                return self.cut_off(node, self.operation(node))
-            case Read():
-                return self.read(node)
-            case Broadcast():
-                return self.spread(self.expression(node.operand), node.dtype, node.lanes), UNARY
-            case Position():
-                text = self.index(node.index)
-                return text, ATOM if text.isalnum() else (UNARY if text.lstrip("-").isdigit() else SUM)
-            case Inside():
-                return self.inside(node)
-            case Call():
-                return self.call(node), ATOM
-            case Build():
-                return self.built([self.expression(o) for o in node.operands], node.dtype), UNARY
-            case Pick():
-                return self.picked(node), ATOM
-            case Shuffle():
-                return self.shuffled(node), ATOM
-            case Exchange():
-                return self.exchanged(node), ATOM
-            case Convert():
-                return self.converted(node), UNARY
-            case Aligned():
-                at = self.address(node.pointer, node.offset, 1, False)
-                return f"((size_t)({at}) & {node.bytes - 1}) == 0", EQUAL
-            case Misalignment():
-                size = STORAGE_BYTES[node.pointer.dtype]
-                return f"(int)(((size_t)({node.pointer.name}) & {node.bytes - 1})/{size})", UNARY
-        raise TypeError(f"{type(node).__name__} is no expression")
+        kind = type(node)
+        if kind is Name:
+            return node.name, ATOM  # type: ignore[union-attr]
+        levelled = _LEVELLED.get(kind)
+        if levelled is not None:
+            return getattr(self, levelled)(node)  # type: ignore[no-any-return]
+        if kind not in _EXPRESSIONS:
+            raise TypeError(f"{kind.__name__} is no expression")
+        name, level = _EXPRESSIONS[kind]
+        return getattr(self, name)(node), level
+
+    def element(self, node: Element) -> tuple[str, int]:
+        return node.name + "".join([f"[{self.index(i)}]" for i in node.indices]), ATOM
+
+    def constant_number(self, node: Number) -> tuple[str, int]:
+        text = self.literal(node.value, node.dtype)
+        if node.lanes > 1:
+            return self.spread(text, node.dtype, node.lanes), UNARY
+        return text, UNARY if text.startswith("-") else ATOM
+
+    def computed(self, node: Operation) -> tuple[str, int]:
+        written = self.operation(node)
+        return self.cut_off(node, written) if node.dtype == "int8" else written
+
+    def broadcast(self, node: Broadcast) -> str:
+        return self.spread(self.expression(node.operand), node.dtype, node.lanes)
+
+    def position(self, node: Position) -> tuple[str, int]:
+        text = self.index(node.index)
+        return text, ATOM if text.isalnum() else (UNARY if text.lstrip("-").isdigit() else SUM)
+
+    def vector(self, node: Build) -> str:
+        return self.built([self.expression(o) for o in node.operands], node.dtype)
+
+    def aligned(self, node: Aligned) -> str:
+        return f"((size_t)({self.address(node.pointer, node.offset, 1, False)}) & {node.bytes - 1}) == 0"
+
+    def misalignment(self, node: Misalignment) -> str:
+        return f"(int)(((size_t)({node.pointer.name}) & {node.bytes - 1})/{STORAGE_BYTES[node.pointer.dtype]})"
 
     def read(self, node: Read) -> tuple[str, int]:
         if node.pointer.dtype == "float16":
@@ -376,7 +380,8 @@ class CFamily:
         return f"({self.scalars[node.dtype]})" + (text if level == ATOM else f"({text})"), UNARY
 
     def operation(self, node: Operation) -> tuple[str, int]:
-        if _outgrows(node):  # cut off once, at the end: sums and products of what was cut off differ in nothing else
+        # Cut off once, at the end: sums and products of what was cut off differ in nothing else.
+        if node.dtype == "int8" and _outgrows(node):
             node = replace(node, operands=tuple(_wide(operand) for operand in node.operands))
         if node.op == "select":
             condition, yes, no = node.operands
@@ -396,9 +401,27 @@ class CFamily:
         return f"{left}*{right}" if node.op == "mul" else f"{left} {spelling} {right}", level
 
 
+_LINES = {
+    Let: "constant", Assign: "assignment", Write: "write", Point: "point", Allocate: "allocation",
+    LoadMatrix: "collective", MultiplyMatrix: "collective", StoreMatrix: "collective", WarpBarrier: "collective",
+}  # fmt: skip
+"""Methods of `CFamily` that spell statements of one line."""
+_LEVELLED = {
+    Element: "element", Number: "constant_number", Operation: "computed", Read: "read", Position: "position",
+    Inside: "inside",
+}  # fmt: skip
+"""Those that give an expression's text and precedence."""
+_EXPRESSIONS = {
+    Broadcast: ("broadcast", UNARY), Call: ("call", ATOM), Build: ("vector", UNARY), Pick: ("picked", ATOM),
+    Shuffle: ("shuffled", ATOM), Exchange: ("exchanged", ATOM), Convert: ("converted", UNARY),
+    Aligned: ("aligned", EQUAL), Misalignment: ("misalignment", UNARY),
+}  # fmt: skip
+"""Those that give its text, and the precedence."""
+
+
 def _outgrows(node: Expr) -> bool:
     """Whether C computes it in a wider dtype than its own."""
-    return isinstance(node, Operation) and node.dtype == "int8" and node.lanes == 1 and node.op in _GROWING
+    return node.dtype == "int8" and isinstance(node, Operation) and node.lanes == 1 and node.op in _GROWING
 
 
 def _wide(node: Expr) -> Expr:

@@ -34,14 +34,16 @@ from rollergen.lower.ir import (
     For,
     Inside,
     Kernel,
+    Let,
     LoadMatrix,
     MultiplyMatrix,
     Operation,
     Pick,
+    Point,
     Pointer,
+    Position,
     Read,
     Shuffle,
-    Statement,
     StoreMatrix,
     WarpBarrier,
     Write,
@@ -166,9 +168,17 @@ class Cuda(CFamily):
             lines.append(f"const int {kernel.thread_id} = threadIdx.x;")
         return lines
 
-    def statement(self, statement: Statement, depth: int) -> list[str]:
-        self._alignment.follow(statement)
-        return super().statement(statement, depth)
+    def constant(self, node: Let) -> str:
+        self._alignment.define(node.name, node.value.index if isinstance(node.value, Position) else None)
+        return super().constant(node)
+
+    def point(self, node: Point) -> str:
+        self._alignment.point(node)
+        return super().point(node)
+
+    def loop(self, node: For, depth: int) -> list[str]:
+        self._alignment.define(node.variable, None)
+        return super().loop(node, depth)
 
     def unrolled(self, node: For) -> str:
         steps = steps_at_once(node)
@@ -198,6 +208,7 @@ class Cuda(CFamily):
         return f"{name}({self.expression(fragment)}, {at}{pitch})"
 
     def allocation(self, node: Allocate) -> str:
+        self._alignment.allocate(node)
         if node.name in self._places:
             at, kind = self._places[node.name][0], self.type(node.dtype, node.lanes, memory=True)
             array = f"extern __shared__ __align__({DYNAMIC_ALIGNMENT}) unsigned char block_memory[]"
@@ -312,10 +323,10 @@ class Cuda(CFamily):
         return f"{name}({self.expression(operand)})"
 
     def operation(self, node: Operation) -> tuple[str, int]:
-        lanes = max(operand.lanes for operand in node.operands)
-        if node.op == "and" and lanes == 1 and all(_is_plain_test(operand) for operand in node.operands):
+        lanes = max([operand.lanes for operand in node.operands])
+        if lanes == 1 and node.op == "and" and all(_is_plain_test(operand) for operand in node.operands):
             # No jumps between the tests of an address.
-            return " & ".join(self.within(operand, BITS) for operand in node.operands), BITS
+            return " & ".join([self.within(operand, BITS) for operand in node.operands]), BITS
         if lanes == 1 or (node.op == "select" and node.operands[0].lanes == 1):
             return super().operation(node)
         target, source = self._register(node.dtype), self._register(node.operands[0].dtype)
@@ -366,8 +377,10 @@ class Cuda(CFamily):
             return self._copied(node)
         if dtype == "float16":
             return self.half_write(node)
+        if lanes == 1:
+            return super().write(node)
         part = self._part(node.pointer, node.offset, lanes, node.aligned or node.streaming)
-        if lanes == 1 or part == self._widest(node.pointer, lanes):
+        if part == self._widest(node.pointer, lanes):
             return super().write(node)
         return self._stored(node.pointer, node.offset, lanes, part, self.expression(node.value))
 
@@ -398,8 +411,10 @@ class Cuda(CFamily):
     def _part(self, pointer: Pointer, offset: Index, lanes: int, aligned: bool) -> int:
         """How many elements go at once: as many as the address is known to be aligned to."""
         widest = self._widest(pointer, lanes)
+        if aligned:
+            return widest
         known = self._alignment.of(pointer, offset) // STORAGE_BYTES[pointer.dtype]
-        return widest if aligned or known == 0 else math.gcd(widest, known)
+        return math.gcd(widest, known) if known else widest
 
     def _loader(self, dtype: str, lanes: int, part: int, kind: str) -> str:
         """The function that reads a vector in parts."""

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 from rollergen.emit.c_family import ATOM, SCALARS, CFamily
 from rollergen.emit.unrolling import steps_at_once
-from rollergen.hal.masked_stores import masked_stores
-from rollergen.lower.ir import Barrier, Convert, Exchange, For, Kernel, Pick, Read, Shuffle, Write
+from rollergen.hal.masked_stores import masked_loads, masked_stores
+from rollergen.lower.ir import BITS, Barrier, Convert, Exchange, For, Kernel, Number, Pick, Read, Shuffle, Write
 from rollergen.lower.language import Language
+from rollergen.tile.rules import WIDEST_VECTOR
 
 _HEX = "0123456789abcdef"
 
@@ -35,21 +36,76 @@ _ADDED_FLOAT = """PREFIXvoid atomic_add_float(volatile global float *at, float v
     }
 }"""
 
-_MASKED_STORE = """PREFIXvoid NAME(global float *at, float16 value, int16 mask)
+_MASKED_STORE = """PREFIXvoid NAME(global SCALAR *at, VECTOR value, MASK mask)
 {
-#if defined(__AVX512F__) && defined(__AVX512DQ__)
-    __builtin_ia32_storeups512_mask((float *)(size_t)at, value, __builtin_ia32_cvtd2mask512(mask));
+#if GUARD
+    __builtin_ia32_storeupKIND_mask((TARGET *)(size_t)at, value, __builtin_ia32_cvtBITS2maskWIDTH(mask));
 #else
-    float lanes[16] __attribute__((aligned(64)));
-    int written[16] __attribute__((aligned(64)));
-    *(float16 *)lanes = value;
-    *(int16 *)written = mask;
-    for (int lane = 0; lane < 16; ++lane) {
+    SCALAR lanes[LANES] __attribute__((aligned(64)));
+    WORD written[LANES] __attribute__((aligned(64)));
+    *(VECTOR *)lanes = value;
+    *(MASK *)written = mask;
+    for (int lane = 0; lane < LANES; ++lane) {
         if (written[lane]) {
             at[lane] = lanes[lane];
         }
     }
 #endif
+}"""
+
+_MASKED_LOAD = """PREFIXVECTOR NAME(global const SCALAR *at, VECTOR fill, MASK mask)
+{
+#if GUARD
+    return __builtin_ia32_loadupKIND_mask((const TARGET *)(size_t)at, fill, __builtin_ia32_cvtBITS2maskWIDTH(mask));
+#else
+    SCALAR lanes[LANES] __attribute__((aligned(64)));
+    WORD read[LANES] __attribute__((aligned(64)));
+    *(VECTOR *)lanes = fill;
+    *(MASK *)read = mask;
+    for (int lane = 0; lane < LANES; ++lane) {
+        if (read[lane]) {
+            lanes[lane] = at[lane];
+        }
+    }
+    return *(VECTOR *)lanes;
+#endif
+}"""
+
+_MASKED_HALVES_STORED = """PREFIXvoid NAME(global ushort *at, VECTOR value, MASK mask)
+{
+    ushort16 held;
+    vstore_half16(value, 0, (half *)&held);
+#if GUARD
+    __builtin_ia32_storedquhi256_mask((short16 *)(size_t)at, as_short16(held), __builtin_ia32_cvtd2mask512(mask));
+#else
+    int written[16] __attribute__((aligned(64)));
+    *(int16 *)written = mask;
+    for (int lane = 0; lane < 16; ++lane) {
+        if (written[lane]) {
+            at[lane] = ((const ushort *)&held)[lane];
+        }
+    }
+#endif
+}"""
+
+_MASKED_HALVES_LOADED = """PREFIXVECTOR NAME(global const ushort *at, VECTOR fill, MASK mask)
+{
+    ushort16 held = 0;
+#if GUARD
+    const short16 bits = __builtin_ia32_loaddquhi256_mask((const short16 *)(size_t)at, (short16)(0),
+                                                          __builtin_ia32_cvtd2mask512(mask));
+    held = as_ushort16(bits);
+#else
+    int read[16] __attribute__((aligned(64)));
+    *(int16 *)read = mask;
+    for (int lane = 0; lane < 16; ++lane) {
+        if (read[lane]) {
+            ((ushort *)&held)[lane] = at[lane];
+        }
+    }
+#endif
+    const VECTOR value = vload_half16(0, (const half *)&held);
+    return mask ? value : fill;
 }"""
 
 
@@ -71,7 +127,7 @@ class OpenCL(CFamily):
         self.attribute = attribute
         self.exchange_extension = exchange_extension
         self.steps = steps
-        self.features = Language(exchanges=bool(exchange_extension), masked_stores=masked_stores(attribute))
+        self.features = Language(bool(exchange_extension), {}, masked_stores(attribute), masked_loads(attribute))
 
     def head(self, kernel: Kernel) -> str:
         attributes = f"__attribute__((reqd_work_group_size({kernel.threads}, 1, 1)))"
@@ -94,13 +150,17 @@ class OpenCL(CFamily):
         return ["barrier(CLK_LOCAL_MEM_FENCE);"]
 
     def vector_type(self, dtype: str, lanes: int) -> str:
-        return f"{SCALARS[dtype]}{lanes}"
+        """The language has vectors of 16 at most; the compiler takes longer ones in parts."""
+        name = f"{SCALARS[dtype]}{lanes}"
+        if lanes > WIDEST_VECTOR:
+            self.types[name] = f"typedef {SCALARS[dtype]} {name} __attribute__((ext_vector_type({lanes})));"
+        return name
 
     def memory_type(self, dtype: str, lanes: int, aligned: bool) -> str:
         """A vector type whose alignment is that of its elements, unless the address is aligned."""
         scalar = SCALARS[dtype]
         if aligned:
-            return f"{scalar}{lanes}"
+            return self.vector_type(dtype, lanes)
         name = f"{scalar}{lanes}u"
         bytes_ = {"ushort": 2, "char": 1, "long": 8, "double": 8}.get(scalar, 4)
         self.types[name] = f"typedef {scalar} {name} __attribute__((ext_vector_type({lanes}), aligned({bytes_})));"
@@ -128,6 +188,8 @@ class OpenCL(CFamily):
 
     def converted(self, node: Convert) -> str:
         operand = node.operand
+        if node.bits and node.lanes > WIDEST_VECTOR:
+            return f"__builtin_astype({self.expression(operand)}, {self.type(node.dtype, node.lanes)})"
         if node.bits:
             return f"as_{self.type(node.dtype, node.lanes)}({self.expression(operand)})"
         if node.lanes == 1:
@@ -148,10 +210,36 @@ class OpenCL(CFamily):
     def write(self, node: Write) -> str:
         if node.mask is None:
             return super().write(node)
-        name = "store_lanes16"
-        self.types[name] = _MASKED_STORE.replace("PREFIX", self.function_prefix).replace("NAME", name)
+        name = self._masked("store", node.pointer.dtype, node.value.lanes)
         values = self.expression(node.value), self.expression(node.mask)
         return f"{name}({self._place(node)}, {', '.join(values)})"
+
+    def read(self, node: Read) -> tuple[str, int]:
+        if node.mask is None:
+            return super().read(node)
+        name = self._masked("load", node.pointer.dtype, node.lanes)
+        values = self.expression(Number(node.fill, node.dtype, node.lanes)), self.expression(node.mask)
+        return f"{name}({self._place(node)}, {', '.join(values)})", ATOM
+
+    def _masked(self, how: str, dtype: str, lanes: int) -> str:
+        """The name of a function that stores or loads chosen lanes of a vector in memory dtype `dtype`."""
+        halves, double = dtype == "float16", dtype == "float64"
+        name = f"{how}_{'halves' if halves else 'doubles' if double else 'lanes'}{lanes}" + "_masked" * halves
+        width, scalar = lanes * BITS[dtype], "double" if double else "float"
+        word, vector = "long" if double else "int", f"{scalar}{lanes}"
+        features = ["F", "DQ", *(["VL"] if how == "load" or width < 512 or halves else []), *(["BW"] if halves else [])]
+        words = {
+            "PREFIX": self.function_prefix, "NAME": name, "VECTOR": vector, "SCALAR": scalar, "LANES": str(lanes),
+            "MASK": f"{word}{lanes}", "WORD": word, "KIND": f"{'d' if double else 's'}{width}", "WIDTH": str(width),
+            "BITS": "q" if double else "d", "TARGET": scalar if width == 512 else vector,
+            "GUARD": " && ".join(f"defined(__AVX512{feature}__)" for feature in features),
+        }  # fmt: skip
+        ways = (_MASKED_HALVES_STORED, _MASKED_HALVES_LOADED) if halves else (_MASKED_STORE, _MASKED_LOAD)
+        text = ways[how == "load"]
+        for key, meaning in words.items():
+            text = text.replace(key, meaning)
+        self.types[name] = text
+        return name
 
     def added(self, node: Write, value: str) -> str:
         if node.pointer.dtype == "int32":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any
 
 from rollergen.expr.index import Index
@@ -42,7 +43,15 @@ def _nodes(value: Any) -> Iterator[Any]:
     if isinstance(value, tuple):
         for one in value:
             yield from _nodes(one)
-    elif is_dataclass(value) and not isinstance(value, Index):
+        return
+    names = _parts(type(value))  # type: ignore[arg-type]
+    if names:
         yield value
-        for field in fields(value):
-            yield from _nodes(getattr(value, field.name))
+        for name in names:
+            yield from _nodes(getattr(value, name))
+
+
+@cache
+def _parts(kind: type) -> tuple[str, ...]:
+    """Fields of a node's class; none for what is no node, or has none within."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) and kind is not Index else ()

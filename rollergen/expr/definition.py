@@ -44,11 +44,12 @@ class Reduction:
 class _Remembered:
     """What is found once for a definition: its hash, which caches ask for, and its loads."""
 
-    __slots__ = ("_body_loads", "_hash", "_result_loads", "_stored")
+    __slots__ = ("_body_loads", "_hash", "_loads", "_result_loads", "_stored")
     _hash: int
     _stored: Load
     _body_loads: tuple[Load, ...]
     _result_loads: tuple[Load, ...]
+    _loads: tuple[Load, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,4 +123,8 @@ class Definition(_Remembered):
 
     def loads(self) -> tuple[Load, ...]:
         """`body_loads` then `result_loads`: position in this tuple is a load's identity."""
-        return self.body_loads() + self.result_loads()
+        try:
+            return self._loads
+        except AttributeError:
+            object.__setattr__(self, "_loads", self.body_loads() + self.result_loads())
+            return self._loads

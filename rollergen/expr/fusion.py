@@ -97,13 +97,11 @@ def _split(definition: Definition, name: str, divisor: int) -> Definition:
 def fuse(definition: Definition) -> Definition:
     """Axes that are adjacent or absent together in every access, merged; the first one's name stays."""
     while True:
-        for outer, inner in _pairs(definition):
-            fused = merge(definition, outer, inner)
-            if fused is not None:
-                definition = fused
-                break
-        else:
+        every, lone = accesses(definition), lone_indices(definition)
+        pair = next((pair for pair in _pairs(definition) if _are_one(every, lone, *pair)), None)
+        if pair is None:
             return definition
+        definition = _merged(definition, *pair)
 
 
 def _pairs(definition: Definition) -> Iterator[tuple[Axis, Axis]]:
@@ -113,23 +111,29 @@ def _pairs(definition: Definition) -> Iterator[tuple[Axis, Axis]]:
                 yield outer, inner
 
 
-def merge(definition: Definition, outer: Axis, inner: Axis) -> Definition | None:
-    """`definition` with the two axes as one; None where some access or guard does not allow it."""
+def _are_one(
+    every: tuple[tuple[Shape, Indices], ...], lone: tuple[Index, ...], outer: Axis, inner: Axis
+) -> bool:
+    """Whether every access, and every index outside accesses, allows the two axes to be one."""
     a, b, extent = outer.name, inner.name, inner.extent
-    if any(merged(shape, indices, a, b, extent) is None for shape, indices in accesses(definition)):
-        return None
-    if any(merged_index(index, a, b, extent) is None for index in lone_indices(definition)):
-        return None
+    return all(merged(shape, indices, a, b, extent) is not None for shape, indices in every) and all(
+        merged_index(index, a, b, extent) is not None for index in lone
+    )
+
+
+def _merged(definition: Definition, outer: Axis, inner: Axis) -> Definition:
+    """`definition` with two axes as one that are one (see `_are_one`)."""
+    a, b, extent = outer.name, inner.name, inner.extent
     axes = merged_axes(definition, outer, inner)
 
     def index(old: Index) -> Index:
         new = merged_index(old, a, b, extent)
-        assert new is not None  # tried above
+        assert new is not None  # tried before
         return new
 
     def access(shape: Shape, indices: Indices) -> tuple[Shape, Indices]:
         new = merged(shape, indices, a, b, extent)
-        assert new is not None  # tried above
+        assert new is not None  # tried before
         return new
 
     return rewrite(definition, axes, index, access)

@@ -7,7 +7,7 @@ from rollergen.expr.fusion import merged_axes
 from rollergen.expr.index import Index
 from rollergen.expr.recombine import reduced
 from rollergen.expr.rewrite import Indices, rewrite
-from rollergen.expr.values import Binary, IndexValue, Load, Value, walk
+from rollergen.expr.values import Binary, Load, Value, axes_of, walk
 from rollergen.expr.views import Shape, merged, merged_index, simplified
 
 
@@ -24,7 +24,7 @@ def implicit_gemm(definition: Definition) -> Definition | None:
         return None
     weight, image = operands
     spatial = sorted(definition.of_role("spatial"), key=lambda axis: _place(definition.target, axis))
-    of_weight, of_image = _axes(weight), _axes(image)
+    of_weight, of_image = axes_of(weight), axes_of(image)
     m = [axis for axis in spatial if axis.name in of_weight - of_image]
     n = [axis for axis in spatial if axis.name in of_image - of_weight]
     batch = [axis for axis in spatial if axis.name in of_image & of_weight]
@@ -49,7 +49,7 @@ def _operands(definition: Definition) -> tuple[Value, Value] | None:
     body = reduction.bodies[0]
     if reduction.combiner.name != "sum" or len(reduction.bodies) > 1:
         return None
-    if not isinstance(body, Binary) or body.op != "mul" or not (_axes(body.a) and _axes(body.b)):
+    if not isinstance(body, Binary) or body.op != "mul" or not (axes_of(body.a) and axes_of(body.b)):
         return None
     return (body.b, body.a) if _is_plain(body.b) and not _is_plain(body.a) else (body.a, body.b)
 
@@ -61,16 +61,6 @@ def _is_plain(value: Value) -> bool:
         not load.guard and all(index == Index.axis(str(index.terms[0][0])) for index in load.indices if index.terms)
         for load in loads
     )
-
-
-def _axes(value: Value) -> frozenset[str]:
-    names: frozenset[str] = frozenset()
-    for node in walk(value):
-        if isinstance(node, Load):
-            names |= node.axes()
-        elif isinstance(node, IndexValue):
-            names |= node.index.axes()
-    return names
 
 
 def _place(indices: Indices, axis: Axis) -> int:

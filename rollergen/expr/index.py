@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 from math import gcd
-from typing import Any, Union
+from operator import itemgetter
+from typing import Any, ClassVar, Union
 
 from rollergen.expr.quick import quick
 
@@ -27,74 +27,97 @@ KEPT = 8192
 again.  They are values of values, so it does not matter who asks."""
 
 
-class _Remembered:
-    """Hash, text and names, found once: every sum of indices asks its atoms for them."""
+class _Copied:
+    """Values with something that is found later: copied by their fields."""
 
-    __slots__ = ("_hash", "_names", "_text")
-    _hash: int
-    _names: tuple[str, ...]
-    _text: str
+    __slots__ = ()
 
-    def _keep(self, name: str, value: Any) -> Any:
-        object.__setattr__(self, name, value)
-        return value
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, name) for name in self.__match_args__)  # type: ignore[attr-defined]
+
+
+class _Divided(_Copied):
+    """Atoms are in the order of their texts, among names of axes too.
+
+    Hash and text are found once (None: not yet): every sum of indices asks its atoms for them.
+    """
+
+    __slots__ = ("_hash", "_text")
+    FOUND_LATER: ClassVar[tuple[str, ...]] = __slots__
+    _hash: Any
+    _text: Any
+
+    def __lt__(self, other: Atom) -> bool:
+        return str(self) < str(other)
+
+    def __gt__(self, other: Atom) -> bool:
+        return str(self) > str(other)
+
+
+class _Named(_Copied):
+    """Names are found once (None: not yet).  A hash is quicker found again than looked for: atoms know theirs."""
+
+    __slots__ = ("_names",)
+    FOUND_LATER: ClassVar[tuple[str, ...]] = __slots__
+    _names: Any
+
+
+_keep_hash, _keep_text = vars(_Divided)["_hash"].__set__, vars(_Divided)["_text"].__set__
+_keep_names = vars(_Named)["_names"].__set__
+"""Setters of what frozen records find later."""
 
 
 @quick
 @dataclass(frozen=True, slots=True)
-class FloorDiv(_Remembered):
+class FloorDiv(_Divided):
     """``index // divisor`` with a divisor of at least 2."""
 
     index: Index
     divisor: int
 
     def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            return self._keep("_hash", hash((self.index, self.divisor)))
+        if self._hash is None:
+            _keep_hash(self, hash((self.index, self.divisor)))
+        return self._hash  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
-        try:
-            return self._text
-        except AttributeError:
-            return self._keep("_text", f"({self.index})//{self.divisor}")
+        if self._text is None:
+            _keep_text(self, f"({self.index})//{self.divisor}")
+        return self._text  # type: ignore[no-any-return]
 
 
 @quick
 @dataclass(frozen=True, slots=True)
-class Mod(_Remembered):
+class Mod(_Divided):
     """``index % divisor`` with a divisor of at least 2; never negative."""
 
     index: Index
     divisor: int
 
     def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            return self._keep("_hash", hash((self.index, -self.divisor)))
+        if self._hash is None:
+            _keep_hash(self, hash((self.index, -self.divisor)))
+        return self._hash  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
-        try:
-            return self._text
-        except AttributeError:
-            return self._keep("_text", f"({self.index})%{self.divisor}")
+        if self._text is None:
+            _keep_text(self, f"({self.index})%{self.divisor}")
+        return self._text  # type: ignore[no-any-return]
 
 
 Atom = Union[str, FloorDiv, Mod]
 
 
+_ATOM = itemgetter(0)
+
+
 def _ordered(total: Mapping[Atom, int], const: int) -> Index:
-    kept = [term for term in total.items() if term[1]]
+    kept = list(total.items())
+    if 0 in total.values():
+        kept = [term for term in kept if term[1]]
     if len(kept) > 1:
-        kept.sort(key=_text_of)
+        kept.sort(key=_ATOM)
     return Index(tuple(kept), const)
-
-
-def _text_of(term: tuple[Atom, int]) -> str:
-    atom = term[0]
-    return atom if isinstance(atom, str) else str(atom)
 
 
 def weighted_sum(parts: Iterable[tuple[Index, int]], const: int = 0) -> Index:
@@ -118,17 +141,14 @@ def _replaced(index: Index, kept: list[tuple[Atom, int]], parts: list[tuple[Inde
 
 @quick
 @dataclass(frozen=True, slots=True)
-class Index(_Remembered):
+class Index(_Named):
     """``const + sum(coefficient * atom)``, terms sorted by atom, no zero coefficients."""
 
     terms: tuple[tuple[Atom, int], ...] = ()
     const: int = 0
 
     def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            return self._keep("_hash", hash((self.terms, self.const)))
+        return hash((self.terms, self.const))
 
     @staticmethod
     @lru_cache(maxsize=KEPT)
@@ -141,9 +161,14 @@ class Index(_Remembered):
 
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, int):
-            return Index(self.terms, self.const + other)
-        if not other.terms or not self.terms:
-            return Index(self.terms or other.terms, self.const + other.const)
+            return Index(self.terms, self.const + other) if other else self
+        if not other.terms:
+            return Index(self.terms, self.const + other.const) if other.const else self
+        if not self.terms:
+            return Index(other.terms, self.const + other.const) if self.const else other
+        last, first = self.terms[-1][0], other.terms[0][0]
+        if type(last) is str and type(first) is str and last < first:  # in order already
+            return Index(self.terms + other.terms, self.const + other.const)
         total = dict(self.terms)
         for atom, coefficient in other.terms:
             total[atom] = total.get(atom, 0) + coefficient
@@ -199,14 +224,23 @@ class Index(_Remembered):
 
     def names(self) -> tuple[str, ...]:
         """`axes` in alphabetical order."""
-        try:
-            return self._names
-        except AttributeError:
-            names: list[str] = [atom for atom, _ in self.terms if isinstance(atom, str)]
-            if len(names) < len(self.terms):  # else the terms are in this order
-                within = [atom.index.names() for atom, _ in self.terms if not isinstance(atom, str)]
-                names = sorted({*names, *chain.from_iterable(within)})
-            return self._keep("_names", tuple(names))  # type: ignore[no-any-return]
+        if self._names is None:
+            if len(self.terms) == 1:
+                atom = self.terms[0][0]
+                alone = (atom,) if isinstance(atom, str) else atom.index.names()
+                _keep_names(self, alone)
+                return alone
+            names: list[str] = []
+            within: list[str] = []
+            for atom, _ in self.terms:
+                if isinstance(atom, str):
+                    names.append(atom)
+                else:
+                    within += atom.index.names()
+            if within:  # else the terms are in this order
+                names = sorted({*names, *within})
+            _keep_names(self, tuple(names))
+        return self._names  # type: ignore[no-any-return]
 
     def coefficient(self, axis: str) -> int:
         """Coefficient of the plain axis (0 where it occurs only inside ``//`` or ``%``)."""
@@ -218,18 +252,26 @@ class Index(_Remembered):
 
     def substitute(self, mapping: Mapping[str, Index]) -> Index:
         """Every named axis replaced by its index; axes not named stay."""
-        kept, parts = [], []
-        for term in self.terms:
-            atom, coefficient = term
+        total: dict[Atom, int] = {}
+        const, same = self.const, True
+        for atom, coefficient in self.terms:
             if isinstance(atom, str):
                 new = mapping.get(atom)
             else:
-                new = _substituted(atom, tuple([mapping.get(name) for name in atom.index.names()]))
+                new = _substituted(atom, tuple(map(mapping.get, atom.index.names())))
             if new is None:
-                kept.append(term)
+                total[atom] = total.get(atom, 0) + coefficient
             else:
-                parts.append((new, coefficient))
-        return _replaced(self, kept, parts)
+                same = False
+                const += new.const * coefficient
+                for inner, factor in new.terms:
+                    total[inner] = total.get(inner, 0) + factor * coefficient
+        return self if same else _ordered(total, const)
+
+    def without(self, axis: str) -> Index:
+        """The same without the plain axis' term: the axis at 0, where it occurs in no ``//`` or ``%``."""
+        kept = tuple([term for term in self.terms if type(term[0]) is not str or term[0] != axis])
+        return self if len(kept) == len(self.terms) else Index(kept, self.const)
 
     def bounds(self, ranges: Mapping[str, Bounds]) -> Bounds:
         """Inclusive (low, high) over axes within their inclusive `ranges`; KeyError if one lacks."""
@@ -249,9 +291,10 @@ class Index(_Remembered):
         fixed = False
         for atom, _ in self.terms:
             if not isinstance(atom, str):
-                return _simplified(self, tuple([ranges[name] for name in self.names()]))
+                return _simplified(self, tuple(map(ranges.__getitem__, self.names())))
             low, high = ranges[atom]
-            fixed = fixed or low == high
+            if low == high:
+                fixed = True
         if not fixed:
             return self
         kept = tuple([(a, c) for a, c in self.terms if ranges[a][0] != ranges[a][1]])  # type: ignore[index]
@@ -324,7 +367,7 @@ def _substituted(atom: FloorDiv | Mod, new: tuple[Index | None, ...]) -> Index |
 
 def atom_bounds(atom: FloorDiv | Mod, ranges: Mapping[str, Bounds]) -> Bounds:
     """Inclusive (low, high) of an atom over axes within their inclusive `ranges`."""
-    return _bounded(atom, tuple([ranges[name] for name in atom.index.names()]))
+    return _bounded(atom, tuple(map(ranges.__getitem__, atom.index.names())))
 
 
 @lru_cache(maxsize=KEPT)
@@ -352,7 +395,7 @@ def _simplified(index: Index, known: tuple[Bounds, ...]) -> Index:
             else:
                 kept.append(term)
         else:
-            new = _simplify_atom(atom, ranges)
+            new = _simplified_atom(atom, tuple(map(ranges.__getitem__, atom.index.names())))
             if new.terms == ((atom, 1),) and not new.const:
                 kept.append(term)
             else:
@@ -362,11 +405,14 @@ def _simplified(index: Index, known: tuple[Bounds, ...]) -> Index:
 
 def forget() -> None:
     """Drops the results that are kept: for what measures building from the start."""
-    for kept in (_quotient, _remainder, _substituted, _bounded, _simplified, linear):
+    for kept in (_quotient, _remainder, _substituted, _bounded, _simplified, _simplified_atom, linear):
         kept.cache_clear()
 
 
-def _simplify_atom(atom: FloorDiv | Mod, ranges: Mapping[str, Bounds]) -> Index:
+@lru_cache(maxsize=KEPT)
+def _simplified_atom(atom: FloorDiv | Mod, known: tuple[Bounds, ...]) -> Index:
+    """An atom simplified where its names have the `known` bounds."""
+    ranges = dict(zip(atom.index.names(), known, strict=True))
     inner = atom.index.simplify(ranges)
     divisor = atom.divisor
     whole, rest = inner._split(divisor)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.guards import relative_to
 from rollergen.expr.index import Index, Within
-from rollergen.expr.values import Buffer, IndexValue, Load, Value, transform
+from rollergen.expr.values import Buffer, IndexValue, Load, Value, transform, walk
 
 Indices = tuple[Index, ...]
 IndexChange = Callable[[Index], Index]
@@ -75,5 +75,5 @@ def lone_indices(definition: Definition) -> tuple[Index, ...]:
     found += [bound.index for load in definition.loads() for bound in load.guard]
     bodies = [body for reduction in definition.reductions for body in reduction.bodies]
     for value in (*bodies, definition.result):
-        transform(value, lambda node: found.append(node.index) if isinstance(node, IndexValue) else None)  # type: ignore[func-returns-value]
+        found += [node.index for node in walk(value) if isinstance(node, IndexValue)]
     return tuple(found)

@@ -228,9 +228,15 @@ def transform(value: Value, change: Callable[[Value], Value | None]) -> Value:
 
 def walk(value: Value) -> Iterator[Value]:
     """Every node below and including `value`, children first."""
+    found: list[Value] = []
+    _gather(value, found)
+    return iter(found)
+
+
+def _gather(value: Value, found: list[Value]) -> None:
     for child in value.children():
-        yield from walk(child)
-    yield value
+        _gather(child, found)
+    found.append(value)
 
 
 def axes_of(value: Value) -> frozenset[str]:

@@ -38,8 +38,8 @@ def merged(shape: Shape, indices: Indices, outer: str, inner: str, extent: int) 
 
     Before: ``X[c, y, x]`` of (64, 56, 56).  After merging y and x: ``X[c, y]`` of (64, 3136).
     """
-    a_at = [d for d, index in enumerate(indices) if outer in index.axes()]
-    b_at = [d for d, index in enumerate(indices) if inner in index.axes()]
+    a_at = [d for d, index in enumerate(indices) if outer in index.names()]
+    b_at = [d for d, index in enumerate(indices) if inner in index.names()]
     if not a_at and not b_at:
         return shape, indices
     if len(a_at) != 1 or len(b_at) != 1:
@@ -49,21 +49,25 @@ def merged(shape: Shape, indices: Indices, outer: str, inner: str, extent: int) 
         joined = merged_index(indices[d], outer, inner, extent)
         return None if joined is None else (shape, (*indices[:d], joined, *indices[d + 1 :]))
     i = indices[d]
-    plain = i.coefficient(outer) == 1 and outer not in (i - Index.axis(outer)).axes()
-    if e != d + 1 or shape[e] != extent or indices[e] != Index.axis(inner) or not plain:
+    if e != d + 1 or shape[e] != extent or indices[e] != Index.axis(inner) or i.coefficient(outer) != 1:
         return None
-    joined = (i - Index.axis(outer)) * extent + Index.axis(outer)
+    rest = i - Index.axis(outer)
+    if outer in rest.names():
+        return None
+    joined = rest * extent + Index.axis(outer)
     return (*shape[:d], shape[d] * extent, *shape[e + 1 :]), (*indices[:d], joined, *indices[e + 1 :])
 
 
 def merged_index(index: Index, outer: str, inner: str, extent: int) -> Index | None:
     """``c*extent*outer + c*inner`` as ``c*outer``; None where the two occur otherwise."""
-    axes = index.axes()
-    if outer not in axes and inner not in axes:
+    names = index.names()
+    if outer not in names and inner not in names:
         return index
     c = index.coefficient(inner)
-    rest = index - Index.axis(inner) * c - Index.axis(outer) * index.coefficient(outer)
-    if not c or index.coefficient(outer) != c * extent or {outer, inner} & rest.axes():
+    if not c or index.coefficient(outer) != c * extent:
+        return None
+    rest = index - Index.axis(inner) * c - Index.axis(outer) * (c * extent)
+    if outer in rest.names() or inner in rest.names():
         return None
     return rest + Index.axis(outer) * c
 

@@ -42,6 +42,7 @@ from rollergen.lower.vectors import (
     lane_mask,
     lane_stride,
     needed,
+    read_masks,
     vector_plan,
     whole_tests,
 )
@@ -57,7 +58,8 @@ class Access:
 
     ``alignment``: bytes to which the pointer is known to be aligned (0: only to its elements).
     ``asynchronous``: writes need not be waited for before the barrier that says so.
-    ``elements``: of the array; 0: unknown.
+    ``elements``: of the array; 0: unknown.  ``masked``: vectors that are not whole are read at once where the language
+    can, so that equal ones stay one read.
     """
 
     pointer: Pointer
@@ -67,6 +69,7 @@ class Access:
     alignment: int = 0
     asynchronous: bool = False
     elements: int = 0
+    masked: bool = False
 
     def aligned(self, offset: Index, lanes: int) -> bool:
         """Whether `lanes` elements from `offset` on lie at a multiple of their size."""
@@ -78,7 +81,12 @@ class Access:
         """The same without the lane in tests that all lanes pass or fail together."""
         if lane is None or not self.tests:
             return self
-        return replace(self, tests=tuple(coarsen(test, lane) for test in self.tests))
+        return self.testing(tuple([coarsen(test, lane) for test in self.tests]))
+
+    def testing(self, tests: tuple[Inside, ...]) -> Access:
+        """The same with these tests."""
+        rest = self.alignment, self.asynchronous, self.elements, self.masked
+        return Access(self.pointer, self.offset, tests, self.fill, *rest)
 
 
 def register_dtype(dtype: str) -> str:
@@ -93,7 +101,7 @@ def fetch(out: Writer, access: Access, lane: Lane | None, wish: str) -> Expr:
     """
     access = access.coarsened(lane)
     if lane is None or not depends(access.offset, access.tests, lane):
-        return _guarded(access.tests, _read(out, access, 1), access.fill)
+        return _guarded(access.tests, _read(out, access, access.offset, 1), access.fill)
     stride = lane_stride(out.ranges, access.offset, lane)
     plan = vector_plan(out.ranges, access.offset, access.tests, lane, stride) if stride in (1, 2) else None
     if plan is None:
@@ -105,7 +113,10 @@ def fetch(out: Writer, access: Access, lane: Lane | None, wish: str) -> Expr:
         _read_pieces(out, access, lane, wish, straight, name)
         return name
     offset, common, edge = plan
-    vector = _read_spaced(out, replace(access, offset=offset), lane.width, stride)
+    masked = _read_masked(out, access, lane, plan, stride) if common or edge else None
+    if masked is not None:
+        return masked
+    vector = _read_spaced(out, access, offset, lane.width, stride)
     if not edge:
         return _guarded(common, vector, access.fill)
     name = Name(out.register(wish, vector.dtype, (), lane.width), vector.dtype, lane.width)
@@ -116,6 +127,23 @@ def fetch(out: Writer, access: Access, lane: Lane | None, wish: str) -> Expr:
     with out.otherwise():
         _read_broken(out, access, lane, wish, plan, name)
     return name
+
+
+def _read_masked(out: Writer, access: Access, lane: Lane, plan: VectorPlan, stride: int) -> Expr | None:
+    """The vector, where the language can read chosen lanes at once and that is wanted: no path of its own, and no
+    address that a test keeps away from.  None where it cannot, or where addresses or tests wrap within the vector."""
+    dtype = access.pointer.dtype
+    if not access.masked or (dtype, lane.width) not in out.masked_loads:
+        return None
+    masks = read_masks(out.ranges, access.offset, access.tests, lane, stride, BITS[dtype])
+    if masks is None:
+        return None
+    reads = []
+    for part, mask in enumerate(masks):
+        read = _read(out, access, plan[0] + part * (lane.width - 1), lane.width)
+        assert isinstance(read, Read)
+        reads.append(replace(read, mask=mask, fill=access.fill))
+    return reads[0] if stride == 1 else _every_other(reads[0], reads[1], lane.width)
 
 
 def _read_broken(
@@ -132,7 +160,7 @@ def _read_broken(
             _read_pieces(out, access, lane, wish, straight, name)
         return
     offset, common, _ = plan
-    vector = _read_spaced(out, replace(access, offset=offset), lane.width, stride)
+    vector = _read_spaced(out, access, offset, lane.width, stride)
     value = Operation("select", (mask, vector, Number(access.fill, name.dtype, lane.width)), name.dtype, lane.width)
     reach = needed((Inside(offset, 0, access.elements - stride * (lane.width - 1)),), out.ranges)
     condition = conjunction(reach)
@@ -164,7 +192,7 @@ def _read_pieces(
     def chosen() -> None:
         out.assign(name, Number(access.fill, name.dtype, lane.width))
         for piece, first in zip(straight, firsts, strict=True):
-            vector = _read(out, replace(access, offset=first), lane.width)
+            vector = _read(out, access, first, lane.width)
             mask = piece_mask(out.ranges, piece, lane, BITS[name.dtype])
             out.assign(name, Operation("select", (mask, vector, name), name.dtype, lane.width))
 
@@ -262,24 +290,29 @@ def has_edge(out: Writer, access: Access, lane: Lane | None, *, storing: bool = 
 # Spelling --------------------------------------------------------------------------------------
 
 
-def _read(out: Writer, access: Access, lanes: int) -> Expr:
-    pointer, offset = out.place(access.pointer, access.offset)
-    aligned = access.aligned(access.offset, lanes)
+def _read(out: Writer, access: Access, offset: Index, lanes: int) -> Expr:
+    """Elements from `offset` on, whatever that of the access is."""
+    pointer, short = out.place(access.pointer, offset)
+    aligned = access.aligned(offset, lanes)
     if pointer.dtype != "bfloat16":
-        return Read(pointer, offset, register_dtype(pointer.dtype), lanes, aligned)
-    half = Convert(Read(replace(pointer, dtype="uint16"), offset, "uint16", lanes, aligned), "uint32")
+        return Read(pointer, short, register_dtype(pointer.dtype), lanes, aligned)
+    half = Convert(Read(replace(pointer, dtype="uint16"), short, "uint16", lanes, aligned), "uint32")
     word = Operation("shl", (half, Number(16, "uint32", lanes)), "uint32", lanes)
     return Convert(word, "float32", bits=True)
 
 
-def _read_spaced(out: Writer, access: Access, lanes: int, stride: int) -> Expr:
-    """A vector of adjacent elements, or (stride 2) of every other one, from two vectors that end with it."""
-    first = _read(out, access, lanes)
+def _read_spaced(out: Writer, access: Access, offset: Index, lanes: int, stride: int) -> Expr:
+    """A vector of adjacent elements from `offset` on, or (stride 2) of every other one, from two vectors that end with
+    it."""
+    first = _read(out, access, offset, lanes)
     if stride == 1:
         return first
-    second = _read(out, replace(access, offset=access.offset + (lanes - 1)), lanes)
-    order = (*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2))
-    return Shuffle(first, second, order)
+    return _every_other(first, _read(out, access, offset + (lanes - 1), lanes), lanes)
+
+
+def _every_other(first: Expr, second: Expr, lanes: int) -> Expr:
+    """Every other element of two vectors that share one."""
+    return Shuffle(first, second, (*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)))
 
 
 def _guarded(tests: tuple[Inside, ...], value: Expr, fill: float | int) -> Expr:
@@ -315,7 +348,7 @@ def _gather(out: Writer, access: Access, lane: Lane, wish: str, rare: bool = Fal
     dtype = register_dtype(access.pointer.dtype)
     array = out.array(f"{wish}_lanes", PRIVATE, dtype, lane.width, alignment(dtype, lane.width))
     with out.loop(lane.variable, lane.width, (0, lane.width - 1), unroll=not rare) as at:
-        out.write(Write(array, at, _guarded(access.tests, _read(out, access, 1), access.fill)))
+        out.write(Write(array, at, _guarded(access.tests, _read(out, access, access.offset, 1), access.fill)))
     return Read(array, Index(), dtype, lane.width, aligned=True)
 
 

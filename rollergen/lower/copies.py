@@ -10,10 +10,10 @@ How they are filled is `fills.py`; how ahead of their use, `pipelines.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 
-from rollergen.expr.index import Index, linear
+from rollergen.expr.index import Index, linear, weighted_sum
 from rollergen.expr.quick import quick
 from rollergen.expr.values import Load
 from rollergen.lower.access import Access, alignment, fetch, register_dtype
@@ -21,9 +21,8 @@ from rollergen.lower.ir import LOCAL, PRIVATE, Expr, Operation, Pointer, Positio
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers, Source, load_bounds
 from rollergen.lower.writer import Writer
-from rollergen.program.matrix import matrix_instruction
-from rollergen.program.rprogram import LANE, Copy
-from rollergen.program.windows import inner_loops, window_digits, window_shape
+from rollergen.program.rprogram import GRID, LANE, PARALLEL, Copy
+from rollergen.program.windows import inner_loops, shares_lines, window_digits, window_shape
 
 ARRAY_BYTES = {LOCAL: 16, PRIVATE: 64}
 """Alignment of the arrays: the widest vectors that the kernel reads from them."""
@@ -66,9 +65,14 @@ def buffer_shape(nest: Nest, copy: Copy) -> tuple[int, ...]:
     known = nest.shapes.get(id(copy))
     if known is None:
         whole = window_shape(nest.stage, copy) if copy.window else None
-        known = whole or nest.stage.buffer_shape(copy, block=is_shared(copy, nest))
+        known = whole or tuple([_extent(nest, axis_digits(nest, copy, axis)) for axis in copy.order])
         nest.shapes[id(copy)] = known
     return known
+
+
+def _extent(nest: Nest, digits: tuple[tuple[int, int], ...]) -> int:
+    """How many positions the digits count."""
+    return digits[0][1] * nest.loops[digits[0][0]].extent if digits else 1
 
 
 def copies_at(nest: Nest, depth: int) -> Sequence[Copy]:
@@ -88,9 +92,9 @@ def allocate_buffers(out: Writer, nest: Nest) -> dict[Copy, Staged]:
         staged = Staged(copy, Pointer("", load.dtype, scope, writable=True), shape)
         elements = staged.tile * max(1, copy.depth)
         wish = f"{load.buffer.name}_{copy.to_layer}"
-        begin = FRAGMENT_BYTES if matrix_instruction(nest.stage, nest.device) else ARRAY_BYTES[scope]
+        begin = FRAGMENT_BYTES if nest.instruction else ARRAY_BYTES[scope]
         pointer = out.array(wish, scope, load.dtype, elements, begin, whole_kernel=True)
-        buffers[copy] = replace(staged, pointer=pointer)
+        buffers[copy] = Staged(copy, pointer, shape)
     return buffers
 
 
@@ -104,9 +108,11 @@ def axis_digits(nest: Nest, copy: Copy, axis: str, *, lanes: bool = True) -> tup
 
 
 def _axis_digits(nest: Nest, copy: Copy, axis: str, lanes: bool) -> tuple[tuple[int, int], ...]:
-    inner = nest.stage.inner_loops(axis, copy.at_loop, block=is_shared(copy, nest))
+    block = is_shared(copy, nest)
     weights, weight = [], 1
-    for p, loop in reversed(inner):
+    for p, loop in nest.rising.get(axis, ()):
+        if loop.kind == GRID or not (block if loop.kind in PARALLEL else p >= copy.at_loop):
+            continue
         if lanes or loop.kind != LANE:
             weights.append((p, weight))
             weight *= loop.extent
@@ -128,12 +134,23 @@ def _positions(out: Writer, place: Place, staged: Staged) -> tuple[Index, ...]:
 
 
 def buffer_access(out: Writer, staged: Staged, positions: tuple[Index, ...]) -> Access:
-    *rows, column = positions
-    row = linear(tuple(rows), staged.shape[:-1])
     if staged.copy.swizzle > 1:
-        column = _swizzled(out, staged, row, column)
-    offset = staged.stage + row * staged.pitch + column
+        *rows, column = positions
+        row = linear(tuple(rows), staged.shape[:-1])
+        offset = staged.stage + row * staged.pitch + _swizzled(out, staged, row, column)
+    else:
+        offset = weighted_sum([(staged.stage, 1), *zip(positions, strides(staged), strict=True)])
     return Access(staged.pointer, offset, alignment=ARRAY_BYTES[staged.pointer.scope])
+
+
+def strides(staged: Staged) -> list[int]:
+    """Elements from one position to the next along each axis of a buffer that is not swizzled."""
+    found, stride = [1], staged.pitch
+    for extent in staged.shape[-2::-1]:
+        found.append(stride)
+        stride *= extent
+    found.reverse()
+    return found
 
 
 def _swizzled(out: Writer, staged: Staged, row: Index, column: Index) -> Index:
@@ -172,7 +189,16 @@ def load_access(out: Writer, place: Place, load: Load) -> Access:
         return staged_access(out, place, source)
     offset = linear(load.indices, load.buffer.shape).substitute(place.axes).simplify(out.ranges)
     tests = place.tests(load_bounds(place, load), out.ranges)
-    return Access(place.nest.parameters[load.buffer.name], offset, tests, load.fill, elements=load.buffer.elements)
+    pointer = place.nest.parameters[load.buffer.name]
+    masked = masked_lines(out, place.nest, load)
+    return Access(pointer, offset, tests, load.fill, elements=load.buffer.elements, masked=masked)
+
+
+def masked_lines(out: Writer, nest: Nest, load: Load) -> bool:
+    """Whether the load's vectors are read at once where a guard cuts them: of lines that outputs share."""
+    if not out.masked_loads or nest.lane is None or (load.dtype, nest.lane.width) not in out.masked_loads:
+        return False
+    return shares_lines(nest.stage, load.indices)
 
 
 def read_load(out: Writer, place: Place, load: Load, lane: Lane | None) -> Expr:

@@ -16,9 +16,7 @@ def is_uniform(nest: Nest, p: int) -> bool:
     """Whether there are barriers inside loop `p`, so that all threads must agree on its count."""
     if nest.threads == 1:
         return False
-    registers = nest.device.layers[0].name
-    shared = any(copy.to_layer != registers and copy.at_loop > p for copy in nest.stage.copies)
-    return shared or (nest.stage.accumulator.combine != "none" and p < nest.tile_depth)
+    return p < nest.barriers_within
 
 
 def trip_count(place: Place, p: int, uniform: bool, ranges: Mapping[str, Bounds]) -> int | Expr:

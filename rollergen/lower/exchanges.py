@@ -78,7 +78,7 @@ def reduced_digits(nest: Nest, *kinds: str) -> tuple[Digit, ...]:
     """The loops of these kinds over reduced axes, outermost first."""
     found: list[Digit] = []
     apart = 1
-    for p, loop in reversed(nest.stage.of_kind(*PARALLEL)):
+    for p, loop in reversed(nest.parallel):
         if loop.kind in kinds and nest.roles[loop.axis] != "spatial":
             found.append(Digit(nest.variables[p], loop.extent, apart))
         apart *= loop.extent

@@ -6,8 +6,7 @@ the load's fill value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -15,14 +14,15 @@ from rollergen.errors import ProgramError
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Load
 from rollergen.lower.access import Access, put, register_dtype
-from rollergen.lower.copies import Staged, axis_digits, buffer_access, fetch_load, varying
-from rollergen.lower.ir import Broadcast, Element, Expr, Inside, Pick, Pointer
+from rollergen.lower.copies import Staged, axis_digits, buffer_access, fetch_load, strides, varying
+from rollergen.lower.ir import Broadcast, Element, Expr, Inside, Pick, Pointer, Write
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers
 from rollergen.lower.turning import turn
-from rollergen.lower.writer import Writer
+from rollergen.lower.writer import Nested, Writer
 from rollergen.program.rprogram import SERIAL, Copy
 
+_ZERO = Index()
 RAW = "uint16"
 """Narrow floats are copied as their bits."""
 
@@ -30,8 +30,11 @@ RAW = "uint16"
 def _filling(place: Place, copy: Copy, changes: Mapping[int, Index]) -> Place:
     """The place with loop variables bound for a fill, which also visits what the loops will not reach."""
     nest = place.nest
-    stopping = {loop.axis for loop in nest.loops[copy.at_loop :] if loop.kind == SERIAL}
-    loose = frozenset(axis for axis in copy.order if axis in stopping and nest.spans[axis] > nest.extents[axis])
+    loose = nest.overhangs.get(id(copy))
+    if loose is None:
+        stopping = {loop.axis for loop in nest.loops[copy.at_loop :] if loop.kind == SERIAL}
+        loose = frozenset(axis for axis in copy.order if axis in stopping and nest.spans[axis] > nest.extents[axis])
+        nest.overhangs[id(copy)] = loose
     return place.bind(changes, loose)
 
 
@@ -41,10 +44,11 @@ def _bind(place: Place, copy: Copy, axis: str, position: Index, *, lanes: bool =
     digits = axis_digits(nest, copy, axis, lanes=lanes)
     if not digits:
         return {}
-    strides = [nest.loops[p].stride for p, _ in digits]
-    if all(stride == strides[-1] * weight for stride, (_, weight) in zip(strides, digits, strict=True)):
-        changes = {p: Index() for p, _ in digits}
-        changes[digits[-1][0]] = position
+    last, _ = digits[-1]
+    unit = nest.loops[last].stride
+    if all(nest.loops[p].stride == unit * weight for p, weight in digits):
+        changes = dict.fromkeys([p for p, _ in digits], _ZERO)
+        changes[last] = position
         return changes
     return {
         p: (position // weight) % nest.loops[p].extent if n else position // weight
@@ -104,14 +108,22 @@ def move(out: Writer, groups: Groups, value: Expr, asynchronous: bool = False) -
         positions = groups.positions if lane is None else _at_element(groups.positions, lane, 0)
         access = buffer_access(out, staged, positions)
         if lane is not None:
-            access = replace(access, offset=access.offset + Index.axis(lane.variable))
+            offset = access.offset + Index.axis(lane.variable)
+            access = Access(access.pointer, offset, alignment=access.alignment)
         put(out, _written(access, pointer, asynchronous), value, lane)
         return
     value = out.atom("group", value)
-    for e in range(lane.width):
-        access = buffer_access(out, staged, _at_element(groups.positions, lane, e))
-        one = Pick(value, e) if value.lanes > 1 else value
-        put(out, _written(access, pointer, asynchronous), one, None)
+    elements = [Pick(value, e) if value.lanes > 1 else value for e in range(lane.width)]
+    if staged.copy.swizzle > 1:
+        for e, one in enumerate(elements):
+            access = buffer_access(out, staged, _at_element(groups.positions, lane, e))
+            put(out, _written(access, pointer, asynchronous), one, None)
+        return
+    step = strides(staged)[groups.copy.order.index(groups.copy.along)]
+    first = buffer_access(out, staged, _at_element(groups.positions, lane, 0))
+    place, short = out.place(pointer, first.offset)
+    for e, one in enumerate(elements):
+        out.write(Write(place, short + e * step, one, asynchronous=asynchronous))
 
 
 def _written(access: Access, pointer: Pointer, asynchronous: bool) -> Access:
@@ -121,7 +133,9 @@ def _written(access: Access, pointer: Pointer, asynchronous: bool) -> Access:
 
 
 def _at_element(positions: tuple[Index, ...], lane: Lane, e: int) -> tuple[Index, ...]:
-    return tuple(p.substitute({lane.variable: Index.of(e)}) for p in positions)
+    """Where an element of the group is: the lane is a term by itself of the position that it moves."""
+    found = [p.without(lane.variable) for p in positions]
+    return tuple([q if q is p else q + e for p, q in zip(positions, found, strict=True)] if e else found)
 
 
 def fill_private(out: Writer, place: Place, staged: Staged, load: Load) -> None:
@@ -131,14 +145,14 @@ def fill_private(out: Writer, place: Place, staged: Staged, load: Load) -> None:
         return
     copy = staged.copy
     lane = _symbol(out, copy.vector)
-    with ExitStack() as stack:
+    with Nested() as nested:
         positions = []
         changes: dict[int, Index] = {}
         for axis, extent in zip(copy.order, staged.shape, strict=True):
             steps = extent // copy.vector if axis == copy.along else extent
             at = Index()
             if steps > 1:
-                at = stack.enter_context(out.loop(out.names.fresh(axis), steps, (0, steps - 1)))
+                at = nested.loop(out.loop(out.names.fresh(axis), steps, (0, steps - 1)))
             if axis == copy.along and lane is not None:
                 at = at * copy.vector + Index.axis(lane.variable)
             positions.append(at)
@@ -160,13 +174,13 @@ def _fill_turned(out: Writer, place: Place, staged: Staged, load: Load) -> None:
     copy, width = staged.copy, staged.copy.vector
     lane = _symbol(out, width)
     assert lane is not None
-    with ExitStack() as stack:
+    with Nested() as nested:
         base: dict[str, Index] = {}
         for axis, extent in zip(copy.order, staged.shape, strict=True):
             step = width if axis in (copy.along, copy.order[-1]) else 1
             at = Index()
             if extent > step:
-                at = stack.enter_context(out.loop(out.names.fresh(axis), extent // step, (0, extent // step - 1)))
+                at = nested.loop(out.loop(out.names.fresh(axis), extent // step, (0, extent // step - 1)))
             base[axis] = at * step
         dtype = RAW if load.dtype in ("float16", "bfloat16") else load.dtype
         rows = out.register(f"{load.buffer.name.lower()}_rows", dtype, (width,), width)
@@ -230,14 +244,15 @@ def _groups(out: Writer, place: Place, staged: Staged, number: Index, step: Inde
     """The group at a step of the run of this number."""
     copy, nest = staged.copy, place.nest
     lane = _symbol(out, copy.vector)
-    known = nest.decoded.get(copy)
+    known = nest.decoded.get(id(copy))
     if known is None:
         positions = _decode(copy, staged.shape, number, step, lane, out.ranges)
         changes: dict[int, Index] = {}
         for axis, position in zip(copy.order, positions, strict=True):
             changes |= _bind(place, copy, axis, position)
-        changes = {p: index.simplify(out.ranges) for p, index in changes.items()}
-        known = nest.decoded[copy] = positions, changes
+        simple = {id(position) for position in positions}
+        changes = {p: i if id(i) in simple else i.simplify(out.ranges) for p, i in changes.items()}
+        known = nest.decoded[id(copy)] = positions, changes
     return Groups(copy, staged, lane, known[0], _filling(place, copy, known[1]))
 
 
@@ -245,17 +260,16 @@ def _decode(
     copy: Copy, shape: tuple[int, ...], number: Index, step: Index, lane: Lane | None, ranges: Mapping[str, Bounds]
 ) -> tuple[Index, ...]:
     """Positions of the group at a step of a run: ``along`` fastest, then the other axes, the last fastest."""
-    group = tuple(copy.vector if axis == copy.along else 1 for axis in copy.order)
+    group = tuple([copy.vector if axis == copy.along else 1 for axis in copy.order])
     runs = copy.runs or group
-    starts = _digits(copy, tuple(extent // run for extent, run in zip(shape, runs, strict=True)), number)
-    inside = _digits(copy, tuple(run // one for run, one in zip(runs, group, strict=True)), step)
-    positions = []
-    for axis, run, one, start, within in zip(copy.order, runs, group, starts, inside, strict=True):
-        position = start * run + within * one
-        if lane is not None and axis == copy.along:
-            position = position + Index.axis(lane.variable)
-        positions.append(position.simplify(ranges))
-    return tuple(positions)
+    starts = _digits(copy, tuple([extent // run for extent, run in zip(shape, runs, strict=True)]), number)
+    positions = [start * run for start, run in zip(starts, runs, strict=True)]
+    if copy.runs:  # else there is one group in each
+        inside = _digits(copy, tuple([run // one for run, one in zip(runs, group, strict=True)]), step)
+        positions = [at + within * one for at, within, one in zip(positions, inside, group, strict=True)]
+    if lane is not None:
+        positions[copy.order.index(copy.along)] += Index.axis(lane.variable)
+    return tuple([position.simplify(ranges) for position in positions])
 
 
 def _digits(copy: Copy, extents: tuple[int, ...], number: Index) -> tuple[Index, ...]:
@@ -267,7 +281,7 @@ def _digits(copy: Copy, extents: tuple[int, ...], number: Index) -> tuple[Index,
         last = n == len(fastest_first) - 1
         digits[d] = number if last else number % extents[d]
         number = number // extents[d]
-    return tuple(digits[d] for d in range(len(extents)))
+    return tuple([digits[d] for d in range(len(extents))])
 
 
 def fill_registers(out: Writer, place: Place, copy: Copy, load: Load) -> Registers:
@@ -277,12 +291,12 @@ def fill_registers(out: Writer, place: Place, copy: Copy, load: Load) -> Registe
     axes = [axis for axis in copy.order if axis_digits(nest, copy, axis, lanes=False)]
     registers = _fragment(out, nest, copy, load, axes, lane)
     group = _symbol(out, copy.vector) if lane is None and copy.along in axes else None
-    with ExitStack() as stack:
+    with Nested() as nested:
         changes: dict[int, Index] = {}
         indices: list[Index] = []
         for axis in axes:
             width = group.width if group is not None and axis == copy.along else 1
-            at = stack.enter_context(_steps(out, nest, copy, axis, width))
+            at = _steps(out, nested, nest, copy, axis, width)
             indices.append(at)
             element = at + Index.axis(group.variable) if group is not None and width > 1 else at
             changes |= _bind(place, copy, axis, element, lanes=False)
@@ -301,8 +315,7 @@ def _fragment(out: Writer, nest: Nest, copy: Copy, load: Load, axes: list[str], 
     return Registers(out.register(load.buffer.name.lower(), dtype, shape, lanes), digits, dtype, lanes)
 
 
-@contextmanager
-def _steps(out: Writer, nest: Nest, copy: Copy, axis: str, width: int) -> Iterator[Index]:
+def _steps(out: Writer, nested: Nested, nest: Nest, copy: Copy, axis: str, width: int) -> Index:
     """An unrolled walk over the positions along an axis of a fragment, `width` at a time."""
     extent = prod(nest.loops[p].extent for p, _ in axis_digits(nest, copy, axis, lanes=False))
     if extent % width:
@@ -311,10 +324,9 @@ def _steps(out: Writer, nest: Nest, copy: Copy, axis: str, width: int) -> Iterat
             f"which has {extent} elements there; expected a multiple"
         )
     if extent == width:
-        yield Index()
-        return
-    with out.loop(out.names.fresh(axis), extent // width, (0, extent // width - 1), unroll=True) as at:
-        yield at * width
+        return Index()
+    steps = extent // width
+    return nested.loop(out.loop(out.names.fresh(axis), steps, (0, steps - 1), unroll=True)) * width
 
 
 def _assign_group(
@@ -332,7 +344,8 @@ def _assign_group(
         return
     if value.lanes > 1:
         value = out.atom("group", value)
+    n = axes.index(along)
     for e in range(group.width):
-        at = tuple(i + e if axis == along else i for axis, i in zip(axes, indices, strict=True))
+        at = (*indices[:n], indices[n] + e, *indices[n + 1 :])
         one = Pick(value, e) if value.lanes > 1 else value
         out.assign(Element(registers.name, at, registers.dtype), one)

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Union
 
 from rollergen.expr.index import Bounds, Index
-from rollergen.expr.quick import quick
+from rollergen.expr.quick import found_once, quick
 
 GLOBAL, LOCAL, PRIVATE = "global", "local", "private"
 
@@ -83,6 +82,8 @@ class Read:
     """``lanes`` adjacent elements from ``pointer[offset]`` on.
 
     ``aligned``: the address is a multiple of the access' size.
+    ``mask``: which lanes are read (a vector of -1 and 0 as wide as they are); the others hold ``fill``, and their
+    places need not exist.
     """
 
     pointer: Pointer
@@ -90,6 +91,8 @@ class Read:
     dtype: str
     lanes: int = 1
     aligned: bool = False
+    mask: Expr | None = None
+    fill: float | int = 0
 
 
 @quick
@@ -468,7 +471,8 @@ class Kernel:
     ``arguments`` are the buffers' own names, in the order of ``parameters``.  ``block_id`` and
     ``thread_id`` are the variables that hold the linear numbers.  ``ranges``: inclusive bounds of every
     integer variable in the body.  ``layout``: comment lines that draw the kernel.  ``resident_blocks``: blocks that
-    are meant to share a unit (0: not known), for compilers that spend registers accordingly.
+    are meant to share a unit (0: not known), for compilers that spend registers accordingly.  ``allocated``: `arrays`,
+    where whoever wrote the body knows them.
     """
 
     name: str
@@ -484,15 +488,35 @@ class Kernel:
     layout: tuple[str, ...] = ()
     once: bool = False
     resident_blocks: int = 0
+    allocated: tuple[Allocate, ...] | None = None
 
-    @cached_property
+    @found_once
     def arrays(self) -> tuple[Allocate, ...]:
         """Every allocation with extents in the body, outer before inner."""
-        return tuple([one for one in walk(self.body) if isinstance(one, Allocate) and one.shape])
+        if self.allocated is not None:
+            return self.allocated
+        found: list[Allocate] = []
+        _find_arrays(self.body, found)
+        return tuple(found)
 
 
-_FLAT = frozenset({Let, Assign, Write, Point, Allocate})
-"""Most statements."""
+_ARRAYS_IN = frozenset({Allocate, For, If})
+"""Statements that are an array, or have others within."""
+
+
+def _find_arrays(body: tuple[Statement, ...], found: list[Allocate]) -> None:
+    for statement in body:
+        kind = type(statement)
+        if kind not in _ARRAYS_IN:
+            continue
+        if kind is Allocate:
+            if statement.shape:  # type: ignore[union-attr]
+                found.append(statement)  # type: ignore[arg-type]
+        elif kind is For:
+            _find_arrays(statement.body, found)  # type: ignore[union-attr]
+        elif kind is If:
+            _find_arrays(statement.body, found)  # type: ignore[union-attr]
+            _find_arrays(statement.otherwise, found)  # type: ignore[union-attr]
 
 
 def walk(statements: tuple[Statement, ...]) -> list[Statement]:
@@ -502,8 +526,6 @@ def walk(statements: tuple[Statement, ...]) -> list[Statement]:
     while left:
         statement = left.pop()
         found.append(statement)
-        if type(statement) in _FLAT:
-            continue
         if isinstance(statement, For):
             left.extend(reversed(statement.body))
         elif isinstance(statement, If):

@@ -14,12 +14,14 @@ class Language:
     place, any argument), ``exp2_approx`` (of any argument; within 2 units but for results below the normal numbers,
     which are 0), ``max`` and ``min`` (NaN if either operand is), ``max_number`` (the other operand if one is NaN),
     ``abs``.
-    ``masked_stores``: vectors (dtype, lanes) of which chosen lanes may be written at once (`ir.Write`'s ``mask``).
+    ``masked_stores``, ``masked_loads``: vectors (dtype, lanes) of which chosen lanes may be written, or read, at once
+    (the ``mask`` of `ir.Write` and `ir.Read`).
     """
 
     exchanges: bool = False
     functions: Mapping[str, str] = field(default_factory=dict)
     masked_stores: frozenset[tuple[str, int]] = frozenset()
+    masked_loads: frozenset[tuple[str, int]] = frozenset()
 
 
 PLAIN = Language()

@@ -26,7 +26,7 @@ def layout(nest: Nest) -> tuple[str, ...]:
         cells = [f"{identifier(axis.name)} ({axis.role})", str(axis.extent)]
         rows.append(cells + [", ".join(digits.get((axis.name, column), "-")) for column in _COLUMNS])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines += ["  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]).rstrip() for row in rows]
+    lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     lines += ["(count x stride in elements of the axis, outermost first)"]
     lines += _tile(nest)
     lines += [_copy(nest, copy) for copy in nest.stage.copies]
@@ -57,10 +57,10 @@ def _digits(nest: Nest) -> dict[tuple[str, str], list[str]]:
 
 
 def _tile(nest: Nest) -> list[str]:
-    lines = [f"{nest.stage.blocks} blocks of {nest.threads} {'thread' if nest.threads == 1 else 'threads'}"]
-    inner = nest.loops[nest.tile_depth :]
+    lines = [f"{nest.blocks} blocks of {nest.threads} {'thread' if nest.threads == 1 else 'threads'}"]
+    inside = [loop for loop in nest.loops[nest.tile_depth :] if nest.roles[loop.axis] == "spatial"]
     shape = [
-        f"{identifier(axis.name)} {prod(loop.extent for loop in inner if loop.axis == axis.name)}"
+        f"{identifier(axis.name)} {prod([loop.extent for loop in inside if loop.axis == axis.name])}"
         for axis in nest.definition.of_role("spatial")
     ]
     lines.append(f"tile of a block: {_block_tile(nest)}")
@@ -77,9 +77,13 @@ def _block_tile(nest: Nest) -> str:
     """What one block computes, and how much of each reduced axis at a time."""
     parts = []
     for axis in nest.definition.axes:
-        own = [loop for loop in nest.loops if loop.axis == axis.name and loop.kind != GRID]
-        at_once = prod(loop.extent for loop in own if axis.role == "spatial" or loop.kind != SERIAL)
-        steps = prod(loop.extent for loop in own) // at_once
+        at_once = steps = 1
+        for p, _ in nest.digits_of.get(axis.name, ()):
+            loop = nest.loops[p]
+            if loop.kind == SERIAL and axis.role != "spatial":
+                steps *= loop.extent
+            elif loop.kind != GRID:
+                at_once *= loop.extent
         parts.append(f"{identifier(axis.name)} {at_once}" + (f" in {steps} steps" if steps > 1 else ""))
     return " x ".join(parts) or "1"
 

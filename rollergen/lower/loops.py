@@ -64,12 +64,16 @@ def open_loop(context: Context, place: Place, p: int, phase: Phase, inside: Inne
     """Loop `p` around everything deeper; the tiles of its pipelined copies are fetched ahead."""
     out, nest = context.out, context.nest
     loop, variable = nest.loops[p], nest.variables[p]
-    count = trip_count(place, p, is_uniform(nest, p), out.ranges) if loop.kind == SERIAL else loop.extent
+    inner = lambda here: descend(context, here, p + 1, phase, inside)
+    if loop.kind != SERIAL:
+        with out.loop(variable, loop.extent, (0, loop.extent - 1), loop.kind == UNROLL):
+            inner(place)
+        return
+    count = trip_count(place, p, is_uniform(nest, p), out.ranges)
     if not isinstance(count, int):
         count = out.let(f"{variable}_count", count)
-    due = copies_at(nest, p + 1) if loop.kind == SERIAL else ()
-    ahead = [copy for copy in due if _runs_ahead(nest, copy, p) and nest.load(copy) in phase.loads]
-    inner = lambda here: descend(context, here, p + 1, phase, inside)
+    due = copies_at(nest, p + 1)
+    ahead = [copy for copy in due if _runs_ahead(nest, copy) and nest.load(copy) in phase.loads]
     if ahead:
         write_pipeline(context, place, p, count, ahead, inner)
         return
@@ -78,12 +82,12 @@ def open_loop(context: Context, place: Place, p: int, phase: Phase, inside: Inne
     if whole is not None:
         with out.loop(variable, whole, bounds):
             inner(place.knowing([loop.axis]))
-    with out.loop(variable, count, bounds, loop.kind == UNROLL, start=0 if whole is None else whole):
+    with out.loop(variable, count, bounds, start=0 if whole is None else whole):
         inner(place)
 
 
-def _runs_ahead(nest: Nest, copy: Copy, p: int) -> bool:
-    return copy.depth > 1 and nest.loops[p].kind == SERIAL and is_shared(copy, nest)
+def _runs_ahead(nest: Nest, copy: Copy) -> bool:
+    return copy.depth > 1 and is_shared(copy, nest)
 
 
 def make_copies(context: Context, place: Place, depth: int, phase: Phase) -> Place:
@@ -131,7 +135,8 @@ def make_fragments(context: Context, place: Place, depth: int, phase: Phase) -> 
     """
     nest = context.nest
     for load in phase.loads:
-        if isinstance(place.source(load), Registers) or _has_deeper_copy(nest, load, depth):
+        number = nest.number(load)
+        if nest.deepest.get(number, 0) > depth or isinstance(place.sources.get(number), Registers):
             continue
         on = varying(nest, place, load)
         if phase.grouped in on or _fragment_depth(nest, phase, on, depth) != depth:
@@ -139,10 +144,6 @@ def make_fragments(context: Context, place: Place, depth: int, phase: Phase) -> 
         inner = tuple(p for p in sorted(on) if p in phase.loops and p >= depth)
         place = place.with_source(load, _fetch_fragment(context, place, load, inner, phase.lane))
     return place
-
-
-def _has_deeper_copy(nest: Nest, load: Load, depth: int) -> bool:
-    return any(nest.load(copy) == load and copy.at_loop > depth for copy in nest.stage.copies)
 
 
 def _fragment_depth(nest: Nest, phase: Phase, on: frozenset[int], now: int) -> int:

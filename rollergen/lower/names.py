@@ -56,13 +56,16 @@ class Names:
     """Gives each asker a name of its own.  Names of a closed scope may be given again."""
 
     def __init__(self) -> None:
-        self._scopes: list[set[str]] = [set()]
+        self._scopes: list[list[str]] = [[]]
+        self._taken: set[str] = set()
 
     def enter(self) -> None:
-        self._scopes.append(set())
+        self._scopes.append([])
 
     def leave(self) -> None:
-        self._scopes.pop()
+        closed = self._scopes.pop()
+        if closed:
+            self._taken.difference_update(closed)
 
     @property
     def depth(self) -> int:
@@ -72,15 +75,11 @@ class Names:
     def fresh(self, wish: str, scope: int = -1) -> str:
         """`wish` made an identifier, with a number behind it if it is taken; it lives in `scope`."""
         base = name = identifier(wish)
-        count = 1
-        while self._is_taken(name):
-            count += 1
-            name = f"{base}_{count}"
-        self._scopes[scope].add(name)
+        taken = self._taken
+        if name in taken:
+            count = 2
+            while (name := f"{base}_{count}") in taken:
+                count += 1
+        taken.add(name)
+        self._scopes[scope].append(name)
         return name
-
-    def _is_taken(self, name: str) -> bool:
-        for taken in self._scopes:  # noqa: SIM110  (a generator costs more than all else here)
-            if name in taken:
-                return True
-        return False

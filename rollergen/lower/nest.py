@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from math import prod
 from typing import Any
 
 from rollergen.expr.definition import Definition
-from rollergen.expr.index import Index
+from rollergen.expr.index import Bounds, Index, Within
+from rollergen.expr.quick import found_once
 from rollergen.expr.values import Load
-from rollergen.hal.spec import Device
+from rollergen.hal.spec import Device, Instruction
 from rollergen.lower.ir import Pointer
 from rollergen.lower.names import Names
+from rollergen.program.matrix import matrix_instruction
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Copy, Loop, Stage
 
 
@@ -30,8 +32,9 @@ class Nest:
 
     ``lead``: the variable that says how many elements before 0 the loops of the lanes' axis start (see
     `Store.on_lines`), if they do.  ``exchanges``: the language lets threads of one execution width exchange
-    registers.  ``digits``, ``shapes`` (by identity) and ``decoded`` are memos of `copies`: the digits
-    of positions in a buffer, its extents, and the positions of the groups that a thread moves.
+    registers.  ``digits``, ``shapes`` (by identity), ``decoded`` and ``overhangs`` are memos of `copies`: the digits
+    of positions in a buffer, its extents, the positions of the groups that a thread moves, and the axes along which a
+    fill overhangs.  ``bounds`` is one of `place.load_bounds`.
     """
 
     stage: Stage
@@ -42,25 +45,59 @@ class Nest:
     exchanges: bool = False
     digits: dict[Any, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    decoded: dict[Copy, tuple[tuple[Index, ...], dict[int, Index]]] = field(default_factory=dict)
+    decoded: dict[int, tuple[tuple[Index, ...], dict[int, Index]]] = field(default_factory=dict)
+    overhangs: dict[int, frozenset[str]] = field(default_factory=dict)
+    bounds: dict[tuple[int, frozenset[str], frozenset[str]], tuple[Within, ...]] = field(default_factory=dict)
 
-    @cached_property
+    @found_once
     def loops(self) -> tuple[Loop, ...]:
         return self.stage.loops
 
-    @cached_property
+    @found_once
     def definition(self) -> Definition:
         return self.stage.definition
 
-    @cached_property
+    @found_once
     def _loads(self) -> tuple[Load, ...]:
         return self.definition.loads()
 
-    @cached_property
+    @found_once
     def _numbers(self) -> dict[int, tuple[int, Load]]:
         return {id(load): (number, load) for number, load in enumerate(self._loads)}
 
-    @cached_property
+    @found_once
+    def digits_of(self) -> dict[str, list[tuple[int, int]]]:
+        """(position, stride) of the loops of each axis that has any."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        for p, loop in enumerate(self.loops):
+            found.setdefault(loop.axis, []).append((p, loop.stride))
+        return found
+
+    @found_once
+    def rising(self) -> dict[str, list[tuple[int, Loop]]]:
+        """(position, loop) of the loops of each axis that has any, by rising stride."""
+        found = {axis: [(p, self.loops[p]) for p, _ in own] for axis, own in self.digits_of.items()}
+        for own in found.values():
+            own.sort(key=lambda item: -item[1].stride)
+            own.reverse()
+        return found
+
+    @found_once
+    def deepest(self) -> dict[int, int]:
+        """The innermost depth at which each load (its number) that has copies is copied."""
+        found: dict[int, int] = {}
+        for copy in self.stage.copies:
+            found[copy.load] = max(copy.at_loop, found.get(copy.load, 0))
+        return found
+
+    @found_once
+    def barriers_within(self) -> int:
+        """The depth below which there are no barriers: of copies that threads share, and of reductions that they do."""
+        registers = self.device.layers[0].name
+        depths = [copy.at_loop for copy in self.stage.copies if copy.to_layer != registers]
+        return max([self.tile_depth if self.stage.accumulator.combine != "none" else 0, *depths])
+
+    @found_once
     def copies(self) -> dict[int, list[Copy]]:
         """Those made at each depth; none lies outside the thread loops."""
         found: dict[int, list[Copy]] = {}
@@ -72,9 +109,28 @@ class Nest:
         """The load that the copy serves."""
         return self._loads[copy.load]
 
-    @cached_property
+    @found_once
+    def grid(self) -> tuple[tuple[int, Loop], ...]:
+        """(position, loop) of the loops over blocks."""
+        return self.stage.of_kind(GRID)
+
+    @found_once
+    def parallel(self) -> tuple[tuple[int, Loop], ...]:
+        """(position, loop) of the loops over a block's threads."""
+        return self.stage.of_kind(*PARALLEL)
+
+    @found_once
+    def blocks(self) -> int:
+        return prod([loop.extent for _, loop in self.grid])
+
+    @found_once
     def threads(self) -> int:
-        return self.stage.threads
+        return prod([loop.extent for _, loop in self.parallel])
+
+    @found_once
+    def instruction(self) -> Instruction | None:
+        """The stage's matrix instruction, if it has one."""
+        return matrix_instruction(self.stage, self.device)
 
     def number(self, load: Load) -> int:
         """The load's place among the definition's; equal loads have the same (found by identity first)."""
@@ -84,15 +140,20 @@ class Nest:
             self._numbers[id(load)] = known
         return known[0]
 
-    @cached_property
+    @found_once
     def extents(self) -> dict[str, int]:
         return {axis.name: axis.extent for axis in self.definition.axes}
 
-    @cached_property
+    @found_once
+    def exact(self) -> dict[str, Bounds]:
+        """Bounds of every axis, without any overhang."""
+        return {axis: (0, extent - 1) for axis, extent in self.extents.items()}
+
+    @found_once
     def roles(self) -> dict[str, str]:
         return {axis.name: axis.role for axis in self.definition.axes}
 
-    @cached_property
+    @found_once
     def spans(self) -> dict[str, int]:
         """Points that the loops of each axis visit, tail included."""
         spans = dict.fromkeys(self.extents, 1)
@@ -100,37 +161,37 @@ class Nest:
             spans[loop.axis] *= loop.extent
         return {axis: max(span, self.extents[axis]) for axis, span in spans.items()}
 
-    @cached_property
+    @found_once
     def guards(self) -> dict[str, str]:
         return dict(self.stage.guards)
 
-    @cached_property
+    @found_once
     def first_inner(self) -> int:
         """Position of the first loop that is neither of the grid nor of threads."""
-        return sum(loop.kind in (GRID, *PARALLEL) for loop in self.loops)
+        return len(self.grid) + len(self.parallel)
 
-    @cached_property
+    @found_once
     def tile_depth(self) -> int:
         """Depth at which accumulators are made (never outside the thread loops, nor inside the lanes)."""
         return min(max(self.stage.accumulator.at_loop, self.first_inner), self.innermost)
 
-    @cached_property
+    @found_once
     def innermost(self) -> int:
         """Depth inside all loops but the lane loop."""
         return len(self.loops) - (1 if self.loops and self.loops[-1].kind == LANE else 0)
 
-    @cached_property
+    @found_once
     def lane_position(self) -> int | None:
         lanes = [p for p, loop in enumerate(self.loops) if loop.kind == LANE]
         return lanes[0] if lanes else None
 
-    @cached_property
+    @found_once
     def lane(self) -> Lane | None:
         """The lane loop as a vector's lanes, if there is one."""
         p = self.lane_position
         return None if p is None else Lane(self.variables[p], self.loops[p].extent)
 
-    @cached_property
+    @found_once
     def lane_axis(self) -> str | None:
         return None if self.lane_position is None else self.loops[self.lane_position].axis
 
@@ -140,10 +201,13 @@ class Nest:
 
     def positions(self, *roles: str, after: int = 0) -> tuple[int, ...]:
         """Loops of axes of these roles from position `after` on, lane loops not counted."""
-        kinds, own = (SERIAL, UNROLL), self.roles
-        return tuple([
-            p for p, loop in enumerate(self.loops) if p >= after and loop.kind in kinds and own[loop.axis] in roles
-        ])
+        return tuple([p for p, role in self._walked if p >= after and role in roles])
+
+    @found_once
+    def _walked(self) -> list[tuple[int, str]]:
+        """(position, its axis' role) of the loops that are walked one by one."""
+        own = self.roles
+        return [(p, own[loop.axis]) for p, loop in enumerate(self.loops) if loop.kind in (SERIAL, UNROLL)]
 
 
 def make_nest(

@@ -8,14 +8,16 @@ outer loops, copies on the way
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from rollergen.expr.definition import Reduction
+from rollergen.expr.index import Index, Within
 from rollergen.expr.values import Value, loads
 from rollergen.lower import gathering, reductions
 from rollergen.lower.arithmetic import Scope, evaluate, evaluate_all
 from rollergen.lower.context import Context
+from rollergen.lower.copies import masked_lines
 from rollergen.lower.counts import is_uniform
 from rollergen.lower.ir import Expr, Inside
 from rollergen.lower.loops import Phase, descend, scope_of, spread, walked_loops
@@ -26,7 +28,6 @@ from rollergen.lower.residents import allocate_residents, keep, kept_values, pha
 from rollergen.lower.stores import Kept, Totals, once_per_result, write_result
 from rollergen.lower.visits import first_visit
 from rollergen.lower.writer import Writer
-from rollergen.program.matrix import matrix_instruction
 from rollergen.program.rprogram import PARALLEL, Resident
 
 
@@ -50,12 +51,51 @@ def write_tile(context: Context, place: Place) -> None:
     whole = place.knowing(peeled)
     condition = conjunction(test for test in peeled.values() if test is not None)
     if condition is None:
-        write_phases(context, whole)
+        _write_windows(context, whole)
         return
     with out.when(condition):
-        write_phases(context, whole)
+        _write_windows(context, whole)
     with out.otherwise():
         write_phases(context, place)
+
+
+def _write_windows(context: Context, place: Place) -> None:
+    """The tile, twice where its windows are of lines that outputs share (see `shares_lines`) and may lie wholly inside
+    their tensors: without these tests, which would be a mask for each line, and with them."""
+    tests = dict(_window_tests(context, place))
+    held = {bound: test for bound, test in tests.items() if test is None or _may_hold(test, context.out)}
+    condition = conjunction(test for test in held.values() if test is not None)
+    if condition is None:
+        write_phases(context, place)
+        return
+    with context.out.when(condition):
+        write_phases(context, place.holding(held))
+    with context.out.otherwise():
+        write_phases(context, place)
+
+
+def _window_tests(context: Context, place: Place) -> Iterator[tuple[Within, Inside | None]]:
+    """The bounds of shared lines, with what makes each hold all over the tile (None: nothing)."""
+    out, nest = context.out, context.nest
+    if not out.masked_loads:
+        return
+    inner = {p: Index() for p in range(nest.tile_depth, len(nest.loops))}
+    first = place.bind(inner)
+    for load in nest.definition.loads():
+        if not load.guard or not masked_lines(out, nest, load):
+            continue
+        for bound in load.guard:
+            if not bound.index.is_affine or any(c < 0 for _, c in bound.index.terms):
+                continue
+            reach = sum(
+                (loop.extent - 1) * loop.stride * bound.index.coefficient(loop.axis)
+                for loop in nest.loops[nest.tile_depth :]
+            )
+            at = bound.index.substitute(first.axes).simplify(out.ranges)
+            low, high = at.bounds(out.ranges)
+            above = bound.low if low < bound.low else None
+            below = bound.high - reach if high >= bound.high - reach else None
+            yield bound, None if above is None and below is None else Inside(at, above, below)
 
 
 def _may_hold(test: Inside, out: Writer) -> bool:
@@ -102,7 +142,7 @@ def _reduce(
     made, bodies = phase_values(nest, number, reduction.bodies)
     used = loads(*(value for _, value in made), *bodies)
     phase = Phase(walked_loops(nest, "spatial", "reduce", "row"), used, nest.innermost, True, nest.lane)
-    if matrix_instruction(nest.stage, nest.device) is not None:
+    if nest.instruction is not None:
         return (reduce_matrices(context, place, reduction),)
     acc = reductions.make_accumulators(out, nest, reduction)
     first = first_visit(place, out) if nest.stage.accumulator.carry else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Load
@@ -91,7 +91,8 @@ def deposit(context: Context, place: Place, fetched: Prefetch, staged: Staged) -
 
 def stages_of(staged: Staged, at: Index, ranges: Mapping[str, Bounds]) -> Staged:
     """`staged` with the buffer for iteration `at` in use."""
-    return replace(staged, stage=(at % staged.copy.depth).simplify(ranges) * staged.tile)
+    stage = (at % staged.copy.depth).simplify(ranges) * staged.tile
+    return Staged(staged.copy, staged.pointer, staged.shape, stage)
 
 
 def next_exists(at: Index, ahead: int, count: int | Expr) -> Expr:

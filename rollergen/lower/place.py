@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from itertools import permutations
 from math import prod
 
 from rollergen.expr.index import Bounds, Index, Within, linear, weighted_sum
-from rollergen.expr.quick import quick
+from rollergen.expr.quick import found_once, quick
 from rollergen.expr.recombine import reduced
 from rollergen.expr.values import Load
 from rollergen.lower.ir import Element, Expr, Inside, Operation
@@ -36,14 +35,20 @@ class Registers(Source):
     lanes: int
 
 
-@dataclass(frozen=True)
-class Place:
+class _WithDict:
+    """For what is found once of a record with slots."""
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Place(_WithDict):
     """A point of the nest.
 
     ``point``: the index that each loop's variable has here.  ``whole``: guarded axes that are known to
     be within their extent here.  ``loose``: axes that may overhang though no guard names them (a copy
     also fills what a serial loop will not reach).  ``sources``: where loads, by number, are to be
-    had other than in global memory.
+    had other than in global memory.  ``origin``: the place that this one was made of, with which it shares what they
+    have in common.  ``held``: bounds of loads that are known to hold here.
     """
 
     nest: Nest
@@ -51,32 +56,48 @@ class Place:
     whole: frozenset[str] = frozenset()
     loose: frozenset[str] = frozenset()
     sources: Mapping[int, Source] = field(default_factory=dict)
+    origin: Place | None = field(default=None, compare=False, repr=False)
+    held: frozenset[Within] = frozenset()
 
     @staticmethod
     def outermost(nest: Nest) -> Place:
         return Place(nest, tuple(Index.axis(name) for name in nest.variables))
 
-    @cached_property
+    @found_once
     def axes(self) -> dict[str, Index]:
         """Every axis as a sum over its loops' variables."""
-        terms: dict[str, list[tuple[Index, int]]] = {axis: [] for axis in self.nest.extents}
-        for loop, at in zip(self.nest.loops, self.point, strict=True):
-            terms[loop.axis].append((at, loop.stride))
-        axes = {axis: weighted_sum(parts) for axis, parts in terms.items()}
-        if self.nest.lead is not None and self.nest.lane_axis is not None:
-            axes[self.nest.lane_axis] += self.nest.start(self.nest.lane_axis)
-        return axes
+        nest, origin = self.nest, self.origin
+        if origin is None:
+            return {axis: self._axis(axis) for axis in nest.extents}
+        if origin.point is self.point:
+            return origin.axes
+        while origin.origin is not None and "axes" not in vars(origin):  # nobody has asked for these
+            origin = origin.origin
+        pairs = zip(nest.loops, self.point, origin.point, strict=True)
+        changed = {loop.axis for loop, at, before in pairs if at is not before}
+        return {**origin.axes, **{axis: self._axis(axis) for axis in changed}}
+
+    def _axis(self, axis: str) -> Index:
+        nest = self.nest
+        total = self.number(nest.digits_of.get(axis, ()))
+        return total + nest.start(axis) if nest.lead is not None and axis == nest.lane_axis else total
 
     def bind(self, changes: Mapping[int, Index], loose: frozenset[str] = frozenset()) -> Place:
         """The same place with some loops' variables replaced, and more axes that may overhang."""
-        point = tuple([changes.get(p, at) for p, at in enumerate(self.point)])
-        return Place(self.nest, point, self.whole, self.loose | loose, self.sources)
+        point = list(self.point)
+        for p, at in changes.items():
+            point[p] = at
+        return Place(self.nest, tuple(point), self.whole, self.loose | loose, self.sources, self, self.held)
 
     def knowing(self, axes: Iterable[str]) -> Place:
-        return replace(self, whole=self.whole | frozenset(axes))
+        return Place(self.nest, self.point, self.whole.union(axes), self.loose, self.sources, self, self.held)
+
+    def holding(self, bounds: Iterable[Within]) -> Place:
+        return Place(self.nest, self.point, self.whole, self.loose, self.sources, self, self.held.union(bounds))
 
     def with_source(self, load: Load, source: Source) -> Place:
-        return Place(self.nest, self.point, self.whole, self.loose, {**self.sources, self.nest.number(load): source})
+        sources = {**self.sources, self.nest.number(load): source}
+        return Place(self.nest, self.point, self.whole, self.loose, sources, self, self.held)
 
     def source(self, load: Load) -> Source | None:
         """Where the load is to be had other than in global memory."""
@@ -92,7 +113,8 @@ class Place:
         if len(digits) == 1:
             p, weight = digits[0]
             return self.point[p] * weight
-        return weighted_sum([(self.point[p], weight) for p, weight in digits])
+        point = self.point
+        return weighted_sum([(point[p], weight) for p, weight in digits])
 
     # Guards
 
@@ -100,10 +122,12 @@ class Place:
         """Whether the axis may lie beyond its extent here."""
         return axis in self.loose or (axis in self.nest.guards and axis not in self.whole)
 
-    @cached_property
+    @found_once
     def axis_ranges(self) -> dict[str, Bounds]:
         """Bounds of every axis here, overhang included."""
         nest = self.nest
+        if not self.loose and self.whole.issuperset(nest.guards):
+            return nest.exact
         ranges = {}
         for axis, extent in nest.extents.items():
             unsure = self.unsure(axis)
@@ -139,6 +163,14 @@ def load_bounds(place: Place, load: Load) -> tuple[Within, ...]:
     only where the address could leave the buffer; and whatever else could (the side of a select
     that is not chosen).
     """
+    key = place.nest.number(load), place.whole, place.loose
+    known = place.nest.bounds.get(key)
+    if known is None:
+        known = place.nest.bounds[key] = _load_bounds(place, load)
+    return tuple([bound for bound in known if bound not in place.held]) if place.held else known
+
+
+def _load_bounds(place: Place, load: Load) -> tuple[Within, ...]:
     ranges = place.axis_ranges
     needed = [bound for bound in load.guard if not bound.always(ranges)]
     unsure = [axis for axis in sorted(load.axes()) if place.unsure(axis)]
@@ -154,7 +186,7 @@ def load_bounds(place: Place, load: Load) -> tuple[Within, ...]:
             continue
         tails = [axis for axis in unsure if axis in index.axes()]
         needed += [place.axis_test(axis) for axis in tails]
-        if not tails or not within.always({axis: (0, extent - 1) for axis, extent in place.nest.extents.items()}):
+        if not tails or not within.always(place.nest.exact):
             needed.append(within)
     return tuple(dict.fromkeys(needed))
 

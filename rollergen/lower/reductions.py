@@ -35,7 +35,7 @@ from rollergen.lower.ir import (
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import Place, Registers, conjunction
 from rollergen.lower.writer import Writer
-from rollergen.program.rprogram import PARALLEL, UNROLL
+from rollergen.program.rprogram import UNROLL
 
 
 @quick
@@ -98,11 +98,11 @@ def loops_over(
 def thread_shares(nest: Nest, thread: Index) -> Threads:
     """The threads' parts in the stage's reductions."""
     rank, segment, count = Index(), Index(), 1
-    for p, loop in reversed(nest.stage.of_kind(*PARALLEL)):
+    for p, loop in reversed(nest.parallel):
         if nest.roles[loop.axis] in ("reduce", "row"):
             rank, count = rank + Index.axis(nest.variables[p]) * count, count * loop.extent
     size = 1
-    for p, loop in reversed(nest.stage.of_kind(*PARALLEL)):
+    for p, loop in reversed(nest.parallel):
         if nest.roles[loop.axis] == "spatial":
             segment, size = segment + Index.axis(nest.variables[p]) * size, size * loop.extent
     return Threads(thread, rank, segment, count)

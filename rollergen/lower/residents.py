@@ -61,6 +61,8 @@ def phase_values(
     nest: Nest, number: int, values: tuple[Value, ...]
 ) -> tuple[tuple[tuple[Resident, Value], ...], tuple[Value, ...]]:
     """(residents made in this phase with their values, the phase's values), both reading kept ones."""
+    if not nest.stage.residents:
+        return (), values
     earlier = tuple(r for r in nest.stage.residents if r.phase < number)
     made: list[tuple[Resident, Value]] = []
     known = list(earlier)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Sequence
 
 from rollergen.expr.index import Index
 from rollergen.expr.values import Buffer
@@ -27,35 +27,43 @@ from rollergen.lower.nest import Nest, make_nest
 from rollergen.lower.phases import write_nest
 from rollergen.lower.reductions import thread_shares
 from rollergen.lower.writer import Writer
-from rollergen.program.rprogram import GRID, PARALLEL, UNROLL, RProgram, Stage
+from rollergen.program.rprogram import UNROLL, RProgram, Stage
 
 
-def lower(program: RProgram, device: Device, language: Language = PLAIN) -> tuple[Kernel, ...]:
+def lower(
+    program: RProgram, device: Device, language: Language = PLAIN, resident_blocks: Sequence[int] = ()
+) -> tuple[Kernel, ...]:
     """One kernel for each stage, in launch order.
 
-    ``language``: what it has beyond the plain one.
+    ``language``: what it has beyond the plain one.  ``resident_blocks``: of each stage, see `Kernel`; none: not known.
 
     >>> from tests.programs import relu                                              # doctest: +SKIP
     >>> [kernel.name for kernel in lower(relu(), device)]                            # doctest: +SKIP
     ['relu']
     """
     entries = Names()
-    return tuple(lower_stage(stage, device, entries.fresh(stage.name), language) for stage in program.stages)
+    resident = resident_blocks or [0] * len(program.stages)
+    return tuple([
+        lower_stage(stage, device, entries.fresh(stage.name), language, blocks)
+        for stage, blocks in zip(program.stages, resident, strict=True)
+    ])
 
 
-def lower_stage(stage: Stage, device: Device, entry: str, language: Language = PLAIN) -> Kernel:
+def lower_stage(
+    stage: Stage, device: Device, entry: str, language: Language = PLAIN, resident_blocks: int = 0
+) -> Kernel:
     """The kernel of one stage; every integer's range goes with it."""
     names = Names()
     names.fresh(entry)
-    out = Writer(names, language.functions, language.masked_stores)
+    out = Writer(names, language)
     buffers = _buffers(stage)
     parameters = {
         b.name: Pointer(names.fresh(b.name), b.dtype, GLOBAL, b.name == stage.definition.output.name) for b in buffers
     }
     nest = make_nest(stage, device, parameters, names, language.exchanges)
     block, thread, step = names.fresh("block"), names.fresh("thread"), names.fresh("step")
-    out.know(block, (0, stage.blocks - 1))
-    out.know(thread, (0, stage.threads - 1))
+    out.know(block, (0, nest.blocks - 1))
+    out.know(thread, (0, nest.threads - 1))
     out.ranges.update((v, (0, loop.extent - 1)) for v, loop in zip(nest.variables, nest.loops, strict=True))
     out.unrolled = frozenset(v for v, loop in zip(nest.variables, nest.loops, strict=True) if loop.kind == UNROLL)
     _define_grid(out, nest, block)
@@ -68,14 +76,16 @@ def lower_stage(stage: Stage, device: Device, entry: str, language: Language = P
         parameters=tuple(parameters.values()),
         arguments=tuple(parameters),
         body=out.body(),
-        blocks=stage.blocks,
-        threads=stage.threads,
+        blocks=nest.blocks,
+        threads=nest.threads,
         block_id=block,
         thread_id=thread,
         ranges=out.ranges,
         functions=tuple(out.functions.values()),
         layout=layout(nest),
         once=stage.once,
+        resident_blocks=resident_blocks,
+        allocated=out.arrays(),
     )
 
 
@@ -96,10 +106,10 @@ def _define_lead(out: Writer, nest: Nest) -> None:
 
 
 def _define_grid(out: Writer, nest: Nest, block: str) -> None:
-    grid = nest.stage.of_kind(GRID)
+    grid = nest.grid
     width = nest.stage.block_order.width
     banded = width > 0 and len(grid) >= 2
-    _define_digits(out, nest, [p for p, _ in (grid[:-2] if banded else grid)], block, nest.stage.blocks)
+    _define_digits(out, nest, [p for p, _ in (grid[:-2] if banded else grid)], block, nest.blocks)
     if banded:
         _define_band(out, nest, grid[-2][0], grid[-1][0], block, width)
 
@@ -142,5 +152,5 @@ def _int(op: str, a: Expr, b: Expr) -> Expr:
 
 
 def _define_threads(out: Writer, nest: Nest, thread: str) -> None:
-    positions = [p for p, _ in nest.stage.of_kind(*PARALLEL)]
-    _define_digits(out, nest, positions, thread, prod(nest.loops[p].extent for p in positions))
+    positions = [p for p, _ in nest.parallel]
+    _define_digits(out, nest, positions, thread, nest.threads)

@@ -104,7 +104,7 @@ def once_per_result(context: Context, access: Access) -> Access:
     nest = context.nest
     if context.threads.count == 1 or any(role == "row" for role in nest.roles.values()):
         return access
-    return replace(access, tests=(Inside(context.threads.rank, None, 1), *access.tests))
+    return access.testing((Inside(context.threads.rank, None, 1), *access.tests))
 
 
 def _grouped_loop(nest: Nest, walked: frozenset[int], lane: Lane | None) -> int | None:
@@ -135,7 +135,7 @@ def _store_groups(context: Context, place: Place, p: int, value: Value, scope_at
         with out.loop(out.names.fresh("e"), width, (0, width - 1), unroll=True) as e:
             here = place.bind({p: base + e})
             out.assign(Element(name, (e,), dtype), stored(evaluate(out, scope_at(here), value), dtype))
-        vector = Build(tuple(Element(name, (Index.of(e),), dtype) for e in range(width)))
+        vector = Build(tuple([Element(name, (Index((), e),), dtype) for e in range(width)]))
         there = place.bind({p: base + Index.axis(lane.variable)})
         access = once_per_result(context, output_access(there, out))
         put(out, access, vector, lane, nest.stage.store)

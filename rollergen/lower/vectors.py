@@ -12,12 +12,12 @@ from rollergen.lower.nest import Lane
 
 def depends(offset: Index, tests: Iterable[Inside], lane: Lane) -> bool:
     """Whether anything differs between the lanes."""
-    return lane.variable in offset.axes() or any(varies(test, lane) for test in tests)
+    return lane.variable in offset.names() or any(varies(test, lane) for test in tests)
 
 
 def varies(test: Inside, lane: Lane) -> bool:
     """Whether the test differs between the lanes."""
-    return lane.variable in test.index.axes()
+    return lane.variable in test.index.names()
 
 
 def lane_stride(ranges: Mapping[str, Bounds], offset: Index, lane: Lane) -> int:
@@ -43,7 +43,7 @@ def vector_plan(
         return None
     common, edge = split
     edge = _joined(needed((*wraps, *edge), ranges))
-    return offset.substitute({lane.variable: Index()}), common, edge
+    return offset.without(lane.variable), common, edge
 
 
 def whole_tests(
@@ -68,11 +68,11 @@ def straighten(index: Index, lane: Lane, ranges: Mapping[str, Bounds]) -> tuple[
 
     ``(r + c lane) // d`` and ``% d`` do not wrap within the vector where ``r % d < d - c (width - 1)``.
     """
-    if all(isinstance(atom, str) or lane.variable not in atom.index.axes() for atom, _ in index.terms):
+    if not wrapping(index, lane):
         return index, ()
     result, tests = Index((), index.const), tuple[Inside, ...]()
     for atom, coefficient in index.terms:
-        if isinstance(atom, str) or lane.variable not in atom.index.axes():
+        if isinstance(atom, str) or lane.variable not in atom.index.names():
             result = result + Index(((atom, coefficient),))
             continue
         inner = straighten(atom.index, lane, ranges)
@@ -80,7 +80,7 @@ def straighten(index: Index, lane: Lane, ranges: Mapping[str, Bounds]) -> tuple[
         room = atom.divisor - step * (lane.width - 1)
         if inner is None or step < 0 or room <= 0:
             return None
-        start = inner[0].substitute({lane.variable: Index()})
+        start = inner[0].without(lane.variable)
         phase = (start % atom.divisor).simplify(ranges)
         tests = (*tests, *inner[1], Inside(phase, None, room))
         value = (start // atom.divisor).simplify(ranges) if isinstance(atom, FloorDiv) else phase
@@ -90,6 +90,11 @@ def straighten(index: Index, lane: Lane, ranges: Mapping[str, Bounds]) -> tuple[
     return result, tests
 
 
+def wrapping(index: Index, lane: Lane) -> list[FloorDiv | Mod]:
+    """The divisions and remainders of the index that vary along the lane."""
+    return [atom for atom, _ in index.terms if not isinstance(atom, str) and lane.variable in atom.index.names()]
+
+
 def _whole(test: Inside, lane: Lane, ranges: Mapping[str, Bounds]) -> tuple[Inside, ...] | None:
     """Tests under which `test` holds in every lane; None where it cannot be told at once."""
     straight = straighten(test.index, lane, ranges)
@@ -97,7 +102,7 @@ def _whole(test: Inside, lane: Lane, ranges: Mapping[str, Bounds]) -> tuple[Insi
         return None
     index, tests = straight
     reach = index.coefficient(lane.variable) * (lane.width - 1)
-    start = index.substitute({lane.variable: Index()})
+    start = index.without(lane.variable)
     low = None if test.low is None else test.low - min(reach, 0)
     high = None if test.high is None else test.high - max(reach, 0)
     return (*tests, Inside(start, low, high))
@@ -132,7 +137,7 @@ def coarsen(test: Inside, lane: Lane | None) -> Inside:
         return test
     rest = test.index - Index.axis(lane.variable)
     numbers = [c for _, c in rest.terms] + [rest.const, test.low or 0, test.high or 0]
-    if any(number % lane.width for number in numbers) or lane.variable in rest.axes():
+    if any(number % lane.width for number in numbers) or lane.variable in rest.names():
         return test
     return replace(test, index=rest)
 
@@ -140,9 +145,8 @@ def coarsen(test: Inside, lane: Lane | None) -> Inside:
 def edges_known(offset: Index, tests: Iterable[Inside], lane: Lane, unrolled: frozenset[str]) -> bool:
     """Whether which lanes are accessed, and where addresses wrap, are numbers to the compiler."""
     deciding = {name for test in tests if varies(test, lane) for name in test.index.axes()}
-    for atom, _ in offset.terms:
-        if not isinstance(atom, str) and lane.variable in atom.index.axes():
-            deciding |= atom.index.axes()
+    for atom in wrapping(offset, lane):
+        deciding |= atom.index.axes()
     return deciding - {lane.variable} <= unrolled
 
 
@@ -168,10 +172,48 @@ def lane_mask(
     return found
 
 
+def read_masks(
+    ranges: Mapping[str, Bounds], offset: Index, tests: Iterable[Inside], lane: Lane, stride: int, bits: int
+) -> tuple[Expr | None, ...] | None:
+    """Which elements of the vectors that hold the lanes pass the tests, one mask for each vector (None: all); lanes
+    are `stride` elements apart, and vectors `lane.width` - 1 elements.  None where addresses or tests wrap.
+
+    Elements between two lanes pass where both lanes do."""
+    straight = straighten(offset, lane, ranges)
+    if straight is None or straight[1] or bits not in MASK_BITS:
+        return None
+    found: list[Expr | None] = [None] * stride
+    for test in tests:
+        line = straighten(test.index, lane, ranges)
+        if line is None or line[1]:
+            return None
+        if not varies(test, lane):
+            every = _everywhere(test, lane, bits)
+            found = [both(mask, every, bits, lane) for mask in found]
+            continue
+        for part in range(stride):
+            # In elements: lane l is element stride * l.
+            start = line[0].substitute({lane.variable: Index()}) * stride
+            step = line[0].coefficient(lane.variable)
+            along = start + step * part * (lane.width - 1) + Index.axis(lane.variable) * step
+            low = None if test.low is None else test.low * stride
+            high = None if test.high is None else (test.high - 1) * stride + 1
+            own = passing(ranges, along, Inside(along, low, high), lane, bits)
+            found[part] = both(found[part], own, bits, lane)
+    return tuple(found)
+
+
+def _everywhere(test: Inside, lane: Lane, bits: int) -> Expr:
+    """A test of all lanes together as a mask."""
+    dtype = f"mask{bits}"
+    sides = Number(-1, dtype, lane.width), Number(0, dtype, lane.width)
+    return Operation("select", (test, *sides), dtype, lane.width)
+
+
 def passing(ranges: Mapping[str, Bounds], line: Index, test: Inside, lane: Lane, bits: int) -> Expr | None:
     """Which lanes pass the bounds of `test` where its index is `line`, straight in the lane; None: always all."""
     step = line.coefficient(lane.variable)
-    start = line.substitute({lane.variable: Index()}).simplify(ranges)
+    start = line.without(lane.variable).simplify(ranges)
     reached = Build(tuple(Number(step * e, f"int{bits}") for e in range(lane.width)))
     found: Expr | None = None
     for order, bound in (("ge", test.low), ("lt", test.high)):

@@ -7,8 +7,7 @@ outer dimensions become the limit of the innermost one, so that each element tak
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from rollergen.expr.index import Bounds, Index, linear, weighted_sum
@@ -17,10 +16,10 @@ from rollergen.expr.values import Load
 from rollergen.lower.access import Access, fetch, put, register_dtype
 from rollergen.lower.copies import Staged, buffer_access
 from rollergen.lower.fills import as_bits
-from rollergen.lower.ir import Convert, Element, Expr, Inside, Number, Operation, Position
+from rollergen.lower.ir import Convert, Element, Expr, Inside, Number, Operation, Pointer, Position
 from rollergen.lower.place import Place, Registers
 from rollergen.lower.vectors import needed as left_open
-from rollergen.lower.writer import Writer
+from rollergen.lower.writer import Nested, Writer
 from rollergen.program.rprogram import Copy
 from rollergen.program.windows import dealt_threads, inner_loops, needed, threads_along, window_digits, window_shape
 
@@ -51,11 +50,10 @@ class _Dimension:
 
     def runs(self, ranges: Mapping[str, Bounds]) -> list[_Run]:
         low, high = self.bounds
+        least, most = self.first.bounds(ranges)
         found: list[_Run] = []
         for at in range(self.extent):
-            test = left_open((Inside(self.first + at, low, high),), ranges)
-            open_low = any(one.low is not None for one in test)
-            open_high = any(one.high is not None for one in test)
+            open_low, open_high = least + at < low, most + at >= high
             if found and (found[-1].low, found[-1].high) == (open_low, open_high):
                 found[-1] = _Run(found[-1].start, at + 1, open_low, open_high)
             else:
@@ -74,17 +72,16 @@ def fill_window(out: Writer, place: Place, copy: Copy, load: Load) -> Registers:
     dtype = register_dtype(load.dtype)
     name = out.register(load.buffer.name.lower(), dtype, tuple(shape[d] for d in kept))
     registers = Registers(name, digits, dtype, 1)
-    access = Access(nest.parameters[load.buffer.name], Index(), fill=load.fill)
-    _fill(out, _Window(registers, access, load.buffer.shape, tuple(dimensions)), (), None)
+    pointer = nest.parameters[load.buffer.name]
+    _fill(out, _Window(registers, pointer, load.fill, load.buffer.shape, tuple(dimensions)), (), None)
     return registers
 
 
 def _dimensions(out: Writer, place: Place, copy: Copy, load: Load) -> list[_Dimension]:
     nest = place.nest
     first = place.bind({p: Index() for p in inner_loops(nest.stage, copy)})
-    exact = {axis: (0, extent - 1) for axis, extent in nest.extents.items()}
     return [
-        _Dimension(index.substitute(first.axes).simplify(out.ranges), extent, needed(load, d, exact))
+        _Dimension(index.substitute(first.axes).simplify(out.ranges), extent, needed(load, d, nest.exact))
         for d, (index, extent) in enumerate(zip(load.indices, window_shape(nest.stage, copy), strict=True))
     ]
 
@@ -94,7 +91,7 @@ def fill_block_window(out: Writer, place: Place, staged: Staged, load: Load) -> 
     dimension that this thread has, the tests of an element together at its read."""
     nest, copy = place.nest, staged.copy
     pointer = nest.parameters[load.buffer.name]
-    with ExitStack() as stack:
+    with Nested() as nested:
         positions: list[Index] = []
         indices: list[Index] = []
         tests: list[Inside] = []
@@ -104,10 +101,10 @@ def fill_block_window(out: Writer, place: Place, staged: Staged, load: Load) -> 
             steps = -(-dimension.extent // threads)
             at = Index()
             if steps > 1:
-                at = stack.enter_context(out.loop(out.names.fresh("step"), steps, (0, steps - 1)))
+                at = nested.loop(out.loop(out.names.fresh("step"), steps, (0, steps - 1)))
             position = at * threads + weighted_sum((place.point[p], weight) for p, weight in digits)
             if dimension.extent % threads:
-                stack.enter_context(out.when(Inside(position, None, dimension.extent)))
+                nested.branch(out.when(Inside(position, None, dimension.extent)))
             low, high = dimension.bounds
             tests += left_open((Inside(dimension.first + position, low, high),), out.ranges)
             positions.append(position)
@@ -122,7 +119,8 @@ def fill_block_window(out: Writer, place: Place, staged: Staged, load: Load) -> 
 @dataclass(frozen=True, slots=True)
 class _Window:
     registers: Registers
-    access: Access
+    pointer: Pointer
+    fill: float | int
     tensor: tuple[int, ...]
     dimensions: tuple[_Dimension, ...]
 
@@ -133,7 +131,7 @@ class _Window:
     def value(self, out: Writer, at: tuple[Index, ...]) -> Expr:
         indices = tuple(dimension.first + i for i, dimension in zip(at, self.dimensions, strict=True))
         offset = linear(indices, self.tensor).simplify(out.ranges)
-        return fetch(out, replace(self.access, offset=offset), None, "element")
+        return fetch(out, Access(self.pointer, offset, fill=self.fill), None, "element")
 
 
 def _fill(out: Writer, window: _Window, at: tuple[Index, ...], outside: Expr | None) -> None:
@@ -145,7 +143,8 @@ def _fill(out: Writer, window: _Window, at: tuple[Index, ...], outside: Expr | N
         tested = run.low or run.high
         if last and tested and outside is not None and limit is None:
             limit = _limit(out, dimension, outside)
-        with _positions(out, run) as here:
+        with Nested() as nested:
+            here = _position(out, nested, run)
             condition = outside
             if tested:
                 condition = _joined(out, dimension, run, here, outside, limit)
@@ -155,18 +154,16 @@ def _fill(out: Writer, window: _Window, at: tuple[Index, ...], outside: Expr | N
                 continue
             value = window.value(out, (*at, here))
             if condition is not None:
-                value = Operation("select", (condition, value, Number(window.access.fill, value.dtype)), value.dtype)
+                value = Operation("select", (condition, value, Number(window.fill, value.dtype)), value.dtype)
             out.assign(window.element((*at, here)), value)
 
 
-@contextmanager
-def _positions(out: Writer, run: _Run) -> Iterator[Index]:
-    """The positions of a run, walked by an unrolled loop where there are several."""
+def _position(out: Writer, nested: Nested, run: _Run) -> Index:
+    """The position in a run, walked by an unrolled loop where there are several."""
     if run.stop == run.start + 1:
-        yield Index.of(run.start)
-        return
-    with out.loop(out.names.fresh("at"), run.stop, (run.start, run.stop - 1), unroll=True, start=run.start) as at:
-        yield at
+        return Index.of(run.start)
+    bounds = (run.start, run.stop - 1)
+    return nested.loop(out.loop(out.names.fresh("at"), run.stop, bounds, unroll=True, start=run.start))
 
 
 _MOST_COMPARED = 1 << 31
@@ -189,5 +186,5 @@ def _joined(
         above = (dimension.first + at - dimension.bounds[0]).simplify(out.ranges)
         return Operation("lt", (Convert(Position(above), "uint32"), limit), "bool")
     test = dimension.test(run, at)
-    test = replace(test, index=test.index.simplify(out.ranges))
+    test = Inside(test.index.simplify(out.ranges), test.low, test.high)
     return test if outside is None else Operation("and", (outside, test), "bool")

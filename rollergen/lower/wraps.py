@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rollergen.expr.index import Bounds, FloorDiv, Index, Mod
+from rollergen.expr.index import Bounds, Index, Mod
 from rollergen.lower.ir import Expr, Inside
 from rollergen.lower.nest import Lane
-from rollergen.lower.vectors import both, passing
+from rollergen.lower.vectors import both, passing, wrapping
 
 _MOST_PIECES = 4
 
@@ -34,14 +34,14 @@ def pieces(
     >>> [str(p.offset) for p in pieces((i + l) % 20, (), Lane("l", 16), {"i": (0, 99), "l": (0, 15)})]
     ['((i)%20) + l', '((i)%20) + l - 20']
     """
-    found = {(a.index, a.divisor) for index in (offset, *(t.index for t in tests)) for a in _wrapping(index, lane)}
+    found = {(a.index, a.divisor) for index in (offset, *(t.index for t in tests)) for a in wrapping(index, lane)}
     if len(found) != 1:
         return None
     ((inner, divisor),) = found
     step = Index.axis(lane.variable)
     start = inner - step
     turns = (divisor - 1 + lane.width - 1) // divisor
-    if lane.variable in start.axes() or turns >= _MOST_PIECES:
+    if lane.variable in start.names() or turns >= _MOST_PIECES:
         return None
     phase = (start % divisor).simplify(ranges)
     made = []
@@ -62,7 +62,7 @@ def straight_pieces(
     if found is None or any(piece.offset.coefficient(lane.variable) != 1 for piece in found):
         return None
     indices = (index for piece in found for index in (piece.offset, *(test.index for test in piece.tests)))
-    return None if any(_wrapping(index, lane) for index in indices) else found
+    return None if any(wrapping(index, lane) for index in indices) else found
 
 
 def piece_mask(ranges: Mapping[str, Bounds], piece: Piece, lane: Lane, bits: int) -> Expr:
@@ -74,14 +74,9 @@ def piece_mask(ranges: Mapping[str, Bounds], piece: Piece, lane: Lane, bits: int
     return found
 
 
-def _wrapping(index: Index, lane: Lane) -> list[FloorDiv | Mod]:
-    """The divisions and remainders of the index that vary along the lane."""
-    return [atom for atom, _ in index.terms if not isinstance(atom, str) and lane.variable in atom.index.axes()]
-
-
 def _replaced(index: Index, lane: Lane, position: Index, quotient: Index) -> Index:
     """The index with remainders along the lane put as `position`, quotients as `quotient`."""
-    varying = _wrapping(index, lane)
+    varying = wrapping(index, lane)
     result = Index(tuple((atom, c) for atom, c in index.terms if atom not in varying), index.const)
     for atom, coefficient in index.terms:
         if atom in varying:

@@ -11,9 +11,8 @@ inner addresses are short and constant once unrolled.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from rollergen.expr.index import Atom as IndexAtom
 from rollergen.expr.index import Bounds, Index
@@ -40,16 +39,21 @@ from rollergen.lower.ir import (
     WarpBarrier,
     Write,
 )
+from rollergen.lower.language import PLAIN, Language
 from rollergen.lower.names import Names
 
+Terms = tuple[tuple[IndexAtom, int], ...]
 
-@dataclass(slots=True)
+
 class _Block:
     """Statements of a block under construction, and the pointers and integers it has named."""
 
-    statements: list[Statement] = field(default_factory=list)
-    integers: list[str] = field(default_factory=list)
-    pointers: dict[tuple[Pointer, Index], Pointer] = field(default_factory=dict)
+    __slots__ = ("integers", "pointers", "statements")
+
+    def __init__(self) -> None:
+        self.statements: list[Statement] = []
+        self.integers: list[str] = []
+        self.pointers: dict[tuple[str, str, Terms], Pointer] = {}
 
 
 @dataclass(slots=True)
@@ -64,32 +68,31 @@ class _Home:
 class Writer:
     """Builds the body of one kernel.  ``ranges`` collects the bounds of all integer variables.
 
-    ``unrolled``: variables that are numbers to the compiler.  ``native`` and ``masked_stores``: of the language, see
-    `Language`.
+    ``unrolled``: variables that are numbers to the compiler.  ``native``, ``masked_stores`` and ``masked_loads``: of
+    the language, see `Language`.
     """
 
-    def __init__(
-        self,
-        names: Names,
-        native: Mapping[str, str] = MappingProxyType({}),
-        masked_stores: frozenset[tuple[str, int]] = frozenset(),
-    ) -> None:
+    def __init__(self, names: Names, language: Language = PLAIN) -> None:
         self.names = names
-        self.native, self.masked_stores = native, masked_stores
+        self.native = language.functions
+        self.masked_stores, self.masked_loads = language.masked_stores, language.masked_loads
         self.ranges: dict[str, Bounds] = {}
         self.unrolled: frozenset[str] = frozenset()
         self.functions: dict[str, Function] = {}
         self._known: set[str] = set()
         self._blocks = [_Block()]
+        self._add: Callable[[Statement], None] = self._blocks[0].statements.append
         self._homes: list[_Home] = []
-        self._arrays: list[Statement] = []
+        self._arrays: list[Allocate] = []
+        self._inner_arrays: list[Allocate] = []
 
     def body(self) -> tuple[Statement, ...]:
         """What has been written, once every ``with`` is closed: arrays of the kernel first."""
         return (*self._arrays, *self._blocks[0].statements)
 
-    def _add(self, statement: Statement) -> None:
-        self._blocks[-1].statements.append(statement)
+    def arrays(self) -> tuple[Allocate, ...]:
+        """Every allocation with extents in the body, in its order: what is written is only ever added to."""
+        return (*self._arrays, *self._inner_arrays)
 
     # Plain statements
 
@@ -128,7 +131,10 @@ class Writer:
     def register(self, wish: str, dtype: str, shape: tuple[int, ...] = (), lanes: int = 1) -> str:
         """Fresh registers; the array's name."""
         name = self.names.fresh(wish)
-        self._add(Allocate(name, "register", dtype, shape, lanes))
+        statement = Allocate(name, "register", dtype, shape, lanes)
+        self._add(statement)
+        if shape:
+            self._inner_arrays.append(statement)
         return name
 
     def array(
@@ -137,7 +143,11 @@ class Writer:
         """A fresh flat array in local or private memory, of this block or of the whole kernel."""
         name = self.names.fresh(wish, 0 if whole_kernel else -1)
         statement = Allocate(name, scope, dtype, (elements,), 1, alignment)
-        (self._arrays if whole_kernel else self._blocks[-1].statements).append(statement)
+        if whole_kernel:
+            self._arrays.append(statement)
+        else:
+            self._add(statement)
+            self._inner_arrays.append(statement)
         return Pointer(name, dtype, scope, writable=True)
 
     def assign(self, target: Name | Element, value: Expr) -> None:
@@ -158,20 +168,26 @@ class Writer:
     # Blocks
 
     def _open(self) -> None:
-        self._blocks.append(_Block())
+        block = _Block()
+        self._blocks.append(block)
+        self._add = block.statements.append
         self.names.enter()
 
     def _close(self) -> _Block:
         self.names.leave()
         block = self._blocks.pop()
-        self._known.difference_update(block.integers)
+        self._add = self._blocks[-1].statements.append
+        if block.integers:
+            self._known.difference_update(block.integers)
         return block
 
     def loop(
         self, variable: str, stop: int | Expr, bounds: Bounds, unroll: bool = False, start: int | Expr = 0
     ) -> _Loop:
         """A loop; entering it gives its variable.  ``bounds``: of the variable, inclusive."""
-        self.ranges[variable] = _union(self.ranges.get(variable), bounds)
+        known = self.ranges.get(variable)
+        if known != bounds:
+            self.ranges[variable] = _union(known, bounds)
         return _Loop(self, variable, stop, unroll, start)
 
     def when(self, condition: Expr) -> _Branch:
@@ -198,12 +214,12 @@ class Writer:
         outer, inner = _parted(offset, home.known)
         if not outer:
             return pointer, offset
-        key = (pointer, Index(outer))
+        key = (pointer.name, pointer.dtype, outer)
         named = home.block.pointers.get(key)
         if named is None:
             name = self.names.fresh(f"{pointer.name}_at", home.scope)
             named = Pointer(name, pointer.dtype, pointer.scope, pointer.writable)
-            home.block.statements.append(Point(named, pointer, key[1]))
+            home.block.statements.append(Point(named, pointer, Index(outer)))
             home.block.pointers[key] = named
         return named, Index(inner, offset.const)
 
@@ -211,14 +227,14 @@ class Writer:
 class _Loop:
     """An open loop.  (Plain context managers: a generator for each costs twice as much as what it writes.)"""
 
-    __slots__ = ("_arguments", "_home", "_out")
+    __slots__ = ("_home", "_out", "_start", "_stop", "_unroll", "_variable")
 
     def __init__(self, out: Writer, variable: str, stop: int | Expr, unroll: bool, start: int | Expr) -> None:
-        self._out, self._arguments = out, (variable, start, stop, unroll)
+        self._out, self._variable, self._start, self._stop, self._unroll = out, variable, start, stop, unroll
 
     def __enter__(self) -> Index:
-        out, (variable, _, _, unroll) = self._out, self._arguments
-        self._home = not unroll or not out._homes
+        out, variable = self._out, self._variable
+        self._home = not self._unroll or not out._homes
         if self._home:
             out._homes.append(_Home(out._blocks[-1], out.names.depth, frozenset(out._known)))
         out._known.add(variable)
@@ -226,12 +242,12 @@ class _Loop:
         return Index.axis(variable)
 
     def __exit__(self, *error: object) -> None:
-        out, (variable, start, stop, unroll) = self._out, self._arguments
+        out, variable = self._out, self._variable
         inner = out._close()
         out._known.discard(variable)
         if self._home:
             out._homes.pop()
-        out._add(For(variable, start, stop, tuple(inner.statements), unroll))
+        out._add(For(variable, self._start, self._stop, tuple(inner.statements), self._unroll))
 
 
 class _Branch:
@@ -251,7 +267,29 @@ class _Branch:
         self._out._add(If(self._condition, written) if taken is None else If(self._condition, taken, written))
 
 
-Terms = tuple[tuple[IndexAtom, int], ...]
+class Nested:
+    """Blocks inside each other, opened one by one and closed together."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open: list[_Loop | _Branch] = []
+
+    def __enter__(self) -> Nested:
+        return self
+
+    def loop(self, loop: _Loop) -> Index:
+        """The loop opened inside what is open; its variable."""
+        self._open.append(loop)
+        return loop.__enter__()
+
+    def branch(self, branch: _Branch) -> None:
+        self._open.append(branch)
+        branch.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        for block in reversed(self._open):
+            block.__exit__(*error)
 
 
 def _parted(offset: Index, known: frozenset[str]) -> tuple[Terms, Terms]:
@@ -266,4 +304,4 @@ def _parted(offset: Index, known: frozenset[str]) -> tuple[Terms, Terms]:
 
 
 def _union(a: Bounds | None, b: Bounds) -> Bounds:
-    return b if a is None or a == b else (min(a[0], b[0]), max(a[1], b[1]))
+    return b if a is None else (min(a[0], b[0]), max(a[1], b[1]))

@@ -26,8 +26,9 @@ Tails
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import prod
+from operator import attrgetter
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.quick import quick
@@ -251,9 +252,16 @@ class Home:
     load: int = -1
 
 
+class _Remembered:
+    """A stage's hash, which caches ask for more than once."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @quick
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(_Remembered):
     """One launch.
 
     ``guards`` names the axes whose tail overhangs (after serial loops have stopped): ``mask``
@@ -275,6 +283,13 @@ class Stage:
     block_order: BlockOrder = BlockOrder()
     once: bool = False
     superstep: Superstep | None = None
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            object.__setattr__(self, "_hash", hash(_FIELDS(self)))
+            return self._hash
 
     def guard(self, axis: str) -> str:
         return dict(self.guards).get(axis, "none")
@@ -318,6 +333,9 @@ class Stage:
             prod([loop.extent for _, loop in self.inner_loops(axis, copy.at_loop, block=block)])
             for axis in copy.order
         ])
+
+
+_FIELDS = attrgetter(*(field.name for field in fields(Stage)))
 
 
 def _falling(item: tuple[int, Loop]) -> int:

@@ -12,7 +12,7 @@ from math import prod
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Load, loads
-from rollergen.program.rprogram import GRID, PARALLEL, Copy, Loop, Stage
+from rollergen.program.rprogram import GRID, LANE, PARALLEL, UNROLL, Copy, Loop, Stage
 
 
 def of_block(copy: Copy) -> bool:
@@ -23,7 +23,8 @@ def of_block(copy: Copy) -> bool:
 def window_shape(stage: Stage, copy: Copy) -> tuple[int, ...]:
     """Elements of the window along each dimension of the tensor: what the loops inside the copy reach (and, of a
     block's window, its threads).  Without padding."""
-    return tuple(_reach(index, spans_inside(stage, copy)) + 1 for index in stage.load(copy).indices)
+    spans = spans_inside(stage, copy)
+    return tuple([_reach(index, spans) + 1 for index in stage.load(copy).indices])
 
 
 def spans_inside(stage: Stage, copy: Copy) -> dict[str, int]:
@@ -37,11 +38,12 @@ def spans_inside(stage: Stage, copy: Copy) -> dict[str, int]:
 
 def inner_loops(stage: Stage, copy: Copy) -> tuple[int, ...]:
     """Positions of the loops that a window spans."""
-    return tuple(
+    threads, depth = of_block(copy), copy.at_loop
+    return tuple([
         p
         for p, loop in enumerate(stage.loops)
-        if (of_block(copy) if loop.kind in PARALLEL else loop.kind != GRID and p >= copy.at_loop)
-    )
+        if (threads if loop.kind in PARALLEL else loop.kind != GRID and p >= depth)
+    ])
 
 
 Digits = tuple[tuple[int, int], ...]
@@ -140,6 +142,17 @@ def _adjacent(loops: Sequence[Loop]) -> bool:
             return False
         stride *= loop.extent
     return True
+
+
+def shares_lines(stage: Stage, indices: Sequence[Index]) -> bool:
+    """Whether the outputs of a tile of vectors read the same lines of a tensor at these indices: along one of its
+    dimensions both outputs (not those of the lanes) and taps are unrolled, so that a line read once serves several."""
+    lane = next((loop.axis for loop in stage.loops if loop.kind == LANE), None)
+    if lane is None or not any(lane in index.axes() for index in indices):
+        return False
+    roles = {axis.name: axis.role for axis in stage.definition.axes}
+    unrolled = {loop.axis for loop in stage.loops if loop.kind == UNROLL and loop.axis != lane}
+    return any({roles[axis] for axis in index.axes() & unrolled} == {"spatial", "reduce"} for index in indices)
 
 
 def load_problem(definition: Definition, load: Load) -> str:

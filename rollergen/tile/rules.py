@@ -105,6 +105,7 @@ def padding_waste(extent: Any, tile: Any) -> Any:
     return (-extent % tile) / extent
 
 
+@lru_cache(maxsize=64)
 def block_layer(device: Device) -> str | None:
     """The managed layer that the threads of one block share; None where a block is one thread."""
     for layer in device.layers:
@@ -118,6 +119,7 @@ def in_lockstep(device: Device) -> bool:
     return block_layer(device) is not None and device.execution_width > 1
 
 
+@lru_cache(maxsize=64)
 def exchanges(device: Device) -> bool:
     """Whether threads of one execution width may exchange registers: the device's spec says what that costs."""
     return device.execution_width > 1 and dict(device.costs).get("shuffle_clocks", 0.0) > 0

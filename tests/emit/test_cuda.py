@@ -62,18 +62,18 @@ def test_vectors_are_read_whole_where_their_place_is_proven(offset, text):
 
 def test_what_a_pointer_and_an_integer_are_known_to_be_multiples_of_is_used():
     one = printer()
-    one.statement(Let("r", Position(i * 2)), 0)
-    one.statement(Point(Pointer("X_at", "float32", GLOBAL), X, Index.axis("r") * 2), 0)
+    one.block((Let("r", Position(i * 2)),), 0)
+    one.block((Point(Pointer("X_at", "float32", GLOBAL), X, Index.axis("r") * 2),), 0)
     assert one.expression(Read(Pointer("X_at", "float32", GLOBAL), j * 4, "float32", 4)).startswith("*(const float4 *)")
-    one.statement(Let("r", Position(i)), 0)  # the name of a closed scope, given again
-    one.statement(Point(Pointer("X_at", "float32", GLOBAL), X, Index.axis("r")), 0)
+    one.block((Let("r", Position(i)),), 0)  # the name of a closed scope, given again
+    one.block((Point(Pointer("X_at", "float32", GLOBAL), X, Index.axis("r")),), 0)
     assert one.expression(Read(Pointer("X_at", "float32", GLOBAL), j * 4, "float32", 4)).startswith("load_float4(")
 
 
 def test_vectors_are_written_in_parts_where_their_place_is_not_proven():
     one = printer()
-    assert one.statement(Write(Y, i * 4, a), 0) == ["*(float4 *)(Y + i*4) = a;"]
-    assert one.statement(Write(Y, i * 3, a), 0) == ["store_float4(Y + i*3, a);"]
+    assert one.block((Write(Y, i * 4, a),), 0) == ["*(float4 *)(Y + i*4) = a;"]
+    assert one.block((Write(Y, i * 3, a),), 0) == ["store_float4(Y + i*3, a);"]
     assert "p[3] = v.w;" in one.types["store_float4"]
 
 
@@ -101,7 +101,7 @@ def test_long_copies_are_unrolled_in_part_and_register_arrays_whole():
     short = replace(copy, stop=16)
     one = printer()
     one._ranges["s"] = (0, 63)
-    pragmas = [one.statement(loop, 0)[0] for loop in (copy, held, short)]
+    pragmas = [one.block((loop,), 0)[0] for loop in (copy, held, short)]
     assert pragmas == ["#pragma unroll 8", "#pragma unroll", "#pragma unroll"]
 
 

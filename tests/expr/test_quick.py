@@ -5,6 +5,7 @@ from dataclasses import FrozenInstanceError, dataclass, field, replace
 
 import pytest
 
+from rollergen.expr.index import FloorDiv, Index
 from rollergen.expr.quick import quick
 
 
@@ -57,3 +58,21 @@ def test_a_class_without_slots_or_with_more_to_do_is_refused():
     for cls in (Open, Busy):
         with pytest.raises(TypeError, match=f"{cls.__name__}.first is no plain field with a slot"):
             quick(cls)
+
+
+def test_what_is_found_later_is_none_until_then_and_not_copied():
+    index = (Index.axis("i") * 5 + Index.axis("j")) // 4 + Index.axis("k") % 3
+    assert index._names is None
+    assert index.names() == ("i", "j", "k") and index._names == ("i", "j", "k")
+    again = pickle.loads(pickle.dumps(index))
+    atom, copied = index.terms[0][0], again.terms[0][0]
+    assert hash(atom) == atom._hash and copied._hash is None and copied._text is None
+    assert again == index and again._names is None and hash(again) == hash(index) and str(again) == str(index)
+
+
+def test_atoms_are_in_the_order_of_their_texts():
+    names = [Index.axis(name) for name in ("(i)//1", "(z", "a", "~")]
+    atoms = [(Index.axis("i") * 3 + 1) // 7, (Index.axis("i") * 3 + 1) % 7, *names]
+    total = atoms[5] + atoms[3] + atoms[0] + atoms[4] + atoms[2] + atoms[1]
+    texts = [str(atom) for atom, _ in total.terms]
+    assert texts == sorted(texts) and sum(isinstance(atom, FloorDiv) for atom, _ in total.terms) == 1

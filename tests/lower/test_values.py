@@ -49,6 +49,14 @@ def test_transcendental_functions_err_by_few_units_in_the_last_place(op, low, hi
     assert units_apart(got, reference).max() <= units
 
 
+def test_erf_is_odd_reaches_one_and_never_exceeds_it():
+    x = np.concatenate([np.linspace(0, 4.5, 30001), [1e-45, 1e-40, 1e-30, 5, 1e30, np.inf]]).astype(np.float32)
+    got = compute(Unary("erf", x_load(elements=2 * x.size), F32), np.concatenate([x, -x]))
+    np.testing.assert_array_equal(got[x.size :], -got[: x.size])
+    np.testing.assert_array_equal(np.signbit(got[x.size :]), True)
+    assert got.max() == 1 and (got[: x.size][x >= 4] == 1).all()
+
+
 def test_exp_is_right_at_the_ends_of_its_range():
     x = np.array([np.nan, np.inf, -np.inf, 0, -0.0, 88.722839, 88.8, 1e30, -87.4, -100, -103.9, -105, -1e30], np.float32)
     got = compute(Unary("exp", x_load(elements=x.size), F32), x)

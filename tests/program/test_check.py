@@ -1,5 +1,6 @@
 """What `check` promises: every valid program passes, every broken one is refused by name, quickly."""
 
+import pickle
 import time
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from rollergen.errors import ProgramError
 from rollergen.expr.definition import Axis
 from rollergen.expr.index import Index
 from rollergen.expr.values import Buffer, Cast, Partial
-from rollergen.program.check import check
+from rollergen.program.check import check, check_each
 from rollergen.program.rprogram import Accumulator, BlockOrder, Compute, Copy, Loop, Resident, RProgram, Store
 from tests.program.hand_devices import AVX512, TURING
 from tests.programs import ALL, F32
@@ -25,6 +26,25 @@ def device_of(program):
 def test_hand_written_programs_are_valid_with_and_without_their_device(name):
     check(ALL[name])
     check(ALL[name], device_of(ALL[name]))
+
+
+def test_of_several_programs_each_is_checked_though_they_share_a_definition():
+    sound = ALL[GPU]
+    check_each([sound, sound], TURING)
+    definition = sound.stages[-1].definition
+    unsound = replace(definition, axes=(*definition.axes, definition.axes[0]))
+    with pytest.raises(ProgramError, match="occurs twice"):
+        check_each([sound, last(sound, definition=unsound)], TURING)
+    with pytest.raises(ProgramError, match="lanes is 3"):
+        check_each([sound, last(sound, compute=replace(sound.stages[-1].compute, lanes=3))], TURING)
+
+
+def test_a_stage_remembers_its_own_hash_only():
+    one = ALL[GPU].stages[-1]
+    other = replace(one, name="another")
+    assert hash(one) == hash(one) == hash(replace(one)) != hash(other)
+    # Hashes of texts differ from process to process.
+    assert not hasattr(pickle.loads(pickle.dumps(one)), "_hash") and hash(pickle.loads(pickle.dumps(one))) == hash(one)
 
 
 def last(program: RProgram, **changes) -> RProgram:

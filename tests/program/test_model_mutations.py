@@ -10,6 +10,7 @@ from rollergen.program.model import access as model_access
 from rollergen.program.model import compute as model_compute
 from rollergen.program.model import facts as model_facts
 from rollergen.program.model import memory as model_memory
+from rollergen.program.model import moved as model_moved
 from rollergen.program.model import nest as model_nest
 from rollergen.program.model import predict_stage
 from rollergen.program.model import prediction as model
@@ -195,7 +196,7 @@ MUTATIONS = {
         model_access, "tile_shape", lambda nest, copy, *, block: shape(nest, copy, block=True)
     ),
     "latency is paid once": (model, "latency_clocks", lambda *a: 0),
-    "every exp is one slot": (model_work, "_phase_slots", lambda phase, costs: sum(n for _, n in phase.operations)),
+    "every exp is one slot": (model_moved, "_phase_slots", lambda phase, costs: sum(n for _, n in phase.operations)),
     "the last lane of a vector is alone": (model_access, "lanes_apart", lambda nest, operand, lane: 0),
 }
 

@@ -2,8 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from rollergen.hal.load import load_device
 from rollergen.program.model import predict_stage
+from rollergen.program.model.access import _reached
+from rollergen.program.model.facts import facts_of
 from rollergen.program.rprogram import Loop
 from tests.programs import transpose
 
@@ -35,3 +39,24 @@ def test_a_loop_of_one_thread_changes_no_service():
 def test_the_order_of_the_threads_does():
     # X[i, j] is read by 32 lanes a row of 64 apart, or by 4 times 8 neighbours; Y[j, i] is written the other way.
     assert path_clocks(unstaged((ROWS, COLUMNS))) > 2 * path_clocks(unstaged((COLUMNS, ROWS)))
+
+
+def test_loops_of_threads_beyond_an_execution_width_change_no_service():
+    far = Loop("j", 4, 2, "thread")
+    near = (Loop("j", 2, 1, "thread"), Loop("i", 16, 1, "thread"))
+    every = unstaged((far, *near))
+    assert every.definition is STAGE.definition
+    predict_stage(every, V100)
+    tables = facts_of(STAGE.definition).tables
+    kept = {key: dict(table) for key, table in tables.items() if key[0] == "thread"}
+    assert kept
+    predict_stage(unstaged((Loop("j", 8, 2, "thread"), *near)), V100)
+    assert {key: table for key, table in tables.items() if key[0] == "thread"} == kept
+
+
+def test_what_lanes_reach_is_the_inner_loops_and_as_much_of_the_next_as_fills_a_width():
+    assert _reached([9, 5, 3], 32) == [3, 5, 3]
+    assert _reached([4, 64], 32) == [1, 32]
+    assert _reached([2, 3], 32) == [2, 3]
+    several = _reached([8, np.array([1, 4, 64])], 32)
+    assert [one.tolist() for one in several] == [[8, 8, 1], [1, 4, 32]]

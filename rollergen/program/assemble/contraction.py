@@ -7,6 +7,7 @@ k steps | taps | register tile | lanes``; a GPU has no panels, a CPU no threads 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -78,6 +79,14 @@ def contraction_stage(
         guards=tuple((axis, guard if axis in spatial else "mask") for axis in over),
         block_order=BlockOrder(plan.width if banded and not is_batch(plan.width) else 0),
     )
+
+
+def in_buffers(stage: Stage, depth: int) -> Stage:
+    """A stage of depth 1 with its staged tiles in so many buffers: what its plan with that depth says."""
+    if depth == 1:
+        return stage
+    copies = tuple([copy if copy.to_layer == "registers" else replace(copy, depth=depth) for copy in stage.copies])
+    return replace(stage, copies=copies)
 
 
 def _has_k_blocks(plan: ContractionPlan, definition: Definition, roles: Roles) -> bool:

@@ -6,9 +6,18 @@ from functools import lru_cache
 from math import prod
 
 from rollergen.expr.definition import Definition
+from rollergen.expr.index import linear
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
-from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, overhanging, useful, vector_copies
+from rollergen.program.assemble.nest import (
+    ceil_div,
+    copy_vector,
+    digits,
+    is_divided,
+    overhanging,
+    useful,
+    vector_copies,
+)
 from rollergen.program.assemble.plan import ElementwisePlan
 from rollergen.program.rprogram import (
     GRID,
@@ -32,7 +41,8 @@ def elementwise_stage(
     """Every element once: (m, n) are the axes of `elementwise_axes`, the others get blocks."""
     if plan.turned:
         return _turned_stage(definition, plan, device, name)
-    m, n, batch = elementwise_axes(definition)
+    axes = reading_axes(definition) if plan.as_read else None
+    m, n, batch = axes or elementwise_axes(definition)
     loops: list[Loop] = [Loop(axis, definition.axis(axis).extent, 1, GRID) for axis in batch]
     tiles = ceil_div(definition.axis(n).extent, plan.pn * plan.un * plan.tn * plan.vector * plan.lanes)
     n_loops = digits(
@@ -129,3 +139,22 @@ def elementwise_axes(definition: Definition) -> tuple[str | None, str, tuple[str
     transposed = [contiguous_axis(load) for load in definition.loads() if contiguous_axis(load) in others]
     m = transposed[0] if transposed else (others[-1] if others else None)
     return m, n, tuple(a for a in others if a != m)
+
+
+@lru_cache(maxsize=64)
+def reading_axes(definition: Definition) -> tuple[str, str, tuple[str, ...]] | None:
+    """`elementwise_axes` in the order of the one array read, whose rows along n are contiguous in it as well; None
+    where that is the output's order, or where it has none."""
+    m, n, batch = elementwise_axes(definition)
+    loads = definition.loads()
+    others = [a.name for a in definition.of_role("spatial", "row") if a.name != n]
+    if len(loads) != 1 or loads[0].guard or contiguous_axis(loads[0]) != n or not others:
+        return None
+    if any(is_divided(loads[0], axis) for axis in others):
+        return None
+    offset = linear(loads[0].indices, loads[0].buffer.shape)
+    steps = {axis: offset.coefficient(axis) for axis in others}
+    if min(steps.values()) <= 0:
+        return None
+    *outer, inner = sorted(others, key=lambda axis: -steps[axis])
+    return None if (inner, tuple(outer)) == (m, batch) else (inner, n, tuple(outer))

@@ -123,3 +123,4 @@ class ElementwisePlan:
     streaming: bool = False
     on_lines: bool = False
     strides: int = 0
+    as_read: bool = False

@@ -1,5 +1,5 @@
 """The invariants that every rProgram meets."""
 
-from rollergen.program.check.program import check
+from rollergen.program.check.program import check, check_each
 
-__all__ = ["check"]
+__all__ = ["check", "check_each"]

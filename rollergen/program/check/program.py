@@ -5,6 +5,8 @@ Runs on every constructed program, so it looks at records only and never enumera
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rollergen.errors import ProgramError
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
@@ -20,6 +22,18 @@ def check(program: RProgram, device: Device | None = None) -> None:
 
     With `device`, its layers, instructions and limits count too.
     """
+    check_each((program,), device)
+
+
+def check_each(programs: Sequence[RProgram], device: Device | None = None) -> None:
+    """`check` of every program; a definition that several of them compute is looked at once."""
+    definitions: set[int] = set()
+    for program in programs:
+        _check(program, device, definitions)
+
+
+def _check(program: RProgram, device: Device | None, definitions: set[int]) -> None:
+    """``definitions``: the identities of those that are known to be sound, to which the program's are added."""
     buffers = _buffers(program)
     _check_stage_names(program)
     inputs = {buffer.name for buffer in program.inputs}
@@ -37,7 +51,9 @@ def check(program: RProgram, device: Device | None = None) -> None:
         if stage.store.adds and stage.definition.output.name not in written:
             raise refuse(stage, f"adds to {stage.definition.output.name}; expected an earlier stage to write it")
         written.add(stage.definition.output.name)
-        check_definition(stage)
+        if id(stage.definition) not in definitions:
+            check_definition(stage)
+            definitions.add(id(stage.definition))
         axes = {axis.name: axis for axis in stage.definition.axes}
         check_nest(stage, axes, device)
         first_inner = sum(loop.kind == GRID or loop.kind in PARALLEL for loop in stage.loops)

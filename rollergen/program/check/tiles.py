@@ -36,6 +36,8 @@ def check_tiles(
 
 
 def _check_residents(stage: Stage, device: Device | None) -> None:
+    if not stage.residents:
+        return
     reductions = [r.name for r in stage.definition.reductions]
     names = [resident.name for resident in stage.residents]
     if len(set(names)) != len(names):

@@ -4,14 +4,16 @@ from rollergen.program.model.prediction import (
     Limiter,
     Prediction,
     StagePrediction,
+    StagePrice,
     blocks_on_a_unit,
     least_seconds,
     multiply_add_share,
     predict,
     predict_stage,
+    price_stage,
 )
 
 __all__ = [
-    "Limiter", "Prediction", "StagePrediction", "blocks_on_a_unit", "least_seconds", "multiply_add_share", "predict",
-    "predict_stage",
+    "Limiter", "Prediction", "StagePrediction", "StagePrice", "blocks_on_a_unit", "least_seconds", "multiply_add_share",
+    "predict", "predict_stage", "price_stage",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +20,8 @@ from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.block_windows import fill_services, fill_steps, read_service, reuse_of
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import Operand
-from rollergen.program.model.lanes import broken_share, evaluate_lanes, lanes_apart, line_split
-from rollergen.program.model.nest import Nest
+from rollergen.program.model.lanes import broken_share, evaluate_lanes, lanes_apart, line_split, masks_loads
+from rollergen.program.model.nest import Nest, is_batch
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, per_distinct_rows
 from rollergen.program.model.wavefronts import (
     WIDEST_ACCESS_BYTES,
@@ -70,13 +71,17 @@ def path_layer(device: Device) -> MemoryLayer | None:
 
 def block_copy(nest: Nest, load: int) -> Copy | None:
     """The copy of a load into the layer that a block shares, if it is staged."""
-    found = [c for c in nest.stage.copies if c.load == load and not into_registers(c)]
-    return found[0] if found else None
+    for copy in nest.stage.copies:
+        if copy.load == load and copy.to_layer != "registers":
+            return copy
+    return None
 
 
 def register_copy(nest: Nest, load: int) -> Copy | None:
-    found = [c for c in nest.stage.copies if c.load == load and into_registers(c)]
-    return found[-1] if found else None
+    for copy in reversed(nest.stage.copies):
+        if copy.load == load and copy.to_layer == "registers":
+            return copy
+    return None
 
 
 def into_registers(copy: Copy) -> bool:
@@ -97,8 +102,9 @@ def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
             Access(copy.load, "fill_read", copy.from_layer, rounds, width, from_tensor, tested=tests_of(nest, operand)),
             Access(copy.load, "fill_write", copy.to_layer, rounds, width, into_tile),
         )
-    from_tensor = _fill_service(nest, device, copy, operand, shape, shared=False)
-    into_tile = _fill_service(nest, device, copy, operand, shape, shared=True)
+    runs = _runs(nest, copy, shape)
+    from_tensor = _fill_service(nest, device, copy, operand, shape, runs, shared=False)
+    into_tile = _fill_service(nest, device, copy, operand, shape, runs, shared=True)
     decoded, tested = _decoded(nest, operand) + _dealt(nest, copy, shape), retested(nest, copy)
     if copy.asynchronous:
         past = Access(
@@ -234,26 +240,38 @@ def tile_bytes(nest: Nest, copy: Copy) -> Number:
     return elements * nest.facts.loads[copy.load].itemsize * copy.depth
 
 
+class _Runs(NamedTuple):
+    """What neighbouring threads of a fill move: along the axes in the order ``walk`` (positions in the copy's order,
+    the last fastest) runs of so many ``elements`` of each, of which the lanes of a width come to the ``first``."""
+
+    walk: tuple[int, ...]
+    elements: tuple[int, ...]
+    first: list[Number]
+
+
+def _runs(nest: Nest, copy: Copy, shape: tuple[Number, ...]) -> _Runs:
+    along = copy.order.index(copy.along)
+    walk = (*(d for d in range(len(shape)) if d != along), along)
+    elements = copy.runs or tuple(copy.vector if d == along else 1 for d in range(len(shape)))
+    dealt = [shape[d] if elements[d] == 1 else ceil_div(shape[d], elements[d]) for d in walk]
+    return _Runs(walk, elements, _reached(dealt, nest.lockstep))
+
+
 def _fill_service(
-    nest: Nest, device: Device, copy: Copy, operand: Operand, shape: tuple[Number, ...], *, shared: bool
+    nest: Nest, device: Device, copy: Copy, operand: Operand, shape: tuple[Number, ...], runs: _Runs, *, shared: bool
 ) -> Number:
     """Service of one access of the cooperative fill, for the addresses in the tile or in the tensor."""
-    along = copy.order.index(copy.along)
-    others = [d for d in range(len(shape)) if d != along]
-    walk = [*others, along]
     target = device.layer(copy.to_layer) if shared else path_layer(device)
     if target is None or (shared and not target.banks):
         return 1
-    units = [_unit(nest, copy, axis) for axis in copy.order]
-    runs = copy.runs or tuple(copy.vector if d == along else 1 for d in range(len(shape)))
-    columns = [ceil_div(shape[d], runs[d]) for d in walk]
-    columns += [nest.threads] if shared else [nest.threads, *(units[d] for d in walk)]
-    columns += list(shape) if shared else []
-    count = len(walk)
+    walk, elements, first = runs
+    columns = [*first, least(nest.threads, nest.lockstep)]
+    columns += [0, *shape[1:]] if shared else [_unit(nest, copy, copy.order[d]) for d in walk]
+    count, along = len(walk), walk[-1]
     vector = copy.vector if not shared or along == len(shape) - 1 else 1
 
     def service(numbers: list[np.ndarray], rows: list[np.ndarray]) -> list[float]:
-        at = {d: numbers[n] * runs[d] for n, d in enumerate(walk)}
+        at = {d: numbers[n] * elements[d] for n, d in enumerate(walk)}
         if shared:
             addresses = _place([at[d] for d in range(count)], rows[count + 1 :], copy)
         else:
@@ -372,9 +390,31 @@ def _at_threads(
     nest: Nest, operand: Operand, key: tuple[Hashable, ...], serve: Callable[[np.ndarray], list[float]]
 ) -> Number:
     """What `serve` says of the byte addresses [accesses, lanes] of one element each; kept under `key`."""
+    threads = _threads_of(nest)
+    if threads is None:
+        return _found_at_threads(nest, operand, key, serve)
+    kept = nest.facts.tables.setdefault(("at", *key, id(operand), nest.lockstep), {})
+    found = kept.get(threads)
+    if found is None:
+        found = kept[threads] = _found_at_threads(nest, operand, key, serve)
+    return found
+
+
+def _threads_of(nest: Nest) -> tuple[tuple[str, int, int], ...] | None:
+    """(axis, extent, stride) of the loops of threads, which programs of one tile share; None for a batch."""
+    if _threads_of not in nest.unbuffered:
+        loops = [nest.loops[p] for p in nest.positions(*PARALLEL)]
+        one = tuple([(loop.axis, loop.extent, loop.stride) for loop in loops])
+        nest.unbuffered[_threads_of] = None if is_batch(tuple(loops)) else one
+    return nest.unbuffered[_threads_of]  # type: ignore[no-any-return]
+
+
+def _found_at_threads(
+    nest: Nest, operand: Operand, key: tuple[Hashable, ...], serve: Callable[[np.ndarray], list[float]]
+) -> Number:
     parallel = nest.positions(*PARALLEL)
     axes = [nest.loops[p].axis for p in parallel]
-    columns = [nest.loops[p].extent for p in parallel] + [nest.loops[p].stride for p in parallel]
+    columns = _telling_apart(nest, operand, parallel)
 
     def service(numbers: list[np.ndarray], rows: list[np.ndarray]) -> list[float]:
         coordinates: dict[str, np.ndarray] = {}
@@ -390,6 +430,24 @@ def _at_threads(
 
     table = nest.facts.tables.setdefault((*key, id(operand), nest.lockstep), {})
     return per_distinct_rows(_remembered(table, _by_lanes(service, len(axes), nest.lockstep), moving), columns)
+
+
+def _telling_apart(nest: Nest, operand: Operand, parallel: tuple[int, ...]) -> list[Number]:
+    """Extents, then strides, of the loops of threads as far as the lanes of one execution width differ in them: the
+    outer ones are cut to what lanes reach, and steps that do not move the operand are 0.  So few programs differ."""
+    extents = _reached([nest.loops[p].extent for p in parallel], nest.lockstep)
+    moves = [(nest.loops[p], extent) for p, extent in zip(parallel, extents, strict=True)]
+    return extents + [choose(extent > 1, x.stride, 0) if x.axis in operand.axes else 0 for x, extent in moves]
+
+
+def _reached(extents: Sequence[Number], lanes: int) -> list[Number]:
+    """Of loops of these extents, what so many neighbours come to (the last loop is the fastest)."""
+    found: list[Number] = []
+    left: Number = lanes
+    for extent in reversed(extents):
+        found.append(least(extent, left))
+        left = ceil_div(left, found[-1])
+    return found[::-1]
 
 
 def tile_service(nest: Nest, device: Device, copy: Copy, width_bytes: int) -> Number:
@@ -470,7 +528,7 @@ def direct_access(
         count = reuse.distinct * passes
     width, gathered = operand.itemsize, False
     if source is None and lane is not None:
-        count = count * _distinct_share(nest, operand, lane)
+        count = count * _distinct_share(nest, device, operand, lane)
     if lane is not None and nest.loops[lane].axis in used:
         if source is not None:
             apart = 1 if source.order[-1] == nest.loops[lane].axis else 0
@@ -496,21 +554,28 @@ def direct_access(
     )
 
 
-def _distinct_share(nest: Nest, operand: Operand, lane: int) -> Number:
-    """Share of the vectors that differ where unrolled taps shift the address by whole vectors: ``V`` neighbouring
-    vectors and ``T`` taps that lie ``s`` vectors apart touch ``V + (T - 1) s`` of them."""
-    unrolled = [loop for loop in nest.loops if loop.kind == UNROLL]
-    along = [loop for loop in unrolled if loop.axis == nest.loops[lane].axis]
-    if len(along) != 1 or operand.offset.coefficient(along[0].axis) != 1:
+def _distinct_share(nest: Nest, device: Device, operand: Operand, lane: int) -> Number:
+    """Share of the vectors that differ where unrolled taps shift the address by as much as unrolled points lie apart,
+    or by a whole part of it.  (Compilers see it where no path of its own reads what a guard cuts.)"""
+    if operand.guard and not masks_loads(nest, device, operand, lane):
         return 1
-    vectors, step = along[0].extent, along[0].stride
-    for tap in unrolled:
-        coefficient = operand.offset.coefficient(tap.axis)
-        if tap.axis != along[0].axis and coefficient > 0:
-            apart = coefficient * tap.stride
-            share = (vectors + (tap.extent - 1) * (apart // step)) / (vectors * tap.extent)
-            return choose(apart % step == 0, least(share, 1), 1)
-    return 1
+    offset = operand.offset
+    unrolled = [loop for loop in nest.loops if loop.kind == UNROLL and offset.coefficient(loop.axis) > 0]
+    share: Number = 1
+    for points in (loop for loop in unrolled if nest.spatial(loop.axis)):
+        for taps in (loop for loop in unrolled if not nest.spatial(loop.axis)):
+            apart = offset.coefficient(points.axis) * points.stride, offset.coefficient(taps.axis) * taps.stride
+            share = share * _met_share(points.extent, apart[0], taps.extent, apart[1])
+    return share
+
+
+def _met_share(points: Number, step: Number, taps: Number, shift: Number) -> Number:
+    """Distinct sums of ``points`` multiples of ``step`` and ``taps`` multiples of ``shift``, as a share of all: where
+    the shift is s steps, each further tap reaches s new ones (where the step is s shifts, each further point)."""
+    by_taps = (points + (taps - 1) * (shift // step)) / (points * taps)
+    by_points = (taps + (points - 1) * (step // shift)) / (points * taps)
+    share = choose(shift % step == 0, by_taps, choose(step % shift == 0, by_points, 1))
+    return least(share, 1)
 
 
 def tests_of(nest: Nest, operand: Operand) -> Number:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.nest import Nest
-from rollergen.program.model.numeric import Number, ceil_div, per_distinct_rows
+from rollergen.program.model.numeric import Number, ceil_div, distinct_rows, per_distinct_rows
 from rollergen.program.model.wavefronts import digits_of_rows, transactions, wavefronts_of_rows
 from rollergen.program.rprogram import PARALLEL, SERIAL, UNROLL, Copy
 from rollergen.program.windows import Digits, dealt_threads, threads_along, window_digits, window_shape
@@ -120,17 +120,14 @@ def reuse_of(nest: Nest, copy: Copy, loops: tuple[int, ...]) -> tuple[Reuse, Num
     steps = _steps(nest, window_digits(nest.stage, copy), _pitches(nest, copy))
     columns = [nest.loops[p].extent for p in inner] + [steps.get(p, 0) for p in inner]
     table = nest.facts.tables.setdefault(("window reuse",), {})
-
-    def look_up(field: int):  # type: ignore[no-untyped-def]
-        def of_rows(rows: list[tuple[int, ...]]) -> list[float]:
-            for row in rows:
-                if row not in table:
-                    table[row] = _reuse(row)
-            return [table[row][field] for row in rows]
-
-        return of_rows
-
-    return Reuse(*(per_distinct_rows(look_up(field), columns) for field in range(4))), passes
+    rows, each = distinct_rows(columns)
+    for row in rows:
+        if row not in table:
+            table[row] = _reuse(row)
+    if each is None:
+        return table[rows[0]], passes
+    found = np.array([table[row] for row in rows], dtype=float)[each]
+    return Reuse(*found.T), passes
 
 
 def _reuse(row: tuple[int, ...]) -> Reuse:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.access import Access, path_layer
 from rollergen.program.model.costs import Costs
-from rollergen.program.model.lanes import masks_stores
+from rollergen.program.model.facts import Operand
+from rollergen.program.model.lanes import masks_loads, masks_stores
 from rollergen.program.model.nest import Nest
-from rollergen.program.model.numeric import Number, ceil_div, choose, most
+from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, most
 from rollergen.program.model.work import Work
 from rollergen.program.rprogram import LANE
 from rollergen.tile.rules import main_instruction
@@ -60,9 +61,14 @@ def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Num
             each = costs.asynchronous_instructions + access.decoded * costs.decode_instructions
         elif access.role in _ONE_EACH or (access.role in ("write", "read_back") and not work.reduces):
             each = 1
-        one_by_one = access.broken * nest.lanes
-        each = each * (1 - access.broken) + one_by_one + access.tested * costs.guard_instructions * (1 + one_by_one)
-        total = total + access.count * each
+        one_by_one: Number = 0
+        if not is_nothing(access.broken):
+            one_by_one = access.broken * nest.lanes
+            each = each * (1 - access.broken) + one_by_one
+        if not is_nothing(access.tested):
+            each = each + access.tested * costs.guard_instructions * (1 + one_by_one)
+        if not is_nothing(each):
+            total = total + access.count * each
     return total
 
 
@@ -80,14 +86,17 @@ def path_clocks(nest: Nest, device: Device, costs: Costs, work: Work) -> list[tu
     """
     data: dict[str, Number] = {}
     ports: dict[str, Number] = {"load": 0, "store": 0}
+    rates = {"load": costs.load_ports, "store": costs.store_ports}
     for access in work.accesses:
         layer = _served_by(device, access)
         if layer is None or (nest.lockstep == 1 and access.role in ("write", "read_back") and work.reduces):
             continue
         name = "shared path" if layer.banks else f"{layer.name} path"
-        data[name] = data.get(name, 0) + nest.warps * access.count * _access_clocks(nest, device, costs, layer, access)
+        issued = nest.warps * access.count
+        data[name] = data.get(name, 0) + issued * _access_clocks(nest, device, costs, layer, access)
         side = "load" if "read" in access.role else "store"
-        ports[side] = ports[side] + nest.warps * access.count
+        if rates[side]:
+            ports[side] = ports[side] + issued
     spills = nest.warps * costs.spill_accesses * work.spilled * work.steps
     banked = next((x for x in device.layers if x.banks), None)
     if banked is not None:
@@ -96,7 +105,7 @@ def path_clocks(nest: Nest, device: Device, costs: Costs, work: Work) -> list[tu
             wave = max(wave, nest.lockstep / costs.load_store_lanes)
         data["shared path"] = data.get("shared path", 0) + spills * wave
     found = list(data.items())
-    for side, rate in (("load", costs.load_ports), ("store", costs.store_ports)):
+    for side, rate in rates.items():
         if rate:
             found.append((f"{side} ports", ports[side] / rate))
     return _wider_of_load_paths(found, device)
@@ -129,8 +138,9 @@ def _access_clocks(nest: Nest, device: Device, costs: Costs, layer: MemoryLayer,
         clocks = access.width_bytes * access.split / rate
     if costs.load_store_lanes:
         clocks = most(clocks, nest.lockstep / costs.load_store_lanes)
-    alone = costs.gather_clocks * nest.lanes
-    clocks = clocks * (1 - access.broken) + access.broken * alone
+    if not is_nothing(access.broken):
+        alone = costs.gather_clocks * nest.lanes
+        clocks = clocks * (1 - access.broken) + access.broken * alone
     return clocks + costs.gather_clocks if access.gathered else clocks
 
 
@@ -188,11 +198,13 @@ def tile_clocks(nest: Nest, device: Device, costs: Costs, work: Work) -> Number:
 
 def _overhanging(nest: Nest, device: Device) -> Number:
     """Share of register tiles that reach beyond their tensor; where a tile spans its whole axis, which compilers
-    see, only its last vector; none where results are stored under a mask and operands are packed in whole vectors."""
+    see, only its last vector; none where results are stored under a mask and operands are packed in whole vectors, or
+    read under one."""
     inside: Number = 1.0
     depth = nest.stage.accumulator.at_loop
-    lane = next((loop.axis for loop in nest.loops if loop.kind == LANE), None)
-    masked = lane is not None and masks_stores(nest, device) and _packed(nest, lane)
+    at = next((p for p, loop in enumerate(nest.loops) if loop.kind == LANE), None)
+    lane = None if at is None else nest.loops[at].axis
+    masked = at is not None and masks_stores(nest, device) and _without_tails(nest, device, at)
     for axis, _ in nest.stage.guards:
         if not nest.spatial(axis) or (axis == lane and masked):
             continue
@@ -206,7 +218,13 @@ def _overhanging(nest: Nest, device: Device) -> Number:
     return 1 - inside
 
 
-def _packed(nest: Nest, axis: str) -> bool:
-    """Whether every operand lies in panels along the axis, which end on whole vectors: none is tested for its end."""
+def _without_tails(nest: Nest, device: Device, lane: int) -> bool:
+    """Whether no operand has a path of its own for the end of the lanes' axis: each lies in panels along it, which end
+    on whole vectors, or is read under a mask."""
+    axis = nest.loops[lane].axis
     of_axis = [load for load in nest.facts.loads if axis in load.axes]
-    return not any(axis == atom for load in of_axis for index in load.indices for atom, _ in index.terms)
+    return all(_packed(load, axis) or masks_loads(nest, device, load, lane) for load in of_axis)
+
+
+def _packed(load: Operand, axis: str) -> bool:
+    return not any(axis == atom for index in load.indices for atom, _ in index.terms)

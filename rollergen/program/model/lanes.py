@@ -7,12 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from rollergen.expr.index import Atom, Index
-from rollergen.hal.masked_stores import kernel_attribute, masked_stores
+from rollergen.hal.masked_stores import kernel_attribute, masked_loads, masked_stores
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.facts import Operand, alignment_of, divisors_of
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, choose, gcd, least, most
 from rollergen.program.rprogram import LANE
+from rollergen.program.windows import shares_lines
 
 
 def evaluate_lanes(index: Index, coordinates: dict[str, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
@@ -80,6 +81,16 @@ def masks_stores(nest: Nest, device: Device) -> bool:
     """Whether chosen lanes of the stage's results go out by one instruction."""
     dtype = nest.facts.store.buffer.dtype
     return nest.lockstep == 1 and (dtype, nest.lanes) in masked_stores(kernel_attribute(device))
+
+
+def masks_loads(nest: Nest, device: Device, operand: Operand, lane: int) -> bool:
+    """Whether chosen lanes of the operand's vectors come in by one instruction (of every other element, by two): where
+    lines are shared, for which equal vectors are to stay one read."""
+    if nest.lockstep > 1 or (operand.buffer.dtype, nest.lanes) not in masked_loads(kernel_attribute(device)):
+        return False
+    if not shares_lines(nest.stage, operand.indices) or not lanes_apart(nest, operand, lane):
+        return False
+    return not _wraps(operand, nest.loops[lane].axis, nest.lanes)
 
 
 def _wraps(operand: Operand, axis: str, lanes: int) -> bool:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from operator import attrgetter
+from typing import Any, TypeVar
 
 import numpy as np
 
 from rollergen.expr.quick import quick
 from rollergen.hal.spec import Device
+from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import Facts
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, size_key
-from rollergen.program.rprogram import GRID, GROUP, SERIAL, THREAD, Loop, Stage
+from rollergen.program.rprogram import GRID, GROUP, SERIAL, THREAD, Copy, Loop, Stage
+
+Found = TypeVar("Found")
 
 
 @quick
@@ -41,6 +46,8 @@ class Nest:
     """Positions of the loops that one thread runs itself."""
     tiles: dict[tuple[int, bool], tuple[Number, ...]]
     """Shapes of the stage's copies, by identity, that were asked for (see `access.tile_shape`)."""
+    unbuffered: dict[Any, Any]
+    """What was found that does not depend on how many buffers staged tiles have (see `unbuffered`)."""
 
     @property
     def lanes(self) -> int:
@@ -96,6 +103,31 @@ class Nest:
 
 
 def nest_of(stage: Stage, facts: Facts, device: Device) -> Nest:
+    last: tuple[Device, Nest] | None = facts.tables.get("nest")
+    if last is not None and last[0] is device and _differ_in_buffers(last[1].stage, stage):
+        found = replace(last[1], stage=stage, tiles={})
+    else:
+        found = _nest_of(stage, facts, lockstep_threads(device))
+    facts.tables["nest"] = device, found
+    return found
+
+
+def _differ_in_buffers(one: Stage, other: Stage) -> bool:
+    """Whether two stages differ, and in nothing but how many buffers their tiles have: as do those of one tile, which
+    are made one from the other (see `in_buffers`) and priced one after the other."""
+    return (
+        one.loops is other.loops
+        and one is not other
+        and _BUT_FOR_COPIES(one) == _BUT_FOR_COPIES(other)
+        and [_BUT_FOR_DEPTH(copy) for copy in one.copies] == [_BUT_FOR_DEPTH(copy) for copy in other.copies]
+    )
+
+
+_BUT_FOR_COPIES = attrgetter(*(field.name for field in fields(Stage) if field.name != "copies"))
+_BUT_FOR_DEPTH = attrgetter(*(field.name for field in fields(Copy) if field.name != "depth"))
+
+
+def _nest_of(stage: Stage, facts: Facts, lockstep: int) -> Nest:
     by_stride: dict[str, tuple[int, ...]] = {}
     for p, loop in enumerate(stage.loops):
         by_stride[loop.axis] = (*by_stride.get(loop.axis, ()), p)
@@ -111,10 +143,24 @@ def nest_of(stage: Stage, facts: Facts, device: Device) -> Nest:
             threads = threads * loop.extent
         else:
             inside.append(p)
-    lockstep = lockstep_threads(device)
     trips, overhangs = _trips(stage, facts, by_stride)
     warps, own = ceil_div(threads, lockstep), tuple(inside)
-    return Nest(stage, stage.loops, facts, trips, overhangs, blocks, threads, lockstep, warps, by_stride, {}, own, {})
+    return Nest(
+        stage, stage.loops, facts, trips, overhangs, blocks, threads, lockstep, warps, by_stride, {}, own, {}, {}
+    )
+
+
+def unbuffered(function: Callable[..., Found]) -> Callable[..., Found]:
+    """``function(nest, device, costs)``, which does not look at how many buffers staged tiles have: found once for
+    nests that differ in nothing else."""
+
+    def found(nest: Nest, device: Device, costs: Costs) -> Found:
+        known = nest.unbuffered.get(function)
+        if known is None:
+            known = nest.unbuffered[function] = function(nest, device, costs)
+        return known  # type: ignore[no-any-return]
+
+    return found
 
 
 def is_batch(loops: tuple[Loop, ...]) -> bool:

@@ -28,6 +28,11 @@ def most(a: Number, b: Number) -> Number:
     return a if a > b else b
 
 
+def is_nothing(value: Number) -> bool:
+    """Whether `value` is 0 for every program, and known to be."""
+    return type(value) is not np.ndarray and value == 0
+
+
 def ceil_div(a: Number, b: Number) -> Number:
     return -(-a // b)
 
@@ -86,20 +91,19 @@ def per_distinct(function: Callable[..., float], columns: list[Number]) -> Numbe
 
 def per_distinct_rows(function: Callable[[list[tuple[int, ...]]], list[float]], columns: list[Number]) -> Number:
     """What ``function(rows)`` says of each program's row of integer `columns`; it is given every distinct row once."""
+    rows, each = distinct_rows(columns)
+    found = function(rows)
+    return found[0] if each is None else np.array([found[at] for at in each], dtype=float)
+
+
+def distinct_rows(columns: list[Number]) -> tuple[list[tuple[int, ...]], list[int] | None]:
+    """Every distinct row of integer `columns`, and which of them each program has (None: there is one program).
+
+    Lists, for batches are short: some tens of programs of few distinct rows."""
     arrays = [c for c in columns if type(c) is np.ndarray]
     if not arrays:
-        return function([tuple(map(int, columns))])[0]
-    key = np.zeros(len(arrays[0]), dtype=np.int64)
-    span = 1
-    for column in arrays:
-        low, high = int(np.minimum.reduce(column)), int(np.maximum.reduce(column))
-        if low == high:
-            continue
-        width = high - low + 1
-        if span * width >= 2**62:
-            key = np.unique(key, return_inverse=True)[1].astype(np.int64)
-            span = int(key.max()) + 1
-        key, span = key * width + (column - low), span * width
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    lists = [c[first].tolist() if type(c) is np.ndarray else repeat(int(c)) for c in columns]
-    return np.array(function(list(zip(*lists, strict=False))), dtype=float)[inverse]
+        return [tuple(map(int, columns))], None
+    lists = [c.tolist() if type(c) is np.ndarray else repeat(int(c)) for c in columns]
+    numbers: dict[tuple[int, ...], int] = {}
+    each = [numbers.setdefault(row, len(numbers)) for row in zip(*lists, strict=False)]
+    return list(numbers), each

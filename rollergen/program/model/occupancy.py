@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, whole
@@ -53,9 +55,13 @@ def resident_blocks(nest: Nest, device: Device, wanted: Number, shared_bytes: Nu
 
 def block_memory(nest: Nest, device: Device) -> MemoryLayer | None:
     """The layer that holds a block's staged tiles and what its threads exchange."""
-    names = [c.to_layer for c in nest.stage.copies if c.to_layer != device.layers[0].name]
-    if names:
-        return device.layer(names[0])
-    if nest.lockstep == 1:
-        return None
+    own = device.layers[0].name
+    for copy in nest.stage.copies:
+        if copy.to_layer != own:
+            return device.layer(copy.to_layer)
+    return None if nest.lockstep == 1 else _unit_memory(device)
+
+
+@lru_cache(maxsize=64)
+def _unit_memory(device: Device) -> MemoryLayer | None:
     return next((x for x in device.layers if x.managed and x.scope == "unit"), None)

@@ -9,7 +9,7 @@ from rollergen.program.model.access import thread_transactions
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.memory import Stream, cache_of, stride_sets, survival, tlb_cache
 from rollergen.program.model.nest import Nest, Waves
-from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, ratio
+from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, most, ratio
 from rollergen.program.model.waiting import NOTHING_PARKED
 from rollergen.program.model.walks import Walks
 from rollergen.program.model.work import Work
@@ -19,23 +19,27 @@ OVERLAPS, ADDS, TAKES_TURNS = "overlaps", "adds", "takes turns"
 """How a limiter joins the others: in the p-norm, or on top; those that take turns join the p-norm as one."""
 
 
+Moved = tuple[str, Number, Number]
+"""A layer, with the bytes that leave it for each block and those that it is given."""
+
+
 def _caches(device: Device) -> list[MemoryLayer]:
     return [layer for layer in device.layers[:-1] if not layer.managed]
 
 
 def supply(
     nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves, walks: Walks
-) -> tuple[list[tuple[str, Number, str]], tuple[tuple[str, Number], ...], dict[str, list[Number]]]:
-    """Clocks of each layer that feeds the caches (or the staged tiles), and the bytes that leave it."""
+) -> tuple[list[tuple[str, Number, str]], list[Moved], dict[str, list[Number]]]:
+    """Clocks of each layer that feeds the caches (or the staged tiles), what it moves, and the lines that miss."""
     caches = _caches(device)
     limiters: list[tuple[str, Number, str]] = []
-    traffic: list[tuple[str, Number]] = []
+    moved: list[Moved] = []
     misses: dict[str, list[Number]] = {}
     for number, layer in enumerate([*caches[1:], device.backing]):
         inner = caches[number] if caches else None
         line = inner.transaction_bytes if inner is not None else layer.transaction_bytes
         cache = cache_of(inner, waves.resident) if inner is not None else None
-        lines = walks.of_line(line).fetched(cache, costs)
+        lines = walks.fetched(line, cache, costs)
         if nest.stage.store.adds and not (cache is not None and cache.shared):
             added = _added_lines(nest, work, line)
             lines = [lines[at] if s.load >= 0 else added for at, s in enumerate(work.streams)]
@@ -61,8 +65,8 @@ def supply(
             limiters.append((f"{layer.name} bandwidth", clocks(read_bytes, 0), _joins(layer, costs)))
         else:
             limiters.append((f"{layer.name} bandwidth", clocks(read_bytes, write_bytes), _joins(layer, costs)))
-        traffic.append((layer.name, (read_bytes + write_bytes) * nest.blocks))
-    return limiters, tuple(traffic), misses
+        moved.append((layer.name, read_bytes, write_bytes))
+    return limiters, moved, misses
 
 
 def _joins(layer: MemoryLayer, costs: Costs) -> str:
@@ -118,7 +122,7 @@ def _spill_lines(
     nest: Nest, costs: Costs, work: Work, waves: Waves, inner: MemoryLayer | None, line: int
 ) -> Number:
     """Lines that spilled registers miss in the innermost cache, for each direction, of one block."""
-    if inner is None or not costs.spill_accesses:
+    if inner is None or not costs.spill_accesses or is_nothing(work.spilled):
         return 0
     bytes_held = work.spilled * nest.warps * nest.lockstep * 4
     missing = most(bytes_held * waves.resident - inner.capacity_bytes, 0)
@@ -160,13 +164,15 @@ def exposed_misses(
 ) -> list[tuple[str, Number, str]]:
     """What no overlap hides: long column walks past the prefetchers, and translation misses."""
     found: list[tuple[str, Number, str]] = []
+    if not costs.walk_clocks and not device.tlbs:
+        return found
     per_step = instructions / most(work.steps, 1) + 2 * work.spilled if work.reduces else 2 * work.spilled + 4
     if costs.walk_clocks:
         clocks = _column_walks(device, costs, work, walks, per_step, misses)
         found.append(("column walks", waves.per_unit * clocks, ADDS))
     for number, tlb in enumerate(device.tlbs):
         clocks = 0
-        for pages in walks.of_line(tlb.page_bytes).fetched(tlb_cache(tlb), costs):
+        for pages in walks.fetched(tlb.page_bytes, tlb_cache(tlb), costs):
             clocks = clocks + pages * tlb.miss_clocks
         if number and costs.miss_buffers:
             clocks = clocks * costs.miss_buffers / least(costs.miss_buffers, costs.miss_window / per_step)

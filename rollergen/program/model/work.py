@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rollergen.expr.quick import quick
 from rollergen.hal.spec import Device
 from rollergen.program.model.access import (
     Access,
-    block_copy,
-    direct_access,
-    fill_accesses,
     groups_of_a_thread,
     is_tested,
     is_uneven,
-    register_accesses,
-    register_copy,
     retested,
     tile_bytes,
     tile_shape,
 )
-from rollergen.program.model.combining import combining_of
-from rollergen.program.model.costs import Costs, costs_of
-from rollergen.program.model.facts import ITEMSIZE, Phase
+from rollergen.program.model.costs import Costs
+from rollergen.program.model.facts import ITEMSIZE
 from rollergen.program.model.fragments import (
-    fragment_accesses,
     fragment_registers,
     instruction_of,
     passage_bytes,
     products,
 )
+from rollergen.program.model.lanes import lanes_apart, masks_loads
 from rollergen.program.model.memory import Stream
-from rollergen.program.model.nest import Nest
+from rollergen.program.model.moved import moved_of
+from rollergen.program.model.nest import Nest, unbuffered
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model.occupancy import register_cap
 from rollergen.program.model.waiting import (
@@ -43,7 +39,7 @@ from rollergen.program.model.waiting import (
     staging_steps,
     waiting_of,
 )
-from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
+from rollergen.program.rprogram import LANE, SERIAL, UNROLL, Copy
 from rollergen.program.windows import of_block
 
 
@@ -85,163 +81,18 @@ class Work:
 
 
 def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
-    entries, tile = _entries(nest), _tile_elements(nest)
-    slots: Number = _combining(nest, entries, tile)
-    iterations: Number = 0
-    accesses: list[Access] = []
-    matrix = instruction_of(nest, device)
-    for phase in nest.facts.phases:
-        loops = phase_loops(nest, phase)
-        if matrix is not None and phase.reduces:
-            iterations = iterations + rolled(nest, loops)
-            accesses += fragment_accesses(nest, device)
-            continue
-        slots = slots + points(nest, loops) * _point_slots(nest, phase, costs)
-        if nest.lockstep == 1 and phase.of_rows:
-            slots = slots - (points(nest, loops) - _rows(nest)) * _slots_of(phase.of_rows, costs)
-        if _has_work(phase):
-            iterations = iterations + rolled(nest, loops)
-        accesses += _phase_reads(nest, device, phase, loops)
-    for copy in nest.stage.copies:
-        if copy.to_layer != device.layers[0].name:
-            accesses += fill_accesses(nest, device, copy)
-    accesses += _stores(nest, device)
-    together = combining_of(nest, device, costs, most(entries, 1))
-    accesses += together.accesses
-    slots = slots + together.slots
-    reduces = nest.facts.definition.reductions
-    every = nest.in_thread()
-    steps = _steps(nest, every) if reduces else 0
-    if matrix is not None:
-        steps = steps / matrix.k
-    registers, in_flight = _registers(nest, device, costs, tuple(accesses))
+    moved = moved_of(nest, device, costs)
+    matrix, reduces, steps = instruction_of(nest, device), bool(nest.facts.definition.reductions), moved.steps
+    registers, in_flight = _registers(nest, device, costs)
     waiting = waiting_of(nest, costs)
     parked = parked_of(nest, device, waiting, registers)
-    accesses += parked_accesses(nest, device, parked)
-    reads = [a for a in accesses if a.role == "read"]
     return Work(
-        slots, iterations, steps, _chain(nest, steps), entries if reduces else 0, tile,
-        tuple(accesses), _streams(nest), registers + waiting.live, in_flight, _spilled(nest, device, costs, registers),
-        _shared_bytes(nest, device) + together.bytes, _stagings(nest, device),
-        any(a.layer == device.backing.name and _reused(nest, a) for a in reads),
-        any(a.layer != device.backing.name for a in reads),
-        any(a.layer == device.backing.name and not _reused(nest, a) for a in reads),
-        together.clocks, bool(reduces), 0 if matrix is None else products(nest, device), parked,
-        staging_steps(nest),
+        moved.slots, moved.iterations, steps, _chain(nest, steps), moved.entries if reduces else 0, moved.tile_elements,
+        (*moved.accesses, *parked_accesses(nest, device, parked)), moved.streams, registers + waiting.live, in_flight,
+        _spilled(nest, device, costs, registers), _shared_bytes(nest, device) + moved.together.bytes,
+        _stagings(nest, device), *moved.reads, moved.together.clocks, reduces,
+        0 if matrix is None else products(nest, device), parked, staging_steps(nest),
     )  # fmt: skip
-
-
-def phase_loops(nest: Nest, phase: Phase) -> tuple[int, ...]:
-    """The loops of a thread that a phase walks: the result of a plain reduction runs over the spatial ones."""
-    every = nest.in_thread()
-    if phase.reduces or nest.facts.by_row or not nest.facts.definition.reductions:
-        return every
-    return tuple(p for p in every if nest.spatial(nest.loops[p].axis))
-
-
-def points(nest: Nest, loops: tuple[int, ...]) -> Number:
-    """Vectors (scalars without a lane loop) that the loops visit."""
-    total: Number = 1
-    for p in loops:
-        if nest.loops[p].kind != LANE:
-            total = total * nest.trips[p]
-    return total
-
-
-def rolled(nest: Nest, loops: tuple[int, ...]) -> Number:
-    """Iterations of the innermost rolled loop."""
-    last = max((p for p in loops if nest.loops[p].kind == SERIAL), default=-1)
-    total: Number = 1 if last >= 0 else 0
-    for p in loops:
-        if p <= last:
-            total = total * nest.trips[p]
-    return total
-
-
-def _rows(nest: Nest) -> Number:
-    """Rows that one block does: what is the same all along a row is moved out of the walk over it."""
-    return nest.product(lambda p, loop: loop.kind in (SERIAL, UNROLL) and nest.spatial(loop.axis))
-
-
-def _phase_slots(phase: Phase, costs: Costs) -> float:
-    return _slots_of(phase.operations, costs)
-
-
-def _slots_of(operations: tuple[tuple[str, int], ...], costs: Costs) -> float:
-    return sum(count * costs.operation(name) for name, count in operations)
-
-
-def _point_slots(nest: Nest, phase: Phase, costs: Costs) -> Number:
-    """Arithmetic of one point; of points that go into a pair together, each with its share of the pair's own."""
-    gathered = nest.stage.accumulator.gathered
-    if not (gathered and phase.reduces):
-        return _phase_slots(phase, costs)
-    shared = costs.operation("sub") + costs.operation("exp_below") + costs.operation("mul")
-    return _slots_of(phase.gathered, costs) + shared / nest.extent(gathered)
-
-
-def _has_work(phase: Phase) -> bool:
-    return bool(phase.operations or phase.loads or phase.reused)
-
-
-def _phase_reads(nest: Nest, device: Device, phase: Phase, loops: tuple[int, ...]) -> list[Access]:
-    found = []
-    for load in phase.loads:
-        source, fragment = block_copy(nest, load), register_copy(nest, load)
-        if fragment is not None:
-            found.append(register_accesses(nest, device, fragment, source, phase.reduces))
-        elif not _is_uniform(nest, device, load, source):
-            operand = nest.facts.loads[load]
-            found.append(direct_access(nest, device, operand, load, loops, source, reduces=phase.reduces))
-    layers = {r.name: r for r in nest.facts.residents}
-    for name in (*phase.kept, *phase.reused):
-        kept = layers[name]
-        if kept.layer != device.layers[0].name:
-            role = "read" if name in phase.reused else "write"
-            width = ITEMSIZE[kept.value.dtype] * nest.lanes
-            found.append(Access(-2, role, kept.layer, points(nest, loops), width, reduces=phase.reduces))
-    return found
-
-
-def _stores(nest: Nest, device: Device) -> list[Access]:
-    """The store of the results and, where partial results wait in the output, their reading back."""
-    loops = _store_loops(nest)
-    vector = nest.stage.store.vector
-    roles = ("write", "read_back") if nest.stage.accumulator.carry else ("write",)
-    target = nest.facts.store
-    return [
-        direct_access(nest, device, target, -1, loops, None, role=role, vector=vector, reduces=False) for role in roles
-    ]
-
-
-def _store_loops(nest: Nest) -> tuple[int, ...]:
-    if nest.facts.by_row or not nest.facts.definition.reductions:
-        return nest.in_thread()
-    depth = nest.stage.accumulator.at_loop
-    return tuple(p for p in nest.in_thread() if p < depth or nest.spatial(nest.loops[p].axis))
-
-
-def _steps(nest: Nest, every: tuple[int, ...]) -> Number:
-    """Steps of the reductions: the points, with the unrolled spatial loops counted once."""
-    total: Number = 1
-    for p in every:
-        loop = nest.loops[p]
-        if loop.kind == SERIAL or (loop.kind == UNROLL and not nest.spatial(loop.axis)):
-            total = total * nest.trips[p]
-    return total
-
-
-def _combining(nest: Nest, entries: Number, tile: Number) -> Number:
-    """Instructions that put the accumulators of separate chains and of lanes together at the end."""
-    parts: Number = 0
-    for p in nest.stage.accumulator.separate:
-        parts = parts + nest.loops[p].extent - 1
-    lane = next((loop for loop in nest.loops if loop.kind == LANE), None)
-    if lane is not None and not nest.spatial(lane.axis) and nest.facts.definition.reductions:
-        parts = parts + 2 * (lane.extent - 1)
-    if type(parts) is int and parts == 0:
-        return 0
-    return entries * (1 if nest.facts.by_row else tile) * parts * nest.facts.components
 
 
 def _chain(nest: Nest, steps: Number) -> Number:
@@ -251,22 +102,26 @@ def _chain(nest: Nest, steps: Number) -> Number:
     return steps / separate
 
 
-def _entries(nest: Nest) -> Number:
-    depth = nest.stage.accumulator.at_loop
-    return nest.passed(tuple([p for p in nest.positions(SERIAL, UNROLL) if p < depth]))
-
-
-def _tile_elements(nest: Nest) -> Number:
-    depth = nest.stage.accumulator.at_loop
-    own = [p for p in nest.in_thread() if p >= depth and nest.spatial(nest.loops[p].axis)]
-    return nest.passed(tuple(own))
-
-
-def _registers(nest: Nest, device: Device, costs: Costs, accesses: tuple[Access, ...]) -> tuple[Number, Number]:
+def _registers(nest: Nest, device: Device, costs: Costs) -> tuple[Number, Number]:
     """(registers that a thread wants, more that loads started early would fill).
 
     Wanted: accumulators, kept row values, tiles on their way, and the fragments of operands (or, where there are
     more, the elements that pass through while a tile is filled)."""
+    values = _values(nest, device, costs)
+    ahead, filling = _passing(nest, device)
+    return values.lasting + ahead + most(values.passing, filling), values.early
+
+
+class _Values(NamedTuple):
+    """Registers of values that no tile holds: all along, while operands pass, and of more loads started early."""
+
+    lasting: Number
+    passing: Number
+    early: Number
+
+
+@unbuffered
+def _values(nest: Nest, device: Device, costs: Costs) -> _Values:
     fragments: Number = 0
     copied = set()
     for copy in nest.stage.copies:
@@ -274,20 +129,20 @@ def _registers(nest: Nest, device: Device, costs: Costs, accesses: tuple[Access,
             copied.add(copy.load)
             if not is_from_window(nest, copy):
                 fragments = fragments + _fragment(nest, device, costs, copy)
-    ahead, filling = _passing(nest, device)
     early: Number = 0
     needed: Number = 0
     if instruction_of(nest, device) is not None:
         fragments = fragments + fragment_registers(nest, device)
     else:
+        accesses = moved_of(nest, device, costs).accesses
         for access in accesses:
             if access.role == "read" and access.load >= 0 and access.load not in copied and access.reduces:
                 beside_window = any(copy.window and not of_block(copy) for copy in nest.stage.copies)
                 fragments = fragments + (_written_out(nest, access) if beside_window else _held(nest, access))
+                fragments = fragments + _lines_kept(nest, device, access)
         early, needed = _in_flight(nest, accesses, fragments + _kept_registers(nest, device))
-    passing = most(fragments + needed + _temporaries(nest, costs), filling)
-    wanted = costs.reserved_registers + _lasting(nest, device) + ahead + passing
-    return wanted, early
+    lasting = costs.reserved_registers + _lasting(nest, device)
+    return _Values(lasting, fragments + needed + _temporaries(nest, costs), early)
 
 
 def _fragment(nest: Nest, device: Device, costs: Costs, copy: Copy) -> Number:
@@ -307,6 +162,7 @@ def _steps_of(nest: Nest, copy: Copy) -> Number:
     return nest.extent(tuple(own))
 
 
+@unbuffered
 def read_ahead(nest: Nest, device: Device, costs: Costs) -> Number:
     """Registers of the fragments of further unrolled steps, as many again: what a compiler reads ahead where a block
     has a unit's registers for itself, or each thread as many as it may (products of 128 x 256 by 256 threads, and of
@@ -510,6 +366,29 @@ def _held(nest: Nest, access: Access) -> Number:
     return held
 
 
+_PUT_TOGETHER = 3
+"""Two vectors of adjacent elements, and which of them make a vector of every other one."""
+
+
+def _lines_kept(nest: Nest, device: Device, access: Access) -> Number:
+    """Vectors of shared lines that stay live from one tap to a later one, where they are put together from two (every
+    other element; these and their order take registers too): others are as soon read again."""
+    operand = nest.facts.loads[access.load]
+    lane = next((p for p, loop in enumerate(nest.loops) if loop.kind == LANE), None)
+    if lane is None or not masks_loads(nest, device, operand, lane) or lanes_apart(nest, operand, lane) < 2:
+        return 0
+    lines: Number = 1
+    vectors: Number = 1
+    for loop in nest.loops:
+        if loop.kind != UNROLL or loop.axis not in operand.axes or not nest.spatial(loop.axis):
+            continue
+        if loop.axis == nest.loops[lane].axis:
+            vectors = vectors * loop.extent
+        else:
+            lines = lines * loop.extent
+    return (lines - 1) * vectors + _PUT_TOGETHER
+
+
 def _written_out(nest: Nest, access: Access) -> Number:
     """Elements of an operand that unrolled loops read: compilers fetch them all while a window is on its way."""
     used = nest.facts.loads[access.load].axes
@@ -523,13 +402,6 @@ def _spilled(nest: Nest, device: Device, costs: Costs, registers: Number) -> Num
         if loop.kind == UNROLL and not nest.spatial(loop.axis):
             more = choose(loop.extent > 1, costs.spill_margin + costs.spill_unrolled, more)
     return choose(excess > 0, excess + more, 0)
-
-
-def _is_uniform(nest: Nest, device: Device, load: int, source: Copy | None) -> bool:
-    """Whether all threads of a block read the load at one address, on a device where that is another path."""
-    moving = {nest.loops[p].axis for p in nest.positions(*PARALLEL)}
-    uniform = source is None and nest.lockstep > 1 and not moving & nest.facts.loads[load].axes
-    return uniform and bool(costs_of(device).uniform_loads)
 
 
 def _shared_bytes(nest: Nest, device: Device) -> Number:
@@ -547,23 +419,3 @@ def _stagings(nest: Nest, device: Device) -> tuple[tuple[Number, int], ...]:
         if copy.to_layer != device.layers[0].name:
             places[copy.at_loop] = max(copy.depth, places.get(copy.at_loop, 1))
     return tuple((nest.visits(at), depth) for at, depth in places.items())
-
-
-def _reused(nest: Nest, access: Access) -> bool:
-    """Whether more than one point of the definition reads the same element."""
-    used = nest.facts.loads[access.load].axes if access.load >= 0 else frozenset(nest.facts.roles)
-    return any(axis not in used and extent > 1 for axis, extent in nest.facts.extents.items())
-
-
-def _streams(nest: Nest) -> tuple[Stream, ...]:
-    """The operands as the caches see them: a staged one is touched by its copy alone."""
-    streams = []
-    tiled = nest.facts.definition.reductions and not nest.facts.by_row
-    outside = nest.stage.accumulator.at_loop if tiled else len(nest.loops)
-    reduced = {load for phase in nest.facts.phases if phase.reduces for load in phase.loads}
-    for load, operand in enumerate(nest.facts.loads):
-        depth = len(nest.loops) if load in reduced else outside
-        copy = block_copy(nest, load) or register_copy(nest, load)
-        depth = copy.at_loop if copy is not None else depth
-        streams.append(Stream(operand, load, depth, max(1, nest.facts.passes(load))))
-    return (*streams, Stream(nest.facts.store, -1, outside))

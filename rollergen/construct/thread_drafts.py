@@ -1,0 +1,76 @@
+"""Drafts of contractions on devices with a block layer: tiles that are priced as a batch, of which few become plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rollergen.construct.bands import grid_band
+from rollergen.construct.candidate import cheapest_first, lowest, rounded
+from rollergen.construct.ledger import Ledger
+from rollergen.expr.definition import Definition
+from rollergen.expr.quick import quick
+from rollergen.hal.spec import Device
+from rollergen.program.assemble.contraction import contraction_stage
+from rollergen.program.assemble.plan import ContractionPlan, Roles
+from rollergen.program.model import price_stage
+from rollergen.tile.rules import AlignmentRules
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """One tile of a ``batch`` of plans, that at position ``at``.
+
+    ``seconds``: its price, rounded to 6 digits; ``tile``: a number of its block tile, the same in all batches;
+    ``resident``: blocks of it that share a unit."""
+
+    seconds: float
+    tile: int
+    resident: int
+    batch: ContractionPlan
+    at: int
+
+    def plan(self, definition: Definition, roles: Roles, device: Device, rules: AlignmentRules) -> ContractionPlan:
+        """The plan of the tile, with its order of blocks."""
+        batch = self.batch
+        rm, rn, tm, tn, pm, pn = (
+            int(value[self.at]) if isinstance(value, np.ndarray) else value
+            for value in (batch.rm, batch.rn, batch.tm, batch.tn, batch.pm, batch.pn)
+        )
+        block = rm * tm * pm, rn * tn * pn * batch.lanes
+        width = grid_band(definition, roles, block, device.units * self.resident, device, rules)
+        return replace(batch, rm=rm, rn=rn, tm=tm, tn=tn, pm=pm, pn=pn, width=width)
+
+
+def drafts_of(
+    definition: Definition, roles: Roles, batch: ContractionPlan, device: Device, rules: AlignmentRules, count: int,
+    ledger: Ledger,
+) -> list[Draft]:  # fmt: skip
+    """The cheapest draft of each block tile of a batch, at most `count`."""
+    predicted = price_stage(contraction_stage(definition, roles, batch, device, rules), device)
+    ledger.unfit(predicted, device)
+    shape = batch.rm.shape
+    seconds = np.broadcast_to(np.asarray(predicted.seconds, dtype=float), shape)
+    residents = np.broadcast_to(predicted.resident_blocks, shape)
+    block_m, block_n = batch.rm * batch.tm * batch.pm, batch.rn * batch.tn * batch.pn
+    tiles = np.broadcast_to(block_m * (1 << 32) + block_n, shape).tolist()
+    first: dict[int, int] = {}
+    for at in lowest(seconds, len(seconds)).tolist():
+        if len(first) == count:
+            break
+        first.setdefault(tiles[at], at)
+    return [Draft(rounded(float(seconds[at])), tile, int(residents[at]), batch, at) for tile, at in first.items()]
+
+
+def best_of_each_tile(
+    drafts: Iterable[Draft], definition: Definition, roles: Roles, device: Device, rules: AlignmentRules
+) -> list[Draft]:
+    """The cheapest draft of each block tile of all batches, best first; ties by the plan's text."""
+    text = lambda draft: repr(draft.plan(definition, roles, device, rules))
+    kept: dict[int, Draft] = {}
+    for draft in cheapest_first(((draft.seconds, draft) for draft in drafts), text):
+        kept.setdefault(draft.tile, draft)
+    return list(kept.values())

@@ -1,0 +1,232 @@
+"""What a thread computes and what a block moves, however many buffers its staged tiles have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rollergen.expr.quick import quick
+from rollergen.hal.spec import Device
+from rollergen.program.model.access import (
+    Access,
+    block_copy,
+    direct_access,
+    fill_accesses,
+    register_accesses,
+    register_copy,
+)
+from rollergen.program.model.combining import Combining, combining_of
+from rollergen.program.model.costs import Costs, costs_of
+from rollergen.program.model.facts import ITEMSIZE, Phase
+from rollergen.program.model.fragments import fragment_accesses, instruction_of
+from rollergen.program.model.memory import Stream
+from rollergen.program.model.nest import Nest, unbuffered
+from rollergen.program.model.numeric import Number, most
+from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
+
+
+@quick
+@dataclass(frozen=True, slots=True, eq=False)
+class Moved:
+    """The counts of `Work` that depend on the loops and on what is copied; ``reads``: whether it reads memory for
+    several uses, a layer that tiles are staged in, memory for one use; ``together``: of threads that put their
+    accumulators together."""
+
+    slots: Number
+    iterations: Number
+    steps: Number
+    entries: Number
+    tile_elements: Number
+    accesses: tuple[Access, ...]
+    streams: tuple[Stream, ...]
+    reads: tuple[bool, bool, bool]
+    together: Combining
+
+
+@unbuffered
+def moved_of(nest: Nest, device: Device, costs: Costs) -> Moved:
+    entries, tile = _entries(nest), _tile_elements(nest)
+    slots: Number = _combining(nest, entries, tile)
+    iterations: Number = 0
+    accesses: list[Access] = []
+    matrix = instruction_of(nest, device)
+    for phase in nest.facts.phases:
+        loops = phase_loops(nest, phase)
+        if matrix is not None and phase.reduces:
+            iterations = iterations + rolled(nest, loops)
+            accesses += fragment_accesses(nest, device)
+            continue
+        slots = slots + points(nest, loops) * _point_slots(nest, phase, costs)
+        if nest.lockstep == 1 and phase.of_rows:
+            slots = slots - (points(nest, loops) - _rows(nest)) * _slots_of(phase.of_rows, costs)
+        if _has_work(phase):
+            iterations = iterations + rolled(nest, loops)
+        accesses += _phase_reads(nest, device, phase, loops)
+    for copy in nest.stage.copies:
+        if copy.to_layer != device.layers[0].name:
+            accesses += fill_accesses(nest, device, copy)
+    accesses += _stores(nest, device)
+    together = combining_of(nest, device, costs, most(entries, 1))
+    accesses += together.accesses
+    slots = slots + together.slots
+    steps = _steps(nest, nest.in_thread()) if nest.facts.definition.reductions else 0
+    if matrix is not None:
+        steps = steps / matrix.k
+    reads = _reads(nest, device, accesses)
+    return Moved(slots, iterations, steps, entries, tile, tuple(accesses), _streams(nest), reads, together)
+
+
+def phase_loops(nest: Nest, phase: Phase) -> tuple[int, ...]:
+    """The loops of a thread that a phase walks: the result of a plain reduction runs over the spatial ones."""
+    every = nest.in_thread()
+    if phase.reduces or nest.facts.by_row or not nest.facts.definition.reductions:
+        return every
+    return tuple([p for p in every if nest.spatial(nest.loops[p].axis)])
+
+
+def points(nest: Nest, loops: tuple[int, ...]) -> Number:
+    """Vectors (scalars without a lane loop) that the loops visit."""
+    total: Number = 1
+    for p in loops:
+        if nest.loops[p].kind != LANE:
+            total = total * nest.trips[p]
+    return total
+
+
+def rolled(nest: Nest, loops: tuple[int, ...]) -> Number:
+    """Iterations of the innermost rolled loop."""
+    last = max((p for p in loops if nest.loops[p].kind == SERIAL), default=-1)
+    total: Number = 1 if last >= 0 else 0
+    for p in loops:
+        if p <= last:
+            total = total * nest.trips[p]
+    return total
+
+
+def _rows(nest: Nest) -> Number:
+    """Rows that one block does: what is the same all along a row is moved out of the walk over it."""
+    return nest.product(lambda p, loop: loop.kind in (SERIAL, UNROLL) and nest.spatial(loop.axis))
+
+
+def _phase_slots(phase: Phase, costs: Costs) -> float:
+    return _slots_of(phase.operations, costs)
+
+
+def _slots_of(operations: tuple[tuple[str, int], ...], costs: Costs) -> float:
+    return sum(count * costs.operation(name) for name, count in operations)
+
+
+def _point_slots(nest: Nest, phase: Phase, costs: Costs) -> Number:
+    """Arithmetic of one point; of points that go into a pair together, each with its share of the pair's own."""
+    gathered = nest.stage.accumulator.gathered
+    if not (gathered and phase.reduces):
+        return _phase_slots(phase, costs)
+    shared = costs.operation("sub") + costs.operation("exp_below") + costs.operation("mul")
+    return _slots_of(phase.gathered, costs) + shared / nest.extent(gathered)
+
+
+def _has_work(phase: Phase) -> bool:
+    return bool(phase.operations or phase.loads or phase.reused)
+
+
+def _phase_reads(nest: Nest, device: Device, phase: Phase, loops: tuple[int, ...]) -> list[Access]:
+    found = []
+    for load in phase.loads:
+        source, fragment = block_copy(nest, load), register_copy(nest, load)
+        if fragment is not None:
+            found.append(register_accesses(nest, device, fragment, source, phase.reduces))
+        elif not _is_uniform(nest, device, load, source):
+            operand = nest.facts.loads[load]
+            found.append(direct_access(nest, device, operand, load, loops, source, reduces=phase.reduces))
+    layers = {r.name: r for r in nest.facts.residents}
+    for name in (*phase.kept, *phase.reused):
+        kept = layers[name]
+        if kept.layer != device.layers[0].name:
+            role = "read" if name in phase.reused else "write"
+            width = ITEMSIZE[kept.value.dtype] * nest.lanes
+            found.append(Access(-2, role, kept.layer, points(nest, loops), width, reduces=phase.reduces))
+    return found
+
+
+def _stores(nest: Nest, device: Device) -> list[Access]:
+    """The store of the results and, where partial results wait in the output, their reading back."""
+    loops = _store_loops(nest)
+    vector = nest.stage.store.vector
+    roles = ("write", "read_back") if nest.stage.accumulator.carry else ("write",)
+    target = nest.facts.store
+    return [
+        direct_access(nest, device, target, -1, loops, None, role=role, vector=vector, reduces=False) for role in roles
+    ]
+
+
+def _store_loops(nest: Nest) -> tuple[int, ...]:
+    if nest.facts.by_row or not nest.facts.definition.reductions:
+        return nest.in_thread()
+    depth = nest.stage.accumulator.at_loop
+    return tuple([p for p in nest.in_thread() if p < depth or nest.spatial(nest.loops[p].axis)])
+
+
+def _steps(nest: Nest, every: tuple[int, ...]) -> Number:
+    """Steps of the reductions: the points, with the unrolled spatial loops counted once."""
+    total: Number = 1
+    for p in every:
+        loop = nest.loops[p]
+        if loop.kind == SERIAL or (loop.kind == UNROLL and not nest.spatial(loop.axis)):
+            total = total * nest.trips[p]
+    return total
+
+
+def _combining(nest: Nest, entries: Number, tile: Number) -> Number:
+    """Instructions that put the accumulators of separate chains and of lanes together at the end."""
+    parts: Number = 0
+    for p in nest.stage.accumulator.separate:
+        parts = parts + nest.loops[p].extent - 1
+    lane = next((loop for loop in nest.loops if loop.kind == LANE), None)
+    if lane is not None and not nest.spatial(lane.axis) and nest.facts.definition.reductions:
+        parts = parts + 2 * (lane.extent - 1)
+    if type(parts) is int and parts == 0:
+        return 0
+    return entries * (1 if nest.facts.by_row else tile) * parts * nest.facts.components
+
+
+def _entries(nest: Nest) -> Number:
+    depth = nest.stage.accumulator.at_loop
+    return nest.passed(tuple([p for p in nest.positions(SERIAL, UNROLL) if p < depth]))
+
+
+def _tile_elements(nest: Nest) -> Number:
+    depth = nest.stage.accumulator.at_loop
+    own = [p for p in nest.in_thread() if p >= depth and nest.spatial(nest.loops[p].axis)]
+    return nest.passed(tuple(own))
+
+
+def _is_uniform(nest: Nest, device: Device, load: int, source: Copy | None) -> bool:
+    """Whether all threads of a block read the load at one address, on a device where that is another path."""
+    moving = {nest.loops[p].axis for p in nest.positions(*PARALLEL)}
+    uniform = source is None and nest.lockstep > 1 and not moving & nest.facts.loads[load].axes
+    return uniform and bool(costs_of(device).uniform_loads)
+
+
+def _reads(nest: Nest, device: Device, accesses: list[Access]) -> tuple[bool, bool, bool]:
+    memory = device.backing.name
+    direct = [_reused(nest, a) for a in accesses if a.role == "read" and a.layer == memory]
+    return any(direct), any(a.role == "read" and a.layer != memory for a in accesses), not all(direct)
+
+
+def _reused(nest: Nest, access: Access) -> bool:
+    """Whether more than one point of the definition reads the same element."""
+    used = nest.facts.loads[access.load].axes if access.load >= 0 else frozenset(nest.facts.roles)
+    return any(axis not in used and extent > 1 for axis, extent in nest.facts.extents.items())
+
+
+def _streams(nest: Nest) -> tuple[Stream, ...]:
+    """The operands as the caches see them: a staged one is touched by its copy alone."""
+    streams = []
+    tiled = nest.facts.definition.reductions and not nest.facts.by_row
+    outside = nest.stage.accumulator.at_loop if tiled else len(nest.loops)
+    reduced = {load for phase in nest.facts.phases if phase.reduces for load in phase.loads}
+    for load, operand in enumerate(nest.facts.loads):
+        depth = len(nest.loops) if load in reduced else outside
+        copy = block_copy(nest, load) or register_copy(nest, load)
+        depth = copy.at_loop if copy is not None else depth
+        streams.append(Stream(operand, load, depth, max(1, nest.facts.passes(load))))
+    return (*streams, Stream(nest.facts.store, -1, outside))

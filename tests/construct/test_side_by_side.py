@@ -1,0 +1,67 @@
+"""Vectors of several registers, where functions are long chains of operations: in all readers."""
+
+from __future__ import annotations
+
+import pytest
+
+import rollergen as rg
+from rollergen.construct.elementwise import elementwise_plans
+from rollergen.expr.canonical import canonicalize
+from rollergen.program.assemble.elementwise import elementwise_stage
+from rollergen.program.interpreter import interpret
+from rollergen.program.model import predict
+from rollergen.program.rprogram import RProgram
+from rollergen.tile.rules import AlignmentRules
+from tests.agreement.readers import assert_traffic, assert_values, run_opencl, small_integers
+from tests.lower.devices import AVX512
+
+CLOSE = 1e-6
+"""Relative error of a few roundings of float32 and of a function of a few units in the last place."""
+
+TIMES = 4
+"""Vectors side by side on that CPU, of 32 registers."""
+
+
+def gelu(elements, dtype="float32"):
+    return rg.ops.gelu(rg.tensor("X", (elements,), dtype), name="Y")
+
+
+def programs(expression, lanes):
+    graph = canonicalize(expression)
+    (definition,) = graph.definitions
+    for plan in elementwise_plans(definition, AVX512, AlignmentRules()):
+        if plan.lanes == lanes:
+            yield RProgram(AVX512.name, graph.inputs, graph.outputs, (elementwise_stage(definition, plan, AVX512),))
+
+
+@pytest.mark.parametrize("make", [gelu, lambda n: rg.ops.sigmoid(rg.tensor("X", (3, n)), name="Y")])
+def test_readers_of_vectors_side_by_side_agree(make):
+    expression = make(64 * 5)  # five such vectors: blocks of four leave a shorter one
+    found = list(programs(expression, 16 * TIMES))
+    assert found
+    for program in found:
+        arrays = small_integers(program)
+        interpreted = interpret(program, arrays, AVX512)
+        assert_values(expression, program, interpreted.outputs, arrays, tolerance=CLOSE)
+        assert_traffic(program, interpreted.traffic, AVX512, {})
+        assert_values(expression, program, run_opencl(program, arrays, AVX512), arrays, tolerance=CLOSE)
+
+
+def test_the_model_tells_them_from_single_vectors_by_their_loops_alone():
+    seconds = [min(predict(p, AVX512).seconds for p in programs(gelu(1 << 16), lanes)) for lanes in (16, 16 * TIMES)]
+    assert 0.9 * seconds[0] < seconds[1] < seconds[0]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        rg.ops.relu(rg.tensor("X", (1 << 12,))),
+        gelu(64 * 5 + 16),
+        gelu(1 << 12, "float64"),
+        rg.ops.exp(rg.ops.transpose(rg.tensor("X", (64, 64)), (1, 0))),
+    ],
+)
+def test_short_chains_uneven_ends_wide_numbers_and_strided_reads_are_taken_one_vector_at_a_time(expression):
+    graph = canonicalize(expression)
+    plans = elementwise_plans(graph.definitions[-1], AVX512, AlignmentRules())
+    assert max(plan.lanes for plan in plans) <= 16

@@ -1,0 +1,61 @@
+"""Stages that differ in how many buffers their tiles have share what does not depend on it, and nothing else."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from rollergen.hal.load import load_device
+from rollergen.program.model import predict_stage, prediction
+from rollergen.program.model.facts import _KEPT, facts_of
+from rollergen.program.model.nest import nest_of
+from tests.programs import gpu_matmul
+
+V100, K80 = load_device("v100"), load_device("k80")
+SHALLOW = gpu_matmul(96, 64, 128).stages[0]
+
+
+def deeper(stage, depth=2):
+    copies = [replace(copy, depth=depth if copy.to_layer == "shared" else 1) for copy in stage.copies]
+    return replace(stage, copies=tuple(copies))
+
+
+def figures(said):
+    return [getattr(said, field.name) for field in fields(said) if field.name != "limiters"] + [
+        (one.name, one.seconds) for one in said.limiters
+    ]
+
+
+def alone(stage, device):
+    """What the model says where it knows of no other stage."""
+    _KEPT.clear()
+    return figures(prediction._predicted(stage, device))
+
+
+STAGES = {
+    "shallow": SHALLOW,
+    "deep": deeper(SHALLOW),
+    "wider tiles": replace(SHALLOW, copies=tuple(replace(copy, padding=copy.padding + 4) for copy in SHALLOW.copies)),
+    "in bands": replace(SHALLOW, block_order=replace(SHALLOW.block_order, width=SHALLOW.block_order.width + 2)),
+}
+
+
+@pytest.mark.parametrize("first", STAGES)
+@pytest.mark.parametrize("then", STAGES)
+@pytest.mark.parametrize("device", (V100, K80), ids=lambda device: device.name)
+def test_a_stage_is_priced_the_same_after_another(first, then, device):
+    expected = alone(STAGES[then], device)
+    _KEPT.clear()
+    prediction._predicted(STAGES[first], V100)
+    assert figures(prediction._predicted(STAGES[then], device)) == expected
+
+
+def test_depths_of_one_tile_share_what_they_access():
+    facts = facts_of(SHALLOW.definition)
+    one = nest_of(SHALLOW, facts, V100)
+    assert nest_of(STAGES["deep"], facts, V100).unbuffered is one.unbuffered
+    assert nest_of(STAGES["in bands"], facts, V100).unbuffered is not one.unbuffered
+    assert nest_of(SHALLOW, facts, K80).unbuffered is not nest_of(STAGES["deep"], facts, V100).unbuffered
+
+
+def test_depth_is_not_priced_away():
+    assert predict_stage(SHALLOW, V100).shared_bytes < predict_stage(deeper(SHALLOW), V100).shared_bytes
