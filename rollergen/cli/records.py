@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
 from rollergen.cli.output import console
 from rollergen.errors import ArgumentError
 from rollergen.store.collection import add, prune, stored, tally
+from rollergen.store.database import CLEAR, StoreError
 from rollergen.store.kernel_tuner import KERNELS, read_t4
 from rollergen.store.location import store_path
 from rollergen.store.record_files import RecordFile, append, read
@@ -49,7 +51,8 @@ def list_(as_json: bool) -> None:
         extents = " ".join(f"{name}={extent}" for name, extent in one["extents"].items())
         states = ", ".join(f"{count} {state}" for state, count in one["states"].items())
         best = "" if one["best_ms"] is None else f"{one['best_ms']:.4g}"
-        rows.add_row(f"{one['class']} {extents} {one['dtype']}", one["device"], str(one["records"]), states, best)
+        operator = f"{one['class']} {extents} {one['dtype']}"
+        rows.add_row(escape(operator), escape(one["device"]), str(one["records"]), states, best)
     console.print(rows)
 
 
@@ -108,7 +111,7 @@ def _take_tuned(
     refused: Counter[str] = sum((Counter(one.refused) for one in found), Counter())
     if not as_json:
         for reason, count in refused.most_common():
-            console.print(f"refused {count}: {reason}", highlight=False)
+            console.print(f"refused {count}: {reason}", highlight=False, markup=False)
     _take_in([one.file for one in found], as_json, refused=dict(refused))
 
 
@@ -132,7 +135,15 @@ def merge(stores: tuple[Path, ...], as_json: bool) -> None:
             raise ArgumentError(f"there is no store {path}")
         if not _is_store(path):
             raise ArgumentError(f"{path} is no store (an SQLite file); rollergen records import takes files of records")
-    _take_in([stored(path) for path in stores], as_json)
+    _take_in([_of_another(path) for path in stores], as_json)
+
+
+def _of_another(store: Path) -> RecordFile:
+    """Its records; an error says nothing of clearing, which would empty the store that takes them."""
+    try:
+        return stored(store)
+    except StoreError as error:
+        raise StoreError(f"{str(error).partition(f'; {CLEAR}')[0]}; nothing was taken in") from None
 
 
 def _is_store(path: Path) -> bool:

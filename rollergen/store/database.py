@@ -49,11 +49,8 @@ def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
             yield None
             return
         with closing(_opened_to_read(path)) as connection:
-            if not _is_current(connection, path):
-                yield None
-                return
-            connection.execute("BEGIN")
-            yield connection
+            connection.execute("BEGIN")  # first: else the file could be created between two questions about it
+            yield connection if _is_current(connection, path) else None
             connection.execute("ROLLBACK")
 
 
@@ -122,7 +119,6 @@ def _is_passing(error: sqlite3.Error) -> bool:
 
 def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether the file has this version's schema; False for an empty one.  StoreError for any other."""
-    # Asked first: another thread's creation between two questions then only turns empty into current.
     filled = connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     owner = connection.execute("PRAGMA application_id").fetchone()[0]

@@ -34,7 +34,7 @@ from rollergen.program.rprogram import Accumulator, Compute, Copy, Loop, RProgra
 from rollergen.program.serial import to_json
 from rollergen.store.keys import as_text, key_of, sha256
 from rollergen.store.record_files import RecordFile, RecordsError, check_record
-from rollergen.store.records import identity_of, model_terms, operator_of
+from rollergen.store.records import features_of, identity_of, model_terms, operator_of
 from rollergen.tile.rules import block_layer
 
 KERNELS = ("clblast-gemm",)
@@ -46,6 +46,8 @@ STATES = {"correct": "ok", "compile": "compile", "runtime": "launch", "timeout":
 _TILES = ("MWG", "NWG", "KWG", "MDIMC", "NDIMC", "MDIMA", "NDIMB", "KWI", "VWM", "VWN")
 _FIXED = {"STRM": 0, "STRN": 0, "PRECISION": 32, "KREG": 1, "GEMMK": 0}
 _FLAGS = ("SA", "SB")
+_LARGEST_SIZE = 1 << 31
+_LARGEST_MS = 1e300
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,10 @@ def read_t4(path: Path, device: Device, kernel: str, sizes: Mapping[str, int]) -
     a device without thread blocks."""
     if kernel not in KERNELS:
         raise ArgumentError(f"kernel is {kernel!r}; expected one of {', '.join(KERNELS)}: no other is known to map")
-    if set(sizes) != set(SIZES) or any(value < 1 for value in sizes.values()):
-        raise ArgumentError(f"sizes are {dict(sizes)}; expected positive {', '.join(SIZES)}: the file has none")
+    if set(sizes) != set(SIZES) or any(not 0 < value < _LARGEST_SIZE for value in sizes.values()):
+        raise ArgumentError(
+            f"sizes are {dict(sizes)}; expected positive {', '.join(SIZES)} below {_LARGEST_SIZE}: the file has none"
+        )
     if block_layer(device) is None:
         raise ArgumentError(f"{device.name} has no thread blocks; expected the GPU that ran {kernel}")
     graph = gemm_graph(sizes["m"], sizes["n"], sizes["k"])
@@ -144,7 +148,7 @@ def _record(result: dict[str, Any], graph: Graph, device: Device, where: str) ->
     invalidity = result.get("invalidity")
     if invalidity == "constraints":
         raise _Unmapped("invalidity constraints: it was never tried")
-    if invalidity not in STATES:
+    if not isinstance(invalidity, str) or invalidity not in STATES:
         raise RecordsError(f"{where}: invalidity is {invalidity!r}; expected one of {(*STATES, 'constraints')}")
     row = _parameters(result["configuration"], graph)
     program = gemm_program(row, graph)
@@ -174,7 +178,7 @@ def _record(result: dict[str, Any], graph: Graph, device: Device, where: str) ->
             "draft_ms": None,
             "terms": model_terms(program, prediction),
         },
-        "feat": {"ver": 0, "vec": [], "seq": []},
+        "feat": next(features_of([program], device, [prediction])),
         "result": {"status": status, "times_ms": times, "compile_s": None},
         "env": {"driver": "Kernel Tuner", "compiler": "unknown", "rollergen": key.rollergen},
         "ts": _seconds(result.get("timestamp"), where),
@@ -192,6 +196,8 @@ def _parameters(configuration: Mapping[str, Any], graph: Graph) -> dict[str, int
     for name, value in row.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < (name not in _FLAGS):
             raise _Unmapped(f"{name} is {str(value)[:20]}; expected a whole number")
+        if name in _FLAGS and value > 1:
+            raise _Unmapped(f"{name} is {value}; expected 0 or 1")
     whole = {name: int(value) for name, value in row.items() if value is not None}
     extents = {axis.name: axis.extent for axis in graph.definitions[0].axes}
     parts = (
@@ -220,10 +226,12 @@ def _times_ms(result: Mapping[str, Any], where: str) -> list[float]:
     timings = result.get("times")
     runs = timings.get("runtimes") if isinstance(timings, dict) else None
     times: list[Any] = runs if isinstance(runs, list) and runs else [mean]
-    if not all(isinstance(t, (int, float)) and not isinstance(t, bool) and 0 < t < float("inf") for t in times):
+    if not all(isinstance(t, (int, float)) and not isinstance(t, bool) and 0 < t < _LARGEST_MS for t in times):
         raise RecordsError(f"{where}: its times are {str(times)[:40]}; expected positive milliseconds")
-    if isinstance(mean, (int, float)) and not 0.5 < mean / fmean(times) < 2:
-        raise RecordsError(f"{where}: time is {mean}, its runtimes' mean {fmean(times):.6g}; expected one unit, ms")
+    if isinstance(mean, (int, float)) and not 0.5 * fmean(times) < mean < 2 * fmean(times):
+        raise RecordsError(
+            f"{where}: time is {str(mean)[:40]}, its runtimes' mean {fmean(times):.6g}; expected one unit, ms"
+        )
     return [float(t) for t in times]
 
 

@@ -21,6 +21,8 @@ from rollergen.store.keys import as_text
 
 LONGEST_LINE = 1 << 24
 """Characters; a record of a large program has some ten thousand."""
+LARGEST_RATIO = 1000
+"""Characters for each byte of a compressed file, beyond the first `LONGEST_LINE`; of records there are some twenty."""
 
 
 class RecordsError(RollergenError, ValueError):
@@ -88,10 +90,14 @@ def _device_lines(path: Path) -> set[str]:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
+        packed = path.suffix in (".gz", ".xz")
+        left = LONGEST_LINE + LARGEST_RATIO * path.stat().st_size if packed else float("inf")
         with opened(path, "rt") as file:
             number = 0
             while line := file.readline(LONGEST_LINE):
-                number += 1
+                number, left = number + 1, left - len(line)
+                if left < 0:
+                    raise RecordsError(f"{path}, line {number}: it unpacks to over {LARGEST_RATIO} times its size")
                 if not line.endswith("\n"):
                     raise RecordsError(f"{path}, line {number}: it is cut off; expected a whole line of JSON")
                 yield number, line
@@ -129,12 +135,19 @@ def _is_time(value: Any) -> bool:
     return _is_number(value) and value > 0
 
 
+def _is_text(value: Any) -> bool:
+    """Whether a terminal can show it: neither control characters nor halves of others."""
+    return isinstance(value, str) and value.isprintable()
+
+
 def _are_extents(value: Any) -> bool:
-    return isinstance(value, dict) and all(type(extent) is int and 0 < extent < _LARGEST for extent in value.values())
+    return isinstance(value, dict) and all(
+        _is_text(name) and type(extent) is int and 0 < extent < _LARGEST for name, extent in value.items()
+    )
 
 
 _Check = tuple[str, Callable[[Any], bool]]
-_TEXT: _Check = ("a text", lambda value: isinstance(value, str))
+_TEXT: _Check = ("a printable text", _is_text)
 _NUMBER: _Check = ("a number", _is_number)
 _FIELDS: tuple[tuple[str, str, _Check], ...] = (
     *((part, name, _TEXT) for part, name in (
@@ -157,6 +170,9 @@ def check_record(content: dict[str, Any], where: str) -> dict[str, Any]:
     for name, kind in _PARTS.items():
         if not isinstance(content.get(name), kind):
             raise _unlike(where, name, content.get(name), f"a {kind.__name__}")
+    for version, known, of in ((content["v"], 1, "v"), (content["program"].get("v", 2), 2, "program.v")):
+        if version != known:
+            raise _unlike(where, of, version, f"{known}: another version of rollergen wrote it")
     for part, name, (expected, fits) in _FIELDS:
         if not fits(content[part].get(name)):
             raise _unlike(where, f"{part}.{name}", content[part].get(name), expected)

@@ -10,15 +10,19 @@
 ``op.expr`` is the expression's hash (table ``expressions``), ``op.class`` and ``op.extents`` are those of its
 largest definition.  ``device.spec`` is the spec's hash (table ``devices``), ``device.family`` says whether its
 programs have thread loops (gpu) or not (cpu).  ``pred.terms``: milliseconds by ``stage.limiter``.
-``feat.ver`` 0: no features were computed.  ``env.driver`` and ``env.compiler``: as the runtime describes itself.
+``feat``: the features that verifiers see (`verify.features`) and the dataflow blocks that attention does
+(`verify.dataflow`; [] for a block that the program lacks), with their version.  ``env.driver`` and ``env.compiler``:
+as the runtime describes itself.
 ``ts``: seconds since 1970.  ``result.caches`` "cold": they were swept before every run; such records are not learned
 from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from rollergen.construct.roles import kind_of
 from rollergen.expr.stages import Graph
@@ -29,6 +33,8 @@ from rollergen.program.rprogram import RProgram
 from rollergen.program.serial import to_json
 from rollergen.store.keys import Key, sha256
 from rollergen.tile.rules import block_layer
+from rollergen.verify.dataflow import sequences
+from rollergen.verify.features import VERSION, matrix
 
 
 def records_of(
@@ -37,9 +43,10 @@ def records_of(
     """Records of the candidates that were tried; those for which no time was left have none."""
     operator, identity = operator_of(graph, key), identity_of(device, key)
     driver, _, compiler = key.driver.partition(" | ")
-    for outcome in candidates:
-        if outcome.state == "not run":
-            continue
+    tried = [outcome for outcome in candidates if outcome.state != "not run"]
+    said = [predict(outcome.program, device) for outcome in tried]
+    feats = features_of([outcome.program for outcome in tried], device, said)
+    for outcome, prediction, feat in zip(tried, said, feats, strict=True):
         yield {
             "v": 1,
             "group": f"{key.expression[:16]}/{identity}/{operator['dtype']}",
@@ -51,8 +58,12 @@ def records_of(
                 "kernel_sha256": sha256(outcome.source.text),
                 "rank": outcome.rank,
             },
-            "pred": {"micro_ms": outcome.predicted_s * 1e3, "draft_ms": None, "terms": _terms(outcome, device)},
-            "feat": {"ver": 0, "vec": [], "seq": []},
+            "pred": {
+                "micro_ms": outcome.predicted_s * 1e3,
+                "draft_ms": None,
+                "terms": model_terms(outcome.program, prediction),
+            },
+            "feat": feat,
             "result": {
                 "status": status(outcome),
                 "times_ms": [seconds * 1e3 for seconds in outcome.times_s],
@@ -90,8 +101,15 @@ def identity_of(device: Device, key: Key) -> str:
     return f"{device.name}-{key.device[:12]}"
 
 
-def _terms(outcome: Outcome, device: Device) -> dict[str, float]:
-    return model_terms(outcome.program, predict(outcome.program, device))
+def features_of(
+    programs: Sequence[RProgram], device: Device, predictions: Sequence[Prediction]
+) -> Iterator[dict[str, Any]]:
+    """The ``feat`` of each program's record; ``vec`` and ``seq`` are empty where the model's figures are not finite."""
+    x = matrix(programs, device, predictions)
+    for row, blocks, mask in zip(x, *sequences(x), strict=True):
+        finite = bool(np.isfinite(row).all())
+        seq = [block.tolist() if there else [] for block, there in zip(blocks, mask, strict=True)]
+        yield {"ver": VERSION, "vec": row.tolist() if finite else [], "seq": seq if finite else []}
 
 
 def model_terms(program: RProgram, prediction: Prediction) -> dict[str, float]:

@@ -46,6 +46,14 @@ def test_a_profiled_build_leaves_records_that_are_listed():
     assert "elementwise" in run("list").output
 
 
+def test_names_of_records_are_no_markup(file):
+    text = file.read_text()
+    file.write_text(text.replace('"class":"', '"class":"[/red]').replace('"id":"', '"id":"[/b]'))
+    facts("import", file)
+    result = run("list")
+    assert result.exit_code == 0 and "[/red]" in result.output and "[/b]" in result.output
+
+
 def test_what_is_taken_in_twice_counts_once(file):
     count = len(read(file).records)
     assert facts("import", file) == {"offered": count, "taken": count}
@@ -80,6 +88,16 @@ def test_stores_merge(file, store, monkeypatch):
     assert found["taken"] == found["offered"] == len(read(file).records)
     assert facts("merge", other)["taken"] == 0
     assert run("merge", store / "nowhere.sqlite").exit_code == 2
+
+
+def test_a_damaged_store_is_not_merged_and_the_own_one_is_not_to_be_cleared_for_it(file, store):
+    facts("import", file)
+    count = sum(one["records"] for one in facts("list"))
+    other = store / "other.sqlite"
+    other.write_bytes(store_path().read_bytes()[:5000])
+    result = run("merge", other)
+    assert result.exit_code != 0 and "other.sqlite is damaged" in result.output and "nothing was taken in" in result.output
+    assert "clear" not in result.output and sum(one["records"] for one in facts("list")) == count
 
 
 def test_a_file_that_another_command_takes_is_told_with_that_command(file):

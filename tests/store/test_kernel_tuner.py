@@ -80,6 +80,7 @@ def test_records_hold_the_times_the_program_and_what_failed(file):
         ({"UNROLL_X": 2}, "UNROLL_X is no known parameter of clblast-gemm"),
         ({"NWG": 96, "NDIMB": 48}, "NWG does not divide 64"),
         ({"VWN": "two"}, "VWN is two; expected a whole number"),
+        ({"SA": 2}, "SA is 2; expected 0 or 1"),
     ],
 )
 def test_what_does_not_map_is_refused_by_name(file, changed, reason):
@@ -106,6 +107,9 @@ def test_programs_that_the_device_cannot_hold_are_refused(file):
         ({"results": [3]}, "result 0: expected an object"),
         ({"results": [{"configuration": GOOD, "invalidity": "fine"}]}, "invalidity is 'fine'"),
         ({"results": [result((1e-3, 1e-3)) | {"measurements": [{"name": "time", "value": 1.0}]}]}, "expected one unit, ms"),
+        ({"results": [result() | {"measurements": [{"name": "time", "value": 10**400}]}]}, "expected one unit, ms"),
+        ({"results": [result() | {"times": {"runtimes": [10**400]}}]}, "expected positive milliseconds"),
+        ({"results": [{"configuration": GOOD, "invalidity": ["correct"]}]}, "invalidity is"),
         ({"results": [result((-1.0, 1.0))]}, "expected positive milliseconds"),
         ({"results": [result() | {"timestamp": "yesterday"}]}, "expected ISO 8601"),
     ],
@@ -120,6 +124,7 @@ def test_what_the_file_does_not_say_must_be_told(file):
     for kernel, sizes, on, message in (
         ("my-conv", SIZES, device, "expected one of clblast-gemm"),
         ("clblast-gemm", {"m": 4}, device, "expected positive m, n, k"),
+        ("clblast-gemm", {**SIZES, "m": 10**30}, device, "m, n, k below"),
         ("clblast-gemm", SIZES, rg.load_device("cpu"), "no thread blocks"),
     ):
         with pytest.raises(rg.errors.ArgumentError, match=message):

@@ -6,6 +6,7 @@ import random
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from contextlib import closing
@@ -295,6 +296,34 @@ def test_threads_of_one_process_share_a_store():
             kernels = list(pool.map(build, [0, 3, 6, 9, 0, 3, 6, 9]))
     assert all(len(k.source) > 100 for k in kernels)
     assert admin.verify(store_path(), deep=True).problems == ()
+
+
+def test_a_store_that_is_created_while_it_is_looked_at_is_empty_or_whole(tmp_path, monkeypatch):
+    path = tmp_path / "store.sqlite"
+    path.touch()
+
+    def create():
+        with database.writing(path):
+            pass
+
+    class Interrupted(sqlite3.Connection):
+        def execute(self, sql, *more):
+            if sql == "PRAGMA application_id":
+                creating.start()
+                creating.join(0.5)
+            return super().execute(sql, *more)
+
+    def connected(path, mode):
+        return sqlite3.connect(path, timeout=10, isolation_level=None, factory=Interrupted)
+
+    creating, plain = threading.Thread(target=create), database._connected
+    monkeypatch.setattr(database, "_connected", lambda path, mode: (connected if mode == "rw" else plain)(path, mode))
+    with database.reading(path) as connection:
+        assert connection is None
+    creating.join()
+    monkeypatch.undo()
+    with database.reading(path) as connection:
+        assert connection is not None
 
 
 TOGETHER = """
