@@ -1,7 +1,8 @@
 """What the verifier is worth and what it costs: ``python benches/bench_verifier.py [--keep | --everything]``.
 
-``--everything`` is the whole evaluation: costs and regret (below), then ``rollergen verify evaluate`` and ``ablate`` of
-the collection with all rankers and five seeds, into results/verifier; interrupted, the same command goes on.
+``--everything`` is the whole evaluation: costs and regret (below), then ``rollergen verify evaluate`` (orders,
+searches, operators one after another) and ``ablate`` of the collection with all rankers and five seeds, into
+results/verifier; interrupted, the same command goes on.
 
 Costs, in CPU seconds of one core (medians of `ROUNDS`): the features of 50 drafted candidates, their reranking with
 these, training on 5,000 records, and the size of the file.  Regret: operators of the collection by what the best of
@@ -99,7 +100,7 @@ def regrets(data: Dataset, path: Path, count: int) -> list[dict[str, Any]]:
 
 def _title(op: dict[str, Any]) -> str:
     extents = " ".join(f"{name}={extent}" for name, extent in op["extents"].items())
-    return f"{op['class']} {extents} {op['dtype']}"
+    return f"{extents} {op['dtype']}"
 
 
 def _line(data: Dataset, rows: np.ndarray, titles: dict[str, str]) -> dict[str, Any]:

@@ -34,9 +34,10 @@ from rollergen.program.model import predict
 from rollergen.verify.dataset import Dataset
 from rollergen.verify.features import matrix
 from rollergen.verify.metrics import tau, trials_to
+from rollergen.verify.pool import Pool
 from rollergen.verify.rankers import Boosted, columns_of
 from rollergen.verify.replay import measured_order
-from rollergen.verify.search import SEARCHES, Annealed, Pool
+from rollergen.verify.search import SEARCHES, Annealed
 from rollergen.verify.transfer import METHODS, drawn
 
 DEVICES = ROOT / "benches" / "devices"
@@ -171,9 +172,9 @@ def main() -> None:
         found = searched(data[name], Pool(data[target], neighbours(rows[target])), range(options.seeds))
         console.print({key: line["mean"] for key, line in found.items()})
         content[f"{name} -> {target}"] = {"transfer": lines, "measurements to within 2%": found}
-        if options.keep:
-            keep_at(ROOT / "benches" / "results" / "verifier" / "spaces.json", content)
-    if not options.keep:
+    if options.keep:
+        keep_at(ROOT / "benches" / "results" / "verifier" / "spaces.json", content)
+    else:
         console.print_json(json.dumps(content))
 
 

@@ -14,14 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rollergen.construct.residence import resident_rows
-from rollergen.expr.canonical import canonicalize
 from rollergen.measure.executor import executor_for
-from rollergen.store.keys import expression_text, sha256
-from rollergen.store.record_files import append, read
+from rollergen.store.record_files import append
 from rollergen.suites import suite
 from rollergen.targets import resolve
-from rollergen.verify.collect import collect
+from rollergen.verify.collect import collect, expression_key, recorded
 from rollergen.verify.protocol import Protocol
 
 REAL_TIME = 20
@@ -57,7 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--part", default="0/1", help="I/N: every Nth operator from the Ith")
-    parser.add_argument("--only", action="append", help="identifiers of entries; default: all")
+    parser.add_argument("--only", action="append", default=[], help="identifiers of entries; default: all")
     parser.add_argument("--count", type=int, default=90)
     parser.add_argument("--drafted", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=0.1)
@@ -67,11 +64,11 @@ def main() -> None:
     first, parts = (int(one) for one in given.part.split("/"))
     device = resolve("cpu")
     executor = executor_for(device)
-    done = {record["op"]["expr"] for record in read(given.out).records} if given.out.exists() else set()
-    entries = [one for one in suite("collection").entries if given.only is None or one.id in given.only]
+    done = recorded(given.out)
+    entries = suite("collection").chosen(given.only)
     for entry in entries[first::parts]:
         expr = entry.make()
-        if sha256(expression_text(canonicalize(expr, rows=resident_rows(device)))) in done:
+        if expression_key(expr, device) in done:
             continue
         found = collect(
             expr, device, executor, count=given.count, drafted=given.drafted,

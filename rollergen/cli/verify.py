@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -15,11 +14,8 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from rollergen.cli.output import console
-from rollergen.errors import ArgumentError
-from rollergen.expr.canonical import canonicalize
 from rollergen.measure.executor import executor_for
-from rollergen.store.keys import expression_text, sha256
-from rollergen.suites import Entry, suite, suite_names
+from rollergen.suites import suite, suite_names
 from rollergen.targets import resolve
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 
@@ -53,21 +49,21 @@ def collect(
 
     Operators that OUT has records of already are skipped, so that an interrupted collection is resumed.
     """
-    from rollergen.construct.residence import resident_rows
-    from rollergen.store.record_files import append, read
+    from rollergen.store.record_files import append
     from rollergen.verify.collect import collect as collect_one
+    from rollergen.verify.collect import expression_key, recorded
     from rollergen.verify.protocol import Protocol
 
-    entries = _entries(suite_name, only)
+    entries = suite(suite_name).chosen(only)
     target = resolve(device)
     executor = executor_for(target)
-    done = {record["op"]["expr"] for record in read(out).records} if out.exists() else set()
+    done = recorded(out)
     protocol = Protocol(seconds=seconds)
     with Progress(console=console, transient=True, disable=as_json) as bar:
         task = bar.add_task("operators", total=len(entries))
         for entry in entries:
             expr = entry.make()
-            if sha256(expression_text(canonicalize(expr, rows=resident_rows(target)))) not in done:
+            if expression_key(expr, target) not in done:
                 found = collect_one(
                     expr, target, executor, count=count, drafted=drafted, protocol=protocol, seed=seed,
                     progress=_shown(bar, task, entry.id),
@@ -75,17 +71,6 @@ def collect(
                 append(out, target, found.records)
                 _tell(entry.id, found, as_json)
             bar.advance(task)
-
-
-def _entries(name: str, only: tuple[str, ...]) -> list[Entry]:
-    """Those of a suite that are asked for; ArgumentError for one that there is not."""
-    entries = {entry.id: entry for entry in suite(name).entries}
-    for one in only:
-        if one not in entries:
-            near = get_close_matches(one, entries, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"rollergen ops --suite {name} lists them"
-            raise ArgumentError(f"the suite {name} has no entry {one!r}; {hint}")
-    return [entry for key, entry in entries.items() if not only or key in only]
 
 
 def _shown(bar: Progress, task: TaskID, name: str) -> Shown:
@@ -182,9 +167,9 @@ def train(
 @_records
 @_seeds
 @click.option(
-    "--part", "parts", type=click.Choice(["rankers", "searches"]), multiple=True,
-    help="rankers: how well programs are ordered; searches: how many are measured until one is near the best. Default: "
-    "both.",
+    "--part", "parts", type=click.Choice(["rankers", "searches", "stream"]), multiple=True,
+    help="rankers: how well programs are ordered; searches: how many are measured until one is near the best; stream: "
+    "operators one after another, rankers updated by each (PaCM by momentum). Default: all.",
 )  # fmt: skip
 @click.option("--ranker", "rankers", multiple=True, help="Rankers by name (several times); default: all that can be.")
 @_constants
@@ -202,13 +187,13 @@ def evaluate(
     extra of its name.
     """
     asked = _Asked.of("evaluate", records, seeds, constants, family, operators, report, as_json)
-    for part in parts or ("rankers", "searches"):
+    for part in parts or ("rankers", "searches", "stream"):
         with Progress(console=console, transient=True, disable=as_json) as bar:
             shown = _shown(bar, bar.add_task(part, total=None), "evaluated")
             if part == "rankers":
                 _rankers(asked, rankers, shown)
             else:
-                _searches(asked, shown)
+                (_searches if part == "searches" else _stream)(asked, shown)
     asked.kept.done()
 
 
@@ -260,15 +245,38 @@ class _Asked:
 
 
 def _rankers(asked: _Asked, names: tuple[str, ...], shown: Shown) -> None:
-    from rollergen.verify.evaluate import compare
+    from rollergen.verify import nested
+    from rollergen.verify.evaluate import judge_all, table_of
+    from rollergen.verify.pacm import Attentive
     from rollergen.verify.rankers import chosen
     from rollergen.verify.released import release
+    from rollergen.verify.splits import FOLDS
 
     rankers, left_out = chosen(names)
-    table = compare(asked.data, rankers, range(asked.seeds), progress=shown, kept=asked.kept)
-    offered = [name for name in OBJECTIVES if "against analytical" in table.get(name, {})]
-    verdicts = {name: release(table, name) for name in offered}
-    asked.tell("evaluation", {"protocol": {}, "rankers": table, "release": verdicts}, left_out)
+    seeds, protocol = range(asked.seeds), {}
+    runs = judge_all(asked.data, rankers, seeds, FOLDS, shown, asked.kept)
+    offered = [name for name in OBJECTIVES if name in runs]
+    if len(offered) == len(OBJECTIVES):
+        makers = {name: rankers[name] for name in offered}
+        found, often = nested.chosen_runs(asked.data, makers, runs, seeds, FOLDS, asked.kept, shown)
+        runs, protocol["nested"] = {**runs, nested.NESTED: found}, nested.told(often)
+        offered.append(nested.NESTED)
+    if "pacm" in runs:
+        protocol["pacm"] = Attentive().settings()
+    table = table_of(runs)
+    verdicts = {name: release(table, name) for name in offered if "against analytical" in table[name]}
+    asked.tell("evaluation", {"protocol": protocol, "rankers": table, "release": verdicts}, left_out)
+
+
+def _stream(asked: _Asked, shown: Shown) -> None:
+    from rollergen.verify.pacm import Attentive
+    from rollergen.verify.stream import MEASURED, streams
+
+    found, left_out = streams(asked.data, DEFAULT_OBJECTIVE, range(asked.seeds), shown, asked.kept)
+    protocol = {"objective": DEFAULT_OBJECTIVE, "measured": MEASURED, "folds": 2}
+    if "pacm" not in left_out:
+        protocol["pacm"] = Attentive().settings()
+    asked.tell("stream", {"protocol": protocol, "stream": found}, left_out)
 
 
 def _searches(asked: _Asked, shown: Shown) -> None:
@@ -315,6 +323,8 @@ def tables(directory: Path) -> None:
 
 def _protocol(data: Dataset, seeds: int, records: tuple[Path, ...]) -> dict[str, Any]:
     """What was evaluated."""
+    from rollergen.verify.splits import STRUCTURE
+
     noise = data.noise[data.right].tolist()
     return {
         "records": len(data),
@@ -325,5 +335,6 @@ def _protocol(data: Dataset, seeds: int, records: tuple[Path, ...]) -> dict[str,
         "files": [path.name for path in records],
         "folds": 10,
         "split": "by canonical structure",
+        "structure": STRUCTURE,
         "seeds": list(range(seeds)),
     }

@@ -102,23 +102,30 @@ def _with_some(data: Dataset, objective: str, share: float, seed: int, count: in
 SLOTS = (3, 10)
 
 
+STRUCTURES = "structures"
+
+
 def abstention(
     data: Dataset, objective: str, seeds: Sequence[int], progress: Progress = _QUIET, kept: Unfinished | None = None
 ) -> dict[str, dict[str, float]]:
-    """Each class held out whole, and all of them together: how often the verifier abstains, and the speed of the best
-    of the first 3 and 10 programs over that of the analytical order's, in the geometric mean over operators and seeds
-    and for the worst one, with abstention and without."""
+    """Each class held out whole, all of them together ("all"), and structures held out in folds: how often the
+    verifier abstains, and the speed of the best of the first 3 and 10 programs over that of the analytical order's, in
+    the geometric mean over operators and seeds and for the worst one, with abstention and without."""
     kept = kept or Unfinished()
     lines: dict[str, list[tuple[bool, tuple[float, ...]]]] = {kind: [] for kind in sorted(set(data.kinds()))}
+    by_structure: list[tuple[bool, tuple[float, ...]]] = []
     for number, ((train, test), (kind, found)) in enumerate(zip(by_class(data, 0), lines.items(), strict=True)):
         for seed in seeds:
-            found += kept.part(
-                f"{objective}, without {kind}, seed {seed}",
-                partial(_asked, data.of(train & data.right), data.of(test), objective, seed),
-            )
+            ask = partial(_asked, data.of(train & data.right), data.of(test), objective, seed)
+            found += kept.part(f"{objective}, without {kind}, seed {seed}", ask)
         progress(f"abstention, {kind}", number + 1, len(lines))
+    for number, seed in enumerate(seeds):
+        for fold, (train, test) in enumerate(folds(data, FOLDS, seed)):
+            ask = partial(_asked, data.of(train & data.right), data.of(test), objective, seed)
+            by_structure += kept.part(f"{objective}, asked in fold {fold} of {FOLDS}, seed {seed}", ask)
+        progress("abstention, structures", number + 1, len(seeds))
     every = [one for found in lines.values() for one in found]
-    return {kind: _line(found) for kind, found in {"all": every, **lines}.items()}
+    return {kind: _line(found) for kind, found in {"all": every, **lines, STRUCTURES: by_structure}.items()}
 
 
 def _asked(train: Dataset, test: Dataset, objective: str, seed: int) -> list[tuple[bool, tuple[float, ...]]]:

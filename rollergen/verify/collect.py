@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from math import inf
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -26,7 +27,8 @@ from rollergen.measure.outcome import Outcome, Progress
 from rollergen.measure.profiler import propose
 from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
-from rollergen.store.keys import key_of
+from rollergen.store.keys import expression_text, key_of, sha256
+from rollergen.store.record_files import read
 from rollergen.store.records import records_of
 from rollergen.verify.protocol import Protocol, Run, Timings, spread, time_all
 
@@ -45,6 +47,16 @@ class Collected:
     repeatability: tuple[float, ...]
     spread: float
     drifted: int
+
+
+def expression_key(expr: Tensor, device: Device) -> str:
+    """What the records of `expr` on the device name it by (their ``op.expr``)."""
+    return sha256(expression_text(canonicalize(expr, rows=resident_rows(device))))
+
+
+def recorded(path: Path) -> frozenset[str]:
+    """`expression_key` of every operator that the file has records of; none where there is no file yet."""
+    return frozenset(record["op"]["expr"] for record in read(path).records) if path.exists() else frozenset()
 
 
 def programs_of(graph: Graph, device: Device, count: int, drafted: int, seed: int) -> tuple[list[RProgram], int, int]:

@@ -16,13 +16,17 @@ from rollergen.hal.present_costs import with_present_costs
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict
 from rollergen.program.serial import from_json
+from rollergen.store.keys import fingerprint
 from rollergen.store.record_files import RecordFile, RecordsError, read
 from rollergen.verify.features import VERSION, matrix, names
-from rollergen.verify.features.operator import CLASSES
+from rollergen.verify.features.structure import CLASSES, operator_of
 
 FAMILIES = ("cpu", "gpu")
 PRESENT = "present"
 CONSTANTS = (PRESENT, "recorded")
+
+_WRONG = (RollergenError, ArithmeticError, LookupError, TypeError, ValueError)
+"""What damaged records raise where their programs are read."""
 
 _AT_ONCE = 256
 """Programs whose features are computed together."""
@@ -90,7 +94,7 @@ class Dataset:
         return self.of(np.isin(self.operator, [of[own][place] for place, own in turns[:count]]))
 
     def class_of(self, rows: np.ndarray) -> str:
-        """The class that most of the rows are of."""
+        """The class of an operator, whose rows these are."""
         columns = [names().index(f"A.is {name}") for name in CLASSES]
         return CLASSES[int(self.x[rows][:, columns].sum(axis=0).argmax())]
 
@@ -125,7 +129,7 @@ def from_records(files: Sequence[RecordFile], constants: str = PRESENT) -> Datas
     """``constants``: "present", the model's constants as built-in devices have them now (`with_present_costs`; others
     keep their own), or "recorded", as they lie beside the records.
 
-    Features and prediction are taken from records that have features of this version and constants that are still
+    Features and prediction are taken from records that this very state of rollergen wrote, if the constants are still
     the same, else computed anew: what the model of another day predicted is no base for residuals that today's is
     corrected by.  Raises ArgumentError for other constants.
     """
@@ -138,24 +142,32 @@ def from_records(files: Sequence[RecordFile], constants: str = PRESENT) -> Datas
     taken: list[dict[str, Any]] = []
     rows: list[tuple[Any, ...]] = []
     groups: dict[str, int] = {}
-    structures: dict[str, int] = {}
     for file in files:
         for record in file.records:
             key = (record["group"], record["program"].get("kernel_sha256"), record.get("ts"))
             if key not in seen and record["result"].get("caches", "warm") == "warm":
                 seen.add(key)
                 taken.append(record)
-                rows.append(_row(record, groups, structures))
+                rows.append(_row(record, groups))
     if not rows:
         empty = np.zeros(0)
         whole = empty.astype(np.int64)
         return Dataset(np.zeros((0, len(names()))), empty, empty, whole, whole, whole, empty, empty.astype(bool), ())
-    ms, operator, structure, family, noise, drafted = map(np.array, zip(*rows, strict=True))
+    ms, operator, family, noise, drafted = map(np.array, zip(*rows, strict=True))
     x, predicted = _features(taken, devices)
+    structure = _structures(taken, operator)
     return Dataset(x, ms, predicted, operator, structure, family, noise, drafted, tuple(groups))
 
 
-def _row(record: dict[str, Any], groups: dict[str, int], structures: dict[str, int]) -> tuple[Any, ...]:
+def _structures(records: Sequence[dict[str, Any]], operator: np.ndarray) -> np.ndarray:
+    """Of each record, as numbers; all programs of one operator have the structure of its first."""
+    _, firsts, which = np.unique(operator, return_index=True, return_inverse=True)
+    numbers: dict[str, int] = {}
+    found = [numbers.setdefault(structure_of(records[at]), len(numbers)) for at in firsts]
+    return np.array(found)[which]
+
+
+def _row(record: dict[str, Any], groups: dict[str, int]) -> tuple[Any, ...]:
     times = record["result"]["times_ms"]
     right = record["result"]["status"] == "ok"
     middle = median(times) if right else float("inf")
@@ -163,7 +175,6 @@ def _row(record: dict[str, Any], groups: dict[str, int], structures: dict[str, i
     return (
         middle,
         groups.setdefault(record["group"], len(groups)),
-        structures.setdefault(structure_of(record), len(structures)),
         int(record["device"].get("family") == "gpu"),
         error,
         record["program"].get("rank", 0) >= 0,
@@ -171,10 +182,12 @@ def _row(record: dict[str, Any], groups: dict[str, int], structures: dict[str, i
 
 
 def structure_of(record: dict[str, Any]) -> str:
-    """Operators of one structure: same kind, same axes, whatever their sizes.  Coarser than the canonical
-    expression (a relu and a gelu are one), so that splitting by it leaks nothing."""
-    op = record["op"]
-    return f"{op['class']}: {' '.join(sorted(op['extents']))}"
+    """The canonical structure (`features.structure.Operator.structure`) of the operator that a record's program
+    computes.  Raises RecordsError."""
+    try:
+        return operator_of([stage.definition for stage in from_json(record["program"]["rprogram"]).stages]).structure
+    except _WRONG as error:
+        raise RecordsError(f"a record of {record['group']}: {error}") from None
 
 
 def _features(records: Sequence[dict[str, Any]], devices: Mapping[str, Device]) -> tuple[np.ndarray, np.ndarray]:
@@ -185,6 +198,7 @@ def _features(records: Sequence[dict[str, Any]], devices: Mapping[str, Device]) 
     for at, record in enumerate(records):
         kept = record.get("feat", {})
         usable = kept.get("ver") == VERSION and len(kept.get("vec", ())) == len(names())
+        usable = usable and record["env"].get("rollergen") == fingerprint()
         if usable and record["device"]["spec"] not in repriced:
             x[at], predicted[at] = kept["vec"], record["pred"]["micro_ms"]
         else:
@@ -203,7 +217,7 @@ def _computed(records: Sequence[dict[str, Any]], device: Device) -> tuple[np.nda
         programs = [from_json(record["program"]["rprogram"]) for record in records]
         said = [predict(program, device) for program in programs]
         return matrix(programs, device, said), np.array([float(one.seconds) * 1e3 for one in said])
-    except (RollergenError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+    except _WRONG as error:
         if len(records) > 1:
             each = [_computed([record], device) for record in records]
             return np.concatenate([x for x, _ in each]), np.concatenate([ms for _, ms in each])

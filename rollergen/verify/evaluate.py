@@ -12,7 +12,7 @@ import numpy as np
 from rollergen.measure.outcome import Progress
 from rollergen.verify.dataset import Dataset
 from rollergen.verify.metrics import summary, top_k, weighted_best_k, weighted_top_k
-from rollergen.verify.rankers import RANKERS, Ranker, deployed_order
+from rollergen.verify.rankers import RANKERS, Fitted, Ranker, deployed_order
 from rollergen.verify.splits import FOLDS, folds
 from rollergen.verify.unfinished import Unfinished
 
@@ -44,7 +44,7 @@ def judge(data: Dataset, make: Make, seed: int, count: int = FOLDS) -> list[Judg
     return sorted(found, key=lambda one: one.operator)
 
 
-def judged(ranker: Ranker, held_out: Dataset) -> list[Judged]:
+def judged(ranker: Fitted, held_out: Dataset) -> list[Judged]:
     scores = ranker.scores(held_out)
     found = []
     for rows in held_out.operators():
@@ -100,25 +100,34 @@ def interval(values: Sequence[float], rounds: int = 1000, seed: int = 0) -> Inte
     return Interval(float(array.mean()), *(float(p) for p in np.percentile(means, (5, 95))))
 
 
+def judge_all(
+    data: Dataset, rankers: Mapping[str, Make], seeds: Sequence[int], count: int, progress: Progress, kept: Unfinished
+) -> dict[str, list[list[Judged]]]:
+    """Of each ranker and seed every operator once."""
+    found = {}
+    for number, (name, make) in enumerate(rankers.items()):
+        found[name] = [judge_kept(kept, f"ranker {name}", data, make, seed, count) for seed in seeds]
+        progress(name, number + 1, len(rankers))
+    return found
+
+
 def compare(
     data: Dataset, rankers: Mapping[str, Make] = RANKERS, seeds: Sequence[int] = range(5), count: int = FOLDS,
     progress: Progress = lambda what, done, of: None, kept: Unfinished | None = None,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
+    """`table_of` the rankers, each of which saw no operator of the structures that it is judged on."""
+    return table_of(judge_all(data, rankers, seeds, count, progress, kept or Unfinished()))
+
+
+def table_of(runs: Mapping[str, Sequence[Sequence[Judged]]]) -> dict[str, dict[str, Any]]:
     """The table of an evaluation: for each ranker the macro figures over operators (means over the seeds) with
     intervals, its worst operator, Pruner's weighted Top-k, and figures by class."""
-    kept = kept or Unfinished()
-    by_operator: dict[str, dict[int, dict[str, float]]] = {}
-    table: dict[str, dict[str, Any]] = {}
-    for number, (name, make) in enumerate(rankers.items()):
-        runs = [judge_kept(kept, f"ranker {name}", data, make, seed, count) for seed in seeds]
-        means = _mean_figures(runs)
-        by_operator[name] = means
-        table[name] = _line(runs, means)
-        progress(name, number + 1, len(rankers))
-    for name, means in by_operator.items():
-        if "analytical" in by_operator:
+    means = {name: _mean_figures(own) for name, own in runs.items()}
+    table = {name: _line(own, means[name]) for name, own in runs.items()}
+    for name, found in means.items():
+        if "analytical" in means:
             table[name]["against analytical"] = {
-                k: vars_of(interval([means[op][k] - by_operator["analytical"][op][k] for op in means]))
+                k: vars_of(interval([found[op][k] - means["analytical"][op][k] for op in found]))
                 for k in ("top-1", "top-3")
             }
     return table

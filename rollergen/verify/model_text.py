@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from math import isfinite
 from typing import TypeVar
 
 from rollergen.errors import RollergenError
 
 LARGEST_TEXT = 8 << 20
 _MOST_TREES = 5000
+_LARGEST_LEAF = 1e6
+_HEAD = (
+    "version num_class num_tree_per_iteration label_index max_feature_idx objective feature_names feature_infos "
+    "tree_sizes"
+)
+_TREE = (
+    "num_leaves num_cat split_feature split_gain threshold decision_type left_child right_child leaf_value leaf_weight "
+    "leaf_count internal_value internal_weight internal_count is_linear shrinkage"
+)
+_HEAD_VALUE = re.compile(r"[^=\x00-\x1f\x7f-\U0010ffff]*")
+_NUMBERS = re.compile(r"[-+]?(\d+(\.\d*)?(e[-+]?\d+)?|inf|nan)( [-+]?(\d+(\.\d*)?(e[-+]?\d+)?|inf|nan))*|", re.ASCII)
 
 T = TypeVar("T", int, float)
 
@@ -40,10 +50,7 @@ def check_model_text(text: str, features: int) -> None:
 
 def _check_head(head: str, trees: list[str]) -> None:
     """Each tree is read from where the sizes of those before it end: past the text, if they are not true."""
-    lines = [line.split("=", 1) for line in head.splitlines() if "=" in line]
-    fields = dict(lines)
-    if len(fields) != len(lines):
-        raise VerifierError("the model's head says something twice")
+    fields = _fields("the model's head", head.removeprefix("tree\n"), _HEAD, _HEAD_VALUE)
     for name in ("num_class", "num_tree_per_iteration"):
         if fields.get(name) != "1":
             raise VerifierError(f"the model's {name} is {fields.get(name)!r:.40}; expected 1")
@@ -51,8 +58,22 @@ def _check_head(head: str, trees: list[str]) -> None:
         raise VerifierError("the model's tree_sizes are not the sizes of its trees")
 
 
+def _fields(where: str, text: str, names: str, value: re.Pattern[str]) -> dict[str, str]:
+    """What the lines of `text` say, by name.  Each is to be read in one way only: of what is said twice, after an empty
+    line or in digits that only Python knows, LightGBM would read something else than what is checked here."""
+    fields: dict[str, str] = {}
+    for line in text.rstrip("\n").split("\n"):
+        name, _, said = line.partition("=")
+        if name in fields:
+            raise VerifierError(f"{where} says {name} twice")
+        if name not in names.split(" ") or not value.fullmatch(said):
+            raise VerifierError(f"{where} has the line {line!r:.60}, which LightGBM does not write")
+        fields[name] = said
+    return fields
+
+
 def _check_tree(number: int, text: str, features: int) -> None:
-    fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    fields = _fields(f"tree {number}", text.partition("\n")[2], _TREE, _NUMBERS)
     leaves = _whole(number, fields, "num_leaves", 1)[0]
     if fields.get("is_linear", "0") != "0":
         raise VerifierError(f"tree {number} has linear leaves; expected numbers")
@@ -60,8 +81,8 @@ def _check_tree(number: int, text: str, features: int) -> None:
         raise VerifierError(f"tree {number} splits by categories; expected numbers only")
     if not 1 <= leaves <= 1 << 12:
         raise VerifierError(f"tree {number} has {leaves} leaves; expected 1 to {1 << 12}")
-    if not all(isfinite(value) for value in _values(float, number, fields, "leaf_value", leaves)):
-        raise VerifierError(f"tree {number} has a leaf_value that is no finite number")
+    if not all(abs(value) <= _LARGEST_LEAF for value in _values(float, number, fields, "leaf_value", leaves)):
+        raise VerifierError(f"tree {number} has a leaf_value that is no number up to {_LARGEST_LEAF:g}")
     if leaves == 1:
         return
     _values(float, number, fields, "threshold", leaves - 1)

@@ -12,5 +12,5 @@ OBJECTIVES = (*RESIDUALS, "lambdarank")
 """Of verifiers that can be kept; an evaluation compares others with them (`rankers.RANKERS`)."""
 
 DEFAULT_OBJECTIVE = "foremost"
-"""Decided by the evaluation (benches/results/verifier/evaluation.json): of all `OBJECTIVES` it has the best Top-1 on
-held-out structures and the best worst operator, and its Top-3 is within .002 of the best, a tenth of its interval."""
+"""What nested folds choose most often (`nested`; benches/results/verifier/evaluation.json).  How good it is on
+structures that had no say in the choice, the line "nested" there tells."""

@@ -26,8 +26,13 @@ from rollergen.verify.model_text import VerifierError
 FORMAT = "rollergen.pacm.v1"
 LARGEST_FILE = 16 << 20
 MOMENTUM = 0.99
+PAPER = {"width": 256, "epochs": 50, "momentum": 0.99}
+"""What the paper has; here half the width and fewer epochs, as one core trains 50 times (folds x seeds)."""
 LISTS = 8
 """Operators in one step of training."""
+
+_LEAST_SCALE = 1e-9
+"""What a column is divided by where nothing in it is larger."""
 
 
 def _torch() -> Any:
@@ -82,13 +87,15 @@ def network(width: int) -> Any:
 @dataclass
 class Attentive:
     """PaCM behind the interface of `rankers.Ranker`.  ``width``: of its layers (the paper's 256 give 0.4 M weights);
-    ``epochs``, ``rate``, ``decay``: of Adam, as the paper has them but for the number of epochs."""
+    ``epochs``, ``rate``, ``decay``: of Adam, as the paper has them but for the number of epochs (there 50).
+    ``momentum``: of the target's weights at an update; 0: ordinary fine-tuning."""
 
     width: int = 128
     epochs: int = 30
     rate: float = 7e-4
     decay: float = 1e-6
     clip: float = 0.5
+    momentum: float = MOMENTUM
     scale: np.ndarray | None = None
     block_scale: np.ndarray | None = None
     module: Any = None
@@ -99,8 +106,8 @@ class Attentive:
         if len(data) < 2:
             raise VerifierError(f"{len(data)} records that passed their check; expected at least 2 to train PaCM on")
         blocks, _ = sequences(data.x)
-        self.scale = np.maximum(np.abs(data.x).max(axis=0), 1e-9)
-        self.block_scale = np.maximum(np.abs(blocks).max(axis=(0, 1)), 1e-9)
+        self.scale = np.maximum(np.abs(data.x).max(axis=0), _LEAST_SCALE)
+        self.block_scale = np.maximum(np.abs(blocks).max(axis=(0, 1)), _LEAST_SCALE)
         with _one_thread() as torch, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.module = network(self.width)
@@ -109,7 +116,7 @@ class Attentive:
 
     def update(self, data: Dataset, seed: int, epochs: int = 10) -> None:
         """Momentum adaptation: trained from the target's weights on all rows measured since, which then move the target
-        by 1 - `MOMENTUM`; the statistics of the normalisation are not averaged."""
+        by 1 - ``momentum``; the statistics of the normalisation are not averaged."""
         data = data.of(data.right)
         if len(data) < 2:
             return
@@ -120,7 +127,11 @@ class Attentive:
             with torch.enable_grad():
                 self._trained(data, seed, epochs)
             for name, weight in self.module.named_parameters():
-                self.target[name] = MOMENTUM * self.target[name] + (1 - MOMENTUM) * weight.detach()
+                self.target[name] = self.momentum * self.target[name] + (1 - self.momentum) * weight.detach()
+
+    def settings(self) -> dict[str, Any]:
+        """What a report says of it."""
+        return {"width": self.width, "epochs": self.epochs, "momentum": self.momentum, "paper": PAPER}
 
     def scores(self, data: Dataset) -> np.ndarray:
         self.module.eval()
@@ -212,7 +223,7 @@ def load(path: Path) -> Attentive:
         with safe_open(path, "numpy") as file:
             about = json.loads((file.metadata() or {}).get("about", "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError, RecursionError, SafetensorError) as error:
         raise VerifierError(f"{path} cannot be read as {FORMAT}: {error}") from None
     width = about.get("width") if isinstance(about, dict) else None
     if not isinstance(width, int) or not 8 <= width <= 1024 or width % 8 or about != _about(width):
@@ -225,8 +236,12 @@ def load(path: Path) -> Attentive:
         one = tensors.get(name)
         if one is None or one.shape != like.shape or one.dtype != like.dtype or not np.isfinite(one).all():
             raise VerifierError(f"{path}: {name} is not {like.dtype}{list(like.shape)} of finite numbers")
-    if (tensors["scale"] <= 0).any() or (tensors["block_scale"] <= 0).any():
-        raise VerifierError(f"{path}: a scale is not positive")
+    if unknown := tensors.keys() - expected.keys():
+        raise VerifierError(f"{path}: there is no {min(unknown)} in {FORMAT}")
+    if min(tensors["scale"].min(), tensors["block_scale"].min()) < _LEAST_SCALE:
+        raise VerifierError(f"{path}: a scale is below {_LEAST_SCALE:g}; expected it positive, and no less than that")
+    if any((one < 0).any() for name, one in tensors.items() if name.endswith("running_var")):
+        raise VerifierError(f"{path}: a variance is not positive")
     ranker.module.load_state_dict({n[7:]: torch.from_numpy(v) for n, v in tensors.items() if n.startswith("module.")})
     ranker.target = {n[7:]: torch.from_numpy(v) for n, v in tensors.items() if n.startswith("target.")}
     ranker.scale, ranker.block_scale = tensors["scale"], tensors["block_scale"]

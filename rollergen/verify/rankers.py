@@ -23,14 +23,18 @@ LEAST_RECORDS, LEAST_OPERATORS = 300, 6
 """Below either a trained ranker keeps the analytical order."""
 
 
-class Ranker(Protocol):
+class Fitted(Protocol):
+    """Asked for an order."""
+
+    def scores(self, data: Dataset) -> np.ndarray:
+        """One score for each row."""
+
+
+class Ranker(Fitted, Protocol):
     """Fitted once, then asked."""
 
     def fit(self, data: Dataset, seed: int) -> None:
         """Learns from the rows that passed their check."""
-
-    def scores(self, data: Dataset) -> np.ndarray:
-        """One score for each row."""
 
 
 class Analytical:

@@ -13,7 +13,8 @@ from rollergen.measure.outcome import Progress
 from rollergen.verify.dataset import Dataset
 from rollergen.verify.evaluate import interval, vars_of
 from rollergen.verify.metrics import trials_to
-from rollergen.verify.search import SEARCHES, Pool, Search
+from rollergen.verify.pool import Pool, Search
+from rollergen.verify.search import SEARCHES
 from rollergen.verify.splits import FOLDS, folds
 from rollergen.verify.unfinished import Unfinished
 

@@ -12,13 +12,14 @@ from rollergen.verify.tables import markdown, protocol_text
 
 
 def write(name: str, content: Mapping[str, Any], directory: Path) -> None:
-    """``NAME.json``, its plots, and the tables of all files of the directory; ``name``: evaluation, searches or
-    ablation."""
+    """``NAME.json``, its plots, and the tables of all files of the directory; ``name``: evaluation, searches,
+    stream or ablation."""
     directory.mkdir(parents=True, exist_ok=True)
     _whole(directory / f"{name}.json", json.dumps(content, indent=1) + "\n")
     machine = content["machine"]["cpu"]
     below = f"{protocol_text(content['protocol'])}; {machine}, {content['date'][:10]}"
-    {"evaluation": _evaluation, "searches": _searches, "ablation": _ablation}[name](content, directory, below)
+    plots = {"evaluation": _evaluation, "searches": _searches, "stream": _stream, "ablation": _ablation}
+    plots[name](content, directory, below)
     write_tables(directory)
 
 
@@ -59,6 +60,18 @@ def _searches(content: Mapping[str, Any], directory: Path, below: str) -> None:
     axes.set_ylim(0.6, 1.005)
     axes.legend(loc="lower right", fontsize=8)
     _save(plot, directory / "searches.svg")
+
+
+def _stream(content: Mapping[str, Any], directory: Path, below: str) -> None:
+    """Top-1 by third of the stream."""
+    title = "Operators one after another: best time over that of the first choice, before the operator was measured"
+    plot, (axes,) = _figure(title, below)
+    thirds = [key for key in next(iter(content["stream"].values())) if key.endswith(" third")]
+    for number, (name, line) in enumerate(content["stream"].items()):
+        axes.plot(thirds, [line[third] for third in thirds], marker="o", label=name, color=f"C{number}")
+    axes.set_ylabel("share of the best speed")
+    axes.legend(loc="lower right", fontsize=8)
+    _save(plot, directory / "stream.svg")
 
 
 def _ablation(content: Mapping[str, Any], directory: Path, below: str) -> None:
@@ -108,7 +121,7 @@ def _transfer(curves: Mapping[str, Mapping[str, Any]], directory: Path, below: s
 
 
 def _abstention(lines: Mapping[str, Mapping[str, float]], directory: Path, below: str) -> None:
-    plot, (axes,) = _figure("A class that was not trained on: speed over the analytical order's", below)
+    plot, (axes,) = _figure("What was held out whole: speed over the analytical order's", below)
     labels = [f"{kind} (abstains: {line['abstained']:.0%})" for kind, line in lines.items()][::-1]
     for shift, slots in enumerate((3, 10)):
         ratios = [line[f"{slots} slots, with abstention"] for line in lines.values()][::-1]

@@ -1,56 +1,27 @@
 """Searches that measure as they go: which programs of a pool are measured next, given those that were.
 
 All stand behind one interface, so that the systems that others published can be compared with a draft that is merely
-reordered: a ranker's fixed order, epsilon-greedy, diversity-aware batches, AutoTVM's annealing over a rank model that
-learns from the operator's own measurements (Chen et al., NeurIPS 2018), and the same with the residual of a trained
-ranker.
+reordered: a ranker's fixed order, epsilon-greedy, diversity-aware batches, a genetic search, AutoTVM's annealing over
+a rank model that learns from the operator's own measurements (Chen et al., NeurIPS 2018), and the same with the
+residual of a trained ranker.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from rollergen.verify.dataset import Dataset, joined
+from rollergen.verify.genetic import Genetic
+from rollergen.verify.pool import Pool, Search, decisions_of, left
 from rollergen.verify.rankers import Analytical, Boosted, Draft, Random, Ranker, columns_of, lightgbm
 
-NEIGHBOURS = 8
 PATIENCE = 50
 LOOPS = "CEF"
 """Groups of what AutoTVM's models see: loops, their extents and reuse, and relations of these."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pool:
-    """Programs of one operator, of which any can be measured.
-
-    ``data``: their rows; a search reads the times of those only that it measured.  ``near``: for each row positions
-    of its neighbours, int (rows, neighbours): those that one step of annealing may move to.
-    """
-
-    data: Dataset
-    near: np.ndarray
-
-    @staticmethod
-    def of(data: Dataset) -> Pool:
-        """Neighbours are the programs that differ in the fewest decisions (features of groups C and G)."""
-        decisions = data.x[:, list(columns_of("C", "G"))]
-        differ = (decisions[:, None, :] != decisions[None, :, :]).sum(axis=2)
-        np.fill_diagonal(differ, decisions.shape[1] + 1)
-        return Pool(data, np.argsort(differ, axis=1, kind="stable")[:, : max(1, min(NEIGHBOURS, len(data) - 1))])
-
-
-class Search(Protocol):
-    """Fitted once on other operators, then asked again and again for the next programs of a pool."""
-
-    def fit(self, data: Dataset, seed: int) -> None:
-        """Learns from the rows of other operators that passed their check."""
-
-    def next(self, pool: Pool, measured: Sequence[int], count: int, rng: np.random.Generator) -> list[int]:
-        """At most `count` positions of the pool that were not measured yet, best first."""
 
 
 @dataclass
@@ -132,7 +103,7 @@ class Annealed:
         base = None if self.base is None else self.base.scores(pool.data)
         right = [n for n in measured if np.isfinite(pool.data.ms[n])]
         if base is None and len(right) < 2:
-            return [int(n) for n in rng.permutation(_left(pool, measured))[:count]]
+            return [int(n) for n in rng.permutation(left(pool, measured))[:count]]
         scores = self._scores(pool.data, right, base)
         found = annealed(scores, pool.near, self.chains, self.steps, rng)
         best = _best(scores, measured)
@@ -198,7 +169,7 @@ def diverse(pool: Pool, among: Sequence[int], scores: np.ndarray, count: int, al
     """`count` of the positions `among`, greedily: see `Diverse`."""
     if not len(among):
         return []
-    decisions = pool.data.x[:, list(columns_of("C", "G"))]
+    decisions = decisions_of(pool.data)
     decisions = decisions[:, (decisions != decisions[0]).any(axis=0)]
     scaled = scores / max(float(scores.std()), 1e-12)
     left, chosen = list(among), []
@@ -218,16 +189,12 @@ def _best(scores: np.ndarray, measured: Sequence[int]) -> list[int]:
     return [int(n) for n in np.argsort(-scores, kind="stable") if int(n) not in done]
 
 
-def _left(pool: Pool, measured: Sequence[int]) -> np.ndarray:
-    return np.setdiff1d(np.arange(len(pool.data)), np.asarray(measured, dtype=int))
-
-
 def _some_random(
     plan: Sequence[int], pool: Pool, measured: Sequence[int], epsilon: float, rng: np.random.Generator
 ) -> list[int]:
     """The plan, each pick of which is with probability `epsilon` one of those that neither it nor a measurement has."""
     found = list(plan)
-    others = [int(n) for n in rng.permutation(_left(pool, [*measured, *plan]))]
+    others = [int(n) for n in rng.permutation(left(pool, [*measured, *plan]))]
     for place in range(len(found)):
         if others and rng.random() < epsilon:
             found[place] = others.pop()
@@ -242,8 +209,9 @@ SEARCHES: Mapping[str, Callable[[], Search]] = {
     "verifier, epsilon-greedy": lambda: Greedy(Ordered(Boosted())),
     "verifier, diverse batches": lambda: Diverse(Boosted()),
     "verifier, online residual": lambda: Annealed(Boosted(), "residual", "CDEFGH", epsilon=0.0),
+    "genetic": Genetic,
     "AutoTVM": Annealed,
     "AutoTVM, diverse batches": lambda: Annealed(diversity=1.0),
     "AutoTVM, transfer": lambda: Annealed(Boosted("lambdarank", columns_of(*LOOPS), trees=150)),
 }
-"""What an evaluation compares; without a verifier: random, draft, analytical, AutoTVM."""
+"""What an evaluation compares; without a verifier: random, draft, analytical, genetic, AutoTVM."""

@@ -16,6 +16,14 @@ LEAST_TRAINED = 20
 Split = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
+STRUCTURE = (
+    "the operator's class; which operands some reduced axis and some other axis index, and which are read through "
+    "windows; of one operand without a window also whether its neighbours are the output's, reduced, or neither. No "
+    "names, extents or numbers of axes, no order of dimensions, nothing of what is computed from the elements"
+)
+"""What operators have in common that are on one side: `features.structure.Operator.structure`, in words."""
+
+
 class TooFewRecords(ArgumentError):
     """Records of too few operators, structures or classes for a protocol: how many there are, how many it needs."""
 

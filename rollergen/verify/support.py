@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -11,8 +12,16 @@ from rollergen.verify.features import names
 MARGIN = 0.05
 """Share of a feature's range by which it may be exceeded; for counts (in log2) about a tenth of a doubling or more."""
 
+DEVICE_MARGIN = 0.1
+"""By how much a rate of the device, which is in log2, may be another than any in training: a machine that is measured
+again has another clock and other bandwidths by some percent."""
+_RATES = ("B.peak", "B.dram bandwidth", "B.l1 bandwidth", "B.ridge")
+
 ABSTAIN_ABOVE = 0.1
 """Share of the model's gain that may lie in features outside their training range."""
+
+MOST = 0.5
+"""Share of the candidates that may differ in a feature that never varied in training."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,18 +44,42 @@ class Support:
 
     def outside(self, x: np.ndarray) -> np.ndarray:
         """For each row the weight of the features beyond their training range."""
-        margin = MARGIN * (self.high - self.low)
-        beyond = (x < self.low - margin - 1e-9) | (x > self.high + margin + 1e-9)
-        return beyond @ self.weight
+        return self._beyond(x) @ self.weight
 
     def objection(self, x: np.ndarray) -> str | None:
-        """Why the candidates `x` of one operator are not to be ranked; None where they may."""
-        new = [n for n, name in enumerate(names()) if name.startswith("A.is ") and (x[:, n] > self.high[n]).any()]
+        """Why the candidates `x` of one operator are not to be ranked; None where they may.
+
+        An objection is: a class of operator or an input's dtype that was not trained on; a figure of the device beyond
+        its training range; a feature that never varied in training, and that is another in most candidates: trees
+        cannot have learned what it does, so its weight is 0 and says nothing; and features of more than
+        `ABSTAIN_ABOVE` of the model's weight beyond their training range, in the median candidate.
+        """
+        new = [n for n in _columns("A.is ", "A.reads ") if (x[:, n] > self.high[n]).any()]
         if new:
-            return f"no {names()[new[0]].removeprefix('A.is ')} was trained on"
-        share = float(np.median(self.outside(x)))
+            return f"no {names()[new[0]].split(' ', 1)[1]} was trained on"
+        beyond = self._beyond(x)
+        share_of = beyond.mean(axis=0)
+        foreign = [n for n in _columns("B.") if share_of[n]]
+        if foreign:
+            return f"{names()[foreign[0]][2:]} of the device lies outside its training range"
+        constant = np.flatnonzero((self.low == self.high) & (share_of > MOST))
+        if len(constant):
+            return f"{names()[constant[0]][2:]} lies outside its training, in which it never varied"
+        share = float(np.median(beyond @ self.weight))
         if share <= ABSTAIN_ABOVE:
             return None
-        beyond = (x < self.low) | (x > self.high)
-        worst = names()[int(np.argmax(beyond.mean(axis=0) * self.weight))]
+        worst = names()[int(np.argmax(share_of * self.weight))]
         return f"features with {share:.0%} of the model's weight lie outside its training range, such as {worst[2:]}"
+
+    def _beyond(self, x: np.ndarray) -> np.ndarray:
+        """Which features of which rows lie beyond their training range."""
+        margin = MARGIN * (self.high - self.low)
+        rates = list(_columns(*_RATES))
+        margin[rates] = np.maximum(margin[rates], DEVICE_MARGIN)
+        return (x < self.low - margin - 1e-9) | (x > self.high + margin + 1e-9)
+
+
+@lru_cache(maxsize=8)
+def _columns(*beginnings: str) -> tuple[int, ...]:
+    """Positions of the features whose names begin so."""
+    return tuple(n for n, name in enumerate(names()) if name.startswith(beginnings))

@@ -75,8 +75,9 @@ class Verifier:
 
     @property
     def identity(self) -> str:
-        """A hash of what decides its orders."""
-        return sha256(f"{self.objective} {self.family} {self.text}".encode()).hexdigest()
+        """A hash of what decides its orders, and of where it has none."""
+        support = b"".join(one.tobytes() for one in (self.support.low, self.support.high, self.support.weight))
+        return sha256(f"{self.objective} {self.family} {self.text}".encode() + support).hexdigest()
 
     @cached_property
     def booster(self) -> Any:

@@ -10,6 +10,7 @@ from rollergen.__main__ import main
 from rollergen.bench.origin import origin
 from rollergen.store.record_files import append
 from rollergen.verify import ablate
+from rollergen.verify.objectives import DEFAULT_OBJECTIVE
 from rollergen.verify.tables import RENDERED
 from tests.verify.records import recorded
 
@@ -54,7 +55,7 @@ def test_reports_hold_figures_and_tables_and_the_tables_follow_from_the_figures(
     kept = (directory / "TABLES.md").read_text()
     content = json.loads((directory / "evaluation.json").read_text())
     mean = content["rankers"]["draft"]["top-3"]["mean"]
-    assert "| draft | " in kept and f"{mean:.3f} (" in kept and content["date"][:10] in kept
+    assert "| draft " in kept and f"{mean:.3f} (" in kept and content["date"][:10] in kept
     assert all(name in result.output for name in NAMES)
     content["rankers"]["draft"]["top-3"]["mean"] = 0.12345
     (directory / "evaluation.json").write_text(json.dumps(content))
@@ -74,14 +75,15 @@ def test_an_ablation_is_told_with_what_the_records_do_not_allow(file, tmp_path, 
     assert result.exit_code == 0, result.output
     assert "left out: abstention: one class" in result.output
     text = (tmp_path / "report" / "TABLES.md").read_text()
-    assert "objective foremost" in text and "abstention was left out: one class" in text
-    assert "| all | 0.900 (0.800 to 0.970) | 0.950 | 0.700 |" in text
+    plain = " ".join(text.split())
+    assert f"objective {DEFAULT_OBJECTIVE}" in plain and "abstention was left out: one class" in plain
+    assert "| all | 0.900 (0.800-0.970) | 0.950 | 0.700 |" in plain
 
 
 def test_an_entry_that_a_suite_does_not_have_is_refused_before_anything_is_measured(tmp_path):
     told = run("collect", "--only", "matmul 499x499x49", tmp_path / "out.jsonl")
     text = " ".join(told.output.split())
-    assert told.exit_code == 2 and "has no entry 'matmul 499x499x49'; did you mean 'matmul 499x499x499'?" in text
+    assert told.exit_code == 2 and "no entry of suite collection 'matmul 499x499x49'; did you mean matmul 499x499x499?" in text
     assert not list(tmp_path.iterdir())
 
 
@@ -119,14 +121,21 @@ def test_a_directory_without_figures_or_with_others_has_no_tables(tmp_path):
 def test_every_kind_of_figures_has_tables():
     table = {"mean": 0.5, "low": 0.4, "high": np.float64(0.6)}
     line = {f"within {share}": table for share in ("2%", "5%", "10%")} | {"speed after": [0.5] * 30}
-    (one,) = RENDERED["searches"]({"searches": {"random": line}, "protocol": {"batch": 8}})
-    assert one.rows == (("random", *["0.5 (0.4 to 0.6)"] * 3, "", "0.500", "0.500"),)
+    line["saved against analytical"] = {"mean": -1.0, "low": -2.5, "high": 0.5}
+    near, far, speed = RENDERED["searches"]({"searches": {"random": line}, "protocol": {"batch": 8}})
+    assert near.rows == (("random", "0.5 (0.4-0.6)", "-1.0 (-2.5 to 0.5)"),)
+    assert far.rows == (("random", *["0.5 (0.4-0.6)"] * 2),) and speed.rows == (("random", *["0.500"] * 3),)
+    figures = {"top-1": 0.9, "top-3": 0.95, "pairs": 0.7, "top-1 low": 0.8, "top-1 high": 0.97}
+    told = {"stream": {"pacm, momentum": {**figures, "first third": 0.5, "last third": 0.75}}, "protocol": {"measured": 10}}
+    whole, thirds = RENDERED["stream"](told)
+    assert whole.rows == (("pacm, momentum", "0.900 (0.800-0.970)", "0.950", "0.700"),)
+    assert thirds.columns == ("ranker", "first third", "last third") and thirds.rows == (("pacm, momentum", "0.500", "0.750"),)
     pair = {
         "transfer": {"analytical": {"0": {"tau": 0.8}}, "both": {"0": {"tau": 0.7}, "30": {"tau": 0.9}}},
         "measurements to within 2%": {"random": {"mean": 17.4, "never": 1}, "model": {"mean": 3.0, "never": 0}},
     }  # fmt: skip
     first, second = RENDERED["spaces"]({"A -> B": pair, "batch": 16, "seeds": 3})
     assert first.rows == (("analytical", "0.80", ""), ("both", "0.70", "0.90"))
-    assert second.rows == (("A -> B", "17 (1 never)", "3"),)
+    assert second.rows == (("random", "17 (1)"), ("model", "3")) and "1: A -> B" in second.title
     (one,) = RENDERED["costs"]({"date": "x", "machine": {}, "training s": 0.4, "records": 5000})
     assert one.rows == (("training s", "0.4"), ("records", "5000"))

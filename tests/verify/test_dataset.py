@@ -9,7 +9,9 @@ import pytest
 
 import rollergen as rg
 from rollergen.hal.load import device_hash
+from rollergen.store import record_files
 from rollergen.store.record_files import RecordFile, RecordsError, append, check_record, read
+from rollergen.verify.dataflow import BLOCKS, COLUMNS
 from rollergen.verify.dataset import from_records, load
 from rollergen.verify.features import VERSION, features, names, vector
 from tests.verify.records import OPERATORS, recorded
@@ -56,13 +58,27 @@ def test_features_kept_with_a_record_are_taken_and_those_of_another_version_are_
     assert data.x[0].tolist() == kept["feat"]["vec"] and data.x[1].any()
 
 
+def test_a_record_holds_the_features_that_are_computed_of_its_program_and_those_of_another_state_are_not_taken():
+    file = recorded()
+    records = file.records[:6]
+    data = from_records([RecordFile(file.devices, records)])
+    for row, record in zip(data.x, records, strict=True):
+        assert record["feat"]["ver"] == VERSION and record["feat"]["vec"] == row.tolist()
+        assert len(record["feat"]["seq"]) == len(BLOCKS) and {len(b) for b in record["feat"]["seq"]} <= {0, COLUMNS}
+    other = dict(records[0], env={**records[0]["env"], "rollergen": "another"})
+    other["feat"] = {**other["feat"], "vec": [1.0] * len(names())}
+    found = from_records([RecordFile(file.devices, (other,))])
+    assert found.x[0].tolist() == data.x[0].tolist()
+
+
 def test_programs_are_priced_with_the_constants_of_today_unless_those_of_the_day_are_asked_for():
     file = recorded(5)
     (today,) = file.devices.values()
     then = replace(today, costs=tuple((name, 3 * value) for name, value in today.costs))
     key, programs = device_hash(then), file.records[:8]
     vec = [float(n) for n in range(len(names()))]
-    old = [{**one, "device": {**one["device"], "spec": key}} for one in programs]
+    bare = [{name: part for name, part in one.items() if name != "feat"} for one in programs]
+    old = [{**one, "device": {**one["device"], "spec": key}} for one in bare]
     kept = [{**one, "feat": {"ver": VERSION, "vec": vec, "seq": []}} for one in old]
     now = from_records([RecordFile(file.devices, programs)])
     for records in (old, kept):
@@ -101,6 +117,10 @@ DAMAGE = {
     "endless time": (lambda text: text.replace('"times_ms":[', '"times_ms":[1e999,', 1), "expected positive numbers"),
     "unknown state": (lambda text: text.replace('"status":"ok"', '"status":"fine"', 1), "result.status is 'fine'"),
     "no program": (lambda text: text.replace('"program":{', '"programme":{', 1), "program is"),
+    "another version": (lambda text: text.replace('"v":1', '"v":2', 1), "v is '2'; expected 1: another version"),
+    "programs of another version": (lambda text: text.replace('"v":2', '"v":3', 1), "program.v is '3'; expected 2"),
+    "escapes of a terminal": (lambda text: text.replace('"class":"', '"class":"\\u001b[2J', 1), "expected a printable text"),
+    "half a character": (lambda text: text.replace('"id":"', '"id":"\\ud800', 1), "expected a printable text"),
     "deep": (lambda text: "[" * 100000 + "\n" + text, "expected JSON"),
 }
 
@@ -145,6 +165,19 @@ def test_whatever_a_hostile_record_holds_is_refused_or_harmless():
                 harmless += 1
                 assert np.isfinite(data.x).all() and (data.predicted_ms > 0).all() and not np.isnan(data.ms).any()
     assert refused > 200 and harmless > 20
+
+
+@pytest.mark.parametrize("suffix", ["gz", "xz"])
+def test_a_small_file_that_unpacks_without_end_is_refused(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr(record_files, "LONGEST_LINE", 1 << 20)
+    path = written(tmp_path / "records.jsonl", recorded())
+    lines = path.read_text().splitlines(keepends=True)
+    monkeypatch.setattr(record_files, "LARGEST_RATIO", 100)
+    packed = tmp_path / f"records.jsonl.{suffix}"
+    with record_files.opened(packed, "wt") as file:
+        file.write(lines[0] + lines[1] * (16 * (1 << 20) // len(lines[1])))
+    with pytest.raises(RecordsError, match="it unpacks to over 100 times its size"):
+        read(packed)
 
 
 def test_a_truncated_compressed_file_is_refused(tmp_path):

@@ -93,13 +93,17 @@ def test_damaged_files_are_refused_by_name(fitted, tmp_path):
     whole = path.read_bytes()
     tensors = safetensors.load_file(path)
     about = {"about": json.dumps(pacm._about(32))}
+    variance = next(name for name in tensors if name.endswith("running_var"))
     for change, message in (
         (lambda: path.write_bytes(whole[:-100]), "cannot be read"),
         (lambda: path.write_bytes(b"\x80\x04pickle"), "cannot be read"),
         (lambda: safetensors.save_file(tensors, path), "train it anew"),
         (lambda: safetensors.save_file(tensors, path, {"about": json.dumps(pacm._about(1 << 20))}), "train it anew"),
         (lambda: safetensors.save_file({**tensors, "scale": tensors["scale"][:-1]}, path, about), "scale is not"),
-        (lambda: safetensors.save_file({**tensors, "scale": tensors["scale"] * 0}, path, about), "not positive"),
+        (lambda: safetensors.save_file({**tensors, "scale": tensors["scale"] * 0}, path, about), "positive"),
+        (lambda: safetensors.save_file({**tensors, "module.more": tensors["scale"]}, path, about), "no module.more"),
+        (lambda: safetensors.save_file({**tensors, variance: -tensors[variance]}, path, about), "variance"),
+        (lambda: safetensors.save_file(tensors, path, {"about": "[" * 99999}), "cannot be read"),
     ):
         change()
         with pytest.raises(VerifierError, match=message):

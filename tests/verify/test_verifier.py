@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from hashlib import sha256
 
 import numpy as np
@@ -18,6 +19,7 @@ from rollergen.verify.model_text import VerifierError
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 from rollergen.verify.rankers import RANKERS, Analytical, Boosted, columns_of, deployed_order
 from rollergen.verify.released import release
+from rollergen.verify.support import Support
 from tests.verify.records import OPERATORS, recorded
 
 pytest.importorskip("lightgbm")
@@ -111,9 +113,10 @@ def test_an_ablation_has_every_part(data):
     assert curve[0]["records"] < curve[-1]["records"]
     moved = ablate.abstention(small, "residual", [0])
     kinds = {small.class_of(rows) for rows in small.operators()}
-    assert set(moved) == {"all", *kinds} and moved["all"]["operators"] == len(small.operators())
+    assert set(moved) == {"all", *kinds, ablate.STRUCTURES} and moved["all"]["operators"] == len(small.operators())
     assert sum(moved[kind]["operators"] for kind in kinds) == len(small.operators())
-    for line in moved.values():
+    assert moved[ablate.STRUCTURES]["operators"] == len(small.operators())
+    for line in (moved[kind] for kind in ("all", *kinds)):
         assert line["abstained"] == 1.0, "a class that it has not seen is one that it has no opinion on"
         assert line["3 slots, with abstention"] == line["3 slots, worst with abstention"] == 1.0
         assert 0 < line["3 slots, worst without"] <= line["3 slots, without"]
@@ -139,6 +142,8 @@ def test_a_kept_verifier_orders_as_before(trained, kept):
     ("expr", "device", "reason"),
     [
         (rg.ops.softmax(rg.tensor("X", (64, 100))), "v100", "no row was trained on"),
+        (rg.ops.matmul(rg.tensor("A", (100, 64), "float16"), rg.tensor("B", (64, 96), "float16")), "v100", "no float16 was"),
+        (OPERATORS["matmul 100"], "a100", "of the device lies outside its training range"),
         (OPERATORS["matmul 100"], "cpu", "it was trained on gpu programs; cpu is a cpu"),
         (rg.ops.matmul(rg.tensor("A", (9000, 4000)), rg.tensor("B", (4000, 9000))), "v100", "outside its training"),
     ],
@@ -147,6 +152,39 @@ def test_outside_its_training_a_verifier_abstains_and_says_why(trained, expr, de
     target = rg.load_device(device)
     verdict = trained.rerank(rg.construct(expr, target, 10), target, 5)
     assert reason in verdict.abstained and verdict.order == tuple(range(len(verdict.order)))
+
+
+def test_the_device_of_the_training_is_the_same_when_it_is_measured_again(data):
+    support = Support.of(data.x, np.ones(len(names())))
+    again = data.x[data.operators()[0]].copy()
+    again[:, names().index("B.peak")] += np.log2(1.03)
+    again[:, names().index("B.dram bandwidth")] -= np.log2(1.05)
+    assert support.objection(again) is None
+    again[:, names().index("B.units")] += np.log2(1.05)
+    assert support.objection(again) == "units of the device lies outside its training range"
+    again[:, names().index("B.peak")] += np.log2(1.1)
+    assert support.objection(again) == "peak of the device lies outside its training range"
+
+
+def test_a_feature_that_never_varied_in_training_objects_where_it_does(data):
+    support = Support.of(data.x, np.ones(len(names())))
+    own = data.x[data.operators()[0]]
+    still = next(n for n, name in enumerate(names()) if name.startswith("G.") and support.low[n] == support.high[n])
+    assert support.objection(own) is None
+    moved = own.copy()
+    moved[:, still] += 1
+    assert support.objection(moved) == f"{names()[still][2:]} lies outside its training, in which it never varied"
+    moved[: len(own) // 2 + 1, still] = own[0, still]
+    assert support.objection(moved) is None, "a few candidates of another kind do not speak for the operator"
+    unused = Support.of(data.x, np.zeros(len(names())))
+    assert unused.widened(moved, np.zeros(len(names()))).objection(moved) is None
+
+
+def test_explain_names_what_lies_outside_the_training(kept):
+    halves = rg.ops.matmul(rg.tensor("A", (100, 64), "float16"), rg.tensor("B", (64, 96), "float16"))
+    built = rg.build(halves, "v100", top_k=2, profile=False, cache=False, verifier=kept)
+    told = "verifier: abstained, the model's order stands: no float16 was trained on"
+    assert told in " ".join(str(built.explain()).split())
 
 
 def test_build_takes_the_verifiers_order_and_explains_it(kept):
@@ -176,6 +214,12 @@ def test_a_verifier_that_is_released_for_a_family_is_what_auto_means(kept, tmp_p
     monkeypatch.setattr(draft, "files", lambda package: tmp_path)
     assert draft.judge_of("auto", rg.load_device("v100")).identity == verifiers.load(kept).identity
     assert draft.judge_of("auto", rg.load_device("cpu")).identity == ""
+
+
+def test_a_verifier_that_abstains_elsewhere_is_another(trained):
+    wider = replace(trained.support, high=trained.support.high + 1)
+    assert replace(trained, support=wider).identity != trained.identity
+    assert replace(trained, about={"of": "another day"}).identity == trained.identity
 
 
 def test_kernels_of_different_verifiers_are_kept_apart(kept, tmp_path, monkeypatch):
@@ -223,6 +267,13 @@ def said(content, name, value):
     return re.sub(rf"^{name}=.*$", f"{name}={value}", content["model"], count=1, flags=re.MULTILINE)
 
 
+def read_otherwise(content, between):
+    """The model's text whose first tree has a child out of it, and after `between` the true ones."""
+    true = re.search(r"^left_child=(.*)$", content["model"], re.MULTILINE).group()
+    out = content["model"].replace(true, f"left_child=2000000000 {true.partition(' ')[2]}", 1)
+    return resealed(content, out.replace("is_linear=0\n", f"is_linear=0{between}{true}\n", 1))
+
+
 HOSTILE = {
     "no JSON": (lambda c: "tree", "cannot be read"),
     "another format": (lambda c: {**c, "format": "pickle"}, "rollergen verify train"),
@@ -237,6 +288,13 @@ HOSTILE = {
     "linear leaves": (lambda c: resealed(c, said(c, "is_linear", "1")), "linear"),
     "leaves that are no numbers": (lambda c: resealed(c, c["model"].replace("leaf_value=", "leaf_value=nan", 1)), "tree 0"),
     "loop in a tree": (lambda c: resealed(c, c["model"].replace("left_child=1 ", "left_child=0 ", 1)), "is no tree"),
+    "children said twice": (lambda c: read_otherwise(c, "\n"), "tree 0 says left_child twice"),
+    "children after an empty line": (lambda c: read_otherwise(c, "\n\n"), "tree 0 has the line ''"),
+    "children after a form feed": (lambda c: read_otherwise(c, "\f"), "which LightGBM does not write"),
+    "digits that Python knows": (lambda c: resealed(c, c["model"].replace("num_leaves=", "num_leaves=0_", 1)), "num_leaves=0_"),
+    "a name that LightGBM cuts": (lambda c: resealed(c, said(c, "num_class", "1\n=num_class=2")), "=num_class=2"),
+    "shrinkage that is no number": (lambda c: resealed(c, said(c, "shrinkage", "x")), "shrinkage=x"),
+    "leaves beyond all logarithms": (lambda c: resealed(c, re.sub(r"leaf_value=\S+", "leaf_value=1e308", c["model"])), "leaf_value"),
     "too few leaves": (lambda c: resealed(c, said(c, "num_leaves", "2")), "tree 0"),
     "huge leaves": (lambda c: resealed(c, said(c, "num_leaves", "99999999")), "leaves"),
     "support of nothing": (lambda c: {**c, "support": {}}, "support.low"),

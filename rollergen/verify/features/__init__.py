@@ -21,15 +21,16 @@ from rollergen.verify.features.access import ACCESS, access_features
 from rollergen.verify.features.batch import batch_of
 from rollergen.verify.features.draft import DRAFT, draft_features
 from rollergen.verify.features.limiters import LIMITERS, limiter_features
-from rollergen.verify.features.operator import DEVICE, OPERATOR, device_features
+from rollergen.verify.features.operator import DEVICE, OPERATOR, device_features, operator_features
 from rollergen.verify.features.program import PROGRAM, program_features
 from rollergen.verify.features.relations import RELATIONS, relation_features
 from rollergen.verify.features.tiling import TILING, tiling_features
 
 __all__ = ["GROUPS", "VERSION", "features", "matrix", "names", "vector"]
 
-VERSION = 1
-"""Counts changes of the features' meaning; records with another version are computed anew."""
+VERSION = 2
+"""Counts changes of the features' meaning; records with another version are computed anew.  2: the class is the
+operator's, not the heaviest stage's; dtypes of the inputs."""
 
 GROUPS = {
     "A": "operator", "B": "device", "C": "tiling", "D": "draft terms", "E": "accesses", "F": "relations",
@@ -55,8 +56,8 @@ def matrix(
     on = np.broadcast_to(_device(device), (len(programs), len(DEVICE)))
     return np.concatenate(
         [
-            batch.own.operator, on, tiling_features(batch), draft_features(batch), access_features(batch),
-            relation_features(batch), program_features(batch), limiter_features(batch),
+            operator_features(programs, batch.own.sizes), on, tiling_features(batch), draft_features(batch),
+            access_features(batch), relation_features(batch), program_features(batch), limiter_features(batch),
         ],
         axis=1,
     )  # fmt: skip

@@ -2,53 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import log2, prod
 
-from rollergen.construct.roles import CONTRACTION, ELEMENTWISE, REDUCTION, ROW, contraction_roles, kind_of
+import numpy as np
+
 from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
+from rollergen.program.rprogram import RProgram
 from rollergen.tile.rules import block_layer, main_instruction
+from rollergen.verify.features.structure import CLASSES, operator_of
 
-CLASSES = ("matmul", "convolution", "depthwise", "pooling", "reduction", "row", "elementwise")
-OPERATOR = (
-    *(f"is {name}" for name in CLASSES),
+KINDS = tuple(f"is {name}" for name in CLASSES)
+DTYPES = tuple(f"reads {name}" for name in ITEMSIZE)
+SIZES = (
     "flops", "input bytes", "output bytes", "intensity", "spatial points", "reduced points", "element bytes",
 )  # fmt: skip
+OPERATOR = (*KINDS, *DTYPES, *SIZES)
 DEVICE = (
     "is cpu", "peak", "dram bandwidth", "l1 bandwidth", "l1 capacity", "register capacity", "units", "schedulers",
     "lanes", "transaction bytes", "banks", "ridge",
 )  # fmt: skip
 
 
-def class_of(definition: Definition) -> str:
-    """One of `CLASSES`, by structure alone."""
-    kind = kind_of(definition)
-    if kind != CONTRACTION:
-        return {ROW: "row", REDUCTION: "reduction", ELEMENTWISE: "elementwise"}[kind]
-    loads = definition.body_loads()
-    windowed = any(len(index.terms) > 1 or not index.is_affine for load in loads for index in load.indices)
-    if len(loads) == 1:
-        return "pooling" if windowed else "reduction"
-    tiled = any(roles.m is not None for roles in contraction_roles(definition))
-    if not windowed:
-        return "matmul"
-    return "convolution" if tiled else "depthwise"
+def operator_features(programs: Sequence[RProgram], sizes: np.ndarray) -> np.ndarray:
+    """A, (programs, `OPERATOR`): class and dtypes of the inputs of the operator that each program computes, and
+    `size_features` of its heaviest stage."""
+    known: dict[tuple[int, ...], tuple[float, ...]] = {}
+    rows = []
+    for program in programs:
+        key = (*(id(stage.definition) for stage in program.stages), *map(id, program.inputs))
+        if key not in known:
+            known[key] = _what(program)
+        rows.append(known[key])
+    return np.concatenate([np.array(rows), sizes], axis=1)
 
 
-def operator_features(definition: Definition, flops: int) -> dict[str, float]:
-    """A: class (one-hot), operations, bytes, intensity, points."""
-    kind = class_of(definition)
+def _what(program: RProgram) -> tuple[float, ...]:
+    kind = operator_of([stage.definition for stage in program.stages]).kind
+    read = {buffer.dtype for buffer in program.inputs}
+    return (*(float(name == kind) for name in CLASSES), *(float(name in read) for name in ITEMSIZE))
+
+
+def size_features(definition: Definition, flops: int) -> tuple[float, ...]:
+    """`SIZES` of one stage."""
     inputs = {load.buffer.name: load.buffer for load in definition.loads()}
     read = sum(b.elements * ITEMSIZE[b.dtype] for b in inputs.values())
     written = definition.output.elements * ITEMSIZE[definition.output.dtype]
     points = (prod(a.extent for a in definition.of_role(*roles)) for roles in (("spatial",), ("reduce", "row")))
     sizes = (flops, read, written, flops / max(1, read + written), *points)
-    values = (
-        *(float(name == kind) for name in CLASSES), *(log2(1 + size) for size in sizes),
-        float(ITEMSIZE[definition.output.dtype]),
-    )  # fmt: skip
-    return dict(zip(OPERATOR, values, strict=True))
+    return (*(log2(1 + size) for size in sizes), float(ITEMSIZE[definition.output.dtype]))
 
 
 def peak_gflop_s(device: Device) -> float:

@@ -17,7 +17,7 @@ from rollergen.expr.values import Load
 from rollergen.program.model.prediction import flops_of
 from rollergen.program.rprogram import Stage
 from rollergen.tile.rules import contiguous_axis
-from rollergen.verify.features.operator import operator_features
+from rollergen.verify.features.operator import size_features
 
 ROLES = ("batch", "row", "col", "reduce")
 OPERANDS = ("in0", "in1", "out")
@@ -35,7 +35,7 @@ class Operands:
 
     An index of a dimension is a sum of ``weight * atom``: ``atom`` is an axis' position, ``-2 - n`` for a division or
     remainder over the axes ``compound[n]``, `NO_ATOM` where there is none; ``limit``: extent of the dimension.
-    ``flops``, ``output_bytes``: of the whole launch; ``operator``: group A.
+    ``flops``, ``output_bytes``: of the whole launch; ``sizes``: `size_features`.
 
     Of several stages (`stacked`) each array has one more dimension in front.
     """
@@ -52,7 +52,7 @@ class Operands:
     weight: np.ndarray
     flops: np.ndarray
     output_bytes: np.ndarray
-    operator: np.ndarray
+    sizes: np.ndarray
 
     def of(self, rows: Sequence[int]) -> Operands:
         """Those of some of several stages."""
@@ -92,7 +92,7 @@ def _table(definition: Definition, flops: int) -> Table:
         compound, limit, atom, weight,
         np.array(float(flops)),
         np.array(float(output.buffer.elements * ITEMSIZE[output.dtype])),
-        np.array(tuple(operator_features(definition, flops).values())),
+        np.array(size_features(definition, flops)),
     )  # fmt: skip
     return Table(axes, numbers, own)
 
