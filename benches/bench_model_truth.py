@@ -10,10 +10,10 @@ compared with its measured time, operator by operator:
   merit, so ties are drawn at random);
 - the error of the predicted time itself, of all.
 
-The bars are for operators whose space has 60 programs; those of smaller spaces are listed beside them.  Of five
-operators 500 programs were drawn: the same for these.  The machine's figures (clock, bandwidths, caches) are those of
-the day of the collection, which lie beside its records; the model's constants are the present ones.  ``--stored``
-takes the predictions of that day instead.
+The bars are for operators whose space has 60 programs; those of smaller spaces are listed beside them.  Of six
+operators up to 500 programs were measured: the same for these.  The machine's figures (clock, bandwidths, caches) are
+those of the day of the collection, which lie beside its records; the model's constants are the present ones.
+``--stored`` takes the predictions of that day instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -38,7 +38,8 @@ from rollergen.hal.spec import Device
 from rollergen.program.model import predict
 from rollergen.program.serial import from_json
 from rollergen.store.record_files import read
-from rollergen.verify.collect import SAMPLED
+from rollergen.suites import Entry, suite
+from rollergen.verify.collect import SAMPLED, expression_key
 
 DATA = ROOT / "benches" / "data" / "collection_amd-epyc_2026-11-21.jsonl.xz"
 LARGE = DATA.with_name("samples_amd-epyc_2026-11-21.jsonl.xz")
@@ -46,6 +47,7 @@ MOST_REGRET, LEAST_TAU, MOST_ERROR = 0.10, 0.6, 0.25
 DRAWN = 60
 """Programs of the aligned space that an operator is judged by; those whose space has fewer are listed apart."""
 WORST = 10
+PLOTTED = 300
 
 
 def records_of(path: Path) -> tuple[list[dict[str, Any]], dict[str, Device]]:
@@ -104,11 +106,17 @@ def why(one: dict[str, Any]) -> str:
     return f"misordered among programs limited by {one['limiter of the first']}"
 
 
+def entries_on(device: Device) -> dict[str, Entry]:
+    """The operators of the suite that was collected, by the key of their records."""
+    return {expression_key(entry.make(), device): entry for entry in suite("collection").entries}
+
+
 def rows_of(
     records: Sequence[dict[str, Any]], devices: dict[str, Device], stored: bool
 ) -> dict[str, list[dict[str, Any]]]:
-    """What is compared, by operator."""
+    """What is compared, by operator.  Raises KeyError for a record of an operator that the suite does not have."""
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    entries = {spec: entries_on(device) for spec, device in devices.items()}
     for record in track(records, "predicting", console=Console(stderr=True)):
         times = record["result"]["times_ms"]
         middle = median(times)
@@ -117,15 +125,16 @@ def rows_of(
         if not stored:
             said = predict(from_json(record["program"]["rprogram"]), devices[record["device"]["spec"]])
             predicted, terms = float(said.seconds) * 1e3, terms_of(said)
+        entry = entries[record["device"]["spec"]][record["op"]["expr"]]
         found[record["group"]].append(
             {
                 "predicted": predicted,
                 "measured": middle,
                 "noise": float(np.std(times) / middle / len(times) ** 0.5),
                 "limiter": max(terms, key=lambda name: terms[name]) if terms else "",
-                "kind": record["op"]["class"],
+                "kind": entry.kind,
                 "rank": record["program"]["rank"],
-                "name": f"{record['op']['class']} {_extents(record['op']['extents'])}",
+                "name": entry.id,
             }
         )
     return found
@@ -135,10 +144,6 @@ def terms_of(said: Any) -> dict[str, float]:
     """Seconds of every term of every launch that a call pays for."""
     stages = [stage for stage in said.stages if not stage.once]
     return {f"{stage.name}.{one.name}": float(one.seconds) for stage in stages for one in stage.limiters}
-
-
-def _extents(extents: dict[str, int]) -> str:
-    return "x".join(map(str, extents.values()))
 
 
 def summary(operators: Sequence[dict[str, Any]]) -> dict[str, float]:
@@ -158,10 +163,34 @@ def summary(operators: Sequence[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def operators_of(path: Path, stored: bool) -> list[dict[str, Any]]:
+def operators_of(path: Path, stored: bool) -> list[list[dict[str, Any]]]:
+    """The compared rows of each operator."""
     records, devices = records_of(path)
     groups = rows_of(records, {key: with_present_costs(device) for key, device in devices.items()}, stored)
-    return [judged(rows[0]["name"], rows) for rows in groups.values()]
+    return list(groups.values())
+
+
+def residuals(rows: Sequence[dict[str, Any]], by: Callable[[dict[str, Any]], str]) -> list[dict[str, Any]]:
+    """Predicted over measured time, by class or by what limits a program: its median, and the quartiles around it."""
+    found = []
+    for name in sorted({by(row) for row in rows}):
+        ratios = [row["predicted"] / row["measured"] for row in rows if by(row) == name]
+        low, middle, high = np.quantile(ratios, (0.25, 0.5, 0.75))
+        found.append({"of": name, "programs": len(ratios), "median": middle, "first quartile": low, "third": high})
+    return found
+
+
+def layer_of(row: dict[str, Any]) -> str:
+    """What limits the program, without the name of the stage."""
+    return str(row["limiter"]).rpartition(".")[2]
+
+
+def points(rows: Sequence[dict[str, Any]]) -> dict[str, list[list[float]]]:
+    """[predicted, measured] milliseconds by class, of so many programs drawn with a fixed seed: for plots."""
+    kinds: dict[str, list[list[float]]] = defaultdict(list)
+    for row in rows:
+        kinds[row["kind"]].append([float(f"{row[name]:.4g}") for name in ("predicted", "measured")])
+    return {kind: random.Random(0).sample(own, min(PLOTTED, len(own))) for kind, own in sorted(kinds.items())}
 
 
 def by_class(operators: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
@@ -178,28 +207,46 @@ def shown(title: str, operators: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
+def headlines(total: dict[str, float]) -> list[dict[str, str]]:
+    of = f"first choices of {total['operators']} operators, {total['programs']} programs measured on this CPU"
+    return [
+        {"what": f"What the model's choice lacks to the best program: {of}",
+         "figure": f"{total['regret, geometric mean']:.1%}", "aim": f"at most {MOST_REGRET:.0%}"},
+        {"what": "Kendall's tau of predicted and measured times, mean over these operators",
+         "figure": f"{total['tau, mean']:.3f}", "aim": f"at least {LEAST_TAU}"},
+        {"what": "Error of the predicted time, median over these operators",
+         "figure": f"{total['error, median']:.1%}", "aim": f"at most {MOST_ERROR:.0%}"},
+    ]  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--stored", action="store_true", help="the predictions of the day of the collection")
     parser.add_argument("--keep", action="store_true", help="keep the figures under benches/results")
     arguments = parser.parse_args()
-    everything = operators_of(DATA, arguments.stored)
+    groups = operators_of(DATA, arguments.stored)
+    programs = [row for rows in groups for row in rows]
+    everything = [judged(rows[0]["name"], rows) for rows in groups]
     operators = [one for one in everything if one["programs"] >= DRAWN]
     smaller = [one for one in everything if one["programs"] < DRAWN]
-    large = operators_of(LARGE, arguments.stored) if LARGE.exists() else []
+    large = [judged(rows[0]["name"], rows) for rows in operators_of(LARGE, arguments.stored)]
     worst = sorted(operators, key=lambda one: -one["regret"])[:WORST]
     total, kinds = summary(operators), by_class(operators)
     console = Console(width=170)
     console.print(shown("worst first choices", worst))
-    if large:
-        console.print(shown("500 programs drawn", large))
+    console.print(shown("up to 500 programs", large))
     table = Table("class", "operators", "tau", "of all", "regret", "error", title="by class")
-    beside = {"all": total, "smaller spaces": summary(smaller)} | ({"500 programs": summary(large)} if large else {})
+    beside = {"all": total, "smaller spaces": summary(smaller)} | {"up to 500 programs": summary(large)}
     for kind, one in (kinds | beside).items():
         taus = f"{one['tau, mean']:.2f}", f"{one['tau of all, mean']:.2f}"
         figures = f"{one['regret, geometric mean']:.1%}", f"{one['error, median']:.0%}"
         table.add_row(kind, str(one["operators"]), *taus, *figures)
     console.print(table)
+    limits = Table("limited by", "programs", "predicted over measured", "quartiles", title="all programs")
+    for line in residuals(programs, layer_of):
+        quartiles = f"{line['first quartile']:.2f} to {line['third']:.2f}"
+        limits.add_row(line["of"], str(line["programs"]), f"{line['median']:.2f}", quartiles)
+    console.print(limits)
     console.print(
         f"{len(operators)} operators of at least {DRAWN} programs: regret {total['regret, geometric mean']:.1%} "
         f"(at most {MOST_REGRET:.0%}), tau {total['tau, mean']:.3f} (at least {LEAST_TAU}), "
@@ -207,10 +254,13 @@ def main() -> None:
     )
     if arguments.keep:
         content = {
-            "data": [DATA.name, *([LARGE.name] if large else [])],
+            "headlines": headlines(total), "data": [DATA.name, LARGE.name],
             "predictions": "stored" if arguments.stored else "anew",
             "all": total, "classes": kinds, "worst": [one | {"why": why(one)} for one in worst], "operators": operators,
-            "500 programs": large, "smaller spaces": smaller, "of smaller spaces": beside["smaller spaces"],
+            "predicted over measured, by class": residuals(programs, lambda row: row["kind"]),
+            "predicted over measured, by limiting layer": residuals(programs, layer_of),
+            "milliseconds": points(programs), "up to 500 programs": large,
+            "smaller spaces": smaller, "of smaller spaces": beside["smaller spaces"],
         }  # fmt: skip
         console.print(f"kept in {keep('model_truth', content)}")
 

@@ -105,6 +105,24 @@ def _require_same(case: Case, library: str, theirs: np.ndarray, ours: np.ndarray
         raise SystemExit(f"{case.name}: {library} computes something else (largest difference {apart:.2g})")
 
 
+def headlines(
+    found: list[dict[str, Any]], classes: dict[str, float], shares: dict[str, float]
+) -> list[dict[str, str]]:
+    threads = "one core" if len(CORES) == 1 else f"{len(CORES)} cores"
+    least, worst = min(classes, key=lambda kind: classes[kind]), min(found, key=lambda one: one["ratio"])
+    of_peers = f"{shares['roofline']:.3f}; the best library of each case {shares['best_peer']:.3f}"
+    return [
+        {"what": f"The best library's time over ours, {len(found)} operators on {threads}, mean of class means",
+         "figure": f"{mean(classes.values()):.3f}", "aim": f"at least {MEAN_TARGET}"},
+        {"what": f"The lowest class of them, {threads}", "figure": f"{least} {classes[least]:.3f}",
+         "aim": f"at least {LEAST_CLASS}"},
+        {"what": f"The lowest case of them, {threads}", "figure": f"{worst['case']} {worst['ratio']:.2f}",
+         "aim": f"at least {LEAST_CASE}"},
+        {"what": f"Share of the roofline, geometric mean, {threads}", "figure": of_peers,
+         "aim": f"at least {LEAST_SHARE}"},
+    ]  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", default="", help="only cases whose name contains this text")
@@ -152,8 +170,9 @@ def main() -> None:
                   f"the best library of each case {shares['best_peer']:.3f}")
     if not arguments.case and not arguments.kind:
         content = {
-            "cache": "warm", "threads": len(CORES), "absent": absent, "cases": found, "classes": classes,
-            "mean": overall, "roofline_share": shares["roofline"], "best_peer_share": shares["best_peer"],
+            "headlines": headlines(found, classes, shares), "cache": "warm", "threads": len(CORES), "absent": absent,
+            "cases": found, "classes": classes, "mean": overall,
+            "roofline_share": shares["roofline"], "best_peer_share": shares["best_peer"],
         }  # fmt: skip
         console.print(f"kept in {keep('operators_all_cores' if ALL_CORES else 'operators', content)}")
 

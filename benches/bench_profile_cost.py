@@ -74,6 +74,14 @@ def summary(rows: list[Row]) -> dict[str, Any]:
     return found
 
 
+def headlines(found: dict[str, Row]) -> list[dict[str, str]]:
+    return [
+        {"what": f"A build with its measurements, {one['operators']} operators, median, {state}",
+         "figure": f"{one['median_s']} s", "aim": f"at most {one['target_s']} s"}
+        for state, one in found.items()
+    ]  # fmt: skip
+
+
 @click.command()
 @click.option("--only", multiple=True, help="Identifiers of entries.")
 @click.option("--again", is_flag=True)
@@ -106,7 +114,8 @@ def measure(only: tuple[str, ...], again: bool, compiled: Path) -> None:
             print(rows[entry.id], file=sys.stderr, flush=True)
             load = [round(one, 1) for one in os.getloadavg()]
             listed = list(rows.values())
-            keep(NAME, {"load_average": load, "summary": summary(listed), "rows": listed})
+            found = summary(listed)
+            keep(NAME, {"headlines": headlines(found), "load_average": load, "summary": found, "rows": listed})
     table = Table("compiler cache", "operators", "median s", "target", "worst s", "median cpu s", "shares")
     for state, line in summary(list(rows.values())).items():
         shares = ", ".join(f"{part} {share:.0%}" for part, share in line["shares"].items())

@@ -7,6 +7,7 @@ counted where its tool is installed, and compared with a baseline of the same to
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -126,7 +127,5 @@ def regressions(base: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def baseline(path: Path = BASELINE) -> Found:
-    import json
-
     found: Found = json.loads(path.read_text(encoding="utf-8"))
     return found

@@ -7,7 +7,7 @@
 Each row of a space is mapped to the rProgram that was measured (`space_cpu`, `space_gpu`, `space_conv`: of these the
 rows that stage their window, the slower of two replicates); nothing is fitted here.  Without options: the CPU space
 that lies in benches/data, on the core that measured it.  ``--terms``: also what each term of the model is worth there,
-on so many rows (`space_terms`).
+on so many rows (`space_terms`, `space_terms_cpu`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import space_terms_cpu
 from ranking import Ranking, rank
 from space_conv import COMPILERS, NVCC, conv_program, slower_of_pairs
 from space_cpu import cpu_program
@@ -73,13 +74,17 @@ def spill_misses(rows: Iterable[Row], device: Device, slots: float = 3.0) -> lis
     return wrong
 
 
+def shape_of(row: Row) -> str:
+    whole = "15x15-over-4096x4096" if "tile_size_x" in row else "4096x4096x4096"
+    name = f"{row['M']}x{row['N']}x{row['K']}" if "M" in row else whole
+    return f"{name} {row['set']}" if row.get("set") == "heldout" else name
+
+
 def by_shape(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Rows of the same problem: those can be ranked."""
     shapes: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        whole = "15x15-over-4096x4096" if "tile_size_x" in row else "4096x4096x4096"
-        name = f"{row['M']}x{row['N']}x{row['K']}" if "M" in row else whole
-        shapes[f"{name} {row['set']}" if row.get("set") == "heldout" else name].append(row)
+        shapes[shape_of(row)].append(row)
     return shapes
 
 
@@ -99,9 +104,11 @@ def print_table(found: Mapping[str, Ranking]) -> None:
 
 
 def terms(rows: Iterable[Row], device: Device) -> dict[str, Ranking]:
-    """The whole model, the model without each of its terms, and two older ones, on the same rows of a GPU's space."""
+    """The whole model, the model without each of its terms, and two older ones, on the same rows of a space."""
     own = list(rows)
     programs, measured = [program_of(row, device) for row in own], [measured_seconds(row) for row in own]
+    if "MR" in own[0]:
+        return _terms_of_cpu(own, programs, measured, device)
     found = {"nothing": rank([float(predict(p, device).seconds) for p in programs], measured)}
     found |= {term: rank(said, measured) for term, said in without(programs, device)}
     if device.name in COMPILERS:
@@ -110,6 +117,19 @@ def terms(rows: Iterable[Row], device: Device) -> dict[str, Ranking]:
     found["all (ROLLER's maximum instead)"] = rank([roller_seconds(row, device) for row in own], measured)
     found["all (a roofline instead)"] = rank([1.0] * len(own), measured)
     return found
+
+
+def _terms_of_cpu(
+    rows: Sequence[Row], programs: Sequence[RProgram], measured: Sequence[float], device: Device
+) -> dict[str, Ranking]:
+    shapes = [shape_of(row) for row in rows]
+    predicted = {
+        "nothing": [float(predict(program, device).seconds) for program in programs],
+        **dict(space_terms_cpu.without(programs, device)),
+        "all (ROLLER's maximum instead)": [space_terms_cpu.roller_seconds(row, device) for row in rows],
+        "all (a roofline instead)": [1.0] * len(rows),
+    }
+    return {term: space_terms_cpu.ranked(said, measured, shapes) for term, said in predicted.items()}
 
 
 def points(rows: Sequence[Row], device: Device, most: int = 300) -> dict[str, list[list[float]]]:
@@ -122,6 +142,14 @@ def points(rows: Sequence[Row], device: Device, most: int = 300) -> dict[str, li
         for shape, every in by_shape(rows).items()
         for own in [random.Random(0).sample(every, min(most, len(every)))]
     }
+
+
+def headlines(found: Mapping[str, Ranking], device: Device) -> list[dict[str, str]]:
+    return [
+        {"what": f"Measured programs of {shape} on {device.name}: Kendall's tau; best of the model's first, first ten",
+         "figure": f"{one.tau:.3f}; {one.top1:.3f}, {one.top10:.3f} of the best time ({one.programs} programs)"}
+        for shape, one in found.items()
+    ]  # fmt: skip
 
 
 def main() -> None:
@@ -140,7 +168,8 @@ def main() -> None:
     found = report(rows, device)
     drawn = f"{len(rows)} rows drawn with a fixed seed" if options.sample else "all rows"
     shapes = {shape: asdict(ranking) for shape, ranking in found.items()}
-    content = {"data": options.data.name, "device": device.name, "rows": drawn, "shapes": shapes}
+    content = {"headlines": headlines(found, device), "data": options.data.name, "device": device.name, "rows": drawn,
+               "shapes": shapes}  # fmt: skip
     if "stack_stores" in rows[0]:
         looked = sum(bool(row["stack_stores"]) for row in rows)
         content["spills"] = {"disassembled": looked, "missed by more than 3": len(spill_misses(rows, device))}

@@ -7,8 +7,13 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+from rollergen.bench.readme import linked, rendered
+from rollergen.errors import ArgumentError
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
 
 
 def test_the_example_runs_and_is_right(capsys):
@@ -31,31 +36,33 @@ def test_the_examples_of_build_and_signature_hold():
         assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
-FIGURE = re.compile(r"\[([0-9.]+)\]\((benches/results/[^)#]+)#([^)]+)\)")
-
-
-def stale_figures(text):
-    """Figures that their result files do not hold, and links to results that are no figures."""
-    links = len(re.findall(r"\[[0-9.][^\]]*\]\(benches/results/", text))
-    wrong = [] if links == len(FIGURE.findall(text)) else ["a link into benches/results that names no figure of it"]
-    for shown, file, place in FIGURE.findall(text):
-        path = Path(__file__).parent.parent / file
-        value = json.loads(path.read_text()) if path.exists() else {}
-        for key in place.split("/"):
-            value = value.get(key, {}) if isinstance(value, dict) else {}
-        decimals = len(shown.partition(".")[2])
-        if not isinstance(value, (int, float)) or f"{value:.{decimals}f}" != shown:
-            wrong.append(f"{shown}: {file} has {value} at {place}")
-    return wrong
-
-
 def test_every_figure_stands_in_its_result_file():
-    assert FIGURE.search(README) and stale_figures(README) == []
+    assert list(linked(README)) and rendered(README, ROOT) == README
 
 
-def test_a_figure_without_its_result_is_told():
-    absent = "[1.5](benches/results/absent.json#cases/ratio)"
-    assert stale_figures(absent) == ["1.5: benches/results/absent.json has {} at cases/ratio"]
-    shown, file, place = FIGURE.search(README).groups()
-    assert len(stale_figures(f"[9{shown}]({file}#{place})")) == 1
-    assert stale_figures("[5 ms](benches/results/absent.json)")
+def a_result(tmp_path, day, **content):
+    (tmp_path / "benches" / "results").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "benches" / "results" / f"x_cpu_{day}.json").write_text(json.dumps(content))
+
+
+def test_a_figure_is_written_anew_from_the_newest_result_with_as_many_decimals(tmp_path):
+    a_result(tmp_path, "2026-01-01", rows=[{"mean ms": 1.0}])
+    a_result(tmp_path, "2026-01-02", rows=[{"mean ms": 2.345}])
+    old = "so [1.00](benches/results/x_cpu_2026-01-01.json#rows/0/mean%20ms) ms."
+    assert rendered(old, tmp_path) == "so [2.35](benches/results/x_cpu_2026-01-02.json#rows/0/mean%20ms) ms."
+
+
+@pytest.mark.parametrize(
+    ("link", "said"),
+    [
+        ("[1.5](benches/results/absent.json#cases/ratio)", "there is no benches/results/absent.json"),
+        ("[1](benches/results/x_cpu_2026-01-01.json#rows/1)", "has no '1' of #rows/1"),
+        ("[1](benches/results/x_cpu_2026-01-01.json#rows)", "has list at #rows; expected a number"),
+        ("[1](benches/results/x_cpu_2026-01-01.json)", "has no '' of #"),
+        ("[5 ms](benches/results/x_cpu_2026-01-01.json#rows/0)", "expected a number alone"),
+    ],
+)
+def test_a_figure_without_its_result_is_told(tmp_path, link, said):
+    a_result(tmp_path, "2026-01-01", rows=[7])
+    with pytest.raises(ArgumentError, match=re.escape(said)):
+        rendered(link, tmp_path)

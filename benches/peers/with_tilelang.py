@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benches.peers.interface import Arrays, Call, Library, Operation, missing, no_threads, offered
-from benches.peers.with_torch import no_gpu
+from benches.peers.interface import Call, Library, Operation, missing, no_threads, offered
+from benches.peers.with_torch import no_gpu, waiting_for
 
 
 def absent() -> str | None:
@@ -30,19 +30,4 @@ def enqueued(name: str, tensors: Sequence[Any], out: Any, settings: Mapping[str,
     return lambda: kernel(a, b, out)
 
 
-def call(operation: Operation, arrays: Arrays) -> Call:
-    import torch
-
-    tensors = [torch.from_numpy(array).cuda() for array in arrays]
-    out = torch.empty(operation.shape, device="cuda")
-    one = enqueued(operation.name, tensors, out, operation.settings)
-
-    def waited() -> Any:
-        one()
-        torch.cuda.synchronize()
-        return out
-
-    return waited
-
-
-LIBRARY = Library("TileLang", "cuda", absent, no_threads, call)
+LIBRARY = Library("TileLang", "cuda", absent, no_threads, waiting_for(enqueued))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 from benches.peers.interface import Arrays, Call, Library, Operation, missing
 from benches.peers.torch_table import function, into
 
@@ -35,11 +38,36 @@ def call(operation: Operation, arrays: Arrays, device: str = "cpu") -> Call:
 
 
 def call_cuda(operation: Operation, arrays: Arrays) -> Call:
+    return _waited(call(operation, arrays, "cuda"))
+
+
+Enqueued = Callable[[str, Sequence[Any], Any, Mapping[str, Any]], Call]
+"""(operation's name, tensors of the GPU, where the result goes, settings) -> what enqueues the writing of it."""
+
+
+def waiting_for(enqueued: Enqueued) -> Callable[[Operation, Arrays], Call]:
+    """A library's ``call``, of one that writes torch's tensors on torch's current stream."""
+
+    def call(operation: Operation, arrays: Arrays) -> Call:
+        import torch
+
+        tensors = [torch.from_numpy(array).cuda() for array in arrays]
+        out = torch.empty(operation.shape, device="cuda")
+        one = enqueued(operation.name, tensors, out, operation.settings)
+
+        def written() -> Any:
+            one()
+            return out
+
+        return _waited(written)
+
+    return call
+
+
+def _waited(one: Call) -> Call:
     import torch
 
-    one = call(operation, arrays, "cuda")
-
-    def waited() -> object:
+    def waited() -> Any:
         result = one()
         torch.cuda.synchronize()
         return result

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from benches.peers.interface import Arrays, Call, Library, NotOfferedError, Operation, missing, no_threads, offered
-from benches.peers.with_torch import no_gpu
+from benches.peers.interface import Call, Library, NotOfferedError, Operation, missing, no_threads, offered
+from benches.peers.with_torch import no_gpu, waiting_for
 
 LONGEST_ROW = 1 << 16
 """Elements of a row that softmax keeps in registers."""
@@ -41,21 +41,6 @@ def enqueued(name: str, tensors: Sequence[Any], out: Any, settings: Mapping[str,
     made = launch(name, tensors, out, settings)
     kernel = triton_kernels.tuned(made.kernel)
     return lambda: kernel[made.grid](*made.arguments, **made.constants)
-
-
-def call(operation: Operation, arrays: Arrays) -> Call:
-    import torch
-
-    tensors = [torch.from_numpy(array).cuda() for array in arrays]
-    out = torch.empty(operation.shape, device="cuda")
-    one = enqueued(operation.name, tensors, out, operation.settings)
-
-    def waited() -> Any:
-        one()
-        torch.cuda.synchronize()
-        return out
-
-    return waited
 
 
 def _tiles(size: int, tile: int) -> int:
@@ -115,4 +100,4 @@ _TABLE: Mapping[str, Callable[..., Launch]] = {
     **dict.fromkeys(("sum", "mean", "max"), _reduce),
 }  # fmt: skip
 
-LIBRARY = Library("Triton", "cuda", absent, no_threads, call)
+LIBRARY = Library("Triton", "cuda", absent, no_threads, waiting_for(enqueued))

@@ -44,11 +44,8 @@ def rankers(content: Any) -> tuple[str, tuple[dict[str, Any], ...]]:
     rows = []
     for name, one in content["rankers"].items():
         rows.append({"ranker": name, **{k: one[k]["mean"] for k in ("top-1", "top-3", "top-5", "pairs", "trials")}})
-    said = {row["ranker"]: row for row in rows}
-    ours = ", ".join(
-        f"{name} {said[name]['top-1']:.3f} / {said[name]['top-3']:.3f}" for name in ("random", "analytical")
-    )
-    return f"top-1 / top-3 score: {ours}; best {max(row['top-1'] for row in rows):.3f}", tuple(rows)
+    ours = ", ".join(f"{row['ranker']} {row['top-1']:.3f} / {row['top-5']:.3f}" for row in rows)
+    return f"top-1 / top-5: {ours}", tuple(rows)
 
 
 def drafts(content: Any) -> tuple[str, tuple[dict[str, Any], ...]]:
@@ -71,4 +68,4 @@ def trials(content: Any) -> tuple[str, tuple[dict[str, Any], ...]]:
             key: value["mean"] if isinstance(value, dict) and "mean" in value else value for key, value in one.items()
         }
         rows.append({"search": name, **{key: value for key, value in plain.items() if isinstance(value, (int, float))}})
-    return f"{len(rows)} searches compared, {', '.join(row['search'] for row in rows)}", tuple(rows)
+    return ", ".join(f"{row['search']} {row['within 2%']:.1f}" for row in rows), tuple(rows)

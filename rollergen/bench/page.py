@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from collections.abc import Sequence
 from typing import Any
 
 from rollergen.bench.claims import claim_rows, summary
-from rollergen.bench.results import Result, Scatter, Table
+from rollergen.bench.results import Figure, Result, Scatter, Table
+from rollergen.bench.scripts import Script
 from rollergen.optional import blank_plot, optional
 
 LONGEST = 40
@@ -18,18 +20,27 @@ _PAGE = """<!doctype html>
 <title>rollergen: measurements</title><style>
 body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 70rem; padding: 1rem; color: #1b1b1b; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; border-top: 1px solid #ccc; padding-top: 1rem; }
-h3 { font-size: 1rem; margin-bottom: .3rem; } .wide { overflow-x: auto; } svg { max-width: 100%; height: auto; }
+h3 { font-size: 1rem; margin-bottom: .3rem; } .wide { overflow-x: auto; } svg, img { max-width: 100%; height: auto; }
 table { border-collapse: collapse; font-size: .85rem; } th, td { padding: .15rem .6rem; text-align: left;
 border-bottom: 1px solid #e4e4e4; vertical-align: top; white-space: nowrap; } th { background: #f3f3f3; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; font-size: .85rem; }
 dt { color: #666; } dd { margin: 0; overflow-wrap: anywhere; } nav a { margin-right: 1rem; overflow-wrap: anywhere; }
-.claims td { white-space: normal; min-width: 6rem; } .measured { background: #e3f1e3; } .model { background: #fdf3d7; }
-.none { background: #f0f0f0; } h2, h3 { overflow-wrap: anywhere; } summary { cursor: pointer; }
-@media (max-width: 40rem) { .claims tr, .claims td { display: block; border: 0; } .claims tr { margin-bottom: .8rem; }
-.claims tr:first-child, .claims td:empty { display: none; } }
+.claims td, .brief td { white-space: normal; min-width: 6rem; } .measured { background: #e3f1e3; }
+.model { background: #fdf3d7; } .none { background: #f0f0f0; }
+h2, h3 { overflow-wrap: anywhere; } summary { cursor: pointer; }
+@media (max-width: 40rem) { .claims tr, .claims td, .brief tr, .brief td { display: block; border: 0; }
+.claims tr, .brief tr { margin-bottom: .8rem; } .claims tr:first-child, .brief tr:first-child, .claims td:empty,
+.brief td:empty { display: none; } .claims td:nth-child(4)::before { content: "ours: "; }
+.claims td:nth-child(5)::before { content: "the paper's: "; } .brief td + td + td::before { content: "aim: "; }
+.brief td:last-child::before { content: ""; } }
 </style></head><body><h1>rollergen: measurements</h1>
 <p>{{ results|length }} result files, each made by one command of benches/ and committed with machine, versions and
 commit. Ratios are a peer's time over ours: above 1, ours is faster. {{ absent }}</p>
+{% if results|selectattr("headlines")|list %}<section class="brief"><h2>In brief</h2>
+<div class="wide"><table><tr><th>what</th><th>figure</th><th>aim</th><th>from</th></tr>
+{% for one in results %}{% for line in one.headlines %}<tr><td>{{ line.what }}</td><td>{{ line.figure }}</td>
+<td>{{ line.aim }}</td><td><a href="#{{ one.name }}">{{ one.name }}</a></td></tr>{% endfor %}{% endfor %}
+</table></div></section>{% endif %}
 <nav>{% for one in results %}<a href="#{{ one.name }}">{{ one.name }}</a> {% endfor %}</nav>
 {% if claims %}<section class="claims"><h2>Claims of the papers</h2><p>One row for each figure and table of the papers'
 evaluations: {{ summary }}. A figure that is model only was predicted for a device that is not here; nothing was run.
@@ -40,6 +51,7 @@ The paper's own figure stands beside it where it is known word for word.</p>
 <td>{{ row.ours }}</td><td>{{ row.paper }}</td><td>{{ row.note }}</td></tr>{% endfor %}
 </table></div></section>{% endif %}
 {% for one in results %}<h2 id="{{ one.name }}">{{ one.name }}</h2>
+{% if purposes[one.name] %}<p>{{ purposes[one.name] }}</p>{% endif %}
 <dl>{% for key, value in one.origin + one.facts %}<dt>{{ key }}</dt><dd>{{ value }}</dd>{% endfor %}</dl>
 {% for space in one.scatters %}<h3>{{ space.title }}: predicted against measured</h3>
 {{ plots[one.name, space.title, "points"]|safe }}{% endfor %}
@@ -48,25 +60,44 @@ The paper's own figure stands beside it where it is known word for word.</p>
 {% if table.rows|length > longest %}<details><summary>{{ table.rows|length }} rows</summary>{% endif %}
 <div class="wide"><table><tr>{% for c in table.columns %}<th>{{ c }}</th>{% endfor %}</tr>
 {% for row in table.rows %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table></div>
-{% if table.rows|length > longest %}</details>{% endif %}{% endfor %}{% endfor %}</body></html>
+{% if table.rows|length > longest %}</details>{% endif %}{% endfor %}{% endfor %}
+{% for name, source in figures %}<h3>{{ name }}</h3><img src="{{ source }}" alt="{{ name }}">{% endfor %}</body></html>
 """
 
 
-def page(found: Sequence[Result], absent: str) -> str:
-    """The page as HTML; ``absent``: what could not be measured here, in words.  Raises DeviceError where a package
-    for it is missing."""
+def page(
+    found: Sequence[Result], absent: str, benches: Sequence[Script] = (), drawn: Sequence[Figure] = ()
+) -> str:
+    """The page as HTML; ``absent``: what could not be measured here, in words; ``benches``: what says what a result
+    is of; ``drawn``: plots that are there already.  Raises DeviceError where a package for it is missing."""
     jinja = optional("jinja2", "bench")
     plots: dict[tuple[str, ...], str] = {
-        (one.name, table.title): _bars(table) for one in found for table in one.tables if table.ratios
+        (one.name, table.title): _bars(table, _label(one)) for one in found for table in one.tables if table.ratios
     }
     plots |= {(one.name, space.title, "points"): _points(space) for one in found for space in one.scatters}
     environment = jinja.Environment(autoescape=True, undefined=jinja.StrictUndefined)
     claims = claim_rows(found)
-    settings = {"plots": plots, "longest": LONGEST, "absent": absent, "claims": claims, "summary": summary(claims)}
-    return str(environment.from_string(_PAGE).render(results=found, **settings))
+    purposes = {one.name: purpose(one.name, benches) for one in found}
+    pictures = [(one.name, _source(one.svg)) for one in drawn]
+    settings = {"plots": plots, "figures": pictures, "purposes": purposes, "longest": LONGEST, "absent": absent}
+    told = environment.from_string(_PAGE).render(results=found, claims=claims, summary=summary(claims), **settings)
+    return str(told)
 
 
-def _bars(table: Table) -> str:
+def purpose(name: str, benches: Sequence[Script]) -> str:
+    """What the bench is for that a result is named after (the longest name that it begins with); empty: none."""
+    fitting = [one for one in benches if name.startswith(one.name)]
+    return max(fitting, key=lambda one: len(one.name)).purpose if fitting else ""
+
+
+def _label(result: Result) -> str:
+    """What its ratios are: those of a bench that leaves parts out are of ourselves, all others beside somebody."""
+    if "ablation" in result.name:
+        return "time without the part over the time with all (above 1: the part gains)"
+    return "peer's time over ours (above 1: ours is faster)"
+
+
+def _bars(table: Table, label: str) -> str:
     """Ratios as horizontal bars, 1 marked (SVG)."""
     labels = [label for label, _ in table.ratios][::-1]
     values = [value for _, value in table.ratios][::-1]
@@ -74,7 +105,7 @@ def _bars(table: Table) -> str:
     axes = plot.add_subplot()
     axes.barh(labels, values, color=["#4477aa" if value >= 1 else "#cc6677" for value in values])
     axes.axvline(1, color="#333333", linewidth=1)
-    axes.set_xlabel("peer's time over ours (above 1: ours is faster)")
+    axes.set_xlabel(label)
     axes.tick_params(labelsize=8)
     return _svg(plot)
 
@@ -91,6 +122,11 @@ def _points(space: Scatter) -> str:
     axes.set_ylabel("predicted, ms")
     axes.tick_params(labelsize=8)
     return _svg(plot)
+
+
+def _source(svg: str) -> str:
+    """As an image's address: what stands in the file is drawn and never run."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
 def _svg(plot: Any) -> str:

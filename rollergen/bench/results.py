@@ -12,6 +12,8 @@ from rollergen.errors import ArgumentError
 
 _POINTS = "milliseconds"
 """Key of [predicted, measured] times, by the name of a space."""
+_HEADLINES = "headlines"
+"""Key of what stands first on the page: a list of {"what", "figure", "aim"}."""
 _ORIGIN = ("date", "machine", "versions", "commit", "uncommitted_changes")
 
 
@@ -34,22 +36,55 @@ class Scatter:
 
 
 @dataclass(frozen=True, slots=True)
+class Headline:
+    """What a reader wants first of a result: the figure and, where there is one, what it should be."""
+
+    what: str
+    figure: str
+    aim: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
-    """One file: what it is of, where it was measured, single facts, tables, spaces to plot."""
+    """One file: what it is of, where it was measured, single facts, tables, spaces to plot, what stands first."""
 
     name: str
     origin: tuple[tuple[str, str], ...]
     facts: tuple[tuple[str, str], ...]
     tables: tuple[Table, ...]
     scatters: tuple[Scatter, ...] = ()
+    headlines: tuple[Headline, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A plot that a bench has drawn itself: its name, and the SVG."""
+
+    name: str
+    svg: str
+
+
+REPORTS = ("verifier",)
+"""Folders of results that hold a report of their own: several files, with plots."""
 
 
 def results(folder: Path) -> tuple[Result, ...]:
-    """Every file of results, by name.  Raises ArgumentError for one that is no JSON object."""
-    return tuple(read(path) for path in sorted(folder.glob("*.json")))
+    """Every file of results, by name, then those of `REPORTS`.  Raises ArgumentError for one that is no JSON object."""
+    reports = (read(path, f"{name}_{path.stem}") for name in REPORTS for path in sorted(folder.glob(f"{name}/*.json")))
+    return (*(read(path) for path in sorted(folder.glob("*.json"))), *reports)
 
 
-def read(path: Path) -> Result:
+def figures(folder: Path) -> tuple[Figure, ...]:
+    """The plots of `REPORTS`, by name."""
+    return tuple(
+        Figure(f"{name}: {path.stem.replace('_', ' ')}", path.read_text(encoding="utf-8"))
+        for name in REPORTS
+        for path in sorted(folder.glob(f"{name}/*.svg"))
+    )
+
+
+def read(path: Path, name: str = "") -> Result:
+    """The file; ``name``: instead of the file's own.  Raises ArgumentError where it is no JSON object."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -58,15 +93,23 @@ def read(path: Path) -> Result:
         raise ArgumentError(f"{path} holds a {type(content).__name__}; expected an object")
     facts, tables = [], []
     scatters = tuple(_scatters(content.get(_POINTS)))
+    headlines = tuple(_headlines(content.get(_HEADLINES)))
     for key, value in content.items():
-        if key in _ORIGIN or (key == _POINTS and scatters):
+        if key in _ORIGIN or (key == _POINTS and scatters) or (key == _HEADLINES and headlines):
             continue
         made = _table(key, value)
         if made is not None:
             tables.append(made)
         else:
             facts.append((key, text(value)))
-    return Result(path.stem, tuple(_origin(content)), tuple(facts), tuple(tables), scatters)
+    return Result(name or path.stem, tuple(_origin(content)), tuple(facts), tuple(tables), scatters, headlines)
+
+
+def _headlines(value: Any) -> Iterator[Headline]:
+    """Objects of ``what``, ``figure`` and ``aim``, texts each; of anything else nothing."""
+    for one in value if isinstance(value, list) else ():
+        if isinstance(one, dict) and {"what", "figure"} <= one.keys() <= {"what", "figure", "aim"}:
+            yield Headline(**{key: text(said) for key, said in one.items()})
 
 
 def _scatters(value: Any) -> Iterator[Scatter]:
@@ -122,7 +165,7 @@ def _ratios(rows: list[dict[str, Any]]) -> Iterator[tuple[str, float]]:
     for row in rows:
         label = next((str(row[name]) for name in ("case", "operator", "id", "what") if name in row), None)
         if label is not None and isinstance(row.get("ratio"), (int, float)):
-            yield label, float(row["ratio"])
+            yield f"{label}: {row['off']}" if "off" in row else label, float(row["ratio"])
 
 
 def text(value: Any) -> str:

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rollergen.bench.origin import commit
 from rollergen.bench.scripts import script
 from rollergen.errors import ArgumentError
 
@@ -80,20 +81,15 @@ def run(root: Path, listed: Sequence[Step], *, again: bool = False) -> Iterator[
     """Runs what has not ended at this commit yet (``again``: everything), one result after the other."""
     folder = root / KEPT
     folder.mkdir(exist_ok=True)
-    commit = _commit(root)
+    now = commit(root)
     for step in listed:
-        before = None if again else _ended(folder, commit).get(step.title)
+        before = None if again else _ended(folder, now).get(step.title)
         if before is not None and before.complete:
             yield step, before
             continue
-        ended = _run(root, step, folder, commit)
+        ended = _run(root, step, folder, now)
         _keep(folder, ended)
         yield step, ended
-
-
-def _commit(root: Path) -> str:
-    done = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return done.stdout.strip()
 
 
 def _run(root: Path, step: Step, folder: Path, commit: str) -> Ended:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rollergen.bench import scripts
 from rollergen.bench.compare import Comparison
-from rollergen.bench.results import results
+from rollergen.bench.results import figures, results
 from rollergen.bench.suite import Ended, Step
 from rollergen.cli.output import console
 
@@ -87,17 +87,36 @@ def _how(step: Step, ended: Ended) -> str:
 
 @bench.command()
 @click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("bench_report.html"))
-def report(out: Path) -> None:
+@click.option("--readme", is_flag=True, help="Also write the figures of README.md anew from the results.")
+def report(out: Path, readme: bool) -> None:
     """All committed results as one self-contained HTML page."""
-    _write_page(scripts.checkout(), out)
+    root = scripts.checkout()
+    _write_page(root, out)
+    if readme:
+        _write_figures(root)
+
+
+def _write_figures(root: Path) -> None:
+    from rollergen.bench.readme import linked, rendered
+
+    path = root / "README.md"
+    before = path.read_text(encoding="utf-8")
+    after = rendered(before, root)
+    if after != before:
+        part = path.with_suffix(".part")
+        part.write_text(after, encoding="utf-8")
+        part.replace(path)
+    changed = sum(old != new for old, new in zip(linked(before), linked(after), strict=True))
+    console.print(f"{changed} of {len(list(linked(after)))} figures of {path} changed", highlight=False)
 
 
 def _write_page(root: Path, out: Path) -> None:
     from rollergen.bench.page import page
 
-    found = results(root / "benches" / "results")
+    folder = root / "benches" / "results"
+    found = results(folder)
     absent = "Figures of GPUs are the model's or the compiler's unless a result names a GPU as its machine."
-    text = page(found, absent)
+    text = page(found, absent, scripts.scripts(root), figures(folder))
     out.write_text(text, encoding="utf-8")
     console.print(f"{len(found)} results: {out}", highlight=False)
 

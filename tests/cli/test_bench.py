@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from rollergen.__main__ import main
 from rollergen.bench import scripts
-from rollergen.bench.results import read, results
+from rollergen.bench.results import figures, read, results
 
 PAGE_PACKAGES = ("jinja2", "matplotlib")
 
@@ -77,7 +77,10 @@ def test_the_page_is_whole_holds_every_result_and_asks_for_nothing_from_the_netw
     assert result.exit_code == 0, result.output
     tags = Tags()
     tags.feed((tmp_path / "page.html").read_text())
-    assert tags.open == [] and all(source.startswith("#") for source in tags.sources)
+    within = ("#", "data:image/svg+xml;base64,")
+    assert tags.open == [] and all(source.startswith(within) for source in tags.sources)
+    drawn = [source for source in tags.sources if source.startswith(within[1])]
+    assert len(drawn) == len(figures(scripts.checkout() / "benches" / "results")) > 0
     assert tags.ids == [one.name for one in results(scripts.checkout() / "benches" / "results")]
 
 
@@ -142,3 +145,53 @@ def test_without_claims_the_page_has_no_section_of_them(tmp_path):
     path = tmp_path / "x.json"
     path.write_text(json.dumps({"rows": [{"case": "a", "ratio": 1.0}]}))
     assert "Claims of the papers" not in page([read(path)], "")
+
+
+def test_what_a_reader_wants_first_stands_first_with_its_aim_and_its_source(tmp_path):
+    path = tmp_path / "x_y.json"
+    path.write_text(json.dumps({"headlines": [{"what": "regret", "figure": "9 %", "aim": "at most 10 %"}], "n": 1}))
+    found = read(path)
+    assert [(one.what, one.figure, one.aim) for one in found.headlines] == [("regret", "9 %", "at most 10 %")]
+    assert found.facts == (("n", "1"),) and found.tables == ()
+    for package in PAGE_PACKAGES:
+        pytest.importorskip(package)
+    from rollergen.bench.page import page
+
+    text = page([found], "", [scripts.Script("x", "Says how it goes.", path), scripts.Script("z", "No.", path)])
+    assert text.index("In brief") < text.index("9 %") < text.index('<h2 id="x_y">')
+    assert "Says how it goes." in text and "No." not in text
+    assert "In brief" not in page([], "")
+
+
+def test_a_list_that_holds_anything_else_is_a_table_and_no_headlines(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"headlines": [{"what": "regret", "value": 9}]}))
+    found = read(path)
+    assert found.headlines == () and [table.title for table in found.tables] == ["headlines"]
+
+
+def test_every_bar_of_a_study_that_leaves_parts_out_has_its_own_name(tmp_path):
+    path = tmp_path / "cuda_ablation_x.json"
+    path.write_text(json.dumps({"rows": [{"case": "a", "off": name, "ratio": 1.5} for name in ("p", "q")]}))
+    (table,) = read(path).tables
+    assert table.ratios == (("a: p", 1.5), ("a: q", 1.5))
+    for package in PAGE_PACKAGES:
+        pytest.importorskip(package)
+    from rollergen.bench.page import page
+
+    assert "time without the part" in page([read(path)], "") and "ours is faster" in page([read(path)], "").split("<h2")[0]
+
+
+def test_a_report_writes_the_figures_of_the_readme_anew_where_it_is_asked_to(tmp_path, monkeypatch):
+    for package in PAGE_PACKAGES:
+        pytest.importorskip(package)
+    (tmp_path / "benches" / "results").mkdir(parents=True)
+    (tmp_path / "benches" / "results" / "x.json").write_text(json.dumps({"ratio": 1.75}))
+    readme = tmp_path / "README.md"
+    readme.write_text("[1.5](benches/results/x.json#ratio) times")
+    monkeypatch.setattr(scripts, "checkout", lambda: tmp_path)
+    assert run("report", "-o", tmp_path / "page.html").exit_code == 0
+    assert readme.read_text().startswith("[1.5]")
+    told = run("report", "-o", tmp_path / "page.html", "--readme")
+    assert told.exit_code == 0 and "1 of 1 figures" in " ".join(told.output.split())
+    assert readme.read_text() == "[1.8](benches/results/x.json#ratio) times"

@@ -19,7 +19,7 @@ def root(tmp_path, monkeypatch):
     (tmp_path / "benches" / "bench_endless.py").write_text("import time\ntime.sleep(600)")
     listed = [{"bench": name, "minutes": 2} for name in ("good", "short", "broken")]
     (tmp_path / suite.LISTED).write_text(json.dumps(listed))
-    monkeypatch.setattr(suite, "_commit", lambda root: "abc")
+    monkeypatch.setattr(suite, "commit", lambda root: "abc")
     return tmp_path
 
 
@@ -40,7 +40,7 @@ def test_another_commit_or_again_runs_everything_anew(root, monkeypatch):
     listed = suite.steps(root)[:1]
     list(suite.run(root, listed))
     list(suite.run(root, listed, again=True))
-    monkeypatch.setattr(suite, "_commit", lambda root: "def")
+    monkeypatch.setattr(suite, "commit", lambda root: "def")
     list(suite.run(root, listed))
     assert runs(root, "good") == 3
 

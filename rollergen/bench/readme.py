@@ -1,0 +1,78 @@
+"""Figures of a text that are read from result files: ``[0.83](benches/results/FILE.json#a/b)`` is b of a of FILE.
+
+A place names keys, or positions in a list, one after the other, encoded as in an address (``%20`` for a space).  As
+many decimals are shown as stand there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from rollergen.errors import ArgumentError
+
+RESULTS = "benches/results/"
+_LINK = re.compile(rf"\[([0-9.][^\]]*)\]\(({RESULTS}[^)#]+)(?:#([^)]*))?\)")
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
+_DAY = re.compile(r"_\d{4}-\d{2}-\d{2}\.json$")
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """``shown`` in the text, said to stand at ``place`` of ``file``."""
+
+    shown: str
+    file: str
+    place: str
+
+
+def linked(text: str) -> Iterator[Linked]:
+    """The figures of the text, in its order."""
+    for shown, file, place in _LINK.findall(text):
+        yield Linked(shown, file, place)
+
+
+def rendered(text: str, root: Path) -> str:
+    """The text with each figure as its result file has it, the newest of those that differ in their day.
+
+    Raises ArgumentError for a link that names no file, no place in it, or a place that holds no number.
+    """
+
+    def new(found: re.Match[str]) -> str:
+        shown, file, place = found.groups()
+        path = newest(root / file)
+        return f"[{_figure(Linked(shown, file, place or ''), path)}]({RESULTS}{path.name}#{place})"
+
+    return _LINK.sub(new, text)
+
+
+def newest(path: Path) -> Path:
+    """The last of the results of the same bench and machine; the path itself where it names no day."""
+    if not _DAY.search(path.name):
+        return path
+    kind = _DAY.sub("", path.name)
+    days = sorted(one for one in path.parent.glob(f"{kind}_*.json") if _DAY.sub("", one.name) == kind)
+    return days[-1] if days else path
+
+
+def _figure(one: Linked, path: Path) -> str:
+    if not path.exists():
+        raise ArgumentError(f"{one.shown}: there is no {one.file}; the bench that makes it leaves it there")
+    if not _NUMBER.fullmatch(one.shown):
+        raise ArgumentError(f"{one.shown!r}, linked to {one.file}: expected a number alone")
+    value: Any = json.loads(path.read_text(encoding="utf-8"))
+    for key in map(unquote, one.place.split("/")):
+        if isinstance(value, dict) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            raise ArgumentError(f"{one.shown}: {path.name} has no {key!r} of #{one.place}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ArgumentError(f"{one.shown}: {path.name} has {type(value).__name__} at #{one.place}; expected a number")
+    return f"{value:.{len(one.shown.partition('.')[2])}f}"
