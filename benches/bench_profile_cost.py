@@ -11,7 +11,6 @@ the same code (``--again`` does).
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -29,7 +28,7 @@ from rich.table import Table
 
 import rollergen as rg
 from benches.bench_suites import forget
-from benches.results import code_changed_since, keep, result_path
+from benches.results import begun, keep, result_path
 from rollergen.suites import Entry, suite
 from tests.agreement.cutting import cut
 
@@ -91,13 +90,6 @@ def main(only: tuple[str, ...], again: bool) -> None:
         measure(only, again, Path(directory))
 
 
-def known() -> list[Row]:
-    """Today's rows of the same code."""
-    path = result_path(NAME)
-    kept: Row = json.loads(path.read_text()) if path.exists() else {}
-    return kept["rows"] if kept and code_changed_since(kept["commit"]) is False else []
-
-
 def emptied(compiled: Path) -> None:
     """Drops what the compiler keeps of earlier programs: PoCL's folders are named by two letters of a hash."""
     for folder in compiled.glob("[A-Z][A-Z]"):
@@ -105,7 +97,8 @@ def emptied(compiled: Path) -> None:
 
 
 def measure(only: tuple[str, ...], again: bool, compiled: Path) -> None:
-    rows: dict[str, Row] = {} if again else {row["id"]: row for row in known()}
+    before = begun(result_path(NAME)).get("rows", [])
+    rows: dict[str, Row] = {} if again else {row["id"]: row for row in before}
     rg.build(rg.ops.relu(rg.tensor("x", (64,))), "cpu", cache=False)  # imports, probes, the runtime
     for entry in suite("roller").entries:
         if entry.id not in rows and (not only or entry.id in only):

@@ -6,7 +6,7 @@ the wall, and of the processor (which a machine shared with others leaves compar
 structure already seen (nothing about the operator itself is kept).  Where there are fewer than ten, ``space``
 counts all that are diverse enough to be candidates.  Where a device without a backing store cannot hold the
 data, the shortfall in bytes.  Rows are kept as they come, in results/suites_<cpu>_<day>.json, and not measured
-again (`--again` does).
+again by the same code (`--again` does).
 
 ``--fresh``: instead, the first build of each distinct structure, each in a process of its own.
 """
@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rich.console import Console
 from rich.table import Table
 
-from benches.results import keep, result_path
+from benches.results import begun, keep, result_path
 from benches.seeds.predicted import forget
 from rollergen.collector import paused_collector
 from rollergen.construct import construct
@@ -171,8 +171,7 @@ def main() -> int:
         rows = fresh_rows(entries, asked.device)
         print(keep("suites_first_build", {"rows": rows}))
         return 0 if all(row["state"] != "empty" for row in rows) else 1
-    path = result_path("suites")
-    before = json.loads(path.read_text())["rows"] if path.exists() else []
+    before = begun(result_path("suites")).get("rows", [])
     rows = {(row["suite"], row["id"], row["device"]): row for row in before}
     for name in asked.device:
         on = device(name)

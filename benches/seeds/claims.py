@@ -23,13 +23,15 @@ SMALL_FLOPS = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """``id`` names the entry; ``of``: paper and place; ``what``: what is shown, and on which operators."""
+    """``id`` names the entry; ``of``: paper and place; ``what``: what is shown, and on which operators; ``linked``: it
+    is read in another bench's results, and asked again each time."""
 
     id: str
     of: str
     what: str
     run: Callable[[], Finding]
     paper: str = ""
+    linked: bool = False
 
 
 def the_119() -> predicted.Named:
@@ -239,6 +241,7 @@ CLAIMS = (
         f"{ROLLER}, Table 3",
         "Alignment rules added one by one, on a CPU",
         lambda: linked.linked("ablation_*.json", "rollergen bench run ablation", linked.alignment_rules),
+        linked=True,
     ),
     Claim(
         "roller-table5",
@@ -270,6 +273,7 @@ CLAIMS = (
         "Trials to reach a quality, random, genetic, ranking trees and others: programs measured until one is within "
         "2 % of the best, means over 90 operators on a CPU",
         lambda: linked.linked("verifier/searches.json", "rollergen verify evaluate --part searches", linked.trials),
+        linked=True,
     ),
     Claim(
         "pruner-search-time",
@@ -278,6 +282,7 @@ CLAIMS = (
         lambda: linked.linked("verifier/searches.json", "rollergen verify evaluate --part searches", linked.trials),
         "time of 2,000 trials, mean of three GPUs: Pruner 2.6 times faster than Ansor, 4.82 with adaptation; 4.75 "
         "times faster than TenSetMLP",
+        linked=True,
     ),
     Claim(
         "pruner-best-k",
@@ -285,6 +290,7 @@ CLAIMS = (
         "Drafts: the best time over the best among the draft's first k, 90 operators on a CPU",
         lambda: linked.linked("verifier/evaluation.json", "rollergen verify evaluate", linked.drafts),
         "Best_1 of drafts of 50, 128, 256, 512: .914, .968, .986, .995 (five networks on GPUs)",
+        linked=True,
     ),
     Claim(
         "pruner-top-k",
@@ -293,6 +299,7 @@ CLAIMS = (
         lambda: linked.linked("verifier/evaluation.json", "rollergen verify evaluate", linked.rankers),
         "top-1 / top-5: T4 PaCM .892 / .962, TLP .862 / .935, TenSetMLP .859 / .941; K80 .897 / .969, .880 / .947, "
         ".878 / .958",
+        linked=True,
     ),
     Claim(
         "pruner-table8",

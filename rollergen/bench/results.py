@@ -14,7 +14,7 @@ _POINTS = "milliseconds"
 """Key of [predicted, measured] times, by the name of a space."""
 _HEADLINES = "headlines"
 """Key of what stands first on the page: a list of {"what", "figure", "aim"}."""
-_ORIGIN = ("date", "machine", "versions", "commit", "uncommitted_changes")
+_ORIGIN = ("date", "machine", "versions", "commit", "uncommitted_changes", "code")
 
 
 @dataclass(frozen=True, slots=True)
