@@ -17,8 +17,8 @@ from rollergen.bench.origin import origin
 from rollergen.hal.host import cpu_model
 
 __all__ = [
-    "PRODUCT", "RESULTS", "ROOT", "begun", "code", "ever_kept", "hash_of", "keep", "keep_at", "origin", "result_path",
-    "unfinished",
+    "PRODUCT", "RESULTS", "ROOT", "begun", "code", "ever_kept", "hash_of", "keep", "keep_at", "machine_kind", "origin",
+    "result_path", "unfinished",
 ]  # fmt: skip
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,11 +57,15 @@ def _files(folder: Path) -> Iterator[Path]:
             yield path
 
 
+def machine_kind(name: str) -> str:
+    """``<name>_<cpu>``: how all files of a bench begin that are of this kind of machine."""
+    return f"{name}_{re.sub(r'[^a-z0-9]+', '-', cpu_model().lower()).strip('-')}"
+
+
 def result_path(name: str) -> Path:
     """``results/<name>_<cpu>_<day>.json``."""
-    cpu = re.sub(r"[^a-z0-9]+", "-", cpu_model().lower()).strip("-")
     day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-    return RESULTS / f"{name}_{cpu}_{day}.json"
+    return RESULTS / f"{machine_kind(name)}_{day}.json"
 
 
 def unfinished(name: str) -> Path:
@@ -90,8 +94,7 @@ def begun(path: Path) -> dict[str, Any]:
 def ever_kept(name: str) -> list[dict[str, Any]]:
     """Every file of this bench and kind of machine, oldest first, with what `begun` copied: for benches whose rows are
     known to hold by a hash of what was examined, whatever code made it."""
-    kind = result_path(name).stem.rpartition("_")[0]
-    files = [path for path in RESULTS.glob(f"{kind}_*") if path.suffix in (".json", ".other")]
+    files = [path for path in RESULTS.glob(f"{machine_kind(name)}_*") if path.suffix in (".json", ".other")]
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(files, key=_day_and_age)]
 
 

@@ -8,19 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from benches.seeds.finding import IMPOSSIBLE, MEASURED, Finding, mean_of
+from rollergen.bench.results import newest
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
 
 
-def newest(pattern: str, results: Path = RESULTS) -> Path | None:
-    """The last of the files by its date (names end in the day)."""
-    found = sorted(results.glob(pattern), key=lambda path: path.stem.rpartition("_")[2])
-    return found[-1] if found else None
-
-
 def linked(pattern: str, bench: str, told: Callable[[Any], tuple[str, tuple[dict[str, Any], ...]]]) -> Finding:
     """What ``told`` reads in the newest file of ``pattern``; `IMPOSSIBLE` where ``bench`` has left none."""
-    path = newest(pattern)
+    path = newest(RESULTS, pattern)
     if path is None:
         return Finding(IMPOSSIBLE, "", why=f"no result file {pattern} is there yet; `{bench}` makes one")
     ours, rows = told(json.loads(path.read_text(encoding="utf-8")))

@@ -74,6 +74,11 @@ def results(folder: Path) -> tuple[Result, ...]:
     return (*(read(path) for path in sorted(folder.glob("*.json"))), *reports)
 
 
+def newest(folder: Path, pattern: str) -> Path | None:
+    """The last of the files by the day that their names end in; None where there is none."""
+    return max(folder.glob(pattern), key=lambda path: path.stem.rpartition("_")[2], default=None)
+
+
 def figures(folder: Path) -> tuple[Figure, ...]:
     """The plots of `REPORTS`, by name."""
     return tuple(

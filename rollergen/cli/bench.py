@@ -79,7 +79,8 @@ def _how(step: Step, ended: Ended) -> str:
     if ended.status is None:
         return f"ended after {step.minutes:g} minutes"
     if ended.complete:
-        said = f"complete{f', misses an aim: {ended.told}' if ended.status else ''}"
+        missed = ended.told if ended.told.startswith("misses ") else f"misses an aim: {ended.told}"
+        said = f"complete, {missed}" if ended.status else "complete"
     else:
         said = f"failed ({ended.status}): {ended.told}"
     return said if ended.fresh else f"{said} (before)"

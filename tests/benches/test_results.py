@@ -6,6 +6,7 @@ import pytest
 
 from benches import bench_mutations, bench_suites, results
 from benches.results import PRODUCT, begun, ever_kept, hash_of, keep, result_path
+from rollergen.bench.results import newest
 
 
 @pytest.fixture
@@ -85,3 +86,11 @@ def test_mutations_of_another_seed_are_not_counted_on(folder, monkeypatch):
     keep("mutations", {"seed": 0, "done": 5, "states": {"refused": 5}, "wrong": []})
     run(bench_mutations, monkeypatch, "--seed", "1")
     assert begun_with == [(2000, 1)]
+
+
+def test_the_newest_result_is_told_by_the_day_that_its_name_ends_in(tmp_path):
+    for name in ("x_amd_2026-01-02", "x_zen_2026-01-01", "x_more_amd_2026-01-03"):
+        (tmp_path / f"{name}.json").write_text("{}")
+    assert newest(tmp_path, "x_*.json").stem == "x_more_amd_2026-01-03"
+    assert newest(tmp_path, "x_amd_????-??-??.json").stem == "x_amd_2026-01-02"
+    assert newest(tmp_path, "y_*.json") is None

@@ -69,12 +69,12 @@ def test_an_operator_that_no_tile_divides_counts_as_one_without_a_program():
 
 def test_a_figure_that_another_bench_keeps_is_read_from_its_newest_file(tmp_path, monkeypatch):
     monkeypatch.setattr(linked, "RESULTS", tmp_path)
-    monkeypatch.setattr(linked, "newest", lambda pattern: (sorted(tmp_path.glob(pattern)) or [None])[-1])
     absent = linked.linked("ablation_*.json", "make", linked.alignment_rules)
     assert absent.state == IMPOSSIBLE and "`make` makes one" in absent.why
     seconds = {"none": 3.0, "+ tensor shape": 2.0}
     rows = [{"case": "a", "device": "cpu", "seconds": seconds}, {"case": "a", "device": "v100", "seconds": seconds}]
-    (tmp_path / "ablation_x_2026-01-01.json").write_text(json.dumps({"rows": rows}))
+    (tmp_path / "ablation_x_2026-01-02.json").write_text(json.dumps({"rows": rows}))
+    (tmp_path / "ablation_y_2026-01-01.json").write_text(json.dumps({"rows": []}))
     found = linked.linked("ablation_*.json", "make", linked.alignment_rules)
     assert found.state == MEASURED and found.rows == ({"operator": "a", "none": 1.5, "+ tensor shape": 1.0},)
 
