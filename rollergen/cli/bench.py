@@ -117,7 +117,7 @@ def _write_page(root: Path, out: Path) -> None:
     folder = root / "benches" / "results"
     found = results(folder)
     absent = "Figures of GPUs are the model's or the compiler's unless a result names a GPU as its machine."
-    text = page(found, absent, scripts.scripts(root), figures(folder))
+    text = page(found, absent, scripts.makers(root), figures(folder))
     out.write_text(text, encoding="utf-8")
     console.print(f"{len(found)} results: {out}", highlight=False)
 
