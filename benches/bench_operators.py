@@ -74,7 +74,7 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
     slower = _far_slower(calls)
     calls = {name: call for name, call in calls.items() if name not in slower}
     roofline = probes(canonicalize(expression).points, ours.arrays, np.empty_like(ours.out), len(CORES))
-    times = alternate({**calls, **{name: probe.call for name, probe in roofline.items()}}, seconds)
+    times = alternate({**calls, **{name: probe.call for name, probe in roofline.items()}}, seconds, len(CORES))
     own = times.pop("rollergen")
     binds, at_least = bound_s(roofline, {name: times.pop(name) for name in roofline})
     shares = {name: [t / o for o, t in zip(own, theirs, strict=True)] for name, theirs in times.items()}
