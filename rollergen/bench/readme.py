@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from rollergen.bench.results import newest
 from rollergen.errors import ArgumentError
 
 RESULTS = "benches/results/"
@@ -46,16 +45,19 @@ def rendered(text: str, root: Path) -> str:
 
     def new(found: re.Match[str]) -> str:
         shown, file, place = found.groups()
-        path = _newest(root / file)
+        path = newest(root / file)
         return f"[{_figure(Linked(shown, file, place or ''), path)}]({RESULTS}{path.name}#{place})"
 
     return _LINK.sub(new, text)
 
 
-def _newest(path: Path) -> Path:
+def newest(path: Path) -> Path:
     """The last of the results of the same bench and machine; the path itself where it names no day."""
-    same = _DAY.sub("_????-??-??.json", path.name)
-    return newest(path.parent, same) or path
+    if not _DAY.search(path.name):
+        return path
+    kind = _DAY.sub("", path.name)
+    days = sorted(one for one in path.parent.glob(f"{kind}_*.json") if _DAY.sub("", one.name) == kind)
+    return days[-1] if days else path
 
 
 def _figure(one: Linked, path: Path) -> str:
