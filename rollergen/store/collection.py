@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rollergen.errors import RollergenError
 from rollergen.hal.load import device_to_json, parse_device
 from rollergen.hal.spec import Device
+from rollergen.program.serial import from_json
 from rollergen.store.database import StoreError, reading, writing
 from rollergen.store.deliveries import append, forget_removed
 from rollergen.store.keys import as_text, sha256
 from rollergen.store.record_files import RecordFile, check_record
 from rollergen.store.schema import KEPT, TRIGGERS
+from rollergen.verify.features.structure import operator_of
 
 
 def stored(path: Path) -> RecordFile:
@@ -63,7 +66,11 @@ def prune(path: Path, useless: Callable[[dict[str, Any]], bool]) -> int:
 
 
 def tally(records: RecordFile) -> Iterator[dict[str, Any]]:
-    """One line for each operator and device: how many records, by what became of them, and the best time."""
+    """One line for each operator and device: how many records, by what became of them, and the best time.
+
+    ``class``: of the operator that the first one's program computes, whatever an older version wrote beside it;
+    "unreadable" where it is no program.
+    """
     groups: dict[str, list[dict[str, Any]]] = {}
     for record in records.records:
         groups.setdefault(record["group"], []).append(record)
@@ -72,7 +79,7 @@ def tally(records: RecordFile) -> Iterator[dict[str, Any]]:
         times = [min(r["result"]["times_ms"]) for r in own if r["result"]["status"] == "ok"]
         yield {
             "group": group,
-            "class": op["class"],
+            "class": _class_of(own[0]),
             "extents": op["extents"],
             "dtype": op["dtype"],
             "device": own[0]["device"]["id"],
@@ -80,3 +87,10 @@ def tally(records: RecordFile) -> Iterator[dict[str, Any]]:
             "states": dict(Counter(r["result"]["status"] for r in own)),
             "best_ms": min(times, default=None),
         }
+
+
+def _class_of(record: dict[str, Any]) -> str:
+    try:
+        return operator_of([stage.definition for stage in from_json(record["program"]["rprogram"]).stages]).kind
+    except (RollergenError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
+        return "unreadable"

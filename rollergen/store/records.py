@@ -7,9 +7,11 @@
      "result": {"status": "ok | compile | launch | wrong | timeout", "times_ms", "compile_s"},
      "env": {"driver", "compiler", "rollergen"}, "ts"}
 
-``op.expr`` is the expression's hash (table ``expressions``), ``op.class`` and ``op.extents`` are those of its
-largest definition.  ``device.spec`` is the spec's hash (table ``devices``), ``device.family`` says whether its
-programs have thread loops (gpu) or not (cpu).  ``pred.terms``: milliseconds by ``stage.limiter``.
+``op.expr`` is the expression's hash (table ``expressions``), ``op.class`` one of `verify.features.structure.CLASSES`
+(records made before 2026-11-22 have construction's: contraction, reduction, row, elementwise; who asks for the class
+takes it from the program), ``op.extents`` those of its largest definition.  ``device.spec`` is the spec's hash (table
+``devices``), ``device.family`` says whether its programs have thread loops (gpu) or not (cpu).
+``pred.terms``: milliseconds by ``stage.limiter``.
 ``feat``: the features that verifiers see (`verify.features`) and the dataflow blocks that attention does
 (`verify.dataflow`; [] for a block that the program lacks), with their version.  ``env.driver`` and ``env.compiler``:
 as the runtime describes itself.
@@ -24,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.construct.roles import kind_of
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
@@ -35,6 +36,7 @@ from rollergen.store.keys import Key, sha256
 from rollergen.tile.rules import block_layer
 from rollergen.verify.dataflow import sequences
 from rollergen.verify.features import VERSION, matrix
+from rollergen.verify.features.structure import operator_of as operator_computed
 
 
 def records_of(
@@ -89,7 +91,7 @@ def operator_of(graph: Graph, key: Key) -> dict[str, Any]:
     """The ``op`` of a record."""
     largest = max(graph.definitions, key=lambda definition: definition.points)
     return {
-        "class": kind_of(largest),
+        "class": operator_computed(graph.definitions).kind,
         "expr": key.expression,
         "extents": {axis.name: axis.extent for axis in largest.axes},
         "dtype": largest.output.dtype,

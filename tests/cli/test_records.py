@@ -48,10 +48,25 @@ def test_a_profiled_build_leaves_records_that_are_listed():
 
 def test_names_of_records_are_no_markup(file):
     text = file.read_text()
-    file.write_text(text.replace('"class":"', '"class":"[/red]').replace('"id":"', '"id":"[/b]'))
+    file.write_text(text.replace('"extents":{"i"', '"extents":{"[/red]i"').replace('"id":"', '"id":"[/b]'))
     facts("import", file)
     result = run("list")
     assert result.exit_code == 0 and "[/red]" in result.output and "[/b]" in result.output
+
+
+def test_the_class_is_the_operators_whatever_an_older_version_wrote(file):
+    text = file.read_text()
+    before = text.count('"class":"matmul"')
+    assert before
+    file.write_text(text.replace('"class":"matmul"', '"class":"contraction"'))
+    facts("import", file)
+    assert sum(one["records"] for one in facts("list") if one["class"] == "matmul") == before
+
+
+def test_records_of_programs_that_cannot_be_read_are_listed_as_such(file):
+    file.write_text(file.read_text().replace('["RProgram",', '["RProgramme",'))
+    facts("import", file)
+    assert {one["class"] for one in facts("list")} == {"unreadable"}
 
 
 def test_what_is_taken_in_twice_counts_once(file):

@@ -58,7 +58,7 @@ def test_a_record_has_the_documented_shape_and_says_what_happened():
         assert record["pred"]["micro_ms"] == pytest.approx(outcome.predicted_s * 1e3)
         assert record["pred"]["terms"] and all(ms > 0 for ms in record["pred"]["terms"].values())
         assert record["op"] | {"expr": ""} == {
-            "class": "contraction", "expr": "", "extents": {"i": 33, "j": 47, "k": 65}, "dtype": "float32",
+            "class": "matmul", "expr": "", "extents": {"i": 33, "j": 47, "k": 65}, "dtype": "float32",
         }  # fmt: skip
         assert record["group"].split("/")[1:] == [record["device"]["id"], "float32"]
         assert record["env"]["driver"] and record["env"]["compiler"] and record["env"]["rollergen"]
