@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from rollergen.expr.quick import quick
 from rollergen.expr.values import Load, Partial
 from rollergen.lower.arithmetic import Scope, register_dtype
 from rollergen.lower.context import Context
@@ -23,8 +22,7 @@ from rollergen.program.rprogram import SERIAL, UNROLL, Copy
 Inner = Callable[[Place], None]
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Phase:
     """One walk over loops: which of them run, which loads it uses, where it ends.
 

@@ -73,10 +73,17 @@ class Support:
 
     def _beyond(self, x: np.ndarray) -> np.ndarray:
         """Which features of which rows lie beyond their training range."""
-        margin = MARGIN * (self.high - self.low)
-        rates = list(_columns(*_RATES))
-        margin[rates] = np.maximum(margin[rates], DEVICE_MARGIN)
-        return (x < self.low - margin - 1e-9) | (x > self.high + margin + 1e-9)
+        low, high = _bounds(self)
+        return (x < low) | (x > high)
+
+
+@lru_cache(maxsize=8)
+def _bounds(support: Support) -> tuple[np.ndarray, np.ndarray]:
+    """Of each feature the least and the largest value that is taken for one of training's."""
+    margin = MARGIN * (support.high - support.low)
+    rates = list(_columns(*_RATES))
+    margin[rates] = np.maximum(margin[rates], DEVICE_MARGIN)
+    return support.low - margin - 1e-9, support.high + margin + 1e-9
 
 
 @lru_cache(maxsize=8)

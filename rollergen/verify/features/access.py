@@ -51,9 +51,10 @@ def _buffers(batch: Batch) -> np.ndarray:
 
 def _strides(batch: Batch) -> np.ndarray:
     """Elements between two iterations of the innermost loop that moves through the buffer; 0: none does."""
-    steps = np.take_along_axis(batch.own.slope, batch.axis[:, None, :], axis=2) * batch.stride[:, None]
-    innermost = (steps[:, :, ::-1] != 0).argmax(axis=2)
-    return np.take_along_axis(steps[:, :, ::-1], innermost[:, :, None], axis=2)[:, :, 0]
+    steps = batch.along(batch.own.slope) * batch.stride[:, None]
+    programs, operands, loops = steps.shape
+    innermost = loops - 1 - (steps[:, :, ::-1] != 0).argmax(axis=2)
+    return steps[np.arange(programs)[:, None], np.arange(operands), innermost]
 
 
 def _reuse(batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -70,7 +71,7 @@ def _reuse(batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray
     inner = (~began).sum(axis=2)
     bytes_inside = batch.unique[:, :, ::-1] * batch.own.itemsize[:, :, None]
     levels = np.concatenate([batch.own.itemsize[:, :, None], bytes_inside], axis=2).sum(axis=1)
-    touched = np.take_along_axis(levels, inner, axis=1)
+    touched = levels[np.arange(len(batch))[:, None], inner]
     distance, touched, count = (np.where(by_loop, one, 0.0) for one in (distance, touched, count))
     return by_loop, distance, touched, count
 
@@ -88,8 +89,8 @@ def _curve(batch: Batch) -> np.ndarray:
     zero, last = np.zeros((len(batch), 1)), ratio[:, -1:]
     below, above = (np.concatenate([zero, one], axis=1) for one in (operations, ratio))
     operations, ratio = (np.concatenate([one, one[:, -1:]], axis=1) for one in (operations, ratio))
-    x0, x1 = np.take_along_axis(below, level, axis=1), np.take_along_axis(operations, level, axis=1)
-    y0, y1 = np.take_along_axis(above, level, axis=1), np.take_along_axis(ratio, level, axis=1)
+    rows = np.arange(len(batch))[:, None]
+    x0, x1, y0, y1 = (one[rows, level] for one in (below, operations, above, ratio))
     width = np.where(x1 > x0, x1 - x0, 1.0)
     found = np.where(x1 > x0, y0 + (y1 - y0) * (at - x0) / width, y1)
     found = np.where(reached[:, :, -1], found, last)

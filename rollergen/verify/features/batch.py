@@ -56,7 +56,12 @@ class Batch:
     @cached_property
     def role(self) -> np.ndarray:
         """Of each loop, as its position in `ROLES`; -1: no loop."""
-        return np.take_along_axis(self.roles, self.axis, axis=1)
+        return self.roles[self._rows, self.axis]
+
+    @cached_property
+    def _rows(self) -> np.ndarray:
+        """Numbers of the programs, (programs, 1)."""
+        return np.arange(len(self))[:, None]
 
     def is_kind(self, *kinds: str) -> np.ndarray:
         """Mask of the loops of these kinds."""
@@ -70,13 +75,24 @@ class Batch:
         return np.where(mask, self.extent, 1.0).prod(axis=1)
 
     @cached_property
+    def by_kind(self) -> np.ndarray:
+        """Product of the extents of the loops of each kind, (`KINDS`, programs)."""
+        kinds = np.arange(len(KINDS))[:, None]
+        return np.where(self.kind.T[:, None] == kinds, self.extent.T[:, None], 1.0).prod(axis=0)
+
+    @property
     def blocks(self) -> np.ndarray:
-        return self.product(self.is_kind(GRID))
+        return self.by_kind[KINDS[GRID]]
 
     @cached_property
     def threads(self) -> np.ndarray:
         """Of a block."""
-        return self.product(self.is_kind(*PARALLEL))
+        return self.by_kind[[KINDS[kind] for kind in PARALLEL]].prod(axis=0)
+
+    @cached_property
+    def seconds(self) -> np.ndarray:
+        """That the model predicts."""
+        return np.array([float(one.seconds) for one in self.predictions])
 
     @cached_property
     def is_step(self) -> np.ndarray:
@@ -87,40 +103,46 @@ class Batch:
     @cached_property
     def moves(self) -> np.ndarray:
         """Whether a loop decides which element of an operand is meant, (programs, operands, loops)."""
-        return np.take_along_axis(self.own.touches, self.axis[:, None, :], axis=2)
+        return self.along(self.own.touches)
+
+    def along(self, of_axes: np.ndarray) -> np.ndarray:
+        """What operands have by axis, (programs, operands, axes), by loop, (programs, operands, loops)."""
+        operands = np.arange(of_axes.shape[1])[:, None]
+        return of_axes[self._rows[:, None], operands, self.axis[:, None, :]]
 
     @cached_property
     def _spans(self) -> np.ndarray:
-        """Elements along each axis, (programs, levels, axes): covered by the loops at or inside each loop, held by a
-        thread at once, and covered by a block between two steps of its outermost serial reduce loop."""
-        along = self.axis[:, :, None] == np.arange(self.own.extents.shape[1])
-        extents = np.where(along, self.extent[:, :, None], 1.0)
-        inside = np.multiply.accumulate(extents[:, ::-1], axis=1)[:, ::-1]
-        thread = np.where(self.is_kind(UNROLL, LANE)[:, :, None], extents, 1.0).prod(axis=1)
-        block = np.where((self.is_kind(GRID) | self.is_step)[:, :, None], 1.0, extents).prod(axis=1)
-        return np.concatenate([inside, thread[:, None], block[:, None]], axis=1)
+        """Elements along each axis, (axes, programs, levels): covered by the loops at or inside each loop, held by a
+        thread at once, and covered by a block between two steps of its outermost serial reduce loop.
+
+        Axes stand in front: numpy multiplies long rows together in a fraction of the time that many short ones take."""
+        axes = np.arange(self.own.extents.shape[1])
+        extents = np.where(self.axis.T[:, None] == axes[:, None], self.extent.T[:, None], 1.0).transpose(1, 2, 0)
+        inside = np.multiply.accumulate(extents[:, :, ::-1], axis=2)[:, :, ::-1]
+        thread = np.where(self.is_kind(UNROLL, LANE), extents, 1.0).prod(axis=2)
+        block = np.where(self.is_kind(GRID) | self.is_step, 1.0, extents).prod(axis=2)
+        return np.concatenate([inside, thread[:, :, None], block[:, :, None]], axis=2)
 
     @cached_property
     def _boxes(self) -> np.ndarray:
         """Points of a tile over the axes of each operand, (programs, operands, levels)."""
-        return np.where(self.own.touches[:, :, None], self._spans[:, None], 1.0).prod(axis=3)
+        touches = self.own.touches.transpose(2, 0, 1)
+        return np.where(touches[:, :, :, None], self._spans[:, :, None], 1.0).prod(axis=0)
 
     @cached_property
     def _regions(self) -> np.ndarray:
         """Elements of each operand that a tile touches, (programs, operands, levels); divisions and remainders count
         whole, and no dimension has more than the tensor's."""
         spans = self._spans
-        n, levels, _ = spans.shape
-        compound = self.own.compound
-        parts = [spans, np.ones((n, levels, 1))]
-        if compound.shape[1]:
-            parts.insert(1, np.where(compound[:, None], spans[:, :, None], 1.0).prod(axis=3))
-        _, operands, dims, terms = self.own.atom.shape
-        chosen = np.take_along_axis(np.concatenate(parts, axis=2), self.own.atom.reshape(n, 1, -1), axis=2)
-        steps = chosen.reshape(n, levels, operands, dims, terms) - 1
-        reach = 1 + (np.minimum(self.own.weight[:, None], steps + 1) * steps).sum(axis=4)
-        whole = np.minimum(reach, self.own.limit[:, None]).prod(axis=3)
-        return np.minimum(whole.transpose(0, 2, 1), self._boxes)
+        _, n, levels = spans.shape
+        parts = [spans, np.ones((1, n, levels))]
+        if self.own.compound.shape[1]:
+            compound = self.own.compound.transpose(2, 1, 0)
+            parts.insert(1, np.where(compound[:, :, :, None], spans[:, None], 1.0).prod(axis=0))
+        steps = np.concatenate(parts)[self.own.atom, self._rows[:, :, None, None]] - 1
+        reach = 1 + (np.minimum(self.own.weight[..., None], steps + 1) * steps).sum(axis=3)
+        whole = np.minimum(reach, self.own.limit[..., None]).prod(axis=2)
+        return np.minimum(whole, self._boxes)
 
     @property
     def count(self) -> np.ndarray:
@@ -169,7 +191,7 @@ class Batch:
     @cached_property
     def contiguous(self) -> np.ndarray:
         """Adjacent elements of each operand in one block tile."""
-        return np.take_along_axis(self._spans[:, -1], self.own.contiguous, axis=1)
+        return self._spans[self.own.contiguous, self._rows, -1]
 
 
 def batch_of(programs: Sequence[RProgram], device: Device, predictions: Sequence[Prediction]) -> Batch:
@@ -179,36 +201,55 @@ def batch_of(programs: Sequence[RProgram], device: Device, predictions: Sequence
     tables: list[Table] = []
     roles: list[tuple[int, ...]] = []
     known: dict[tuple[int, int, str | None], int] = {}
-    which = []
+    numbers = []
     for stage in stages:
-        lane = next((x.axis for x in reversed(stage.loops) if x.kind == LANE or x.kind in PARALLEL), None)
+        lane = _lane(stage)
         key = (id(stage.definition), id(stage.residents), lane)
         if key not in known:
             known[key] = len(tables)
             tables.append(table_of(stage))
             roles.append(roles_of(stage.definition, lane))
-        which.append(known[key])
-    found, own = stacked(tables, roles)
+        numbers.append(known[key])
+    which = np.array(numbers)
+    found, own = stacked(tuple(tables), tuple(roles))
     nowhere = own.extents.shape[1] - 1
-    loops = _loops(stages, [tables[at] for at in which], nowhere)
+    of_stages = [tables[at] for at in numbers]
+    loops = _loops(stages, of_stages, nowhere)
     return Batch(
-        device, programs, predictions, stages, [said for _, said in heaviest], [tables[at] for at in which],
+        device, programs, predictions, stages, [said for _, said in heaviest], of_stages,
         loops[..., 0].astype(float), loops[..., 1].astype(float), loops[..., 2], loops[..., 3], own.of(which),
         found[which],
     )  # fmt: skip
 
 
+def _lane(stage: Stage) -> str | None:
+    """The axis that neighbouring lanes or threads walk."""
+    for loop in reversed(stage.loops):
+        if loop.kind == LANE or loop.kind in PARALLEL:
+            return loop.axis
+    return None
+
+
 def _heaviest(program: RProgram, prediction: Prediction) -> tuple[Stage, StagePrediction]:
+    if len(program.stages) == 1:
+        return program.stages[0], prediction.stages[0]
     pairs = [(s, p) for s, p in zip(program.stages, prediction.stages, strict=True) if not s.once]
     return pairs[0] if len(pairs) == 1 else max(pairs, key=lambda pair: float(pair[1].seconds))
 
 
 def _loops(stages: Sequence[Stage], tables: Sequence[Table], nowhere: int) -> np.ndarray:
     """(programs, loops, 4): extent, stride, kind, axis; at least one loop, so that there is a level."""
-    rows = [
-        [(x.extent, x.stride, KINDS[x.kind], table.axes[x.axis]) for x in stage.loops if x.extent > 1]
-        for stage, table in zip(stages, tables, strict=True)
-    ]
-    most = max(1, *map(len, rows))
-    none = (1, 0, NO_LOOP, nowhere)
-    return np.array([[none] * (most - len(row)) + row for row in rows])
+    figures: list[int] = []
+    ends = []
+    for stage, table in zip(stages, tables, strict=True):
+        axes = table.axes
+        for x in stage.loops:
+            if x.extent > 1:
+                figures += x.extent, x.stride, KINDS[x.kind], axes[x.axis]
+        ends.append(len(figures) // 4)
+    counts = np.diff(ends, prepend=0)
+    most = max(1, int(counts.max()))
+    found = np.empty((4, most, len(stages)), dtype=np.int64).T
+    found[:] = (1, 0, NO_LOOP, nowhere)
+    found[np.arange(most) >= most - counts[:, None]] = np.array(figures, dtype=np.int64).reshape(-1, 4)
+    return found

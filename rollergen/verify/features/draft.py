@@ -31,8 +31,7 @@ def draft_features(batch: Batch) -> np.ndarray:
     symbols = _symbols(batch)
     penalties = _penalties(batch, symbols)
     compute, memory = _latencies(batch, symbols, penalties)
-    micro = np.array([float(one.seconds) for one in batch.predictions])
-    last = np.stack([(compute + memory) * 1e9, micro * 1e9, compute / np.maximum(memory, 1e-12)], axis=1)
+    last = np.stack([(compute + memory) * 1e9, batch.seconds * 1e9, compute / np.maximum(memory, 1e-12)], axis=1)
     sizes = np.stack([symbols[name] for name in SYMBOLS], axis=1)
     return np.concatenate([slog(sizes), np.stack([penalties[name] for name in PENALTIES], axis=1), slog(last)], axis=1)
 

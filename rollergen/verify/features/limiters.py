@@ -29,7 +29,7 @@ def limiter_features(batch: Batch) -> np.ndarray:
                     row[column[limiter.name]] += limiter.seconds
         rows.append(row)
     found = np.array(rows, dtype=float) * 1e9
-    total = np.array([[float(one.seconds) * 1e9] for one in batch.predictions])
+    total = batch.seconds[:, None] * 1e9
     shares = np.divide(found, total, out=np.zeros_like(found), where=total > 0)
     return np.concatenate([slog(found), shares, slog(total)], axis=1)
 

@@ -32,7 +32,7 @@ def operator_features(programs: Sequence[RProgram], sizes: np.ndarray) -> np.nda
     known: dict[tuple[int, ...], tuple[float, ...]] = {}
     rows = []
     for program in programs:
-        key = (*(id(stage.definition) for stage in program.stages), *map(id, program.inputs))
+        key = (*[id(stage.definition) for stage in program.stages], id(program.inputs))
         if key not in known:
             known[key] = _what(program)
         rows.append(known[key])

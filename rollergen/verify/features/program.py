@@ -10,6 +10,7 @@ from rollergen.verify.features.batch import KINDS, NO_LOOP, Batch, slog
 from rollergen.verify.features.table import OPERANDS, Table
 
 _COPY = ("copied to block", "copied to registers", "vector", "padding", "swizzle", "depth", "at loop")
+_NO_COPY = (0.0,) * len(_COPY)
 _SLOG_COPY = ("vector", "padding", "swizzle")
 _DECISIONS = (
     "instruction lanes", "instruction size", "accumulator depth", "carry", "separate chains", "combine shuffle",
@@ -34,7 +35,7 @@ def program_features(batch: Batch) -> np.ndarray:
     told = zip(batch.programs, batch.stages, batch.tables, strict=True)
     decided = np.array([_decided(*one, batch.device, sizes) for one in told], dtype=float)
     said = [(float(one.registers), float(one.spilled), float(one.occupancy)) for one in batch.predicted]
-    kinds = (batch.kind[:, :, None] == np.arange(len(KINDS))).sum(axis=1)
+    kinds = np.stack([(batch.kind == kind).sum(axis=1) for kind in range(len(KINDS))], axis=1)
     innermost = np.where(batch.kind[:, -1:] != NO_LOOP, batch.extent[:, -1:], 0.0)
     copies = 2 * len(_COPY)
     found = np.concatenate([decided[:, :copies], kinds, decided[:, copies:], innermost, said], axis=1)
@@ -49,21 +50,22 @@ def _decided(program: RProgram, stage: Stage, table: Table, device: Device, size
         instruction = device.instruction(name)
         sizes[name] = instruction.m * instruction.n * instruction.k
     accumulator, store = stage.accumulator, stage.store
-    guards = [how for _, how in stage.guards]
-    once = sum(s.once for s in program.stages)
+    guards = [how for _, how in stage.guards] if stage.guards else ()
+    once = sum([s.once for s in program.stages])
+    first, second = (_copies(stage, load, device) for load in table.loads) if stage.copies else (_NO_COPY, _NO_COPY)
     return (
-        *_copies(stage, table.loads[0], device), *_copies(stage, table.loads[1], device),
-        guards.count("mask"), guards.count("peel"),
-        stage.compute.lanes, sizes[name], accumulator.at_loop, accumulator.carry, _separate(stage),
+        *first, *second, guards.count("mask"), guards.count("peel"),
+        stage.compute.lanes, sizes[name], accumulator.at_loop, accumulator.carry,
+        _separate(stage) if accumulator.separate else 1,
         accumulator.combine == "shuffle", accumulator.combine == "tree", store.vector, store.streaming, store.on_lines,
         len(stage.residents), stage.block_order.width, len(program.stages) - once, once, len(program.temporaries),
     )  # fmt: skip
 
 
 def _copies(stage: Stage, load: int, device: Device) -> tuple[float, ...]:
-    copies = [c for c in stage.copies if c.load == load] if stage.copies else []
+    copies = [c for c in stage.copies if c.load == load]
     if not copies:
-        return (0.0,) * len(_COPY)
+        return _NO_COPY
     registers = device.layers[0].name
     blocks = [c for c in copies if c.to_layer != registers]
     main = blocks[0] if blocks else copies[0]

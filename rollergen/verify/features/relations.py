@@ -9,6 +9,7 @@ from rollergen.verify.features.batch import NO_LOOP, Batch, slog
 from rollergen.verify.features.table import OPERANDS
 
 THRESHOLDS = tuple(1 << n for n in range(0, 19, 2))
+_LIMITS = np.array(THRESHOLDS)
 RELATIONS = tuple(
     f"{name} {what} of count {threshold}"
     for name in OPERANDS for what in ("reuse", "topdown") for threshold in THRESHOLDS
@@ -16,9 +17,17 @@ RELATIONS = tuple(
 
 
 def relation_features(batch: Batch) -> np.ndarray:
-    """(programs, `RELATIONS`)."""
-    loops = (batch.kind != NO_LOOP)[:, None] & (batch.own.itemsize > 0)[:, :, None]
-    below = loops[:, :, None] & (batch.count[:, :, None] <= np.array(THRESHOLDS)[:, None])
-    both = (batch.reuse[:, :, None], batch.topdown[:, None, None])
-    largest = np.stack([np.where(below, one, 0.0).max(axis=3) for one in both], axis=2)
-    return slog(largest).reshape(len(batch), -1)
+    """(programs, `RELATIONS`).
+
+    Counts and reuses fall inward and trips from outside grow: of the loops within a threshold the outermost has the
+    largest reuse, the innermost of all the most trips.
+    """
+    loops = (batch.kind != NO_LOOP).any(axis=1)[:, None] & (batch.own.itemsize > 0)
+    within = batch.count[:, :, None] <= _LIMITS[:, None]
+    there = loops[:, :, None] & within[..., -1]
+    programs, operands, _ = there.shape
+    rows, columns = np.arange(programs)[:, None, None], np.arange(operands)[:, None]
+    reuse = batch.reuse[rows, columns, within.argmax(axis=3)]
+    trips = batch.topdown[:, -1, None, None]
+    largest = np.stack([np.where(there, one, 0.0) for one in (reuse, trips)], axis=2)
+    return slog(largest).reshape(programs, -1)

@@ -54,9 +54,12 @@ class Operands:
     output_bytes: np.ndarray
     sizes: np.ndarray
 
-    def of(self, rows: Sequence[int]) -> Operands:
+    def of(self, rows: np.ndarray) -> Operands:
         """Those of some of several stages."""
-        return Operands(*(getattr(self, one.name)[rows] for one in fields(self)))
+        return Operands(*(getattr(self, name).T[..., rows].T for name in _OPERANDS))
+
+
+_OPERANDS = tuple(one.name for one in fields(Operands))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,7 +160,8 @@ def roles_of(definition: Definition, lane: str | None) -> tuple[int, ...]:
     return tuple(ROLES.index(role) for role in found.values())
 
 
-def stacked(tables: Sequence[Table], roles: Sequence[tuple[int, ...]]) -> tuple[np.ndarray, Operands]:
+@lru_cache(maxsize=64)
+def stacked(tables: tuple[Table, ...], roles: tuple[tuple[int, ...], ...]) -> tuple[np.ndarray, Operands]:
     """(role of each axis, -1 for those that a stage lacks; operands) of several stages, filled up to a common size:
     the last axis is one that nothing has; ``atom`` counts axes, compounds behind them, and last of all what is
     always 1."""
@@ -166,9 +170,9 @@ def stacked(tables: Sequence[Table], roles: Sequence[tuple[int, ...]]) -> tuple[
     compounds = max(len(one.compound) for one in own)
     dims = max(one.atom.shape[1] for one in own)
     terms = max(one.atom.shape[2] for one in own)
-    fill = lambda name, shape, value: np.stack([_filled(getattr(one, name), shape, value) for one in own])
+    fill = lambda name, shape, value: _stack([_filled(getattr(one, name), shape, value) for one in own])
     atom = fill("atom", (3, dims, terms), NO_ATOM)
-    contiguous = np.stack([one.contiguous for one in own])
+    contiguous = _stack([one.contiguous for one in own])
     changed = {
         "extents": fill("extents", (axes,), 1.0),
         "touches": fill("touches", (3, axes), False),
@@ -179,9 +183,12 @@ def stacked(tables: Sequence[Table], roles: Sequence[tuple[int, ...]]) -> tuple[
         "atom": np.where(atom >= 0, atom, np.where(atom == NO_ATOM, axes + compounds, axes - 2 - atom)),
         "weight": fill("weight", (3, dims, terms), 1.0),
     }
-    same = {one.name for one in fields(Operands)} - changed.keys()
-    whole = Operands(**changed, **{name: np.stack([getattr(one, name) for one in own]) for name in same})
-    return np.stack([_filled(np.array(one), (axes,), -1) for one in roles]), whole
+    same = {name: _stack([getattr(one, name) for one in own]) for name in _OPERANDS if name not in changed}
+    return _stack([_filled(np.array(one), (axes,), -1) for one in roles]), Operands(**changed, **same)
+
+
+def _stack(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
 
 
 def _filled(array: np.ndarray, shape: tuple[int, ...], value: float) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL
-from rollergen.verify.features.batch import Batch, slog
+from rollergen.verify.features.batch import KINDS, Batch, slog
 from rollergen.verify.features.table import OPERANDS, ROLES
 
 TILING = (
@@ -22,17 +22,16 @@ def tiling_features(batch: Batch) -> np.ndarray:
     held = batch.is_kind(UNROLL, LANE)
     threads = batch.is_kind(*PARALLEL)
     kinds = (None, held, held | threads | batch.is_kind(SERIAL), batch.is_kind(GRID), threads)
-    is_role = batch.role[:, None] == roles[:, None]
+    of_role = np.where(batch.role.T[:, None] == roles[:, None], batch.extent.T[:, None], 1.0)
     over = [
-        np.where(is_role if kind is None else is_role & kind[:, None], batch.extent[:, None], 1.0).prod(axis=2)
-        for kind in kinds
+        (of_role if kind is None else np.where(kind.T[:, None], of_role, 1.0)).prod(axis=0).T for kind in kinds
     ]
     covered, registers, block, trips, parallel = over
     extents = np.where(batch.roles[:, None] == roles[:, None], batch.own.extents[:, None], 1.0).prod(axis=2)
     waste = (covered - extents) / extents
     by_role = np.stack([slog(extents), slog(registers), slog(block), slog(trips), waste], axis=2)
     waves = np.array([float(one.waves) for one in batch.predicted])
-    inner = (batch.product(batch.is_kind(kind)) for kind in (LANE, UNROLL))
+    inner = (batch.by_kind[KINDS[kind]] for kind in (LANE, UNROLL))
     logs = slog(np.stack([batch.threads, batch.blocks, waves, *inner], axis=1))
     tail = (waves - np.floor(waves))[:, None]
     return np.concatenate(
