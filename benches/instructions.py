@@ -1,8 +1,10 @@
 """Instructions, which a busy machine does not move either: of the construction path, and of the kernels that it makes.
 
-The construction path runs under valgrind's callgrind: the same build once and twice in a process, whose difference is a
-build with everything imported and nothing kept.  Kernels are compiled by NVIDIA's compiler and disassembled.  Each is
-counted where its tool is installed, and compared with a baseline of the same tools only.
+The construction path runs under valgrind's callgrind, which collects inside one C function only, that of
+``sys.call_tracing``, which calls what it is given and is called by nothing else: builds with everything imported and
+nothing kept, without the process around them, which takes forty times as many and moves by a tenth of theirs.
+Kernels are compiled by NVIDIA's compiler and disassembled.  Each is counted where its tool is installed, and compared
+with a baseline of the same tools only.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ from benches.counts import HERE, cases
 BASELINE = HERE / "results" / "baseline" / "instructions.json"
 CONSTRUCTED = ("matmul", "v100")
 COMPILED = ("a100", ("matmul", "conv2d", "sum", "softmax", "relu"))
-MARGINS = {"construction": 0.25, "machine code": 0.10}
-"""How much more than the baseline is allowed: construction is still being worked on, machine code is not noise."""
+COLLECTED = "_PyEval_CallTracing"
+BUILDS = 3
+MARGINS = {"construction": 0.10, "machine code": 0.10}
+"""How much more than the baseline is allowed: two counts of construction lie within a hundredth."""
 
 _BUILDS = """
 import sys
@@ -33,10 +37,13 @@ from benches.seeds.predicted import forget
 from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
-device = load_device(sys.argv[2])
-for _ in range(int(sys.argv[3])):
+device, make = load_device(sys.argv[2]), cases()[sys.argv[1]]
+def build():
     forget()
-    construct(canonicalize(cases()[sys.argv[1]]()), device, top_k=10)
+    construct(canonicalize(make()), device, top_k=10)
+build()
+for _ in range(int(sys.argv[3])):
+    sys.call_tracing(build, ())
 """
 
 Found = dict[str, dict[str, Any]]
@@ -51,21 +58,18 @@ def construction_tools() -> str | None:
 
 
 def construction(case: str, device: str) -> int:
-    """Instructions of one construction of ten candidates.  Raises RuntimeError where valgrind fails."""
-    return _under_callgrind(case, device, 2) - _under_callgrind(case, device, 1)
-
-
-def _under_callgrind(case: str, device: str, builds: int) -> int:
-    words = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", sys.executable, "-c", _BUILDS]
+    """Instructions of one construction of ten candidates, mean of `BUILDS`.  Raises RuntimeError where valgrind fails,
+    or the interpreter has no function of that name."""
+    words = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", f"--toggle-collect={COLLECTED}"]
+    words += [sys.executable, "-c", _BUILDS, case, device, str(BUILDS)]
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(HERE.parent)}
-    done = subprocess.run(
-        [*words, case, device, str(builds)],
-        cwd=HERE.parent, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = subprocess.run(words, cwd=HERE.parent, env=environment, capture_output=True, text=True, check=False)
     counted = re.search(r"Collected\s*:\s*(\d+)", done.stderr)
     if done.returncode or counted is None:
         raise RuntimeError(f"callgrind of {case} on {device} failed: {done.stderr.strip()[-2000:]}")
-    return int(counted[1])
+    if not int(counted[1]):
+        raise RuntimeError(f"callgrind of {case} on {device}: {sys.executable} never entered {COLLECTED}")
+    return int(counted[1]) // BUILDS
 
 
 def machine_code_tools(device: str) -> str | None:

@@ -24,7 +24,8 @@ h3 { font-size: 1rem; margin-bottom: .3rem; } .wide { overflow-x: auto; } svg, i
 table { border-collapse: collapse; font-size: .85rem; } th, td { padding: .15rem .6rem; text-align: left;
 border-bottom: 1px solid #e4e4e4; vertical-align: top; white-space: nowrap; } th { background: #f3f3f3; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; font-size: .85rem; }
-dt { color: #666; } dd { margin: 0; overflow-wrap: anywhere; } nav a { margin-right: 1rem; overflow-wrap: anywhere; }
+dt { color: #666; } dd { margin: 0; overflow-wrap: anywhere; } nav a { margin-right: 1rem;
+display: inline-block; overflow-wrap: anywhere; }
 .claims td, .brief td { white-space: normal; min-width: 6rem; } .measured { background: #e3f1e3; }
 .model { background: #fdf3d7; } .none { background: #f0f0f0; }
 h2, h3 { overflow-wrap: anywhere; } summary { cursor: pointer; }

@@ -1,6 +1,7 @@
 """Construction and machine code take no more instructions than the committed baseline says, where that can be counted."""
 
 import copy
+import subprocess
 
 import pytest
 
@@ -51,3 +52,11 @@ def test_a_case_that_is_gone_is_told():
     now = copy.deepcopy(BASE)
     now["machine code"]["counts"].pop("relu, a100")
     assert instructions.regressions(BASE, now) == ["machine code of relu, a100: it is not counted any more"]
+
+
+@pytest.mark.parametrize(("said", "why"), [("Collected : 0", "never entered _PyEval_CallTracing"), ("", "failed")])
+def test_a_count_of_nothing_is_no_count(monkeypatch, said, why):
+    done = subprocess.CompletedProcess([], 0, "", said)
+    monkeypatch.setattr(instructions.subprocess, "run", lambda *words, **how: done)
+    with pytest.raises(RuntimeError, match=f"callgrind of matmul on v100.*{why}"):
+        instructions.construction("matmul", "v100")
