@@ -4,16 +4,15 @@ Every operator of ROLLER's suite on the IPU, its batch (rows of a matrix product
 tiles and the work is at most a thousand million multiply-adds (`--work` asks for less, as far as halving goes).
 Held: results equal the definition at up to 2,000 points (whole numbers: exactly, where sums of them are), bytes
 received and sent and memory equal the closed forms on every tile and superstep, fragments are at most theirs, no tile
-exceeds its memory.  Rows are kept as they come in results/bulk_<cpu>_<day>.json, and not run again (`--again` does;
-without it those of a smaller limit are).  Matrix products of a tile are small: with threads of its own, the library
-spends more time in waking them than in multiplying.
+exceeds its memory.  Rows are kept as they come in results/bulk_<cpu>_<day>.json, and not run again by the same code
+(`--again` does; without it those of a smaller limit are).  Matrix products of a tile are small: with threads of its
+own, the library spends more time in waking them than in multiplying.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import json
 import os
 import sys
 import time
@@ -26,7 +25,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy is importe
 
 import numpy as np
 
-from benches.results import keep, result_path
+from benches.results import begun, keep, result_path
 from rollergen.construct import construct
 from rollergen.errors import DoesNotFitError
 from rollergen.expr.canonical import canonicalize
@@ -109,8 +108,7 @@ def main() -> int:
     parser.add_argument("--work", type=int, default=MOST_WORK)
     parser.add_argument("--again", action="store_true")
     asked = parser.parse_args()
-    path, device = result_path("bulk"), load_device(asked.device)
-    before = json.loads(path.read_text())["rows"] if path.exists() else []
+    device, before = load_device(asked.device), begun(result_path("bulk")).get("rows", [])
     rows = {(row["device"], row["id"]): row for row in before}
     for entry in suite("roller").entries:
         key = device.name, entry.id

@@ -6,8 +6,8 @@ For every operator and device, each candidate is compiled for the real architect
 local memory, first choices apart; registers over the model's figure; whether fewer threads are resident than the
 model takes for granted; shared memory as predicted; and where a disassembler reads the code, the first choice's
 instructions.  Nothing is run, and nothing timed.  First choices come first.  Rows are kept as they come, in
-results/cuda_compile_<cpu>_<day>.json; text that the latest such file has compiled is not compiled again (`--again`
-does): what has changed since is all that costs time.  ``--beside``: the first choices of `operators_beside` instead,
+results/cuda_compile_<cpu>_<day>.json; text that any such file has as compiled is not compiled again (`--again` does):
+what has changed since is all that costs time.  ``--beside``: the first choices of `operators_beside` instead,
 kept in results/cuda_compile_beside_<cpu>_<day>.json.
 """
 
@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benches.operators_beside import entries as entries_beside
-from benches.results import keep, result_path
+from benches.results import begun, ever_kept, keep, result_path
 from rollergen.compile_report import KernelReport, compile_report, cuda_arch, predicted_facts
 from rollergen.construct import construct
 from rollergen.emit import emit
@@ -51,6 +51,8 @@ MOST_EXCESS = 1.2
 """Registers over the model's figure that are still as predicted."""
 SECONDS_BETWEEN_WRITES = 30
 Row = dict[str, Any]
+Key = tuple[str, str, str]
+"""Suite, operator, device."""
 
 
 def operators(name: str) -> tuple[Any, ...]:
@@ -148,14 +150,17 @@ def main() -> None:
     words.add_argument("--jobs", type=int, default=1, help="processes that compile")
     words.add_argument("--operator", nargs="+", default=[], metavar="ID", help="only these")
     words.add_argument("--beside", action="store_true", help="first choices of operators that are in no suite")
-    words.add_argument("--again", action="store_true", help="compile what the latest file already has")
+    words.add_argument("--again", action="store_true", help="compile what was compiled before too")
     given = words.parse_args()
     suites, top_k = ([BESIDE], 1) if given.beside else (given.suite, given.top_k)
     entries = [(name, one.id) for name in suites for one in operators(name)][:: given.every]
     entries = [entry for entry in entries if not given.operator or entry[1] in given.operator]
     jobs = [(*entry, device) for entry in entries for device in given.device]
     file = f"{NAME}_{BESIDE}" if given.beside else NAME
-    table = Rows(file, [] if given.again else _latest(file))
+    rows = begun(result_path(file)).get("rows", [])
+    if given.again:
+        rows = [one for one in rows if _key(one) not in jobs]
+    table = Rows(file, rows, {} if given.again else compiled_before(file))
     if top_k > 1:
         table.fill([job for job in jobs if table.candidates(job) <= 1], 1, given.jobs)
     table.fill(jobs, top_k, given.jobs)
@@ -165,19 +170,20 @@ def main() -> None:
 class Rows:
     """The rows as they come, one for each operator and device; kept in the file every half minute.
 
-    Rows of earlier runs stay until their operator is compiled again, and serve as what is known.
+    ``rows``: of this code; they stay until their operator is compiled again, and serve as what is known.  ``compiled``:
+    candidates of any code, which serve as no more than that.
     """
 
-    def __init__(self, file: str, rows: list[Row]) -> None:
-        self._file = file
+    def __init__(self, file: str, rows: list[Row], compiled: Mapping[Key, Mapping[str, Row]]) -> None:
+        self._file, self._compiled = file, compiled
         self._rows = {_key(one): one for one in rows}
         self._kept = time.monotonic()
 
-    def candidates(self, job: tuple[str, str, str]) -> int:
+    def candidates(self, job: Key) -> int:
         """How many of a job's candidates the rows have."""
         return len(self._rows[job]["candidates"]) if job in self._rows else 0
 
-    def fill(self, jobs: list[tuple[str, str, str]], top_k: int, processes: int) -> None:
+    def fill(self, jobs: list[Key], top_k: int, processes: int) -> None:
         """`top_k` candidates of each of `jobs`: (suite, operator, device)."""
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
             waiting = [pool.submit(row, *job, top_k, self._known(job)) for job in jobs]
@@ -188,9 +194,8 @@ class Rows:
                     self.keep()
         self.keep()
 
-    def _known(self, job: tuple[str, str, str]) -> dict[str, Row]:
-        candidates = self._rows.get(job, {"candidates": []})["candidates"]
-        return {one["source"]: one for one in candidates if "source" in one}
+    def _known(self, job: Key) -> dict[str, Row]:
+        return {**self._compiled.get(job, {}), **(_by_source(self._rows[job]) if job in self._rows else {})}
 
     def ordered(self) -> list[Row]:
         names = {name for name, _, _ in self._rows}
@@ -206,15 +211,20 @@ class Rows:
         return summaries
 
 
-def _key(one: Row) -> tuple[str, str, str]:
+def _key(one: Row) -> Key:
     return one["suite"], one["id"], one["device"]
 
 
-def _latest(name: str) -> list[Row]:
-    """Rows of the newest file of this machine's kind."""
-    path = result_path(name)
-    files = sorted(path.parent.glob(f"{path.stem.rsplit('_', 1)[0]}_*.json"))
-    return json.loads(files[-1].read_text())["rows"] if files else []
+def _by_source(one: Row) -> dict[str, Row]:
+    return {candidate["source"]: candidate for candidate in one["candidates"] if "source" in candidate}
+
+
+def compiled_before(name: str) -> dict[Key, dict[str, Row]]:
+    """Candidates of all files, by their operator and their text with its compiler."""
+    found: dict[Key, dict[str, Row]] = {}
+    for one in (row for file in ever_kept(name) for row in file["rows"]):
+        found.setdefault(_key(one), {}).update(_by_source(one))
+    return found
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ full, both against the float64 definition at sampled points, on small integers (
 
 With ``--suite``: every operator of the suite, as tests/agreement/suite_cases.py says (PoCL on sizes of a few
 seconds).  Rows are kept as they come, in results/full_size_<suite>_<cpu>_<day>.json; what is there and right is
-not run again (`--again` does).
+not run again by the same code (`--again` does).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rich.console import Console
 from rich.table import Table
 
-from benches.results import keep, result_path
+from benches.results import begun, keep, result_path
 from rollergen.suites import suite, suite_names
 from tests.agreement.full_size import FULL_SIZE, run_case
 from tests.agreement.readers import DEVICES, device
@@ -59,8 +59,7 @@ def _listed(arguments: argparse.Namespace) -> int:
 
 def _suite(arguments: argparse.Namespace) -> int:
     name = f"full_size_{arguments.suite}"
-    path = result_path(name)
-    before = json.loads(path.read_text())["rows"] if path.exists() else []
+    before = begun(result_path(name)).get("rows", [])
     rows: dict[Any, Any] = {(row["id"], row["device"]): row for row in before}
     for device_name in arguments.devices:
         for entry in suite(arguments.suite).entries:

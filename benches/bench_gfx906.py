@@ -4,8 +4,9 @@
 For every operator each candidate for the MI50 is compiled for gfx906 by clang: whether it compiles, which spill
 registers (first choices apart), vector registers over the model's figure, local memory as predicted, and whether fewer
 wavefronts are resident than the model takes for granted.  Nothing is run, and nothing timed.  Rows are kept as they
-come, in results/gfx906_<cpu>_<day>.json; a candidate whose text was compiled before is not compiled again (`--again`
-does).  Exits with 1 where a first choice spills, or more than one candidate in twenty does.
+come, in results/gfx906_<cpu>_<day>.json; a candidate whose text this compiler has compiled before, for any such file,
+is not compiled again (`--again` does).  Exits with 1 where a first choice spills, or more than one candidate in twenty
+does.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benches.results import keep, result_path
+from benches.results import begun, ever_kept, keep, result_path
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
 from rollergen.emit import emit
 from rollergen.errors import RollergenError
 from rollergen.expr.canonical import canonicalize
-from rollergen.hal.amd_clang import compile_opencl, version
+from rollergen.hal.amd_clang import INSTALL, compile_opencl, is_installed, version
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict
@@ -98,6 +99,12 @@ def summary(rows: list[Row]) -> Row:
     }
 
 
+def compiled_before(compiler: str) -> dict[str, Row]:
+    """Candidates of all files that this compiler made, by the digest of their text."""
+    files = (one for one in ever_kept(NAME) if one.get("compiler") == compiler)
+    return {one["digest"]: one for file in files for row in file["rows"] for one in row["candidates"]}
+
+
 def main() -> int:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--device", default="mi50")
@@ -105,12 +112,13 @@ def main() -> int:
     words.add_argument("--only", nargs="+", help="identifiers of operators")
     words.add_argument("--every", type=int, default=1, help="only every Nth operator")
     words.add_argument("--top-k", type=int, default=CANDIDATES)
-    words.add_argument("--again", action="store_true", help="compile what today's file already has")
+    words.add_argument("--again", action="store_true", help="compile what was compiled before too")
     given = words.parse_args()
-    on, path = load_device(given.device), result_path(NAME)
-    before: list[Row] = json.loads(path.read_text())["rows"] if path.exists() else []
-    rows = {(r["suite"], r["id"], r["device"]): r for r in before}
-    known = {} if given.again else {one["digest"]: one for r in before for one in r["candidates"]}
+    if not is_installed():
+        raise SystemExit(INSTALL)
+    on, before = load_device(given.device), begun(result_path(NAME)).get("rows", [])
+    rows: dict[Any, Row] = {(r["suite"], r["id"], r["device"]): r for r in before}
+    known = {} if given.again else compiled_before(version())
     entries = [e for name in given.suite for e in suite(name).entries if not given.only or e.id in given.only]
     for entry in entries[:: given.every]:
         rows[entry.suite, entry.id, on.name] = row(entry, on, given.top_k, known)

@@ -30,9 +30,9 @@ import rollergen as rg
 from benches.bench_operators import CORES, measure
 from benches.operator_cases import Case
 from benches.peers import Operation
-from benches.results import keep, result_path
+from benches.results import RESULTS, keep, machine_kind
 from benches.timing import alone
-from rollergen.bench.readme import newest
+from rollergen.bench.results import newest
 
 
 def relu(name: str, elements: int) -> Case:
@@ -49,8 +49,8 @@ MODES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 def kept_cases(name: str) -> list[dict[str, Any]]:
     """The cases of the newest result of `bench_operators` of this name; none where there is no result."""
-    path = newest(result_path(name))
-    return json.loads(path.read_text(encoding="utf-8"))["cases"] if path.exists() else []
+    path = newest(RESULTS, f"{machine_kind(name)}_????-??-??.json")
+    return json.loads(path.read_text(encoding="utf-8"))["cases"] if path else []
 
 
 def without(cases: Sequence[dict[str, Any]], launch_s: float) -> dict[str, Any]:

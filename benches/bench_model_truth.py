@@ -13,7 +13,7 @@ compared with its measured time, operator by operator:
 The bars are for operators whose space has 60 programs; those of smaller spaces are listed beside them.  Of six
 operators up to 500 programs were measured: the same for these.  The machine's figures (clock, bandwidths, caches) are
 those of the day of the collection, which lie beside its records; the model's constants are the present ones.
-``--stored`` takes the predictions of that day instead.
+``--stored`` takes the predictions of that day instead.  Exits with 1 where an aim is missed.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from statistics import mean, median
 from typing import Any
 
 import numpy as np
+from aims import Aim, verdict
 from ranking import rank
 from results import ROOT, keep
 from rich.console import Console
@@ -207,19 +208,20 @@ def shown(title: str, operators: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def headlines(total: dict[str, float]) -> list[dict[str, str]]:
+def aims(total: dict[str, float]) -> tuple[Aim, ...]:
     of = f"first choices of {total['operators']} operators, {total['programs']} programs measured on this CPU"
-    return [
-        {"what": f"What the model's choice lacks to the best program: {of}",
-         "figure": f"{total['regret, geometric mean']:.1%}", "aim": f"at most {MOST_REGRET:.0%}"},
-        {"what": "Kendall's tau of predicted and measured times, mean over these operators",
-         "figure": f"{total['tau, mean']:.3f}", "aim": f"at least {LEAST_TAU}"},
-        {"what": "Error of the predicted time, median over these operators",
-         "figure": f"{total['error, median']:.1%}", "aim": f"at most {MOST_ERROR:.0%}"},
-    ]  # fmt: skip
+    regret, order, error = (total[name] for name in ("regret, geometric mean", "tau, mean", "error, median"))
+    return (
+        Aim(f"What the model's choice lacks to the best program: {of}", f"{regret:.1%}", f"at most {MOST_REGRET:.0%}",
+            regret <= MOST_REGRET),
+        Aim("Kendall's tau of predicted and measured times, mean over these operators", f"{order:.3f}",
+            f"at least {LEAST_TAU}", order >= LEAST_TAU),
+        Aim("Error of the predicted time, median over these operators", f"{error:.1%}", f"at most {MOST_ERROR:.0%}",
+            error <= MOST_ERROR),
+    )  # fmt: skip
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--stored", action="store_true", help="the predictions of the day of the collection")
     parser.add_argument("--keep", action="store_true", help="keep the figures under benches/results")
@@ -254,7 +256,7 @@ def main() -> None:
     )
     if arguments.keep:
         content = {
-            "headlines": headlines(total), "data": [DATA.name, LARGE.name],
+            "headlines": [one.headline() for one in aims(total)], "data": [DATA.name, LARGE.name],
             "predictions": "stored" if arguments.stored else "anew",
             "all": total, "classes": kinds, "worst": [one | {"why": why(one)} for one in worst], "operators": operators,
             "predicted over measured, by class": residuals(programs, lambda row: row["kind"]),
@@ -263,7 +265,8 @@ def main() -> None:
             "smaller spaces": smaller, "of smaller spaces": beside["smaller spaces"],
         }  # fmt: skip
         console.print(f"kept in {keep('model_truth', content)}")
+    return verdict(aims(total))
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

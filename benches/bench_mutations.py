@@ -2,14 +2,13 @@
 
 Each is refused with a JSON path, or accepted, and then every one of ten operators is constructed with finite positive
 predictions (or, where the mutated device has no room for the data, refused with the shortfall).  Anything else is
-listed in full.  Rows are kept as they come, in results/mutations_<cpu>_<day>.json; what is there is not done again, but
-for what was wrong.
+listed in full.  Rows are kept as they come, in results/mutations_<cpu>_<day>.json; what is there is not done again
+by the same code, but for what was wrong.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import sys
 from collections import Counter
@@ -22,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import rollergen as rg
-from benches.results import keep, result_path
+from benches.results import begun, keep, result_path
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph
@@ -78,8 +77,9 @@ def main() -> None:
     words.add_argument("--jobs", type=int, default=1, help="Processes.")
     words.add_argument("--again", action="store_true")
     given = words.parse_args()
-    path = result_path(NAME)
-    kept = json.loads(path.read_text()) if path.exists() and not given.again else {"done": 0, "states": {}, "wrong": []}
+    kept = begun(result_path(NAME))
+    if given.again or kept.get("seed") != given.seed:
+        kept = {"done": 0, "states": {}, "wrong": []}
     states, done = Counter(kept["states"]), kept["done"]
     wrong = {one["number"]: one for one in kept["wrong"]}
     todo = [one for one in mutations(given.count, given.seed) if one[0] >= done or one[0] in wrong]

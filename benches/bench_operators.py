@@ -1,5 +1,5 @@
 """Every class of operators beside the libraries:
-``python benches/bench_operators.py [--case TEXT] [--kind K] [--seconds S] [--all-cores]``.
+``python benches/bench_operators.py [--case TEXT] [--kind K] [--seconds S] [--all-cores] [--again]``.
 
 Each case, in a process of its own, is built, checked against its float64 definition, then timed:
 ``kernel(*arrays, out=y)`` and every library's call (`benches/peers`, whose results are compared with ours first) take
@@ -9,6 +9,10 @@ bytes read and written) take turns with them: a case's share of the roofline is 
 most 1: a probe need not be the fastest way).  Libraries that are not here are listed with the reason, and one that
 takes `FAR` times as long as ours with its time: it takes no turns.  One core; with ``--all-cores`` every core and as
 many threads.
+
+All cases together are kept, in results/operators_<cpu>_<day>.json (operators_all_cores).  A run that was interrupted
+goes on after the last case that ended, on the same day, with the same code, options and libraries; so does one after
+it has ended, which measures nothing (``--again``: all anew).  Exits with 1 where an aim is missed.
 """
 
 # ruff: noqa: E402
@@ -36,9 +40,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benches.aims import Aim, verdict
 from benches.operator_cases import CASES, Case
 from benches.peers import CPU, EVERY, as_numpy, competitors, reasons
-from benches.results import keep
+from benches.results import begun, keep, keep_at, result_path, unfinished
 from benches.roofline_probes import bound_s, probes
 from benches.timing import Calls, alone, alternate, checked, thinned
 from rollergen.expr.canonical import canonicalize
@@ -69,7 +74,7 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
     slower = _far_slower(calls)
     calls = {name: call for name, call in calls.items() if name not in slower}
     roofline = probes(canonicalize(expression).points, ours.arrays, np.empty_like(ours.out), len(CORES))
-    times = alternate({**calls, **{name: probe.call for name, probe in roofline.items()}}, seconds)
+    times = alternate({**calls, **{name: probe.call for name, probe in roofline.items()}}, seconds, len(CORES))
     own = times.pop("rollergen")
     binds, at_least = bound_s(roofline, {name: times.pop(name) for name in roofline})
     shares = {name: [t / o for o, t in zip(own, theirs, strict=True)] for name, theirs in times.items()}
@@ -105,46 +110,65 @@ def _require_same(case: Case, library: str, theirs: np.ndarray, ours: np.ndarray
         raise SystemExit(f"{case.name}: {library} computes something else (largest difference {apart:.2g})")
 
 
-def headlines(
-    found: list[dict[str, Any]], classes: dict[str, float], shares: dict[str, float]
-) -> list[dict[str, str]]:
+NAME = "operators_all_cores" if ALL_CORES else "operators"
+
+
+def measured_before(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The cases, by name, of a run of today that was interrupted, else of one that ended, if it had these options."""
+    for path in (unfinished(NAME), result_path(NAME)):
+        kept = begun(path)
+        if kept.get("options") == options:
+            return {one["case"]: one for one in kept["cases"]}
+    return {}
+
+
+def aims(found: list[dict[str, Any]], classes: dict[str, float], shares: dict[str, float]) -> tuple[Aim, ...]:
     threads = "one core" if len(CORES) == 1 else f"{len(CORES)} cores"
+    overall = mean(classes.values())
     least, worst = min(classes, key=lambda kind: classes[kind]), min(found, key=lambda one: one["ratio"])
     of_peers = f"{shares['roofline']:.3f}; the best library of each case {shares['best_peer']:.3f}"
-    return [
-        {"what": f"The best library's time over ours, {len(found)} operators on {threads}, mean of class means",
-         "figure": f"{mean(classes.values()):.3f}", "aim": f"at least {MEAN_TARGET}"},
-        {"what": f"The lowest class of them, {threads}", "figure": f"{least} {classes[least]:.3f}",
-         "aim": f"at least {LEAST_CLASS}"},
-        {"what": f"The lowest case of them, {threads}", "figure": f"{worst['case']} {worst['ratio']:.2f}",
-         "aim": f"at least {LEAST_CASE}"},
-        {"what": f"Share of the roofline, geometric mean, {threads}", "figure": of_peers,
-         "aim": f"at least {LEAST_SHARE}"},
-    ]  # fmt: skip
+    return (
+        Aim(f"The best library's time over ours, {len(found)} operators on {threads}, mean of class means",
+            f"{overall:.3f}", f"at least {MEAN_TARGET}", overall >= MEAN_TARGET),
+        Aim(f"The lowest class of them, {threads}", f"{least} {classes[least]:.3f}", f"at least {LEAST_CLASS}",
+            classes[least] >= LEAST_CLASS),
+        Aim(f"The lowest case of them, {threads}", f"{worst['case']} {worst['ratio']:.2f}", f"at least {LEAST_CASE}",
+            worst["ratio"] >= LEAST_CASE),
+        Aim(f"Share of the roofline, geometric mean, {threads}", of_peers, f"at least {LEAST_SHARE}",
+            shares["roofline"] >= LEAST_SHARE),
+    )  # fmt: skip
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", default="", help="only cases whose name contains this text")
     parser.add_argument("--kind", default="", help="only this class")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=1.0, help="least seconds of timing for each case")
     parser.add_argument("--all-cores", action="store_true", help="every core and as many threads, instead of one")
+    parser.add_argument("--again", action="store_true", help="measure what was measured today too")
     arguments = parser.parse_args()
-    absent = reasons(EVERY)
+    for case in CASES:
+        if case.name == arguments.alone:
+            print(json.dumps(measure(case, arguments.seconds)))
+            return 0
+    absent, whole = reasons(EVERY), not arguments.case and not arguments.kind
+    options = {"seconds": arguments.seconds, "cores": CORES, "absent": absent}
+    known = measured_before(options) if whole and not arguments.again else {}
+    before = len(known)
     more = ["--all-cores"] if ALL_CORES else []
     console = Console(width=150)
     columns = ("class", "case", "ours", "best peer", "its time", "ratio", "of the roofline", "all ratios")
     table = Table(*columns, title=f"cores {CORES}")
     found = []
     for case in CASES:
-        if case.name == arguments.alone:
-            print(json.dumps(measure(case, arguments.seconds)))
-            return
-    for case in CASES:
         if arguments.case not in case.name or arguments.kind not in case.kind:
             continue
-        one = alone(__file__, case.name, arguments.seconds, *more)
+        if case.name not in known:
+            known[case.name] = alone(__file__, case.name, arguments.seconds, *more)
+            if whole:
+                keep_at(unfinished(NAME), {"options": options, "cases": list(known.values())})
+        one = known[case.name]
         found.append(one)
         best = min(one["ratios"], key=lambda name: one["ratios"][name])
         every = " ".join(f"{name} {ratio:.2f}" for name, ratio in one["ratios"].items())
@@ -168,14 +192,20 @@ def main() -> None:
     shares = {who: geometric_mean(min(one[f"{who}_share"], 1.0) for one in found) for who in ("roofline", "best_peer")}
     console.print(f"share of the roofline, geometric mean: {shares['roofline']:.3f} (at least {LEAST_SHARE}), "
                   f"the best library of each case {shares['best_peer']:.3f}")
-    if not arguments.case and not arguments.kind:
+    if not whole:
+        return 0
+    judged = aims(found, classes, shares)
+    if before < len(found):
         content = {
-            "headlines": headlines(found, classes, shares), "cache": "warm", "threads": len(CORES), "absent": absent,
-            "cases": found, "classes": classes, "mean": overall,
+            "headlines": [one.headline() for one in judged], "cache": "warm", "threads": len(CORES), "absent": absent,
+            "options": options, "cases": found, "classes": classes, "mean": overall,
             "roofline_share": shares["roofline"], "best_peer_share": shares["best_peer"],
         }  # fmt: skip
-        console.print(f"kept in {keep('operators_all_cores' if ALL_CORES else 'operators', content)}")
+        keep(NAME, content)
+        unfinished(NAME).unlink(missing_ok=True)
+    console.print(f"{before} of {len(found)} cases were measured before; kept in {result_path(NAME)}", highlight=False)
+    return verdict(judged)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

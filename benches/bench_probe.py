@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 
 import rollergen as rg
-from benches.results import keep, result_path
+from benches.results import begun, keep, result_path
 from benches.timing import alternate, thinned
 from rollergen.hal.host import completed
 from rollergen.hal.host_facts import cache_levels
@@ -147,8 +147,7 @@ def main() -> None:
     words.add_argument("--only", nargs="+", default=[], choices=list(operators()), metavar="OPERATOR")
     words.add_argument("--seconds", type=float, default=1.0, help="Of timing for each operator.")
     given = words.parse_args()
-    path = result_path(NAME)
-    kept = json.loads(path.read_text()) if path.exists() else {}
+    kept = begun(result_path(NAME))
     content = {key: kept[key] for key in ("probe", "choices", "summary") if key in kept}
     if given.part != "choices":
         content["probe"] = probe_part()
@@ -157,6 +156,8 @@ def main() -> None:
         print(f"warnings: {content['probe']['warnings of the check'] or 'none'}")
         keep(NAME, content)
     if given.part != "probe":
+        if "probe" not in content:
+            raise SystemExit(f"--part choices: {result_path(NAME)} has no probe of this code; --part probe makes one")
         content["choices"] = choices(given.only, content["probe"]["spec"], given.seconds, content.get("choices", {}))
         content["summary"] = summary(content["choices"])
         print(content["summary"])

@@ -6,12 +6,11 @@ build left in it (nothing that construction found is kept).  Wall seconds of the
 compiling (the compiler leaves a part of it for the first launch, which is in checking), checking, timing (all runs that
 were timed), and the rest (construction, emission).  Processor seconds of this process stand beside them, for a machine
 that others use too.  Rows are kept as they come, in results/profile_cost_<cpu>_<day>.json, and not measured again by
-the same code (``--again`` does).
+the same code (``--again`` does).  Exits with 1 where all operators are measured and an aim is missed.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -28,8 +27,9 @@ from rich.console import Console
 from rich.table import Table
 
 import rollergen as rg
+from benches.aims import Aim, verdict
 from benches.bench_suites import forget
-from benches.results import code_changed_since, keep, result_path
+from benches.results import begun, keep, result_path
 from rollergen.suites import Entry, suite
 from tests.agreement.cutting import cut
 
@@ -74,12 +74,12 @@ def summary(rows: list[Row]) -> dict[str, Any]:
     return found
 
 
-def headlines(found: dict[str, Row]) -> list[dict[str, str]]:
-    return [
-        {"what": f"A build with its measurements, {one['operators']} operators, median, {state}",
-         "figure": f"{one['median_s']} s", "aim": f"at most {one['target_s']} s"}
+def aims(found: dict[str, Row]) -> tuple[Aim, ...]:
+    return tuple(
+        Aim(f"A build with its measurements, {one['operators']} operators, median, {state}", f"{one['median_s']} s",
+            f"at most {one['target_s']} s", one["met"])
         for state, one in found.items()
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
 @click.command()
@@ -88,14 +88,8 @@ def headlines(found: dict[str, Row]) -> list[dict[str, str]]:
 def main(only: tuple[str, ...], again: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="rollergen-compiled-") as directory:
         os.environ["POCL_CACHE_DIR"] = directory  # read at the first use of OpenCL
-        measure(only, again, Path(directory))
-
-
-def known() -> list[Row]:
-    """Today's rows of the same code."""
-    path = result_path(NAME)
-    kept: Row = json.loads(path.read_text()) if path.exists() else {}
-    return kept["rows"] if kept and code_changed_since(kept["commit"]) is False else []
+        judged = measure(only, again, Path(directory))
+    sys.exit(verdict(judged))
 
 
 def emptied(compiled: Path) -> None:
@@ -104,8 +98,10 @@ def emptied(compiled: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def measure(only: tuple[str, ...], again: bool, compiled: Path) -> None:
-    rows: dict[str, Row] = {} if again else {row["id"]: row for row in known()}
+def measure(only: tuple[str, ...], again: bool, compiled: Path) -> tuple[Aim, ...]:
+    """The aims, where all operators are measured."""
+    before = begun(result_path(NAME)).get("rows", [])
+    rows: dict[str, Row] = {} if again else {row["id"]: row for row in before}
     rg.build(rg.ops.relu(rg.tensor("x", (64,))), "cpu", cache=False)  # imports, probes, the runtime
     for entry in suite("roller").entries:
         if entry.id not in rows and (not only or entry.id in only):
@@ -115,13 +111,16 @@ def measure(only: tuple[str, ...], again: bool, compiled: Path) -> None:
             load = [round(one, 1) for one in os.getloadavg()]
             listed = list(rows.values())
             found = summary(listed)
-            keep(NAME, {"headlines": headlines(found), "load_average": load, "summary": found, "rows": listed})
+            judged = [one.headline() for one in aims(found)]
+            keep(NAME, {"headlines": judged, "load_average": load, "summary": found, "rows": listed})
     table = Table("compiler cache", "operators", "median s", "target", "worst s", "median cpu s", "shares")
-    for state, line in summary(list(rows.values())).items():
+    found = summary(list(rows.values()))
+    for state, line in found.items():
         shares = ", ".join(f"{part} {share:.0%}" for part, share in line["shares"].items())
         cells = (line[name] for name in ("operators", "median_s", "target_s", "worst_s", "median_cpu_s"))
         table.add_row(state, *map(str, cells), shares)
     Console(width=140).print(table)
+    return aims(found) if all(entry.id in rows for entry in suite("roller").entries) else ()
 
 
 if __name__ == "__main__":

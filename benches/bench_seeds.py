@@ -2,7 +2,8 @@
 
 One entry for each figure and table (`benches/seeds/claims.py`), run on what is present: timed where the device is,
 answered by the model where it is not, and told apart.  Findings are kept as they come, in
-results/seeds_<cpu>_<day>.json, and not made again (`--again` does).
+results/seeds_<cpu>_<day>.json, and not made again by the same code (`--again` does), but for those that are read in
+other benches' results.
 """
 
 # ruff: noqa: E402
@@ -15,7 +16,6 @@ for name in ("POCL_MAX_PTHREAD_COUNT", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rich.console import Console
 from rich.table import Table
 
-from benches.results import keep, result_path
+from benches.results import begun, keep, result_path
 from benches.seeds.claims import CLAIMS, Claim
 from benches.seeds.finding import IMPOSSIBLE, Finding
 from rollergen.errors import RollergenError
@@ -49,12 +49,9 @@ def told(claim: Claim, finding: Finding) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def kept(path: Path) -> dict[str, Any]:
+def kept(content: dict[str, Any]) -> dict[str, Any]:
     """The findings of an earlier run, by claim: its overview and its rows."""
-    if not path.exists():
-        return {}
-    content = json.loads(path.read_text(encoding="utf-8"))
-    return {one["claim"]: {"told": one, "rows": content.get(one["claim"], [])} for one in content["claims"]}
+    return {one["claim"]: {"told": one, "rows": content.get(one["claim"], [])} for one in content.get("claims", ())}
 
 
 def content_of(findings: dict[str, Any]) -> dict[str, Any]:
@@ -75,9 +72,9 @@ def main() -> None:
         for claim in wanted:
             console.print(f"{claim.id}: {claim.of}: {claim.what}", highlight=False)
         return
-    findings = kept(result_path(NAME))
+    findings = kept(begun(result_path(NAME)))
     for number, claim in enumerate(wanted, 1):
-        if claim.id not in findings or options.again:
+        if claim.id not in findings or claim.linked or options.again:
             finding = found(claim)
             findings[claim.id] = {"told": told(claim, finding), "rows": list(finding.rows)}
             path = keep(NAME, content_of(findings))

@@ -10,7 +10,6 @@ Kept device by device in results/sensitivity_<cpu>_<day>.json: "table" and "dead
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
@@ -21,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rich.console import Console
 
-from benches.results import keep, result_path
+from benches.results import begun, keep, result_path
 from rollergen.cli.device_sensitivity import effects_table
 from rollergen.hal.load import load_device
 from rollergen.representative import representative
@@ -72,7 +71,7 @@ def main() -> None:
         if not given.quick:
             found = {"operators": list(TABLE), "effects": [asdict(effect) for effect in effects]}
         Console().print(effects_table(name, effects))
-        devices = json.loads(path.read_text())["devices"] if path.exists() else {}
+        devices = begun(path).get("devices", {})
         part = {"dead fields" if given.quick else "table": found}
         devices[name] = {**devices.get(name, {}), **part}
         keep(NAME, {"devices": devices})

@@ -17,14 +17,14 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benches.results import keep, result_path
+from benches.results import begun, ever_kept, keep, result_path
 from rollergen.suites import Entry, suite
 from tests.cuda.operators import CONTRACTIONS, MATRIX, execute
 
@@ -40,24 +40,26 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="also what is known to be right")
     parser.add_argument("--jobs", type=int, default=2, help="operators at a time, each in a process of its own")
     arguments = parser.parse_args()
-    path = result_path(NAME)
-    before = json.loads(path.read_text())["rows"] if path.exists() else []
-    rows: dict[Any, Row] = {(row["id"], row["device"], row["dtype"]): row for row in before if "digest" in row}
+    rows = _by_key(begun(result_path(NAME)).get("rows", []))
+    before = _by_key(row for file in ever_kept(NAME) for row in file["rows"])
     jobs = [
-        (entry.id, device, dtype, "" if arguments.again else _known(rows.get((entry.id, device, dtype))), number > 0)
+        (entry.id, device, dtype, "" if arguments.again else _known(before.get((entry.id, device, dtype))), number > 0)
         for entry, (number, device), dtype in _runs(arguments.devices)
         if not arguments.only or entry.id in arguments.only
     ]
-    jobs.sort(key=lambda job: job[:3] in rows)  # what was never run comes first
+    jobs.sort(key=lambda job: job[:3] in before)  # what was never run comes first
     with ProcessPoolExecutor(arguments.jobs) as pool:
         for found in pool.map(_executed, jobs):
             key = found["id"], found["device"], found["dtype"]
-            if found["state"] != "known":
-                rows[key] = found
-                print(*key, found["state"], found.get("s", ""), flush=True)
-                keep(NAME, {"summary": _summary(rows.values()), "rows": list(rows.values())})
+            rows[key] = before[key] if found["state"] == "known" else found
+            print(*key, found["state"], found.get("s", ""), flush=True)
+            keep(NAME, {"summary": _summary(rows.values()), "rows": list(rows.values())})
     print(json.dumps(_summary(rows.values()), indent=1))
     return 1 if any(row["state"].startswith("wrong") for row in rows.values()) else 0
+
+
+def _by_key(found: Iterable[Row]) -> dict[Any, Row]:
+    return {(row["id"], row["device"], row["dtype"]): row for row in found if "digest" in row}
 
 
 def _runs(devices: list[str]) -> Iterator[tuple[Entry, tuple[int, str], str]]:

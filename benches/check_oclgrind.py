@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+NAME = "oclgrind"
 FAULTS = {"invalid": "invalid", "races": "data race", "barriers": "divergence", "fatal": "fatal error"}
 """What a report of each kind says in the log of Oclgrind 21.10."""
 
@@ -158,7 +159,7 @@ def main() -> None:
                 console.print(f"{name}: {one.problem}")
     console.print(table)
     if not arguments.kernel:
-        console.print(f"kept in {keep('oclgrind', {'kernels': [asdict(one) for one in found]})}")
+        console.print(f"kept in {keep(NAME, {'kernels': [asdict(one) for one in found]})}")
     if not all(one.as_it_should for one in found):
         raise SystemExit(1)
 

@@ -9,7 +9,6 @@ a minute.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from results import code_changed_since, keep, result_path
+from results import begun, keep, result_path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -62,10 +61,9 @@ class Run:
 
     @staticmethod
     def begun(first: int) -> Run:
-        """Where today's run of this checkout with that seed was left, else a new one."""
-        path = result_path(f"fuzz_{first}")
-        known = json.loads(path.read_text()) if path.exists() else {}
-        if not known or code_changed_since(known["commit"]) is not False:
+        """Where today's run of this code with that seed was left, else a new one."""
+        known = begun(result_path(f"fuzz_{first}"))
+        if not known:
             return Run(first)
         spent, count, slow = known["spent_s"], known["expressions"], known.get("skipped_too_slow", [])
         never, seeds = known["sources_never_compiled"], known.get("seeds_never_compiled", [])

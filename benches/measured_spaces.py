@@ -7,7 +7,7 @@
 Each row of a space is mapped to the rProgram that was measured (`space_cpu`, `space_gpu`, `space_conv`: of these the
 rows that stage their window, the slower of two replicates); nothing is fitted here.  Without options: the CPU space
 that lies in benches/data, on the core that measured it.  ``--terms``: also what each term of the model is worth there,
-on so many rows (`space_terms`, `space_terms_cpu`).
+on so many rows (`space_terms`, `space_terms_cpu`).  Exits with 1 where a whole space misses its bar (`space_bars`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from space_cpu import cpu_program
 from space_gpu import gpu_program
 from space_terms import roller_seconds, without
 
+from benches.aims import Aim, verdict
 from benches.results import keep_at
+from benches.space_bars import BARS
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict
@@ -144,15 +146,17 @@ def points(rows: Sequence[Row], device: Device, most: int = 300) -> dict[str, li
     }
 
 
-def headlines(found: Mapping[str, Ranking], device: Device) -> list[dict[str, str]]:
-    return [
-        {"what": f"Measured programs of {shape} on {device.name}: Kendall's tau; best of the model's first, first ten",
-         "figure": f"{one.tau:.3f}; {one.top1:.3f}, {one.top10:.3f} of the best time ({one.programs} programs)"}
-        for shape, one in found.items()
-    ]  # fmt: skip
+def aims(found: Mapping[str, Ranking], device: Device) -> tuple[Aim, ...]:
+    """One for each shape; those that were held back have no bar."""
+    return tuple(
+        Aim(f"Measured programs of {shape} on {device.name}: Kendall's tau; best of the model's first, first ten",
+            f"{one.tau:.3f}; {one.top1:.3f}, {one.top10:.3f} of the best time ({one.programs} programs)",
+            str(bar or ""), bar is None or bar.met(one))
+        for shape, one in found.items() for bar in [BARS.get((device.name, shape))]
+    )  # fmt: skip
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=HERE / "data" / "cpu_gemm_avx512.csv.gz")
     parser.add_argument("--device", default=str(HERE / "devices" / "cpu_avx512_2mb.json"))
@@ -168,8 +172,9 @@ def main() -> None:
     found = report(rows, device)
     drawn = f"{len(rows)} rows drawn with a fixed seed" if options.sample else "all rows"
     shapes = {shape: asdict(ranking) for shape, ranking in found.items()}
-    content = {"headlines": headlines(found, device), "data": options.data.name, "device": device.name, "rows": drawn,
-               "shapes": shapes}  # fmt: skip
+    judged = aims(found, device)
+    content = {"headlines": [one.headline() for one in judged], "data": options.data.name, "device": device.name,
+               "rows": drawn, "shapes": shapes}  # fmt: skip
     if "stack_stores" in rows[0]:
         looked = sum(bool(row["stack_stores"]) for row in rows)
         content["spills"] = {"disassembled": looked, "missed by more than 3": len(spill_misses(rows, device))}
@@ -182,12 +187,13 @@ def main() -> None:
         keep_at(HERE / "results" / f"measured_spaces_{device.name}.json", content)
     if options.json:
         print(json.dumps(content, indent=1))
-        return
+        return 0
     print_table(found)
     if worth:
         print_table(worth)
     print("" if "spills" not in content else f"spilled registers: {content['spills']}")
+    return 0 if options.sample else verdict(judged)
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -22,7 +22,7 @@ from rollergen.hal.spec import Device, Instruction, Limits, MemoryLayer
 
 ORIGIN = {"kind": "assumed", "source": "changed by hand"}
 _WORD = re.compile(r"[a-z0-9]+")
-_PLAIN = ("units", "execution_width", "schedulers", "clock_mhz", "launch_us")
+_PLAIN = ("units", "execution_width", "schedulers", "clock_mhz", "launch_us", "wake_us")
 
 
 def changed(device: Device, settings: Mapping[str, float]) -> Device:

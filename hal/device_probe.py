@@ -17,7 +17,7 @@ from rollergen.hal.host import HOST, completed
 from rollergen.hal.host_facts import CacheLevel, cache_levels, cores, memory_bytes
 from rollergen.hal.host_probe import Probe, measure, working_sets
 from rollergen.hal.load import load_device
-from rollergen.hal.opencl_runtime import OpenCLRuntime
+from rollergen.hal.opencl_runtime import POCL, OpenCLRuntime, in_calling_thread
 from rollergen.hal.spec import Device
 
 PATIENCE = 12
@@ -55,9 +55,11 @@ def opencl_devices() -> list[Any]:
     except ImportError as error:
         raise RuntimeUnavailableError(f"pyopencl is missing ({error}); pip install 'rollergen[cpu]'") from None
     try:
-        return [device for platform in pyopencl.get_platforms() for device in platform.get_devices()]
+        found = [device for platform in pyopencl.get_platforms() for device in platform.get_devices()]
     except pyopencl.LogicError as error:
         raise RuntimeUnavailableError(f"no OpenCL platform ({error}); pip install 'rollergen[cpu]'") from None
+    threaded = [device for device in found if not in_calling_thread(device)]
+    return threaded if any(device.platform.name == POCL for device in threaded) else found
 
 
 def probe_opencl(number: int, name: str) -> ProbedDevice:
@@ -156,6 +158,8 @@ def _per_clock(gflop_s: float, lanes: int, device: Device) -> float:
 def _of_probe(device: Device, figures: Probe) -> Iterator[Measured]:
     yield Measured("clock_mhz", device.clock_mhz, figures.spread["clock"], device.clock_mhz)
     yield Measured("launch_us", device.launch_us, figures.spread["launch"], device.launch_us)
+    if device.wake_us:
+        yield Measured("wake_us", device.wake_us, figures.spread["wake"], device.wake_us)
     fma = next(one for one in device.instructions if one.lanes > 1 and one.dtype == "float32")
     raw = _per_clock(figures.peak_gflop_s, figures.lanes, device)
     yield Measured(f"{fma.name}.per_clock", fma.per_clock, figures.spread["peak"], raw)

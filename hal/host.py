@@ -70,6 +70,7 @@ def completed(device: Device, caches: tuple[CacheLevel, ...], found: Probe | Non
         instructions=tuple(_instruction(i, lanes, per_clock) for i in device.instructions),
         limits=replace(device.limits, registers_per_thread=registers, registers_per_unit=registers),
         launch_us=found.launch_us if found else device.launch_us,
+        wake_us=found.wake_us if found else device.wake_us,
         targets=(_target(device.targets[0], lanes, found),),
         provenance=tuple(sorted({**_kept(device), **dict(_origins(device, layers, found))}.items())),
     )
@@ -163,6 +164,8 @@ def _origins(
     yield "execution_width", figure("peak")
     yield "clock_mhz", figure("clock")
     yield "launch_us", figure("launch") if found else dict(device.provenance).get("launch_us", figure("launch"))
+    if found and found.wake_us:
+        yield "wake_us", figure("wake")
     yield "limits.registers_per_thread", system
     yield "limits.registers_per_unit", system
     for number, layer in enumerate(layers):

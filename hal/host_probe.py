@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rollergen.hal.microbench import Dialect, Figure
     from rollergen.hal.opencl_runtime import OpenCLRuntime
 
-VERSION = 6
+VERSION = 7
 """Counts changes of what is measured, or how."""
 _BACKING = "dram"
 
@@ -31,7 +31,7 @@ _BACKING = "dram"
 @dataclass(frozen=True, slots=True)
 class Probe:
     """Measured on this machine: MHz, GFLOP/s of one core, bytes per clock of one core and GB/s of all by layer,
-    microseconds.  ``spread``: median over best time, less 1, by what was measured."""
+    microseconds.  ``spread``: median over best time, less 1, by what was measured.  ``wake_us``: see `Device`."""
 
     runtime: str
     units: int
@@ -43,6 +43,7 @@ class Probe:
     write_bytes_per_clock: dict[str, float]
     read_gb_s: dict[str, float]
     launch_us: float
+    wake_us: float
     spread: dict[str, float]
 
     def origin(self, name: str) -> str:
@@ -107,6 +108,7 @@ def measure(runtime: OpenCLRuntime, caches: tuple[CacheLevel, ...], units: int, 
     sizes = working_sets(caches, memory_bytes())
     bands = microbench.bandwidths_gb_s(runtime, best, sizes, units, 5 * patience, min(4, patience))
     launch = microbench.launch_us(runtime, 10 * patience)
+    wake = microbench.wake_us(runtime, units, launch, 10 * patience)
     per_clock = lambda kind: {x: _short(bands[x, kind, 1].value / clock.value * 1e3) for x in sizes}
     return Probe(
         runtime=runtime.description,
@@ -119,12 +121,15 @@ def measure(runtime: OpenCLRuntime, caches: tuple[CacheLevel, ...], units: int, 
         write_bytes_per_clock=per_clock("writing"),
         read_gb_s={layer: _short(bands[layer, "reading", units].value) for layer in sizes},
         launch_us=_short(launch.value),
-        spread=_spreads(clock, rates[best], launch, {layer: bands[layer, "reading", 1] for layer in sizes}),
+        wake_us=_short(wake.value),
+        spread=_spreads(clock, rates[best], (launch, wake), {layer: bands[layer, "reading", 1] for layer in sizes}),
     )
 
 
-def _spreads(clock: Figure, peak: Figure, launch: Figure, layers: Mapping[str, Figure]) -> dict[str, float]:
-    figures = {"clock": clock, "peak": peak, "launch": launch, **layers}
+def _spreads(
+    clock: Figure, peak: Figure, launches: tuple[Figure, Figure], layers: Mapping[str, Figure]
+) -> dict[str, float]:
+    figures = {"clock": clock, "peak": peak, "launch": launches[0], "wake": launches[1], **layers}
     return {name: round(figure.spread, 3) for name, figure in figures.items()}
 
 
@@ -141,7 +146,9 @@ def _parsed(kept: Any) -> Probe | None:
     tables = [kept[name] for name in ("read_bytes_per_clock", "write_bytes_per_clock", "read_gb_s", "spread")]
     texts = [kept["runtime"], kept["attribute"]]
     whole = all(isinstance(table, dict) for table in tables) and all(isinstance(text, str) for text in texts)
-    return Probe(**kept) if whole and all(isinstance(n, (int, float)) and n > 0 for n in numbers) else None
+    positive = all(isinstance(n, (int, float)) and n > 0 for n in numbers)
+    wake = kept["wake_us"]
+    return Probe(**kept) if whole and positive and isinstance(wake, (int, float)) and wake >= 0 else None
 
 
 def _keep(path: Path, key: str, found: Probe) -> Probe:

@@ -87,6 +87,8 @@ def device_to_json(device: Device) -> dict[str, Any]:
         document[key] = [_record(part) for part in getattr(device, field)]
     document["limits"] = _record(device.limits)
     document["launch_us"] = device.launch_us
+    if device.wake_us:
+        document["wake_us"] = device.wake_us
     document["targets"] = [{**_record(target), "dialect": dict(target.dialect)} for target in device.targets]
     document["costs"] = dict(device.costs)
     if device.verified:
@@ -249,6 +251,7 @@ def _device(document: dict[str, Any], provenance: tuple[tuple[str, tuple[str, st
         clock_mhz=float(document["clock_mhz"]),
         limits=_part(Limits, document["limits"]),
         launch_us=float(document["launch_us"]),
+        wake_us=float(document.get("wake_us", 0.0)),
         targets=tuple(_target(target) for target in document["targets"]),
         costs=tuple((name, float(value)) for name, value in document.get("costs", {}).items()),
         provenance=provenance,

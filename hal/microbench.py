@@ -125,9 +125,23 @@ def peak_gflop_s(runtime: OpenCLRuntime, dialect: Dialect, dtype: str, rounds: i
 
 
 def launch_us(runtime: OpenCLRuntime, rounds: int = 10, launches: int = 4) -> Figure:
-    """Microseconds of wall time of one empty launch and the wait for it: the best batch's mean."""
-    module = runtime.compile("kernel void empty(global float *out) {}")
-    run = runner(runtime, module, "empty", [aligned(16)], 1)
+    """Microseconds of wall time of one empty launch and the wait for it, in the calling thread where the runtime has a
+    driver that does: the best batch's mean."""
+    return _empty_us(runtime, 1, rounds, launches, alone=runtime.has_caller)
+
+
+def wake_us(runtime: OpenCLRuntime, blocks: int, launch: Figure, rounds: int = 10) -> Figure:
+    """Microseconds that the threads of all cores, woken for one empty block each, take longer than `launch`: the
+    median, as sleep is not as deep each time.  0 where nothing runs in the calling thread instead."""
+    if not runtime.has_caller:
+        return Figure(0.0, 0.0)
+    woken = _empty_us(runtime, blocks, rounds, 1, alone=False)
+    return Figure(max(0.0, woken.value * (1 + woken.spread) - launch.value), woken.spread)
+
+
+def _empty_us(runtime: OpenCLRuntime, blocks: int, rounds: int, launches: int, alone: bool) -> Figure:
+    module = runtime.compile("kernel void empty(global float *out) {}", alone=(alone,))
+    run = runner(runtime, module, "empty", [aligned(16)], blocks, alone)
 
     def batch() -> None:
         for _ in range(launches):
@@ -170,13 +184,15 @@ def _rate(amount: float, seconds: Figure) -> Figure:
     return Figure(amount / seconds.value, seconds.spread)
 
 
-def runner(runtime: OpenCLRuntime, module: Module, entry: str, arrays: list[np.ndarray], blocks: int) -> Run:
+def runner(
+    runtime: OpenCLRuntime, module: Module, entry: str, arrays: list[np.ndarray], blocks: int, alone: bool = False
+) -> Run:
     """One launch of `entry` on these arrays, work-groups of one thread, and the wait for it."""
     kernel = module.kernel(entry)
     runtime.set_arguments(kernel, [runtime.wrap(array) for array in arrays])
 
     def run() -> None:
-        runtime.launch(kernel, blocks, 1)
+        runtime.launch(kernel, blocks, 1, alone=alone)
         runtime.finish()
 
     return run

@@ -1,6 +1,8 @@
 """OpenCL through pyopencl: compile, wrap arrays, launch, time.
 
-On a CPU device NumPy arrays are wrapped in place, so a launch reads and writes the caller's memory.
+On a CPU device NumPy arrays are wrapped in place, so a launch reads and writes the caller's memory.  PoCL has two
+drivers for it: one whose threads, as many as cores, are woken for each launch, and one that works in the calling
+thread.  Where there are several cores both are opened: small launches go alone (``alone=True``): waking takes longer.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import ctypes
 import os
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -86,13 +88,19 @@ class OpenCLRuntime:
 
     def __init__(self, threads: int | None = None) -> None:
         self.opencl = _import()
-        self.device = _cpu_device(self.opencl, threads)
-        self.context = self.opencl.Context([self.device])
-        profiling = self.opencl.command_queue_properties.PROFILING_ENABLE
-        self.queue = self.opencl.CommandQueue(self.context, properties=profiling)
-        self.plain_queue = self.opencl.CommandQueue(self.context)
+        self.device, self._caller = _cpu_devices(self.opencl, threads)
+        self.context = self.opencl.Context([self.device, *([self._caller] if self._caller else [])])
+        self.queue, self.plain_queue = self._queues(self.device)
+        self._caller_queues = self._queues(self._caller) if self._caller else (self.queue, self.plain_queue)
         self._lock = threading.Lock()
         self._in_use: list[tuple[Any, ...]] = []
+        self._last = {True: self.queue, False: self.plain_queue}
+
+    def _queues(self, device: Any) -> tuple[Any, Any]:
+        """A queue whose launches are timed, and one whose are not."""
+        profiling = self.opencl.command_queue_properties.PROFILING_ENABLE
+        make = partial(self.opencl.CommandQueue, self.context, device)
+        return make(properties=profiling), make()
 
     @property
     def description(self) -> str:
@@ -116,15 +124,25 @@ class OpenCLRuntime:
         """Threads that run work-groups side by side."""
         return int(self.device.max_compute_units)
 
-    def compile(self, text: str, options: Sequence[str] = ()) -> Module:
-        """Build `text`; raises `BuildError` with the compiler's log."""
+    @property
+    def has_caller(self) -> bool:
+        """Whether launches may run in the calling thread, beside the threads of all cores."""
+        return self._caller is not None
+
+    def compile(self, text: str, options: Sequence[str] = (), alone: Collection[bool] = (False,)) -> Module:
+        """Build `text` for launches that are `alone`, or not, or some of each; raises `BuildError` with the compiler's
+        log."""
+        devices = list(dict.fromkeys(self._device(one) for one in alone))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                program = self.opencl.Program(self.context, text).build(list(options))
+                program = self.opencl.Program(self.context, text).build(list(options), devices=devices)
             except self.opencl.RuntimeError as error:
                 raise BuildError(f"OpenCL build failed on {self.description}: {error}{self._cache_trouble()}") from None
         return Module(program, self.opencl)
+
+    def _device(self, alone: bool) -> Any:
+        return self._caller if alone and self._caller else self.device
 
     def _cache_trouble(self) -> str:
         """What PoCL's log does not say: that it had no place to compile in."""
@@ -158,48 +176,66 @@ class OpenCLRuntime:
         for position, buffer in enumerate(buffers):
             kernel.set_arg(position, buffer)
 
-    def launch(self, kernel: Kernel, blocks: int, threads: int, *, timed: bool = False) -> Launched:
-        """Enqueue `blocks` groups of `threads` work-items with the arguments set before.
+    def launch(
+        self, kernel: Kernel, blocks: int, threads: int, *, timed: bool = False, alone: bool = False
+    ) -> Launched:
+        """Enqueue `blocks` groups of `threads` work-items with the arguments set before; `alone`: in the calling
+        thread, where there is a driver that does.
 
-        Their buffers live until `finish`.  Launches run in order within the timed and within the
-        untimed ones, not across them.
+        Their buffers live until `finish`.  Launches run in order within the timed and within the untimed ones, not
+        across them.
         """
-        queue = self.queue if timed else self.plain_queue
+        queue = self._queue(alone, timed)
         with self._lock:
             self._in_use.append(kernel.held())
+            if self._last[timed] is not queue:
+                self._last[timed].finish()
+                self._last[timed] = queue
             event = self.opencl.enqueue_nd_range_kernel(queue, kernel.raw, (blocks * threads,), (threads,))
         return Launched(event)
 
-    def repeating(self, launches: Sequence[tuple[Kernel, int, int]]) -> Callable[[], None]:
-        """Launches (kernel, blocks, threads) in order, and waits for them: sizes and arguments are set once.
+    def _queue(self, alone: bool, timed: bool) -> Any:
+        timing, plain = self._caller_queues if alone else (self.queue, self.plain_queue)
+        return timing if timed else plain
+
+    def repeating(self, launches: Sequence[tuple[Kernel, int, int, bool]]) -> Callable[[], None]:
+        """Launches (kernel, blocks, threads, alone) in order, and waits for them: sizes and arguments are set once.
 
         The kernels, whose buffers it keeps, are the caller's no more.
         """
-        enqueue, queue = self.opencl.enqueue_nd_range_kernel, self.plain_queue
-        made = tuple((kernel, (blocks * threads,), (threads,)) for kernel, blocks, threads in launches)
+        enqueue = self.opencl.enqueue_nd_range_kernel
+        made = tuple(
+            (self._queue(alone, False), kernel, (blocks * threads,), (threads,))
+            for kernel, blocks, threads, alone in launches
+        )
         if len(made) == 1:
-            ((kernel, size, group),) = made
-            return partial(_launch_alone, enqueue, queue.finish, queue, kernel.raw, size, group, kernel)
-        return partial(_repeat, enqueue, queue, made)
+            ((queue, kernel, size, group),) = made
+            return partial(_launch_single, enqueue, queue.finish, queue, kernel.raw, size, group, kernel)
+        return partial(_repeat, enqueue, made)
 
     def finish(self) -> None:
         """Wait for everything enqueued, by whichever thread."""
         with self._lock:
             done, self._in_use = self._in_use, []
-        self.plain_queue.finish()
-        self.queue.finish()
+            last = tuple(self._last.values())
+        for queue in last:
+            queue.finish()
         del done
 
 
-def _repeat(enqueue: Callable[..., Any], queue: Any, launches: tuple[tuple[Kernel, Any, Any], ...]) -> None:
+def _repeat(enqueue: Callable[..., Any], launches: tuple[tuple[Any, Kernel, Any, Any], ...]) -> None:
+    last = launches[0][0]
     try:
-        for kernel, size, group in launches:
+        for queue, kernel, size, group in launches:
+            if queue is not last:  # another driver, which does not wait for this one's launches by itself
+                last.finish()
+                last = queue
             enqueue(queue, kernel.raw, size, group)
     finally:  # also where the user interrupts: what was enqueued must not outlive its arrays
-        queue.finish()
+        last.finish()
 
 
-def _launch_alone(
+def _launch_single(
     enqueue: Callable[..., Any], finish: Callable[[], None], queue: Any, raw: Any, size: Any, group: Any, _kept: Kernel
 ) -> None:
     """As `_repeat` for one launch: small kernels take no longer than the loop around them."""
@@ -219,24 +255,38 @@ def _import() -> Any:
     return pyopencl
 
 
-def _cpu_device(opencl: Any, threads: int | None) -> Any:
+def cpu_devices(opencl: Any) -> list[Any]:
+    """OpenCL's CPU devices, PoCL's first, of whose drivers the one that works in the calling thread last."""
+    found = [d for p in opencl.get_platforms() for d in p.get_devices() if d.type & opencl.device_type.CPU]
+    return sorted(found, key=lambda d: (d.platform.name != POCL, in_calling_thread(d)))
+
+
+def in_calling_thread(device: Any) -> bool:
+    """Whether this is PoCL's driver without threads of its own."""
+    return bool(device.platform.name == POCL and device.name.startswith("basic"))
+
+
+def _cpu_devices(opencl: Any, threads: int | None) -> tuple[Any, Any]:
+    """The device with the threads of all cores, and the one of the calling thread, None where it is not there, or the
+    only one (then it is the first)."""
     with _LOCK:
         _limit_threads(threads)
         try:
-            platforms = opencl.get_platforms()
+            found = cpu_devices(opencl)
         except opencl.LogicError as error:
             raise RuntimeUnavailableError(f"no OpenCL platform ({error}); {INSTALL}") from None
-        found = [d for p in platforms for d in p.get_devices() if d.type & opencl.device_type.CPU]
         if not found:
-            names = [p.name for p in platforms]
+            names = [p.name for p in opencl.get_platforms()]
             raise RuntimeUnavailableError(f"no OpenCL CPU device among the platforms {names}; {INSTALL}")
-        device = min(found, key=lambda d: d.platform.name != POCL)
-        if device.platform.name == POCL:
-            try:
-                mend_cpu_name(device.int_ptr, device.version)
-            except UnknownProcessorError as error:
-                raise RuntimeUnavailableError(str(error)) from None
-        return device
+        device = found[0]
+        caller = next((d for d in found[1:] if in_calling_thread(d)), None) if device.platform.name == POCL else None
+        for one in (device, caller):
+            if one is not None and one.platform.name == POCL:
+                try:
+                    mend_cpu_name(one.int_ptr, one.version)
+                except UnknownProcessorError as error:
+                    raise RuntimeUnavailableError(str(error)) from None
+        return device, caller
 
 
 def _limit_threads(threads: int | None) -> None:
@@ -249,13 +299,12 @@ def _limit_threads(threads: int | None) -> None:
                 f"ask before the first use, or set {_THREADS} in the environment"
             )
         os.environ[_THREADS] = str(threads)
-    _run_inline_on_one_core()
+    _choose_drivers()
     _opened.set()
 
 
-def _run_inline_on_one_core() -> None:
-    """Where only one core may be used, PoCL's driver without worker threads: handing a launch to a worker on the
-    same core and waking up again costs 16 of 18 us of an empty launch.  A choice of the user's stands."""
+def _choose_drivers() -> None:
+    """PoCL's driver without worker threads, beside the one with: handing a launch to workers and being woken again
+    costs 16 of 18 us of an empty launch on the same core, and 62 of 64 us on two.  A choice of the user's stands."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if cores == 1 or os.environ.get(_THREADS) == "1":
-        os.environ.setdefault(_DRIVERS, "basic")
+    os.environ.setdefault(_DRIVERS, "basic" if cores == 1 or os.environ.get(_THREADS) == "1" else "pthread basic")

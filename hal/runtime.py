@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -47,13 +47,19 @@ class Runtime(Protocol):
 
 
 class InPlaceRuntime(Runtime, Protocol):
-    """One whose kernels work in the caller's own arrays."""
+    """One whose kernels work in the caller's own arrays, and may run in the calling thread (`alone`)."""
+
+    def compile(self, text: str, options: Sequence[str] = (), alone: Collection[bool] = (False,)) -> Any:
+        """As that of any runtime, for launches that are `alone`, or not, or some of each."""
+
+    def launch(self, kernel: Any, blocks: int, threads: int, *, timed: bool = False, alone: bool = False) -> Any:
+        """As that of any runtime."""
 
     def borrow(self, array: np.ndarray) -> Any:
         """As `wrap`, but the array is not kept alive: the buffer must not be used once it is gone."""
 
-    def repeating(self, launches: Sequence[tuple[Any, int, int]]) -> Callable[[], None]:
-        """Launches (kernel, blocks, threads) in order, and waits: whatever could be prepared, is."""
+    def repeating(self, launches: Sequence[tuple[Any, int, int, bool]]) -> Callable[[], None]:
+        """Launches (kernel, blocks, threads, alone) in order, and waits: whatever could be prepared, is."""
 
 
 def runtime_for(device: Device) -> Runtime:

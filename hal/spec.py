@@ -135,8 +135,9 @@ class Device(_Hashed):
     """A complete device.  ``layers`` run from registers outward; the last one is the backing store.
 
     ``costs`` are the model's constants for this device (documented in schema.json), each a field
-    so that none lives in code.  ``provenance`` maps a JSON path to (kind, source).  ``verified``: empty for a device
-    that has only been modelled.
+    so that none lives in code.  ``launch_us``: start to start of empty kernels; ``wake_us``: what it takes longer, in
+    microseconds, where the threads of all units have to be woken (0: they need no waking).  ``provenance`` maps a JSON
+    path to (kind, source).  ``verified``: empty for a device that has only been modelled.
     """
 
     name: str
@@ -154,6 +155,7 @@ class Device(_Hashed):
     tlbs: tuple[Tlb, ...] = ()
     provenance: tuple[tuple[str, tuple[str, str]], ...] = ()
     verified: tuple[Verification, ...] = ()
+    wake_us: float = 0.0
 
     def __hash__(self) -> int:
         try:

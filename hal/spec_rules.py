@@ -232,6 +232,12 @@ def limiters_combine_as_a_norm(device: Device) -> Iterator[str]:
         yield f"costs.norm_exponent is {exponent:g}; expected a number from {_NORMS[0]} to {_NORMS[1]}"
 
 
+def threads_that_are_woken_run_blocks_alone(device: Device) -> Iterator[str]:
+    """A block that needs threads beside each other is not for the calling thread."""
+    if device.wake_us and not any((i.m, i.k) == (1, 1) and i.lanes > 1 for i in device.instructions):
+        yield f"wake_us is {device.wake_us:g}; expected 0 or nothing, but on cores whose instructions have lanes"
+
+
 RULES: tuple[Callable[[Device], Iterator[str]], ...] = (
     names_are_distinct,
     units_can_be_counted,
@@ -255,4 +261,5 @@ RULES: tuple[Callable[[Device], Iterator[str]], ...] = (
     limiters_combine_as_a_norm,
     architectures_of_cuda_are_numbers,
     what_reaches_source_text_is_an_attribute,
+    threads_that_are_woken_run_blocks_alone,
 )

@@ -109,6 +109,7 @@ def _stage(stage: Stage, predicted: StagePrediction, program: RProgram, device: 
         "decisions": decisions(stage, device),
         "blocks": int(predicted.blocks),
         "threads": int(predicted.threads),
+        "alone": bool(predicted.alone),
         "waves": float(predicted.waves),
         "resident_blocks": int(predicted.resident_blocks),
         "occupancy": float(predicted.occupancy),
@@ -324,6 +325,8 @@ def _stage_lines(stage: Facts) -> list[str]:
         f"  {stage['blocks']} blocks of {stage['threads']} threads in {stage['waves']:.4g} waves, "
         f"{stage['resident_blocks']} resident, occupancy {stage['occupancy']:.0%}"
     )
+    if stage["alone"]:
+        lines.append("  the calling thread runs them all: waking those of the other cores would take it longer")
     memory = f", {bytes_text(stage['shared_bytes'])} of block memory" if stage["shared_bytes"] else ""
     spilled = f", {stage['spilled_registers']:.3g} spilled" if stage["spilled_registers"] else ""
     lines.append(f"  {stage['registers']:.4g} registers{spilled}{memory}")

@@ -27,7 +27,7 @@ from benches.gpu import machine, predict
 from benches.gpu.check import build, digest_of
 from benches.gpu.machine import Machine, gpu_state
 from benches.gpu.peers import WRITTEN, fix_precision, peers, written
-from benches.gpu.rows import Row, Rows
+from benches.gpu.rows import Row, Rows, of_other_code
 from benches.gpu.timer import STATES, Timer, Times
 from benches.peers import reasons
 from rollergen.errors import RollergenError
@@ -124,7 +124,7 @@ def main(words: list[str] | None = None, where: str = "cuda") -> int:
         facts["absent"] = reasons([one.LIBRARY for one in WRITTEN])
         known = predictions(file)
         missing = [":".join(key) for key in found if key not in known]
-        if predict.others(list(known.values())):
+        if any(map(of_other_code, known.values())):
             again = "benches/gpu/predict.py makes it anew, and it is to be committed"
             raise RollergenError(f"{file} is of other code than this checkout's: {again}")
         if missing:

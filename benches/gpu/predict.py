@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benches.gpu import machine
 from benches.gpu.rows import Row, Rows
-from benches.results import code_changed_since, commit
+from rollergen.bench.origin import commit
 from rollergen.construct import construct
 from rollergen.construct.choose import Ranked, choice
 from rollergen.emit import Source, emit
@@ -54,11 +54,6 @@ def _program(ranked: Ranked, device: Device) -> Row:
     }
 
 
-def others(rows: list[Row]) -> set[str]:
-    """Commits of rows at which the code was another than it is now."""
-    return {one for one in {row["commit"] for row in rows} if code_changed_since(one)}
-
-
 def summary(rows: list[Row]) -> Row:
     return {
         "operators": len(rows),
@@ -72,8 +67,6 @@ def main(words: list[str] | None = None) -> int:
     device, found = machine.spec(given.device), machine.entries(given)
     path = machine.path(given.results, NAME, device)
     rows = Rows(path, machine.key, {"spec": device.name}, summary)
-    outdated = others(rows.all())
-    rows.forget(lambda one: one["commit"] in outdated)
     return rows.fill(found, lambda key: row(found[key], device), machine.budget(given), given.again)
 
 

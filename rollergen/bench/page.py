@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from rollergen.optional import blank_plot, optional
 
 LONGEST = 40
 """Rows of a table that are shown at once; longer ones are folded."""
+
+LEAST_TICKS, MOST_TICKS = 3, 7
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -87,8 +90,8 @@ def page(
 
 def purpose(name: str, benches: Sequence[Script]) -> str:
     """What the bench is for that a result is named after (the longest name that it begins with); empty: none."""
-    fitting = [one for one in benches if name.startswith(one.name)]
-    return max(fitting, key=lambda one: len(one.name)).purpose if fitting else ""
+    fitting = [one for one in benches if name.startswith(one.begins)]
+    return max(fitting, key=lambda one: len(one.begins)).purpose if fitting else ""
 
 
 def _label(result: Result) -> str:
@@ -117,12 +120,27 @@ def _points(space: Scatter) -> str:
     plot = blank_plot(6, 4.5, "bench", layout="constrained")
     axes = plot.add_subplot()
     axes.loglog(measured, predicted, ".", color="#4477aa", markersize=4)
+    for axis, values in ((axes.xaxis, measured), (axes.yaxis, predicted)):
+        axis.set_ticks(ticks := _ticks(min(values), max(values)), [f"{tick:g}" for tick in ticks])
+        axis.set_ticks([], minor=True)
     ends = [min(*predicted, *measured), max(*predicted, *measured)]
     axes.plot(ends, ends, color="#333333", linewidth=1)
     axes.set_xlabel("measured, ms")
     axes.set_ylabel("predicted, ms")
     axes.tick_params(labelsize=8)
     return _svg(plot)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Of a logarithmic axis: from three to seven places, in steps of 1, 2, 5 or of tens, closer ones in a short range:
+    whatever the range, their labels do not touch."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    for steps in ((1.0,), (1.0, 2.0, 5.0), tuple(range(1, 10)), tuple(n / 10 for n in range(10, 100))):
+        found = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+        found = [one for one in found if low <= one <= high]
+        if len(found) >= LEAST_TICKS:
+            return found[:: -(-len(found) // MOST_TICKS)]
+    return sorted({low, high})
 
 
 def _source(svg: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from rollergen.bench.results import newest
 from rollergen.errors import ArgumentError
 
 RESULTS = "benches/results/"
@@ -45,19 +46,16 @@ def rendered(text: str, root: Path) -> str:
 
     def new(found: re.Match[str]) -> str:
         shown, file, place = found.groups()
-        path = newest(root / file)
+        path = _newest(root / file)
         return f"[{_figure(Linked(shown, file, place or ''), path)}]({RESULTS}{path.name}#{place})"
 
     return _LINK.sub(new, text)
 
 
-def newest(path: Path) -> Path:
+def _newest(path: Path) -> Path:
     """The last of the results of the same bench and machine; the path itself where it names no day."""
-    if not _DAY.search(path.name):
-        return path
-    kind = _DAY.sub("", path.name)
-    days = sorted(one for one in path.parent.glob(f"{kind}_*.json") if _DAY.sub("", one.name) == kind)
-    return days[-1] if days else path
+    same = _DAY.sub("_????-??-??.json", path.name)
+    return newest(path.parent, same) or path
 
 
 def _figure(one: Linked, path: Path) -> str:

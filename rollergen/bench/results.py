@@ -14,7 +14,7 @@ _POINTS = "milliseconds"
 """Key of [predicted, measured] times, by the name of a space."""
 _HEADLINES = "headlines"
 """Key of what stands first on the page: a list of {"what", "figure", "aim"}."""
-_ORIGIN = ("date", "machine", "versions", "commit", "uncommitted_changes")
+_ORIGIN = ("date", "machine", "versions", "commit", "uncommitted_changes", "code")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,11 @@ def results(folder: Path) -> tuple[Result, ...]:
     """Every file of results, by name, then those of `REPORTS`.  Raises ArgumentError for one that is no JSON object."""
     reports = (read(path, f"{name}_{path.stem}") for name in REPORTS for path in sorted(folder.glob(f"{name}/*.json")))
     return (*(read(path) for path in sorted(folder.glob("*.json"))), *reports)
+
+
+def newest(folder: Path, pattern: str) -> Path | None:
+    """The last of the files by the day that their names end in; None where there is none."""
+    return max(folder.glob(pattern), key=lambda path: path.stem.rpartition("_")[2], default=None)
 
 
 def figures(folder: Path) -> tuple[Figure, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,15 +14,22 @@ from pathlib import Path
 from rollergen.errors import ArgumentError
 
 PREFIXES = ("bench_", "check_", "stress_", "measured_")
+NAMED = re.compile(r'^NAME(?:, \w+)? = "(\w+)"(?:,|$)', re.MULTILINE)
+"""How a script says which name its results have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A bench: ``name`` as the command line takes it, what it is for, and its file."""
+    """A bench: ``name`` as the command line takes it, what it is for, its file, and how its results' names begin."""
 
     name: str
     purpose: str
     path: Path
+    results: str = ""
+
+    @property
+    def begins(self) -> str:
+        return self.results or self.name
 
 
 def checkout() -> Path:
@@ -37,7 +45,20 @@ def checkout() -> Path:
 def scripts(root: Path) -> tuple[Script, ...]:
     """By name."""
     paths = sorted(p for p in (root / "benches").glob("*.py") if p.name.startswith(PREFIXES))
-    return tuple(Script(p.stem.removeprefix("bench_"), _purpose(p), p) for p in paths)
+    return tuple(Script(p.stem.removeprefix("bench_"), _purpose(p), p, _results(p)) for p in paths)
+
+
+def makers(root: Path) -> tuple[Script, ...]:
+    """What leaves results: the benches, the fuzzer, and the scripts for a machine with a GPU."""
+    fuzzer, gpu = root / "benches" / "fuzz.py", sorted((root / "benches" / "gpu").glob("*.py"))
+    named = ((path, _results(path)) for path in gpu)
+    others = [Script(path.stem, _purpose(path), path, f"gpu_{name}") for path, name in named if name]
+    return (*scripts(root), *others, *([Script("fuzz", _purpose(fuzzer), fuzzer)] if fuzzer.exists() else []))
+
+
+def _results(path: Path) -> str:
+    found = NAMED.search(path.read_text(encoding="utf-8"))
+    return found[1] if found else ""
 
 
 def _purpose(path: Path) -> str:

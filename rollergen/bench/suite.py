@@ -28,11 +28,13 @@ GRACE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``bench`` with its own ``arguments``, ended after ``minutes``."""
+    """``bench`` with its own ``arguments``, ended after ``minutes``; ``resumes``: it goes on from what it has kept, and
+    ``--again`` tells it not to."""
 
     bench: str
     arguments: tuple[str, ...]
     minutes: float
+    resumes: bool = False
 
     @property
     def title(self) -> str:
@@ -62,7 +64,10 @@ class Ended:
 def steps(root: Path) -> tuple[Step, ...]:
     """Those of `LISTED`, in its order.  Raises ArgumentError for a bench that is none."""
     listed = json.loads((root / LISTED).read_text(encoding="utf-8"))
-    found = tuple(Step(one["bench"], tuple(one.get("arguments", ())), float(one["minutes"])) for one in listed)
+    found = tuple(
+        Step(one["bench"], tuple(one.get("arguments", ())), float(one["minutes"]), one.get("resumes", False))
+        for one in listed
+    )
     for one in found:
         script(root, one.bench)
     return found
@@ -87,14 +92,15 @@ def run(root: Path, listed: Sequence[Step], *, again: bool = False) -> Iterator[
         if before is not None and before.complete:
             yield step, before
             continue
-        ended = _run(root, step, folder, now)
+        ended = _run(root, step, folder, now, again)
         _keep(folder, ended)
         yield step, ended
 
 
-def _run(root: Path, step: Step, folder: Path, commit: str) -> Ended:
+def _run(root: Path, step: Step, folder: Path, commit: str, again: bool) -> Ended:
     log = folder / f"{step.title.replace(' ', '_').replace('/', '_')}.log"
     words = [sys.executable, str(script(root, step.bench).path), *step.arguments]
+    words += ["--again"] * (again and step.resumes)
     started = time.monotonic()
     with log.open("w", encoding="utf-8") as text:
         process = subprocess.Popen(words, stdout=text, stderr=subprocess.STDOUT, cwd=root, start_new_session=True)

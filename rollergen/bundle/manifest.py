@@ -124,18 +124,19 @@ def launches(source: Source) -> list[dict[str, Any]]:
             "private_bytes": one.private_bytes,
             "local_bytes": one.local_bytes,
             "dynamic_bytes": one.dynamic_bytes,
+            "alone": one.alone,
         }
         for one in source.launches
     ]
 
 
 def launches_of(data: Sequence[Mapping[str, Any]]) -> tuple[Launch, ...]:
-    """The launches that `launches` described; earlier versions did not write how much memory they take."""
+    """The launches that `launches` described; earlier versions told neither their memory nor who runs them."""
     return tuple(
         Launch(
             one["entry"], one["blocks"], one["threads"], tuple(one["arguments"]), one["once"],
             one.get("private_bytes", 0), one.get("local_bytes", 0),
-            one.get("dynamic_bytes", 0),
+            one.get("dynamic_bytes", 0), one.get("alone", False),
         )
         for one in data
     )  # fmt: skip

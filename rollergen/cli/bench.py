@@ -79,7 +79,8 @@ def _how(step: Step, ended: Ended) -> str:
     if ended.status is None:
         return f"ended after {step.minutes:g} minutes"
     if ended.complete:
-        said = f"complete{f', misses an aim: {ended.told}' if ended.status else ''}"
+        missed = ended.told if ended.told.startswith("misses ") else f"misses an aim: {ended.told}"
+        said = f"complete, {missed}" if ended.status else "complete"
     else:
         said = f"failed ({ended.status}): {ended.told}"
     return said if ended.fresh else f"{said} (before)"
@@ -116,7 +117,7 @@ def _write_page(root: Path, out: Path) -> None:
     folder = root / "benches" / "results"
     found = results(folder)
     absent = "Figures of GPUs are the model's or the compiler's unless a result names a GPU as its machine."
-    text = page(found, absent, scripts.scripts(root), figures(folder))
+    text = page(found, absent, scripts.makers(root), figures(folder))
     out.write_text(text, encoding="utf-8")
     console.print(f"{len(found)} results: {out}", highlight=False)
 

@@ -13,7 +13,7 @@ from rollergen.hal.masked_stores import kernel_attribute
 from rollergen.hal.spec import Device
 from rollergen.lower import lower
 from rollergen.lower.usage import array_bytes
-from rollergen.program.model import blocks_on_a_unit
+from rollergen.program.model import blocks_on_a_unit, price_stage
 from rollergen.program.rprogram import RProgram
 
 
@@ -23,7 +23,8 @@ class Launch:
     the kernel's parameters.  ``once``: depends on constant tensors only and runs at build.  ``private_bytes``: arrays
     of one thread, ``local_bytes``: arrays of one block; all of them, whether or not a compiler can overlay them.
     ``dynamic_bytes``: of the latter, what the launch has to ask for (and in CUDA the kernel's attribute to allow),
-    because the text does not declare its size.
+    because the text does not declare its size.  ``alone``: the calling thread runs all blocks, which takes it less than
+    waking others would (`program.model.launching`).
     """
 
     entry: str
@@ -34,6 +35,7 @@ class Launch:
     private_bytes: int = 0
     local_bytes: int = 0
     dynamic_bytes: int = 0
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +66,20 @@ def emit(program: RProgram, device: Device, dialect: str | None = None) -> Sourc
     kernels = lower(program, device, printer.features, resident)
     launches = tuple(
         Launch(
-            k.name, k.blocks, k.threads, k.arguments, k.once, *array_bytes(k), printer.dynamic_bytes(k)
+            k.name, k.blocks, k.threads, k.arguments, k.once, *array_bytes(k), printer.dynamic_bytes(k), alone
         )
-        for k in kernels
+        for k, alone in zip(kernels, _alone(program, device), strict=True)
     )  # fmt: skip
     if listed:
         return Source(bsp.listing(program, device), launches, bsp.LANGUAGE)
     return Source(printer.source(kernels), launches, printer.language)
+
+
+def _alone(program: RProgram, device: Device) -> list[bool]:
+    """Of each launch, whether the calling thread runs it; where nobody has to be woken, none says so."""
+    if not device.wake_us:
+        return [False] * len(program.stages)
+    return [bool(price_stage(stage, device).alone) for stage in program.stages]
 
 
 def _printer(device: Device, dialect: str | None) -> CFamily:

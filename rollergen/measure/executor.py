@@ -79,7 +79,11 @@ class RuntimeExecutor:
     def prepare(self, source: Source) -> Compiled:
         check_launches(source.launches, self.limits)
         try:
-            module = self._runtime.compile(source.text)
+            if isinstance(self._runtime, CudaRuntime):
+                module = self._runtime.compile(source.text)
+            else:
+                alone = {launch.alone for launch in source.launches}
+                module = cast(InPlaceRuntime, self._runtime).compile(source.text, alone=alone)
         except BuildError as error:
             raise DeviceError(str(error)) from None
         return _Compiled(self._runtime, module, source.launches)
@@ -119,8 +123,8 @@ class _Session:
         self._runtime, self._module, self._launches = runtime, module, launches
         kernels = [(launch, module.kernel(launch.entry)) for launch in launches]
         self._buffers: dict[str, Any] = {}
-        self._once = [(k, launch.blocks, launch.threads) for launch, k in kernels if launch.once]
-        self._each = [(k, launch.blocks, launch.threads) for launch, k in kernels if not launch.once]
+        self._once = [(launch, k) for launch, k in kernels if launch.once]
+        self._each = [(launch, k) for launch, k in kernels if not launch.once]
         self._slots: dict[str, list[tuple[Any, int]]] = {}
         for launch, kernel in kernels:
             for position, name in enumerate(launch.arguments):
@@ -145,13 +149,16 @@ class _Session:
     def run(self) -> None:
         self._launch(self._each)
 
-    def _launch(self, launches: Sequence[tuple[Any, int, int]]) -> None:
-        for kernel, blocks, threads in launches:
-            self._runtime.launch(kernel, blocks, threads)
+    def _launch(self, launches: Sequence[tuple[Launch, Any]]) -> None:
+        for one, kernel in launches:
+            self._runtime.launch(kernel, one.blocks, one.threads, alone=one.alone)
         self._runtime.finish()
 
     def event_seconds(self) -> float:
-        launched = [self._runtime.launch(k, blocks, threads, timed=True) for k, blocks, threads in self._each]
+        launched = [
+            self._runtime.launch(kernel, one.blocks, one.threads, timed=True, alone=one.alone)
+            for one, kernel in self._each
+        ]
         self._runtime.finish()
         return sum(one.seconds() for one in launched)
 
@@ -161,7 +168,9 @@ class _Session:
         kernels = [self._module.kernel(launch.entry) for launch in each]
         for kernel, launch in zip(kernels, each, strict=True):
             self._runtime.set_arguments(kernel, [buffers[name] for name in launch.arguments])
-        return self._runtime.repeating([(k, one.blocks, one.threads) for k, one in zip(kernels, each, strict=True)])
+        return self._runtime.repeating(
+            [(k, one.blocks, one.threads, one.alone) for k, one in zip(kernels, each, strict=True)]
+        )
 
 
 def executor_for(device: Device) -> RuntimeExecutor:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import rollergen as rg
 from benches.seeds import linked, predicted
 from benches.seeds.bounds import touched_bytes
 from benches.seeds.claims import CLAIMS, small
@@ -69,12 +70,12 @@ def test_an_operator_that_no_tile_divides_counts_as_one_without_a_program():
 
 def test_a_figure_that_another_bench_keeps_is_read_from_its_newest_file(tmp_path, monkeypatch):
     monkeypatch.setattr(linked, "RESULTS", tmp_path)
-    monkeypatch.setattr(linked, "newest", lambda pattern: (sorted(tmp_path.glob(pattern)) or [None])[-1])
     absent = linked.linked("ablation_*.json", "make", linked.alignment_rules)
     assert absent.state == IMPOSSIBLE and "`make` makes one" in absent.why
     seconds = {"none": 3.0, "+ tensor shape": 2.0}
     rows = [{"case": "a", "device": "cpu", "seconds": seconds}, {"case": "a", "device": "v100", "seconds": seconds}]
-    (tmp_path / "ablation_x_2026-01-01.json").write_text(json.dumps({"rows": rows}))
+    (tmp_path / "ablation_x_2026-01-02.json").write_text(json.dumps({"rows": rows}))
+    (tmp_path / "ablation_y_2026-01-01.json").write_text(json.dumps({"rows": []}))
     found = linked.linked("ablation_*.json", "make", linked.alignment_rules)
     assert found.state == MEASURED and found.rows == ({"operator": "a", "none": 1.5, "+ tensor shape": 1.0},)
 
@@ -83,3 +84,20 @@ def test_the_bytes_that_bound_an_operator_are_those_that_the_suite_counts():
     for entry in suite("roller").entries:
         if entry.kind != "elementwise" or entry.id in ("E0", "E1"):
             assert touched_bytes(cut(entry.make(), None)) == entry.fields["touched_bytes"], entry.id
+
+
+def test_construction_as_a_size_grows_says_how_flat_it_is():
+    found = predicted.construction_scaling("v100", (64, 1 << 20), lambda n: rg.ops.relu(rg.tensor("X", (n,))), "n")
+    times = [row["construct ms"] for row in found.rows]
+    assert found.state == MEASURED and f"takes {max(times) / min(times):.2f} times as long as the fastest" in found.ours
+
+
+def test_searches_of_two_papers_are_told_apart():
+    trials = {"random": 20.0, "genetic": 18.0, "AutoTVM": 12.0, "AutoTVM, diverse batches": 11.0, "AutoTVM, transfer": 8.0}
+    trials |= {"draft (Pruner)": 10.0, "analytical": 8.0, "verifier": 6.0, "verifier, online residual": 6.0}
+    content = {"searches": {name: {"within 2%": {"mean": mean, "seeds": []}} for name, mean in trials.items()}}
+    ours, rows = linked.trials(content)
+    assert ours.startswith("random 20.0; genetic 18.0; AutoTVM 12.0") and len(rows) == 5
+    ours, rows = linked.fewer_trials(content)
+    assert ours.startswith("times fewer than AutoTVM's 12.0: draft (Pruner) 1.20; analytical 1.50; verifier 2.00")
+    assert [row["search"] for row in rows] == list(linked.PRUNER)

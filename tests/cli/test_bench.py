@@ -1,7 +1,9 @@
 """``rollergen bench``: the benches of a checkout and their results as a page."""
 
 import json
+import math
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import pytest
 from click.testing import CliRunner
@@ -195,3 +197,25 @@ def test_a_report_writes_the_figures_of_the_readme_anew_where_it_is_asked_to(tmp
     told = run("report", "-o", tmp_path / "page.html", "--readme")
     assert told.exit_code == 0 and "1 of 1 figures" in " ".join(told.output.split())
     assert readme.read_text() == "[1.8](benches/results/x.json#ratio) times"
+
+
+def test_every_result_says_what_it_is_of():
+    from rollergen.bench.page import purpose
+
+    root = scripts.checkout()
+    makers = scripts.makers(root)
+    assert [one.name for one in results(root / "benches" / "results") if not purpose(one.name, makers)] == []
+    assert purpose("gpu_predictions_v100", makers).startswith("What the model says, before anything is timed")
+    assert purpose("fuzz_17_x", makers).startswith("Random expressions")
+    assert purpose("operators_all_cores_x", makers).startswith("Every class of operators")
+
+
+@pytest.mark.parametrize(("low", "high"), [(6.4, 71.0), (1.0, 1.3), (0.004, 9000.0), (2.0, 2.0), (0.9, 11.0), (31.0, 64.0)])
+def test_labels_of_a_logarithmic_axis_are_few_and_lie_apart(low, high):
+    from rollergen.bench.page import MOST_TICKS, _ticks
+
+    found = _ticks(low, high)
+    assert (low < high) < len(found) <= MOST_TICKS and all(low <= one <= high for one in found)
+    if low < high:
+        least = min(math.log(b / a) for a, b in pairwise(found)) / math.log(high / low)
+        assert least > 0.08, found

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from rollergen.bench import scripts, suite
+from rollergen.cli.bench import _how
 from rollergen.errors import ArgumentError
 
 
@@ -43,6 +44,20 @@ def test_another_commit_or_again_runs_everything_anew(root, monkeypatch):
     monkeypatch.setattr(suite, "commit", lambda root: "def")
     list(suite.run(root, listed))
     assert runs(root, "good") == 3
+
+
+def test_only_a_bench_that_goes_on_by_itself_is_told_to_begin_anew(root):
+    (root / "benches" / "bench_told.py").write_text("import sys\nprint(*sys.argv[1:])")
+    listed = [suite.Step("told", ("--all",), 2, resumes) for resumes in (True, False)]
+    said = lambda again: [ended.told for _, ended in suite.run(root, listed, again=again)]
+    assert said(True) == ["--all --again", "--all"]
+
+
+def test_a_missed_aim_is_told_with_its_name():
+    ended = suite.Ended("x", 1, 1.0, "abc", "log", "misses 1 of 4 aims: worst: 0.7 (at least 0.85)", False)
+    assert _how(suite.Step("x", (), 1), ended) == "complete, misses 1 of 4 aims: worst: 0.7 (at least 0.85)"
+    others = suite.Ended("x", 1, 1.0, "abc", "log", "3 of 4 caught", False)
+    assert _how(suite.Step("x", (), 1), others) == "complete, misses an aim: 3 of 4 caught"
 
 
 def test_a_damaged_note_of_what_ended_costs_a_run_only(root):

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from benches.gpu import check, compare, machine, peers, predict, run
+from benches.gpu import check, compare, machine, peers, predict, rows, run
 from benches.gpu.peers import SUITES, operator
 from benches.gpu.rows import COMPLETE, RESULTS, UNFINISHED, Budget, Rows
 from benches.gpu.summary import kendall_tau, summary
 from benches.gpu.timer import Timer
 from benches.peers.interface import Library, no_threads
-from benches.results import PRODUCT, ROOT, code_changed_since
+from benches.results import ROOT
 from rollergen.errors import ArgumentError, RollergenError
 from rollergen.hal.cuda_runtime import CudaRuntime
 from rollergen.measure.tolerance import Accuracy, differences
@@ -183,12 +183,23 @@ def test_rows_go_on_where_time_ran_out(tmp_path):
         made.append(key)
         return {"id": key, "state": "wrong" if key == 1 else "right"}
 
-    rows = lambda: Rows(file, lambda row: row["id"], {"gpu": "none"}, len)
-    assert rows().fill([0, 1, 2], make, Budget(-1.0)) == UNFINISHED and made == []
-    assert rows().fill([0, 1], make, Budget(60.0)) == COMPLETE and made == [0, 1]
-    assert rows().fill([0, 1, 2], make, Budget(60.0)) == COMPLETE and made == [0, 1, 1, 2]  # wrong ones anew
+    kept_rows = lambda: Rows(file, lambda row: row["id"], {"gpu": "none"}, len)
+    assert kept_rows().fill([0, 1, 2], make, Budget(-1.0)) == UNFINISHED and made == []
+    assert kept_rows().fill([0, 1], make, Budget(60.0)) == COMPLETE and made == [0, 1]
+    assert kept_rows().fill([0, 1, 2], make, Budget(60.0)) == COMPLETE and made == [0, 1, 1, 2]  # wrong ones anew
     kept = json.loads(file.read_text())
     assert kept["summary"] == 3 and kept["gpu"] == "none" and kept["machine"] and kept["commit"] is not None
+
+
+def test_rows_of_other_code_are_made_anew(tmp_path, monkeypatch, capsys):
+    file, made = tmp_path / "rows.json", []
+    kept_rows = lambda: Rows(file, lambda row: row["id"], {}, len)
+    make = lambda key: made.append(key) or {"id": key, "state": "right"}
+    assert kept_rows().fill([0, 1], make, Budget(60.0)) == COMPLETE
+    monkeypatch.setattr(rows, "code", lambda: {"product": "another"})
+    assert kept_rows().all() == [] and "2 of 2 rows are of other code" in capsys.readouterr().err
+    assert kept_rows().fill([0], make, Budget(60.0)) == COMPLETE and made == [0, 1, 0]
+    assert [row["code"] for row in json.loads(file.read_text())["rows"]] == ["another"]
 
 
 def test_predictions_are_those_of_the_ten_programs_that_are_measured(tmp_path):
@@ -231,27 +242,11 @@ def test_predictions_of_other_code_are_made_anew(tmp_path, monkeypatch):
     assert predict.main(words) == COMPLETE
     made = []
     monkeypatch.setattr(predict, "row", lambda entry, device: made.append(entry.id))
-    monkeypatch.setattr(predict, "code_changed_since", lambda commit: False)
     assert predict.main(words) == COMPLETE and made == []
-    monkeypatch.setattr(predict, "code_changed_since", lambda commit: True)
+    monkeypatch.setattr(rows, "code", lambda: {"product": "another"})
     with pytest.raises(TypeError):  # no row comes of the stand-in
         predict.main(words)
     assert made == ["E0"]
-
-
-def test_whether_code_has_changed_is_asked_of_git(tmp_path):
-    git = lambda *words: subprocess.run(["git", "-C", str(tmp_path), *words], check=True, capture_output=True, text=True)
-    assert code_changed_since("", tmp_path) is None and code_changed_since("HEAD", tmp_path) is None
-    git("init", "-q")
-    for folder in PRODUCT:
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "file").write_text("one")
-    git("add", ".")
-    git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "code")
-    (tmp_path / "benches").write_text("other")
-    assert code_changed_since("HEAD", tmp_path) is False
-    (tmp_path / PRODUCT[-1] / "file").write_text("two")
-    assert code_changed_since("HEAD", tmp_path) is True
 
 
 ENTRIES = {("roller", id): id for id in ("M1", "E0")}
@@ -321,7 +316,7 @@ def test_operators_are_timed_beside_torch(small_suite, tmp_path, monkeypatch):
 @on_host
 def test_nothing_is_timed_beside_predictions_of_other_code(small_suite, tmp_path, monkeypatch, capsys):
     assert predict.main(["--device", "v100", "--results", str(tmp_path)]) == COMPLETE
-    monkeypatch.setattr(predict, "code_changed_since", lambda commit: True)
+    monkeypatch.setattr(rows, "code", lambda: {"product": "another"})
     file = tmp_path / "gpu_predictions_v100.json"
     stated = ["--predictions", str(file), "--predictions-commit", "abc", "--compile-backend", "eager"]
     assert compare.main(["--results", str(tmp_path), *stated], where="cpu") == 2

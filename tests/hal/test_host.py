@@ -33,7 +33,8 @@ PROBE = Probe(
     write_bytes_per_clock=dict(zip(LAYERS, (60.0, 40.0, 8.0, 3.0), strict=True)),
     read_gb_s=dict(zip(LAYERS, (3000.0, 1400.0, 200.0, 60.0), strict=True)),
     launch_us=6.0,
-    spread={"clock": 0.01, "peak": 0.02, "launch": 0.5, "l1": 0.1},
+    wake_us=40.0,
+    spread={"clock": 0.01, "peak": 0.02, "launch": 0.5, "wake": 0.2, "l1": 0.1},
 )
 CPU = load_device("cpu")
 

@@ -1,5 +1,6 @@
 """Kernels on this machine's CPU: in place, timed, safe in threads, and clear about what fails."""
 
+import os
 import re
 import subprocess
 import sys
@@ -124,6 +125,81 @@ def test_event_time_lies_within_the_wall_time(run):
     run.finish()
     wall = time.perf_counter() - start
     assert 0.5e-3 < launched.seconds() <= wall
+
+
+ADD = "kernel void add(global const float *x, global float *y, global const float *z) {"
+ADD += " size_t i = get_global_id(0); for (int r = 0; r < 200; r++) y[i] = x[i] + z[i] + r; }"
+
+
+def test_a_launch_alone_writes_the_same_as_one_of_all_cores(run):
+    module = run.compile(DOUBLE, alone=(True, False))
+    for alone in (True, False):
+        x, y = np.arange(640, dtype=np.float32), np.zeros(640, np.float32)
+        kernel = module.kernel("twice")
+        run.set_arguments(kernel, [run.wrap(x), run.wrap(y)])
+        run.launch(kernel, 40, 16, alone=alone)
+        run.finish()
+        assert np.array_equal(y, 2 * x)
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_launches_alone_and_of_all_cores_run_in_the_order_given(run, timed):
+    """Each reads what the one before wrote."""
+    module = run.compile(ADD, alone=(True, False))
+    values = [np.zeros(1 << 14, np.float32) for _ in range(9)]
+    one = run.wrap(np.ones(1 << 14, np.float32))
+    buffers = [run.wrap(value) for value in values]
+    for _ in range(5):
+        for value in values[1:]:
+            value[:] = np.nan
+        for step in range(8):
+            kernel = module.kernel("add")
+            run.set_arguments(kernel, [buffers[step], buffers[step + 1], one])
+            run.launch(kernel, 64, 256, timed=timed, alone=step % 3 == 1)
+        run.finish()
+        assert [value[7] for value in values] == [200.0 * step for step in range(9)]
+        assert all((value == value[0]).all() for value in values)
+
+
+def test_repeated_launches_of_both_kinds_run_in_order(run):
+    module = run.compile(ADD, alone=(True, False))
+    values, one = [np.zeros(4096, np.float32) for _ in range(4)], np.ones(4096, np.float32)
+    launches = []
+    for step in range(3):
+        kernel = module.kernel("add")
+        run.set_arguments(kernel, [run.wrap(values[step]), run.wrap(values[step + 1]), run.wrap(one)])
+        launches.append((kernel, 16, 256, step == 1))
+    call = run.repeating(launches)
+    for _ in range(20):
+        values[0] += 1
+        call()
+        assert (values[3] == values[0][0] + 600).all()
+
+
+DRIVERS = """
+from rollergen.hal.opencl_runtime import OpenCLRuntime
+from rollergen.hal.device_probe import opencl_devices
+run = OpenCLRuntime()
+print(run.has_caller, run.device.name.split("-")[0], [d.name.split("-")[0] for d in opencl_devices()])
+"""
+
+
+@pytest.mark.parametrize(
+    "cores, drivers, told",
+    [
+        (1, None, "False basic ['basic']"),
+        (2, None, "True pthread ['pthread']"),
+        (2, "pthread", "False pthread ['pthread']"),
+        (2, "basic", "False basic ['basic']"),
+    ],
+)
+def test_small_launches_have_a_driver_of_their_own_beside_that_of_several_cores(monkeypatch, cores, drivers, told):
+    if cores > (os.cpu_count() or 1) or cores > len(os.sched_getaffinity(0)):
+        pytest.skip(f"{cores} cores are not here")
+    for name, value in (("POCL_MAX_PTHREAD_COUNT", str(cores)), ("POCL_DEVICES", drivers)):
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    done = in_a_fresh_process(DRIVERS)
+    assert done.stdout.strip() == told, done.stderr
 
 
 def test_threads_with_a_kernel_each_do_not_disturb_one_another(run, twice):

@@ -136,10 +136,15 @@ def find_device(wanted, any_device=False, text=None):
     if not found:
         needs = f"one whose name contains {text!r}" if text is not None else f"{wanted['title']} ({wanted['name']})"
         raise CannotRun(f"needs {needs}; OpenCL devices here: {here}; --any-device takes any of them")
-    device = min(found, key=lambda d: d.platform.name != POCL) if wanted["type"] == "cpu" else found[0]
+    device = min(found, key=preference) if wanted["type"] == "cpu" else found[0]
     if device.platform.name == POCL and device.version.endswith("-generic"):
         mend_pocl(device)
     return device
+
+
+def preference(device):
+    """PoCL first, of its drivers the one with threads for all cores."""
+    return device.platform.name != POCL, device.name.startswith("basic")
 
 
 def suits(device, wanted):

@@ -30,11 +30,12 @@ from rollergen.program.model.compute import (
 )
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import Facts, facts_of
+from rollergen.program.model.launching import MOST_WAKES, Way, calling_thread, merged
 from rollergen.program.model.nest import Nest, Waves, is_batch, nest_of, waves_of
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model.occupancy import granted_registers, resident_blocks
 from rollergen.program.model.supply import ADDS, OVERLAPS, TAKES_TURNS, Moved, exposed_misses, supply
-from rollergen.program.model.walks import walks_of
+from rollergen.program.model.walks import walked_anew, walks_of
 from rollergen.program.model.work import Work, read_ahead, work_of
 from rollergen.program.rprogram import RProgram, Stage
 
@@ -61,7 +62,8 @@ class StagePrediction:
 
     ``seconds`` is infinite where a block does not fit a unit.  ``occupancy``: resident threads over the
     unit's most.  ``registers`` of a thread, ``spilled`` of them beyond what it can have.  ``traffic_bytes``: bytes
-    that leave each layer towards the units, whole launch.
+    that leave each layer towards the units, whole launch.  ``alone``: the blocks run one after another on the calling
+    thread (`launching`).
     """
 
     name: str
@@ -78,6 +80,7 @@ class StagePrediction:
     traffic_bytes: tuple[tuple[str, Number], ...]
     flops: Number
     once: bool
+    alone: Number = False
 
     @property
     def binding(self) -> Any:
@@ -115,37 +118,53 @@ class StagePrice:
     """What one launch takes; what that follows from is found when it is asked for (`prediction`), for a search asks
     for the times of many and for the reasons of few.
 
-    ``seconds``, ``resident_blocks``, ``threads``, ``spilled`` and ``shared_bytes`` are those of `StagePrediction`.
+    ``seconds``, ``resident_blocks``, ``threads``, ``spilled``, ``shared_bytes`` and ``alone`` are those of
+    `StagePrediction`.
     """
 
     def __init__(self, stage: Stage, device: Device) -> None:
         costs = costs_of(device)
         nest, work = _worked(stage, device)
-        fits, resident = resident_blocks(nest, device, work.registers, work.shared_bytes)
-        waves = waves_of(nest, device, resident)
-        limiters, layers = _limiters(nest, device, costs, work, waves)
-        clocks = combine(limiters, costs, waves.per_unit * issued_multiply_adds(nest, device, costs, work))
-        seconds = choose(fits, clocks / (device.clock_mhz * 1e6), np.inf)
-        self.seconds: Number = seconds + device.launch_us * 1e-6
-        self.resident_blocks, self.threads = waves.resident, nest.threads
+        room = resident_blocks(nest, device, work.registers, work.shared_bytes)
+        way = _way(nest, device, costs, work, room)
+        self.alone: Number = False
+        if device.wake_us and device.units > 1:
+            most = MOST_WAKES * device.wake_us * 1e-6
+            if np.any(way.seconds < most):
+                one = _way(walked_anew(nest), calling_thread(device), costs, work, room)
+                self.alone = one.seconds < least(way.seconds, most)
+                way = merged(self.alone, one, way)
+        self.seconds: Number = way.seconds
+        self.resident_blocks, self.threads = way.waves.resident, nest.threads
         self.spilled: Number = work.spilled + work.parked.registers
         self.shared_bytes = work.shared_bytes
-        self._found = nest, device, costs, work, waves, limiters, layers
+        self._found = nest, device, costs, work, way
 
     @found_once
     def prediction(self) -> StagePrediction:
         """The time with its limiters, registers and traffic."""
-        nest, device, costs, work, waves, limiters, layers = self._found
-        clock_hz, stage = device.clock_mhz * 1e6, nest.stage
-        launch = Limiter("launch", device.launch_us * 1e-6, device.launch_us * device.clock_mhz, ADDS)
-        named = (*[Limiter(n, c / clock_hz, c, how) for n, c, how in limiters], launch)
+        nest, device, costs, work, way = self._found
+        clock_hz, stage, waves = device.clock_mhz * 1e6, nest.stage, way.waves
+        launch = Limiter("launch", way.launch_us * 1e-6, way.launch_us * device.clock_mhz, ADDS)
+        named = (*[Limiter(n, c / clock_hz, c, how) for n, c, how in way.limiters], launch)
         occupancy = least(waves.resident * nest.threads / device.limits.threads_per_unit, 1.0)
-        traffic = tuple([(name, (read + written) * nest.blocks) for name, read, written in layers])
+        traffic = tuple([(name, (read + written) * nest.blocks) for name, read, written in way.layers])
         return StagePrediction(
             stage.name, self.seconds, named, nest.blocks, waves.waves, waves.resident, occupancy, nest.threads,
             _registers(nest, device, costs, work, waves.resident), self.spilled, work.shared_bytes, traffic,
-            flops_of(stage), stage.once,
+            flops_of(stage), stage.once, self.alone,
         )  # fmt: skip
+
+
+def _way(nest: Nest, device: Device, costs: Costs, work: Work, room: tuple[Number, Number]) -> Way:
+    """The launch on `device`'s units, of which each has ``room`` (whether a block fits, and how many)."""
+    fits, resident = room
+    waves = waves_of(nest, device, resident)
+    limiters, layers = _limiters(nest, device, costs, work, waves)
+    clocks = combine(limiters, costs, waves.per_unit * issued_multiply_adds(nest, device, costs, work))
+    seconds = choose(fits, clocks / (device.clock_mhz * 1e6), np.inf)
+    launch_us = device.launch_us + device.wake_us
+    return Way(seconds + launch_us * 1e-6, launch_us, waves, tuple(limiters), tuple(layers))
 
 
 def price_stage(stage: Stage, device: Device) -> StagePrice:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.memory import Cache, Stream, Walk
 from rollergen.program.model.nest import Nest, Waves, is_batch
@@ -41,6 +43,11 @@ class Walks:
         if self._outward is None:
             self._outward = outward_of(*self._arguments)
         return StackedWalk(*self._arguments, line, self._outward)
+
+
+def walked_anew(nest: Nest) -> Nest:
+    """The nest for other waves: whose walks are not those found before."""
+    return replace(nest, unbuffered={key: found for key, found in nest.unbuffered.items() if key is not Walks})
 
 
 def walks_of(nest: Nest, waves: Waves, streams: tuple[Stream, ...]) -> Walks:

@@ -1,0 +1,105 @@
+"""Small launches stay in the calling thread: the shorter of two ways, in model, text and explanation."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rollergen as rg
+from rollergen.emit import emit
+from rollergen.hal.errors import SpecError
+from rollergen.hal.load import device_to_json, load_device, parse_device
+from rollergen.program.model import predict_stage
+from rollergen.program.model.launching import MOST_WAKES, calling_thread
+from tests.program.batches import batch, random_stages
+from tests.program.hand_devices import AVX512
+from tests.programs import relu
+
+WAKE_US = 60.0
+CORES = replace(AVX512, units=4, wake_us=WAKE_US)
+ONE = replace(AVX512, units=1)
+AWAKE = replace(AVX512, units=4, launch_us=AVX512.launch_us + WAKE_US)
+"""Cores that are woken for each launch, whatever its size."""
+ELSEWHERE = replace(load_device("cpu"), name="elsewhere", units=4, wake_us=WAKE_US)
+STAGES = random_stages(40, seed=3)
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 1 << 22))
+def test_a_launch_takes_the_shorter_of_both_ways(size):
+    stage = relu(size).stages[0]
+    found, alone, woken = (predict_stage(stage, device) for device in (CORES, ONE, AWAKE))
+    if alone.seconds < min(woken.seconds, MOST_WAKES * WAKE_US * 1e-6):
+        assert found.alone and found.seconds == alone.seconds
+    else:
+        assert not found.alone and found.seconds == woken.seconds
+
+
+def test_small_work_is_done_alone_and_large_work_is_not():
+    few, many = (predict_stage(relu(size).stages[0], CORES) for size in (1 << 12, 1 << 24))
+    assert few.alone and not many.alone
+    short, long = (next(x.seconds for x in one.limiters if x.name == "launch") for one in (few, many))
+    assert short == AVX512.launch_us * 1e-6 and long == pytest.approx((AVX512.launch_us + WAKE_US) * 1e-6)
+
+
+def test_long_work_leaves_the_calling_thread_even_where_one_block_is_all():
+    stage = relu(1 << 24).stages[0]
+    whole = replace(stage, loops=(replace(stage.loops[0], extent=1), *stage.loops[1:]))
+    slow = replace(CORES, clock_mhz=0.001)
+    assert predict_stage(whole, CORES).blocks == 1 and not predict_stage(whole, slow).alone
+
+
+@pytest.mark.parametrize("name", ["relu", "cpu", "softmax"])
+def test_a_batch_goes_each_its_own_way(name):
+    stages = STAGES[name]
+    together, each = predict_stage(batch(stages), CORES), [predict_stage(stage, CORES) for stage in stages]
+    assert np.array_equal(np.broadcast_to(together.alone, len(each)), [one.alone for one in each])
+    np.testing.assert_allclose(np.broadcast_to(together.seconds, len(each)), [one.seconds for one in each], rtol=1e-9)
+    for limiter in together.limiters:
+        own = [next((x.seconds for x in one.limiters if x.name == limiter.name), 0.0) for one in each]
+        np.testing.assert_allclose(np.broadcast_to(limiter.seconds, len(each)), own, rtol=1e-9)
+    np.testing.assert_allclose(np.broadcast_to(together.waves, len(each)), [one.waves for one in each])
+
+
+def test_the_batches_hold_both_ways():
+    mixed = replace(CORES, wake_us=8.0)
+    alone = np.broadcast_to(predict_stage(batch(STAGES["cpu"]), mixed).alone, len(STAGES["cpu"]))
+    assert {bool(predict_stage(stage, mixed).alone) for stage in STAGES["cpu"]} == set(alone.tolist())
+
+
+@pytest.mark.parametrize("device", [AVX512, replace(AVX512, units=1, wake_us=WAKE_US), replace(AVX512, units=4)])
+def test_where_nobody_has_to_be_woken_nothing_is_alone(device):
+    assert not predict_stage(relu(1 << 10).stages[0], device).alone
+    assert not any(launch.alone for launch in emit(relu(1 << 10), device).launches)
+
+
+def test_a_launch_and_its_explanation_say_what_the_model_says():
+    for size in (1 << 10, 1 << 24):
+        program = relu(size)
+        expected = predict_stage(program.stages[0], CORES).alone
+        assert [launch.alone for launch in emit(program, CORES).launches] == [expected]
+        kernel = rg.build(rg.ops.relu(rg.tensor("X", (size,))), ELSEWHERE, cache=False)
+        assert kernel.launches[0].alone == expected
+        assert ("the calling thread runs them all" in kernel.explain()) == expected
+
+
+def test_the_text_does_not_depend_on_who_runs_it():
+    program = relu(1 << 10)
+    assert emit(program, CORES).text == emit(program, replace(CORES, wake_us=0.0)).text
+
+
+def test_a_spec_keeps_its_wake_and_refuses_it_for_threads_beside_each_other():
+    assert parse_device(json.dumps(device_to_json(CORES)).encode(), "cores") == CORES
+    document = device_to_json(load_device("v100"))
+    document["wake_us"] = {"value": 5, "kind": "assumed", "source": "assumed"}
+    with pytest.raises(SpecError, match=r"wake_us is 5; expected 0 or nothing, but on cores whose instructions have lanes"):
+        parse_device(json.dumps(document).encode(), "v100")
+
+
+def test_the_calling_thread_is_one_unit_of_the_same_kind():
+    assert calling_thread(CORES) == replace(CORES, units=1, wake_us=0.0)
+    assert calling_thread(ONE) is ONE
+
