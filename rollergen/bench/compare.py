@@ -4,6 +4,12 @@ A row's figure is its ``ratio`` where it has one (a peer timed in turns in one p
 both), else its seconds.  All rows together: the geometric mean of the changes, with a bootstrap interval over rows and
 Wilcoxon's signed-rank test.  A single row is judged only where both files keep its samples: the ratio of their medians
 with a bootstrap interval, and the Mann-Whitney test, Holm's correction over all rows.
+
+Samples that follow each other are alike, and a test that takes them for independent ones finds a difference in a
+quarter of the pairs that have none (autocorrelation 0.5).  So it sees medians of blocks, as many as the samples are
+worth independent ones, and at most `MOST_BLOCKS`; with less than `LEAST_BLOCKS` a row is not judged.  What differs
+from one run to the next as a whole (where arrays lie in memory, the hour) no sample of a run tells: a row's p is of
+these two runs.
 """
 
 from __future__ import annotations
@@ -25,6 +31,8 @@ FIGURES = ("ratio", "ours_seconds", "seconds", "measured us", "ms", "ms_mean")
 RESAMPLES = 4000
 LEAST_ROWS = 6
 """With fewer, no signed-rank test can show anything at the usual level (2^-5 > 0.025)."""
+LEAST_BLOCKS, MOST_BLOCKS = 6, 8
+"""With fewer, the Mann-Whitney test shows nothing among many rows; with more, blocks are too short to be apart."""
 ALPHA = 0.05
 LEAST_CHANGE = 0.02
 """Smaller changes are not told, however sure they are."""
@@ -89,11 +97,31 @@ def _row(label: str, figure: str, old: Mapping[str, Any], new: Mapping[str, Any]
     if not (old.get("samples") and new.get("samples")):
         return Change(label, change)
     a, b = (np.asarray(row["samples"], float) for row in (old, new))
+    change = float(_better(figure, np.median(a), np.median(b)))
+    count = min(_independent(a, stats), _independent(b, stats))
+    if count < LEAST_BLOCKS:
+        return Change(label, change)
+    a, b = (_medians(x, count) for x in (a, b))
     rng = np.random.default_rng(0)
-    medians = [np.median(rng.choice(x, (RESAMPLES, len(x))), axis=1) for x in (a, b)]
-    low, high = np.quantile(_better(figure, *medians), (0.025, 0.975))
-    p = float(stats.mannwhitneyu(a, b).pvalue)
-    return Change(label, _better(figure, np.median(a), np.median(b)), float(low), float(high), p)
+    drawn = [np.median(rng.choice(x, (RESAMPLES, len(x))), axis=1) for x in (a, b)]
+    low, high = np.quantile(_better(figure, *drawn), (0.025, 0.975))
+    return Change(label, change, float(low), float(high), float(stats.mannwhitneyu(a, b).pvalue))
+
+
+def _independent(samples: Any, stats: Any) -> int:
+    """How many independent samples these are worth, as blocks of at least two: n (1 - r) / (1 + r), r being the
+    autocorrelation of neighbours' ranks, corrected for its bias in short series (Kendall 1954)."""
+    ranks = stats.rankdata(samples)
+    ranks = ranks - ranks.mean()
+    size, squares = len(ranks), float((ranks * ranks).sum())
+    alike = float((ranks[1:] * ranks[:-1]).sum()) / squares if squares else 0.0
+    alike = min(max(alike + (1 + 3 * max(alike, 0.0)) / size, 0.0), 0.99)
+    return min(int(size * (1 - alike) / (1 + alike)), size // 2, MOST_BLOCKS)
+
+
+def _medians(samples: Any, count: int) -> Any:
+    """Of so many blocks of neighbours."""
+    return np.array([np.median(block) for block in np.array_split(samples, count)])
 
 
 def _better(figure: str, old: Any, new: Any) -> Any:

@@ -129,7 +129,8 @@ def _write_page(root: Path, out: Path) -> None:
 def compare(first: Path, second: Path, as_json: bool) -> None:
     """What changed from the result FIRST to the result SECOND, beyond chance; exits with 1 where anything is worse.
 
-    A change above 1 is better.  Rows are judged where both files keep their samples, all rows together always.
+    A change above 1 is better.  Rows are judged where both files keep samples that are worth enough independent ones,
+    all rows together always; what differs from run to run as a whole is in no row's p.
     """
     from dataclasses import asdict
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 pytest.importorskip("scipy")
 
 from rollergen.__main__ import main
-from rollergen.bench.compare import compare
+from rollergen.bench.compare import _row, compare
 from rollergen.errors import ArgumentError
 
 CASES = [f"case {n}" for n in range(8)]
@@ -78,3 +78,36 @@ def test_rows_of_one_file_only_are_named_and_files_without_common_rows_refused(t
     (tmp_path / "c.json").write_text("{}")
     with pytest.raises(ArgumentError, match="no table in common"):
         compare(files[0], tmp_path / "c.json")
+
+
+def alike(rng, count, neighbours):
+    """Times whose logarithms have this autocorrelation, as a machine's drift gives it."""
+    found = rng.normal(size=count + 50)
+    for n in range(1, len(found)):
+        found[n] = neighbours * found[n - 1] + np.sqrt(1 - neighbours**2) * found[n]
+    return np.exp(0.05 * found[50:])
+
+
+@pytest.mark.parametrize("neighbours", [0.0, 0.5, 0.8])
+def test_samples_that_are_like_their_neighbours_show_no_difference_that_is_none(rng, neighbours):
+    from scipy import stats
+
+    pairs = [(alike(rng, 40, neighbours), alike(rng, 40, neighbours)) for _ in range(150)]
+    rows = [_row("x", "ratio", *({"ratio": 1.0, "samples": list(one)} for one in pair), stats) for pair in pairs]
+    wrong = sum(row.p is not None and row.p < 0.05 for row in rows) / len(rows)
+    assert wrong <= 0.11, wrong  # 0.05 and its chance; taken for independent: 0.26 and 0.52 of the last two
+    if neighbours == 0:
+        assert all(row.p is not None for row in rows)
+
+
+def test_a_row_whose_samples_drift_is_not_judged(tmp_path):
+    drift = [np.linspace(1, 2, 40), np.linspace(2, 3, 40)]
+    files = pair(tmp_path, [1.5], [2.5], samples=([drift[0]], [drift[1]]))
+    (row,) = compare(*files)[0].rows
+    assert row.verdict == "not judged" and row.p is None and row.change == pytest.approx(2.5 / 1.5)
+
+
+def test_a_row_without_any_noise_is_judged(tmp_path):
+    files = pair(tmp_path, [1.0], [2.0], samples=([[1.0] * 20], [[2.0] * 20]))
+    (row,) = compare(*files)[0].rows
+    assert row.verdict == "better" and row.low == row.high == 2.0
