@@ -9,6 +9,7 @@ from rollergen.emit.c_family import CFamily
 from rollergen.emit.cuda import Cuda
 from rollergen.emit.opencl import OpenCL
 from rollergen.errors import DeviceError
+from rollergen.expr.quick import quick
 from rollergen.hal.masked_stores import kernel_attribute
 from rollergen.hal.spec import Device
 from rollergen.lower import lower
@@ -17,6 +18,7 @@ from rollergen.program.model import blocks_on_a_unit, price_stage
 from rollergen.program.rprogram import RProgram
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One kernel call: ``blocks`` groups of ``threads``; ``arguments`` are buffer names, in the order of

@@ -85,6 +85,8 @@ class CFamily:
     def __init__(self) -> None:
         self.types: dict[str, str] = {}
         self._ranges: Mapping[str, Bounds] = {}
+        self._lines = {kind: getattr(self, name) for kind, name in _LINES.items()}
+        self._levels = {kind: getattr(self, name) for kind, name in _LEVELLED.items()}
 
     # What a language spells differently
 
@@ -193,24 +195,23 @@ class CFamily:
 
     def block(self, statements: Iterable[Statement], depth: int) -> list[str]:
         lines: list[str] = []
-        pad = INDENT * depth
+        pad, spellings = INDENT * depth, self._lines
         for statement in statements:
-            spelling = _LINES.get(type(statement))
-            if spelling is None:
-                lines += self.compound(statement, depth)
+            kind = type(statement)
+            if kind in spellings:
+                lines.append(f"{pad}{spellings[kind](statement)};")
+            elif kind is For:
+                lines += self.loop(statement, depth)  # type: ignore[arg-type]
             else:
-                lines.append(f"{pad}{getattr(self, spelling)(statement)};")
+                lines += self.compound(statement, depth)
         return lines
 
     def compound(self, statement: Statement, depth: int) -> list[str]:
-        """The lines of what is more than a line, or is no statement of C."""
-        kind = type(statement)
-        if kind is For:
-            return self.loop(statement, depth)  # type: ignore[arg-type]
-        if kind is If:
-            return self.branch(statement, depth)  # type: ignore[arg-type]
+        """The lines of what is no loop and yet more than a line, or is no statement of C."""
         pad = INDENT * depth
         match statement:
+            case If():
+                return self.branch(statement, depth)
             case Barrier():
                 return [pad + one for one in self.barrier(statement)]
             case EndGroup():
@@ -229,11 +230,12 @@ class CFamily:
         pad = INDENT * depth
         stop = node.stop if isinstance(node.stop, int) else self.within(node.stop, SUM)
         start = node.start if isinstance(node.start, int) else self.expression(node.start)
-        lines = [pad + self.unrolled(node)] if node.unroll else []
-        lines.append(f"{pad}for (int {node.variable} = {start}; {node.variable} < {stop}; ++{node.variable}) {{")
-        lines += self.block(node.body, depth + 1)
-        lines.append(f"{pad}}}")
-        return lines
+        variable = node.variable
+        head = f"{pad}for (int {variable} = {start}; {variable} < {stop}; ++{variable}) {{"
+        body = self.block(node.body, depth + 1)
+        if node.unroll:
+            return [pad + self.unrolled(node), head, *body, f"{pad}}}"]
+        return [head, *body, f"{pad}}}"]
 
     def unrolled(self, node: For) -> str:
         return "#pragma unroll"
@@ -296,7 +298,7 @@ class CFamily:
     def cell(self, pointer: Pointer, offset: Index, lanes: int, aligned: bool) -> str:
         """An lvalue of `lanes` elements in memory."""
         if lanes == 1:
-            return f"{pointer.name}[{self.index(offset)}]"
+            return f"{pointer.name}[{index_code(offset, self._ranges)}]"
         return f"*{self.address(pointer, offset, lanes, aligned)}"
 
     def expression(self, node: Expr) -> str:
@@ -304,9 +306,9 @@ class CFamily:
 
     def stored(self, node: Expr) -> str:
         """`node`'s text where what takes it has its dtype, and so cuts it off to that."""
-        if node.dtype == "int8" and _outgrows(node):
-            return self.operation(node)[0]  # type: ignore[arg-type]
-        return self.expression(node)
+        if type(node) is Operation and _outgrows(node):
+            return self.operation(node)[0]
+        return self.level(node)[0]
 
     def within(self, node: Expr, limit: int) -> str:
         """`node`'s text, in parentheses where it binds less tightly than `limit`."""
@@ -318,16 +320,16 @@ class CFamily:
         kind = type(node)
         if kind is Name:
             return node.name, ATOM  # type: ignore[union-attr]
-        levelled = _LEVELLED.get(kind)
-        if levelled is not None:
-            return getattr(self, levelled)(node)  # type: ignore[no-any-return]
+        if kind in self._levels:
+            return self._levels[kind](node)  # type: ignore[no-any-return]
         if kind not in _EXPRESSIONS:
             raise TypeError(f"{kind.__name__} is no expression")
         name, level = _EXPRESSIONS[kind]
         return getattr(self, name)(node), level
 
     def element(self, node: Element) -> tuple[str, int]:
-        return node.name + "".join([f"[{self.index(i)}]" for i in node.indices]), ATOM
+        ranges = self._ranges
+        return node.name + "".join([f"[{index_code(i, ranges)}]" for i in node.indices]), ATOM
 
     def constant_number(self, node: Number) -> tuple[str, int]:
         text = self.literal(node.value, node.dtype)

@@ -323,8 +323,8 @@ class Cuda(CFamily):
         return f"{name}({self.expression(operand)})"
 
     def operation(self, node: Operation) -> tuple[str, int]:
-        lanes = max([operand.lanes for operand in node.operands])
-        if lanes == 1 and node.op == "and" and all(_is_plain_test(operand) for operand in node.operands):
+        lanes = node.lanes
+        if lanes == 1 and node.op == "and" and all(map(_is_plain_test, node.operands)):
             # No jumps between the tests of an address.
             return " & ".join([self.within(operand, BITS) for operand in node.operands]), BITS
         if lanes == 1 or (node.op == "select" and node.operands[0].lanes == 1):

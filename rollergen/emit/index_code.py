@@ -17,34 +17,46 @@ INT_MAX = 2**31 - 1
 _COEFFICIENT = itemgetter(1)
 
 
-def index_code(index: Index, ranges: Mapping[str, Bounds]) -> str:
-    """`index` as C text for variables within `ranges`.
+def index_code(index: Index, ranges: Mapping[str, Bounds], wide: bool = False) -> str:
+    """`index` as C text for variables within `ranges`: an ``int``, or a ``long`` where it is `wide` or turns out so.
 
     >>> index_code((Index.axis("i") * 56 - 1) // 3, {"i": (0, 9)})
     '(i*56 + 2)/3 - 1'
     """
-    terms = index.terms
-    if not terms:
-        if -INT_MAX <= index.const <= INT_MAX:
-            return str(index.const)
-    elif len(terms) == 1 and not index.const:  # most places are a number, or a variable by itself
-        atom, coefficient = terms[0]
-        if coefficient == 1 and isinstance(atom, str):
+    terms, const = _printed(index.terms) if len(index.terms) > 1 else index.terms, index.const
+    reach, text = abs(const), ""
+    if const > 0 and terms and terms[0][1] < 0:  # nothing else is added
+        text, const = str(const), 0
+    for atom, coefficient in terms:
+        size = coefficient if coefficient > 0 else -coefficient
+        if type(atom) is str:
             low, high = ranges[atom]
-            if low >= -INT_MAX and high <= INT_MAX:
-                return atom
-    return _text(index, tuple(map(ranges.__getitem__, index.names())))
-
-
-@lru_cache(maxsize=KEPT)
-def _text(index: Index, known: tuple[Bounds, ...]) -> str:
-    """`index` whose names have the `known` bounds: the same places are named in many candidates of an operator."""
-    return _sum(index, dict(zip(index.names(), known, strict=True)))
+            product = f"(long){atom}" if wide else atom
+        else:
+            names = atom.index.names()  # type: ignore[union-attr]
+            product, (low, high) = _division(atom, tuple(map(ranges.__getitem__, names)))  # type: ignore[arg-type]
+            if wide:
+                product = f"(long)({product})"
+            elif size > 1 or " - " in product:
+                product = f"({product})"
+        reach += size * (high if low >= 0 else max(-low, high))
+        if size > 1:
+            product = f"{product}*{size}"
+        if text:
+            text = f"{text} + {product}" if coefficient > 0 else f"{text} - {product}"
+        else:
+            text = product if coefficient > 0 else f"-{product}"
+    if reach > INT_MAX and not wide:
+        return index_code(index, ranges, wide=True)
+    if not text:
+        return f"{const}L" if wide else str(const)
+    if const:
+        return f"{text} + {const}" if const > 0 else f"{text} - {-const}"
+    return text
 
 
 def forget() -> None:
     """Drops the texts that are kept: for what measures building from the start, or prints otherwise."""
-    _text.cache_clear()
     _division.cache_clear()
 
 
@@ -57,42 +69,8 @@ def is_wide(index: Index, ranges: Mapping[str, Bounds]) -> bool:
     return reach > INT_MAX
 
 
-def _sum(index: Index, ranges: Mapping[str, Bounds], wide: bool = False) -> str:
-    """`index` as an ``int``, or as a ``long`` where it is `wide` or turns out to be."""
-    text, const, reach = "", index.const, abs(index.const)
-    terms = _printed(index.terms)
-    if const > 0 and terms and terms[0][1] < 0:  # nothing else is added
-        text, const = str(const), 0
-    for atom, coefficient in terms:
-        size = abs(coefficient)
-        if isinstance(atom, str):
-            product, (low, high) = atom, ranges[atom]
-            if wide:
-                product = f"(long){product}"
-        else:
-            product, (low, high) = _division(atom, tuple(map(ranges.__getitem__, atom.index.names())))
-            if wide:
-                product = f"(long)({product})"
-            elif size > 1 or " - " in product:
-                product = f"({product})"
-        reach += size * (high if low >= 0 else max(-low, high))
-        if size > 1:
-            product += f"*{size}"
-        if text:
-            text += f" + {product}" if coefficient > 0 else f" - {product}"
-        else:
-            text = product if coefficient > 0 else f"-{product}"
-    if reach > INT_MAX and not wide:
-        return _sum(index, ranges, wide=True)
-    if not text:
-        return f"{const}L" if wide else str(const)
-    return f"{text} {'-' if const < 0 else '+'} {abs(const)}" if const else text
-
-
 def _printed(terms: Sequence[tuple[str | FloorDiv | Mod, int]]) -> Sequence[tuple[str | FloorDiv | Mod, int]]:
     """What is added before what is subtracted, large steps first."""
-    if len(terms) < 2:
-        return terms
     ordered = sorted(terms, key=_COEFFICIENT, reverse=True)
     if ordered[-1][1] > 0:
         return ordered
@@ -110,7 +88,7 @@ def _divided(atom: FloorDiv | Mod, ranges: Mapping[str, Bounds]) -> str:
     low, _ = atom.index.bounds(ranges)
     raise_by = -(low // atom.divisor) if low < 0 else 0
     inner = atom.index + raise_by * atom.divisor if raise_by else atom.index
-    text = _sum(inner, ranges)
+    text = index_code(inner, ranges)
     text = text if text.isidentifier() else f"({text})"
     if isinstance(atom, Mod):
         return f"{text} % {atom.divisor}"

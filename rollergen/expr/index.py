@@ -130,15 +130,6 @@ def weighted_sum(parts: Iterable[tuple[Index, int]], const: int = 0) -> Index:
     return _ordered(total, const)
 
 
-def _replaced(index: Index, kept: list[tuple[Atom, int]], parts: list[tuple[Index, int]]) -> Index:
-    """`index` itself where all its terms are kept, else what is kept and the weighted parts instead of the others."""
-    if not parts:
-        return index
-    if all(not part.terms for part, _ in parts):
-        return Index(tuple(kept), index.const + sum(part.const * factor for part, factor in parts))
-    return weighted_sum([(Index(tuple(kept)), 1), *parts], index.const)
-
-
 @quick
 @dataclass(frozen=True, slots=True)
 class Index(_Named):
@@ -244,7 +235,20 @@ class Index(_Named):
 
     def coefficient(self, axis: str) -> int:
         """Coefficient of the plain axis (0 where it occurs only inside ``//`` or ``%``)."""
-        return next((c for atom, c in self.terms if atom == axis), 0)
+        for atom, coefficient in self.terms:
+            if type(atom) is str and atom == axis:
+                return coefficient
+        return 0
+
+    def has(self, axis: str) -> bool:
+        """Whether the axis occurs, inside divisions and remainders too."""
+        for atom, _ in self.terms:
+            if type(atom) is str:
+                if atom == axis:
+                    return True
+            elif axis in atom.index.names():  # type: ignore[union-attr]
+                return True
+        return False
 
     @property
     def is_affine(self) -> bool:
@@ -288,22 +292,29 @@ class Index(_Named):
 
     def simplify(self, ranges: Mapping[str, Bounds]) -> Index:
         """The same index for axes within `ranges`, with divisions resolved where these allow."""
-        fixed = False
-        for atom, _ in self.terms:
-            if not isinstance(atom, str):
-                return _simplified(self, tuple(map(ranges.__getitem__, self.names())))
-            low, high = ranges[atom]
-            if low == high:
-                fixed = True
-        if not fixed:
-            return self
-        kept = tuple([(a, c) for a, c in self.terms if ranges[a][0] != ranges[a][1]])  # type: ignore[index]
+        kept: list[tuple[Atom, int]] = []
+        parts: list[tuple[Index, int]] = []
         const = self.const
-        for atom, coefficient in self.terms:
-            low, high = ranges[atom]  # type: ignore[index]
-            if low == high:
-                const += coefficient * low
-        return Index(kept, const)
+        for term in self.terms:
+            atom, coefficient = term
+            if type(atom) is str:
+                low, high = ranges[atom]
+                if low != high:
+                    kept.append(term)
+                else:
+                    const += coefficient * low
+            else:
+                known = tuple(map(ranges.__getitem__, atom.index.names()))  # type: ignore[union-attr]
+                new = _simplified_atom(atom, known)  # type: ignore[arg-type]
+                if new is None:
+                    kept.append(term)
+                elif new.terms:
+                    parts.append((new, coefficient))
+                else:
+                    const += coefficient * new.const
+        if parts:
+            return weighted_sum([(Index(tuple(kept)), 1), *parts], const)
+        return self if len(kept) == len(self.terms) else Index(tuple(kept), const)
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """The number (or NumPy array) for the given values of the axes."""
@@ -381,37 +392,15 @@ def _bounded(atom: FloorDiv | Mod, known: tuple[Bounds, ...]) -> Bounds:
     return 0, atom.divisor - 1
 
 
-@lru_cache(maxsize=KEPT)
-def _simplified(index: Index, known: tuple[Bounds, ...]) -> Index:
-    """`index`, which is not affine, simplified where its names have the `known` bounds."""
-    ranges = dict(zip(index.names(), known, strict=True))
-    kept, parts = [], []
-    for term in index.terms:
-        atom, coefficient = term
-        if isinstance(atom, str):
-            low, high = ranges[atom]
-            if low == high:
-                parts.append((Index((), low), coefficient))
-            else:
-                kept.append(term)
-        else:
-            new = _simplified_atom(atom, tuple(map(ranges.__getitem__, atom.index.names())))
-            if new.terms == ((atom, 1),) and not new.const:
-                kept.append(term)
-            else:
-                parts.append((new, coefficient))
-    return _replaced(index, kept, parts)
-
-
 def forget() -> None:
     """Drops the results that are kept: for what measures building from the start."""
-    for kept in (_quotient, _remainder, _substituted, _bounded, _simplified, _simplified_atom, linear):
+    for kept in (_quotient, _remainder, _substituted, _bounded, _simplified_atom, linear):
         kept.cache_clear()
 
 
 @lru_cache(maxsize=KEPT)
-def _simplified_atom(atom: FloorDiv | Mod, known: tuple[Bounds, ...]) -> Index:
-    """An atom simplified where its names have the `known` bounds."""
+def _simplified_atom(atom: FloorDiv | Mod, known: tuple[Bounds, ...]) -> Index | None:
+    """An atom simplified where its names have the `known` bounds; None: it stays."""
     ranges = dict(zip(atom.index.names(), known, strict=True))
     inner = atom.index.simplify(ranges)
     divisor = atom.divisor
@@ -426,7 +415,8 @@ def _simplified_atom(atom: FloorDiv | Mod, known: tuple[Bounds, ...]) -> Index:
         coarse, fine = rest._split(grain)
         steps = divisor // grain
         return whole + coarse // steps if quotient else (coarse % steps) * grain + fine
-    return (inner // divisor) if quotient else (inner % divisor)
+    new = (inner // divisor) if quotient else (inner % divisor)
+    return None if new.terms == ((atom, 1),) and not new.const else new
 
 
 def _grain(rest: Index, divisor: int, ranges: Mapping[str, Bounds]) -> int:

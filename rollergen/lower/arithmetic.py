@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index
+from rollergen.expr.quick import quick
 from rollergen.expr.rows import is_below_its_row, is_online_exponent, is_shrinking_exponent
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
 from rollergen.lower import maths
@@ -41,7 +42,8 @@ _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 _CALLS = {"sqrt": "sqrt"}
 
 
-@dataclass(frozen=True)
+@quick
+@dataclass(frozen=True, slots=True)
 class Scope:
     """What the leaves of a value are here.
 
@@ -119,8 +121,9 @@ def register_dtype(dtype: str) -> str:
 
 def widen(*operands: Expr) -> tuple[Expr, ...]:
     """The operands with equal lanes: scalars become vectors if any operand is one."""
-    lanes = max(operand.lanes for operand in operands)
-    return tuple(_lanes(operand, lanes) for operand in operands)
+    widths = [operand.lanes for operand in operands]
+    lanes = max(widths)
+    return operands if min(widths) == lanes else tuple([_lanes(operand, lanes) for operand in operands])
 
 
 def _lanes(operand: Expr, lanes: int) -> Expr:

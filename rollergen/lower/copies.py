@@ -52,12 +52,12 @@ class Staged(Source):
 
 
 def in_registers(copy: Copy, nest: Nest) -> bool:
-    return copy.to_layer == nest.device.layers[0].name
+    return copy.to_layer == nest.registers
 
 
 def is_shared(copy: Copy, nest: Nest) -> bool:
     """Whether several threads fill and read the copy's buffer."""
-    return nest.threads > 1 and not in_registers(copy, nest)
+    return copy.to_layer != nest.registers and nest.threads > 1
 
 
 def buffer_shape(nest: Nest, copy: Copy) -> tuple[int, ...]:
@@ -65,12 +65,12 @@ def buffer_shape(nest: Nest, copy: Copy) -> tuple[int, ...]:
     known = nest.shapes.get(id(copy))
     if known is None:
         whole = window_shape(nest.stage, copy) if copy.window else None
-        known = whole or tuple([_extent(nest, axis_digits(nest, copy, axis)) for axis in copy.order])
+        known = whole or tuple([positions_of(nest, axis_digits(nest, copy, axis)) for axis in copy.order])
         nest.shapes[id(copy)] = known
     return known
 
 
-def _extent(nest: Nest, digits: tuple[tuple[int, int], ...]) -> int:
+def positions_of(nest: Nest, digits: tuple[tuple[int, int], ...]) -> int:
     """How many positions the digits count."""
     return digits[0][1] * nest.loops[digits[0][0]].extent if digits else 1
 

@@ -12,9 +12,10 @@ from math import prod
 
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Bounds, Index
+from rollergen.expr.quick import quick
 from rollergen.expr.values import Load
 from rollergen.lower.access import Access, put, register_dtype
-from rollergen.lower.copies import Staged, axis_digits, buffer_access, fetch_load, strides, varying
+from rollergen.lower.copies import Staged, axis_digits, buffer_access, fetch_load, positions_of, strides, varying
 from rollergen.lower.ir import Broadcast, Element, Expr, Inside, Pick, Pointer, Write
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers
@@ -87,7 +88,8 @@ def _bits(load: Load) -> int:
     return int(np.array(load.fill, dtype).view(np.uint16))
 
 
-@dataclass(frozen=True)
+@quick
+@dataclass(frozen=True, slots=True)
 class Groups:
     """The groups that one thread moves: how to reach one, by its step variable."""
 
@@ -309,15 +311,15 @@ def fill_registers(out: Writer, place: Place, copy: Copy, load: Load) -> Registe
 
 def _fragment(out: Writer, nest: Nest, copy: Copy, load: Load, axes: list[str], lane: Lane | None) -> Registers:
     """Registers for the copy's elements, indexed by the positions along `axes`."""
-    digits = tuple(axis_digits(nest, copy, axis, lanes=False) for axis in axes)
-    shape = tuple(prod(nest.loops[p].extent for p, _ in d) for d in digits)
+    digits = tuple([axis_digits(nest, copy, axis, lanes=False) for axis in axes])
+    shape = tuple([positions_of(nest, own) for own in digits])
     dtype, lanes = register_dtype(load.dtype), lane.width if lane else 1
     return Registers(out.register(load.buffer.name.lower(), dtype, shape, lanes), digits, dtype, lanes)
 
 
 def _steps(out: Writer, nested: Nested, nest: Nest, copy: Copy, axis: str, width: int) -> Index:
     """An unrolled walk over the positions along an axis of a fragment, `width` at a time."""
-    extent = prod(nest.loops[p].extent for p, _ in axis_digits(nest, copy, axis, lanes=False))
+    extent = positions_of(nest, axis_digits(nest, copy, axis, lanes=False))
     if extent % width:
         raise ProgramError(
             f"{nest.stage.name}: a copy of {nest.load(copy).buffer.name} moves vectors of {width} along {axis}, "

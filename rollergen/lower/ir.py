@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from rollergen.expr.index import Bounds, Index
-from rollergen.expr.quick import found_once, quick
+from rollergen.expr.quick import WithDict, found_once, quick
 
 GLOBAL, LOCAL, PRIVATE = "global", "local", "private"
 
@@ -464,8 +464,9 @@ class Function:
     result: Expr
 
 
-@dataclass(frozen=True)
-class Kernel:
+@quick
+@dataclass(frozen=True, slots=True)
+class Kernel(WithDict):
     """One launch: ``blocks`` blocks of ``threads`` threads.
 
     ``arguments`` are the buffers' own names, in the order of ``parameters``.  ``block_id`` and

@@ -10,24 +10,15 @@ from rollergen.lower.names import identifier
 from rollergen.lower.nest import Nest
 from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Copy
 
-_COLUMN_OF = {
-    GRID: "blocks", GROUP: "threads", THREAD: "threads", SERIAL: "serial", UNROLL: "unrolled", LANE: "lanes",
-}  # fmt: skip
-_COLUMNS = tuple(dict.fromkeys(_COLUMN_OF.values()))
+_HEAD = ["axis", "extent", "blocks", "threads", "serial", "unrolled", "lanes"]
+_COLUMN_OF = {GRID: 2, GROUP: 3, THREAD: 3, SERIAL: 4, UNROLL: 5, LANE: 6}
+_NONE = ["-"] * 5
+"""Of the columns of loops: none."""
 
 
 def layout(nest: Nest) -> tuple[str, ...]:
     """Lines: what is computed, a table of loops by axis, then every copy and where it happens."""
-    definition = nest.definition
-    lines = [_signature(nest), ""]
-    rows = [["axis", "extent", *_COLUMNS]]
-    digits = _digits(nest)
-    for axis in definition.axes:
-        cells = [f"{identifier(axis.name)} ({axis.role})", str(axis.extent)]
-        rows.append(cells + [", ".join(digits.get((axis.name, column), "-")) for column in _COLUMNS])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    lines += ["(count x stride in elements of the axis, outermost first)"]
+    lines = [_signature(nest), "", *_table(nest), "(count x stride in elements of the axis, outermost first)"]
     lines += _tile(nest)
     lines += [_copy(nest, copy) for copy in nest.stage.copies]
     lines += [
@@ -48,29 +39,41 @@ def _tensor(name: str, shape: tuple[int, ...], dtype: str) -> str:
     return f"{identifier(name)}[{' x '.join(map(str, shape))}] {dtype}"
 
 
-def _digits(nest: Nest) -> dict[tuple[str, str], list[str]]:
-    """(axis, column) -> its loops there, outermost first."""
-    found: dict[tuple[str, str], list[str]] = {}
+def _table(nest: Nest) -> list[str]:
+    """The loops of each axis by where they run, outermost first."""
+    rows = {axis.name: [f"{identifier(axis.name)} ({axis.role})", str(axis.extent)] for axis in nest.definition.axes}
+    for row in rows.values():
+        row += _NONE
     for loop in nest.loops:
-        found.setdefault((loop.axis, _COLUMN_OF[loop.kind]), []).append(f"{loop.extent} x {loop.stride}")
-    return found
+        row, column = rows[loop.axis], _COLUMN_OF[loop.kind]
+        digit = f"{loop.extent} x {loop.stride}"
+        row[column] = digit if row[column] == "-" else f"{row[column]}, {digit}"
+    table = [_HEAD, *rows.values()]
+    form = "  ".join([f"%-{max(map(len, column))}s" for column in zip(*table, strict=True)])
+    return [(form % tuple(row)).rstrip() for row in table]
 
 
 def _tile(nest: Nest) -> list[str]:
     lines = [f"{nest.blocks} blocks of {nest.threads} {'thread' if nest.threads == 1 else 'threads'}"]
-    inside = [loop for loop in nest.loops[nest.tile_depth :] if nest.roles[loop.axis] == "spatial"]
-    shape = [
-        f"{identifier(axis.name)} {prod([loop.extent for loop in inside if loop.axis == axis.name])}"
-        for axis in nest.definition.of_role("spatial")
-    ]
     lines.append(f"tile of a block: {_block_tile(nest)}")
     if nest.definition.reductions:
+        tile = _thread_tile(nest)
+        shape = [f"{identifier(axis.name)} {tile.get(axis.name, 1)}" for axis in nest.definition.of_role("spatial")]
         lines.append(f"accumulators of a thread: {' x '.join(shape) or '1'} ({nest.stage.accumulator.dtype})")
     if nest.stage.accumulator.carry:
         lines.append("partial sums wait in the output between visits")
     if nest.stage.guards:
         lines.append("tails: " + ", ".join(f"{identifier(axis)} {kind}" for axis, kind in nest.stage.guards))
     return lines
+
+
+def _thread_tile(nest: Nest) -> dict[str, int]:
+    """Outputs of one thread along the axes of its tile."""
+    tile: dict[str, int] = {}
+    for loop in nest.loops[nest.tile_depth :]:
+        if nest.roles[loop.axis] == "spatial":
+            tile[loop.axis] = tile.get(loop.axis, 1) * loop.extent
+    return tile
 
 
 def _block_tile(nest: Nest) -> str:
@@ -92,9 +95,8 @@ def _held(nest: Nest) -> list[str]:
     """Bytes that copies and accumulators take in each layer: in registers of a thread, elsewhere of a block."""
     bytes_: dict[str, int] = {}
     if nest.definition.reductions:
-        inner = [loop for loop in nest.loops[nest.tile_depth :] if nest.roles[loop.axis] == "spatial"]
         each = STORAGE_BYTES[nest.stage.accumulator.dtype] * sum(len(r.bodies) for r in nest.definition.reductions)
-        bytes_["registers"] = each * prod(loop.extent for loop in inner)
+        bytes_["registers"] = each * prod(_thread_tile(nest).values())
     for copy in nest.stage.copies:
         size = _elements(nest, copy) * STORAGE_BYTES[nest.load(copy).dtype]
         bytes_[copy.to_layer] = bytes_.get(copy.to_layer, 0) + size

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from rollergen.expr.quick import quick
 from rollergen.expr.values import Load, Partial
 from rollergen.lower.arithmetic import Scope, register_dtype
 from rollergen.lower.context import Context
@@ -22,7 +23,8 @@ from rollergen.program.rprogram import SERIAL, UNROLL, Copy
 Inner = Callable[[Place], None]
 
 
-@dataclass(frozen=True)
+@quick
+@dataclass(frozen=True, slots=True)
 class Phase:
     """One walk over loops: which of them run, which loads it uses, where it ends.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import Bounds, Index, Within
-from rollergen.expr.quick import found_once
+from rollergen.expr.quick import WithDict, found_once, quick
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device, Instruction
 from rollergen.lower.ir import Pointer
@@ -18,6 +18,7 @@ from rollergen.program.matrix import matrix_instruction
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Copy, Loop, Stage
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Lane:
     """A symbol for the position within a vector, and the vector's width."""
@@ -26,8 +27,9 @@ class Lane:
     width: int
 
 
-@dataclass(frozen=True)
-class Nest:
+@quick
+@dataclass(frozen=True, slots=True)
+class Nest(WithDict):
     """Facts about one stage that hold everywhere in it.
 
     ``lead``: the variable that says how many elements before 0 the loops of the lanes' axis start (see
@@ -58,6 +60,11 @@ class Nest:
         return self.stage.definition
 
     @found_once
+    def registers(self) -> str:
+        """Name of the layer that copies into registers go to."""
+        return self.device.layers[0].name
+
+    @found_once
     def _loads(self) -> tuple[Load, ...]:
         return self.definition.loads()
 
@@ -78,8 +85,9 @@ class Nest:
         """(position, loop) of the loops of each axis that has any, by rising stride."""
         found = {axis: [(p, self.loops[p]) for p, _ in own] for axis, own in self.digits_of.items()}
         for own in found.values():
-            own.sort(key=lambda item: -item[1].stride)
-            own.reverse()
+            if len(own) > 1:
+                own.sort(key=lambda item: -item[1].stride)
+                own.reverse()
         return found
 
     @found_once
@@ -93,8 +101,7 @@ class Nest:
     @found_once
     def barriers_within(self) -> int:
         """The depth below which there are no barriers: of copies that threads share, and of reductions that they do."""
-        registers = self.device.layers[0].name
-        depths = [copy.at_loop for copy in self.stage.copies if copy.to_layer != registers]
+        depths = [copy.at_loop for copy in self.stage.copies if copy.to_layer != self.registers]
         return max([self.tile_depth if self.stage.accumulator.combine != "none" else 0, *depths])
 
     @found_once

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rollergen.expr.index import Bounds, Index
+from rollergen.expr.quick import quick
 from rollergen.expr.values import Load
 from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged
@@ -17,7 +18,8 @@ from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import Copy
 
 
-@dataclass(frozen=True)
+@quick
+@dataclass(frozen=True, slots=True)
 class Prefetch:
     """Registers that hold a thread's part of the next tile."""
 

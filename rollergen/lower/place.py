@@ -8,7 +8,7 @@ from itertools import permutations
 from math import prod
 
 from rollergen.expr.index import Bounds, Index, Within, linear, weighted_sum
-from rollergen.expr.quick import found_once, quick
+from rollergen.expr.quick import WithDict, found_once, quick
 from rollergen.expr.recombine import reduced
 from rollergen.expr.values import Load
 from rollergen.lower.ir import Element, Expr, Inside, Operation
@@ -35,13 +35,9 @@ class Registers(Source):
     lanes: int
 
 
-class _WithDict:
-    """For what is found once of a record with slots."""
-
-
 @quick
 @dataclass(frozen=True, slots=True)
-class Place(_WithDict):
+class Place(WithDict):
     """A point of the nest.
 
     ``point``: the index that each loop's variable has here.  ``whole``: guarded axes that are known to

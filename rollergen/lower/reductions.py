@@ -11,7 +11,7 @@ from typing import Any
 
 from rollergen.errors import ProgramError
 from rollergen.expr.definition import Reduction
-from rollergen.expr.index import Index, linear
+from rollergen.expr.index import Index, linear, weighted_sum
 from rollergen.expr.quick import quick
 from rollergen.expr.rows import without_nan_checks
 from rollergen.lower import exchanges
@@ -97,15 +97,17 @@ def loops_over(
 
 def thread_shares(nest: Nest, thread: Index) -> Threads:
     """The threads' parts in the stage's reductions."""
-    rank, segment, count = Index(), Index(), 1
-    for p, loop in reversed(nest.parallel):
-        if nest.roles[loop.axis] in ("reduce", "row"):
-            rank, count = rank + Index.axis(nest.variables[p]) * count, count * loop.extent
-    size = 1
+    rank: list[tuple[Index, int]] = []
+    segment: list[tuple[Index, int]] = []
+    count = size = 1
     for p, loop in reversed(nest.parallel):
         if nest.roles[loop.axis] == "spatial":
-            segment, size = segment + Index.axis(nest.variables[p]) * size, size * loop.extent
-    return Threads(thread, rank, segment, count)
+            segment.append((Index.axis(nest.variables[p]), size))
+            size *= loop.extent
+        else:
+            rank.append((Index.axis(nest.variables[p]), count))
+            count *= loop.extent
+    return Threads(thread, weighted_sum(rank), weighted_sum(segment), count)
 
 
 def reduces_lanes(nest: Nest) -> bool:

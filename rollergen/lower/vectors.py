@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from rollergen.expr.index import Bounds, FloorDiv, Index, Mod
@@ -12,12 +12,12 @@ from rollergen.lower.nest import Lane
 
 def depends(offset: Index, tests: Iterable[Inside], lane: Lane) -> bool:
     """Whether anything differs between the lanes."""
-    return lane.variable in offset.names() or any(varies(test, lane) for test in tests)
+    return offset.has(lane.variable) or any(varies(test, lane) for test in tests)
 
 
 def varies(test: Inside, lane: Lane) -> bool:
     """Whether the test differs between the lanes."""
-    return lane.variable in test.index.names()
+    return test.index.has(lane.variable)
 
 
 def lane_stride(ranges: Mapping[str, Bounds], offset: Index, lane: Lane) -> int:
@@ -30,7 +30,7 @@ VectorPlan = tuple[Index, tuple[Inside, ...], tuple[Inside, ...]]
 
 
 def vector_plan(
-    ranges: Mapping[str, Bounds], offset: Index, tests: Iterable[Inside], lane: Lane, stride: int = 1
+    ranges: Mapping[str, Bounds], offset: Index, tests: Collection[Inside], lane: Lane, stride: int = 1
 ) -> VectorPlan | None:
     """(offset of lane 0, tests without the lane, what makes the vector whole); None: never whole, or its
     lanes are not `stride` elements apart."""
@@ -38,6 +38,8 @@ def vector_plan(
     if straight is None or straight[0].coefficient(lane.variable) != stride:
         return None
     offset, wraps = straight
+    if not tests and not wraps:
+        return offset.without(lane.variable), (), ()
     split = whole_tests(ranges, tests, lane)
     if split is None:
         return None

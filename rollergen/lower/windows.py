@@ -116,6 +116,7 @@ def fill_block_window(out: Writer, place: Place, staged: Staged, load: Load) -> 
         put(out, replace(target, pointer=replace(target.pointer, dtype=source.pointer.dtype)), value, None)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class _Window:
     registers: Registers

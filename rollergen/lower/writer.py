@@ -124,7 +124,7 @@ class Writer:
         """`variable` is bound from here to the end of the block (ids: of the kernel).
 
         A name is given again once its block is closed; its range then covers all its uses."""
-        self.ranges[variable] = _union(self.ranges.get(variable), bounds)
+        self.ranges[variable] = _union(self.ranges.get(variable, bounds), bounds)
         self._blocks[-1].integers.append(variable)
         self._known.add(variable)
 
@@ -173,19 +173,20 @@ class Writer:
         self._add = block.statements.append
         self.names.enter()
 
-    def _close(self) -> _Block:
+    def _close(self) -> list[Statement]:
+        """What was written in the block that is closed."""
         self.names.leave()
         block = self._blocks.pop()
         self._add = self._blocks[-1].statements.append
         if block.integers:
             self._known.difference_update(block.integers)
-        return block
+        return block.statements
 
     def loop(
         self, variable: str, stop: int | Expr, bounds: Bounds, unroll: bool = False, start: int | Expr = 0
     ) -> _Loop:
         """A loop; entering it gives its variable.  ``bounds``: of the variable, inclusive."""
-        known = self.ranges.get(variable)
+        known = self.ranges.setdefault(variable, bounds)
         if known != bounds:
             self.ranges[variable] = _union(known, bounds)
         return _Loop(self, variable, stop, unroll, start)
@@ -243,11 +244,11 @@ class _Loop:
 
     def __exit__(self, *error: object) -> None:
         out, variable = self._out, self._variable
-        inner = out._close()
+        written = tuple(out._close())
         out._known.discard(variable)
         if self._home:
             out._homes.pop()
-        out._add(For(variable, self._start, self._stop, tuple(inner.statements), self._unroll))
+        out._add(For(variable, self._start, self._stop, written, self._unroll))
 
 
 class _Branch:
@@ -262,7 +263,7 @@ class _Branch:
         self._out._open()
 
     def __exit__(self, *error: object) -> None:
-        written = tuple(self._out._close().statements)
+        written = tuple(self._out._close())
         taken = self._taken
         self._out._add(If(self._condition, written) if taken is None else If(self._condition, taken, written))
 
@@ -298,10 +299,12 @@ def _parted(offset: Index, known: frozenset[str]) -> tuple[Terms, Terms]:
     inner: list[tuple[IndexAtom, int]] = []
     for term in offset.terms:
         atom = term[0]
-        own = atom in known if isinstance(atom, str) else known.issuperset(atom.index.names())
-        (outer if own else inner).append(term)
+        if atom in known if type(atom) is str else known.issuperset(atom.index.names()):  # type: ignore[union-attr]
+            outer.append(term)
+        else:
+            inner.append(term)
     return tuple(outer), tuple(inner)
 
 
-def _union(a: Bounds | None, b: Bounds) -> Bounds:
-    return b if a is None else (min(a[0], b[0]), max(a[1], b[1]))
+def _union(a: Bounds, b: Bounds) -> Bounds:
+    return b if a == b else (min(a[0], b[0]), max(a[1], b[1]))
