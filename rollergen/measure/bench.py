@@ -53,12 +53,18 @@ class LocalBench:
     """A bench in this process: what kills it kills the caller."""
 
     def __init__(
-        self, executor: Executor, gate: Gate, notify: Notify = lambda state: None, device: Device | None = None
-    ) -> None:
-        """``device``: whose caches are swept before runs of candidates that are timed with cold ones."""
-        self._executor, self._gate, self._notify, self._device = executor, gate, notify, device
+        self, executor: Executor, gate: Gate, notify: Notify = lambda state: None, device: Device | None = None,
+        kept: int | None = None,
+    ) -> None:  # fmt: skip
+        """``device``: whose caches are swept before runs of candidates that are timed with cold ones.
+
+        ``kept``: of how many candidates, those used last, outputs and temporaries are kept; others get new ones
+        before they are timed.  None: of all.  Hundreds of programs with packed operands take gigabytes.
+        """
+        self._executor, self._gate, self._notify, self._device, self._kept = executor, gate, notify, device, kept
         self._sweep: Sweep | None = None
         self._ready: dict[int, Session] = {}
+        self._made: dict[int, tuple[str, ...]] = {}  # of those that have arrays, used last at the end
 
     def check(self, candidate: Outcome) -> Outcome:
         start = time.perf_counter()
@@ -84,7 +90,7 @@ class LocalBench:
         self._keep_ready(candidate, self._compiled(candidate))
 
     def time(self, candidate: Outcome) -> tuple[float, float]:
-        session = self._ready[candidate.rank]
+        session = self._with_arrays(candidate)
         self._notify("running")
         self._prepare_caches(candidate)
         start = time.perf_counter()
@@ -96,7 +102,7 @@ class LocalBench:
         return wall, event
 
     def repeat(self, candidate: Outcome, calls: int) -> float:
-        session = self._ready[candidate.rank]
+        session = self._with_arrays(candidate)
         self._notify("running")
         seconds, in_a_row = 0.0, 1 if candidate.caches == "cold" else calls
         for _ in range(calls // in_a_row):
@@ -110,6 +116,7 @@ class LocalBench:
 
     def close(self) -> None:
         self._ready.clear()
+        self._made.clear()
 
     def _prepare_caches(self, candidate: Outcome) -> None:
         if candidate.caches != "cold":
@@ -132,6 +139,19 @@ class LocalBench:
         made |= {b.name: np.empty(b.shape, numpy_dtype(b.dtype)) for b in candidate.program.outputs}
         self._call(session, {**self._gate.inputs, **made})
         self._ready[candidate.rank] = session
+        self._made.pop(candidate.rank, None)
+        self._made[candidate.rank] = tuple(made)
+        while self._kept is not None and len(self._made) > self._kept:
+            oldest = next(iter(self._made))
+            self._ready[oldest].release(self._made.pop(oldest))
+
+    def _with_arrays(self, candidate: Outcome) -> Session:
+        session = self._ready[candidate.rank]
+        if candidate.rank not in self._made:
+            self._keep_ready(candidate, session)
+        else:
+            self._made[candidate.rank] = self._made.pop(candidate.rank)
+        return session
 
     def _call(self, session: Session, arrays: Mapping[str, np.ndarray]) -> None:
         self._notify("running")

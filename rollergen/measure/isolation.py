@@ -194,15 +194,16 @@ class IsolatedBench:
 
 @contextmanager
 def bench_for(
-    device: Device, executor: Executor, first: RProgram, oracle: Oracle, options: BuildOptions
+    device: Device, executor: Executor, first: RProgram, oracle: Oracle, options: BuildOptions, kept: int | None = None
 ) -> Iterator[Bench]:
-    """The bench that the options ask for: in this process on ``executor``, or in one of its own."""
+    """The bench that the options ask for: in this process on ``executor``, or in one of its own.  ``kept``: see
+    `LocalBench`."""
     limits = Limits(options.compile_limit_s, options.run_limit_s, options.memory_limit_bytes)
     bench: Bench
     if options.isolate:
-        bench = IsolatedBench(Setup(device, first, oracle, limits=limits))
+        bench = IsolatedBench(Setup(device, first, oracle, limits=limits, kept=kept))
     else:
-        bench = LocalBench(executor, Gate(first, oracle), device=device)
+        bench = LocalBench(executor, Gate(first, oracle), device=device, kept=kept)
     try:
         yield bench
     finally:

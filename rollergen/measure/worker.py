@@ -43,7 +43,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a worker needs to know of all candidates; ``opens`` makes the executor of the device."""
+    """What a worker needs to know of all candidates; ``opens`` makes the executor of the device, ``kept``: see
+    `LocalBench`."""
 
     device: Device
     program: RProgram
@@ -51,6 +52,7 @@ class Setup:
     seed: int = 0
     limits: Limits = Limits()
     opens: Callable[[Device], Executor] = executor_for
+    kept: int | None = None
 
 
 def main(descriptor: int) -> None:
@@ -85,7 +87,7 @@ def _opened(setup: Setup, connection: Connection) -> LocalBench:
 
     notify("comparing")
     gate = Gate(setup.program, setup.oracle, setup.seed)
-    bench = LocalBench(setup.opens(setup.device), gate, notify, setup.device)
+    bench = LocalBench(setup.opens(setup.device), gate, notify, setup.device, setup.kept)
     if setup.limits.memory_bytes is not None:
         _limit_memory(setup.limits.memory_bytes)
     _alarm(0)

@@ -34,6 +34,9 @@ from rollergen.verify.protocol import Protocol, Run, Timings, spread, time_all
 
 _PROTOCOL = Protocol()
 
+_KEPT = 4
+"""Programs whose arrays are kept: that which is timed, the control program, and some to spare."""
+
 SAMPLED = -1
 """The rank of a program that was drawn from the aligned space rather than drafted."""
 
@@ -95,7 +98,7 @@ def collect(
     graph = canonicalize(expr, rows=resident_rows(device))
     programs, first, points = programs_of(graph, device, count, drafted, seed)
     oracle = expression_oracle((expr,), graph.outputs)
-    with bench_for(device, executor, programs[0], oracle, options) as bench:
+    with bench_for(device, executor, programs[0], oracle, options, _KEPT) as bench:
         with alone(False):
             outcomes = []
             for number, candidate in enumerate(propose(programs, device)):
