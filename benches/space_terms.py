@@ -111,7 +111,7 @@ def clean_slate() -> Iterator[None]:
     def forget() -> None:
         access._tile_table.cache_clear()
         facts._KEPT.clear()
-        prediction._kept_prediction.cache_clear()
+        prediction.kept.clear()
 
     forget()
     try:

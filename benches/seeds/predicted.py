@@ -74,7 +74,7 @@ def forget() -> None:
     """Drops what was found for operators; what was compiled for structures stays."""
     choice.cache_clear()
     copy_stage.cache_clear()
-    prediction._kept_prediction.cache_clear()
+    prediction.kept.clear()
     contiguous_axis.cache_clear()
     elementwise_axes.cache_clear()
     for module in (index, index_code, nest):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from operator import attrgetter
@@ -13,7 +13,7 @@ import numpy as np
 from rollergen.expr.quick import quick
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
-from rollergen.program.model import price_stage
+from rollergen.program.model import price_stage, price_stages
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, Stage
 
 Key = tuple[Any, ...]
@@ -66,6 +66,13 @@ def candidate(
     return Candidate(form, stages, temporaries, price(stages, device) if seconds is None else seconds, key)
 
 
+def candidates(form: str, stages: Sequence[Stage], device: Device) -> Iterator[Candidate]:
+    """A candidate of each stage, all priced at once."""
+    price_stages(stages, device)
+    for stage in stages:
+        yield candidate(form, (stage,), (), device)
+
+
 def _sharers(stage: Stage) -> tuple[tuple[str, int], ...]:
     """Threads and lanes along reduced axes and rows: a block that has a whole row differs from others in these."""
     along = {axis.name for axis in stage.definition.of_role("reduce", "row")}
@@ -87,6 +94,7 @@ def cheapest_first(priced: Iterable[tuple[float, Plan]], text: Callable[[Plan], 
 
 def cheapest(stages: list[Stage], device: Device) -> Stage:
     """The stage with the least predicted time, ties by its loops."""
+    price_stages(stages, device)
     return min(stages, key=lambda stage: (price((stage,), device), repr(stage.loops)))
 
 

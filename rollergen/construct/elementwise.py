@@ -19,7 +19,7 @@ from rollergen.hal.spec import Device
 from rollergen.program.assemble.elementwise import elementwise_axes, elementwise_stage, reading_axes
 from rollergen.program.assemble.nest import ceil_div, copy_vector, lane_stride
 from rollergen.program.assemble.plan import ElementwisePlan
-from rollergen.program.model import price_stage
+from rollergen.program.model import price_stage, price_stages
 from rollergen.tile.rules import (
     ITEMSIZE,
     AlignmentRules,
@@ -35,9 +35,12 @@ def elementwise_candidates(
     definition: Definition, device: Device, rules: AlignmentRules, count: int, *, name: str = "elementwise"
 ) -> Iterator[Candidate]:
     """Candidates of all plans, or of those that a price in batches finds best, twice `count`."""
-    for plan in _promising(definition, list(elementwise_plans(definition, device, rules)), device, rules, count):
+    plans = _promising(definition, list(elementwise_plans(definition, device, rules)), device, rules, count)
+    stages = [elementwise_stage(definition, plan, device, name) for plan in plans]
+    price_stages(stages, device)
+    for plan, stage in zip(plans, stages, strict=True):
         form = "transposed" if plan.staged >= 0 else ("grid stride" if plan.strides else "direct")
-        yield candidate(form, (elementwise_stage(definition, plan, device, name),), (), device)
+        yield candidate(form, (stage,), (), device)
 
 
 def _promising(

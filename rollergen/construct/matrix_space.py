@@ -14,7 +14,7 @@ import numpy as np
 
 from rollergen.construct.adding import adding
 from rollergen.construct.bands import grid_band
-from rollergen.construct.candidate import Candidate, candidate, cheapest_first, lowest, price, rounded
+from rollergen.construct.candidate import Candidate, candidate, candidates, cheapest_first, lowest, price, rounded
 from rollergen.construct.forms import Form
 from rollergen.construct.ledger import LONGER, REGISTERS, TENSOR_SHAPE, THREADS, Ledger
 from rollergen.construct.reductions import combine_stage
@@ -104,8 +104,8 @@ def _shaped(
             batch = MatrixPlan(instruction.name, fm, fn, gm, gn, steps, depth)
             stage = matrix_stage(definition, roles, batch, device, rules)
             drafts += _draft(stage, roles, batch, points, device, rules, ledger)
-    for plan in cheapest_first(drafts)[: 2 * count]:
-        yield candidate(name, (matrix_stage(definition, roles, plan, device, rules),), (), device)
+    plans = cheapest_first(drafts)[: 2 * count]
+    yield from candidates(name, [matrix_stage(definition, roles, plan, device, rules) for plan in plans], device)
 
 
 def _draft(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from rollergen.construct.adding import adding
-from rollergen.construct.candidate import Candidate, candidate, cheapest
+from rollergen.construct.candidate import Candidate, candidate, candidates, cheapest
 from rollergen.construct.counts import POWERS, item_counts, power_below, private_limit, thread_counts
 from rollergen.construct.roles import contraction_roles
 from rollergen.expr.definition import Definition
@@ -33,15 +33,15 @@ from rollergen.tile.rules import (
 def reduction_candidates(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
     """Reductions along the contiguous reduce axis, and split ones where there are few outputs."""
     if len(definition.reductions) > 1:
-        for plan in row_plans(definition, device, rules):
-            yield candidate("one row", (reduction_stage(definition, plan, device),), (), device)
+        stages = [reduction_stage(definition, plan, device) for plan in row_plans(definition, device, rules)]
+        yield from candidates("one row", stages, device)
         return
-    for plan in reduction_plans(definition, device, rules):
-        yield candidate("direct", (reduction_stage(definition, plan, device),), (), device)
-        if plan.lanes >= 8:
-            # Full vectors straddle two lines wherever an array does not begin on a line.
-            half = replace(plan, lanes=plan.lanes // 2)
-            yield candidate("direct, half vectors", (reduction_stage(definition, half, device),), (), device)
+    plans = list(reduction_plans(definition, device, rules))
+    yield from candidates("direct", [reduction_stage(definition, plan, device) for plan in plans], device)
+    # Full vectors straddle two lines wherever an array does not begin on a line.
+    halves = [replace(plan, lanes=plan.lanes // 2) for plan in plans if plan.lanes >= 8]
+    stages = [reduction_stage(definition, plan, device) for plan in halves]
+    yield from candidates("direct, half vectors", stages, device)
     if rules.shapes.split_reductions:
         yield from split_candidates(definition, device, rules)
 
@@ -157,14 +157,16 @@ def combine_stage(definition: Definition, device: Device, rules: AlignmentRules)
 
 
 def row_candidates(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
-    for plan in row_plans(definition, device, rules):
-        yield candidate("row resident", (row_stage(definition, plan, device),), (), device)
+    stages = [row_stage(definition, plan, device) for plan in row_plans(definition, device, rules)]
+    yield from candidates("row resident", stages, device)
     merged = online(definition) if rules.shapes.online and exchanges(device) else None
     if merged is not None:
         gathered = rules.shapes.gathered_pairs and is_gathered(merged)
+        stages = []
         for plan in row_plans(merged, device, replace(rules, shapes=replace(rules.shapes, rows_in_registers=False))):
             together = gathered and plan.vector * plan.chains > 1
-            yield candidate("online", (row_stage(merged, replace(plan, gathered=together), device),), (), device)
+            stages.append(row_stage(merged, replace(plan, gathered=together), device))
+        yield from candidates("online", stages, device)
 
 
 def fills_output(definition: Definition) -> bool:

@@ -15,7 +15,6 @@ from rollergen.construct.drafts import Draftable, drafted
 from rollergen.construct.elementwise import elementwise_plans
 from rollergen.construct.forms import Form, needs_packing, operands
 from rollergen.construct.ledger import LONGER, NARROW_OUTPUT, REGISTERS, TENSOR_SHAPE, Ledger, waste_limit
-from rollergen.construct.prices import prices
 from rollergen.expr.definition import Definition
 from rollergen.expr.packing import pack_operand
 from rollergen.expr.values import Buffer, Load
@@ -25,7 +24,7 @@ from rollergen.program.assemble.contraction import accumulator_dtype, contractio
 from rollergen.program.assemble.elementwise import elementwise_stage
 from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import ContractionPlan
-from rollergen.program.model import least_seconds, price_stage
+from rollergen.program.model import least_seconds, price_stage, price_stages
 from rollergen.program.rprogram import Stage
 from rollergen.tile.rules import AlignmentRules, fits_tensor, padding_waste, vector_lanes
 
@@ -51,8 +50,8 @@ def serial_candidates(
             spaces.append(_draftable(structure, points, device, rules))
     best = drafted(spaces, count, 3 * count)
     stages = [found[one.structure].stage(one.plan, device, rules) for one in best]
-    for one, stage, seconds in zip(best, stages, prices(stages, device), strict=True):
-        yield found[one.structure].candidate(stage, device, seconds)
+    for one, stage, price in zip(best, stages, price_stages(stages, device), strict=True):
+        yield found[one.structure].candidate(stage, device, float(price.seconds))
 
 
 def _draftable(

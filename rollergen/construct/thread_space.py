@@ -13,7 +13,7 @@ from math import lcm, prod
 import numpy as np
 
 from rollergen.construct.adding import adding
-from rollergen.construct.candidate import Candidate, candidate, price, rounded
+from rollergen.construct.candidate import Candidate, candidate, candidates, price, rounded
 from rollergen.construct.forms import Form
 from rollergen.construct.ledger import (
     EXECUTION_UNIT,
@@ -104,16 +104,16 @@ def _shaped(
     drafts: list[Draft] = []
     for batch in _structures(definition, roles, device, rules, ledger):
         drafts += drafts_of(definition, roles, batch, device, rules, count, ledger)
-    enough = 0
+    enough, stages = 0, []
     for tiles, draft in enumerate(best_of_each_tile(drafts, definition, roles, device, rules), start=1):
         plan = draft.plan(definition, roles, device, rules)
         variants = list(_variants(definition, roles, plan, device, rules))
-        for _, stage in variants:
-            yield candidate(name, (stage,), (), device)
+        stages += [stage for _, stage in variants]
         # Of one tile and depth at most two candidates are kept.
         enough += sum(min(2, kept) for kept in Counter(depth for depth, _ in variants).values())
         if enough >= count and tiles >= max(3, count // 4 + 2):
-            return
+            break
+    yield from candidates(name, stages, device)
 
 
 def staged_loads(definition: Definition, roles: Roles) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from math import gcd, prod
 
 import numpy as np
 
-from rollergen.construct.candidate import Candidate, candidate, lowest
+from rollergen.construct.candidate import Candidate, candidates, lowest
 from rollergen.construct.ledger import waste_limit
 from rollergen.expr.definition import Axis, Definition
 from rollergen.hal.spec import Device
@@ -17,6 +17,7 @@ from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import WindowPlan
 from rollergen.program.assemble.window import window_loads, window_stage
 from rollergen.program.model import price_stage
+from rollergen.program.rprogram import Stage
 from rollergen.program.windows import window_problem
 from rollergen.tile.rules import AlignmentRules, in_lockstep, padding_waste, thread_multiple
 
@@ -42,14 +43,14 @@ def window_candidates(
         return
     together = window_stage(definition, _batch(plans), device)
     seconds = np.broadcast_to(np.asarray(price_stage(together, device).seconds, dtype=float), len(plans))
-    made = 0
+    made: list[Stage] = []
     for at in lowest(seconds, len(plans)):
         stage = window_stage(definition, plans[at], device)
         if not any(window_problem(stage, copy) for copy in stage.copies):
-            yield candidate("windows", (stage,), (), device)
-            made += 1
-        if made == count + _SPARE:
-            return
+            made.append(stage)
+        if len(made) == count + _SPARE:
+            break
+    yield from candidates("windows", made, device)
 
 
 def _windowed(definition: Definition) -> bool:

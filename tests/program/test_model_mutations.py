@@ -124,7 +124,7 @@ def forget():
     closed_forms.compiled.cache_clear()
     model_facts._KEPT.clear()
     model_access._tile_table.cache_clear()
-    model._kept_prediction.cache_clear()
+    model.kept.clear()
 
 
 def disagreements():
@@ -190,7 +190,7 @@ MUTATIONS = {
     "writing is free": (model_supply, "_directions", lambda nest, costs, streams, lines, last: (sum(lines), 0)),
     "vectors never cross a line": (model_access, "line_split", lambda nest, layer, operand, width, begins: 1),
     "a staged tile has no padding": (
-        model_access, "_place", lambda places, extents, copy: place(places, extents, replace(copy, padding=0))
+        model_access, "_place", lambda places, extents, copy, vector, padding: place(places, extents, copy, vector, 0)
     ),
     "a register tile is the block's": (
         model_access, "tile_shape", lambda nest, copy, *, block: shape(nest, copy, block=True)

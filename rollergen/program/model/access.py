@@ -52,7 +52,7 @@ class Access:
     role: str
     layer: str
     count: Number
-    width_bytes: int
+    width_bytes: Number
     service: Number = 1
     split: Number = 1
     uses: Number = 0
@@ -181,8 +181,8 @@ def retested(nest: Nest, copy: Copy) -> Number:
     loop takes a whole number of times, for then they are tested once before the loop (if a thread has one pixel: the
     results for several do not fit the predicate registers)."""
     operand, shape = nest.facts.loads[copy.load], tile_shape(nest, copy, block=True)
-    tests = tests_of(nest, operand)
-    if nest.lockstep == 1 or not operand.guard or any(h == "mask" and a in operand.axes for a, h in nest.stage.guards):
+    tests, masked = tests_of(nest, operand), least(_tails(nest, operand), 1)
+    if nest.lockstep == 1 or not operand.guard or (type(masked) is int and masked):
         return tests
     stepped = {nest.loops[p].axis for p in nest.positions(SERIAL)}
     changes: Number = 0
@@ -193,7 +193,7 @@ def retested(nest: Nest, copy: Copy) -> Number:
             elif atom in stepped:
                 changes = 1
     pixels = ceil_div(ceil_div(shape[copy.order.index(copy.along)], copy.vector), nest.threads)
-    return tests * choose(pixels > 1, 1, changes)
+    return tests * choose(pixels > 1, 1, most(changes, masked))
 
 
 def _divided(index: Index) -> set[FloorDiv | Mod]:
@@ -212,7 +212,7 @@ def is_uneven(nest: Nest, operand: Operand) -> bool:
     return any(nest.spatial(axis) for axis in axes)
 
 
-def pieces(nest: Nest, width_bytes: int) -> int:
+def pieces(nest: Nest, width_bytes: Number) -> Number:
     """Instructions of one vector: none is wider than 16 bytes on a machine of scalar threads."""
     return 1 if nest.lockstep == 1 else ceil_div(width_bytes, WIDEST_ACCESS_BYTES)
 
@@ -245,7 +245,7 @@ class _Runs(NamedTuple):
     the last fastest) runs of so many ``elements`` of each, of which the lanes of a width come to the ``first``."""
 
     walk: tuple[int, ...]
-    elements: tuple[int, ...]
+    elements: tuple[Number, ...]
     first: list[Number]
 
 
@@ -253,7 +253,7 @@ def _runs(nest: Nest, copy: Copy, shape: tuple[Number, ...]) -> _Runs:
     along = copy.order.index(copy.along)
     walk = (*(d for d in range(len(shape)) if d != along), along)
     elements = copy.runs or tuple(copy.vector if d == along else 1 for d in range(len(shape)))
-    dealt = [shape[d] if elements[d] == 1 else ceil_div(shape[d], elements[d]) for d in walk]
+    dealt = [ceil_div(shape[d], elements[d]) for d in walk]
     return _Runs(walk, elements, _reached(dealt, nest.lockstep))
 
 
@@ -264,28 +264,32 @@ def _fill_service(
     target = device.layer(copy.to_layer) if shared else path_layer(device)
     if target is None or (shared and not target.banks):
         return 1
-    walk, elements, first = runs
+    walk, _, first = runs
     columns = [*first, least(nest.threads, nest.lockstep)]
     columns += [0, *shape[1:]] if shared else [_unit(nest, copy, copy.order[d]) for d in walk]
     count, along = len(walk), walk[-1]
-    vector = copy.vector if not shared or along == len(shape) - 1 else 1
 
-    def service(numbers: list[np.ndarray], rows: list[np.ndarray]) -> list[float]:
-        at = {d: numbers[n] * elements[d] for n, d in enumerate(walk)}
+    def decided(vector: int, padding: int) -> OfRows:
+        elements = copy.runs or tuple(vector if d == along else 1 for d in range(count))
+        width = (vector if not shared or along == count - 1 else 1) * operand.itemsize
+
+        def service(numbers: list[np.ndarray], rows: list[np.ndarray]) -> list[float]:
+            at = {d: numbers[n] * elements[d] for n, d in enumerate(walk)}
+            if shared:
+                addresses = _place([at[d] for d in range(count)], rows[count + 1 :], copy, vector, padding)
+            else:
+                coordinates = {copy.order[d]: at[d] * rows[count + 1 + n] for n, d in enumerate(walk)}
+                addresses = evaluate_lanes(operand.offset, coordinates, numbers[0].shape)
+            return _serve(addresses * operand.itemsize, width, target, merge=False)
+
+        how = along, vector, copy.runs, nest.lockstep, target.transaction_bytes, target.banks, target.bank_bytes
         if shared:
-            addresses = _place([at[d] for d in range(count)], rows[count + 1 :], copy)
+            table = _tile_table(("fill", count, padding, copy.swizzle, operand.itemsize, *how))
         else:
-            coordinates = {copy.order[d]: at[d] * rows[count + 1 + n] for n, d in enumerate(walk)}
-            addresses = evaluate_lanes(operand.offset, coordinates, numbers[0].shape)
-        return _serve(addresses * operand.itemsize, vector * operand.itemsize, target, merge=False)
+            table = nest.facts.tables.setdefault(("fill", copy.load, copy.order, *how), {})
+        return _remembered(table, _by_lanes(service, count, nest.lockstep, threads=count))
 
-    how = along, copy.vector, copy.runs, nest.lockstep, target.transaction_bytes, target.banks, target.bank_bytes
-    if shared:
-        table = _tile_table(("fill", count, copy.padding, copy.swizzle, operand.itemsize, *how))
-    else:
-        table = nest.facts.tables.setdefault(("fill", copy.load, copy.order, *how), {})
-    of_rows = _by_lanes(service, count, nest.lockstep, threads=count)
-    return per_distinct_rows(_remembered(table, of_rows), columns)
+    return _per_decided(decided, (copy.vector, copy.padding if shared else 0), columns)
 
 
 def _unit(nest: Nest, copy: Copy, axis: str) -> Number:
@@ -302,6 +306,27 @@ def _tile_table(key: Hashable) -> dict[Hashable, float]:
 
 
 Row = tuple[int, ...]
+OfRows = Callable[[list[Row]], list[float]]
+
+
+def _per_decided(decided: Callable[..., OfRows], choices: tuple[Number, ...], columns: list[Number]) -> Number:
+    """What ``decided(*choices)`` says of each program's row of `columns`, where the programs of a batch may differ in
+    what was chosen as well."""
+    if not any(type(one) is np.ndarray for one in choices):
+        return per_distinct_rows(decided(*choices), columns)
+    count = len(choices)
+
+    def of_rows(rows: list[Row]) -> list[float]:
+        alike: dict[Row, list[int]] = {}
+        for n, row in enumerate(rows):
+            alike.setdefault(row[:count], []).append(n)
+        found = [0.0] * len(rows)
+        for chosen, own in alike.items():
+            for n, one in zip(own, decided(*chosen)([rows[n][count:] for n in own]), strict=True):
+                found[n] = one
+        return found
+
+    return per_distinct_rows(of_rows, [*choices, *columns])
 
 
 def _remembered(
@@ -327,7 +352,7 @@ def _remembered(
 
 
 def _by_lanes(
-    service: Callable[[list[np.ndarray], list[np.ndarray]], list[float]], count: int, lockstep: int,
+    service: Callable[[list[np.ndarray], list[np.ndarray]], Sequence[float]], count: int, lockstep: int,
     threads: int | None = None,
 ) -> Callable[[list[Row]], list[float]]:  # fmt: skip
     """What `service` says of rows that begin with the extents of ``count`` loops: it is given the digits of each lane
@@ -351,15 +376,17 @@ def _by_lanes(
     return of_rows
 
 
-def _place(positions: list[np.ndarray], shape: Sequence[np.ndarray], copy: Copy) -> np.ndarray:
+def _place(
+    positions: list[np.ndarray], shape: Sequence[np.ndarray], copy: Copy, vector: int, padding: int
+) -> np.ndarray:
     """Element offset in a staged tile: row-major, padded, swizzled as `Copy` says."""
     row: np.ndarray | int = 0
     for position, extent in zip(positions[:-1], shape[:-1], strict=True):
         row = row * extent + position
     column = positions[-1]
     if copy.swizzle > 1:
-        column = column ^ (row % copy.swizzle) * copy.vector
-    return row * (shape[-1] + copy.padding) + column
+        column = column ^ (row % copy.swizzle) * vector
+    return row * (shape[-1] + padding) + column
 
 
 def _serve(addresses: np.ndarray, width_bytes: int, layer: MemoryLayer, *, merge: bool) -> list[float]:
@@ -370,33 +397,37 @@ def _serve(addresses: np.ndarray, width_bytes: int, layer: MemoryLayer, *, merge
     return [transactions(row, width_bytes, layer.transaction_bytes) / parts for row in addresses]
 
 
-def thread_service(nest: Nest, device: Device, operand: Operand, width_bytes: int) -> Number:
+def thread_service(nest: Nest, device: Device, operand: Operand, width_bytes: Number) -> Number:
     """Service of an access to the tensor itself at each thread's own coordinates."""
     layer = path_layer(device)
     if layer is None or nest.lockstep == 1:
         return 1
-    key = ("thread", layer.name, width_bytes)
-    return _at_threads(nest, operand, key, lambda places: _serve(places, width_bytes, layer, merge=False))
+    serve = lambda places, width: _serve(places, width, layer, merge=False)
+    return _at_threads(nest, operand, ("thread", layer.name), width_bytes, serve)
 
 
 def thread_transactions(nest: Nest, operand: Operand, line: int) -> Number:
     """Lines of ``line`` bytes that the threads of an execution width touch together, an element each, at their own
     coordinates."""
-    size = operand.itemsize
-    return _at_threads(nest, operand, ("lines", line), lambda places: [transactions(row, size, line) for row in places])
+    serve = lambda places, width: [transactions(row, width, line) for row in places]
+    return _at_threads(nest, operand, ("lines", line), operand.itemsize, serve)
+
+
+Serve = Callable[[np.ndarray, int], Sequence[float]]
+"""What is asked of byte addresses [accesses, lanes] of so many bytes each."""
 
 
 def _at_threads(
-    nest: Nest, operand: Operand, key: tuple[Hashable, ...], serve: Callable[[np.ndarray], list[float]]
+    nest: Nest, operand: Operand, key: tuple[Hashable, ...], width_bytes: Number, serve: Serve
 ) -> Number:
-    """What `serve` says of the byte addresses [accesses, lanes] of one element each; kept under `key`."""
+    """What `serve` says of accesses of `width_bytes`; kept under `key`."""
     threads = _threads_of(nest)
-    if threads is None:
-        return _found_at_threads(nest, operand, key, serve)
-    kept = nest.facts.tables.setdefault(("at", *key, id(operand), nest.lockstep), {})
+    if threads is None or type(width_bytes) is np.ndarray:
+        return _found_at_threads(nest, operand, key, width_bytes, serve)
+    kept = nest.facts.tables.setdefault(("at", *key, width_bytes, id(operand), nest.lockstep), {})
     found = kept.get(threads)
     if found is None:
-        found = kept[threads] = _found_at_threads(nest, operand, key, serve)
+        found = kept[threads] = _found_at_threads(nest, operand, key, width_bytes, serve)
     return found
 
 
@@ -410,26 +441,27 @@ def _threads_of(nest: Nest) -> tuple[tuple[str, int, int], ...] | None:
 
 
 def _found_at_threads(
-    nest: Nest, operand: Operand, key: tuple[Hashable, ...], serve: Callable[[np.ndarray], list[float]]
+    nest: Nest, operand: Operand, key: tuple[Hashable, ...], width_bytes: Number, serve: Serve
 ) -> Number:
     parallel = nest.positions(*PARALLEL)
     axes = [nest.loops[p].axis for p in parallel]
-    columns = _telling_apart(nest, operand, parallel)
-
-    def service(numbers: list[np.ndarray], rows: list[np.ndarray]) -> list[float]:
-        coordinates: dict[str, np.ndarray] = {}
-        for axis, number, stride in zip(axes, numbers, rows[len(axes) :], strict=True):
-            coordinates[axis] = coordinates.get(axis, 0) + number * stride
-        shape = numbers[0].shape if numbers else (1, 1)
-        addresses = evaluate_lanes(operand.offset, coordinates, shape) * operand.itemsize
-        return serve(addresses)
 
     def moving(row: Row) -> tuple[tuple[str, int, int], ...]:
         """(axis, extent, stride) of the loops of threads: those of extent 1 tell nothing apart."""
         return tuple([one for one in zip(axes, row, row[len(axes) :], strict=False) if one[1] != 1])
 
-    table = nest.facts.tables.setdefault((*key, id(operand), nest.lockstep), {})
-    return per_distinct_rows(_remembered(table, _by_lanes(service, len(axes), nest.lockstep), moving), columns)
+    def decided(width: int) -> OfRows:
+        def service(numbers: list[np.ndarray], rows: list[np.ndarray]) -> Sequence[float]:
+            coordinates: dict[str, np.ndarray] = {}
+            for axis, number, stride in zip(axes, numbers, rows[len(axes) :], strict=True):
+                coordinates[axis] = coordinates.get(axis, 0) + number * stride
+            shape = numbers[0].shape if numbers else (1, 1)
+            return serve(evaluate_lanes(operand.offset, coordinates, shape) * operand.itemsize, width)
+
+        table = nest.facts.tables.setdefault((*key, width, id(operand), nest.lockstep), {})
+        return _remembered(table, _by_lanes(service, len(axes), nest.lockstep), moving)
+
+    return _per_decided(decided, (width_bytes,), _telling_apart(nest, operand, parallel))
 
 
 def _telling_apart(nest: Nest, operand: Operand, parallel: tuple[int, ...]) -> list[Number]:
@@ -450,7 +482,7 @@ def _reached(extents: Sequence[Number], lanes: int) -> list[Number]:
     return found[::-1]
 
 
-def tile_service(nest: Nest, device: Device, copy: Copy, width_bytes: int) -> Number:
+def tile_service(nest: Nest, device: Device, copy: Copy, width_bytes: Number) -> Number:
     """Service of a read from a staged tile at each thread's own coordinates."""
     layer = device.layer(copy.to_layer)
     if not layer.banks:
@@ -473,17 +505,23 @@ def tile_service(nest: Nest, device: Device, copy: Copy, width_bytes: int) -> Nu
     columns += list(shape)
     itemsize = nest.facts.loads[copy.load].itemsize
 
-    def service(numbers: list[np.ndarray], rows: list[np.ndarray]) -> list[float]:
-        count = len(dims)
-        places = [np.zeros(numbers[0].shape if numbers else (1, 1), dtype=np.int64) for _ in shape]
-        for dim, number, step in zip(dims, numbers, rows[count : 2 * count], strict=True):
-            if dim >= 0:
-                places[dim] = places[dim] + number * step
-        return _serve(_place(places, rows[2 * count :], copy) * itemsize, width_bytes, layer, merge=True)
+    def decided(width: int, vector: int, padding: int) -> OfRows:
+        def service(numbers: list[np.ndarray], rows: list[np.ndarray]) -> list[float]:
+            count = len(dims)
+            places = [np.zeros(numbers[0].shape if numbers else (1, 1), dtype=np.int64) for _ in shape]
+            for dim, number, step in zip(dims, numbers, rows[count : 2 * count], strict=True):
+                if dim >= 0:
+                    places[dim] = places[dim] + number * step
+            addresses = _place(places, rows[2 * count :], copy, vector, padding) * itemsize
+            return _serve(addresses, width, layer, merge=True)
 
-    how = copy.vector, copy.padding, copy.swizzle, layer.transaction_bytes, layer.banks, layer.bank_bytes
-    key = ("tile", tuple(dims), len(shape), width_bytes, itemsize, nest.lockstep, *how)
-    return per_distinct_rows(_remembered(_tile_table(key), _by_lanes(service, len(dims), nest.lockstep)), columns)
+        how = vector, padding, copy.swizzle, layer.transaction_bytes, layer.banks, layer.bank_bytes
+        key = ("tile", tuple(dims), len(shape), width, itemsize, nest.lockstep, *how)
+        return _remembered(_tile_table(key), _by_lanes(service, len(dims), nest.lockstep))
+
+    # Where nothing is swizzled the width of the fill's vectors moves no place.
+    vector = copy.vector if copy.swizzle > 1 else 1
+    return _per_decided(decided, (width_bytes, vector, copy.padding), columns)
 
 
 def register_accesses(nest: Nest, device: Device, copy: Copy, source: Copy | None, phase_reduces: bool) -> Access:
@@ -506,7 +544,7 @@ def register_accesses(nest: Nest, device: Device, copy: Copy, source: Copy | Non
 
 def direct_access(
     nest: Nest, device: Device, operand: Operand, load: int, loops: tuple[int, ...], source: Copy | None, *,
-    role: str = "read", vector: int = 1, reduces: bool = True,
+    role: str = "read", vector: Number = 1, reduces: bool = True,
 ) -> Access:  # fmt: skip
     """An access at the point of use, in the given loops of a thread: each distinct element of the unrolled loops
     once; loops that it does not depend on are left where they are innermost (the value stays in a register)."""
@@ -538,7 +576,7 @@ def direct_access(
             count, width = count * apart, width * nest.lanes
         else:
             count, gathered = count * nest.lanes, True
-    elif vector > 1:
+    elif type(vector) is np.ndarray or vector > 1:
         count, width = ceil_div(count, vector), width * vector
     layer = source.to_layer if source else device.backing.name
     service = tile_service(nest, device, source, width) if source else thread_service(nest, device, operand, width)
@@ -583,17 +621,18 @@ def tests_of(nest: Nest, operand: Operand) -> Number:
     whether there are any."""
     if nest.lockstep == 1:
         return is_tested(nest, operand)
-    tests: Number = len(operand.guard)
-    for axis, how in nest.stage.guards:
-        if how == "mask" and axis in operand.axes:
-            tests = tests + choose(nest.overhangs.get(axis, False), 1, 0)
-    return tests
+    return len(operand.guard) + _tails(nest, operand)
 
 
 def is_tested(nest: Nest, operand: Operand) -> Number:
     """1 where each access tests its own bounds: a guard of the view, or the masked tail of an axis."""
-    tested: Number = 1 if operand.guard else 0
+    return 1 if operand.guard else least(_tails(nest, operand), 1)
+
+
+def _tails(nest: Nest, operand: Operand) -> Number:
+    """Axes of the operand with a masked tail."""
+    tails: Number = 0
     for axis, how in nest.stage.guards:
         if how == "mask" and axis in operand.axes:
-            tested = most(tested, choose(nest.overhangs.get(axis, False), 1, 0))
-    return tested
+            tails = tails + choose(nest.overhangs.get(axis, False), 1, 0)
+    return tails

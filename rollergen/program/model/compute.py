@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.access import Access, path_layer
 from rollergen.program.model.costs import Costs
@@ -156,9 +158,10 @@ def latency_clocks(
     staged: Number = direct * costs.exchange_clocks
     for visits, depth in work.stagings:
         exposed: Number = costs.exposed_staging_clocks
-        if depth > 1:
+        ahead = depth > 1
+        if type(ahead) is np.ndarray or ahead:
             hidden = (depth - 1) * busy / most(visits, 1)
-            exposed = costs.exposed_prefetched_clocks + most(exposed - hidden, 0)
+            exposed = choose(ahead, costs.exposed_prefetched_clocks + most(exposed - hidden, 0), exposed)
         staged = staged + visits * (exposed + costs.exchange_clocks)
     rounds = most(work.iterations, 1)
     exposed = costs.exposed_managed_clocks if work.reads_managed else 0.0

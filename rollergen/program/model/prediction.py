@@ -12,7 +12,6 @@ constants were chosen on measured programs of GPUs and of a CPU, see `benches/`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from rollergen.program.model.compute import (
 )
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import Facts, facts_of
+from rollergen.program.model.kept import Kept
 from rollergen.program.model.launching import MOST_WAKES, Way, calling_thread, merged
 from rollergen.program.model.nest import Nest, Waves, is_batch, nest_of, waves_of
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
@@ -156,6 +156,29 @@ class StagePrice:
         )  # fmt: skip
 
 
+class PriceTogether(StagePrice):
+    """One program's price, found in a batch: the reasons are found for it alone, as is how it is launched, which a
+    last digit may decide."""
+
+    def __init__(
+        self, stage: Stage, device: Device, seconds: float, resident_blocks: int, threads: int, spilled: Number,
+        shared_bytes: int,
+    ) -> None:  # fmt: skip
+        self.seconds, self.resident_blocks, self.threads = seconds, resident_blocks, threads
+        self.spilled, self.shared_bytes = spilled, shared_bytes
+        self._of = stage, device
+
+    @found_once
+    def alone(self) -> bool:  # type: ignore[override]
+        """As `StagePrice.alone`: never of a device whose threads need not be woken."""
+        return bool(self._of[1].wake_us) and bool(self.prediction.alone)
+
+    @found_once
+    def prediction(self) -> StagePrediction:
+        """As `StagePrice.prediction`."""
+        return StagePrice(*self._of).prediction
+
+
 def _way(nest: Nest, device: Device, costs: Costs, work: Work, room: tuple[Number, Number]) -> Way:
     """The launch on `device`'s units, of which each has ``room`` (whether a block fits, and how many)."""
     fits, resident = room
@@ -169,7 +192,13 @@ def _way(nest: Nest, device: Device, costs: Costs, work: Work, room: tuple[Numbe
 
 def price_stage(stage: Stage, device: Device) -> StagePrice:
     """`predict_stage` for who asks for the time alone, at four fifths of its price."""
-    return StagePrice(stage, device) if is_batch(stage.loops) else _kept_prediction(stage, device)
+    if is_batch(stage.loops):
+        return StagePrice(stage, device)
+    known = kept.get((stage, device))
+    if known is None:
+        known = StagePrice(stage, device)
+        kept.put((stage, device), known)
+    return known
 
 
 def predict_stage(stage: Stage, device: Device) -> StagePrediction:
@@ -185,8 +214,8 @@ def _predicted(stage: Stage, device: Device) -> StagePrediction:
     return StagePrice(stage, device).prediction
 
 
-_kept_prediction = lru_cache(maxsize=1024)(StagePrice)
-"""Of a draft: what priced a program is what explains it, and what a verifier learns from."""
+kept: Kept[tuple[Stage, Device], StagePrice] = Kept(1024)
+"""Prices of a draft: what priced a program is what explains it, and what a verifier learns from."""
 
 
 def least_seconds(stage: Stage, device: Device) -> Number:

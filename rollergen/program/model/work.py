@@ -69,7 +69,7 @@ class Work:
     in_flight: Number
     spilled: Number
     shared_bytes: Number
-    stagings: tuple[tuple[Number, int], ...]
+    stagings: tuple[tuple[Number, Number], ...]
     reads_direct: bool
     reads_managed: bool
     reads_stream: bool
@@ -282,19 +282,17 @@ def _passing(nest: Nest, device: Device) -> tuple[Number, Number]:
         if of_block(copy):
             continue
         words = groups_of_a_thread(nest, copy) * _group_registers(nest, copy)
-        if copy.depth == 2 and not copy.asynchronous:
-            ahead = ahead + words
-        elif copy.depth == 1:
-            filling = most(filling, words)
+        ahead = ahead + choose(copy.depth == 2, 0 if copy.asynchronous else words, 0)
+        filling = most(filling, choose(copy.depth == 1, words, 0))
     return ahead, filling
 
 
-def _group_registers(nest: Nest, copy: Copy) -> int:
+def _group_registers(nest: Nest, copy: Copy) -> Number:
     """Registers of one group on its way: of narrow elements that are stored across the direction they are read in
     each has its own, for compilers take the vector apart where it arrives."""
     itemsize = nest.facts.loads[copy.load].itemsize
     if copy.along == copy.order[-1]:
-        return int(ceil_div(copy.vector * itemsize, 4))
+        return ceil_div(copy.vector * itemsize, 4)
     return copy.vector * max(1, itemsize // 4)
 
 
@@ -412,10 +410,10 @@ def _shared_bytes(nest: Nest, device: Device) -> Number:
     return total + passage_bytes(nest, device)
 
 
-def _stagings(nest: Nest, device: Device) -> tuple[tuple[Number, int], ...]:
+def _stagings(nest: Nest, device: Device) -> tuple[tuple[Number, Number], ...]:
     """(visits, depth of the pipeline) of each place where tiles are staged."""
-    places: dict[int, int] = {}
+    places: dict[int, Number] = {}
     for copy in nest.stage.copies:
         if copy.to_layer != device.layers[0].name:
-            places[copy.at_loop] = max(copy.depth, places.get(copy.at_loop, 1))
+            places[copy.at_loop] = most(copy.depth, places.get(copy.at_loop, 1))
     return tuple((nest.visits(at), depth) for at, depth in places.items())

@@ -1,0 +1,228 @@
+"""Programs side by side: stages of one definition that differ in sizes are priced as one batch of the model.
+
+A loop that only some of the programs have runs once in the others, at the place and stride of that digit; the sizes of
+loops, the vectors, rows and buffers of copies, the vectors of stores and the bands of blocks become arrays with an
+entry for each program.  Everything else, the serial loops among it, is what programs of one batch have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rollergen.hal.spec import Device
+from rollergen.program.model.nest import is_batch, lockstep_threads
+from rollergen.program.model.prediction import PriceTogether, StagePrice, kept, price_stage
+from rollergen.program.rprogram import GRID, SERIAL, Loop, Stage
+
+WORTH_A_BATCH = 5
+"""Stages from which on a batch is cheaper than one after the other."""
+
+Digit = tuple[str, str, str, int]
+"""A loop as programs share it: axis, kind, what accumulators make of it, and how many loops like it lie inside."""
+Digits = tuple[Digit, ...]
+
+
+def price_stages(stages: Sequence[Stage], device: Device) -> list[StagePrice]:
+    """`price_stage` of each stage."""
+    alike: dict[Hashable, list[Stage]] = {}
+    for stage in stages:
+        if kept.get((stage, device)) is None:
+            alike.setdefault(_common(stage, device), []).append(stage)
+    for members in alike.values():
+        if len(members) >= WORTH_A_BATCH:
+            for own in _joinable([_member(stage) for stage in members]):
+                _price_together(own, device)
+    return [price_stage(stage, device) for stage in stages]
+
+
+def _price_together(members: list[_Member], device: Device) -> None:
+    if len(members) < WORTH_A_BATCH:
+        return
+    price = StagePrice(_joined(members), device)
+    figures = [np.broadcast_to(np.asarray(figure), (len(members),)).tolist() for figure in _FIGURES(price)]
+    for member, own in zip(members, zip(*figures, strict=True), strict=True):
+        kept.put((member.stage, device), PriceTogether(member.stage, device, *own))
+
+
+_FIGURES = attrgetter("seconds", "resident_blocks", "threads", "spilled", "shared_bytes")
+
+
+def _common(stage: Stage, device: Device) -> Hashable:
+    """What programs of a batch have in common.  Where threads are vectors' lanes, all but the sizes of loops: their
+    widths and guards decide which accesses there are."""
+    whole = (
+        id(stage.definition), id(stage.residents) if stage.residents else 0, stage.compute, stage.once,
+        stage.accumulator.dtype, stage.accumulator.carry, stage.accumulator.combine,
+    )  # fmt: skip
+    if lockstep_threads(device) == 1:
+        walked = sorted(range(len(stage.loops)), key=lambda p: (stage.loops[p].axis, -stage.loops[p].stride))
+        loops = tuple([(loop.axis, loop.kind) for loop in stage.loops])
+        rest = stage.accumulator, stage.copies, stage.store, stage.guards, stage.block_order
+        return (*whole, loops, tuple(walked), *rest)
+    grid = tuple([loop.axis for loop in stage.loops if loop.kind == GRID])
+    serial = tuple([loop.axis for loop in stage.loops if loop.kind == SERIAL])
+    # Blocks that stride over an axis may step past its end in whole tiles, which no guard cuts.
+    strided = tuple([guard for guard in stage.guards if guard[0] in serial and guard[0] in grid])
+    return (
+        *whole, serial, strided, grid if stage.block_order.width else (),
+        tuple([_OF_COPIES(copy) for copy in stage.copies]), _OF_STORES(stage.store),
+    )  # fmt: skip
+
+
+_OF_COPIES = attrgetter(
+    "load", "from_layer", "to_layer", "order", "along", "swizzle", "asynchronous", "window", "runs"
+)
+_OF_STORES = attrgetter("streaming", "on_lines", "adds")
+
+
+@lru_cache(maxsize=1024)
+def _digits(loops: tuple[tuple[str, str], ...], separate: tuple[int, ...], gathered: tuple[int, ...]) -> Digits:
+    """The digits of loops of these axes and kinds, in the order of the nest."""
+    inside: dict[tuple[str, str, str], int] = {}
+    found = []
+    for p in range(len(loops) - 1, -1, -1):
+        key = *loops[p], _SEPARATE if p in separate else _GATHERED if p in gathered else ""
+        inside[key] = inside.get(key, -1) + 1
+        found.append((*key, inside[key]))
+    return tuple(reversed(found))
+
+
+_SEPARATE, _GATHERED = "separate", "gathered"
+
+
+class _Merged(NamedTuple):
+    """A nest that has every program's loops: in its order, and by axis from the least stride on."""
+
+    digits: Digits
+    by_axis: tuple[Digits, ...]
+
+
+class _Member(NamedTuple):
+    """A stage with its digits, in the order of the nest and by rising stride."""
+
+    stage: Stage
+    digits: Digits
+    rising: Digits
+
+
+def _member(stage: Stage) -> _Member:
+    loops, accumulator = stage.loops, stage.accumulator
+    kinds = tuple([(loop.axis, loop.kind) for loop in loops])
+    digits = _digits(kinds, accumulator.separate, accumulator.gathered)
+    strides = [(loop.stride, -p) for p, loop in enumerate(loops)]
+    return _Member(stage, digits, tuple([digits[-p] for _, p in sorted(strides)]))
+
+
+Shape = tuple[Digits, Digits]
+
+
+def _shapes(members: list[_Member]) -> tuple[Shape, ...]:
+    return tuple(dict.fromkeys([(one.digits, one.rising) for one in members]))
+
+
+def _joinable(members: list[_Member]) -> Iterable[list[_Member]]:
+    """The programs, apart as far as no one nest has the loops of all in their order."""
+    if _merged(_shapes(members)) is not None:
+        return [members]
+    alike: dict[Shape, list[_Member]] = {}
+    for one in members:
+        alike.setdefault((one.digits, one.rising), []).append(one)
+    return alike.values()
+
+
+@lru_cache(maxsize=256)
+def _merged(shapes: tuple[Shape, ...]) -> _Merged | None:
+    """The nest of all; None where their orders contradict each other."""
+    digits = _in_one_order([nest for nest, _ in shapes])
+    if digits is None:
+        return None
+    by_axis = []
+    for axis in dict.fromkeys(axis for axis, *_ in digits):
+        own = _in_one_order([tuple([one for one in rising if one[0] == axis]) for _, rising in shapes])
+        if own is None:
+            return None
+        by_axis.append(own)
+    return _Merged(digits, tuple(by_axis))
+
+
+def _in_one_order(sequences: Sequence[Digits]) -> Digits | None:
+    """All that the sequences have, in an order that is that of each; None if there is none."""
+    behind: dict[Digit, set[Digit]] = {one: set() for sequence in sequences for one in sequence}
+    for sequence in sequences:
+        for before, after in pairwise(sequence):
+            behind[after].add(before)
+    found: list[Digit] = []
+    while behind:
+        free = next((one for one, waits in behind.items() if not waits), None)
+        if free is None:
+            return None
+        del behind[free]
+        found.append(free)
+        for waits in behind.values():
+            waits.discard(free)
+    return tuple(found)
+
+
+def _joined(members: list[_Member]) -> Stage:
+    """Programs of one structure as one stage whose numbers are arrays."""
+    nest = _merged(_shapes(members))
+    assert nest is not None
+    sizes = [_sizes(one, nest) for one in members]
+    loops = []
+    for digit in nest.digits:
+        extents, strides = zip(*[own[digit] for own in sizes], strict=True)
+        loops.append(Loop(digit[0], _column(extents), _column(strides), digit[1]))
+    if not is_batch(tuple(loops)):
+        every: Any = np.full(len(members), loops[0].extent)
+        loops[0] = replace(loops[0], extent=every)
+    stages = [one.stage for one in members]
+    first, places = stages[0], {digit: p for p, digit in enumerate(nest.digits)}
+    at = lambda depths: _place(members, depths, places)
+    of_role = lambda role: tuple([p for p, digit in enumerate(nest.digits) if digit[2] == role])
+    accumulator = replace(
+        first.accumulator, at_loop=at([stage.accumulator.at_loop for stage in stages]),
+        separate=of_role(_SEPARATE), gathered=of_role(_GATHERED),
+    )  # fmt: skip
+    copies = []
+    for own in zip(*[stage.copies for stage in stages], strict=True):
+        column = lambda field, own=own: _column([getattr(copy, field) for copy in own])
+        copies.append(replace(
+            own[0], at_loop=at([copy.at_loop for copy in own]), vector=column("vector"), padding=column("padding"),
+            depth=column("depth"),
+        ))  # fmt: skip
+    return replace(
+        first, loops=tuple(loops), copies=tuple(copies), accumulator=accumulator,
+        store=replace(first.store, vector=_column([stage.store.vector for stage in stages])),
+        guards=tuple(dict.fromkeys([guard for stage in stages for guard in stage.guards])),
+        block_order=replace(first.block_order, width=_column([stage.block_order.width for stage in stages])),
+    )  # fmt: skip
+
+
+def _sizes(member: _Member, nest: _Merged) -> dict[Digit, tuple[int, int]]:
+    """(extent, stride) of every loop of the nest in one program."""
+    own = dict(zip(member.digits, member.stage.loops, strict=True))
+    found = {}
+    for rising in nest.by_axis:
+        reached = 1
+        for digit in rising:
+            loop = own.get(digit)
+            found[digit] = (1, reached) if loop is None else (loop.extent, loop.stride)
+            reached = reached if loop is None else loop.extent * loop.stride
+    return found
+
+
+def _place(members: list[_Member], depths: Sequence[int], places: dict[Digit, int]) -> int:
+    """The position in the common nest of a depth in each program's own: behind all that any has outside."""
+    return max(places[one.digits[depth - 1]] + 1 if depth else 0 for one, depth in zip(members, depths, strict=True))
+
+
+def _column(values: Sequence[int]) -> Any:
+    """One figure of all programs: a number where they agree, else an array."""
+    return values[0] if len(set(values)) == 1 else np.array(values, dtype=np.int64)
