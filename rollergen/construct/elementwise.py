@@ -19,7 +19,7 @@ from rollergen.hal.spec import Device
 from rollergen.program.assemble.elementwise import elementwise_axes, elementwise_stage, reading_axes
 from rollergen.program.assemble.nest import ceil_div, copy_vector, lane_stride
 from rollergen.program.assemble.plan import ElementwisePlan
-from rollergen.program.model import price_stage, price_stages
+from rollergen.program.model import price_batches, price_stages
 from rollergen.tile.rules import (
     ITEMSIZE,
     AlignmentRules,
@@ -61,11 +61,13 @@ def _promising(
             continue
         groups.setdefault(_AS_ONE(plan), []).append(plan)
     priced: list[tuple[float, ElementwisePlan]] = []
+    batches = []
     for own in groups.values():
         column = lambda size, own=own: np.array([getattr(plan, size) for plan in own])
         batch = replace(own[0], tm=column("tm"), tn=column("tn"), un=column("un"))
-        seconds = price_stage(elementwise_stage(definition, batch, device), device).seconds
-        values = np.broadcast_to(np.asarray(seconds, dtype=float), (len(own),))
+        batches.append(elementwise_stage(definition, batch, device))
+    for own, price in zip(groups.values(), price_batches(batches, device), strict=True):
+        values = np.broadcast_to(np.asarray(price.seconds, dtype=float), (len(own),))
         priced += [(rounded(float(s)), p) for s, p in zip(values, own, strict=True)]
     tiles: dict[tuple[int, int], int] = {}
     kept = []

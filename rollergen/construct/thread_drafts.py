@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from rollergen.expr.quick import quick
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import contraction_stage
 from rollergen.program.assemble.plan import ContractionPlan, Roles
-from rollergen.program.model import price_stage
+from rollergen.program.model import StagePrice, price_batches
 from rollergen.tile.rules import AlignmentRules
 
 
@@ -46,12 +46,19 @@ class Draft:
 
 
 def drafts_of(
-    definition: Definition, roles: Roles, batch: ContractionPlan, device: Device, rules: AlignmentRules, count: int,
-    ledger: Ledger,
+    definition: Definition, roles: Roles, batches: Sequence[ContractionPlan], device: Device, rules: AlignmentRules,
+    count: int, ledger: Ledger,
 ) -> list[Draft]:  # fmt: skip
-    """The cheapest draft of each block tile of a batch, at most `count`."""
-    predicted = price_stage(contraction_stage(definition, roles, batch, device, rules), device)
-    ledger.unfit(predicted, device)
+    """The cheapest draft of each block tile of each batch, at most `count` of one."""
+    prices = price_batches([contraction_stage(definition, roles, one, device, rules) for one in batches], device)
+    drafts: list[Draft] = []
+    for batch, predicted in zip(batches, prices, strict=True):
+        ledger.unfit(predicted, device)
+        drafts += _cheapest_of_tiles(batch, predicted, count)
+    return drafts
+
+
+def _cheapest_of_tiles(batch: ContractionPlan, predicted: StagePrice, count: int) -> list[Draft]:
     shape = batch.rm.shape
     seconds = np.broadcast_to(np.asarray(predicted.seconds, dtype=float), shape)
     residents = np.broadcast_to(predicted.resident_blocks, shape)

@@ -26,7 +26,7 @@ from rollergen.construct.ledger import (
     Ledger,
 )
 from rollergen.construct.reductions import combine_stage
-from rollergen.construct.thread_drafts import Draft, best_of_each_tile, drafts_of
+from rollergen.construct.thread_drafts import best_of_each_tile, drafts_of
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import Atom, Index, Mod
 from rollergen.expr.splitting import split_reduction
@@ -101,9 +101,8 @@ def _split(
 def _shaped(
     definition: Definition, roles: Roles, name: str, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
 ) -> Iterator[Candidate]:
-    drafts: list[Draft] = []
-    for batch in _structures(definition, roles, device, rules, ledger):
-        drafts += drafts_of(definition, roles, batch, device, rules, count, ledger)
+    batches = list(_structures(definition, roles, device, rules, ledger))
+    drafts = drafts_of(definition, roles, batches, device, rules, count, ledger)
     enough, stages = 0, []
     for tiles, draft in enumerate(best_of_each_tile(drafts, definition, roles, device, rules), start=1):
         plan = draft.plan(definition, roles, device, rules)

@@ -27,7 +27,7 @@ def batches():
 
 
 def drafts(count):
-    of = lambda batch: drafts_of(*SHAPED, batch, V100, RULES, count, Ledger())
+    of = lambda batch: drafts_of(*SHAPED, [batch], V100, RULES, count, Ledger())
     return [draft for batch in batches() for draft in of(batch)]
 
 
@@ -42,8 +42,8 @@ def test_a_draft_names_the_block_tile_of_its_plan():
 
 def test_a_batch_gives_the_cheapest_draft_of_each_tile_and_no_more_than_asked_for():
     for batch in batches():
-        several = drafts_of(*SHAPED, batch, V100, RULES, 5, Ledger())
-        every = drafts_of(*SHAPED, batch, V100, RULES, 10_000, Ledger())
+        several = drafts_of(*SHAPED, [batch], V100, RULES, 5, Ledger())
+        every = drafts_of(*SHAPED, [batch], V100, RULES, 10_000, Ledger())
         tiles = {divmod(tile, 1 << 32) for tile in (draft.tile for draft in every)}
         sizes = zip((batch.rm * batch.tm).tolist(), (batch.rn * batch.tn).tolist(), strict=True)
         assert tiles == set(sizes) and len(every) == len(tiles)

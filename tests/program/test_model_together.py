@@ -11,11 +11,11 @@ from rollergen.construct.choose import choice
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
 from rollergen.options import BuildOptions
-from rollergen.program.model import predict_stage, price_stages
+from rollergen.program.model import predict_stage, price_batches, price_stages
 from rollergen.program.model.prediction import PriceTogether, StagePrice, kept
 from rollergen.program.model.together import WORTH_A_BATCH
 from rollergen.program.rprogram import GRID, THREAD, UNROLL
-from tests.program.batches import random_stages
+from tests.program.batches import batch, random_stages
 from tests.program.hand_devices import AVX512, TURING
 from tests.programs import gpu_matmul, relu
 
@@ -132,3 +132,20 @@ def test_a_loop_that_only_some_have_runs_once_in_the_others():
     made = [replace(one, compute=replace(one.compute, instruction=v100.instructions[0].name)) for one in made]
     together = [price.seconds for price in priced_together(made, v100)]
     np.testing.assert_allclose(together, [StagePrice(stage, v100).seconds for stage in made], rtol=1e-12)
+
+
+def test_batches_of_one_structure_are_priced_as_each():
+    stages = random_stages(count=24)["gpu"]
+    batches = [batch(stages[:5]), batch(stages[5:6]), batch(stages[6:])]
+    for one, price in zip(batches, price_batches(batches, TURING), strict=True):
+        alone = StagePrice(one, TURING)
+        for figure in FIGURES:
+            expected = np.broadcast_to(getattr(alone, figure), np.shape(getattr(price, figure)))
+            np.testing.assert_allclose(getattr(price, figure), expected, rtol=1e-12)
+
+
+def test_batches_of_other_guards_are_priced_apart():
+    own = batch(random_stages(count=10)["gpu"])
+    other = replace(own, guards=(("i", "mask"),) if not own.guards else ())
+    for one, price in zip((own, other), price_batches([own, other], TURING), strict=True):
+        np.testing.assert_allclose(price.seconds, StagePrice(one, TURING).seconds, rtol=1e-12)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -18,15 +18,18 @@ import numpy as np
 
 from rollergen.hal.spec import Device
 from rollergen.program.model.nest import is_batch, lockstep_threads
+from rollergen.program.model.numeric import Number, size_key
 from rollergen.program.model.prediction import PriceTogether, StagePrice, kept, price_stage
-from rollergen.program.rprogram import GRID, SERIAL, Loop, Stage
+from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, UNROLL, Loop, Stage
 
 WORTH_A_BATCH = 5
 """Stages from which on a batch is cheaper than one after the other."""
 
-Digit = tuple[str, str, str, int]
-"""A loop as programs share it: axis, kind, what accumulators make of it, and how many loops like it lie inside."""
+Digit = tuple[str, str, str, bool, int]
+"""A loop as programs share it: axis, kind, what accumulators make of it, whether it is unrolled and steps over threads
+of its axis, and how many loops like it lie inside."""
 Digits = tuple[Digit, ...]
+Shape = tuple[Digits, Digits]
 
 
 def price_stages(stages: Sequence[Stage], device: Device) -> list[StagePrice]:
@@ -45,10 +48,35 @@ def price_stages(stages: Sequence[Stage], device: Device) -> list[StagePrice]:
 def _price_together(members: list[_Member], device: Device) -> None:
     if len(members) < WORTH_A_BATCH:
         return
-    price = StagePrice(_joined(members), device)
-    figures = [np.broadcast_to(np.asarray(figure), (len(members),)).tolist() for figure in _FIGURES(price)]
+    figures = [figure.tolist() for figure in _figures(members, device)]
     for member, own in zip(members, zip(*figures, strict=True), strict=True):
         kept.put((member.stage, device), PriceTogether(member.stage, device, *own))
+
+
+def price_batches(batches: Sequence[Stage], device: Device) -> list[StagePrice]:
+    """`price_stage` of each batch: those of one structure are priced as one."""
+    alike: dict[Hashable, list[int]] = {}
+    for number, stage in enumerate(batches):
+        alike.setdefault((_common(stage, device), stage.guards), []).append(number)
+    found: dict[int, StagePrice] = {}
+    for numbers in alike.values():
+        for members in _joinable([_member(batches[number]) for number in numbers]):
+            for member, price in zip(members, _each_price(members, device), strict=True):
+                found[next(n for n in numbers if batches[n] is member.stage)] = price
+    return [found[number] for number in range(len(batches))]
+
+
+def _each_price(members: list[_Member], device: Device) -> list[StagePrice]:
+    if len(members) == 1:
+        return [StagePrice(members[0].stage, device)]
+    ends = list(accumulate(member.programs for member in members))[:-1]
+    each = zip(*[np.split(figure, ends) for figure in _figures(members, device)], strict=True)
+    return [PriceTogether(member.stage, device, *own) for member, own in zip(members, each, strict=True)]
+
+
+def _figures(members: list[_Member], device: Device) -> list[np.ndarray]:
+    price, count = StagePrice(_joined(members), device), sum(member.programs for member in members)
+    return [np.broadcast_to(np.asarray(figure), (count,)) for figure in _FIGURES(price)]
 
 
 _FIGURES = attrgetter("seconds", "resident_blocks", "threads", "spilled", "shared_bytes")
@@ -62,16 +90,17 @@ def _common(stage: Stage, device: Device) -> Hashable:
         stage.accumulator.dtype, stage.accumulator.carry, stage.accumulator.combine,
     )  # fmt: skip
     if lockstep_threads(device) == 1:
-        walked = sorted(range(len(stage.loops)), key=lambda p: (stage.loops[p].axis, -stage.loops[p].stride))
+        walked = _rising(stage.loops)
         loops = tuple([(loop.axis, loop.kind) for loop in stage.loops])
         rest = stage.accumulator, stage.copies, stage.store, stage.guards, stage.block_order
-        return (*whole, loops, tuple(walked), *rest)
+        return (*whole, loops, walked, *rest)
+    banded = type(stage.block_order.width) is np.ndarray or stage.block_order.width
     grid = tuple([loop.axis for loop in stage.loops if loop.kind == GRID])
     serial = tuple([loop.axis for loop in stage.loops if loop.kind == SERIAL])
     # Blocks that stride over an axis may step past its end in whole tiles, which no guard cuts.
     strided = tuple([guard for guard in stage.guards if guard[0] in serial and guard[0] in grid])
     return (
-        *whole, serial, strided, grid if stage.block_order.width else (),
+        *whole, serial, strided, grid if banded else (),
         tuple([_OF_COPIES(copy) for copy in stage.copies]), _OF_STORES(stage.store),
     )  # fmt: skip
 
@@ -82,16 +111,30 @@ _OF_COPIES = attrgetter(
 _OF_STORES = attrgetter("streaming", "on_lines", "adds")
 
 
+def _rising(loops: Sequence[Loop]) -> tuple[int, ...]:
+    """Positions of the loops by rising stride, the outer ones last."""
+    strides = [(size_key(loop.stride), -p) for p, loop in enumerate(loops)]
+    return tuple([-p for _, p in sorted(strides)])
+
+
 @lru_cache(maxsize=1024)
-def _digits(loops: tuple[tuple[str, str], ...], separate: tuple[int, ...], gathered: tuple[int, ...]) -> Digits:
-    """The digits of loops of these axes and kinds, in the order of the nest."""
-    inside: dict[tuple[str, str, str], int] = {}
-    found = []
+def _shape(
+    loops: tuple[tuple[str, str], ...], rising: tuple[int, ...], separate: tuple[int, ...], gathered: tuple[int, ...]
+) -> Shape:
+    """The digits of loops of these axes and kinds, in the order of the nest and by rising stride."""
+    passed: set[str] = set()
+    beyond = {}
+    for p in rising:
+        axis, kind = loops[p]
+        beyond[p] = kind == UNROLL and axis in passed
+        passed |= {axis} if kind in PARALLEL else set()
+    inside: dict[tuple[str, str, str, bool], int] = {}
+    digits = {}
     for p in range(len(loops) - 1, -1, -1):
-        key = *loops[p], _SEPARATE if p in separate else _GATHERED if p in gathered else ""
+        key = *loops[p], _SEPARATE if p in separate else _GATHERED if p in gathered else "", beyond[p]
         inside[key] = inside.get(key, -1) + 1
-        found.append((*key, inside[key]))
-    return tuple(reversed(found))
+        digits[p] = *key, inside[key]
+    return tuple([digits[p] for p in range(len(loops))]), tuple([digits[p] for p in rising])
 
 
 _SEPARATE, _GATHERED = "separate", "gathered"
@@ -105,22 +148,20 @@ class _Merged(NamedTuple):
 
 
 class _Member(NamedTuple):
-    """A stage with its digits, in the order of the nest and by rising stride."""
+    """A stage, or a batch of so many, with its digits in the order of the nest and by rising stride."""
 
     stage: Stage
     digits: Digits
     rising: Digits
+    programs: int
 
 
 def _member(stage: Stage) -> _Member:
     loops, accumulator = stage.loops, stage.accumulator
     kinds = tuple([(loop.axis, loop.kind) for loop in loops])
-    digits = _digits(kinds, accumulator.separate, accumulator.gathered)
-    strides = [(loop.stride, -p) for p, loop in enumerate(loops)]
-    return _Member(stage, digits, tuple([digits[-p] for _, p in sorted(strides)]))
-
-
-Shape = tuple[Digits, Digits]
+    digits, rising = _shape(kinds, _rising(loops), accumulator.separate, accumulator.gathered)
+    programs = max([np.size(size) for loop in loops for size in (loop.extent, loop.stride)]) if is_batch(loops) else 1
+    return _Member(stage, digits, rising, programs)
 
 
 def _shapes(members: list[_Member]) -> tuple[Shape, ...]:
@@ -174,11 +215,12 @@ def _joined(members: list[_Member]) -> Stage:
     """Programs of one structure as one stage whose numbers are arrays."""
     nest = _merged(_shapes(members))
     assert nest is not None
+    column = lambda values: _column(values, members)
     sizes = [_sizes(one, nest) for one in members]
     loops = []
     for digit in nest.digits:
         extents, strides = zip(*[own[digit] for own in sizes], strict=True)
-        loops.append(Loop(digit[0], _column(extents), _column(strides), digit[1]))
+        loops.append(Loop(digit[0], column(extents), column(strides), digit[1]))
     if not is_batch(tuple(loops)):
         every: Any = np.full(len(members), loops[0].extent)
         loops[0] = replace(loops[0], extent=every)
@@ -192,25 +234,24 @@ def _joined(members: list[_Member]) -> Stage:
     )  # fmt: skip
     copies = []
     for own in zip(*[stage.copies for stage in stages], strict=True):
-        column = lambda field, own=own: _column([getattr(copy, field) for copy in own])
         copies.append(replace(
-            own[0], at_loop=at([copy.at_loop for copy in own]), vector=column("vector"), padding=column("padding"),
-            depth=column("depth"),
+            own[0], at_loop=at([copy.at_loop for copy in own]), vector=column([copy.vector for copy in own]),
+            padding=column([copy.padding for copy in own]), depth=column([copy.depth for copy in own]),
         ))  # fmt: skip
     return replace(
         first, loops=tuple(loops), copies=tuple(copies), accumulator=accumulator,
-        store=replace(first.store, vector=_column([stage.store.vector for stage in stages])),
+        store=replace(first.store, vector=column([stage.store.vector for stage in stages])),
         guards=tuple(dict.fromkeys([guard for stage in stages for guard in stage.guards])),
-        block_order=replace(first.block_order, width=_column([stage.block_order.width for stage in stages])),
+        block_order=replace(first.block_order, width=column([stage.block_order.width for stage in stages])),
     )  # fmt: skip
 
 
-def _sizes(member: _Member, nest: _Merged) -> dict[Digit, tuple[int, int]]:
+def _sizes(member: _Member, nest: _Merged) -> dict[Digit, tuple[Number, Number]]:
     """(extent, stride) of every loop of the nest in one program."""
     own = dict(zip(member.digits, member.stage.loops, strict=True))
     found = {}
     for rising in nest.by_axis:
-        reached = 1
+        reached: Number = 1
         for digit in rising:
             loop = own.get(digit)
             found[digit] = (1, reached) if loop is None else (loop.extent, loop.stride)
@@ -223,6 +264,11 @@ def _place(members: list[_Member], depths: Sequence[int], places: dict[Digit, in
     return max(places[one.digits[depth - 1]] + 1 if depth else 0 for one, depth in zip(members, depths, strict=True))
 
 
-def _column(values: Sequence[int]) -> Any:
+def _column(values: Sequence[Number], members: list[_Member]) -> Any:
     """One figure of all programs: a number where they agree, else an array."""
-    return values[0] if len(set(values)) == 1 else np.array(values, dtype=np.int64)
+    if any(type(value) is np.ndarray for value in values):
+        sized = zip(values, members, strict=True)
+        return np.concatenate([np.broadcast_to(value, (member.programs,)) for value, member in sized])
+    if len(set(values)) == 1:
+        return values[0]
+    return np.repeat(np.array(values, dtype=np.int64), [member.programs for member in members])
