@@ -108,7 +108,7 @@ def measure(runtime: OpenCLRuntime, caches: tuple[CacheLevel, ...], units: int, 
     sizes = working_sets(caches, memory_bytes())
     bands = microbench.bandwidths_gb_s(runtime, best, sizes, units, 5 * patience, min(4, patience))
     launch = microbench.launch_us(runtime, 10 * patience)
-    wake = microbench.wake_us(runtime, units, launch, 10 * patience)
+    wake = microbench.wake_us(runtime, units, 10 * patience)
     per_clock = lambda kind: {x: _short(bands[x, kind, 1].value / clock.value * 1e3) for x in sizes}
     return Probe(
         runtime=runtime.description,

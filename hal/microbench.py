@@ -127,21 +127,9 @@ def peak_gflop_s(runtime: OpenCLRuntime, dialect: Dialect, dtype: str, rounds: i
 def launch_us(runtime: OpenCLRuntime, rounds: int = 10, launches: int = 4) -> Figure:
     """Microseconds of wall time of one empty launch and the wait for it, in the calling thread where the runtime has a
     driver that does: the best batch's mean."""
-    return _empty_us(runtime, 1, rounds, launches, alone=runtime.has_caller)
-
-
-def wake_us(runtime: OpenCLRuntime, blocks: int, launch: Figure, rounds: int = 10) -> Figure:
-    """Microseconds that the threads of all cores, woken for one empty block each, take longer than `launch`: the
-    median, as sleep is not as deep each time.  0 where nothing runs in the calling thread instead."""
-    if not runtime.has_caller:
-        return Figure(0.0, 0.0)
-    woken = _empty_us(runtime, blocks, rounds, 1, alone=False)
-    return Figure(max(0.0, woken.value * (1 + woken.spread) - launch.value), woken.spread)
-
-
-def _empty_us(runtime: OpenCLRuntime, blocks: int, rounds: int, launches: int, alone: bool) -> Figure:
+    alone = runtime.has_caller
     module = runtime.compile("kernel void empty(global float *out) {}", alone=(alone,))
-    run = runner(runtime, module, "empty", [aligned(16)], blocks, alone)
+    run = runner(runtime, module, "empty", [aligned(16)], 1, alone)
 
     def batch() -> None:
         for _ in range(launches):
@@ -149,6 +137,25 @@ def _empty_us(runtime: OpenCLRuntime, blocks: int, rounds: int, launches: int, a
 
     figure = best_seconds({"empty": batch}, rounds)["empty"]
     return Figure(figure.value / launches * 1e6, figure.spread)
+
+
+def wake_us(runtime: OpenCLRuntime, blocks: int, rounds: int = 10) -> Figure:
+    """Microseconds by which as many blocks as cores, each on a thread woken for it, take longer than one of them
+    in the calling thread.  0 where nothing runs there.
+
+    The blocks work for `_BUSY_STEPS` steps, so that a caller that waits falls asleep too; medians, as sleep is not as
+    deep each time.
+    """
+    if not runtime.has_caller:
+        return Figure(0.0, 0.0)
+    module = runtime.compile(_BUSY_KERNEL, alone=(True, False))
+    runs = {
+        alone: runner(runtime, module, "busy", [aligned(16 * blocks), aligned(16)], 1 if alone else blocks, alone)
+        for alone in (True, False)
+    }
+    found = best_seconds(runs, rounds)
+    alone, woken = (found[which].value * (1 + found[which].spread) for which in (True, False))
+    return Figure(max(0.0, woken - alone) * 1e6, found[False].spread)
 
 
 def best_seconds(runs: Mapping[Key, Run], rounds: int) -> dict[Key, Figure]:
@@ -199,6 +206,15 @@ def runner(
 
 
 _VECTOR = "typedef float V{n} __attribute__((ext_vector_type({n}), aligned(4)));\n"
+
+_BUSY_STEPS = 100_000
+"""Dependent pairs of operations: some 70 us at 3 GHz."""
+_BUSY_KERNEL = f"""kernel void busy(global int *out, global const int *in) {{
+  int x = in[0], c = in[1] + get_group_id(0);
+  for (int k = 0; k < {_BUSY_STEPS}; k++) x = (x ^ c) + c;
+  out[16*get_group_id(0)] = x;
+}}
+"""
 
 _CHAIN_KERNEL = f"""kernel void chain(global int *out, global const int *in) {{
   int x = in[0], c = in[1];
