@@ -15,9 +15,10 @@ class Aim:
     aim: str
     met: bool
 
-    def headline(self) -> dict[str, str]:
+    def headline(self) -> dict[str, str | bool]:
         """As the page reads it."""
-        return {"what": self.what, "figure": self.figure, "aim": self.aim}
+        said: dict[str, str | bool] = {"what": self.what, "figure": self.figure, "aim": self.aim}
+        return {**said, "met": self.met} if self.aim else said
 
 
 def verdict(aims: Sequence[Aim]) -> int:

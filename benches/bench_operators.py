@@ -71,6 +71,9 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
             missing[one.name] = one.reason
         else:
             not_offered.append(one.name)
+    if len(calls) == 1:
+        absent = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+        raise SystemExit(f"no library is here that offers it ({absent}); pip install 'rollergen[bench]' brings some")
     slower = _far_slower(calls)
     calls = {name: call for name, call in calls.items() if name not in slower}
     roofline = probes(canonicalize(expression).points, ours.arrays, np.empty_like(ours.out), len(CORES))

@@ -31,6 +31,7 @@ dt { color: #666; } dd { margin: 0; overflow-wrap: anywhere; } nav a { margin-ri
 display: inline-block; overflow-wrap: anywhere; }
 .claims td, .brief td { white-space: normal; min-width: 6rem; } .measured { background: #e3f1e3; }
 .model { background: #fdf3d7; } .none { background: #f0f0f0; }
+.missed { background: #f8dede; }
 h2, h3 { overflow-wrap: anywhere; } summary { cursor: pointer; }
 @media (max-width: 40rem) { .claims tr, .claims td, .brief tr, .brief td { display: block; border: 0; }
 .claims tr, .brief tr { margin-bottom: .8rem; } .claims tr:first-child, .brief tr:first-child, .claims td:empty,
@@ -43,7 +44,8 @@ commit. Ratios are a peer's time over ours: above 1, ours is faster. {{ absent }
 {% if results|selectattr("headlines")|list %}<section class="brief"><h2>In brief</h2>
 <div class="wide"><table><tr><th>what</th><th>figure</th><th>aim</th><th>from</th></tr>
 {% for one in results %}{% for line in one.headlines %}<tr><td>{{ line.what }}</td><td>{{ line.figure }}</td>
-<td>{{ line.aim }}</td><td><a href="#{{ one.name }}">{{ one.name }}</a></td></tr>{% endfor %}{% endfor %}
+<td{% if line.met is sameas false %} class="missed"{% endif %}>{{ line.aim }}{% if line.met is sameas false %} (missed)
+{%- endif %}</td><td><a href="#{{ one.name }}">{{ one.name }}</a></td></tr>{% endfor %}{% endfor %}
 </table></div></section>{% endif %}
 <nav>{% for one in results %}<a href="#{{ one.name }}">{{ one.name }}</a> {% endfor %}</nav>
 {% if claims %}<section class="claims"><h2>Claims of the papers</h2><p>One row for each figure and table of the papers'

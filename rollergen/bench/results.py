@@ -13,7 +13,7 @@ from rollergen.errors import ArgumentError
 _POINTS = "milliseconds"
 """Key of [predicted, measured] times, by the name of a space."""
 _HEADLINES = "headlines"
-"""Key of what stands first on the page: a list of {"what", "figure", "aim"}."""
+"""Key of what stands first on the page: a list of {"what", "figure", "aim", "met"}."""
 _ORIGIN = ("date", "machine", "versions", "commit", "uncommitted_changes", "code")
 
 
@@ -37,11 +37,13 @@ class Scatter:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """What a reader wants first of a result: the figure and, where there is one, what it should be."""
+    """What a reader wants first of a result: the figure and, where there is one, what it should be, and whether it is
+    (None: the file does not say)."""
 
     what: str
     figure: str
     aim: str = ""
+    met: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +113,11 @@ def read(path: Path, name: str = "") -> Result:
 
 
 def _headlines(value: Any) -> Iterator[Headline]:
-    """Objects of ``what``, ``figure`` and ``aim``, texts each; of anything else nothing."""
+    """Objects of ``what``, ``figure`` and ``aim``, texts each, and ``met``; of anything else nothing."""
     for one in value if isinstance(value, list) else ():
-        if isinstance(one, dict) and {"what", "figure"} <= one.keys() <= {"what", "figure", "aim"}:
-            yield Headline(**{key: text(said) for key, said in one.items()})
+        if isinstance(one, dict) and {"what", "figure"} <= one.keys() <= {"what", "figure", "aim", "met"}:
+            said = {key: text(words) for key, words in one.items() if key != "met"}
+            yield Headline(**said, met=one["met"] if isinstance(one.get("met"), bool) else None)
 
 
 def _scatters(value: Any) -> Iterator[Scatter]:

@@ -153,7 +153,7 @@ def test_what_a_reader_wants_first_stands_first_with_its_aim_and_its_source(tmp_
     path = tmp_path / "x_y.json"
     path.write_text(json.dumps({"headlines": [{"what": "regret", "figure": "9 %", "aim": "at most 10 %"}], "n": 1}))
     found = read(path)
-    assert [(one.what, one.figure, one.aim) for one in found.headlines] == [("regret", "9 %", "at most 10 %")]
+    assert [(one.what, one.figure, one.aim, one.met) for one in found.headlines] == [("regret", "9 %", "at most 10 %", None)]
     assert found.facts == (("n", "1"),) and found.tables == ()
     for package in PAGE_PACKAGES:
         pytest.importorskip(package)
@@ -163,6 +163,19 @@ def test_what_a_reader_wants_first_stands_first_with_its_aim_and_its_source(tmp_
     assert text.index("In brief") < text.index("9 %") < text.index('<h2 id="x_y">')
     assert "Says how it goes." in text and "No." not in text
     assert "In brief" not in page([], "")
+
+
+def test_a_missed_aim_is_marked_and_one_that_is_met_is_not(tmp_path):
+    for package in PAGE_PACKAGES:
+        pytest.importorskip(package)
+    from rollergen.bench.page import page
+
+    path, told = tmp_path / "x.json", {"what": "tau", "figure": "0.5", "aim": "at least 0.6"}
+    for met, marked in ((False, True), (True, False)):
+        path.write_text(json.dumps({"headlines": [{**told, "met": met}]}))
+        text = page([read(path)], "")
+        assert ('<td class="missed">at least 0.6 (missed)</td>' in text) == marked
+        assert ("<td>at least 0.6</td>" in text) != marked
 
 
 def test_a_list_that_holds_anything_else_is_a_table_and_no_headlines(tmp_path):
