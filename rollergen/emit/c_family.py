@@ -85,8 +85,6 @@ class CFamily:
     def __init__(self) -> None:
         self.types: dict[str, str] = {}
         self._ranges: Mapping[str, Bounds] = {}
-        self._lines = {kind: getattr(self, name) for kind, name in _LINES.items()}
-        self._levels = {kind: getattr(self, name) for kind, name in _LEVELLED.items()}
 
     # What a language spells differently
 
@@ -195,11 +193,11 @@ class CFamily:
 
     def block(self, statements: Iterable[Statement], depth: int) -> list[str]:
         lines: list[str] = []
-        pad, spellings = INDENT * depth, self._lines
+        pad = INDENT * depth
         for statement in statements:
             kind = type(statement)
-            if kind in spellings:
-                lines.append(f"{pad}{spellings[kind](statement)};")
+            if kind in _LINES:
+                lines.append(f"{pad}{getattr(self, _LINES[kind])(statement)};")
             elif kind is For:
                 lines += self.loop(statement, depth)  # type: ignore[arg-type]
             else:
@@ -221,7 +219,8 @@ class CFamily:
         raise TypeError(f"{type(statement).__name__} is no statement")
 
     def constant(self, node: Let) -> str:
-        return f"const {self.type(node.value.dtype, node.value.lanes)} {node.name} = {self.stored(node.value)}"
+        value = node.value
+        return f"const {self.type(value.dtype, value.lanes)} {node.name} = {self.stored(value)}"
 
     def assignment(self, node: Assign) -> str:
         return f"{self.expression(node.target)} = {self.stored(node.value)}"
@@ -257,7 +256,7 @@ class CFamily:
     def point(self, node: Point) -> str:
         constness = "" if node.pointer.writable else "const "
         kind = f"{self.scopes[node.pointer.scope]}{constness}{self.scalars[node.pointer.dtype]} *"
-        return f"{kind}{node.pointer.name} = {node.base.name} + {self.index(node.offset)}"
+        return f"{kind}{node.pointer.name} = {node.base.name} + {index_code(node.offset, self._ranges)}"
 
     def added(self, node: Write, value: str) -> str:
         """A scalar added atomically."""
@@ -320,8 +319,8 @@ class CFamily:
         kind = type(node)
         if kind is Name:
             return node.name, ATOM  # type: ignore[union-attr]
-        if kind in self._levels:
-            return self._levels[kind](node)  # type: ignore[no-any-return]
+        if kind in _LEVELLED:
+            return getattr(self, _LEVELLED[kind])(node)  # type: ignore[no-any-return]
         if kind not in _EXPRESSIONS:
             raise TypeError(f"{kind.__name__} is no expression")
         name, level = _EXPRESSIONS[kind]
@@ -345,7 +344,7 @@ class CFamily:
         return self.spread(self.expression(node.operand), node.dtype, node.lanes)
 
     def position(self, node: Position) -> tuple[str, int]:
-        text = self.index(node.index)
+        text = index_code(node.index, self._ranges)
         return text, ATOM if text.isalnum() else (UNARY if text.lstrip("-").isdigit() else SUM)
 
     def vector(self, node: Build) -> str:

@@ -214,7 +214,7 @@ class Cuda(CFamily):
             array = f"extern __shared__ __align__({DYNAMIC_ALIGNMENT}) unsigned char block_memory[]"
             declared = "" if at else f"{array};\n{INDENT}"
             return f"{declared}{kind} *const {node.name} = ({kind} *)(block_memory + {at})"
-        extents = "".join(f"[{extent}]" for extent in node.shape)
+        extents = "".join([f"[{extent}]" for extent in node.shape])
         scope = "__shared__ " if node.scope == LOCAL else ""
         aligned = f"__align__({node.alignment}) " if node.alignment else ""
         kind = self.type(node.dtype, node.lanes, memory=node.scope != "register")

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 
-from rollergen.expr.index import KEPT, Bounds, FloorDiv, Index, Mod, atom_bounds
+from rollergen.expr.index import KEPT, Atom, Bounds, FloorDiv, Index, Mod, atom_bounds
 
 INT_MAX = 2**31 - 1
 _COEFFICIENT = itemgetter(1)
+Terms = Sequence[tuple[Atom, int]]
 
 
 def index_code(index: Index, ranges: Mapping[str, Bounds], wide: bool = False) -> str:
@@ -23,7 +24,16 @@ def index_code(index: Index, ranges: Mapping[str, Bounds], wide: bool = False) -
     >>> index_code((Index.axis("i") * 56 - 1) // 3, {"i": (0, 9)})
     '(i*56 + 2)/3 - 1'
     """
-    terms, const = _printed(index.terms) if len(index.terms) > 1 else index.terms, index.const
+    terms: Terms = index.terms
+    const = index.const
+    if len(terms) > 1:
+        terms = _printed(terms)
+    elif terms and not const and not wide:  # most places are a variable by itself
+        atom, coefficient = terms[0]
+        if coefficient == 1 and type(atom) is str:
+            low, high = ranges[atom]
+            if low >= -INT_MAX and high <= INT_MAX:
+                return atom
     reach, text = abs(const), ""
     if const > 0 and terms and terms[0][1] < 0:  # nothing else is added
         text, const = str(const), 0
@@ -69,7 +79,7 @@ def is_wide(index: Index, ranges: Mapping[str, Bounds]) -> bool:
     return reach > INT_MAX
 
 
-def _printed(terms: Sequence[tuple[str | FloorDiv | Mod, int]]) -> Sequence[tuple[str | FloorDiv | Mod, int]]:
+def _printed(terms: Terms) -> Terms:
     """What is added before what is subtracted, large steps first."""
     ordered = sorted(terms, key=_COEFFICIENT, reverse=True)
     if ordered[-1][1] > 0:

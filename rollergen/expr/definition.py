@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from rollergen.expr.index import Bounds, Index, Within
 from rollergen.expr.values import Buffer, Combiner, Load, Value, loads
@@ -42,9 +43,10 @@ class Reduction:
 
 
 class _Remembered:
-    """What is found once for a definition: its hash, which caches ask for, and its loads."""
+    """What is found once for a definition: its hash, which caches ask for, its loads, and what its readers note."""
 
-    __slots__ = ("_body_loads", "_hash", "_loads", "_result_loads", "_stored")
+    __slots__ = ("_body_loads", "_hash", "_loads", "_notes", "_result_loads", "_stored")
+    _notes: dict[Any, Any]
     _hash: int
     _stored: Load
     _body_loads: tuple[Load, ...]
@@ -93,6 +95,14 @@ class Definition(_Remembered):
             everything = (self.output, self.axes, self.target, self.result, self.reductions, self.where)
             object.__setattr__(self, "_hash", hash(everything))
             return self._hash
+
+    def notes(self) -> dict[Any, Any]:
+        """What readers have found of the definition alone, by their own keys: its programs ask for the same again."""
+        try:
+            return self._notes
+        except AttributeError:
+            object.__setattr__(self, "_notes", {})
+            return self._notes
 
     def body_loads(self) -> tuple[Load, ...]:
         """Distinct loads inside reductions, in order of first appearance."""

@@ -401,9 +401,13 @@ def forget() -> None:
 @lru_cache(maxsize=KEPT)
 def _simplified_atom(atom: FloorDiv | Mod, known: tuple[Bounds, ...]) -> Index | None:
     """An atom simplified where its names have the `known` bounds; None: it stays."""
+    divisor = atom.divisor
+    if len(known) == 1 and atom.index == Index.axis(atom.index.names()[0]):  # a variable by itself: a thread's number
+        low, high = known[0]
+        if low // divisor != high // divisor:
+            return None
     ranges = dict(zip(atom.index.names(), known, strict=True))
     inner = atom.index.simplify(ranges)
-    divisor = atom.divisor
     whole, rest = inner._split(divisor)
     quotient = isinstance(atom, FloorDiv)
     low, high = rest.bounds(ranges)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rollergen.expr.index import Index, Within
+from rollergen.expr.index import Index, Within, linear
 from rollergen.expr.quick import quick
 
 UNARY = ("neg", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "floor", "round", "not")
@@ -71,11 +71,12 @@ class Const(Value):
 
 
 class _Hashed:
-    """A hash and axes that are found once."""
+    """A hash, axes and an offset that are found once."""
 
-    __slots__ = ("_axes", "_hash")
+    __slots__ = ("_axes", "_hash", "_offset")
     _axes: frozenset[str]
     _hash: int
+    _offset: Index
 
 
 @quick
@@ -102,6 +103,14 @@ class Load(Value, _Hashed):
     @property
     def dtype(self) -> str:  # type: ignore[override]
         return self.buffer.dtype
+
+    def offset(self) -> Index:
+        """Row-major number of the element in its buffer."""
+        try:
+            return self._offset
+        except AttributeError:
+            object.__setattr__(self, "_offset", linear(self.indices, self.buffer.shape))
+            return self._offset
 
     def axes(self) -> frozenset[str]:
         """Axes that decide which element is read or whether it is."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import isnan
 from typing import TYPE_CHECKING
 
@@ -293,13 +294,18 @@ def combine(
     rhs: tuple[Expr, ...],  # type: ignore[no-untyped-def]
 ) -> tuple[Expr, ...]:
     """The combiner applied to two tuples, every component from the old ones."""
-    uses = sum(isinstance(node, Var) and node.name.startswith("rhs") for c in combiner.combine for node in _nodes(c))
-    if uses > len(rhs):
+    if _uses_of_right(combiner.combine) > len(rhs):
         rhs = tuple(out.atom("x", value) for value in rhs)
     names = {f"lhs{c}": value for c, value in enumerate(lhs)} | {f"rhs{c}": value for c, value in enumerate(rhs)}
     inner = Scope(scope.place, scope.lane, scope.load, scope.partial, names)
     new = evaluate_all(out, inner, combiner.combine)
     return new if len(new) == 1 else tuple(out.let("next", value) if not _is_leaf(value) else value for value in new)
+
+
+@lru_cache(maxsize=256)
+def _uses_of_right(combined: tuple[Value, ...]) -> int:
+    """How often a combiner reads its right operands."""
+    return sum(isinstance(node, Var) and node.name.startswith("rhs") for value in combined for node in _nodes(value))
 
 
 def _is_leaf(value: Expr) -> bool:

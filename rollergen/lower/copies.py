@@ -129,8 +129,8 @@ def _positions(out: Writer, place: Place, staged: Staged) -> tuple[Index, ...]:
     if staged.copy.window:
         digits = window_digits(place.nest.stage, staged.copy)
         return tuple(place.number(own).simplify(out.ranges) for own in digits)
-    positions = (place.number(axis_digits(place.nest, staged.copy, axis)) for axis in staged.copy.order)
-    return tuple(position.simplify(out.ranges) for position in positions)
+    nest, copy, ranges = place.nest, staged.copy, out.ranges
+    return tuple([place.number(axis_digits(nest, copy, axis)).simplify(ranges) for axis in copy.order])
 
 
 def buffer_access(out: Writer, staged: Staged, positions: tuple[Index, ...]) -> Access:
@@ -187,7 +187,7 @@ def load_access(out: Writer, place: Place, load: Load) -> Access:
     source = place.source(load)
     if isinstance(source, Staged):
         return staged_access(out, place, source)
-    offset = linear(load.indices, load.buffer.shape).substitute(place.axes).simplify(out.ranges)
+    offset = load.offset().substitute(place.axes).simplify(out.ranges)
     tests = place.tests(load_bounds(place, load), out.ranges)
     pointer = place.nest.parameters[load.buffer.name]
     masked = masked_lines(out, place.nest, load)
@@ -235,11 +235,11 @@ def varying(nest: Nest, place: Place, load: Load) -> frozenset[int]:
     """Positions of the loops on which the load's value depends, given where it is read from."""
     source = place.source(load)
     if isinstance(source, Registers):
-        return frozenset(p for index in source.indices for p, _ in index)
+        return frozenset([p for index in source.indices for p, _ in index])
     if isinstance(source, Staged) and source.copy.window:
         axes = load.axes()
         return frozenset(p for p in inner_loops(nest.stage, source.copy) if nest.loops[p].axis in axes)
     if isinstance(source, Staged):
-        return frozenset(p for axis in source.copy.order for p, _ in axis_digits(nest, source.copy, axis))
+        return frozenset([p for axis in source.copy.order for p, _ in axis_digits(nest, source.copy, axis)])
     axes = load.axes()
-    return frozenset(p for p, loop in enumerate(nest.loops) if loop.axis in axes)
+    return frozenset([p for p, loop in enumerate(nest.loops) if loop.axis in axes])

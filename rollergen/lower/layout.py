@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from rollergen.expr.definition import Definition
 from rollergen.lower.copies import buffer_shape, in_registers
 from rollergen.lower.ir import STORAGE_BYTES
 from rollergen.lower.names import identifier
@@ -18,8 +19,8 @@ _NONE = ["-"] * 5
 
 def layout(nest: Nest) -> tuple[str, ...]:
     """Lines: what is computed, a table of loops by axis, then every copy and where it happens."""
-    lines = [_signature(nest), "", *_table(nest), "(count x stride in elements of the axis, outermost first)"]
-    lines += _tile(nest)
+    lines = [_signature(nest.definition), "", *_table(nest)]
+    lines += ["(count x stride in elements of the axis, outermost first)", *_tile(nest)]
     lines += [_copy(nest, copy) for copy in nest.stage.copies]
     lines += [
         f"kept: {identifier(r.name)} in {identifier(r.layer)} from phase {r.phase} on" for r in nest.stage.residents
@@ -27,12 +28,15 @@ def layout(nest: Nest) -> tuple[str, ...]:
     return (*lines, *_held(nest))
 
 
-def _signature(nest: Nest) -> str:
-    definition = nest.definition
-    tensors = {load.buffer.name: load.buffer for load in definition.loads()}
-    inputs = ", ".join(_tensor(b.name, b.shape, b.dtype) for b in tensors.values())
-    output = definition.output
-    return f"{_tensor(output.name, output.shape, output.dtype)} from {inputs or 'nothing'}"
+def _signature(definition: Definition) -> str:
+    """What is computed of what; noted, as all programs of a definition begin with it."""
+    notes = definition.notes()
+    if "signature" not in notes:
+        tensors = {load.buffer.name: load.buffer for load in definition.loads()}
+        inputs = ", ".join(_tensor(b.name, b.shape, b.dtype) for b in tensors.values())
+        output = definition.output
+        notes["signature"] = f"{_tensor(output.name, output.shape, output.dtype)} from {inputs or 'nothing'}"
+    return notes["signature"]  # type: ignore[no-any-return]
 
 
 def _tensor(name: str, shape: tuple[int, ...], dtype: str) -> str:

@@ -46,7 +46,7 @@ class Phase:
 
 def descend(context: Context, place: Place, depth: int, phase: Phase, inside: Inner) -> None:
     """From `depth` to the end of the phase: copies, fragments, the next loop; innermost ``inside``."""
-    if phase.fragments is False or depth > context.nest.tile_depth:
+    if depth in context.nest.copies and (phase.fragments is False or depth > context.nest.tile_depth):
         place = make_copies(context, place, depth, phase)
     if phase.fragments and not phase.together:
         place = make_fragments(context, place, depth, phase)

@@ -49,7 +49,7 @@ class Nest(WithDict):
     shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
     decoded: dict[int, tuple[tuple[Index, ...], dict[int, Index]]] = field(default_factory=dict)
     overhangs: dict[int, frozenset[str]] = field(default_factory=dict)
-    bounds: dict[tuple[int, frozenset[str], frozenset[str]], tuple[Within, ...]] = field(default_factory=dict)
+    bounds: dict[Any, tuple[Within, ...]] = field(default_factory=dict)
 
     @found_once
     def loops(self) -> tuple[Loop, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rollergen.expr.index import linear
 from rollergen.lower.access import Access
 from rollergen.lower.place import Place
 from rollergen.lower.writer import Writer
@@ -14,6 +13,6 @@ def output_access(place: Place, out: Writer) -> Access:
     definition = nest.definition
     axes = [axis for axis, _ in nest.stage.guards if nest.roles[axis] != "reduce" and place.unsure(axis)]
     bounds = (*(place.axis_test(axis) for axis in axes), *definition.where)
-    offset = linear(definition.target, definition.output.shape).substitute(place.axes).simplify(out.ranges)
+    offset = definition.stored().offset().substitute(place.axes).simplify(out.ranges)
     pointer, size = nest.parameters[definition.output.name], definition.output.elements
     return Access(pointer, offset, place.tests(bounds, out.ranges), elements=size)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 from math import prod
+from typing import Any
 
 from rollergen.expr.index import Bounds, Index, Within, linear, weighted_sum
 from rollergen.expr.quick import WithDict, found_once, quick
@@ -57,7 +58,7 @@ class Place(WithDict):
 
     @staticmethod
     def outermost(nest: Nest) -> Place:
-        return Place(nest, tuple(Index.axis(name) for name in nest.variables))
+        return Place(nest, tuple([Index.axis(name) for name in nest.variables]))
 
     @found_once
     def axes(self) -> dict[str, Index]:
@@ -124,11 +125,10 @@ class Place(WithDict):
         nest = self.nest
         if not self.loose and self.whole.issuperset(nest.guards):
             return nest.exact
-        ranges = {}
-        for axis, extent in nest.extents.items():
-            unsure = self.unsure(axis)
-            lead = nest.lane.width - 1 if unsure and nest.lead and nest.lane and axis == nest.lane_axis else 0
-            ranges[axis] = (-lead, (nest.spans[axis] if unsure else extent) - 1)
+        ranges = nest.exact.copy()
+        for axis in self.loose.union(nest.guards).difference(self.whole - self.loose):
+            lead = nest.lane.width - 1 if nest.lead and nest.lane and axis == nest.lane_axis else 0
+            ranges[axis] = (-lead, nest.spans[axis] - 1)
         return ranges
 
     def axis_test(self, axis: str) -> Within:
@@ -159,10 +159,14 @@ def load_bounds(place: Place, load: Load) -> tuple[Within, ...]:
     only where the address could leave the buffer; and whatever else could (the side of a select
     that is not chosen).
     """
-    key = place.nest.number(load), place.whole, place.loose
-    known = place.nest.bounds.get(key)
+    nest = place.nest
+    kept: dict[Any, tuple[Within, ...]] = nest.bounds
+    key: Any = nest.number(load), place.whole, place.loose
+    if place.axis_ranges is nest.exact:  # then it is a fact of the definition
+        kept, key = nest.definition.notes(), ("load bounds", nest.number(load))
+    known = kept.get(key)
     if known is None:
-        known = place.nest.bounds[key] = _load_bounds(place, load)
+        known = kept[key] = _load_bounds(place, load)
     return tuple([bound for bound in known if bound not in place.held]) if place.held else known
 
 

@@ -122,13 +122,14 @@ def make_accumulators(out: Writer, nest: Nest, reduction: Reduction) -> Accumula
     separate = tuple(p for p in nest.stage.accumulator.separate)
     positions = (*nest.positions("spatial", after=nest.tile_depth), *separate)
     lanes = nest.lane.width if nest.lane else 1
-    shape = tuple(nest.loops[p].extent for p in positions)
+    shape = tuple([nest.loops[p].extent for p in positions])
     components = []
+    digits = tuple([((p, 1),) for p in positions])
     for number, body in enumerate(reduction.bodies):
         wish = "acc" if len(reduction.bodies) == 1 else f"acc{number}"
         dtype = register_dtype(body.dtype)
         name = out.register(wish, dtype, shape, lanes)
-        components.append(Registers(name, tuple(((p, 1),) for p in positions), dtype, lanes))
+        components.append(Registers(name, digits, dtype, lanes))
     return Accumulators(reduction, tuple(components), positions)
 
 

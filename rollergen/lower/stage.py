@@ -64,8 +64,9 @@ def lower_stage(
     block, thread, step = names.fresh("block"), names.fresh("thread"), names.fresh("step")
     out.know(block, (0, nest.blocks - 1))
     out.know(thread, (0, nest.threads - 1))
-    out.ranges.update((v, (0, loop.extent - 1)) for v, loop in zip(nest.variables, nest.loops, strict=True))
-    out.unrolled = frozenset(v for v, loop in zip(nest.variables, nest.loops, strict=True) if loop.kind == UNROLL)
+    for variable, loop in zip(nest.variables, nest.loops, strict=True):
+        out.ranges[variable] = (0, loop.extent - 1)
+    out.unrolled = frozenset([v for v, loop in zip(nest.variables, nest.loops, strict=True) if loop.kind == UNROLL])
     _define_grid(out, nest, block)
     _define_threads(out, nest, thread)
     _define_lead(out, nest)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import prod
 
 from rollergen.expr.index import Bounds, Index, linear, weighted_sum
 from rollergen.expr.quick import quick
@@ -49,16 +51,12 @@ class _Dimension:
         return Inside(self.first + at, low if run.low else None, high if run.high else None)
 
     def runs(self, ranges: Mapping[str, Bounds]) -> list[_Run]:
+        """Positions below ``low - least`` have the lower bound open, those from ``high - most`` on the upper one."""
         low, high = self.bounds
         least, most = self.first.bounds(ranges)
-        found: list[_Run] = []
-        for at in range(self.extent):
-            open_low, open_high = least + at < low, most + at >= high
-            if found and (found[-1].low, found[-1].high) == (open_low, open_high):
-                found[-1] = _Run(found[-1].start, at + 1, open_low, open_high)
-            else:
-                found.append(_Run(at, at + 1, open_low, open_high))
-        return found
+        inside = [at for at in (low - least, high - most) if 0 < at < self.extent]
+        cuts = sorted({0, self.extent, *inside})
+        return [_Run(a, b, least + a < low, most + a >= high) for a, b in pairwise(cuts)]
 
 
 def fill_window(out: Writer, place: Place, copy: Copy, load: Load) -> Registers:
@@ -73,7 +71,10 @@ def fill_window(out: Writer, place: Place, copy: Copy, load: Load) -> Registers:
     name = out.register(load.buffer.name.lower(), dtype, tuple(shape[d] for d in kept))
     registers = Registers(name, digits, dtype, 1)
     pointer = nest.parameters[load.buffer.name]
-    _fill(out, _Window(registers, pointer, load.fill, load.buffer.shape, tuple(dimensions)), (), None)
+    shape = load.buffer.shape
+    strides = tuple([prod(shape[d + 1 :]) for d in range(len(shape))])
+    first = linear(tuple([dimension.first for dimension in dimensions]), shape)
+    _fill(out, _Window(registers, pointer, load.fill, first, strides, tuple(dimensions)), (), None)
     return registers
 
 
@@ -119,10 +120,13 @@ def fill_block_window(out: Writer, place: Place, staged: Staged, load: Load) -> 
 @quick
 @dataclass(frozen=True, slots=True)
 class _Window:
+    """``first``: offset of the element at position 0 of every dimension; ``strides``: from one position to the next."""
+
     registers: Registers
     pointer: Pointer
     fill: float | int
-    tensor: tuple[int, ...]
+    first: Index
+    strides: tuple[int, ...]
     dimensions: tuple[_Dimension, ...]
 
     def element(self, at: tuple[Index, ...]) -> Element:
@@ -130,8 +134,7 @@ class _Window:
         return Element(self.registers.name, kept, self.registers.dtype)
 
     def value(self, out: Writer, at: tuple[Index, ...]) -> Expr:
-        indices = tuple(dimension.first + i for i, dimension in zip(at, self.dimensions, strict=True))
-        offset = linear(indices, self.tensor).simplify(out.ranges)
+        offset = weighted_sum([(self.first, 1), *zip(at, self.strides, strict=True)]).simplify(out.ranges)
         return fetch(out, Access(self.pointer, offset, fill=self.fill), None, "element")
 
 
