@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benches import bench_mutations, bench_suites, results
+from benches import bench_cuda_compile, bench_gfx906, bench_mutations, bench_suites, results
 from benches.results import PRODUCT, begun, ever_kept, hash_of, keep, result_path
 from rollergen.bench.results import newest
 
@@ -94,3 +94,16 @@ def test_the_newest_result_is_told_by_the_day_that_its_name_ends_in(tmp_path):
     assert newest(tmp_path, "x_*.json").stem == "x_more_amd_2026-01-03"
     assert newest(tmp_path, "x_amd_????-??-??.json").stem == "x_amd_2026-01-02"
     assert newest(tmp_path, "y_*.json") is None
+
+
+def test_compiled_text_is_known_from_files_of_any_code_but_its_rows_are_not_taken_over(folder):
+    row = {"suite": "roller", "id": "E0", "device": "v100", "candidates": [{"source": "s", "kernels": [1]}, {"error": "e"}]}
+    of_other_code("cuda_compile", rows=[row])
+    assert begun(result_path("cuda_compile")) == {}
+    assert bench_cuda_compile.compiled_before("cuda_compile") == {("roller", "E0", "v100"): {"s": row["candidates"][0]}}
+
+
+def test_what_another_compiler_made_of_a_text_is_not_known(folder):
+    keep("gfx906", {"compiler": "clang 19", "rows": [{"candidates": [{"digest": "d", "kernels": []}]}]})
+    assert list(bench_gfx906.compiled_before("clang 19")) == ["d"]
+    assert bench_gfx906.compiled_before("clang 20") == {}
