@@ -63,7 +63,7 @@ def _results(path: Path) -> str:
 
 def _purpose(path: Path) -> str:
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return " ".join(text.partition("\n\n")[0].split())
+    return " ".join(text.partition("\n\n")[0].replace("``", "").split())
 
 
 def script(root: Path, name: str) -> Script:
