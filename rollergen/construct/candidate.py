@@ -68,9 +68,8 @@ def candidate(
 
 def candidates(form: str, stages: Sequence[Stage], device: Device) -> Iterator[Candidate]:
     """A candidate of each stage, all priced at once."""
-    price_stages(stages, device)
-    for stage in stages:
-        yield candidate(form, (stage,), (), device)
+    for stage, priced in zip(stages, price_stages(stages, device), strict=True):
+        yield candidate(form, (stage,), (), device, seconds=rounded(float(priced.seconds)))
 
 
 def _sharers(stage: Stage) -> tuple[tuple[str, int], ...]:

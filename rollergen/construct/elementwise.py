@@ -37,10 +37,9 @@ def elementwise_candidates(
     """Candidates of all plans, or of those that a price in batches finds best, twice `count`."""
     plans = _promising(definition, list(elementwise_plans(definition, device, rules)), device, rules, count)
     stages = [elementwise_stage(definition, plan, device, name) for plan in plans]
-    price_stages(stages, device)
-    for plan, stage in zip(plans, stages, strict=True):
+    for plan, stage, priced in zip(plans, stages, price_stages(stages, device), strict=True):
         form = "transposed" if plan.staged >= 0 else ("grid stride" if plan.strides else "direct")
-        yield candidate(form, (stage,), (), device)
+        yield candidate(form, (stage,), (), device, seconds=rounded(float(priced.seconds)))
 
 
 def _promising(

@@ -157,12 +157,12 @@ class StagePrice:
 
 
 class PriceTogether(StagePrice):
-    """One program's price, found in a batch: the reasons are found for it alone, as is how it is launched, which a
-    last digit may decide."""
+    """The price of a program (or of a batch) that was found among others: the reasons are found for it alone, as is how
+    a program is launched, which a last digit may decide."""
 
     def __init__(
-        self, stage: Stage, device: Device, seconds: float, resident_blocks: int, threads: int, spilled: Number,
-        shared_bytes: int,
+        self, stage: Stage, device: Device, seconds: Number, resident_blocks: Number, threads: Number,
+        spilled: Number, shared_bytes: Number,
     ) -> None:  # fmt: skip
         self.seconds, self.resident_blocks, self.threads = seconds, resident_blocks, threads
         self.spilled, self.shared_bytes = spilled, shared_bytes

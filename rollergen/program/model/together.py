@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from rollergen.program.model.numeric import Number, size_key
 from rollergen.program.model.prediction import PriceTogether, StagePrice, kept, price_stage
 from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, UNROLL, Loop, Stage
 
-WORTH_A_BATCH = 5
+WORTH_A_BATCH = 4
 """Stages from which on a batch is cheaper than one after the other."""
 
 Digit = tuple[str, str, str, bool, int]
@@ -69,14 +69,22 @@ def price_batches(batches: Sequence[Stage], device: Device) -> list[StagePrice]:
 def _each_price(members: list[_Member], device: Device) -> list[StagePrice]:
     if len(members) == 1:
         return [StagePrice(members[0].stage, device)]
-    ends = list(accumulate(member.programs for member in members))[:-1]
-    each = zip(*[np.split(figure, ends) for figure in _figures(members, device)], strict=True)
-    return [PriceTogether(member.stage, device, *own) for member, own in zip(members, each, strict=True)]
+    found: list[StagePrice] = []
+    figures, begin = _figures(members, device), 0
+    for member in members:
+        end = begin + member.programs
+        found.append(PriceTogether(member.stage, device, *[figure[begin:end] for figure in figures]))
+        begin = end
+    return found
 
 
 def _figures(members: list[_Member], device: Device) -> list[np.ndarray]:
     price, count = StagePrice(_joined(members), device), sum(member.programs for member in members)
-    return [np.broadcast_to(np.asarray(figure), (count,)) for figure in _FIGURES(price)]
+    return [_of_each(figure, count) for figure in _FIGURES(price)]
+
+
+def _of_each(figure: Number, count: int) -> np.ndarray:
+    return figure if type(figure) is np.ndarray else np.full(count, figure)
 
 
 _FIGURES = attrgetter("seconds", "resident_blocks", "threads", "spilled", "shared_bytes")
@@ -268,7 +276,7 @@ def _column(values: Sequence[Number], members: list[_Member]) -> Any:
     """One figure of all programs: a number where they agree, else an array."""
     if any(type(value) is np.ndarray for value in values):
         sized = zip(values, members, strict=True)
-        return np.concatenate([np.broadcast_to(value, (member.programs,)) for value, member in sized])
+        return np.concatenate([_of_each(value, member.programs) for value, member in sized])
     if len(set(values)) == 1:
         return values[0]
     return np.repeat(np.array(values, dtype=np.int64), [member.programs for member in members])
