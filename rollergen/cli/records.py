@@ -20,8 +20,8 @@ from rollergen.store.collection import add, prune, stored, tally
 from rollergen.store.database import CLEAR, StoreError
 from rollergen.store.kernel_tuner import KERNELS, read_t4
 from rollergen.store.location import store_path
-from rollergen.store.record_files import RecordFile, append, read
-from rollergen.store.record_tables import read_table, write_table
+from rollergen.store.record_files import RecordFile, append
+from rollergen.store.record_tables import read_any, write_table
 from rollergen.targets import resolve
 
 _json = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
@@ -98,8 +98,7 @@ def import_(
     for path in files:
         if _is_store(path):
             raise ArgumentError(f"{path} is a store (an SQLite file); rollergen records merge takes its records")
-    contents = [read_table(path) if path.suffix == ".parquet" else read(path) for path in files]
-    _take_in(contents, as_json)
+    _take_in([read_any(path) for path in files], as_json)
 
 
 def _take_tuned(

@@ -35,9 +35,15 @@ def verify() -> None:
 @click.option("--suite", "suite_name", type=click.Choice(suite_names()), default="collection", show_default=True)
 @click.option("--only", multiple=True, help="Identifiers of entries (several times); default: all.")
 @click.option("--device", default="cpu", show_default=True)
-@click.option("--count", default=60, show_default=True, help="Programs of each operator.")
-@click.option("--drafted", default=30, show_default=True, help="Of these, the model's best.")
-@click.option("--seconds", default=0.2, show_default=True, help="Wall time of each program's timing.")
+@click.option("--count", type=click.IntRange(min=1), default=60, show_default=True, help="Programs of each operator.")
+@click.option(
+    "--drafted", type=click.IntRange(1, 50), default=30, show_default=True,
+    help="Of these, the model's best; the others are drawn from the aligned space.",
+)  # fmt: skip
+@click.option(
+    "--seconds", type=click.FloatRange(min=0, min_open=True, max=60), default=0.2, show_default=True,
+    help="Least wall time of each program's timing.",
+)  # fmt: skip
 @click.option("--seed", default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each operator instead of text.")
 @click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
@@ -59,6 +65,7 @@ def collect(
     executor = executor_for(target)
     done = recorded(out)
     protocol = Protocol(seconds=seconds)
+    append(out, target, ())  # before hours of measuring, not after: whether OUT can be written
     with Progress(console=console, transient=True, disable=as_json) as bar:
         task = bar.add_task("operators", total=len(entries))
         for entry in entries:
@@ -114,8 +121,9 @@ _seeds = click.option(
 )
 _objective = click.option(
     "--objective", type=click.Choice(OBJECTIVES), default=DEFAULT_OBJECTIVE,
-    show_default=True, help="What the trees learn: the log of time over predicted time (half of it; half of it, where "
-    "the model's first programs weigh most; all of it), or the order.",
+    show_default=True, help="What the trees learn. residual: the log of time over predicted time; cautious: the same "
+    "by fewer trees with larger leaves, of which half is believed; foremost: as cautious, the model's first programs "
+    "weigh most; lambdarank: the order.",
 )  # fmt: skip
 _constants = click.option(
     "--constants", type=click.Choice(["present", "recorded"]), default="present", show_default=True,
@@ -171,7 +179,10 @@ def train(
     help="rankers: how well programs are ordered; searches: how many are measured until one is near the best; stream: "
     "operators one after another, rankers updated by each (PaCM by momentum). Default: all.",
 )  # fmt: skip
-@click.option("--ranker", "rankers", multiple=True, help="Rankers by name (several times); default: all that can be.")
+@click.option(
+    "--ranker", "rankers", multiple=True,
+    help="Of the part rankers those of these names (several times); default: all whose packages are there.",
+)  # fmt: skip
 @_constants
 @_family
 @_operators
@@ -183,8 +194,8 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Rank and search the programs of held-out operators: the model's order, trained rankers, and published systems.
 
-    Ten folds; operators of one canonical structure are never in training and test together. The ranker pacm needs the
-    extra of its name.
+    Ten folds, or as many as there are structures (stream: the two halves of the structures, in turn); operators of one
+    canonical structure are never in training and test together. The ranker pacm needs the extra of its name.
     """
     asked = _Asked.of("evaluate", records, seeds, constants, family, operators, report, as_json)
     for part in parts or ("rankers", "searches", "stream"):
@@ -301,7 +312,7 @@ def ablate(
 ) -> None:  # fmt: skip
     """What the verifier owes to groups of features and to the number of records (learning curve), how it fares on new
     operators, shapes and classes by how many of their programs were measured (transfer curve), and how often it
-    abstains on classes that it has not seen."""
+    abstains on classes and structures that it has not seen."""
     from rollergen.verify import ablate as parts
 
     asked = _Asked.of("ablate", records, seeds, constants, family, operators, report, as_json)
@@ -323,17 +334,18 @@ def tables(directory: Path) -> None:
 
 def _protocol(data: Dataset, seeds: int, records: tuple[Path, ...]) -> dict[str, Any]:
     """What was evaluated."""
-    from rollergen.verify.splits import STRUCTURE
+    from rollergen.verify.splits import FOLDS, STRUCTURE
 
+    structures = len(set(data.structure.tolist()))
     noise = data.noise[data.right].tolist()
     return {
         "records": len(data),
         "failed": int((~data.right).sum()),
         "operators": len(data.operators()),
-        "structures": len(set(data.structure.tolist())),
+        "structures": structures,
         "median noise": median(noise) if noise else None,
         "files": [path.name for path in records],
-        "folds": 10,
+        "folds": min(FOLDS, structures),
         "split": "by canonical structure",
         "structure": STRUCTURE,
         "seeds": list(range(seeds)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,11 +48,14 @@ def opened(path: Path, mode: str) -> IO[str]:
 
 
 def append(path: Path, device: Device, records: Iterable[dict[str, Any]]) -> None:
-    """Adds records of one device, whose spec is written where the file lacks it."""
+    """Adds records of one device, whose spec is written where the file lacks it.  Raises RecordsError."""
     lines = [] if path.exists() and device_hash(device) in _device_lines(path) else [_device_line(device)]
     lines += [as_text(record) for record in records]
-    with opened(path, "at") as file:
-        file.write("".join(f"{line}\n" for line in lines))
+    try:
+        with opened(path, "at") as file:
+            file.write("".join(f"{line}\n" for line in lines))
+    except OSError as error:
+        raise RecordsError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def read(path: Path) -> RecordFile:
@@ -101,7 +105,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 if not line.endswith("\n"):
                     raise RecordsError(f"{path}, line {number}: it is cut off; expected a whole line of JSON")
                 yield number, line
-    except (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError, gzip.BadGzipFile) as error:
+    except (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError, zlib.error) as error:
         raise RecordsError(f"{path} cannot be read as records: {error}") from None
 
 

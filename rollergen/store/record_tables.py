@@ -10,7 +10,7 @@ from typing import Any
 from rollergen.hal.load import device_to_json, parse_device
 from rollergen.optional import optional
 from rollergen.store.keys import as_text
-from rollergen.store.record_files import RecordFile, RecordsError, check_record, whole
+from rollergen.store.record_files import RecordFile, RecordsError, check_record, read, whole
 
 _DEVICES = b"rollergen.devices"
 
@@ -33,6 +33,11 @@ def write_table(path: Path, records: RecordFile) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def read_any(path: Path) -> RecordFile:
+    """A table (.parquet) or JSON Lines (any other name).  Raises RecordsError."""
+    return read_table(path) if path.suffix == ".parquet" else read(path)
 
 
 def read_table(path: Path) -> RecordFile:

@@ -66,7 +66,7 @@ def programs_of(graph: Graph, device: Device, count: int, drafted: int, seed: in
     """(programs, how many of them are drafted, points of the aligned space): the model's best `drafted`, then
     others drawn uniformly from the aligned space until there are `count` or no more."""
     options = BuildOptions()
-    first = [one.program for one in construct(graph, device, options, min(50, drafted))]
+    first = [one.program for one in construct(graph, device, options, min(50, drafted, count))]
     everything = space(graph, device, options)
     known = set(first)
     others: list[RProgram] = []

@@ -17,7 +17,8 @@ from rollergen.hal.spec import Device
 from rollergen.program.model import predict
 from rollergen.program.serial import from_json
 from rollergen.store.keys import fingerprint
-from rollergen.store.record_files import RecordFile, RecordsError, read
+from rollergen.store.record_files import RecordFile, RecordsError
+from rollergen.store.record_tables import read_any
 from rollergen.verify.features import VERSION, matrix, names
 from rollergen.verify.features.structure import CLASSES, operator_of
 
@@ -118,7 +119,7 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
 def load(paths: Sequence[Path], constants: str = PRESENT) -> Dataset:
     """All records of the files, each once, see `from_records`.  Raises RecordsError; ArgumentError where there is
     none."""
-    files = [read(path) for path in paths]
+    files = [read_any(path) for path in paths]
     dataset = from_records(files, constants)
     if not len(dataset):
         raise ArgumentError(f"{', '.join(map(str, paths))}: no records; rollergen verify collect makes some")

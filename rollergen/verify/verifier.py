@@ -189,10 +189,11 @@ def load(path: str | Path) -> Verifier:
     """Raises VerifierError that names the file and what is wrong with it."""
     path = Path(path)
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise VerifierError(f"it has {path.stat().st_size} bytes; expected at most {LARGEST_FILE}")
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return _parsed(content)
+        with path.open("rb") as file:  # read, not asked for its size: that of a device is 0
+            text = file.read(LARGEST_FILE + 1)
+        if len(text) > LARGEST_FILE:
+            raise VerifierError(f"it has more than {LARGEST_FILE} bytes")
+        return _parsed(json.loads(text))
     except VerifierError as error:
         raise VerifierError(f"{path}: {error}") from None
     except (OSError, ValueError, OverflowError, RecursionError) as error:
@@ -206,7 +207,8 @@ def _parsed(content: Any) -> Verifier:
         raise VerifierError(f"it was trained on other features; expected version {VERSION}: train it anew")
     objective, family, text = content.get("objective"), content.get("family"), content.get("model")
     if objective not in OBJECTIVES or family not in FAMILIES:
-        raise VerifierError(f"objective {objective!r}, family {family!r}; expected one of {OBJECTIVES}, {FAMILIES}")
+        found = f"objective {objective!r:.40}, family {family!r:.40}"
+        raise VerifierError(f"{found}; expected one of {OBJECTIVES}, {FAMILIES}")
     if not isinstance(text, str) or sha256(text.encode()).hexdigest() != content.get("model_sha256"):
         raise VerifierError("the model does not match its hash: the file is damaged")
     check_model_text(text, len(names()))

@@ -177,3 +177,13 @@ def test_kernel_tuners_results_are_taken_in_and_what_does_not_map_is_named(tmp_p
     assert "refused 1: STRM is 1; expected 0" in run(*words).output
     assert "T4 results do not say what ran where" in run("import", "--from", "kernel_tuner", path).output
     assert "belong to --from kernel_tuner" in run("import", "--device", "v100", path).output
+
+
+def test_a_gzip_file_with_overwritten_bytes_is_refused_by_name(file, store):
+    import gzip
+
+    packed = bytearray(gzip.compress(file.read_bytes()))
+    packed[len(packed) // 3 : len(packed) // 2] = b"\xff" * (len(packed) // 2 - len(packed) // 3)
+    (store / "bad.jsonl.gz").write_bytes(packed)
+    told = run("import", store / "bad.jsonl.gz")
+    assert told.exit_code == 2 and "cannot be read as records" in " ".join(told.output.split())

@@ -139,3 +139,26 @@ def test_every_kind_of_figures_has_tables():
     assert second.rows == (("random", "17 (1)"), ("model", "3")) and "1: A -> B" in second.title
     (one,) = RENDERED["costs"]({"date": "x", "machine": {}, "training s": 0.4, "records": 5000})
     assert one.rows == (("training s", "0.4"), ("records", "5000"))
+
+
+def test_where_a_collection_cannot_be_written_nothing_is_measured(tmp_path):
+    words = ["collect", str(tmp_path / "absent" / "out.jsonl"), "--only", "gelu 2048x1024"]
+    told = run(*words)
+    assert told.exit_code == 2 and "cannot be written" in " ".join(told.output.split())
+
+
+@pytest.mark.parametrize("words", [["--count", "0"], ["--drafted", "51"], ["--seconds", "0"], ["--seconds", "nan"]])
+def test_a_collection_of_nothing_is_refused(tmp_path, words):
+    assert run("collect", str(tmp_path / "out.jsonl"), *words).exit_code == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_records_exported_as_a_table_train(file, tmp_path):
+    pytest.importorskip("pyarrow")
+    from rollergen.store.record_files import read
+    from rollergen.store.record_tables import write_table
+    from rollergen.verify.dataset import load
+
+    write_table(tmp_path / "out.parquet", read(file))
+    one, other = load([file]), load([tmp_path / "out.parquet"])
+    assert (one.x == other.x).all() and (one.ms == other.ms).all() and one.titles == other.titles

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -321,8 +322,14 @@ def test_a_file_that_is_absent_or_too_large_is_refused(tmp_path, monkeypatch):
         verifiers.load(tmp_path / "absent.json")
     (tmp_path / "large.json").write_text(" " * 1000)
     monkeypatch.setattr(verifiers, "LARGEST_FILE", 999)
-    with pytest.raises(VerifierError, match="has 1000 bytes"):
+    with pytest.raises(VerifierError, match="more than 999 bytes"):
         verifiers.load(tmp_path / "large.json")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no /dev/zero")
+def test_a_device_without_an_end_is_no_verifier():
+    with pytest.raises(VerifierError, match="/dev/zero: it has more than"):
+        verifiers.load("/dev/zero")
 
 
 @pytest.mark.parametrize("wrong", [3, True, ["x"]])
