@@ -171,7 +171,7 @@ def every_address_taken_as_aligned(patch):
 
 def halves_truncated(patch):
     """bfloat16 without rounding to nearest."""
-    _printed(patch, "expression", lambda text: text.replace("0x7fffu", "0u").replace("32767u", "0u"), CFamily)
+    _printed(patch, "source", lambda text: text.replace("0x7fffu", "0u").replace("32767u", "0u"), CFamily)
 
 
 def integers_converted_by_their_bits(patch):
