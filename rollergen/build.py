@@ -8,17 +8,14 @@ from pathlib import Path
 from rollergen.bundle.references import self_tests
 from rollergen.collector import paused_collector
 from rollergen.compile_check import MEASURED, check_notes, compile_checked, first_kept
-from rollergen.construct.choose import Ranked
 from rollergen.construct.growth import growth_notes
 from rollergen.construct.residence import resident_rows
-from rollergen.construct.variety import DRAFTED, varied
 from rollergen.errors import ArgumentError, DeviceError, ExpressionError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.expr.nesting import shallow_enough
-from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
-from rollergen.judge import Judge, VerifierLike, judge_of
+from rollergen.judge import VerifierLike, judge_of
 from rollergen.kernel import Kernel
 from rollergen.measure.ahead import compiled_ahead
 from rollergen.measure.executor import Executor, RuntimeExecutor, executor_for
@@ -94,7 +91,7 @@ def build(
     found = kept.find()
     if found is None:
         with paused_collector():
-            ranked = _drafted(judge, graph, target, options, count, various=executor is not None and top_k is None)
+            ranked = judge.programs(graph, target, options, count, various=executor is not None and top_k is None)
             programs, predicted_s = [one.program for one in ranked], [one.seconds for one in ranked]
             candidates = propose(programs, target, predicted_s, options.caches)
         if executor is None:
@@ -107,15 +104,6 @@ def build(
     checks = _check_notes(candidates, options, executor)
     growth = lambda: growth_notes(graph, target, options) + judge.notes(graph, target, options, count) + checks
     return Kernel(target, candidates, chosen, graph.cuts, growth, references=references)
-
-
-def _drafted(
-    judge: Judge, graph: Graph, target: Device, options: BuildOptions, count: int, various: bool
-) -> Sequence[Ranked]:
-    """The first ``count`` by the judge's order; ``various``: of a larger draft, also the best of other forms."""
-    if not various:
-        return judge.programs(graph, target, options, count)
-    return varied(judge.programs(graph, target, options, max(count, DRAFTED)), count)
 
 
 def _unmeasured(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, Union
 
 from rollergen.construct import construct
 from rollergen.construct.choose import Ranked
+from rollergen.construct.variety import DRAFTED, varied
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
@@ -23,8 +24,11 @@ class Judge(Protocol):
     @property
     def identity(self) -> str: ...
 
-    def programs(self, graph: Graph, device: Device, options: BuildOptions, count: int) -> tuple[Ranked, ...]:
-        """Up to `count` programs, best first."""
+    def programs(
+        self, graph: Graph, device: Device, options: BuildOptions, count: int, various: bool = False
+    ) -> tuple[Ranked, ...]:
+        """Up to `count` programs, best first; `various`: where the model's order stands, of a larger draft, also the
+        best of other forms."""
 
     def notes(self, graph: Graph, device: Device, options: BuildOptions, count: int) -> tuple[str, ...]:
         """What it did, for `explain`."""
@@ -35,8 +39,12 @@ class Model:
 
     identity = ""
 
-    def programs(self, graph: Graph, device: Device, options: BuildOptions, count: int) -> tuple[Ranked, ...]:
-        return construct(graph, device, options, count)
+    def programs(
+        self, graph: Graph, device: Device, options: BuildOptions, count: int, various: bool = False
+    ) -> tuple[Ranked, ...]:
+        if not various:
+            return construct(graph, device, options, count)
+        return varied(construct(graph, device, options, max(count, DRAFTED)), count)
 
     def notes(self, graph: Graph, device: Device, options: BuildOptions, count: int) -> tuple[str, ...]:
         return ()

@@ -31,8 +31,13 @@ class Verified:
     def identity(self) -> str:
         return self.verifier.identity
 
-    def programs(self, graph: Graph, device: Device, options: BuildOptions, count: int) -> tuple[Ranked, ...]:
+    def programs(
+        self, graph: Graph, device: Device, options: BuildOptions, count: int, various: bool = False
+    ) -> tuple[Ranked, ...]:
+        """The first in the verifier's order, as it was evaluated; where it abstains, the model's own."""
         drafted, verdict = self._asked(graph, device, options, count, reasons=False)
+        if verdict.abstained is not None:
+            return Model().programs(graph, device, options, count, various)
         return tuple(drafted[position] for position in verdict.order[:count])
 
     def notes(self, graph: Graph, device: Device, options: BuildOptions, count: int) -> tuple[str, ...]:

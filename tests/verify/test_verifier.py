@@ -11,6 +11,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize
+from rollergen.judge import Model
 from rollergen.verify import ablate, draft, evaluate, metrics
 from rollergen.verify import verifier as verifiers
 from rollergen.verify.dataset import from_records
@@ -197,6 +198,18 @@ def test_build_takes_the_verifiers_order_and_explains_it(kept):
     assert [c.program for c in judged.candidates] == [programs[position] for position in order[:4]]
     assert "verifier: of " in str(judged.explain()) and "verifier" not in str(plain.explain())
     assert "none is released" in str(build(verifier="auto").explain())
+
+
+def test_what_is_measured_is_the_verifiers_first_and_the_models_own_where_it_abstains(trained):
+    device, options = rg.load_device("v100"), rg.BuildOptions()
+    graph, other = canonicalize(OPERATORS["matmul 100"]), canonicalize(rg.ops.softmax(rg.tensor("X", (64, 100))))
+    judge, plain = Verified(trained), Model()
+    order = trained.rerank([one.program for one in plain.programs(graph, device, options, 50)], device, 4).order
+    chosen = judge.programs(graph, device, options, 4, various=True)
+    assert [one.program for one in chosen] == [plain.programs(graph, device, options, 50)[p].program for p in order[:4]]
+    for various in (True, False):
+        both = [one.programs(other, device, options, 4, various) for one in (judge, plain)]
+        assert [one.program for one in both[0]] == [one.program for one in both[1]]
 
 
 def test_what_moved_is_told_in_shares_of_time_or_in_points_of_a_score(trained, data):
