@@ -1,9 +1,10 @@
 """What a launch costs here, and which part of each case's time it is: ``python benches/bench_launch.py``.
 
-A kernel of 16 elements has nothing to do: its call is the launch (Python, pyopencl, PoCL's queue); one of 16 KB has
-little to do, but several blocks where there are several cores: what it takes longer is waking the threads that sleep.
-Both are timed as `bench_operators` times its cases, beside the libraries, on one core and on all of them.  Beside them
-what the cases that `bench_operators` kept last would be without their launches (each as long as the longer of both).
+A kernel of 16 elements has nothing to do: its call is the launch (Python, pyopencl, PoCL's queue), timed as
+`bench_operators` times its cases, beside the libraries, on one core and on all of them.  On several cores the threads
+of the others have to be woken where work is not so small that the calling thread does it alone: for how long is the
+device's ``wake_us``, as probed on this machine (`rollergen.hal.microbench.wake_us`).  Beside both what the cases that
+`bench_operators` kept last would be without their launches, and without waking.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from statistics import geometric_mean
+from statistics import geometric_mean, mean
 from typing import Any
 
 from rich.console import Console
@@ -33,6 +34,9 @@ from benches.peers import Operation
 from benches.results import RESULTS, keep, machine_kind
 from benches.timing import alone
 from rollergen.bench.results import newest
+from rollergen.targets import resolve
+
+FIGURES = ("roofline share", "without launches", "ratio", "ratio without waking")
 
 
 def relu(name: str, elements: int) -> Case:
@@ -40,7 +44,7 @@ def relu(name: str, elements: int) -> Case:
     return Case("elementwise", name, make, Operation("relu", (elements,)))
 
 
-CASES = {case.name: case for case in (relu("relu of 64 B", 16), relu("relu of 16 KB", 4096))}
+CASES = {case.name: case for case in (relu("relu of 64 B", 16),)}
 MODES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "one core": ("operators", ()),
     "all cores": ("operators_all_cores", ("--all-cores",)),
@@ -53,13 +57,32 @@ def kept_cases(name: str) -> list[dict[str, Any]]:
     return json.loads(path.read_text(encoding="utf-8"))["cases"] if path else []
 
 
-def without(cases: Sequence[dict[str, Any]], launch_s: float) -> dict[str, Any]:
-    """Of each case the share of its time that launches are; the roofline's share of all as it is, and without them
-    (of neither side's launches more than nine tenths of the time are taken off)."""
-    shares = {one["case"]: min(0.9, one["launches"] * launch_s / one["ours_seconds"]) for one in cases}
-    plain = geometric_mean(min(1.0, one["roofline_share"]) for one in cases)
+def without(cases: Sequence[dict[str, Any]], launch_s: float, wake_s: float) -> dict[str, Any]:
+    """Of each case the share of its time that launches and waking are (of neither side's more than nine tenths are
+    taken off); the roofline's share of all as it is, and without them; the best libraries' time over ours, mean of
+    class means, as it is and without waking."""
+    woken = {one["case"]: min(0.9, one["woken"] * wake_s / one["ours_seconds"]) for one in cases}
+    shares = {
+        one["case"]: min(0.9, (one["launches"] * launch_s + one["woken"] * wake_s) / one["ours_seconds"])
+        for one in cases
+    }
     free = geometric_mean(min(1.0, one["roofline_share"] / (1 - shares[one["case"]])) for one in cases)
-    return {"roofline share": plain, "without launches": free, "launches' share of the time": shares}
+    return {
+        "roofline share": geometric_mean(min(1.0, one["roofline_share"]) for one in cases),
+        "without launches": free,
+        "ratio": mean(_classes(cases, dict.fromkeys(woken, 0.0)).values()),
+        "ratio without waking": mean(_classes(cases, woken).values()),
+        "classes without waking": _classes(cases, woken),
+        "launches' share of the time": shares,
+    }
+
+
+def _classes(cases: Sequence[dict[str, Any]], taken_off: Mapping[str, float]) -> dict[str, float]:
+    """The mean ratio of each class, where this share of our time is taken off."""
+    found: dict[str, list[float]] = {}
+    for one in cases:
+        found.setdefault(one["kind"], []).append(one["ratio"] / (1 - taken_off[one["case"]]))
+    return {kind: mean(ratios) for kind, ratios in found.items()}
 
 
 def main() -> None:
@@ -69,20 +92,24 @@ def main() -> None:
     parser.add_argument("--all-cores", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.alone:
-        print(json.dumps({**measure(CASES[given.alone], given.seconds), "cores": len(CORES)}))
+        wake_s = resolve("cpu").wake_us * 1e-6
+        print(json.dumps({**measure(CASES[given.alone], given.seconds), "cores": len(CORES), "wake": wake_s}))
         return
     os.sched_setaffinity(0, PRESENT)  # for the processes of the cases
     console, found = Console(width=120), {}
-    table = Table("cores", "call", "ours", "the libraries' calls", "roofline share", "without launches")
+    table = Table("cores", "call", "ours", "waking", "the libraries' calls", *FIGURES)
     for mode, (name, options) in MODES.items():
-        calls = [alone(__file__, case, given.seconds, *options) for case in CASES]
-        cases, longest = kept_cases(name), max(one["ours_seconds"] for one in calls)
-        seconds = {one["case"]: {"rollergen": one["ours_seconds"], **one["seconds"]} for one in calls}
-        found[mode] = {"cores": calls[0]["cores"], "seconds": seconds, **(without(cases, longest) if cases else {})}
-        shares = [f"{found[mode][key]:.3f}" if cases else "" for key in ("roofline share", "without launches")]
-        for one in calls:
+        for one in [alone(__file__, case, given.seconds, *options) for case in CASES]:
+            cases = kept_cases(name)
+            found[mode] = {
+                "cores": one["cores"], "wake seconds": one["wake"],
+                "seconds": {one["case"]: {"rollergen": one["ours_seconds"], **one["seconds"]}},
+                **(without(cases, one["ours_seconds"], one["wake"]) if cases else {}),
+            }  # fmt: skip
             told = ", ".join(f"{who} {1e6 * s:.1f} us" for who, s in one["seconds"].items())
-            table.add_row(mode, one["case"], f"{1e6 * one['ours_seconds']:.1f} us", told, *shares)
+            figures = [f"{found[mode][key]:.3f}" if cases else "" for key in FIGURES]
+            own = (f"{1e6 * one['ours_seconds']:.1f} us", f"{1e6 * one['wake']:.1f} us")
+            table.add_row(mode, one["case"], *own, told, *figures)
     console.print(table)
     console.print(f"kept in {keep('launch', found)}")
 

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import geometric_mean, mean, median
 from typing import Any
 
@@ -90,8 +90,13 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
         "predicted_seconds": ours.kernel.predicted_time, "rounds": len(own), "build_seconds": ours.build_seconds,
         "roofline_seconds": at_least, "bound": binds, "roofline_share": at_least / median(own),
         "best_peer_share": at_least / min(median(t) for t in times.values()),
-        "launches": len(ours.kernel.launches), "samples": thinned(shares[best]),
+        "launches": len(ours.kernel.launches), "woken": _woken(ours.kernel.launches), "samples": thinned(shares[best]),
     }  # fmt: skip
+
+
+def _woken(launches: Sequence[Any]) -> int:
+    """Launches of a call for which the threads of other cores are woken."""
+    return sum(not (one.once or one.alone) for one in launches) if len(CORES) > 1 else 0
 
 
 def _far_slower(calls: Calls) -> dict[str, float]:
