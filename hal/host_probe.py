@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rollergen.hal.microbench import Dialect, Figure
     from rollergen.hal.opencl_runtime import OpenCLRuntime
 
-VERSION = 7
+VERSION = 8
 """Counts changes of what is measured, or how."""
 _BACKING = "dram"
 
@@ -109,7 +109,7 @@ def measure(runtime: OpenCLRuntime, caches: tuple[CacheLevel, ...], units: int, 
     bands = microbench.bandwidths_gb_s(runtime, best, sizes, units, 5 * patience, min(4, patience))
     launch = microbench.launch_us(runtime, 10 * patience)
     wake = microbench.wake_us(runtime, units, 10 * patience)
-    per_clock = lambda kind: {x: _short(bands[x, kind, 1].value / clock.value * 1e3) for x in sizes}
+    per_clock = lambda kind: falling({x: _short(bands[x, kind, 1].value / clock.value * 1e3) for x in sizes})
     return Probe(
         runtime=runtime.description,
         units=units,
@@ -119,11 +119,21 @@ def measure(runtime: OpenCLRuntime, caches: tuple[CacheLevel, ...], units: int, 
         attribute=best.attribute,
         read_bytes_per_clock=per_clock("reading"),
         write_bytes_per_clock=per_clock("writing"),
-        read_gb_s={layer: _short(bands[layer, "reading", units].value) for layer in sizes},
+        read_gb_s=falling({layer: _short(bands[layer, "reading", units].value) for layer in sizes}),
         launch_us=_short(launch.value),
         wake_us=_short(wake.value),
         spread=_spreads(clock, rates[best], (launch, wake), {layer: bands[layer, "reading", 1] for layer in sizes}),
     )
+
+
+def falling(rates: Mapping[str, float]) -> dict[str, float]:
+    """Rates of layers, innermost first, each at least that of the next: what a cache holds comes no later than what
+    lies beyond it, and a measurement that says so met noise (a cache that a virtual machine shares with others:
+    32.6 GB/s, the memory 33.1)."""
+    found: dict[str, float] = {}
+    for layer in reversed(rates):
+        found[layer] = max(rates[layer], *found.values()) if found else rates[layer]
+    return {layer: found[layer] for layer in rates}
 
 
 def _spreads(

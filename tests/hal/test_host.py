@@ -16,7 +16,7 @@ from rollergen.hal.host_facts import (
     vector_registers,
     widest_bits,
 )
-from rollergen.hal.host_probe import Probe, choose_dialect, working_sets
+from rollergen.hal.host_probe import Probe, choose_dialect, falling, working_sets
 from rollergen.hal.load import device_hash, load_device, save_device
 from rollergen.hal.microbench import Dialect, dialects
 
@@ -46,6 +46,11 @@ def own_cache(monkeypatch, tmp_path):
     monkeypatch.setattr(host_probe, "kept_in", lambda: tmp_path / "deep" / "host.json")
     monkeypatch.setattr(host_probe, "measure", lambda *_: runs.append(1) or PROBE)
     return runs, tmp_path / "deep" / "host.json"
+
+
+def test_no_layer_is_slower_than_one_beyond_it():
+    assert falling({"l1": 100.0, "l2": 30.0, "l3": 5.4, "dram": 5.8}) == {"l1": 100.0, "l2": 30.0, "l3": 5.8, "dram": 5.8}
+    assert falling({"l1": 3.0, "l2": 30.0, "dram": 4.0}) == {"l1": 30.0, "l2": 30.0, "dram": 4.0}
 
 
 def test_the_same_figures_give_the_same_completed_spec():
