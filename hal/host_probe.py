@@ -131,7 +131,7 @@ def falling(rates: Mapping[str, float]) -> dict[str, float]:
     lies beyond it, and a measurement that says so met noise (a cache that a virtual machine shares with others:
     32.6 GB/s, the memory 33.1)."""
     found: dict[str, float] = {}
-    for layer in reversed(rates):
+    for layer in reversed(list(rates)):
         found[layer] = max(rates[layer], *found.values()) if found else rates[layer]
     return {layer: found[layer] for layer in rates}
 
