@@ -209,7 +209,8 @@ def shown(title: str, operators: Sequence[dict[str, Any]]) -> Table:
 
 
 def aims(total: dict[str, float]) -> tuple[Aim, ...]:
-    of = f"first choices of {total['operators']} operators, {total['programs']} programs measured on this CPU"
+    where = DATA.name.split(".")[0]
+    of = f"first choices of {total['operators']} operators, {total['programs']} programs measured ({where})"
     regret, order, error = (total[name] for name in ("regret, geometric mean", "tau, mean", "error, median"))
     return (
         Aim(f"What the model's choice lacks to the best program: {of}", f"{regret:.1%}", f"at most {MOST_REGRET:.0%}",
