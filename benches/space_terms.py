@@ -17,7 +17,7 @@ from space_conv import FILTER, TAPS
 from space_conv import SIZE as IMAGE
 
 from rollergen.hal.spec import Device, MemoryLayer
-from rollergen.program.model import access, block_windows, compute, facts, prediction, work
+from rollergen.program.model import access, block_windows, compute, facts, prediction, services, work
 from rollergen.program.model.waiting import Waiting
 from rollergen.program.model.wavefronts import wavefronts
 from rollergen.program.rprogram import RProgram
@@ -109,7 +109,7 @@ def clean_slate() -> Iterator[None]:
     """Nothing that is kept of earlier predictions is used, or used later."""
 
     def forget() -> None:
-        access._tile_table.cache_clear()
+        services._tile_table.cache_clear()
         facts._KEPT.clear()
         prediction.kept.clear()
 
@@ -132,7 +132,7 @@ def without(programs: Sequence[RProgram], device: Device) -> Iterator[tuple[str,
     for term, rule in WAVEFRONTS.items():
         with ExitStack() as stack:
             stack.enter_context(clean_slate())
-            for module in (access, block_windows):
+            for module in (services, block_windows):
                 stack.enter_context(patch.object(module, "wavefronts_of_rows", of_rows(rule)))
             yield term, seconds(programs, device)
     if any(of_block(copy) for program in programs for stage in program.stages for copy in stage.copies):

@@ -9,13 +9,8 @@ from __future__ import annotations
 from math import gcd
 
 from rollergen.expr.index import FloorDiv, Index
-from rollergen.lower.ir import (
-    STORAGE_BYTES,
-    Allocate,
-    Kernel,
-    Point,
-    Pointer,
-)
+from rollergen.lower.expressions import STORAGE_BYTES, Pointer
+from rollergen.lower.ir import Allocate, Kernel, Point
 
 ARGUMENT_BYTES = 16
 """Every array passed to a kernel starts at a multiple of this (CUDA's allocations: of 256)."""

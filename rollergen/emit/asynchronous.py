@@ -7,7 +7,8 @@ is no branch.  Their names are defined for NVIDIA's compilers only: a host that 
 from __future__ import annotations
 
 from rollergen.errors import ProgramError
-from rollergen.lower.ir import Broadcast, Expr, Number, Operation, Read, Write
+from rollergen.lower.expressions import Broadcast, Expr, Number, Operation, Read
+from rollergen.lower.ir import Write
 
 BYTES = (4, 8, 16)
 

@@ -22,28 +22,30 @@ from rollergen.emit.index_code import is_wide
 from rollergen.emit.matrix_code import helper
 from rollergen.emit.unrolling import steps_at_once
 from rollergen.expr.index import Index
-from rollergen.lower.ir import (
-    LOCAL,
+from rollergen.lower.expressions import (
     STORAGE_BYTES,
-    Allocate,
-    Barrier,
     Call,
     Convert,
     Exchange,
     Expr,
-    For,
     Inside,
-    Kernel,
-    Let,
-    LoadMatrix,
-    MultiplyMatrix,
     Operation,
     Pick,
-    Point,
     Pointer,
     Position,
     Read,
     Shuffle,
+)
+from rollergen.lower.ir import (
+    LOCAL,
+    Allocate,
+    Barrier,
+    For,
+    Kernel,
+    Let,
+    LoadMatrix,
+    MultiplyMatrix,
+    Point,
     StoreMatrix,
     WarpBarrier,
     Write,

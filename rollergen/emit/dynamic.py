@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from rollergen.lower.ir import LOCAL, STORAGE_BYTES, Kernel
+from rollergen.lower.expressions import STORAGE_BYTES
+from rollergen.lower.ir import LOCAL, Kernel
 
 STATIC_BYTES = 49152
 """Arrays of more in one kernel are a compile error on every architecture."""

@@ -8,7 +8,8 @@ from typing import ClassVar
 from rollergen.emit.c_family import ATOM, SCALARS, CFamily
 from rollergen.emit.unrolling import steps_at_once
 from rollergen.hal.masked_stores import masked_loads, masked_stores
-from rollergen.lower.ir import BITS, Barrier, Convert, Exchange, For, Kernel, Number, Pick, Read, Shuffle, Write
+from rollergen.lower.expressions import BITS, Convert, Exchange, Number, Pick, Read, Shuffle
+from rollergen.lower.ir import Barrier, For, Kernel, Write
 from rollergen.lower.language import Language
 from rollergen.tile.rules import WIDEST_VECTOR
 

@@ -12,7 +12,8 @@ from functools import cache
 from typing import Any
 
 from rollergen.expr.index import Index
-from rollergen.lower.ir import PRIVATE, Element, For, Pointer, walk
+from rollergen.lower.expressions import Element, Pointer
+from rollergen.lower.ir import PRIVATE, For, walk
 
 MOST_WHOLE = 18
 """Steps of a loop that is unrolled whole in any case: two windows of 3 x 3."""

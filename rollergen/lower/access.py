@@ -12,10 +12,8 @@ from dataclasses import dataclass, replace
 from rollergen.expr.index import Index
 from rollergen.expr.quick import quick
 from rollergen.lower import maths
-from rollergen.lower.ir import (
+from rollergen.lower.expressions import (
     BITS,
-    GLOBAL,
-    PRIVATE,
     STORAGE_BYTES,
     Aligned,
     Broadcast,
@@ -29,8 +27,8 @@ from rollergen.lower.ir import (
     Pointer,
     Read,
     Shuffle,
-    Write,
 )
+from rollergen.lower.ir import GLOBAL, PRIVATE, Write
 from rollergen.lower.nest import Lane
 from rollergen.lower.place import conjunction
 from rollergen.lower.vectors import (

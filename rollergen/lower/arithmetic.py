@@ -19,18 +19,7 @@ from rollergen.expr.quick import quick
 from rollergen.expr.rows import is_below_its_row, is_online_exponent, is_shrinking_exponent
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
 from rollergen.lower import maths
-from rollergen.lower.ir import (
-    BITS,
-    Broadcast,
-    Build,
-    Call,
-    Convert,
-    Expr,
-    Name,
-    Number,
-    Operation,
-    Position,
-)
+from rollergen.lower.expressions import BITS, Broadcast, Build, Call, Convert, Expr, Name, Number, Operation, Position
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.sharing import Shared, shared, worth_keeping
 from rollergen.lower.writer import Writer

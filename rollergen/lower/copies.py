@@ -17,7 +17,8 @@ from rollergen.expr.index import Index, linear, weighted_sum
 from rollergen.expr.quick import quick
 from rollergen.expr.values import Load
 from rollergen.lower.access import Access, alignment, fetch, register_dtype
-from rollergen.lower.ir import LOCAL, PRIVATE, Expr, Operation, Pointer, Position, Read, Write
+from rollergen.lower.expressions import Expr, Operation, Pointer, Position, Read
+from rollergen.lower.ir import LOCAL, PRIVATE, Write
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers, Source, load_bounds
 from rollergen.lower.writer import Writer

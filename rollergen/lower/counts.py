@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rollergen.expr.index import Bounds, weighted_sum
-from rollergen.lower.ir import Expr, Number, Operation, Position
+from rollergen.lower.expressions import Expr, Number, Operation, Position
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import Place
 from rollergen.lower.writer import Writer

@@ -13,7 +13,8 @@ from rollergen.expr.definition import Reduction
 from rollergen.expr.index import Index
 from rollergen.lower.access import elements
 from rollergen.lower.arithmetic import Scope, combine
-from rollergen.lower.ir import LOCAL, STORAGE_BYTES, Build, Exchange, Expr, Inside, Read, Write
+from rollergen.lower.expressions import STORAGE_BYTES, Build, Exchange, Expr, Inside, Read
+from rollergen.lower.ir import LOCAL, Write
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import conjunction
 from rollergen.lower.writer import Writer

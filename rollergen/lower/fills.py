@@ -16,7 +16,8 @@ from rollergen.expr.quick import quick
 from rollergen.expr.values import Load
 from rollergen.lower.access import Access, put, register_dtype
 from rollergen.lower.copies import Staged, axis_digits, buffer_access, fetch_load, positions_of, strides, varying
-from rollergen.lower.ir import Broadcast, Element, Expr, Inside, Pick, Pointer, Write
+from rollergen.lower.expressions import Broadcast, Element, Expr, Inside, Pick, Pointer
+from rollergen.lower.ir import Write
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers
 from rollergen.lower.turning import turn

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """``exchanges``: the threads of one execution width may exchange registers (`ir.Exchange`).
+    """``exchanges``: the threads of one execution width may exchange registers (`expressions.Exchange`).
 
     ``functions``: the language's own float32 functions, by the names of ours: ``exp`` (within 2 units in the last
     place, any argument), ``exp2_approx`` (of any argument; within 2 units but for results below the normal numbers,
     which are 0), ``max`` and ``min`` (NaN if either operand is), ``max_number`` (the other operand if one is NaN),
     ``abs``.
     ``masked_stores``, ``masked_loads``: vectors (dtype, lanes) of which chosen lanes may be written, or read, at once
-    (the ``mask`` of `ir.Write` and `ir.Read`).
+    (the ``mask`` of `ir.Write` and `expressions.Read`).
     """
 
     exchanges: bool = False

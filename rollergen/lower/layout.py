@@ -6,7 +6,7 @@ from math import prod
 
 from rollergen.expr.definition import Definition
 from rollergen.lower.copies import buffer_shape, in_registers
-from rollergen.lower.ir import STORAGE_BYTES
+from rollergen.lower.expressions import STORAGE_BYTES
 from rollergen.lower.names import identifier
 from rollergen.lower.nest import Nest
 from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Copy

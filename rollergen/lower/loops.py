@@ -11,8 +11,8 @@ from rollergen.lower.arithmetic import Scope, register_dtype
 from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged, copies_at, in_registers, is_shared, read_load, varying
 from rollergen.lower.counts import is_uniform, trip_count, whole_iterations
+from rollergen.lower.expressions import Broadcast, Expr, Name
 from rollergen.lower.fills import fill_private, fill_registers, fill_shared
-from rollergen.lower.ir import Broadcast, Expr, Name
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.pipelines import write_pipeline
 from rollergen.lower.place import Place, Registers

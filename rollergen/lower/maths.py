@@ -13,24 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rollergen.expr.index import Index
-from rollergen.lower.ir import (
-    BITS,
-    PRIVATE,
-    Allocate,
-    Call,
-    Convert,
-    Expr,
-    Function,
-    Let,
-    Name,
-    Number,
-    Operation,
-    Pointer,
-    Read,
-    Shuffle,
-    Statement,
-    Write,
-)
+from rollergen.lower.expressions import BITS, Call, Convert, Expr, Name, Number, Operation, Pointer, Read, Shuffle
+from rollergen.lower.ir import PRIVATE, Allocate, Function, Let, Statement, Write
 from rollergen.lower.writer import Writer
 
 _LN2_HIGH, _LN2_LOW, _LOG2E = 0.693359375, -2.12194440e-4, 1.44269504088896341

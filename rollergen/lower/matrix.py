@@ -16,18 +16,8 @@ from rollergen.hal.spec import Instruction
 from rollergen.lower import reductions
 from rollergen.lower.context import Context
 from rollergen.lower.copies import FRAGMENT_BYTES, Staged, staged_access
-from rollergen.lower.ir import (
-    LOCAL,
-    Element,
-    LoadMatrix,
-    MatrixShape,
-    MultiplyMatrix,
-    Pick,
-    Pointer,
-    Read,
-    StoreMatrix,
-    WarpBarrier,
-)
+from rollergen.lower.expressions import Element, Pick, Pointer, Read
+from rollergen.lower.ir import LOCAL, LoadMatrix, MatrixShape, MultiplyMatrix, StoreMatrix, WarpBarrier
 from rollergen.lower.loops import Phase, descend
 from rollergen.lower.place import Place, Registers
 from rollergen.program.matrix import (

@@ -12,7 +12,7 @@ from rollergen.expr.index import Bounds, Index, Within
 from rollergen.expr.quick import WithDict, found_once, quick
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device, Instruction
-from rollergen.lower.ir import Pointer
+from rollergen.lower.expressions import Pointer
 from rollergen.lower.names import Names
 from rollergen.program.matrix import matrix_instruction
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Copy, Loop, Stage

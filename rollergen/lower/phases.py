@@ -19,7 +19,7 @@ from rollergen.lower.arithmetic import Scope, evaluate, evaluate_all
 from rollergen.lower.context import Context
 from rollergen.lower.copies import masked_lines
 from rollergen.lower.counts import is_uniform
-from rollergen.lower.ir import Expr, Inside
+from rollergen.lower.expressions import Expr, Inside
 from rollergen.lower.loops import Phase, descend, scope_of, spread, walked_loops
 from rollergen.lower.matrix import reduce_matrices
 from rollergen.lower.outputs import output_access

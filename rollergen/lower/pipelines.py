@@ -10,8 +10,8 @@ from rollergen.expr.quick import quick
 from rollergen.expr.values import Load
 from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged
+from rollergen.lower.expressions import Element, Expr, Inside, Operation, Position
 from rollergen.lower.fills import RAW, Groups, copied_value, each_group, fill_shared, move, thread_part
-from rollergen.lower.ir import Element, Expr, Inside, Operation, Position
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import Place
 from rollergen.lower.writer import Writer

@@ -12,7 +12,7 @@ from rollergen.expr.index import Bounds, Index, Within, linear, weighted_sum
 from rollergen.expr.quick import WithDict, found_once, quick
 from rollergen.expr.recombine import reduced
 from rollergen.expr.values import Load
-from rollergen.lower.ir import Element, Expr, Inside, Operation
+from rollergen.lower.expressions import Element, Expr, Inside, Operation
 from rollergen.lower.nest import Nest
 
 

@@ -8,7 +8,7 @@ from rollergen.expr.values import Value, Var
 from rollergen.lower.access import fetch, put
 from rollergen.lower.arithmetic import register_dtype
 from rollergen.lower.context import Context
-from rollergen.lower.ir import Expr
+from rollergen.lower.expressions import Expr
 from rollergen.lower.loops import spread
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.outputs import output_access

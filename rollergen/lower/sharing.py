@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value
-from rollergen.lower.ir import Expr
+from rollergen.lower.expressions import Expr
 
 
 @dataclass(slots=True)

@@ -9,17 +9,8 @@ from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.lower.context import Context
 from rollergen.lower.copies import allocate_buffers
-from rollergen.lower.ir import (
-    GLOBAL,
-    STORAGE_BYTES,
-    Expr,
-    Kernel,
-    Misalignment,
-    Number,
-    Operation,
-    Pointer,
-    Position,
-)
+from rollergen.lower.expressions import STORAGE_BYTES, Expr, Misalignment, Number, Operation, Pointer, Position
+from rollergen.lower.ir import GLOBAL, Kernel
 from rollergen.lower.language import PLAIN, Language
 from rollergen.lower.layout import layout
 from rollergen.lower.names import Names

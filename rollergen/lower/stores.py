@@ -12,7 +12,7 @@ from rollergen.expr.values import Partial, Value, loads
 from rollergen.lower.access import Access, has_edge, put
 from rollergen.lower.arithmetic import Scope, evaluate, register_dtype, stored
 from rollergen.lower.context import Context
-from rollergen.lower.ir import Build, Element, Inside
+from rollergen.lower.expressions import Build, Element, Inside
 from rollergen.lower.loops import Phase, descend, scope_of, walked_loops
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.outputs import output_access

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollergen.lower.ir import Element, Shuffle
+from rollergen.lower.expressions import Element, Shuffle
 from rollergen.lower.writer import Writer
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from math import prod
 
-from rollergen.lower.ir import BITS, LOCAL, STORAGE_BYTES, Allocate, Kernel
+from rollergen.lower.expressions import BITS, STORAGE_BYTES
+from rollergen.lower.ir import LOCAL, Allocate, Kernel
 
 
 def array_bytes(kernel: Kernel) -> tuple[int, int]:

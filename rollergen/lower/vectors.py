@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from rollergen.expr.index import Bounds, FloorDiv, Index, Mod
-from rollergen.lower.ir import Broadcast, Build, Expr, Inside, Number, Operation, Position
+from rollergen.lower.expressions import Broadcast, Build, Expr, Inside, Number, Operation, Position
 from rollergen.lower.nest import Lane
 
 

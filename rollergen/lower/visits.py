@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rollergen.expr.index import Index, weighted_sum
-from rollergen.lower.ir import Expr, Inside, Operation
+from rollergen.lower.expressions import Expr, Inside, Operation
 from rollergen.lower.place import Place, conjunction
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import SERIAL, UNROLL

@@ -17,8 +17,8 @@ from rollergen.expr.quick import quick
 from rollergen.expr.values import Load
 from rollergen.lower.access import Access, fetch, put, register_dtype
 from rollergen.lower.copies import Staged, buffer_access
+from rollergen.lower.expressions import Convert, Element, Expr, Inside, Number, Operation, Pointer, Position
 from rollergen.lower.fills import as_bits
-from rollergen.lower.ir import Convert, Element, Expr, Inside, Number, Operation, Pointer, Position
 from rollergen.lower.place import Place, Registers
 from rollergen.lower.vectors import needed as left_open
 from rollergen.lower.writer import Nested, Writer

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rollergen.expr.index import Bounds, Index, Mod
-from rollergen.lower.ir import Expr, Inside
+from rollergen.lower.expressions import Expr, Inside
 from rollergen.lower.nest import Lane
 from rollergen.lower.vectors import both, passing, wrapping
 

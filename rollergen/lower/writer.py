@@ -16,24 +16,20 @@ from dataclasses import dataclass
 
 from rollergen.expr.index import Atom as IndexAtom
 from rollergen.expr.index import Bounds, Index
+from rollergen.lower.expressions import Atom, Element, Expr, Name, Pointer
 from rollergen.lower.ir import (
     Allocate,
     Assign,
-    Atom,
     Barrier,
     Comment,
-    Element,
     EndGroup,
-    Expr,
     For,
     Function,
     If,
     Let,
     LoadMatrix,
     MultiplyMatrix,
-    Name,
     Point,
-    Pointer,
     Statement,
     StoreMatrix,
     WarpBarrier,

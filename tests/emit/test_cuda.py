@@ -13,25 +13,19 @@ from rollergen.emit.cuda import Cuda
 from rollergen.emit.opencl import OpenCL
 from rollergen.errors import DeviceError
 from rollergen.expr.index import Index
-from rollergen.lower.ir import (
-    GLOBAL,
-    Assign,
+from rollergen.lower.expressions import (
     Convert,
     Element,
-    For,
-    Kernel,
-    Let,
     Name,
     Number,
     Operation,
     Pick,
-    Point,
     Pointer,
     Position,
     Read,
     Shuffle,
-    Write,
 )
+from rollergen.lower.ir import GLOBAL, Assign, For, Kernel, Let, Point, Write
 from tests import programs
 from tests.lower.devices import DEVICES
 

@@ -6,7 +6,8 @@ import pytest
 
 from rollergen.emit.unrolling import steps_at_once
 from rollergen.expr.index import Index
-from rollergen.lower.ir import For, Number, Pointer, Write
+from rollergen.lower.expressions import Number, Pointer
+from rollergen.lower.ir import For, Write
 
 MEMORY = Pointer("x", "float32", "global", writable=True)
 

@@ -12,7 +12,7 @@ from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.index import Index
 from rollergen.lower import access, phases, vectors
-from rollergen.lower.ir import Inside
+from rollergen.lower.expressions import Inside
 from tests.forgetting import forget
 from tests.lower.devices import AVX512
 from tests.lower.harness import execute, random_inputs, runtime

@@ -22,7 +22,7 @@ from rollergen.lower import (
     vectors,
 )
 from rollergen.lower.access import Access
-from rollergen.lower.ir import Number, Operation, Position
+from rollergen.lower.expressions import Number, Operation, Position
 from rollergen.lower.place import Place
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import Accumulator

@@ -20,7 +20,7 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.index import Mod, Within
 from rollergen.expr.values import Buffer, Load
-from rollergen.lower.ir import Operation
+from rollergen.lower.expressions import Operation
 from rollergen.measure.bench import Lost
 from rollergen.measure.isolation import Worker
 from rollergen.measure.outcome import Outcome

@@ -7,7 +7,8 @@ import pytest
 from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
 from rollergen.lower import lower
-from rollergen.lower.ir import LOCAL, STORAGE_BYTES, Allocate, Barrier, Exchange, Let, walk
+from rollergen.lower.expressions import STORAGE_BYTES, Exchange
+from rollergen.lower.ir import LOCAL, Allocate, Barrier, Let, walk
 from rollergen.lower.language import Language
 from rollergen.options import BuildOptions
 from rollergen.program.layers import combining_bytes

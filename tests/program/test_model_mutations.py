@@ -14,7 +14,9 @@ from rollergen.program.model import moved as model_moved
 from rollergen.program.model import nest as model_nest
 from rollergen.program.model import predict_stage
 from rollergen.program.model import prediction as model
+from rollergen.program.model import services as model_services
 from rollergen.program.model import supply as model_supply
+from rollergen.program.model import tiles as model_tiles
 from rollergen.program.model import wavefronts as model_wavefronts
 from rollergen.program.model import work as model_work
 from rollergen.tile import affine_traffic, closed_forms, exact_traffic, guarded_access, segments, visits
@@ -123,7 +125,7 @@ def forget():
     model_wavefronts._banked.cache_clear()
     closed_forms.compiled.cache_clear()
     model_facts._KEPT.clear()
-    model_access._tile_table.cache_clear()
+    model_services._tile_table.cache_clear()
     model.kept.clear()
 
 
@@ -142,8 +144,8 @@ held = visits.AxisVisits.held
 histogram = segments._progression_histogram
 waves = model_nest.waves_of
 slots = model_compute.slot_clocks
-shape = model_access.tile_shape
-place = model_access._place
+shape = model_tiles.tile_shape
+place = model_services._place
 
 MUTATIONS = {
     "all words of a bank are one": (model_wavefronts, "_most_words_in_a_bank", lambda words, banks: 1),
@@ -190,7 +192,7 @@ MUTATIONS = {
     "writing is free": (model_supply, "_directions", lambda nest, costs, streams, lines, last: (sum(lines), 0)),
     "vectors never cross a line": (model_access, "line_split", lambda nest, layer, operand, width, begins: 1),
     "a staged tile has no padding": (
-        model_access, "_place", lambda places, extents, copy, vector, padding: place(places, extents, copy, vector, 0)
+        model_services, "_place", lambda places, extents, copy, vector, padding: place(places, extents, copy, vector, 0)
     ),
     "a register tile is the block's": (
         model_access, "tile_shape", lambda nest, copy, *, block: shape(nest, copy, block=True)

@@ -6,8 +6,8 @@ import numpy as np
 
 from rollergen.hal.load import load_device
 from rollergen.program.model import predict_stage
-from rollergen.program.model.access import _reached
 from rollergen.program.model.facts import facts_of
+from rollergen.program.model.lane_rows import reached
 from rollergen.program.rprogram import Loop
 from tests.programs import transpose
 
@@ -55,8 +55,8 @@ def test_loops_of_threads_beyond_an_execution_width_change_no_service():
 
 
 def test_what_lanes_reach_is_the_inner_loops_and_as_much_of_the_next_as_fills_a_width():
-    assert _reached([9, 5, 3], 32) == [3, 5, 3]
-    assert _reached([4, 64], 32) == [1, 32]
-    assert _reached([2, 3], 32) == [2, 3]
-    several = _reached([8, np.array([1, 4, 64])], 32)
+    assert reached([9, 5, 3], 32) == [3, 5, 3]
+    assert reached([4, 64], 32) == [1, 32]
+    assert reached([2, 3], 32) == [2, 3]
+    several = reached([8, np.array([1, 4, 64])], 32)
     assert [one.tolist() for one in several] == [[8, 8, 1], [1, 4, 32]]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from rollergen.hal.spec import Device, MemoryLayer
-from rollergen.program.model.access import Access, path_layer
+from rollergen.program.model.access import Access
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.lanes import masks_loads, masks_stores
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, most
+from rollergen.program.model.services import path_layer
 from rollergen.program.model.work import Work
 from rollergen.program.rprogram import LANE
 from rollergen.tile.rules import main_instruction

@@ -21,10 +21,11 @@ from rollergen.program.matrix import (
     matrix_operands,
     scratch_pitch,
 )
-from rollergen.program.model.access import Access, block_copy, tile_shape
+from rollergen.program.model.access import Access
 from rollergen.program.model.facts import ITEMSIZE
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, per_distinct
+from rollergen.program.model.tiles import block_copy, tile_shape
 from rollergen.program.model.wavefronts import wavefronts
 
 _REGISTERS_AT_ONCE = 4

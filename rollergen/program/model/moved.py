@@ -6,14 +6,7 @@ from dataclasses import dataclass
 
 from rollergen.expr.quick import quick
 from rollergen.hal.spec import Device
-from rollergen.program.model.access import (
-    Access,
-    block_copy,
-    direct_access,
-    fill_accesses,
-    register_accesses,
-    register_copy,
-)
+from rollergen.program.model.access import Access, direct_access, fill_accesses, register_accesses
 from rollergen.program.model.combining import Combining, combining_of
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import ITEMSIZE, Phase
@@ -21,6 +14,7 @@ from rollergen.program.model.fragments import fragment_accesses, instruction_of
 from rollergen.program.model.memory import Stream
 from rollergen.program.model.nest import Nest, unbuffered
 from rollergen.program.model.numeric import Number, most
+from rollergen.program.model.tiles import block_copy, register_copy
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from rollergen.hal.spec import Device, MemoryLayer
-from rollergen.program.model.access import thread_transactions
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.memory import Stream, cache_of, stride_sets, survival, tlb_cache
 from rollergen.program.model.nest import Nest, Waves
 from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, most, ratio
+from rollergen.program.model.services import thread_transactions
 from rollergen.program.model.waiting import NOTHING_PARKED
 from rollergen.program.model.walks import Walks
 from rollergen.program.model.work import Work

@@ -11,12 +11,14 @@ from typing import NamedTuple
 import numpy as np
 
 from rollergen.hal.spec import Device
-from rollergen.program.model.access import Access, block_copy, path_layer, register_copy
+from rollergen.program.model.access import Access
 from rollergen.program.model.block_windows import fill_steps, reuse_of
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, most
 from rollergen.program.model.occupancy import register_cap
+from rollergen.program.model.services import path_layer
+from rollergen.program.model.tiles import block_copy, register_copy
 from rollergen.program.rprogram import Copy
 from rollergen.program.windows import of_block
 

@@ -7,15 +7,8 @@ from typing import NamedTuple
 
 from rollergen.expr.quick import quick
 from rollergen.hal.spec import Device
-from rollergen.program.model.access import (
-    Access,
-    groups_of_a_thread,
-    is_tested,
-    is_uneven,
-    retested,
-    tile_bytes,
-    tile_shape,
-)
+from rollergen.program.model.access import Access
+from rollergen.program.model.bounds import is_tested, is_uneven, retested
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import ITEMSIZE
 from rollergen.program.model.fragments import (
@@ -30,6 +23,7 @@ from rollergen.program.model.moved import moved_of
 from rollergen.program.model.nest import Nest, unbuffered
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model.occupancy import register_cap
+from rollergen.program.model.tiles import groups_of_a_thread, tile_bytes, tile_shape
 from rollergen.program.model.waiting import (
     NOTHING_PARKED,
     Parked,

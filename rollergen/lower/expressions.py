@@ -1,0 +1,262 @@
+"""Kernel IR: the expressions of a kernel.  Plain frozen data.
+
+Integers (loop variables, ids, offsets) are `Index` records over named variables whose inclusive
+ranges the kernel carries, so that a printer may choose ``/``, ``int`` or ``long``.  Every other
+expression has a ``dtype`` and a number of ``lanes`` (1: a scalar).  Comparisons of scalars have
+dtype ``bool``, of vectors ``mask8`` ... ``mask64`` (all bits of a lane set or clear).
+
+float16 and bfloat16 exist in memory only: reading one gives float32, writing one rounds to
+nearest even; ``uint16`` reads the bits of either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from rollergen.expr.index import Index
+from rollergen.expr.quick import quick
+
+BITS = {
+    "float64": 64, "int64": 64, "float32": 32, "int32": 32, "uint32": 32, "uint64": 64,
+    "float16": 32, "bfloat16": 32, "uint16": 16, "int8": 8, "bool": 8,
+}  # fmt: skip
+"""Width of a value in a register: float16 and bfloat16 are computed with as float32."""
+
+STORAGE_BYTES = {
+    "float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "uint16": 2, "int8": 1, "bool": 1,
+}  # fmt: skip
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A literal."""
+
+    value: float | int | bool
+    dtype: str
+    lanes: int = 1
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Name:
+    """The value of a `Let` or of an `Allocate` without extents."""
+
+    name: str
+    dtype: str
+    lanes: int = 1
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Element:
+    """An element of a register array (`Allocate`); no indices: the register itself."""
+
+    name: str
+    indices: tuple[Index, ...]
+    dtype: str
+    lanes: int = 1
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A parameter, an array in memory, or a named place inside one (`Point`)."""
+
+    name: str
+    dtype: str
+    scope: str
+    writable: bool = False
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Read:
+    """``lanes`` adjacent elements from ``pointer[offset]`` on.
+
+    ``aligned``: the address is a multiple of the access' size.
+    ``mask``: which lanes are read (a vector of -1 and 0 as wide as they are); the others hold ``fill``, and their
+    places need not exist.
+    """
+
+    pointer: Pointer
+    offset: Index
+    dtype: str
+    lanes: int = 1
+    aligned: bool = False
+    mask: Expr | None = None
+    fill: float | int = 0
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Position:
+    """An index as a number."""
+
+    index: Index
+    dtype: str = "int32"
+    lanes: int = 1
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """``low <= index < high``; a bound that is None needs no test.  A scalar bool."""
+
+    index: Index
+    low: int | None
+    high: int | None
+    dtype: str = "bool"
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """Whether ``pointer + offset`` is a multiple of ``bytes``.  A scalar bool."""
+
+    pointer: Pointer
+    offset: Index
+    bytes: int
+    dtype: str = "bool"
+    lanes: int = 1
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operator on operands of equal lanes: neg not add sub mul div mod shl shr xor bitand bitor
+    lt le gt ge eq ne and or select (condition first).
+
+    A select with a scalar condition evaluates only the chosen side, also where the sides are
+    vectors; ``and``/``or`` of scalars stop early.
+    """
+
+    op: str
+    operands: tuple[Expr, ...]
+    dtype: str
+    lanes: int = 1
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of the language (sqrt, floor, ...) or a `Function` of the kernel."""
+
+    name: str
+    operands: tuple[Expr, ...]
+    dtype: str
+    lanes: int = 1
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """A scalar in every lane."""
+
+    operand: Expr
+    lanes: int
+
+    @property
+    def dtype(self) -> str:
+        return self.operand.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Misalignment:
+    """How many elements the pointer's address lies behind the last multiple of ``bytes``."""
+
+    pointer: Pointer
+    bytes: int
+    dtype: str = "int32"
+    lanes: int = 1
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A vector from scalars."""
+
+    operands: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> str:
+        return self.operands[0].dtype
+
+    @property
+    def lanes(self) -> int:
+        return len(self.operands)
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """Lane ``which`` of a vector, or its ``even`` or ``odd`` lanes."""
+
+    operand: Expr
+    which: int | str
+
+    @property
+    def dtype(self) -> str:
+        return self.operand.dtype
+
+    @property
+    def lanes(self) -> int:
+        return 1 if isinstance(self.which, int) else self.operand.lanes // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """Lanes of two vectors: lane l of the result is lane ``order[l]`` of both, one after the other."""
+
+    first: Expr
+    second: Expr
+    order: tuple[int, ...]
+
+    @property
+    def dtype(self) -> str:
+        return self.first.dtype
+
+    @property
+    def lanes(self) -> int:
+        return len(self.order)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The operand's value (a scalar) in another thread of the same execution width.
+
+    ``how``: ``xor`` (its number there differs by the bits of ``by``), ``down`` (``by`` higher; beyond the width:
+    anything) or ``from`` (number ``by``).  The ``present`` first threads of the width come here together.
+    """
+
+    operand: Expr
+    how: str
+    by: Index
+    present: int
+    lanes: int = 1
+
+    @property
+    def dtype(self) -> str:
+        return self.operand.dtype
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Convert:
+    """The operand's value in another dtype, or (``bits``) its bit pattern read as one."""
+
+    operand: Expr
+    dtype: str
+    bits: bool = False
+
+    @property
+    def lanes(self) -> int:
+        return self.operand.lanes
+
+
+Expr = Union[
+    Number, Name, Element, Read, Position, Inside, Aligned, Misalignment,
+    Operation, Call, Broadcast, Build, Pick, Shuffle, Exchange, Convert,
+]  # fmt: skip
+Atom = (Number, Name, Element, Position, Broadcast)

@@ -1,0 +1,92 @@
+"""Figures of the lanes of one execution width, for a program or a batch: found once for each row of numbers that tells
+programs apart, and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from math import prod
+
+import numpy as np
+
+from rollergen.program.model.numeric import Number, ceil_div, least, per_distinct_rows
+from rollergen.program.model.wavefronts import digits_of_rows
+
+Row = tuple[int, ...]
+OfRows = Callable[[list[Row]], list[float]]
+
+
+def per_decided(decided: Callable[..., OfRows], choices: tuple[Number, ...], columns: list[Number]) -> Number:
+    """What ``decided(*choices)`` says of each program's row of `columns`, where the programs of a batch may differ in
+    what was chosen as well."""
+    if not any(type(one) is np.ndarray for one in choices):
+        return per_distinct_rows(decided(*choices), columns)
+    count = len(choices)
+
+    def of_rows(rows: list[Row]) -> list[float]:
+        alike: dict[Row, list[int]] = {}
+        for n, row in enumerate(rows):
+            alike.setdefault(row[:count], []).append(n)
+        found = [0.0] * len(rows)
+        for chosen, own in alike.items():
+            for n, one in zip(own, decided(*chosen)([rows[n][count:] for n in own]), strict=True):
+                found[n] = one
+        return found
+
+    return per_distinct_rows(of_rows, [*choices, *columns])
+
+
+def remembered(
+    table: dict[Hashable, float], function: Callable[[list[Row]], list[float]],
+    key: Callable[[Row], Hashable] = lambda row: row,
+) -> Callable[[list[Row]], list[float]]:  # fmt: skip
+    """`function` with its results kept in `table`, under the `key` of their rows."""
+
+    def look_up(rows: list[Row]) -> list[float]:
+        if len(rows) == 1:
+            own = key(rows[0])
+            found = table.get(own)
+            if found is None:
+                found = table[own] = function(rows)[0]
+            return [found]
+        keys = [key(row) for row in rows]
+        lacking = {own: row for own, row in zip(keys, rows, strict=True) if own not in table}
+        if lacking:
+            table.update(zip(lacking, function(list(lacking.values())), strict=True))
+        return [table[own] for own in keys]
+
+    return look_up
+
+
+def by_lanes(
+    service: Callable[[list[np.ndarray], list[np.ndarray]], Sequence[float]], count: int, lockstep: int,
+    threads: int | None = None,
+) -> Callable[[list[Row]], list[float]]:  # fmt: skip
+    """What `service` says of rows that begin with the extents of ``count`` loops: it is given the digits of each lane
+    in these (arrays [rows, lanes]) and the columns of the rows (arrays [rows, 1]), of as many lanes at a time.
+
+    ``threads``: the column that says how many threads there are, where it is not all that the loops have."""
+
+    def of_rows(rows: list[Row]) -> list[float]:
+        alike: dict[int, list[int]] = {}
+        for n, row in enumerate(rows):
+            lanes = min(prod(row[:count]), lockstep, lockstep if threads is None else row[threads])
+            alike.setdefault(lanes, []).append(n)
+        found = [0.0] * len(rows)
+        for lanes, own in alike.items():
+            table = np.array([rows[n] for n in own], dtype=np.int64).reshape(len(own), -1)
+            columns = [table[:, c : c + 1] for c in range(table.shape[1])]
+            for n, one in zip(own, service(digits_of_rows(columns[:count], lanes), columns), strict=True):
+                found[n] = one
+        return found
+
+    return of_rows
+
+
+def reached(extents: Sequence[Number], lanes: int) -> list[Number]:
+    """Of loops of these extents, what so many neighbours come to (the last loop is the fastest)."""
+    found: list[Number] = []
+    left: Number = lanes
+    for extent in reversed(extents):
+        found.append(least(extent, left))
+        left = ceil_div(left, found[-1])
+    return found[::-1]
