@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import median
 
 import numpy as np
 
@@ -54,21 +55,23 @@ class Support:
         cannot have learned what it does, so its weight is 0 and says nothing; and features of more than
         `ABSTAIN_ABOVE` of the model's weight beyond their training range, in the median candidate.
         """
-        new = [n for n in _columns("A.is ", "A.reads ") if (x[:, n] > self.high[n]).any()]
-        if new:
-            return f"no {names()[new[0]].split(' ', 1)[1]} was trained on"
+        kinds = _columns("A.is ", "A.reads ")
+        new = (x[:, kinds] > self.high[kinds]).any(axis=0)
+        if new.any():
+            return f"no {names()[kinds[new.argmax()]].split(' ', 1)[1]} was trained on"
         beyond = self._beyond(x)
-        share_of = beyond.mean(axis=0)
-        foreign = [n for n in _columns("B.") if share_of[n]]
-        if foreign:
-            return f"{names()[foreign[0]][2:]} of the device lies outside its training range"
-        constant = np.flatnonzero((self.low == self.high) & (share_of > MOST))
-        if len(constant):
-            return f"{names()[constant[0]][2:]} lies outside its training, in which it never varied"
-        share = float(np.median(beyond @ self.weight))
+        somewhere = np.logical_or.reduce(beyond, axis=0)
+        rates = _columns("B.")
+        if somewhere[rates].any():
+            return f"{names()[rates[somewhere[rates].argmax()]][2:]} of the device lies outside its training range"
+        constant = np.flatnonzero(somewhere & (self.low == self.high))
+        mostly = [n for n in constant if beyond[:, n].mean() > MOST]
+        if mostly:
+            return f"{names()[mostly[0]][2:]} lies outside its training, in which it never varied"
+        share = median((beyond @ self.weight).tolist())
         if share <= ABSTAIN_ABOVE:
             return None
-        worst = names()[int(np.argmax(share_of * self.weight))]
+        worst = names()[int(np.argmax(beyond.mean(axis=0) * self.weight))]
         return f"features with {share:.0%} of the model's weight lie outside its training range, such as {worst[2:]}"
 
     def _beyond(self, x: np.ndarray) -> np.ndarray:
@@ -81,12 +84,12 @@ class Support:
 def _bounds(support: Support) -> tuple[np.ndarray, np.ndarray]:
     """Of each feature the least and the largest value that is taken for one of training's."""
     margin = MARGIN * (support.high - support.low)
-    rates = list(_columns(*_RATES))
+    rates = _columns(*_RATES)
     margin[rates] = np.maximum(margin[rates], DEVICE_MARGIN)
     return support.low - margin - 1e-9, support.high + margin + 1e-9
 
 
 @lru_cache(maxsize=8)
-def _columns(*beginnings: str) -> tuple[int, ...]:
+def _columns(*beginnings: str) -> np.ndarray:
     """Positions of the features whose names begin so."""
-    return tuple(n for n, name in enumerate(names()) if name.startswith(beginnings))
+    return np.array([n for n, name in enumerate(names()) if name.startswith(beginnings)])

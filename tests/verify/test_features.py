@@ -59,8 +59,8 @@ def test_regions_are_those_that_walking_the_loops_finds(name):
     compared = 0
     for row, (stage, table) in enumerate(zip(batch.stages, batch.tables, strict=True)):
         loops = [loop for loop in stage.loops if loop.extent > 1]
-        first = batch.extent.shape[1] - len(loops)
-        assert batch.extent[row, first:].tolist() == [loop.extent for loop in loops]
+        first = len(batch.extent) - len(loops)
+        assert batch.extent[first:, row].tolist() == [loop.extent for loop in loops]
         for operand, load in enumerate(stage.definition.loads()[number] for number in table.loads if number >= 0):
             if any(weight != 1 or not isinstance(axis, str) for index in load.indices for axis, weight in index.terms):
                 continue
@@ -70,7 +70,7 @@ def test_regions_are_those_that_walking_the_loops_finds(name):
                 seen = walked(load, stage, loops[at:])
                 within = all(e < extent for one in seen for e, extent in zip(one, load.buffer.shape, strict=True))
                 if within:
-                    assert batch.unique[row, operand, first + at] == len(seen)
+                    assert batch.unique[operand, first + at, row] == len(seen)
                 compared += within
     assert compared >= 8
 

@@ -17,14 +17,14 @@ import numpy as np
 from rollergen.hal.spec import Device
 from rollergen.program.model import Prediction, predict
 from rollergen.program.rprogram import RProgram
-from rollergen.verify.features.access import ACCESS, access_features
-from rollergen.verify.features.batch import batch_of
-from rollergen.verify.features.draft import DRAFT, draft_features
-from rollergen.verify.features.limiters import LIMITERS, limiter_features
+from rollergen.verify.features.access import ACCESS, ACCESS_LOGS, access_features
+from rollergen.verify.features.batch import batch_of, slog
+from rollergen.verify.features.draft import DRAFT, DRAFT_LOGS, draft_features
+from rollergen.verify.features.limiters import LIMITERS, LIMITERS_LOGS, limiter_features
 from rollergen.verify.features.operator import DEVICE, OPERATOR, device_features, operator_features
-from rollergen.verify.features.program import PROGRAM, program_features
+from rollergen.verify.features.program import PROGRAM, PROGRAM_LOGS, program_features
 from rollergen.verify.features.relations import RELATIONS, relation_features
-from rollergen.verify.features.tiling import TILING, tiling_features
+from rollergen.verify.features.tiling import TILING, TILING_LOGS, tiling_features
 
 __all__ = ["GROUPS", "VERSION", "features", "matrix", "names", "vector"]
 
@@ -41,6 +41,11 @@ _COLUMNS = {
     "A": OPERATOR, "B": DEVICE, "C": TILING, "D": DRAFT, "E": ACCESS, "F": RELATIONS, "G": PROGRAM, "H": LIMITERS,
 }  # fmt: skip
 
+_IN_LOG = {
+    "A": (), "B": (), "C": TILING_LOGS, "D": DRAFT_LOGS, "E": ACCESS_LOGS, "F": RELATIONS, "G": PROGRAM_LOGS,
+    "H": LIMITERS_LOGS,
+}  # fmt: skip
+
 
 def matrix(
     programs: Sequence[RProgram], device: Device, predictions: Sequence[Prediction] | None = None
@@ -53,14 +58,18 @@ def matrix(
         return np.zeros((0, len(names())))
     said = [predict(one, device) for one in programs] if predictions is None else predictions
     batch = batch_of(programs, device, said)
-    on = np.broadcast_to(_device(device), (len(programs), len(DEVICE)))
-    return np.concatenate(
-        [
-            operator_features(programs, batch.own.sizes), on, tiling_features(batch), draft_features(batch),
-            access_features(batch), relation_features(batch), program_features(batch), limiter_features(batch),
-        ],
-        axis=1,
-    )  # fmt: skip
+    rows, logs = _layout()
+    found = np.empty((len(names()), len(programs)))
+    operator_features(programs, batch.own.sizes, found[rows["A"]])
+    found[rows["B"]] = _device(device)
+    tiling_features(batch, found[rows["C"]])
+    draft_features(batch, found[rows["D"]])
+    access_features(batch, found[rows["E"]])
+    relation_features(batch, found[rows["F"]])
+    program_features(batch, found[rows["G"]])
+    limiter_features(batch, found[rows["H"]])
+    found[logs] = slog(found[logs])
+    return np.ascontiguousarray(found.T)
 
 
 def vector(program: RProgram, device: Device, prediction: Prediction | None = None) -> np.ndarray:
@@ -79,6 +88,18 @@ def names() -> tuple[str, ...]:
     return tuple(f"{group}.{name}" for group, found in _COLUMNS.items() for name in found)
 
 
+@lru_cache(maxsize=1)
+def _layout() -> tuple[dict[str, slice], np.ndarray]:
+    """Rows of each group among `names`; which rows enter as their `slog`."""
+    rows, start = {}, 0
+    for group, found in _COLUMNS.items():
+        rows[group] = slice(start, start + len(found))
+        start += len(found)
+    all_names = [(group, name) for group, found in _COLUMNS.items() for name in found]
+    return rows, np.array([at for at, (group, name) in enumerate(all_names) if name in _IN_LOG[group]])
+
+
 @lru_cache(maxsize=64)
-def _device(device: Device) -> tuple[float, ...]:
-    return tuple(device_features(device).values())
+def _device(device: Device) -> np.ndarray:
+    """(`DEVICE`, 1)."""
+    return np.array(list(device_features(device).values()))[:, None]

@@ -1,31 +1,58 @@
 """Programs as their features see them: of each the heaviest stage, its loops and its operands along these, as arrays.
 
-Arrays have one row for each program.  Loops of more than one iteration are counted from the outermost; a program that
-has fewer than others has loops of one iteration, over no axis, in front.
+The last dimension of arrays are the programs: numpy takes long rows of neighbours in a fraction of the time that many
+short ones take.  Loops of more than one iteration are counted from the outermost; a program that has fewer than others
+has loops of one iteration, over no axis, in front.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
+from rollergen.expr.quick import found_once
 from rollergen.hal.spec import Device
 from rollergen.program.model import Prediction
 from rollergen.program.model.prediction import StagePrediction
-from rollergen.program.rprogram import GRID, GROUP, LANE, PARALLEL, SERIAL, THREAD, UNROLL, RProgram, Stage
+from rollergen.program.rprogram import GRID, GROUP, LANE, PARALLEL, SERIAL, THREAD, UNROLL, Loop, RProgram, Stage
 from rollergen.verify.features.table import ROLES, Operands, Table, roles_of, stacked, table_of
 
 KINDS = {kind: number for number, kind in enumerate((GRID, GROUP, THREAD, SERIAL, UNROLL, LANE))}
-NO_LOOP = -1
+"""Those behind the grid are of a block, those from unroll on of what a thread holds at once."""
+NO_LOOP = len(KINDS)
 REDUCE = ROLES.index("reduce")
+
+_NUMBERS = {**KINDS, "": NO_LOOP}
+_NO_LOOP = Loop("", 1, 0, "")
+_EACH_KIND = np.arange(len(KINDS), dtype=np.uint8)[:, None, None]
+_EACH_ROLE = np.arange(len(ROLES))[:, None, None]
 
 
 def slog(x: np.ndarray) -> np.ndarray:
     """``sign(x) log2(1 + |x|)``."""
-    return np.copysign(np.log2(1 + np.abs(x)), x)
+    found = np.abs(x)
+    found += 1
+    return np.copysign(np.log2(found, out=found), x, out=found)
+
+
+def integers(values: Sequence[int]) -> np.ndarray:
+    """int64, in a third of the time of `np.array`, which asks each value for its type."""
+    return np.frombuffer(_packed("q", values), dtype=np.int64)
+
+
+def floats(values: Sequence[float]) -> np.ndarray:
+    """As `integers`, float64."""
+    return np.frombuffer(_packed("d", values))
+
+
+def _packed(code: str, values: Sequence[float]) -> bytes:
+    try:
+        return struct.pack(f"{len(values)}{code}", *values)
+    except struct.error as problem:
+        raise OverflowError(f"a program's figures: {problem}") from None
 
 
 @dataclass(frozen=True)
@@ -33,8 +60,8 @@ class Batch:
     """``stages``: of each program the one that the model finds slowest, of those that run at every call, with its
     prediction in ``predicted`` and the loads that are its operands in ``tables``.
 
-    ``extent``, ``stride``, ``kind`` (`KINDS`), ``axis``: of the loops, (programs, loops).  ``own``: of each
-    program, (programs, ...); ``roles``: of its axes, as positions in `ROLES`, -1: it lacks the axis.
+    ``extent``, ``stride``, ``kind`` (`KINDS`), ``axis``: of the loops, (loops, programs).  ``own``: of each
+    program, (..., programs); ``roles``: of its axes, as positions in `ROLES`, -1: it lacks the axis.
     """
 
     device: Device
@@ -53,151 +80,182 @@ class Batch:
     def __len__(self) -> int:
         return len(self.stages)
 
-    @cached_property
+    @found_once
+    def columns(self) -> np.ndarray:
+        """Numbers of the programs."""
+        return np.arange(len(self))
+
+    @found_once
+    def _places(self) -> np.ndarray:
+        """Where each loop's axis lies in what each axis of each program has, laid flat, (loops, programs)."""
+        return self.axis * len(self) + self.columns
+
+    @found_once
     def role(self) -> np.ndarray:
         """Of each loop, as its position in `ROLES`; -1: no loop."""
-        return self.roles[self._rows, self.axis]
+        return self.roles.reshape(-1).take(self._places)
 
-    @cached_property
-    def _rows(self) -> np.ndarray:
-        """Numbers of the programs, (programs, 1)."""
-        return np.arange(len(self))[:, None]
+    @found_once
+    def has_role(self) -> np.ndarray:
+        """Mask of the axes of each role, (`ROLES`, axes, programs)."""
+        return self.roles == _EACH_ROLE
 
-    def is_kind(self, *kinds: str) -> np.ndarray:
-        """Mask of the loops of these kinds."""
-        found = self.kind == KINDS[kinds[0]]
-        for kind in kinds[1:]:
-            found |= self.kind == KINDS[kind]
-        return found
+    @found_once
+    def of_kind(self) -> np.ndarray:
+        """Mask of the loops of each kind, (`KINDS`, loops, programs)."""
+        return self.kind == _EACH_KIND
 
-    def product(self, mask: np.ndarray) -> np.ndarray:
-        """Product of the extents of the loops of a mask (programs, loops)."""
-        return np.where(mask, self.extent, 1.0).prod(axis=1)
+    @found_once
+    def has_loops(self) -> np.ndarray:
+        """Of each program."""
+        return self.kind[-1] != NO_LOOP
 
-    @cached_property
+    @found_once
+    def extents(self) -> np.ndarray:
+        """Of the loops over each axis, of the others 1, (axes, loops, programs)."""
+        return np.where(self.axis == np.arange(len(self.own.extents))[:, None, None], self.extent, 1.0)
+
+    @found_once
+    def by_axis_and_kind(self) -> np.ndarray:
+        """Product of the extents of the loops over each axis of each kind, (axes, `KINDS`, programs)."""
+        return np.multiply.reduce(np.where(self.of_kind, self.extents[:, None], 1.0), axis=2)
+
+    @found_once
+    def by_role_and_kind(self) -> np.ndarray:
+        """As `by_axis_and_kind` over the axes of each role, (`ROLES`, `KINDS`, programs)."""
+        return np.multiply.reduce(np.where(self.has_role[:, :, None], self.by_axis_and_kind, 1.0), axis=1)
+
+    @found_once
     def by_kind(self) -> np.ndarray:
         """Product of the extents of the loops of each kind, (`KINDS`, programs)."""
-        kinds = np.arange(len(KINDS))[:, None]
-        return np.where(self.kind.T[:, None] == kinds, self.extent.T[:, None], 1.0).prod(axis=0)
+        return np.multiply.reduce(self.by_axis_and_kind, axis=0)
 
     @property
     def blocks(self) -> np.ndarray:
         return self.by_kind[KINDS[GRID]]
 
-    @cached_property
+    @found_once
     def threads(self) -> np.ndarray:
         """Of a block."""
-        return self.by_kind[[KINDS[kind] for kind in PARALLEL]].prod(axis=0)
+        return self.by_kind[KINDS[GROUP]] * self.by_kind[KINDS[THREAD]]
 
-    @cached_property
+    @found_once
     def seconds(self) -> np.ndarray:
         """That the model predicts."""
-        return np.array([float(one.seconds) for one in self.predictions])
+        return floats([one.seconds for one in self.predictions])
 
-    @cached_property
-    def is_step(self) -> np.ndarray:
-        """Mask of the outermost serial loop of a reduced axis: it steps from one block tile to the next."""
-        steps = self.is_kind(SERIAL) & (self.role == REDUCE)
-        return steps & (np.cumsum(steps, axis=1) == 1)
+    @found_once
+    def _step(self) -> np.ndarray:
+        """Position of the outermost serial loop of a reduced axis, which steps from one block tile to the next; where
+        there is none, 0."""
+        return (self.of_kind[KINDS[SERIAL]] & (self.role == REDUCE)).argmax(axis=0)
 
-    @cached_property
+    @found_once
+    def steps(self) -> np.ndarray:
+        """Iterations of that loop; 1: there is none."""
+        there = (self.kind[self._step, self.columns] == KINDS[SERIAL]) & (self.role[self._step, self.columns] == REDUCE)
+        return np.where(there, self.extent[self._step, self.columns], 1.0)
+
+    @found_once
     def moves(self) -> np.ndarray:
-        """Whether a loop decides which element of an operand is meant, (programs, operands, loops)."""
+        """Whether a loop decides which element of an operand is meant, (operands, loops, programs)."""
         return self.along(self.own.touches)
 
     def along(self, of_axes: np.ndarray) -> np.ndarray:
-        """What operands have by axis, (programs, operands, axes), by loop, (programs, operands, loops)."""
-        operands = np.arange(of_axes.shape[1])[:, None]
-        return of_axes[self._rows[:, None], operands, self.axis[:, None, :]]
+        """What operands have by axis, (operands, axes, programs), by loop, (operands, loops, programs)."""
+        return of_axes.reshape(len(of_axes), -1).take(self._places, axis=1)
 
-    @cached_property
+    @found_once
     def _spans(self) -> np.ndarray:
-        """Elements along each axis, (axes, programs, levels): covered by the loops at or inside each loop, held by a
-        thread at once, and covered by a block between two steps of its outermost serial reduce loop.
+        """Elements along each axis, behind these along each compound, and last 1, (.., levels, programs): covered by
+        the loops at or inside each loop, held by a thread at once, and covered by a block between two steps of its
+        outermost serial reduce loop."""
+        axes, loops = len(self.own.extents), len(self.extent)
+        found = np.empty((axes + len(self.own.compound) + 1, loops + 2, len(self)))
+        own = found[:axes]
+        np.multiply.accumulate(self.extents[:, ::-1], axis=1, out=own[:, :loops][:, ::-1])
+        np.multiply.reduce(self.by_axis_and_kind[:, KINDS[UNROLL] :], axis=1, out=own[:, -2])
+        np.multiply.reduce(self.by_axis_and_kind[:, KINDS[GROUP] :], axis=1, out=own[:, -1])
+        own[self.axis[self._step, self.columns], -1, self.columns] /= self.steps
+        if len(self.own.compound):
+            within = self.own.compound[:, :, None]
+            np.multiply.reduce(np.where(within, own, 1.0), axis=1, out=found[axes:-1])
+        found[-1] = 1.0
+        return found
 
-        Axes stand in front: numpy multiplies long rows together in a fraction of the time that many short ones take."""
-        axes = np.arange(self.own.extents.shape[1])
-        extents = np.where(self.axis.T[:, None] == axes[:, None], self.extent.T[:, None], 1.0).transpose(1, 2, 0)
-        inside = np.multiply.accumulate(extents[:, :, ::-1], axis=2)[:, :, ::-1]
-        thread = np.where(self.is_kind(UNROLL, LANE), extents, 1.0).prod(axis=2)
-        block = np.where(self.is_kind(GRID) | self.is_step, 1.0, extents).prod(axis=2)
-        return np.concatenate([inside, thread[:, :, None], block[:, :, None]], axis=2)
-
-    @cached_property
+    @found_once
     def _boxes(self) -> np.ndarray:
-        """Points of a tile over the axes of each operand, (programs, operands, levels)."""
-        touches = self.own.touches.transpose(2, 0, 1)
-        return np.where(touches[:, :, :, None], self._spans[:, :, None], 1.0).prod(axis=0)
+        """Points of a tile over the axes of each operand, (operands, levels, programs)."""
+        own = self._spans[: len(self.own.extents)]
+        return np.multiply.reduce(np.where(self.own.touches[:, :, None], own, 1.0), axis=1)
 
-    @cached_property
+    @found_once
     def _regions(self) -> np.ndarray:
-        """Elements of each operand that a tile touches, (programs, operands, levels); divisions and remainders count
+        """Elements of each operand that a tile touches, (operands, levels, programs); divisions and remainders count
         whole, and no dimension has more than the tensor's."""
         spans = self._spans
-        _, n, levels = spans.shape
-        parts = [spans, np.ones((1, n, levels))]
-        if self.own.compound.shape[1]:
-            compound = self.own.compound.transpose(2, 1, 0)
-            parts.insert(1, np.where(compound[:, :, :, None], spans[:, None], 1.0).prod(axis=0))
-        steps = np.concatenate(parts)[self.own.atom, self._rows[:, :, None, None]] - 1
-        reach = 1 + (np.minimum(self.own.weight[..., None], steps + 1) * steps).sum(axis=3)
-        whole = np.minimum(reach, self.own.limit[..., None]).prod(axis=2)
-        return np.minimum(whole, self._boxes)
+        within = np.arange(spans[0].size).reshape(spans[0].shape)
+        reach = spans.reshape(-1).take(self.own.atom[:, :, :, None] * within.size + within)
+        if reach.shape[2] == 1:  # of weight 1
+            whole = reach[:, :, 0]
+        else:
+            steps = reach - 1
+            whole = 1 + (np.minimum(self.own.weight[:, :, :, None], reach) * steps).sum(axis=2)
+        return np.minimum(np.multiply.reduce(np.minimum(whole, self.own.limit[:, :, None]), axis=1), self._boxes)
 
     @property
     def count(self) -> np.ndarray:
         """At each loop the product of the extents of those at or inside it that move through the operand,
-        (programs, operands, loops)."""
-        return self._boxes[:, :, :-2]
+        (operands, loops, programs)."""
+        return self._boxes[:, :-2]
 
-    @cached_property
+    @found_once
     def reuse(self) -> np.ndarray:
         """As `count`, of the others."""
-        return self.inside[:, None] / self.count
+        return self.inside / self.count
 
-    @cached_property
+    @found_once
     def inside(self) -> np.ndarray:
-        """At each loop the product of the extents of all at or inside it, (programs, loops)."""
-        return np.multiply.accumulate(self.extent[:, ::-1], axis=1)[:, ::-1]
-
-    @cached_property
-    def topdown(self) -> np.ndarray:
-        """At each loop the product of the extents of all at or outside it."""
-        return np.multiply.accumulate(self.extent, axis=1)
+        """At each loop the product of the extents of all at or inside it, (loops, programs)."""
+        return np.multiply.accumulate(self.extent[::-1], axis=0)[::-1]
 
     @property
     def unique(self) -> np.ndarray:
-        """At each loop the elements that those at or inside it touch, (programs, operands, loops)."""
-        return self._regions[:, :, :-2]
+        """At each loop the elements that those at or inside it touch, (operands, loops, programs)."""
+        return self._regions[:, :-2]
 
     @property
     def thread_region(self) -> np.ndarray:
         """Elements of each operand that a thread holds at once."""
-        return self._regions[:, :, -2]
+        return self._regions[:, -2]
 
     @property
     def block_region(self) -> np.ndarray:
         """Elements of each operand that a block goes through between two steps."""
-        return self._regions[:, :, -1]
+        return self._regions[:, -1]
 
     @property
     def thread_box(self) -> np.ndarray:
-        return self._boxes[:, :, -2]
+        return self._boxes[:, -2]
 
     @property
     def block_box(self) -> np.ndarray:
-        return self._boxes[:, :, -1]
+        return self._boxes[:, -1]
 
-    @cached_property
+    @found_once
     def contiguous(self) -> np.ndarray:
         """Adjacent elements of each operand in one block tile."""
-        return self._spans[self.own.contiguous, self._rows, -1]
+        return self._spans[self.own.contiguous, -1, self.columns]
 
 
 def batch_of(programs: Sequence[RProgram], device: Device, predictions: Sequence[Prediction]) -> Batch:
     """`predictions`: of each program on `device`."""
-    heaviest = [_heaviest(p, said) for p, said in zip(programs, predictions, strict=True)]
-    stages = [stage for stage, _ in heaviest]
+    stages: list[Stage] = []
+    predicted: list[StagePrediction] = []
+    for program, said in zip(programs, predictions, strict=True):
+        at = _heaviest(program.stages, said.stages) if len(program.stages) > 1 else 0
+        stages.append(program.stages[at])
+        predicted.append(said.stages[at])
     tables: list[Table] = []
     roles: list[tuple[int, ...]] = []
     known: dict[tuple[int, int, str | None], int] = {}
@@ -205,20 +263,19 @@ def batch_of(programs: Sequence[RProgram], device: Device, predictions: Sequence
     for stage in stages:
         lane = _lane(stage)
         key = (id(stage.definition), id(stage.residents), lane)
-        if key not in known:
-            known[key] = len(tables)
+        number = known.get(key)
+        if number is None:
+            number = known[key] = len(tables)
             tables.append(table_of(stage))
             roles.append(roles_of(stage.definition, lane))
-        numbers.append(known[key])
-    which = np.array(numbers)
+        numbers.append(number)
+    which = integers(numbers)
     found, own = stacked(tuple(tables), tuple(roles))
-    nowhere = own.extents.shape[1] - 1
     of_stages = [tables[at] for at in numbers]
-    loops = _loops(stages, of_stages, nowhere)
+    extent, stride, kind, axis = _loops(stages, of_stages, nowhere=len(own.extents) - 1)
     return Batch(
-        device, programs, predictions, stages, [said for _, said in heaviest], of_stages,
-        loops[..., 0].astype(float), loops[..., 1].astype(float), loops[..., 2], loops[..., 3], own.of(which),
-        found[which],
+        device, programs, predictions, stages, predicted, of_stages,
+        extent, stride, kind, axis, own.of(which), found.take(which, axis=-1),
     )  # fmt: skip
 
 
@@ -230,26 +287,37 @@ def _lane(stage: Stage) -> str | None:
     return None
 
 
-def _heaviest(program: RProgram, prediction: Prediction) -> tuple[Stage, StagePrediction]:
-    if len(program.stages) == 1:
-        return program.stages[0], prediction.stages[0]
-    pairs = [(s, p) for s, p in zip(program.stages, prediction.stages, strict=True) if not s.once]
-    return pairs[0] if len(pairs) == 1 else max(pairs, key=lambda pair: float(pair[1].seconds))
-
-
-def _loops(stages: Sequence[Stage], tables: Sequence[Table], nowhere: int) -> np.ndarray:
-    """(programs, loops, 4): extent, stride, kind, axis; at least one loop, so that there is a level."""
-    figures: list[int] = []
-    ends = []
-    for stage, table in zip(stages, tables, strict=True):
-        axes = table.axes
-        for x in stage.loops:
-            if x.extent > 1:
-                figures += x.extent, x.stride, KINDS[x.kind], axes[x.axis]
-        ends.append(len(figures) // 4)
-    counts = np.diff(ends, prepend=0)
-    most = max(1, int(counts.max()))
-    found = np.empty((4, most, len(stages)), dtype=np.int64).T
-    found[:] = (1, 0, NO_LOOP, nowhere)
-    found[np.arange(most) >= most - counts[:, None]] = np.array(figures, dtype=np.int64).reshape(-1, 4)
+def _heaviest(stages: Sequence[Stage], predicted: Sequence[StagePrediction]) -> int:
+    """Which stage is the slowest of those that run at every call."""
+    found, most = 0, -1.0
+    for at, stage in enumerate(stages):
+        if not stage.once:
+            seconds = predicted[at].seconds
+            if seconds > most:
+                found, most = at, seconds
     return found
+
+
+def _loops(
+    stages: Sequence[Stage], tables: Sequence[Table], nowhere: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(extent, stride, kind, axis) of the loops, (loops, programs); at least one loop, so that there is a level."""
+    own = [[loop for loop in stage.loops if loop.extent > 1] for stage in stages]
+    most = max(1, *map(len, own))
+    loops: list[Loop] = []
+    axes: list[int] = []
+    for found, table in zip(own, tables, strict=True):
+        if missing := most - len(found):
+            loops += [_NO_LOOP] * missing
+            axes += [nowhere] * missing
+        loops += found
+        position = table.axes
+        axes += [position[loop.axis] for loop in found]
+    kind = np.frombuffer(bytes([_NUMBERS[loop.kind] for loop in loops]), dtype=np.uint8)
+    axis = np.frombuffer(bytes(axes), dtype=np.uint8)
+    shape = (len(stages), most)
+    return (
+        integers([loop.extent for loop in loops]).reshape(shape).T.astype(float, order="C"),
+        integers([loop.stride for loop in loops]).reshape(shape).T.astype(float, order="C"),
+        np.ascontiguousarray(kind.reshape(shape).T), axis.reshape(shape).T.astype(np.intp, order="C"),
+    )  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from rollergen.tile.rules import block_layer, main_instruction
-from rollergen.verify.features.batch import Batch, slog
+from rollergen.verify.features.batch import Batch
 from rollergen.verify.features.operator import backing_gb_s, peak_gflop_s
 
 SYMBOLS = (
@@ -24,39 +24,41 @@ PENALTIES = (
     "P transactions",
 )  # fmt: skip
 DRAFT = (*SYMBOLS, *PENALTIES, "draft latency", "micro latency", "compute over memory")
+DRAFT_LOGS = {*DRAFT} - {*PENALTIES}
 
 
-def draft_features(batch: Batch) -> np.ndarray:
-    """(programs, `DRAFT`)."""
+def draft_features(batch: Batch, out: np.ndarray) -> None:
+    """Sets ``out``, (`DRAFT`, programs)."""
     symbols = _symbols(batch)
     penalties = _penalties(batch, symbols)
     compute, memory = _latencies(batch, symbols, penalties)
-    last = np.stack([(compute + memory) * 1e9, batch.seconds * 1e9, compute / np.maximum(memory, 1e-12)], axis=1)
-    sizes = np.stack([symbols[name] for name in SYMBOLS], axis=1)
-    return np.concatenate([slog(sizes), np.stack([penalties[name] for name in PENALTIES], axis=1), slog(last)], axis=1)
+    last = ((compute + memory) * 1e9, batch.seconds * 1e9, compute / np.maximum(memory, 1e-12))
+    for row, found in zip(out, (*symbols.values(), *penalties.values(), *last), strict=True):
+        row[:] = found
 
 
 def _symbols(batch: Batch) -> dict[str, np.ndarray]:
+    """`SYMBOLS`, in their order."""
     itemsize = batch.own.itemsize
     there = itemsize > 0
-    staged = np.where(there, batch.block_region, 0.0)[:, :2]
-    steps = batch.product(batch.is_step)
-    reads = (staged * itemsize[:, :2]).sum(axis=1) * steps * batch.blocks
+    staged = np.where(there, batch.block_region, 0.0)[:2]
+    reads = np.add.reduce(staged * itemsize[:2], axis=0) * batch.steps * batch.blocks
     neighbours = np.where(there, batch.contiguous, np.inf)
-    inputs = neighbours[:, :2].min(axis=1)
+    inputs = np.minimum(neighbours[0], neighbours[1])
     return {
-        "S1 register elements": np.where(there, batch.thread_region, 0.0).sum(axis=1),
+        "S1 register elements": np.add.reduce(np.where(there, batch.thread_region, 0.0), axis=0),
         "S2 thread operations": batch.own.flops / np.maximum(1.0, batch.blocks * batch.threads),
-        "S3 staged elements": staged.sum(axis=1),
+        "S3 staged elements": np.add.reduce(staged, axis=0),
         "S4 threads": batch.threads,
         "S5 traffic": reads + batch.own.output_bytes,
         "S6 blocks": batch.blocks,
-        "S7 contiguous": np.where(np.isfinite(inputs), inputs, neighbours[:, 2]),
+        "S7 contiguous": np.where(np.isfinite(inputs), inputs, neighbours[2]),
         "S8 operations": batch.own.flops,
     }
 
 
 def _penalties(batch: Batch, s: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """`PENALTIES`, in their order."""
     device = batch.device
     staging = block_layer(device)
     single = staging is None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import log2, prod
 
 import numpy as np
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import RProgram
 from rollergen.tile.rules import block_layer, main_instruction
@@ -26,22 +28,27 @@ DEVICE = (
 )  # fmt: skip
 
 
-def operator_features(programs: Sequence[RProgram], sizes: np.ndarray) -> np.ndarray:
-    """A, (programs, `OPERATOR`): class and dtypes of the inputs of the operator that each program computes, and
-    `size_features` of its heaviest stage."""
-    known: dict[tuple[int, ...], tuple[float, ...]] = {}
-    rows = []
+def operator_features(programs: Sequence[RProgram], sizes: np.ndarray, out: np.ndarray) -> None:
+    """A, sets ``out``, (`OPERATOR`, programs): class and dtypes of the inputs of the operator that each program
+    computes, and `size_features` of its heaviest stage."""
+    numbers: dict[tuple[int, ...], int] = {}
+    found: list[tuple[float, ...]] = []
+    which = []
     for program in programs:
-        key = (*[id(stage.definition) for stage in program.stages], id(program.inputs))
-        if key not in known:
-            known[key] = _what(program)
-        rows.append(known[key])
-    return np.concatenate([np.array(rows), sizes], axis=1)
+        key = (id(program.inputs), *[id(stage.definition) for stage in program.stages])
+        number = numbers.get(key)
+        if number is None:
+            number = numbers[key] = len(found)
+            found.append(_what(tuple([stage.definition for stage in program.stages]), program.inputs))
+        which.append(number)
+    out[: -len(SIZES)] = np.array(found).T.take(which, axis=1)
+    out[-len(SIZES) :] = sizes
 
 
-def _what(program: RProgram) -> tuple[float, ...]:
-    kind = operator_of([stage.definition for stage in program.stages]).kind
-    read = {buffer.dtype for buffer in program.inputs}
+@lru_cache(maxsize=1024)
+def _what(definitions: tuple[Definition, ...], inputs: tuple[Buffer, ...]) -> tuple[float, ...]:
+    kind = operator_of(definitions).kind
+    read = {buffer.dtype for buffer in inputs}
     return (*(float(name == kind) for name in CLASSES), *(float(name in read) for name in ITEMSIZE))
 
 

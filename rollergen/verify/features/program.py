@@ -6,8 +6,8 @@ import numpy as np
 
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import RProgram, Stage
-from rollergen.verify.features.batch import KINDS, NO_LOOP, Batch, slog
-from rollergen.verify.features.table import OPERANDS, Table
+from rollergen.verify.features.batch import KINDS, Batch, floats, integers
+from rollergen.verify.features.table import OPERANDS
 
 _COPY = ("copied to block", "copied to registers", "vector", "padding", "swizzle", "depth", "at loop")
 _NO_COPY = (0.0,) * len(_COPY)
@@ -22,43 +22,51 @@ PROGRAM = (
     *(f"{name} {what}" for name in OPERANDS[:2] for what in _COPY), *(f"{kind} loops" for kind in KINDS),
     "mask guards", "peel guards", *_DECISIONS, "innermost", *_PREDICTED,
 )  # fmt: skip
-_SLOG = {
+PROGRAM_LOGS = {
     "instruction lanes", "instruction size", "separate chains", "store vector", "block order", "innermost",
     "registers wanted", "registers spilled", *(f"{name} {what}" for name in OPERANDS[:2] for what in _SLOG_COPY),
 }  # fmt: skip
-_IS_SLOG = np.array([name in _SLOG for name in PROGRAM])
 
 
-def program_features(batch: Batch) -> np.ndarray:
-    """(programs, `PROGRAM`)."""
+def program_features(batch: Batch, out: np.ndarray) -> None:
+    """Sets ``out``, (`PROGRAM`, programs)."""
+    copies, out = out[: 2 * len(_COPY)], out[2 * len(_COPY) :]
+    copies[:] = 0.0
     sizes: dict[str, int] = {}
-    told = zip(batch.programs, batch.stages, batch.tables, strict=True)
-    decided = np.array([_decided(*one, batch.device, sizes) for one in told], dtype=float)
-    said = [(float(one.registers), float(one.spilled), float(one.occupancy)) for one in batch.predicted]
-    kinds = np.stack([(batch.kind == kind).sum(axis=1) for kind in range(len(KINDS))], axis=1)
-    innermost = np.where(batch.kind[:, -1:] != NO_LOOP, batch.extent[:, -1:], 0.0)
-    copies = 2 * len(_COPY)
-    found = np.concatenate([decided[:, :copies], kinds, decided[:, copies:], innermost, said], axis=1)
-    found[:, _IS_SLOG] = slog(found[:, _IS_SLOG])
-    return found
+    decided: list[int] = []
+    for column, (program, stage) in enumerate(zip(batch.programs, batch.stages, strict=True)):
+        decided += _decided(program, stage, batch.device, sizes)
+        if stage.copies:
+            first, second = (_copies(stage, load, batch.device) for load in batch.tables[column].loads)
+            copies[:, column] = (*first, *second)
+    kinds = len(KINDS)
+    np.add.reduce(batch.of_kind, axis=1, out=out[:kinds])
+    out[kinds : kinds + 2 + len(_DECISIONS)] = integers(decided).reshape(len(batch), -1).T
+    np.multiply(batch.extent[-1], batch.has_loops, out=out[-1 - len(_PREDICTED)])
+    out[-3] = floats([one.registers for one in batch.predicted])
+    out[-2] = floats([one.spilled for one in batch.predicted])
+    out[-1] = floats([one.occupancy for one in batch.predicted])
 
 
-def _decided(program: RProgram, stage: Stage, table: Table, device: Device, sizes: dict[str, int]) -> tuple[float, ...]:
-    """`_COPY` of both operands, guards, `_DECISIONS`.  ``sizes``: of instructions, filled as they are met."""
-    name = stage.compute.instruction
+def _decided(program: RProgram, stage: Stage, device: Device, sizes: dict[str, int]) -> tuple[int, ...]:
+    """Guards, `_DECISIONS`.  ``sizes``: of instructions, filled as they are met."""
+    compute, accumulator, store, stages = stage.compute, stage.accumulator, stage.store, program.stages
+    name = compute.instruction
     if name not in sizes:
         instruction = device.instruction(name)
         sizes[name] = instruction.m * instruction.n * instruction.k
-    accumulator, store = stage.accumulator, stage.store
-    guards = [how for _, how in stage.guards] if stage.guards else ()
-    once = sum([s.once for s in program.stages])
-    first, second = (_copies(stage, load, device) for load in table.loads) if stage.copies else (_NO_COPY, _NO_COPY)
+    masks = peels = once = 0
+    for _, how in stage.guards:
+        masks += how == "mask"
+        peels += how == "peel"
+    for one in stages:
+        once += one.once
+    combine = accumulator.combine
     return (
-        *first, *second, guards.count("mask"), guards.count("peel"),
-        stage.compute.lanes, sizes[name], accumulator.at_loop, accumulator.carry,
+        masks, peels, compute.lanes, sizes[name], accumulator.at_loop, accumulator.carry,
         _separate(stage) if accumulator.separate else 1,
-        accumulator.combine == "shuffle", accumulator.combine == "tree", store.vector, store.streaming, store.on_lines,
-        len(stage.residents), stage.block_order.width, len(program.stages) - once, once, len(program.temporaries),
+        combine == "shuffle", combine == "tree", store.vector, store.streaming, store.on_lines,
+        len(stage.residents), stage.block_order.width, len(stages) - once, once, len(program.temporaries),
     )  # fmt: skip
 
 

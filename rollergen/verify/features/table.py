@@ -37,7 +37,7 @@ class Operands:
     remainder over the axes ``compound[n]``, `NO_ATOM` where there is none; ``limit``: extent of the dimension.
     ``flops``, ``output_bytes``: of the whole launch; ``sizes``: `size_features`.
 
-    Of several stages (`stacked`) each array has one more dimension in front.
+    Of several stages (`stacked`) each array has one more dimension, the last.
     """
 
     extents: np.ndarray
@@ -56,7 +56,7 @@ class Operands:
 
     def of(self, rows: np.ndarray) -> Operands:
         """Those of some of several stages."""
-        return Operands(*(getattr(self, name).T[..., rows].T for name in _OPERANDS))
+        return Operands(*[getattr(self, name).take(rows, axis=-1) for name in _OPERANDS])
 
 
 _OPERANDS = tuple(one.name for one in fields(Operands))
@@ -170,9 +170,9 @@ def stacked(tables: tuple[Table, ...], roles: tuple[tuple[int, ...], ...]) -> tu
     compounds = max(len(one.compound) for one in own)
     dims = max(one.atom.shape[1] for one in own)
     terms = max(one.atom.shape[2] for one in own)
-    fill = lambda name, shape, value: _stack([_filled(getattr(one, name), shape, value) for one in own])
+    fill = lambda name, shape, value: np.stack([_filled(getattr(one, name), shape, value) for one in own], axis=-1)
     atom = fill("atom", (3, dims, terms), NO_ATOM)
-    contiguous = _stack([one.contiguous for one in own])
+    contiguous = np.stack([one.contiguous for one in own], axis=-1)
     changed = {
         "extents": fill("extents", (axes,), 1.0),
         "touches": fill("touches", (3, axes), False),
@@ -183,12 +183,8 @@ def stacked(tables: tuple[Table, ...], roles: tuple[tuple[int, ...], ...]) -> tu
         "atom": np.where(atom >= 0, atom, np.where(atom == NO_ATOM, axes + compounds, axes - 2 - atom)),
         "weight": fill("weight", (3, dims, terms), 1.0),
     }
-    same = {name: _stack([getattr(one, name) for one in own]) for name in _OPERANDS if name not in changed}
-    return _stack([_filled(np.array(one), (axes,), -1) for one in roles]), Operands(**changed, **same)
-
-
-def _stack(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
+    same = {name: np.stack([getattr(one, name) for one in own], axis=-1) for name in _OPERANDS if name not in changed}
+    return np.stack([_filled(np.array(one), (axes,), -1) for one in roles], axis=-1), Operands(**changed, **same)
 
 
 def _filled(array: np.ndarray, shape: tuple[int, ...], value: float) -> np.ndarray:

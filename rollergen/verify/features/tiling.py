@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL
-from rollergen.verify.features.batch import KINDS, Batch, slog
+from rollergen.program.rprogram import GRID, GROUP, LANE, THREAD, UNROLL
+from rollergen.verify.features.batch import KINDS, Batch, floats
 from rollergen.verify.features.table import OPERANDS, ROLES
 
 TILING = (
@@ -14,30 +14,26 @@ TILING = (
     "block threads", "grid", "waves", "tail", "vector", "unroll",
     *(f"{name} contiguous bytes" for name in OPERANDS),
 )  # fmt: skip
+TILING_LOGS = {*TILING} - {"tail", *(f"{role} waste" for role in ROLES)}
 
 
-def tiling_features(batch: Batch) -> np.ndarray:
-    """(programs, `TILING`)."""
-    roles = np.arange(len(ROLES))
-    held = batch.is_kind(UNROLL, LANE)
-    threads = batch.is_kind(*PARALLEL)
-    kinds = (None, held, held | threads | batch.is_kind(SERIAL), batch.is_kind(GRID), threads)
-    of_role = np.where(batch.role.T[:, None] == roles[:, None], batch.extent.T[:, None], 1.0)
-    over = [
-        (of_role if kind is None else np.where(kind.T[:, None], of_role, 1.0)).prod(axis=0).T for kind in kinds
-    ]
-    covered, registers, block, trips, parallel = over
-    extents = np.where(batch.roles[:, None] == roles[:, None], batch.own.extents[:, None], 1.0).prod(axis=2)
-    waste = (covered - extents) / extents
-    by_role = np.stack([slog(extents), slog(registers), slog(block), slog(trips), waste], axis=2)
-    waves = np.array([float(one.waves) for one in batch.predicted])
-    inner = (batch.by_kind[KINDS[kind]] for kind in (LANE, UNROLL))
-    logs = slog(np.stack([batch.threads, batch.blocks, waves, *inner], axis=1))
-    tail = (waves - np.floor(waves))[:, None]
-    return np.concatenate(
-        [
-            by_role.reshape(len(batch), -1), slog(parallel[:, :3]), logs[:, :3], tail, logs[:, 3:],
-            slog(batch.contiguous * batch.own.itemsize),
-        ],
-        axis=1,
-    )  # fmt: skip
+def tiling_features(batch: Batch, out: np.ndarray) -> None:
+    """Sets ``out``, (`TILING`, programs)."""
+    by_role = out[: 5 * len(ROLES)].reshape(len(ROLES), 5, -1)
+    out = out[5 * len(ROLES) :]
+    of_role = batch.by_role_and_kind
+    extents = np.multiply.reduce(np.where(batch.has_role, batch.own.extents, 1.0), axis=1)
+    by_role[:, 0] = extents
+    np.multiply.reduce(of_role[:, KINDS[UNROLL] :], axis=1, out=by_role[:, 1])
+    np.multiply.reduce(of_role[:, KINDS[GROUP] :], axis=1, out=by_role[:, 2])
+    by_role[:, 3] = of_role[:, KINDS[GRID]]
+    by_role[:, 4] = (by_role[:, 2] * by_role[:, 3] - extents) / extents
+    np.multiply(of_role[:3, KINDS[GROUP]], of_role[:3, KINDS[THREAD]], out=out[:3])
+    waves = floats([one.waves for one in batch.predicted])
+    out[3] = batch.threads
+    out[4] = batch.blocks
+    out[5] = waves
+    np.subtract(waves, np.floor(waves), out=out[6])
+    out[7] = batch.by_kind[KINDS[LANE]]
+    out[8] = batch.by_kind[KINDS[UNROLL]]
+    np.multiply(batch.contiguous, batch.own.itemsize, out=out[9:])
