@@ -13,7 +13,8 @@ from rollergen.emit import emit
 from rollergen.hal.errors import SpecError
 from rollergen.hal.load import device_to_json, load_device, parse_device
 from rollergen.program.model import predict_stage
-from rollergen.program.model.launching import MOST_WAKES, calling_thread
+from rollergen.program.model.launching import MOST_WAKES, Way, calling_thread, merged
+from rollergen.program.model.nest import Waves
 from tests.program.batches import batch, random_stages
 from tests.program.hand_devices import AVX512
 from tests.programs import relu
@@ -68,6 +69,21 @@ def test_the_batches_hold_both_ways():
     mixed = replace(CORES, wake_us=8.0)
     alone = np.broadcast_to(predict_stage(batch(STAGES["cpu"]), mixed).alone, len(STAGES["cpu"]))
     assert {bool(predict_stage(stage, mixed).alone) for stage in STAGES["cpu"]} == set(alone.tolist())
+
+
+@pytest.mark.parametrize("alone", [True, np.True_])
+def test_a_single_program_has_the_limiters_of_its_way_alone(alone):
+    waves = Waves(1, 1, {0: 1}, {0: 1.0}, 1)
+    one = Way(1.0, 1.0, waves, (("issue", 5.0, "overlaps"),), ())
+    woken = Way(2.0, 2.0, waves, (("dram", 7.0, "overlaps"),), ())
+    assert merged(alone, one, woken) is one and merged(np.logical_not(alone), one, woken) is woken
+
+
+@pytest.mark.parametrize("size", [1 << 10, 1 << 24])
+def test_one_unit_wakes_nobody_whatever_its_spec_says(size):
+    stage = relu(size).stages[0]
+    stated, cut = replace(ONE, wake_us=WAKE_US), replace(CORES, units=1)
+    assert {predict_stage(stage, device).seconds for device in (ONE, stated, cut)} == {predict_stage(stage, ONE).seconds}
 
 
 @pytest.mark.parametrize("device", [AVX512, replace(AVX512, units=1, wake_us=WAKE_US), replace(AVX512, units=4)])

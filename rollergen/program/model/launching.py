@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import numpy as np
+
 from rollergen.expr.quick import quick
 from rollergen.hal.spec import Device
 from rollergen.program.model.nest import Waves
@@ -41,20 +43,24 @@ def calling_thread(device: Device) -> Device:
     return device if device.units == 1 else replace(device, units=1, wake_us=0.0)
 
 
+def launch_us(device: Device) -> float:
+    """What launching takes on `device`'s units: one unit is the calling thread's own, which nobody wakes."""
+    return device.launch_us + (device.wake_us if device.units > 1 else 0.0)
+
+
 def merged(alone: Number, one: Way, all_: Way) -> Way:
     """``one`` where `alone` holds, else ``all_``; entry by entry for a batch."""
-    if not hasattr(alone, "shape"):
+    if type(alone) is not np.ndarray:
         return one if alone else all_
     pick = lambda a, b: choose(alone, a, b)
     clocks = ({name: c for name, c, _ in way.limiters} for way in (one, all_))
     first, second = clocks
     how = {name: how for way in (one, all_) for name, _, how in way.limiters}
-    positions = one.waves.together.keys() | all_.waves.together.keys()
     waves = Waves(
         pick(one.waves.resident, all_.waves.resident),
         pick(one.waves.per_unit, all_.waves.per_unit),
-        {p: pick(one.waves.together[p], all_.waves.together[p]) for p in positions},
-        {p: pick(one.waves.rounds[p], all_.waves.rounds[p]) for p in positions},
+        {p: pick(one.waves.together[p], all_.waves.together[p]) for p in one.waves.together},
+        {p: pick(one.waves.rounds[p], all_.waves.rounds[p]) for p in one.waves.rounds},
         pick(one.waves.waves, all_.waves.waves),
     )
     return Way(

@@ -45,7 +45,7 @@ class Nest:
     own: tuple[int, ...]
     """Positions of the loops that one thread runs itself."""
     tiles: dict[tuple[int, bool], tuple[Number, ...]]
-    """Shapes of the stage's copies, by identity, that were asked for (see `access.tile_shape`)."""
+    """Shapes of the stage's copies, by identity, that were asked for (see `tiles.tile_shape`)."""
     unbuffered: dict[Any, Any]
     """What was found that does not depend on how many buffers staged tiles have (see `unbuffered`)."""
 

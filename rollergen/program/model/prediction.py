@@ -30,7 +30,7 @@ from rollergen.program.model.compute import (
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import Facts, facts_of
 from rollergen.program.model.kept import Kept
-from rollergen.program.model.launching import MOST_WAKES, Way, calling_thread, merged
+from rollergen.program.model.launching import MOST_WAKES, Way, calling_thread, launch_us, merged
 from rollergen.program.model.nest import Nest, Waves, is_batch, nest_of, waves_of
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model.occupancy import granted_registers, resident_blocks
@@ -186,8 +186,8 @@ def _way(nest: Nest, device: Device, costs: Costs, work: Work, room: tuple[Numbe
     limiters, layers = _limiters(nest, device, costs, work, waves)
     clocks = combine(limiters, costs, waves.per_unit * issued_multiply_adds(nest, device, costs, work))
     seconds = choose(fits, clocks / (device.clock_mhz * 1e6), np.inf)
-    launch_us = device.launch_us + device.wake_us
-    return Way(seconds + launch_us * 1e-6, launch_us, waves, tuple(limiters), tuple(layers))
+    launching_us = launch_us(device)
+    return Way(seconds + launching_us * 1e-6, launching_us, waves, tuple(limiters), tuple(layers))
 
 
 def price_stage(stage: Stage, device: Device) -> StagePrice:
