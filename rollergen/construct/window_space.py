@@ -97,10 +97,10 @@ def window_plans(definition: Definition, device: Device, rules: AlignmentRules) 
 def _within_waste(definition: Definition, plan: WindowPlan, rules: AlignmentRules) -> bool:
     """Whether no axis is padded by more than the user allows."""
     limit = waste_limit(rules)
+    if limit is None:
+        return True
     blocks = {axis.name: plan.tile(axis.name) * plan.threads_along(axis.name) for axis in definition.of_role("spatial")}
-    return limit is None or all(
-        padding_waste(definition.axis(axis).extent, block) <= limit for axis, block in blocks.items()
-    )
+    return all(padding_waste(definition.axis(axis).extent, block) <= limit for axis, block in blocks.items())
 
 
 def _sliding(definition: Definition) -> list[Axis]:

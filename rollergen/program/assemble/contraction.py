@@ -17,7 +17,15 @@ from rollergen.expr.index import linear
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.ahead import past_registers
-from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, is_batch, is_divided, overhanging, useful
+from rollergen.program.assemble.nest import (
+    ceil_div,
+    copy_vector,
+    is_batch,
+    is_divided,
+    overhanging,
+    useful,
+    useful_digits,
+)
 from rollergen.program.assemble.plan import ContractionPlan, Roles, Size
 from rollergen.program.rprogram import (
     GRID,
@@ -101,7 +109,7 @@ def _position(loops: Sequence[Loop], axis: str, kind: str, *, outermost: bool) -
 def _tile_digits(axis: str, extent: int, r: Size, v: int, t: Size, g: Size, p: Size, lanes: int) -> list[Loop]:
     """Digits of a spatial axis: grid, panel, far register tile, group, thread, near vector, lane."""
     tile = r * t * p * lanes
-    return digits(
+    return useful_digits(
         axis,
         (GRID, ceil_div(extent, tile)),
         (SERIAL, p),
@@ -117,10 +125,10 @@ def _contraction_loops(definition: Definition, roles: Roles, plan: ContractionPl
     m = _axis_loops(definition, roles.m, plan.rm, plan.vm, plan.tm, plan.gm, plan.pm, 1)
     n = _axis_loops(definition, roles.n, plan.rn, plan.vn, plan.tn, plan.gn, plan.pn, plan.lanes)
     batch = [Loop(axis, definition.axis(axis).extent, 1, GRID) for axis in roles.batch]
-    k_extent = definition.axis(roles.k).extent
-    k = digits(
+    blocks = ceil_div(definition.axis(roles.k).extent, plan.kc)
+    k = useful_digits(
         roles.k,
-        (SERIAL, ceil_div(k_extent, plan.kc)),
+        (SERIAL, blocks),
         (SERIAL, plan.kc // plan.unroll),
         (UNROLL, plan.unroll // plan.vk),
         (UNROLL, plan.vk),
@@ -129,6 +137,7 @@ def _contraction_loops(definition: Definition, roles: Roles, plan: ContractionPl
         Loop(axis, definition.axis(axis).extent, 1, UNROLL if position == len(roles.taps) - 1 else SERIAL)
         for position, axis in enumerate(roles.taps)
     ]
+    outside = 1 if is_batch(blocks) or blocks != 1 else 0
     pick = lambda loops, kind: [loop for loop in loops if loop.kind == kind]
     panels = (pick(n, SERIAL), pick(m, SERIAL)) if plan.order == "ji" else (pick(m, SERIAL), pick(n, SERIAL))
     nest = [
@@ -139,10 +148,10 @@ def _contraction_loops(definition: Definition, roles: Roles, plan: ContractionPl
         *pick(n, GROUP),
         *pick(m, THREAD),
         *pick(n, THREAD),
-        k[0],
+        *k[:outside],
         *panels[0],
         *panels[1],
-        *k[1:],
+        *k[outside:],
         *taps,
         *pick(m, UNROLL),
         *pick(n, UNROLL),

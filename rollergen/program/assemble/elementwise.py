@@ -16,6 +16,7 @@ from rollergen.program.assemble.nest import (
     is_divided,
     overhanging,
     useful,
+    useful_digits,
     vector_copies,
 )
 from rollergen.program.assemble.plan import ElementwisePlan
@@ -45,7 +46,7 @@ def elementwise_stage(
     m, n, batch = axes or elementwise_axes(definition)
     loops: list[Loop] = [Loop(axis, definition.axis(axis).extent, 1, GRID) for axis in batch]
     tiles = ceil_div(definition.axis(n).extent, plan.pn * plan.un * plan.tn * plan.vector * plan.lanes)
-    n_loops = digits(
+    n_loops = useful_digits(
         n,
         *(((SERIAL, ceil_div(tiles, plan.strides)), (GRID, plan.strides)) if plan.strides else ((GRID, tiles),)),
         (SERIAL, plan.pn),
@@ -58,7 +59,7 @@ def elementwise_stage(
     if m is not None:
         extent = definition.axis(m).extent
         blocks = ceil_div(extent, plan.pm * plan.um * plan.tm)
-        m_loops = digits(m, (GRID, blocks), (SERIAL, plan.pm), (UNROLL, plan.um), (THREAD, plan.tm))
+        m_loops = useful_digits(m, (GRID, blocks), (SERIAL, plan.pm), (UNROLL, plan.um), (THREAD, plan.tm))
     pick = lambda kind: [x for x in m_loops + n_loops if x.kind == kind]
     loops = useful([*loops, *pick(GRID), *pick(THREAD), *pick(SERIAL), *pick(UNROLL), *pick(LANE)])
     first = next((p for p, x in enumerate(loops) if x.kind not in (GRID, THREAD)), len(loops))

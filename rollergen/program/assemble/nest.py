@@ -47,18 +47,28 @@ def useful(loops: Sequence[Loop]) -> list[Loop]:
     return [loop for loop in loops if is_batch(loop.extent) or loop.extent != 1]
 
 
+def useful_digits(axis: str, *kinds_and_extents: Digit) -> list[Loop]:
+    """`useful` loops of `digits`: those of a plain extent 1, half of all, are not made at all."""
+    loops: list[Loop] = []
+    stride: Any = 1
+    for kind, extent in reversed(kinds_and_extents):
+        if isinstance(extent, np.ndarray) or extent != 1:
+            loops.append(Loop(axis, extent, stride, kind))
+            stride = stride * extent
+    loops.reverse()
+    return loops
+
+
 def overhanging(definition: Definition, loops: Sequence[Loop]) -> list[str]:
     """Axes with points beyond their extent once serial loops have stopped: these need a guard.
 
     A grid or serial loop never starts beyond the end; any other loop does unless its span
     divides the extent.
     """
-    found = []
-    for axis in definition.axes:
-        own = [x for x in loops if x.axis == axis.name and x.kind not in (GRID, SERIAL)]
-        if any(not is_batch(x.extent, x.stride) and axis.extent % (x.extent * x.stride) for x in own):
-            found.append(axis.name)
-    return found
+    extents = {axis.name: axis.extent for axis in definition.axes}
+    inner = [x for x in loops if x.kind not in (GRID, SERIAL) and not is_batch(x.extent, x.stride)]
+    over = {x.axis for x in inner if extents[x.axis] % (x.extent * x.stride)}
+    return [axis for axis in extents if axis in over] if over else []
 
 
 def copy_vector(

@@ -9,7 +9,7 @@ from rollergen.expr.definition import Definition
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
-from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, is_batch, overhanging, useful
+from rollergen.program.assemble.nest import ceil_div, copy_vector, is_batch, overhanging, useful, useful_digits
 from rollergen.program.assemble.plan import WindowPlan
 from rollergen.program.rprogram import (
     GRID,
@@ -44,16 +44,14 @@ def window_loads(definition: Definition) -> tuple[int, ...]:
 
 def window_stage(definition: Definition, plan: WindowPlan, device: Device, name: str = "window") -> Stage:
     """The nest of one plan; the first axis of the plan's tiles is the outermost."""
-    cut = {
-        axis.name: digits(
-            axis.name,
-            (GRID, ceil_div(axis.extent, plan.tile(axis.name) * plan.threads_along(axis.name))),
-            (THREAD, plan.threads_along(axis.name)),
-            (UNROLL, plan.tile(axis.name)),
+    tiles, threads = dict(plan.tiles), dict(plan.threads)
+    cut: list[Loop] = []
+    for axis in definition.of_role("spatial"):
+        tile, across = tiles.get(axis.name, 1), threads.get(axis.name, 1)
+        cut += useful_digits(
+            axis.name, (GRID, ceil_div(axis.extent, tile * across)), (THREAD, across), (UNROLL, tile)
         )
-        for axis in definition.of_role("spatial")
-    }
-    of_kind = lambda kind: [loop for loops in cut.values() for loop in loops if loop.kind == kind]
+    of_kind = lambda kind: [loop for loop in cut if loop.kind == kind]
     taps = [Loop(axis.name, axis.extent, 1, UNROLL) for axis in definition.of_role("reduce")]
     loops = useful([*of_kind(GRID), *of_kind(THREAD), *taps, *of_kind(UNROLL)])
     first_inner = next((p for p, loop in enumerate(loops) if loop.kind not in (GRID, *PARALLEL)), len(loops))
