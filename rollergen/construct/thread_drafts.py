@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from rollergen.construct.bands import grid_band
 from rollergen.construct.candidate import cheapest_first, lowest, rounded
 from rollergen.construct.ledger import Ledger
 from rollergen.expr.definition import Definition
-from rollergen.expr.quick import quick
+from rollergen.expr.quick import quick, replaced
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import contraction_stage
 from rollergen.program.assemble.plan import ContractionPlan, Roles
@@ -42,7 +42,7 @@ class Draft:
         )
         block = rm * tm * pm, rn * tn * pn * batch.lanes
         width = grid_band(definition, roles, block, device.units * self.resident, device, rules)
-        return replace(batch, rm=rm, rn=rn, tm=tm, tn=tn, pm=pm, pn=pn, width=width)
+        return replaced(batch, rm=rm, rn=rn, tm=tm, tn=tn, pm=pm, pn=pn, width=width)
 
 
 def drafts_of(

@@ -29,6 +29,7 @@ from rollergen.construct.reductions import combine_stage
 from rollergen.construct.thread_drafts import best_of_each_tile, drafts_of
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import Atom, Index, Mod
+from rollergen.expr.quick import replaced
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.ahead import RING, has_asynchronous_copies
@@ -279,16 +280,16 @@ def _variants(
     gm, gn = _groups(plan, device) if rules.shapes.warp_tiles else (1, 1)
     made = lambda one: (one.depth, contraction_stage(definition, roles, one, device, rules))
     for step in steps:
-        _, stage = made(replace(plan, kc=step, unroll=1 if single else step, gm=gm, gn=gn))
+        _, stage = made(replaced(plan, kc=step, unroll=1 if single else step, gm=gm, gn=gn))
         for depth in depths:
             yield depth, in_buffers(stage, depth)
     if plan.staged and has_asynchronous_copies(device, rules) and plan.tm * plan.tn > 1:
         for step in sorted({s for s in (*_LONGER_STEPS, *period) if s < k_extent}):
             for depth in RING:
-                ring = replace(plan, kc=step, unroll=step, depth=depth, gm=gm, gn=gn, asynchronous=True)
+                ring = replaced(plan, kc=step, unroll=step, depth=depth, gm=gm, gn=gn, asynchronous=True)
                 yield made(ring)
                 if rules.shapes.vectors_along_k and step % _ALONG_K == 0 and _lies_along_k(definition, roles, plan):
-                    yield made(replace(ring, vm=1, vk=_ALONG_K))
+                    yield made(replaced(ring, vm=1, vk=_ALONG_K))
 
 
 def _lies_along_k(definition: Definition, roles: Roles, plan: ContractionPlan) -> bool:

@@ -7,7 +7,9 @@ values, a tenth of its time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -33,6 +35,10 @@ class WithDict:
 
 
 Class = TypeVar("Class", bound=type)
+Record = TypeVar("Record")
+
+_FIELDS: dict[type, tuple[Callable[[Any], tuple[Any, ...]], dict[str, int]]] = {}
+"""Of each class that is `quick`: what gets all fields of a record, and the position of each."""
 
 
 def quick(cls: Class) -> Class:
@@ -76,4 +82,25 @@ def quick(cls: Class) -> Class:
     exec("\n".join([f"def __init__(self, {', '.join(parameters)}):", *body, "    return None"]), names)
     names["__init__"].__qualname__ = f"{cls.__qualname__}.__init__"
     cls.__init__ = names["__init__"]  # type: ignore[misc]
+    own = [field.name for field in fields(cls)]
+    _FIELDS[cls] = attrgetter(*own) if len(own) > 1 else _one_field(own), {name: at for at, name in enumerate(own)}
     return cls
+
+
+def _one_field(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """As `attrgetter`, which gives no tuple of fewer than two."""
+    return lambda record: tuple([getattr(record, name) for name in names])
+
+
+def replaced(record: Record, **changes: Any) -> Record:
+    """`dataclasses.replace` for a record of a `quick` class, at a third of its price.
+
+    >>> from rollergen.program.rprogram import Loop
+    >>> replaced(Loop("i", 4, 1, "grid"), extent=8)
+    Loop(axis='i', extent=8, stride=1, kind='grid')
+    """
+    of_fields, places = _FIELDS[type(record)]
+    values = list(of_fields(record))
+    for name, value in changes.items():
+        values[places[name]] = value
+    return type(record)(*values)

@@ -7,13 +7,13 @@ k steps | taps | register tile | lanes``; a GPU has no panels, a CPU no threads 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import linear
+from rollergen.expr.quick import replaced
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.ahead import past_registers
@@ -93,8 +93,8 @@ def in_buffers(stage: Stage, depth: int) -> Stage:
     """A stage of depth 1 with its staged tiles in so many buffers: what its plan with that depth says."""
     if depth == 1:
         return stage
-    copies = tuple([copy if copy.to_layer == "registers" else replace(copy, depth=depth) for copy in stage.copies])
-    return replace(stage, copies=copies)
+    copies = tuple([copy if copy.to_layer == "registers" else replaced(copy, depth=depth) for copy in stage.copies])
+    return replaced(stage, copies=copies)
 
 
 def _has_k_blocks(plan: ContractionPlan, definition: Definition, roles: Roles) -> bool:

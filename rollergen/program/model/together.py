@@ -8,7 +8,6 @@ entry for each program.  Everything else, the serial loops among it, is what pro
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from operator import attrgetter
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rollergen.expr.quick import replaced
 from rollergen.hal.spec import Device
 from rollergen.program.model.nest import is_batch, lockstep_threads
 from rollergen.program.model.numeric import Number, size_key
@@ -231,26 +231,26 @@ def _joined(members: list[_Member]) -> Stage:
         loops.append(Loop(digit[0], column(extents), column(strides), digit[1]))
     if not is_batch(tuple(loops)):
         every: Any = np.full(len(members), loops[0].extent)
-        loops[0] = replace(loops[0], extent=every)
+        loops[0] = replaced(loops[0], extent=every)
     stages = [one.stage for one in members]
     first, places = stages[0], {digit: p for p, digit in enumerate(nest.digits)}
     at = lambda depths: _place(members, depths, places)
     of_role = lambda role: tuple([p for p, digit in enumerate(nest.digits) if digit[2] == role])
-    accumulator = replace(
+    accumulator = replaced(
         first.accumulator, at_loop=at([stage.accumulator.at_loop for stage in stages]),
         separate=of_role(_SEPARATE), gathered=of_role(_GATHERED),
     )  # fmt: skip
     copies = []
     for own in zip(*[stage.copies for stage in stages], strict=True):
-        copies.append(replace(
+        copies.append(replaced(
             own[0], at_loop=at([copy.at_loop for copy in own]), vector=column([copy.vector for copy in own]),
             padding=column([copy.padding for copy in own]), depth=column([copy.depth for copy in own]),
         ))  # fmt: skip
-    return replace(
+    return replaced(
         first, loops=tuple(loops), copies=tuple(copies), accumulator=accumulator,
-        store=replace(first.store, vector=column([stage.store.vector for stage in stages])),
+        store=replaced(first.store, vector=column([stage.store.vector for stage in stages])),
         guards=tuple(dict.fromkeys([guard for stage in stages for guard in stage.guards])),
-        block_order=replace(first.block_order, width=column([stage.block_order.width for stage in stages])),
+        block_order=replaced(first.block_order, width=column([stage.block_order.width for stage in stages])),
     )  # fmt: skip
 
 
@@ -274,9 +274,12 @@ def _place(members: list[_Member], depths: Sequence[int], places: dict[Digit, in
 
 def _column(values: Sequence[Number], members: list[_Member]) -> Any:
     """One figure of all programs: a number where they agree, else an array."""
-    if any(type(value) is np.ndarray for value in values):
+    if np.ndarray in set(map(type, values)):
         sized = zip(values, members, strict=True)
         return np.concatenate([_of_each(value, member.programs) for value, member in sized])
-    if len(set(values)) == 1:
-        return values[0]
-    return np.repeat(np.array(values, dtype=np.int64), [member.programs for member in members])
+    first = values[0]
+    if values.count(first) == len(values):
+        return first
+    each = np.array(values, dtype=np.int64)
+    programs = [member.programs for member in members]
+    return each if programs.count(1) == len(programs) else np.repeat(each, programs)
