@@ -329,10 +329,11 @@ class Stage(_Remembered):
 
     def buffer_shape(self, copy: Copy, *, block: bool) -> tuple[int, ...]:
         """Elements along each axis of ``copy.order``, without padding."""
-        return tuple([
-            prod([loop.extent for _, loop in self.inner_loops(axis, copy.at_loop, block=block)])
-            for axis in copy.order
-        ])
+        spans = dict.fromkeys(copy.order, 1)
+        for p, loop in enumerate(self.loops):
+            if loop.axis in spans and loop.kind != GRID and (block if loop.kind in PARALLEL else p >= copy.at_loop):
+                spans[loop.axis] *= loop.extent
+        return tuple([spans[axis] for axis in copy.order])
 
 
 _FIELDS = attrgetter(*(field.name for field in fields(Stage)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
+from operator import attrgetter
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import Bounds, Index
@@ -94,7 +95,7 @@ def dealing_problem(stage: Stage, copy: Copy) -> str:
 
 def _reach(index: Index, spans: Mapping[str, int]) -> int:
     """Distance between the least and the largest value, all coefficients being positive."""
-    return sum(coefficient * (spans.get(str(atom), 1) - 1) for atom, coefficient in index.terms)
+    return sum([coefficient * (spans.get(str(atom), 1) - 1) for atom, coefficient in index.terms])
 
 
 def needed(load: Load, dimension: int, ranges: Mapping[str, Bounds]) -> Bounds:
@@ -111,33 +112,41 @@ def needed(load: Load, dimension: int, ranges: Mapping[str, Bounds]) -> Bounds:
 def window_problem(stage: Stage, copy: Copy) -> str:
     """Why the copy's load cannot be kept as a window at its depth; empty if it can."""
     load, definition = stage.load(copy), stage.definition
-    problem = load_problem(definition, load)
+    notes, key = definition.notes(), ("no window", copy.load)
+    problem = notes.get(key)
+    if problem is None:
+        problem = notes[key] = load_problem(definition, load)
     if not problem and of_block(copy):
         problem = dealing_problem(stage, copy)
     if problem:
         return problem
-    every = [stage.loops[p] for p in inner_loops(stage, copy)]
+    inside: dict[str, list[Loop]] = {}
+    for p in inner_loops(stage, copy):
+        inside.setdefault(stage.loops[p].axis, []).append(stage.loops[p])
     for axis in sorted(load.axes()):
-        inner = [loop for loop in every if loop.axis == axis]
+        inner = inside.get(axis, [])
         if not _adjacent(inner):
             return f"the points of {axis} inside are not adjacent"
         whole = definition.axis(axis)
-        if whole.role == "reduce" and prod(loop.extent for loop in inner) != whole.extent:
+        if whole.role == "reduce" and prod([loop.extent for loop in inner]) != whole.extent:
             return f"{axis} is not walked inside, each of its {whole.extent} points once"
-    spans = spans_inside(stage, copy)
+    spans = {axis: prod([loop.extent for loop in inner]) for axis, inner in inside.items()}
     for index in load.indices:
         reached = 0
-        for coefficient, span in sorted((c, spans.get(str(atom), 1)) for atom, c in index.terms):
+        for coefficient, span in sorted([(c, spans.get(str(atom), 1)) for atom, c in index.terms]):
             if span > 1 and coefficient > reached + 1:
                 return f"it has gaps at {index}"
             reached += coefficient * (span - 1)
     return ""
 
 
+_STRIDE = attrgetter("stride")
+
+
 def _adjacent(loops: Sequence[Loop]) -> bool:
     """Whether the loops of an axis number neighbouring points."""
     stride = 1
-    for loop in sorted(loops, key=lambda one: one.stride):
+    for loop in sorted(loops, key=_STRIDE) if len(loops) > 1 else loops:
         if loop.stride != stride:
             return False
         stride *= loop.extent

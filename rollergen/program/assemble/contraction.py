@@ -6,6 +6,7 @@ k steps | taps | register tile | lanes``; a GPU has no panels, a CPU no threads 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -62,29 +63,27 @@ def contraction_stage(
 ) -> Stage:
     """The contraction's nest for one plan (or a batch of plans of one structure)."""
     loops = _contraction_loops(definition, roles, plan)
-    panels = any(loop.kind == SERIAL and loop.axis in (roles.m, roles.n) for loop in loops)
+    panels = [p for p, loop in enumerate(loops) if loop.kind == SERIAL and loop.axis in (roles.m, roles.n)]
     k_block = _position(loops, roles.k, SERIAL, outermost=True) if _has_k_blocks(plan, definition, roles) else None
-    first_inner = next((p for p, loop in enumerate(loops) if loop.kind not in (GRID, *PARALLEL)), len(loops))
-    if panels:
-        last_panel = max(p for p, loop in enumerate(loops) if loop.kind == SERIAL and loop.axis in (roles.m, roles.n))
-        at_loop = last_panel + 1
-    else:
-        at_loop = first_inner
-    carry = panels and k_block is not None
+    outside = [loop.kind for loop in loops if loop.kind == GRID or loop.kind in PARALLEL]
+    first_inner = len(outside)
+    at_loop = panels[-1] + 1 if panels else first_inner
+    carry = bool(panels) and k_block is not None
     copies = _contraction_copies(definition, roles, plan, device, rules, loops, k_block, first_inner)
     over = overhanging(definition, loops)
     guard = "mask" if block_layer(device) else "peel"
-    spatial = {a.name for a in definition.of_role("spatial")}
-    banded = sum(loop.kind == GRID for loop in loops) > 1
+    spatial = {a.name for a in definition.of_role("spatial")} if over else set()
+    banded = outside.count(GRID) > 1
+    dtype = accumulator_dtype(definition)
     return Stage(
         name=name,
         definition=definition,
         loops=tuple(loops),
-        compute=Compute(main_instruction(device, accumulator_dtype(definition)).name, plan.lanes),
-        accumulator=Accumulator(at_loop, accumulator_dtype(definition), carry=carry),
+        compute=Compute(main_instruction(device, dtype).name, plan.lanes),
+        accumulator=Accumulator(at_loop, dtype, carry=carry),
         copies=copies,
         store=Store(vector=_store_vector(definition, roles, plan)),
-        guards=tuple((axis, guard if axis in spatial else "mask") for axis in over),
+        guards=tuple([(axis, guard if axis in spatial else "mask") for axis in over]),
         block_order=BlockOrder(plan.width if banded and not is_batch(plan.width) else 0),
     )
 
@@ -103,6 +102,8 @@ def _has_k_blocks(plan: ContractionPlan, definition: Definition, roles: Roles) -
 
 def _position(loops: Sequence[Loop], axis: str, kind: str, *, outermost: bool) -> int:
     own = [(loop.stride, p) for p, loop in enumerate(loops) if loop.axis == axis and loop.kind == kind]
+    if len(own) == 1:
+        return own[0][1]
     return max(own, key=lambda item: item[0] if not is_batch(item[0]) else -item[1])[1]
 
 
@@ -138,26 +139,33 @@ def _contraction_loops(definition: Definition, roles: Roles, plan: ContractionPl
         for position, axis in enumerate(roles.taps)
     ]
     outside = 1 if is_batch(blocks) or blocks != 1 else 0
-    pick = lambda loops, kind: [loop for loop in loops if loop.kind == kind]
-    panels = (pick(n, SERIAL), pick(m, SERIAL)) if plan.order == "ji" else (pick(m, SERIAL), pick(n, SERIAL))
+    of_m, of_n = _by_kind(m), _by_kind(n)
+    panels = (of_n[SERIAL], of_m[SERIAL]) if plan.order == "ji" else (of_m[SERIAL], of_n[SERIAL])
     nest = [
         *batch,
-        *pick(m, GRID),
-        *pick(n, GRID),
-        *pick(m, GROUP),
-        *pick(n, GROUP),
-        *pick(m, THREAD),
-        *pick(n, THREAD),
+        *of_m[GRID],
+        *of_n[GRID],
+        *of_m[GROUP],
+        *of_n[GROUP],
+        *of_m[THREAD],
+        *of_n[THREAD],
         *k[:outside],
         *panels[0],
         *panels[1],
         *k[outside:],
         *taps,
-        *pick(m, UNROLL),
-        *pick(n, UNROLL),
-        *pick(n, LANE),
+        *of_m[UNROLL],
+        *of_n[UNROLL],
+        *of_n[LANE],
     ]
     return useful(nest)
+
+
+def _by_kind(loops: list[Loop]) -> defaultdict[str, list[Loop]]:
+    found: defaultdict[str, list[Loop]] = defaultdict(list)
+    for loop in loops:
+        found[loop.kind].append(loop)
+    return found
 
 
 def _axis_loops(
@@ -182,10 +190,9 @@ def _contraction_copies(
     if layer is None:
         return ()
     stage_depth = first_inner if k_block is None else k_block + 1
-    inner = next(
-        (p for p, loop in enumerate(loops) if loop.axis in (roles.m, roles.n) and loop.kind in (UNROLL, LANE)),
-        len(loops),
-    )
+    tile = [p for p, loop in enumerate(loops) if loop.kind in (UNROLL, LANE) and loop.axis in (roles.m, roles.n)]
+    inner = tile[0] if tile else len(loops)
+    near = {loop.axis for loop in loops[inner:]}
     inside = _extents_inside(loops, stage_depth)
     copies = []
     for number, load in enumerate(definition.body_loads()):
@@ -209,12 +216,16 @@ def _contraction_copies(
                 padding = bank_padding(device, row, load.dtype, pad_vector, rules)
             copy = Copy(number, device.backing.name, layer, stage_depth, order, along, vector, padding, 0, plan.depth)
             copies.append(past_registers(copy, load, device) if plan.asynchronous and k_block is not None else copy)
+        if not staged:
+            continue
         axis, width = (roles.m, plan.vm) if roles.m in load.axes() else (roles.n, plan.vn)
-        near = [loop for loop in loops[inner:] if loop.axis == axis and loop.axis in load.axes()]
-        if as_it_lies and axis is not None:
-            rows = (axis,) if near else ()
+        if axis is None:
+            continue
+        varies = axis in near and axis in load.axes()
+        if as_it_lies:
+            rows = (axis,) if varies else ()
             copies.append(Copy(number, layer, "registers", inner - 1, (*rows, roles.k), roles.k, plan.vk))
-        elif staged and near and axis is not None:
+        elif varies:
             copies.append(Copy(number, layer, "registers", inner, (axis,), axis, width))
     return tuple(copies)
 
@@ -260,7 +271,8 @@ def _extents_inside(loops: Sequence[Loop], depth: int) -> dict[str, Size]:
 
 def _buffer_order(definition: Definition, roles: Roles, load: Load, inside: dict[str, Size]) -> tuple[str, ...]:
     """Reduce axes outside, the tiled spatial axis inside: fragments are then vectors."""
-    used = [a.name for a in definition.axes if a.name in inside and a.name in load.axes()]
+    axes = load.axes()
+    used = [a.name for a in definition.axes if a.name in inside and a.name in axes]
     spatial = [a for a in used if a in (roles.m, roles.n)]
     return tuple([a for a in used if a not in spatial] + spatial)
 

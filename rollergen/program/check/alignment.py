@@ -11,6 +11,6 @@ def power_of_two(number: int) -> bool:
 
 def layer_problem(name: str, device: Device | None) -> str:
     """Why a layer cannot be named; empty if it can."""
-    if device is None or any(layer.name == name for layer in device.layers):
+    if device is None or name in [layer.name for layer in device.layers]:
         return ""
     return f"{name!r}; expected a layer of {device.name}: {', '.join(layer.name for layer in device.layers)}"

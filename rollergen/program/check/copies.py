@@ -41,8 +41,9 @@ def check_copy(
         _check_window(stage, where, copy)
     _check_result_copy(stage, where, axes, loads, copy, first_inner)
     source = _check_chain(stage, where, number, device)
-    shape = _check_shape(stage, where, copy, loads[copy.load], is_shared(copy.to_layer, device))
-    _check_layers(stage, where, copy, device)
+    shared = is_shared(copy.to_layer, device)
+    shape = _check_shape(stage, where, copy, loads[copy.load], shared)
+    _check_layers(stage, where, copy, shared, device)
     extent = shape[copy.order.index(copy.along)]
     if extent % copy.vector:
         raise refuse(
@@ -60,7 +61,7 @@ def check_copy(
             f"row of {shape[-1]} elements",
         )
     if copy.runs:
-        _check_runs(stage, where, copy, shape, is_shared(copy.to_layer, device))
+        _check_runs(stage, where, copy, shape, shared)
     if source is None and copy.vector > 1:
         _check_vector(stage, where, axes, loads[copy.load], copy)
     if copy.asynchronous:
@@ -153,7 +154,7 @@ def _check_shape(stage: Stage, where: str, copy: Copy, load: Load, shared: bool)
     used = load.axes()
     given = set(copy.order)
     varying = {axis for axis, extent in inside.items() if extent > 1 and axis in used}
-    if len(given) != len(copy.order) or not varying <= given or any(a not in inside or a not in used for a in given):
+    if len(given) != len(copy.order) or not varying <= given or not given <= used or not given <= inside.keys():
         raise refuse(
             stage, f"{where}: order is {copy.order}; expected the axes that vary inside: {', '.join(sorted(varying))}"
         )
@@ -162,9 +163,9 @@ def _check_shape(stage: Stage, where: str, copy: Copy, load: Load, shared: bool)
     return tuple(inside[axis] for axis in copy.order)
 
 
-def _check_layers(stage: Stage, where: str, copy: Copy, device: Device | None) -> None:
+def _check_layers(stage: Stage, where: str, copy: Copy, shared: bool, device: Device | None) -> None:
     """Data move towards the registers; only what a block shares is filled ahead of its use."""
-    if copy.depth > 1 and not is_shared(copy.to_layer, device):
+    if copy.depth > 1 and not shared:
         raise refuse(stage, f"{where}: depth is {copy.depth}; expected 1 in {copy.to_layer}, a thread's own layer")
     if device is not None:
         names = [layer.name for layer in device.layers]

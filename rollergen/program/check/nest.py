@@ -24,6 +24,9 @@ def check_nest(stage: Stage, axes: Mapping[str, Axis], device: Device | None) ->
     for position, loop in enumerate(stage.loops):
         _check_loop(stage, position, loop, axes)
         own[loop.axis].append((position, loop))
+    for digits in own.values():
+        if len(digits) > 1:
+            digits.sort(key=_rising)
     _check_order(stage)
     over = [axis.name for axis in axes.values() if _check_digits(stage, axis, own[axis.name])]
     _check_guards(stage, axes, over)
@@ -58,10 +61,15 @@ def _check_order(stage: Stage) -> None:
         before, at = loop.kind, position
 
 
+def _rising(item: tuple[int, Loop]) -> tuple[int, int]:
+    return item[1].stride, item[1].extent
+
+
 def _check_digits(stage: Stage, axis: Axis, own: list[tuple[int, Loop]]) -> bool:
-    """Whether the axis overhangs.  Raises ProgramError where its loops are no mixed-radix digits of it."""
+    """Whether the axis overhangs.  Raises ProgramError where its loops (by rising stride) are no mixed-radix digits of
+    it."""
     span, over = 1, False
-    for position, loop in sorted(own, key=lambda item: (item[1].stride, item[1].extent)):
+    for position, loop in own:
         if loop.stride != span:
             raise refuse(
                 stage,
@@ -73,7 +81,7 @@ def _check_digits(stage: Stage, axis: Axis, own: list[tuple[int, Loop]]) -> bool
             _check_grid_digit(stage, position, axis, own=own, span=span)
         elif loop.kind != SERIAL and axis.extent % span:
             over = True
-    lead = _lead(stage, axis)
+    lead = _lead(stage, axis) if stage.store.on_lines else 0
     if span < axis.extent + lead:
         beyond = f" and {lead} more, as vectors begin on lines" if lead else ""
         raise refuse(
@@ -84,7 +92,7 @@ def _check_digits(stage: Stage, axis: Axis, own: list[tuple[int, Loop]]) -> bool
 
 def _lead(stage: Stage, axis: Axis) -> int:
     """How many elements before the axis its loops may start, see `Store.on_lines`."""
-    if not stage.store.on_lines or not stage.loops:
+    if not stage.loops:
         return 0
     lane = stage.loops[-1]
     return lane.extent - 1 if lane.kind == LANE and lane.axis == axis.name else 0
@@ -94,7 +102,7 @@ def _check_grid_digit(stage: Stage, position: int, axis: Axis, *, own: list[tupl
     """`span`: of this digit and those below.  The leading one ends with its axis; so does the one below a leading
     serial loop (blocks that stride over the axis), each of whose blocks stops by itself; any other divides it."""
     loop = stage.loops[position]
-    leading = len(own) == 1 or span == prod(x.extent for _, x in own)
+    leading = len(own) == 1 or span == prod([x.extent for _, x in own])
     strides = any(x.kind == SERIAL and x.stride == span and x.extent * span >= axis.extent for _, x in own)
     if strides and span <= axis.extent:
         return
@@ -138,17 +146,12 @@ def _check_lanes(stage: Stage) -> None:
 
 def _check_block_order(stage: Stage) -> None:
     width = stage.block_order.width
-    grid = sum(loop.kind == GRID for loop in stage.loops)
+    grid = [loop.kind for loop in stage.loops].count(GRID)
     if width < 0 or (width and grid < 2):
         raise refuse(stage, f"block_order.width is {width} with {grid} grid loops; expected 0, or two grid loops")
 
 
 def _check_threads(stage: Stage, device: Device) -> None:
-    if stage.threads > device.limits.threads_per_block:
-        raise refuse(
-            stage,
-            f"a block has {stage.threads} threads; expected at most {device.limits.threads_per_block} on {device.name}",
-        )
     after = 1
     for position in range(len(stage.loops) - 1, -1, -1):
         loop = stage.loops[position]
@@ -160,3 +163,7 @@ def _check_threads(stage: Stage, device: Device) -> None:
             )
         if loop.kind in PARALLEL:
             after *= loop.extent
+    if after > device.limits.threads_per_block:
+        raise refuse(
+            stage, f"a block has {after} threads; expected at most {device.limits.threads_per_block} on {device.name}"
+        )

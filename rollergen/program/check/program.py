@@ -56,7 +56,7 @@ def _check(program: RProgram, device: Device | None, definitions: set[int]) -> N
             definitions.add(id(stage.definition))
         axes = {axis.name: axis for axis in stage.definition.axes}
         check_nest(stage, axes, device)
-        first_inner = sum(loop.kind == GRID or loop.kind in PARALLEL for loop in stage.loops)
+        first_inner = len([loop for loop in stage.loops if loop.kind == GRID or loop.kind in PARALLEL])
         check_tiles(stage, axes, loads, first_inner, device)
     _check_complete(program, written)
     check_bulk(program, device)
