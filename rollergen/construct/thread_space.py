@@ -4,7 +4,6 @@ then built with every step, depth and block order that fits."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -110,7 +109,8 @@ def _shaped(
         variants = list(_variants(definition, roles, plan, device, rules))
         stages += [stage for _, stage in variants]
         # Of one tile and depth at most two candidates are kept.
-        enough += sum(min(2, kept) for kept in Counter(depth for depth, _ in variants).values())
+        depths = [depth for depth, _ in variants]
+        enough += sum([min(2, depths.count(depth)) for depth in set(depths)])
         if enough >= count and tiles >= max(3, count // 4 + 2):
             break
     yield from candidates(name, stages, device)

@@ -221,5 +221,10 @@ def is_added(definition: Definition) -> bool:
 
 def summed_axes(definition: Definition) -> tuple[Axis, ...]:
     """Spatial axes that are not in the target: points along them share a place of the output."""
-    stored = {name for index in definition.target for name in index.axes()}
-    return tuple(axis for axis in definition.of_role("spatial") if axis.name not in stored and axis.extent > 1)
+    notes = definition.notes()
+    found: tuple[Axis, ...] | None = notes.get("summed axes")
+    if found is None:
+        stored = {name for index in definition.target for name in index.axes()}
+        spatial = definition.of_role("spatial")
+        found = notes["summed axes"] = tuple([a for a in spatial if a.name not in stored and a.extent > 1])
+    return found

@@ -119,6 +119,8 @@ def _check_grid_digit(stage: Stage, position: int, axis: Axis, *, own: list[tupl
 
 
 def _check_guards(stage: Stage, axes: Mapping[str, Axis], over: Sequence[str]) -> None:
+    if not stage.guards and not over:
+        return
     given = [axis for axis, _ in stage.guards]
     for axis, kind in stage.guards:
         if axis not in axes:

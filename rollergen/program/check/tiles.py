@@ -134,7 +134,7 @@ def _check_adds(stage: Stage) -> None:
 
 
 def _check_instruction(stage: Stage, device: Device) -> None:
-    if all(instruction.name != stage.compute.instruction for instruction in device.instructions):
+    if stage.compute.instruction not in [instruction.name for instruction in device.instructions]:
         names = ", ".join(instruction.name for instruction in device.instructions)
         raise refuse(
             stage, f"compute.instruction is {stage.compute.instruction!r}; expected one of {device.name}'s: {names}"
