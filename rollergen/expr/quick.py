@@ -95,9 +95,9 @@ def _one_field(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
 def replaced(record: Record, **changes: Any) -> Record:
     """`dataclasses.replace` for a record of a `quick` class, at a third of its price.
 
-    >>> from rollergen.program.rprogram import Loop
-    >>> replaced(Loop("i", 4, 1, "grid"), extent=8)
-    Loop(axis='i', extent=8, stride=1, kind='grid')
+    >>> from rollergen.expr.index import Index
+    >>> replaced(Index((("i", 4),)), const=1)
+    Index(terms=(('i', 4),), const=1)
     """
     of_fields, places = _FIELDS[type(record)]
     values = list(of_fields(record))

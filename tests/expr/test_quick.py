@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError, dataclass, field, replace
 import pytest
 
 from rollergen.expr.index import FloorDiv, Index
-from rollergen.expr.quick import quick
+from rollergen.expr.quick import quick, replaced
 
 
 class Kept:
@@ -24,6 +24,21 @@ class Record(Kept):
 def test_fields_are_set_by_place_by_name_and_by_default():
     assert Record(1) == Record(first=1, second="b", third=[]) == replace(Record(2, "b"), first=1)
     assert repr(Record(1, third=[2])) == "Record(first=1, second='b', third=[2])"
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Alone:
+    only: int
+
+
+def test_what_is_replaced_is_what_dataclasses_would_replace():
+    record = Record(1, third=[3])
+    for changes in ({}, {"second": "c"}, {"third": [], "first": 2}):
+        assert replaced(record, **changes) == replace(record, **changes)
+    assert replaced(Alone(1), only=2) == Alone(2)
+    with pytest.raises(KeyError, match="fourth"):
+        replaced(record, fourth=4)
 
 
 def test_each_instance_has_a_default_of_its_own():
