@@ -66,22 +66,38 @@ def alone(script: str, case: str, seconds: float, *options: str) -> dict[str, An
     return found
 
 
-def alternate(calls: Calls, seconds: float, threads: int = 1) -> dict[str, list[float]]:
-    """Wall seconds of every round, two warm-up rounds left out; the order turns by one from round to round.
+@dataclass(frozen=True)
+class Turns:
+    """Wall seconds of each round: ``first``: of the call behind everybody else's, which finds caches and branch
+    predictors as they left them; ``again``: the median of those behind it."""
 
-    With several ``threads`` a round holds a turn of each (`_turn`), which begins where nobody else's threads spin.
-    """
+    first: list[float]
+    again: list[float]
+
+
+def alternate(calls: Calls, seconds: float, threads: int = 1) -> dict[str, list[float]]:
+    """Wall seconds of every round, in which each has a turn of several calls: `Turns.again`."""
+    return {name: each.again for name, each in in_turns(calls, seconds, threads).items()}
+
+
+def in_turns(calls: Calls, seconds: float, threads: int = 1) -> dict[str, Turns]:
+    """Each has a turn in every round, `TURN_S` long; the order turns by one from round to round, two rounds are left
+    out.  With several ``threads`` a turn begins where nobody else's threads spin."""
     for _ in range(2):
         for call in calls.values():
             call()
-    times: dict[str, list[float]] = {name: [] for name in calls}
+    times = {name: Turns([], []) for name in calls}
     names = list(calls)
     started = time.perf_counter()
     rounds = 0
     while rounds < LEAST_ROUNDS or (time.perf_counter() - started < seconds and rounds < MOST_ROUNDS):
         turn = rounds % len(names)
         for name in names[turn:] + names[:turn]:
-            times[name].append(_once(calls[name]) if threads == 1 else _turn(calls[name]))
+            if threads > 1:
+                settle()
+            first, again = _turn(calls[name])
+            times[name].first.append(first)
+            times[name].again.append(again)
         rounds += 1
     return times
 
@@ -92,18 +108,16 @@ def _once(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def _turn(call: Callable[[], object]) -> float:
-    """Median wall seconds of calls one after another, `TURN_S` long, behind one that wakes the library's own threads.
+def _turn(call: Callable[[], object]) -> tuple[float, float]:
+    """(Wall seconds of a first call, median of the calls that follow it for `TURN_S`).
 
-    Threads of OpenMP, OpenBLAS and others spin for milliseconds after their work, in wait of more: whoever comes next
-    has that much less of the machine (a product of 1024 x 1024 matrices took 14 ms behind NumPy's, and 7.4 else).
+    The first one pays for what others left: their data in the caches and, with several threads, its own threads
+    asleep.  What follows is compared with the roofline, whose probes too repeat in caches of their own.
     """
-    settle()
-    call()
-    found = [_once(call)]
+    first, found = _once(call), [_once(call)]
     while sum(found) < TURN_S:
         found.append(_once(call))
-    return median(found)
+    return first, median(found)
 
 
 TURN_S, LOOK_S, QUIET, PATIENCE_S = 2e-3, 4e-3, 0.05, 2.0
@@ -112,6 +126,8 @@ TURN_S, LOOK_S, QUIET, PATIENCE_S = 2e-3, 4e-3, 0.05, 2.0
 def settle() -> None:
     """Waits until the threads of this process use less than a twentieth of a core.
 
+    Threads of OpenMP, OpenBLAS and others spin for milliseconds after their work, in wait of more: whoever comes next
+    has that much less of the machine (a product of 1024 x 1024 matrices took 14 ms behind NumPy's, and 7.4 else).
     Raises SystemExit where they never do: nothing timed then would be of one library alone.
     """
     end = time.perf_counter() + PATIENCE_S

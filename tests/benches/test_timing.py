@@ -1,0 +1,63 @@
+"""Turns: the call behind the others' is told apart from those that follow it, which are what is compared."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from benches import timing
+
+
+class Clock:
+    """Time that passes only while something is called."""
+
+    def __init__(self) -> None:
+        self.now, self.last = 0.0, ""
+
+    def call(self, name: str, first: float, again: float):
+        def run() -> None:
+            self.now += first if self.last != name else again
+            self.last = name
+
+        return run
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock.now)
+    return clock
+
+
+def test_what_a_first_call_pays_is_not_in_the_time_of_those_that_follow(clock: Clock):
+    calls = {"ours": clock.call("ours", 9e-4, 2e-4), "theirs": clock.call("theirs", 5e-4, 4e-4)}
+    calls["a third"] = clock.call("a third", 1e-3, 1e-3)  # of two, one begins a round behind itself
+    turns = timing.in_turns(calls, seconds=0.0)
+    assert turns["ours"].first == pytest.approx([9e-4] * timing.LEAST_ROUNDS)
+    assert turns["ours"].again == pytest.approx([2e-4] * timing.LEAST_ROUNDS)
+    assert turns["theirs"].again == pytest.approx([4e-4] * timing.LEAST_ROUNDS)
+
+
+def test_a_turn_repeats_short_calls_for_two_milliseconds_and_long_ones_once(clock: Clock):
+    counts = dict.fromkeys(("short", "long"), 0)
+
+    def counted(name: str, takes: float):
+        def run() -> None:
+            counts[name] += 1
+            clock.now += takes
+
+        return run
+
+    timing.in_turns({"short": counted("short", 1e-4), "long": counted("long", 1.0)}, seconds=0.0)
+    repeats = round(timing.TURN_S / 1e-4)
+    assert counts["short"] in range(2 + 15 * (repeats + 1), 2 + 15 * (repeats + 2) + 1)
+    assert counts["long"] == 2 + 15 * 2
+
+
+def test_rounds_begin_with_another_one_each_time(clock: Clock):
+    order: list[str] = []
+    calls = {name: (lambda name=name: (order.append(name), setattr(clock, "now", clock.now + 1.0))) for name in "abc"}
+    timing.in_turns(calls, seconds=0.0)
+    starts = [name for name, _ in itertools.groupby(order[6:])][::3]
+    assert starts[:4] == ["a", "b", "c", "a"]
