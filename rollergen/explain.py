@@ -211,6 +211,8 @@ def decisions(stage: Stage, device: Device) -> list[str]:
         said.append(_copy_text(stage, copy))
     said += [f"{resident.name} stays in {resident.layer}" for resident in stage.residents]
     said += [f"tail of {axis}: {kind}" for axis, kind in stage.guards]
+    if stage.prefetch >= 0:
+        said.append("the next row is fetched while this one is computed")
     if stage.store.streaming:
         said.append("stores bypass the caches")
     if stage.store.adds:

@@ -43,6 +43,7 @@ from rollergen.lower.ir import (
     Barrier,
     Comment,
     EndGroup,
+    FetchAhead,
     For,
     Function,
     If,
@@ -274,6 +275,10 @@ class CFamily:
             return self.streamed(self.address(node.pointer, node.offset, node.value.lanes, True), value)
         return f"{self.cell(node.pointer, node.offset, node.value.lanes, node.aligned)} = {value}"
 
+    def fetched_ahead(self, node: FetchAhead) -> str:
+        """The call that asks for a line."""
+        raise NotImplementedError
+
     # Expressions
 
     def type(self, dtype: str, lanes: int = 1, memory: bool = False) -> str:
@@ -406,6 +411,7 @@ class CFamily:
 
 _LINES = {
     Let: "constant", Assign: "assignment", Write: "write", Point: "point", Allocate: "allocation",
+    FetchAhead: "fetched_ahead",
     LoadMatrix: "collective", MultiplyMatrix: "collective", StoreMatrix: "collective", WarpBarrier: "collective",
 }  # fmt: skip
 """Methods of `CFamily` that spell statements of one line."""

@@ -40,6 +40,7 @@ from rollergen.lower.ir import (
     LOCAL,
     Allocate,
     Barrier,
+    FetchAhead,
     For,
     Kernel,
     Let,
@@ -469,6 +470,9 @@ class Cuda(CFamily):
         if part == self._widest(node.pointer, lanes):
             return f"{self.cell(node.pointer, node.offset, lanes, node.aligned)} = {value}"
         return self._stored(node.pointer, node.offset, lanes, part, value)
+
+    def fetched_ahead(self, node: FetchAhead) -> str:
+        return f'asm volatile("prefetch.global.L1 [%0];" :: "l"({self.address(node.pointer, node.offset, 1, True)}))'
 
     def streamed(self, address: str, value: str) -> str:
         return f"__stcs({address}, {value})"

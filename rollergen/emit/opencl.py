@@ -9,7 +9,7 @@ from rollergen.emit.c_family import ATOM, SCALARS, CFamily
 from rollergen.emit.unrolling import steps_at_once
 from rollergen.hal.masked_stores import masked_loads, masked_stores
 from rollergen.lower.expressions import BITS, Convert, Exchange, Number, Pick, Read, Shuffle
-from rollergen.lower.ir import Barrier, For, Kernel, Write
+from rollergen.lower.ir import Barrier, FetchAhead, For, Kernel, Write
 from rollergen.lower.language import Language
 from rollergen.tile.rules import WIDEST_VECTOR
 
@@ -268,6 +268,10 @@ class OpenCL(CFamily):
 
     def _half(self, node: Read | Write, constness: str) -> str:
         return f"({self.scopes[node.pointer.scope]}{constness}half *)({self._place(node)})"
+
+    def fetched_ahead(self, node: FetchAhead) -> str:
+        at = self.address(node.pointer, node.offset, 1, True)
+        return f"__builtin_prefetch((const void *)(size_t)({at}))"
 
     def streamed(self, address: str, value: str) -> str:
         return f"__builtin_nontemporal_store({value}, {address})"

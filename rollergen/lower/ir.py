@@ -127,6 +127,14 @@ class EndGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchAhead:
+    """The line of ``pointer[offset]`` is asked for.  Nothing waits for it, and the place need not exist."""
+
+    pointer: Pointer
+    offset: Index
+
+
+@dataclass(frozen=True, slots=True)
 class MatrixShape:
     """What one matrix instruction multiplies: m x k by k x n elements of ``dtype``; ``layout``: see `Instruction`."""
 
@@ -189,7 +197,7 @@ class WarpBarrier:
 
 
 Statement = Union[
-    Comment, Allocate, Let, Point, Assign, Write, For, If, Barrier, EndGroup,
+    Comment, Allocate, Let, Point, Assign, Write, For, If, Barrier, EndGroup, FetchAhead,
     LoadMatrix, MultiplyMatrix, StoreMatrix, WarpBarrier,
 ]  # fmt: skip
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from rollergen.expr.definition import Reduction
 from rollergen.expr.index import Index, Within
-from rollergen.expr.values import Value, loads
+from rollergen.expr.values import Load, Value, loads
 from rollergen.lower import gathering, reductions
 from rollergen.lower.arithmetic import Scope, evaluate, evaluate_all
 from rollergen.lower.context import Context
@@ -155,6 +155,8 @@ def _reduce(
     def point(here: Place) -> None:
         scope = point_scope(here)
         reductions.update(out, scope, acc, evaluate_all(out, scope, bodies))
+        if number == len(nest.definition.reductions) - 1 and nest.stage.prefetch >= 0:
+            _fetch_next(context, here, used)
 
     if nest.stage.accumulator.gathered:
         _gather(context, place, acc, phase, point_scope, bodies[0])
@@ -163,6 +165,17 @@ def _reduce(
     scope = scope_of(context, place, nest.lane, totals, {})
     output = once_per_result(context, output_access(place, out)) if first is not None else None
     return reductions.finish(out, scope, acc, context.threads, output, first)
+
+
+def _fetch_next(context: Context, here: Place, used: tuple[Load, ...]) -> None:
+    """Asks for what the loop to prefetch reads at this place in its next iteration."""
+    nest, out, p = context.nest, context.out, context.nest.stage.prefetch
+    following = here.bind({p: here.point[p] + 1})
+    for load in used:
+        if nest.loops[p].axis in load.axes():
+            offset = load.offset().substitute(following.axes)
+            first = offset.substitute({nest.lane.variable: Index()}) if nest.lane else offset
+            out.fetch_ahead(nest.parameters[load.buffer.name], first.simplify(out.ranges))
 
 
 def _gather(

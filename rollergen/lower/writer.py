@@ -23,6 +23,7 @@ from rollergen.lower.ir import (
     Barrier,
     Comment,
     EndGroup,
+    FetchAhead,
     For,
     Function,
     If,
@@ -154,6 +155,9 @@ class Writer:
 
     def collective(self, statement: LoadMatrix | MultiplyMatrix | StoreMatrix | WarpBarrier) -> None:
         self._add(statement)
+
+    def fetch_ahead(self, pointer: Pointer, offset: Index) -> None:
+        self._add(FetchAhead(*self.place(pointer, offset)))
 
     def barrier(self, pending: int | None = None) -> None:
         self._add(Barrier(pending))

@@ -310,7 +310,7 @@ _DECISIONS: dict[type, Fields] = {
         ("compute", Node((Compute,))), ("accumulator", Node((Accumulator,))), ("copies", Many(Node((Copy,)))),
         ("residents", Many(Node((Resident,)))), ("store", Node((Store,))),
         ("guards", Many(Pair(TEXT, OneOf(("none", "mask", "peel"))))), ("block_order", Node((BlockOrder,))),
-        ("once", FLAG), ("superstep", Perhaps(Node((Superstep,)))),
+        ("once", FLAG), ("superstep", Perhaps(Node((Superstep,)))), ("prefetch", INTEGER),
     ),
     Superstep: (
         ("copied", Many(COUNT)), ("weights", INTEGER), ("outputs", TEXT), ("inputs", TEXT), ("steps", Many(COUNT)),

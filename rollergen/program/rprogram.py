@@ -269,6 +269,11 @@ class Stage(_Remembered):
     accumulator's depth and holds the body twice, without tests and with.  Masked spatial points
     store nothing; masked reduce points contribute the combiner's identity.  ``once``: depends on
     constant tensors only and runs at build.  ``superstep``: for bulk-synchronous machines, else None.
+
+    ``prefetch``: position of a serial loop of the rows of a stage with several reductions (-1: none).  Where the last
+    of these reads an element that changes with the loop, it also asks for the line of that of the loop's next
+    iteration, so that the next row arrives while this one is computed.  Behind the last row of a block that is the
+    next block's, or nobody's: what is asked for need not exist, and values are the same.
     """
 
     name: str
@@ -283,6 +288,7 @@ class Stage(_Remembered):
     block_order: BlockOrder = BlockOrder()
     once: bool = False
     superstep: Superstep | None = None
+    prefetch: int = -1
 
     def __hash__(self) -> int:
         try:

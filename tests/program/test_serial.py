@@ -240,7 +240,7 @@ def test_a_stage_keeps_every_field():
 def test_rows_of_earlier_formats_lack_fields_that_were_added_since(name):
     for program in rg.construct(EXPRESSIONS[name](), "v100", 3):
         data = to_json(program)
-        added = {"Stage": ("superstep",), "RProgram": ("homes",)}
+        added = {"Stage": ("superstep", "prefetch"), "RProgram": ("homes",)}
         for row in data["nodes"]:
             names = [field for field, _ in NODES[SIGNATURES[row[0]]]]
             for field in added.get(row[0], ()):

@@ -125,6 +125,11 @@ def _row_store_vector(definition: Definition, loops: list[Loop], axis: str, plan
 _COSTLY = ("exp", "log", "tanh", "erf", "sqrt", "rsqrt")
 
 
+def is_costly(node: Value) -> bool:
+    """Whether the value is a function that takes several operations."""
+    return isinstance(node, Unary) and node.op in _COSTLY
+
+
 def residents(definition: Definition, layer: str) -> tuple[Resident, ...]:
     """Row values worth keeping in `layer`: those used again in a later phase that cost a
     transcendental to recompute, and (in registers) the loads themselves, read once."""
@@ -146,7 +151,6 @@ def _candidates(bodies: tuple[Value, ...], layer: str, row_axes: set[str]) -> li
     for body in bodies:
         for node in walk(body):
             row_dependent = any(load.axes() & row_axes for load in loads(node))
-            costly = isinstance(node, Unary) and node.op in _COSTLY
-            if row_dependent and (costly or (layer == REGISTERS and isinstance(node, Load))):
+            if row_dependent and (is_costly(node) or (layer == REGISTERS and isinstance(node, Load))):
                 found.append(node)
     return found

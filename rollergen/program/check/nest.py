@@ -32,6 +32,7 @@ def check_nest(stage: Stage, axes: Mapping[str, Axis], device: Device | None) ->
     _check_guards(stage, axes, over)
     _check_lanes(stage)
     _check_block_order(stage)
+    _check_prefetch(stage, axes)
     if device is not None:
         _check_threads(stage, device)
 
@@ -63,6 +64,25 @@ def _check_order(stage: Stage) -> None:
 
 def _rising(item: tuple[int, Loop]) -> tuple[int, int]:
     return item[1].stride, item[1].extent
+
+
+def _check_prefetch(stage: Stage, axes: Mapping[str, Axis]) -> None:
+    """The loop to prefetch walks rows that one thread computes one after the other, in several reductions each."""
+    p = stage.prefetch
+    if p == -1:
+        return
+    rows = [q for q, loop in enumerate(stage.loops) if loop.kind == SERIAL and axes[loop.axis].role == "spatial"]
+    if p not in rows:
+        raise refuse(stage, f"prefetch is {p}; expected -1, or the position of a serial loop of a spatial axis: {rows}")
+    if p >= stage.accumulator.at_loop:
+        raise refuse(
+            stage, f"prefetch is {p}; expected a loop outside depth {stage.accumulator.at_loop}, where a row begins"
+        )
+    if stage.threads > 1 or len(stage.definition.reductions) < 2:
+        count = len(stage.definition.reductions)
+        raise refuse(
+            stage, f"prefetch is {p} with {stage.threads} threads and {count} reductions; expected 1 and at least 2"
+        )
 
 
 def _check_digits(stage: Stage, axis: Axis, own: list[tuple[int, Loop]]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rollergen.expr.values import loads
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.access import Access
 from rollergen.program.model.costs import Costs
@@ -13,7 +14,7 @@ from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, most
 from rollergen.program.model.services import path_layer
 from rollergen.program.model.work import Work
-from rollergen.program.rprogram import LANE
+from rollergen.program.rprogram import GRID, LANE, PARALLEL
 from rollergen.tile.rules import main_instruction
 
 
@@ -54,6 +55,8 @@ def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Num
     total = work.products * device.instruction(nest.stage.compute.instruction).issued + work.slots
     total = total + costs.loop_instructions * (work.iterations + work.window_steps)
     total = total + costs.spill_accesses * work.spilled * work.steps
+    if nest.stage.prefetch >= 0:
+        total = total + _fetched_ahead(nest)
     for access in work.accesses:
         each: Number = 0
         if access.role == "read":
@@ -73,6 +76,15 @@ def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Num
         if not is_nothing(each):
             total = total + access.count * each
     return total
+
+
+def _fetched_ahead(nest: Nest) -> Number:
+    """Instructions of one thread that ask for lines of the next row: one for each vector that the last reduction
+    reads of it."""
+    axis = nest.loops[nest.stage.prefetch].axis
+    reduction = nest.stage.definition.reductions[-1]
+    asked = sum(axis in load.axes() for load in loads(*reduction.bodies))
+    return asked * nest.product(lambda p, loop: loop.kind not in (GRID, *PARALLEL, LANE))
 
 
 _ONE_EACH = ("exchange", "spill_write", "spill_read")

@@ -95,7 +95,7 @@ def _common(stage: Stage, device: Device) -> Hashable:
     widths and guards decide which accesses there are."""
     whole = (
         id(stage.definition), id(stage.residents) if stage.residents else 0, stage.compute, stage.once,
-        stage.accumulator.dtype, stage.accumulator.carry, stage.accumulator.combine,
+        stage.prefetch, stage.accumulator.dtype, stage.accumulator.carry, stage.accumulator.combine,
     )  # fmt: skip
     if lockstep_threads(device) == 1:
         walked = _rising(stage.loops)
