@@ -21,8 +21,14 @@ def kind_of(definition: Definition) -> str:
         return ROW
     if not definition.reductions:
         return ELEMENTWISE
-    several = len(definition.reductions) > 1
-    return REDUCTION if several or not any(contraction_roles(definition)) else CONTRACTION
+    return CONTRACTION if contraction_of(definition) is not None else REDUCTION
+
+
+def contraction_of(definition: Definition) -> Roles | None:
+    """The best roles of the axes of a contraction; None: it is none."""
+    if len(definition.reductions) != 1 or definition.of_role("row"):
+        return None
+    return next(contraction_roles(definition), None)
 
 
 def reused_along(definition: Definition, axis: str) -> bool:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from rollergen.expr.definition import Definition
-from rollergen.expr.index import linear
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device, Instruction
 
@@ -165,8 +164,7 @@ def transaction_elements(device: Device, dtype: str, rules: AlignmentRules) -> i
 @lru_cache(maxsize=1024)
 def contiguous_axis(load: Load) -> str | None:
     """The axis along which the load's addresses are adjacent, if any."""
-    offset = linear(load.indices, load.buffer.shape)
-    for atom, coefficient in offset.terms:
+    for atom, coefficient in load.offset().terms:
         if coefficient == 1:
             return atom if isinstance(atom, str) else min(atom.index.axes(), default=None)
     return None

@@ -55,23 +55,27 @@ class Support:
         cannot have learned what it does, so its weight is 0 and says nothing; and features of more than
         `ABSTAIN_ABOVE` of the model's weight beyond their training range, in the median candidate.
         """
-        kinds = _columns("A.is ", "A.reads ")
-        new = (x[:, kinds] > self.high[kinds]).any(axis=0)
+        least, most = np.minimum.reduce(x, axis=0), np.maximum.reduce(x, axis=0)
+        low, high = _bounds(self)
+        beyond = (least < low) | (most > high)
+        kinds, rates = _columns("A.is ", "A.reads "), _columns("B.")
+        new = most[kinds] > self.high[kinds]
         if new.any():
             return f"no {names()[kinds[new.argmax()]].split(' ', 1)[1]} was trained on"
-        beyond = self._beyond(x)
-        somewhere = np.logical_or.reduce(beyond, axis=0)
-        rates = _columns("B.")
-        if somewhere[rates].any():
-            return f"{names()[rates[somewhere[rates].argmax()]][2:]} of the device lies outside its training range"
-        constant = np.flatnonzero(somewhere & (self.low == self.high))
-        mostly = [n for n in constant if beyond[:, n].mean() > MOST]
-        if mostly:
-            return f"{names()[mostly[0]][2:]} lies outside its training, in which it never varied"
-        share = median((beyond @ self.weight).tolist())
+        if beyond[rates].any():
+            return f"{names()[rates[beyond[rates].argmax()]][2:]} of the device lies outside its training range"
+        if not beyond.any():
+            return None
+        each = self._beyond(x)
+        for n in np.flatnonzero(beyond & (self.low == self.high)):
+            if each[:, n].mean() > MOST:
+                return f"{names()[n][2:]} lies outside its training, in which it never varied"
+        if not self.weight[beyond].any():
+            return None
+        share = median((each @ self.weight).tolist())
         if share <= ABSTAIN_ABOVE:
             return None
-        worst = names()[int(np.argmax(beyond.mean(axis=0) * self.weight))]
+        worst = names()[int(np.argmax(each.mean(axis=0) * self.weight))]
         return f"features with {share:.0%} of the model's weight lie outside its training range, such as {worst[2:]}"
 
     def _beyond(self, x: np.ndarray) -> np.ndarray:

@@ -1,14 +1,18 @@
 """Features of programs: a batch's rows are each program's own, and figures agree with walking the loops."""
 
+import json
+import lzma
 from itertools import product
 from math import log2, prod
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import rollergen as rg
 from rollergen.program.model import predict
-from rollergen.verify.features import features, matrix, names, vector
+from rollergen.program.serial import from_json
+from rollergen.verify.features import VERSION, features, matrix, names, vector
 from rollergen.verify.features.batch import batch_of
 from rollergen.verify.features.relations import THRESHOLDS
 
@@ -117,3 +121,23 @@ def test_limiters_sum_over_the_stages_of_a_call():
         total = sum(float(x.seconds) for x in own)
         assert found["H.multiply-adds"] == pytest.approx(log2(1 + 1e9 * total))
         assert found["H.multiply-adds share"] == pytest.approx(total / float(said.seconds))
+
+
+KEPT = Path(__file__).parent / "features_of_version_2.json.xz"
+"""Programs with their features, but for what follows from predictions or from figures of the device."""
+_OF_PREDICTIONS = {"C.waves", "C.tail", "G.registers wanted", "G.registers spilled", "G.occupancy"}
+
+
+def _is_kept(name):
+    return name[0] in "ACEFG" and name not in _OF_PREDICTIONS
+
+
+def test_features_are_what_models_of_their_version_were_trained_on():
+    """Whoever changes what a feature means counts the version, and keeps programs anew."""
+    kept = json.loads(lzma.decompress(KEPT.read_bytes()))
+    columns = [n for n, name in enumerate(names()) if _is_kept(name)]
+    assert kept["version"] == VERSION and kept["names"] == [names()[n] for n in columns]
+    for device, lines in kept["programs"].items():
+        found = matrix([from_json(one["program"]) for one in lines], rg.load_device(device))
+        expected = np.array([one["features"] for one in lines])
+        np.testing.assert_allclose(found[:, columns], expected, rtol=1e-12, atol=0)

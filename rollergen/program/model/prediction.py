@@ -106,7 +106,7 @@ def predict(program: RProgram, device: Device) -> Prediction:
         from rollergen.program.model.bulk.prediction import predict_bulk
 
         return predict_bulk(program, device)
-    stages = tuple(predict_stage(stage, device) for stage in program.stages)
+    stages = tuple([predict_stage(stage, device) for stage in program.stages])
     total: Number = 0.0
     for stage in stages:
         if not stage.once:

@@ -18,7 +18,8 @@ from rollergen.hal.spec import Device
 from rollergen.program.model import Prediction, predict
 from rollergen.program.rprogram import RProgram
 from rollergen.verify.features.access import ACCESS, ACCESS_LOGS, access_features
-from rollergen.verify.features.batch import batch_of, slog
+from rollergen.verify.features.arrays import slog
+from rollergen.verify.features.batch import batch_of
 from rollergen.verify.features.draft import DRAFT, DRAFT_LOGS, draft_features
 from rollergen.verify.features.limiters import LIMITERS, LIMITERS_LOGS, limiter_features
 from rollergen.verify.features.operator import DEVICE, OPERATOR, device_features, operator_features

@@ -40,7 +40,6 @@ def access_features(batch: Batch, out: np.ndarray) -> None:
 def _buffers(batch: Batch, out: np.ndarray) -> None:
     """Sets ``out``, (operands, `BUFFER`, programs); zeros for an operand that there is not."""
     itemsize = batch.own.itemsize
-    there = itemsize > 0
     size = np.maximum(itemsize, 1.0)
     line = batch.device.layers[1].transaction_bytes
     inside = batch.inside[0]
@@ -60,8 +59,8 @@ def _buffers(batch: Batch, out: np.ndarray) -> None:
     out[:, 9] = count
     np.divide(out[:, :4], np.where(by_loop, count, 0.5)[:, None], out=out[:, 10:14])
     out[:, 14] = stride
-    if not there.all():
-        np.copyto(out, 0.0, where=~there[:, None])
+    if not batch.all_there:
+        np.copyto(out, 0.0, where=~batch.there[:, None])
 
 
 def _strides(batch: Batch) -> np.ndarray:
@@ -107,14 +106,15 @@ def _curve(batch: Batch, out: np.ndarray) -> None:
     np.divide(found, np.maximum(np.log2(1 + touched), 1.0), out=ratio[1:-1])
     operations[-1], ratio[-1] = operations[-2], ratio[-2]
     at = found[-1] * _STEPS / _POINTS
-    reached = found[:, None] >= at
-    whole = reached[-1]
-    level = np.where(whole, reached.argmax(axis=0), levels) * programs + batch.columns
+    level = np.add.reduce((found[:, None] < at).view(np.uint8), axis=0, dtype=np.uint8).astype(np.intp)
+    whole = level < levels
+    level *= programs
+    level += batch.columns
     x0, y0 = operations.reshape(-1).take(level), ratio.reshape(-1).take(level)
     level += programs
     x1, y1 = operations.reshape(-1).take(level), ratio.reshape(-1).take(level)
     rises = x1 > x0
     between = y0 + (y1 - y0) * (at - x0) / np.where(rises, x1 - x0, 1.0)
     np.copyto(out, np.where(whole, np.where(rises, between, y1), ratio[-1]))
-    if not batch.has_loops.all():
+    if not batch.all_there:
         np.copyto(out, 0.0, where=~batch.has_loops)

@@ -7,7 +7,6 @@ has loops of one iteration, over no axis, in front.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from rollergen.hal.spec import Device
 from rollergen.program.model import Prediction
 from rollergen.program.model.prediction import StagePrediction
 from rollergen.program.rprogram import GRID, GROUP, LANE, PARALLEL, SERIAL, THREAD, UNROLL, Loop, RProgram, Stage
+from rollergen.verify.features.arrays import floats, integers
 from rollergen.verify.features.table import ROLES, Operands, Table, roles_of, stacked, table_of
 
 KINDS = {kind: number for number, kind in enumerate((GRID, GROUP, THREAD, SERIAL, UNROLL, LANE))}
@@ -31,37 +31,13 @@ _EACH_KIND = np.arange(len(KINDS), dtype=np.uint8)[:, None, None]
 _EACH_ROLE = np.arange(len(ROLES))[:, None, None]
 
 
-def slog(x: np.ndarray) -> np.ndarray:
-    """``sign(x) log2(1 + |x|)``."""
-    found = np.abs(x)
-    found += 1
-    return np.copysign(np.log2(found, out=found), x, out=found)
-
-
-def integers(values: Sequence[int]) -> np.ndarray:
-    """int64, in a third of the time of `np.array`, which asks each value for its type."""
-    return np.frombuffer(_packed("q", values), dtype=np.int64)
-
-
-def floats(values: Sequence[float]) -> np.ndarray:
-    """As `integers`, float64."""
-    return np.frombuffer(_packed("d", values))
-
-
-def _packed(code: str, values: Sequence[float]) -> bytes:
-    try:
-        return struct.pack(f"{len(values)}{code}", *values)
-    except struct.error as problem:
-        raise OverflowError(f"a program's figures: {problem}") from None
-
-
 @dataclass(frozen=True)
 class Batch:
     """``stages``: of each program the one that the model finds slowest, of those that run at every call, with its
     prediction in ``predicted`` and the loads that are its operands in ``tables``.
 
     ``extent``, ``stride``, ``kind`` (`KINDS`), ``axis``: of the loops, (loops, programs).  ``own``: of each
-    program, (..., programs); ``roles``: of its axes, as positions in `ROLES`, -1: it lacks the axis.
+    program, (..., programs).
     """
 
     device: Device
@@ -75,7 +51,6 @@ class Batch:
     kind: np.ndarray
     axis: np.ndarray
     own: Operands
-    roles: np.ndarray
 
     def __len__(self) -> int:
         return len(self.stages)
@@ -93,12 +68,12 @@ class Batch:
     @found_once
     def role(self) -> np.ndarray:
         """Of each loop, as its position in `ROLES`; -1: no loop."""
-        return self.roles.reshape(-1).take(self._places)
+        return self.own.roles.reshape(-1).take(self._places)
 
     @found_once
     def has_role(self) -> np.ndarray:
         """Mask of the axes of each role, (`ROLES`, axes, programs)."""
-        return self.roles == _EACH_ROLE
+        return self.own.roles == _EACH_ROLE
 
     @found_once
     def of_kind(self) -> np.ndarray:
@@ -109,6 +84,16 @@ class Batch:
     def has_loops(self) -> np.ndarray:
         """Of each program."""
         return self.kind[-1] != NO_LOOP
+
+    @found_once
+    def there(self) -> np.ndarray:
+        """Whether the operand is, (operands, programs)."""
+        return self.own.itemsize > 0
+
+    @found_once
+    def all_there(self) -> bool:
+        """Every program has loops and all operands."""
+        return bool(self.has_loops.all() and self.there.all())
 
     @found_once
     def extents(self) -> np.ndarray:
@@ -252,34 +237,34 @@ def batch_of(programs: Sequence[RProgram], device: Device, predictions: Sequence
     """`predictions`: of each program on `device`."""
     stages: list[Stage] = []
     predicted: list[StagePrediction] = []
-    for program, said in zip(programs, predictions, strict=True):
-        at = _heaviest(program.stages, said.stages) if len(program.stages) > 1 else 0
-        stages.append(program.stages[at])
-        predicted.append(said.stages[at])
     tables: list[Table] = []
     roles: list[tuple[int, ...]] = []
     known: dict[tuple[int, int, str | None], int] = {}
     numbers = []
-    for stage in stages:
-        lane = _lane(stage)
+    for program, said in zip(programs, predictions, strict=True):
+        at = _heaviest(program.stages, said.stages) if len(program.stages) > 1 else 0
+        stage = program.stages[at]
+        last = stage.loops[-1] if stage.loops else _NO_LOOP
+        lane = last.axis if last.kind == LANE else _walked(stage)
         key = (id(stage.definition), id(stage.residents), lane)
         number = known.get(key)
         if number is None:
             number = known[key] = len(tables)
             tables.append(table_of(stage))
             roles.append(roles_of(stage.definition, lane))
+        stages.append(stage)
+        predicted.append(said.stages[at])
         numbers.append(number)
-    which = integers(numbers)
-    found, own = stacked(tuple(tables), tuple(roles))
+    own = stacked(tuple(tables), tuple(roles)).of(integers(numbers))
     of_stages = [tables[at] for at in numbers]
     extent, stride, kind, axis = _loops(stages, of_stages, nowhere=len(own.extents) - 1)
     return Batch(
         device, programs, predictions, stages, predicted, of_stages,
-        extent, stride, kind, axis, own.of(which), found.take(which, axis=-1),
+        extent, stride, kind, axis, own,
     )  # fmt: skip
 
 
-def _lane(stage: Stage) -> str | None:
+def _walked(stage: Stage) -> str | None:
     """The axis that neighbouring lanes or threads walk."""
     for loop in reversed(stage.loops):
         if loop.kind == LANE or loop.kind in PARALLEL:

@@ -40,7 +40,7 @@ def draft_features(batch: Batch, out: np.ndarray) -> None:
 def _symbols(batch: Batch) -> dict[str, np.ndarray]:
     """`SYMBOLS`, in their order."""
     itemsize = batch.own.itemsize
-    there = itemsize > 0
+    there = batch.there
     staged = np.where(there, batch.block_region, 0.0)[:2]
     reads = np.add.reduce(staged * itemsize[:2], axis=0) * batch.steps * batch.blocks
     neighbours = np.where(there, batch.contiguous, np.inf)

@@ -7,7 +7,8 @@ from functools import lru_cache
 import numpy as np
 
 from rollergen.hal.spec import Device
-from rollergen.verify.features.batch import Batch, floats
+from rollergen.verify.features.arrays import floats
+from rollergen.verify.features.batch import Batch
 
 _NAMED = (
     "multiply-adds", "issue", "load ports", "store ports", "path", "latency", "column walks", "tlb 1", "tlb 2",

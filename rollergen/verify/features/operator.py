@@ -31,11 +31,13 @@ DEVICE = (
 def operator_features(programs: Sequence[RProgram], sizes: np.ndarray, out: np.ndarray) -> None:
     """A, sets ``out``, (`OPERATOR`, programs): class and dtypes of the inputs of the operator that each program
     computes, and `size_features` of its heaviest stage."""
-    numbers: dict[tuple[int, ...], int] = {}
+    numbers: dict[tuple[object, int], int] = {}
     found: list[tuple[float, ...]] = []
     which = []
     for program in programs:
-        key = (id(program.inputs), *[id(stage.definition) for stage in program.stages])
+        key: tuple[object, int] = (None, id(program.inputs))
+        for stage in program.stages:
+            key = (key, id(stage.definition))
         number = numbers.get(key)
         if number is None:
             number = numbers[key] = len(found)

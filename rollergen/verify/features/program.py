@@ -6,7 +6,8 @@ import numpy as np
 
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import RProgram, Stage
-from rollergen.verify.features.batch import KINDS, Batch, floats, integers
+from rollergen.verify.features.arrays import floats, integers
+from rollergen.verify.features.batch import KINDS, Batch
 from rollergen.verify.features.table import OPERANDS
 
 _COPY = ("copied to block", "copied to registers", "vector", "padding", "swizzle", "depth", "at loop")

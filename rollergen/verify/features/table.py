@@ -2,45 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
-from rollergen.construct.roles import CONTRACTION, contraction_roles, kind_of
+from rollergen.construct.roles import contraction_of
 from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
-from rollergen.expr.index import linear
-from rollergen.expr.values import Load
+from rollergen.expr.quick import quick
+from rollergen.expr.values import Buffer, Load
 from rollergen.program.model.prediction import flops_of
 from rollergen.program.rprogram import Stage
 from rollergen.tile.rules import contiguous_axis
+from rollergen.verify.features.arrays import floats, integers
 from rollergen.verify.features.operator import size_features
 
 ROLES = ("batch", "row", "col", "reduce")
 OPERANDS = ("in0", "in1", "out")
 MOST_LOADS = 8
 NO_ATOM = -1
+_ALWAYS_1 = (NO_ATOM, 1)
+_WHOLE: tuple[int, list[tuple[int, int]]] = (1, [])
+"""A dimension that an operand lacks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Operand:
+    """A load or the store of a stage, see `Operands`; ``contiguous`` -1: none.  ``indices``: of each dimension its
+    extent and the (atom, weight) of its terms, the atom -2 - n for ``compound[n]`` of the table."""
+
+    itemsize: int
+    touches: list[bool]
+    slope: list[int]
+    contiguous: int
+    repeated: bool
+    indices: list[tuple[int, list[tuple[int, int]]]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """``axes``: position of each axis by name; ``extents``: theirs.  ``loads``: numbers of ``in0`` and ``in1`` among
+    the definition's loads (-1: none).  ``figures``: flops, output's bytes, sizes; see `Operands`."""
+
+    axes: Mapping[str, int]
+    extents: list[int]
+    loads: tuple[int, int]
+    operands: list[Operand]
+    compound: list[list[bool]]
+    figures: tuple[float, ...]
+
+
+@quick
+@dataclass(frozen=True, slots=True, eq=False)
 class Operands:
-    """What a stage's launch computes on, the operands as rows ``in0``, ``in1``, ``out`` (absent ones are empty).
+    """What the launches of several stages compute on, the operands as rows ``in0``, ``in1``, ``out`` (absent ones are
+    empty); the last dimension are the stages.  Of axes there is one more than any stage has, which nothing has.
 
-    ``extents``: of the axes.  ``itemsize``; ``touches``, the axes that decide which element is meant; ``slope``,
-    elements of the buffer between neighbours along an axis; ``contiguous``, the axis whose neighbours are adjacent (-1:
-    none); ``repeated``: several loads read its buffer.
+    ``extents``: of the axes; ``roles``: theirs, as positions in `ROLES`, -1: the stage lacks the axis.  ``itemsize``;
+    ``touches``, the axes that decide which element is meant; ``slope``, elements of the buffer between neighbours along
+    an axis; ``contiguous``, the axis whose neighbours are adjacent (the last: none); ``repeated``: several loads read
+    its buffer.
 
-    An index of a dimension is a sum of ``weight * atom``: ``atom`` is an axis' position, ``-2 - n`` for a division or
-    remainder over the axes ``compound[n]``, `NO_ATOM` where there is none; ``limit``: extent of the dimension.
-    ``flops``, ``output_bytes``: of the whole launch; ``sizes``: `size_features`.
-
-    Of several stages (`stacked`) each array has one more dimension, the last.
+    An index of a dimension is a sum of ``weight * atom``: ``atom`` counts axes, behind them the divisions and
+    remainders, which are over the axes ``compound[n]``, and last of all what is always 1; ``limit``: extent of the
+    dimension.  ``flops``, ``output_bytes``: of the whole launch; ``sizes``: `size_features`.
     """
 
     extents: np.ndarray
+    roles: np.ndarray
     itemsize: np.ndarray
     touches: np.ndarray
     slope: np.ndarray
@@ -54,22 +87,42 @@ class Operands:
     output_bytes: np.ndarray
     sizes: np.ndarray
 
-    def of(self, rows: np.ndarray) -> Operands:
-        """Those of some of several stages."""
-        return Operands(*[getattr(self, name).take(rows, axis=-1) for name in _OPERANDS])
-
-
-_OPERANDS = tuple(one.name for one in fields(Operands))
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
-    """``axes``: position of each axis by name.  ``loads``: numbers of ``in0`` and ``in1`` among the definition's loads
-    (-1: none)."""
+class Stacked:
+    """Stages side by side, filled up to a common size: ``floats`` and ``integers`` of all of them, (.., stages), one
+    after another in the order of `of`."""
 
-    axes: Mapping[str, int]
-    loads: tuple[int, ...]
-    operands: Operands
+    axes: int
+    dims: int
+    terms: int
+    floats: np.ndarray
+    integers: np.ndarray
+
+    def of(self, which: np.ndarray) -> Operands:
+        """The stages of these numbers."""
+        axes, dims, terms, operands = self.axes, self.dims, self.terms, len(OPERANDS)
+        extents, itemsize, slope, limit, weight, figures = _parts(
+            self.floats.take(which, axis=1),
+            (axes,), (operands,), (operands, axes), (operands, dims), (operands, dims, terms), (-1,),
+        )  # fmt: skip
+        roles, contiguous, atom, masks = _parts(
+            self.integers.take(which, axis=1), (axes,), (operands,), (operands, dims, terms), (-1,)
+        )
+        repeated, touches, compound = _parts(masks != 0, (operands,), (operands, axes), (-1, axes))
+        return Operands(
+            extents, roles, itemsize, touches, slope, contiguous, repeated, compound, limit, atom, weight,
+            figures[0], figures[1], figures[2:],
+        )  # fmt: skip
+
+
+def _parts(numbers: np.ndarray, *shapes: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """Rows one after another as arrays of these shapes, a -1 what is left, of several stages."""
+    start = 0
+    for shape in shapes:
+        end = len(numbers) if shape[0] < 0 else start + prod(shape)
+        yield numbers[start:end].reshape(*shape, numbers.shape[1])
+        start = end
 
 
 def table_of(stage: Stage) -> Table:
@@ -82,22 +135,12 @@ def _table(definition: Definition, flops: int) -> Table:
     numbers = _inputs(definition)
     loads = definition.loads()
     output = definition.stored()
-    operands = [*(loads[n] if n >= 0 else None for n in numbers), output]
     buffers = [load.buffer for load in loads]
-    compound, limit, atom, weight = _indices(operands, axes)
-    own = Operands(
-        np.array([axis.extent for axis in definition.axes], dtype=float),
-        np.array([ITEMSIZE[one.buffer.dtype] if one else 0 for one in operands], dtype=float),
-        np.array([[name in one.axes() if one else False for name in axes] for one in operands], dtype=bool),
-        np.array([_slope(one, axes) for one in operands], dtype=float),
-        np.array([axes.get(str(contiguous_axis(one)), -1) if one else -1 for one in operands]),
-        np.array([one is not None and buffers.count(one.buffer) > 1 for one in operands]),
-        compound, limit, atom, weight,
-        np.array(float(flops)),
-        np.array(float(output.buffer.elements * ITEMSIZE[output.dtype])),
-        np.array(size_features(definition, flops)),
-    )  # fmt: skip
-    return Table(axes, numbers, own)
+    compound: list[list[bool]] = []
+    there = (*(loads[n] if n >= 0 else None for n in numbers), output)
+    operands = [_operand(load, axes, buffers, compound) for load in there]
+    figures = (flops, output.buffer.elements * ITEMSIZE[output.dtype], *size_features(definition, flops))
+    return Table(axes, [axis.extent for axis in definition.axes], numbers, operands, compound, figures)
 
 
 def _inputs(definition: Definition) -> tuple[int, int]:
@@ -109,35 +152,30 @@ def _inputs(definition: Definition) -> tuple[int, int]:
     return first, second
 
 
-def _slope(load: Load | None, axes: Mapping[str, int]) -> list[int]:
+def _operand(
+    load: Load | None, axes: Mapping[str, int], buffers: Sequence[Buffer], compound: list[list[bool]]
+) -> Operand:
+    """``buffers``: of all loads.  Divisions and remainders are put behind those in ``compound``.  A dimension of one
+    term has weight 1: a step of one atom never skips more than one element of what is touched."""
     if load is None:
-        return [0] * len(axes)
-    offset = linear(load.indices, load.buffer.shape)
-    return [abs(offset.coefficient(name)) for name in axes]
-
-
-def _indices(
-    operands: Sequence[Load | None], axes: Mapping[str, int]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(compound, limit, atom, weight), see `Operands`.  A dimension of one term has weight 1: a step of one atom never
-    skips more than one element of what is touched."""
-    dims = max(len(one.indices) for one in operands if one)
-    terms = max((len(index.terms) for one in operands if one for index in one.indices), default=0)
-    limit = np.ones((len(operands), dims))
-    atom = np.full((len(operands), dims, terms), NO_ATOM)
-    weight = np.ones((len(operands), dims, terms))
-    compound: list[list[bool]] = []
-    for row, load in enumerate(operands):
-        for dim, index in enumerate(load.indices if load else ()):
-            limit[row, dim] = load.buffer.shape[dim] if load else 1
-            for term, (what, coefficient) in enumerate(index.terms):
-                if isinstance(what, str):
-                    atom[row, dim, term] = axes[what]
-                else:
-                    atom[row, dim, term] = -2 - len(compound)
-                    compound.append([name in what.index.axes() for name in axes])
-                weight[row, dim, term] = abs(coefficient) if len(index.terms) > 1 else 1
-    return np.array(compound, dtype=bool).reshape(len(compound), len(axes)), limit, atom, weight
+        return Operand(0, [False] * len(axes), [0] * len(axes), -1, False, [])
+    own, offset = load.axes(), load.offset()
+    indices = []
+    for index, extent in zip(load.indices, load.buffer.shape, strict=True):
+        terms = []
+        for what, coefficient in index.terms:
+            if isinstance(what, str):
+                atom = axes[what]
+            else:
+                atom = -2 - len(compound)
+                among = what.index.axes()
+                compound.append([name in among for name in axes])
+            terms.append((atom, abs(coefficient) if len(index.terms) > 1 else 1))
+        indices.append((extent, terms))
+    return Operand(
+        ITEMSIZE[load.buffer.dtype], [name in own for name in axes], [abs(offset.coefficient(name)) for name in axes],
+        axes.get(str(contiguous_axis(load)), -1), buffers.count(load.buffer) > 1, indices,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=1024)
@@ -147,7 +185,7 @@ def roles_of(definition: Definition, lane: str | None) -> tuple[int, ...]:
     found = {a.name: "reduce" if a.role != "spatial" else "batch" for a in definition.axes}
     spatial = [a for a in definition.axes if a.role == "spatial"]
     if spatial:
-        roles = next(contraction_roles(definition), None) if kind_of(definition) == CONTRACTION else None
+        roles = contraction_of(definition)
         names = [a.name for a in spatial]
         col = lane if lane in names else contiguous_axis(definition.stored())
         col = col if col in names else names[-1]
@@ -161,36 +199,35 @@ def roles_of(definition: Definition, lane: str | None) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=64)
-def stacked(tables: tuple[Table, ...], roles: tuple[tuple[int, ...], ...]) -> tuple[np.ndarray, Operands]:
-    """(role of each axis, -1 for those that a stage lacks; operands) of several stages, filled up to a common size:
-    the last axis is one that nothing has; ``atom`` counts axes, compounds behind them, and last of all what is
-    always 1."""
-    own = [one.operands for one in tables]
+def stacked(tables: tuple[Table, ...], roles: tuple[tuple[int, ...], ...]) -> Stacked:
+    """``roles``: of each one's axes."""
     axes = 1 + max(len(one.axes) for one in tables)
-    compounds = max(len(one.compound) for one in own)
-    dims = max(one.atom.shape[1] for one in own)
-    terms = max(one.atom.shape[2] for one in own)
-    fill = lambda name, shape, value: np.stack([_filled(getattr(one, name), shape, value) for one in own], axis=-1)
-    atom = fill("atom", (3, dims, terms), NO_ATOM)
-    contiguous = np.stack([one.contiguous for one in own], axis=-1)
-    changed = {
-        "extents": fill("extents", (axes,), 1.0),
-        "touches": fill("touches", (3, axes), False),
-        "slope": fill("slope", (3, axes), 0.0),
-        "contiguous": np.where(contiguous < 0, axes - 1, contiguous),
-        "compound": fill("compound", (compounds, axes), False),
-        "limit": fill("limit", (3, dims), 1.0),
-        "atom": np.where(atom >= 0, atom, np.where(atom == NO_ATOM, axes + compounds, axes - 2 - atom)),
-        "weight": fill("weight", (3, dims, terms), 1.0),
-    }
-    same = {name: np.stack([getattr(one, name) for one in own], axis=-1) for name in _OPERANDS if name not in changed}
-    return np.stack([_filled(np.array(one), (axes,), -1) for one in roles], axis=-1), Operands(**changed, **same)
+    compounds = max(len(one.compound) for one in tables)
+    each = [operand for one in tables for operand in one.operands]
+    dims = max(len(operand.indices) for operand in each)
+    terms = max((len(found) for operand in each for _, found in operand.indices), default=0)
+    numbers: list[float] = []
+    counts: list[int] = []
+    for table, own in zip(tables, roles, strict=True):
+        indices = [_filled(operand.indices, dims, _WHOLE) for operand in table.operands]
+        summed = [term for one in indices for _, found in one for term in _filled(found, terms, _ALWAYS_1)]
+        numbers += _filled(table.extents, axes, 1)
+        numbers += [operand.itemsize for operand in table.operands]
+        numbers += [step for operand in table.operands for step in _filled(operand.slope, axes, 0)]
+        numbers += [extent for one in indices for extent, _ in one]
+        numbers += [weight for _, weight in summed]
+        numbers += table.figures
+        counts += _filled(own, axes, -1)
+        counts += [operand.contiguous if operand.contiguous >= 0 else axes - 1 for operand in table.operands]
+        # an axis, a division or remainder behind the axes, or what is behind these
+        counts += [n if n >= 0 else axes + compounds if n == NO_ATOM else axes - 2 - n for n, _ in summed]
+        counts += [operand.repeated for operand in table.operands]
+        counts += [touched for operand in table.operands for touched in _filled(operand.touches, axes, False)]
+        for among in _filled(table.compound, compounds, []):
+            counts += _filled(among, axes, False)
+    by_stage = (floats(numbers).reshape(len(tables), -1).T, integers(counts).reshape(len(tables), -1).T)
+    return Stacked(axes, dims, terms, *by_stage)
 
 
-def _filled(array: np.ndarray, shape: tuple[int, ...], value: float) -> np.ndarray:
-    if array.shape == shape:
-        return array
-    found = np.full(shape, value, dtype=array.dtype)
-    if prod(array.shape):
-        found[tuple(slice(0, extent) for extent in array.shape)] = array
-    return found
+def _filled(found: Sequence[Any], length: int, value: Any) -> list[Any]:
+    return [*found, *[value] * (length - len(found))]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from rollergen.program.rprogram import GRID, GROUP, LANE, THREAD, UNROLL
-from rollergen.verify.features.batch import KINDS, Batch, floats
+from rollergen.verify.features.arrays import floats
+from rollergen.verify.features.batch import KINDS, Batch
 from rollergen.verify.features.table import OPERANDS, ROLES
 
 TILING = (
