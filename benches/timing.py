@@ -81,7 +81,7 @@ def alternate(calls: Calls, seconds: float, threads: int = 1) -> dict[str, list[
 
 
 def in_turns(calls: Calls, seconds: float, threads: int = 1) -> dict[str, Turns]:
-    """Each has a turn in every round, `TURN_S` long; the order turns by one from round to round, two rounds are left
+    """Each has a turn in every round, of `WARM_S` and `TURN_S`; the order turns by one from round to round, two rounds are left
     out.  With several ``threads`` a turn begins where nobody else's threads spin."""
     for _ in range(2):
         for call in calls.values():
@@ -109,18 +109,24 @@ def _once(call: Callable[[], object]) -> float:
 
 
 def _turn(call: Callable[[], object]) -> tuple[float, float]:
-    """(Wall seconds of a first call, median of the calls that follow it for `TURN_S`).
+    """(Wall seconds of a first call, median of those for `TURN_S` behind it and others, for `WARM_S` and at least one).
 
     The first one pays for what others left: their data in the caches and, with several threads, its own threads
-    asleep.  What follows is compared with the roofline, whose probes too repeat in caches of their own.
+    asleep.  So do the next few: copying 16 MB took 3.1, 3.3 and 1.5 ms before it took 1.24 ms, also behind a sleep.
+    What follows is compared with the roofline, whose probes too repeat in caches of their own.
     """
-    first, found = _once(call), [_once(call)]
+    first = _once(call)
+    warm = first + _once(call)
+    while warm < WARM_S:
+        warm += _once(call)
+    found = [_once(call)]
     while sum(found) < TURN_S:
         found.append(_once(call))
     return first, median(found)
 
 
-TURN_S, LOOK_S, QUIET, PATIENCE_S = 2e-3, 4e-3, 0.05, 2.0
+WARM_S = 4e-3
+TURN_S, LOOK_S, QUIET, PATIENCE_S = 4e-3, 4e-3, 0.05, 2.0
 
 
 def settle() -> None:
