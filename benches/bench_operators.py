@@ -3,12 +3,13 @@
 
 Each case, in a process of its own, is built, checked against its float64 definition, then timed:
 ``kernel(*arrays, out=y)`` and every library's call (`benches/peers`, whose results are compared with ours first) take
-turns in this one process.  A case's ratio is the smallest, over the libraries, of the median of their time over ours; a
-class' is the mean of its cases'.  The roofline's probes (`benches/roofline_probes`: the case's multiply-adds, and its
-bytes read and written) take turns with them: a case's share of the roofline is their time over ours (in the mean at
-most 1: a probe need not be the fastest way).  Libraries that are not here are listed with the reason, and one that
-takes `FAR` times as long as ours with its time: it takes no turns.  One core; with ``--all-cores`` every core and as
-many threads.
+turns in this one process: a turn's first call, behind the others', is kept apart, a few milliseconds more are left
+out, and the rest counts (`benches/timing`).  A case's ratio is the smallest, over the libraries, of the median of their
+time over ours; a class' is the mean of its cases'.  The roofline's probes (`benches/roofline_probes`: the case's
+multiply-adds, and its bytes read and written) take turns with them: a case's share of the roofline is their time over
+ours (in the mean at most 1: a probe need not be the fastest way).  Libraries that are not here are listed with the
+reason, and one that takes `FAR` times as long as ours with its time: it takes no turns.  One core; with
+``--all-cores`` every core and as many threads.
 
 All cases together are kept, in results/operators_<cpu>_<day>.json (operators_all_cores).  A run that was interrupted
 goes on after the last case that ended, on the same day, with the same code, options and libraries; so does one after

@@ -81,8 +81,8 @@ def alternate(calls: Calls, seconds: float, threads: int = 1) -> dict[str, list[
 
 
 def in_turns(calls: Calls, seconds: float, threads: int = 1) -> dict[str, Turns]:
-    """Each has a turn in every round, of `WARM_S` and `TURN_S`; the order turns by one from round to round, two rounds are left
-    out.  With several ``threads`` a turn begins where nobody else's threads spin."""
+    """Each has a turn in every round, of `WARM_S` and `TURN_S`; the order turns by one from round to round, two rounds
+    are left out.  With several ``threads`` a turn begins where nobody else's threads spin."""
     for _ in range(2):
         for call in calls.values():
             call()
