@@ -215,6 +215,8 @@ def decisions(stage: Stage, device: Device) -> list[str]:
         said.append("the next row is fetched while this one is computed")
     if stage.store.streaming:
         said.append("stores bypass the caches")
+    if stage.store.ahead:
+        said.append(f"lines are asked for {stage.store.ahead} tiles before they are written")
     if stage.store.adds:
         said.append("results are added atomically, in any order")
     if stage.block_order.width:

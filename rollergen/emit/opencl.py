@@ -271,7 +271,7 @@ class OpenCL(CFamily):
 
     def fetched_ahead(self, node: FetchAhead) -> str:
         at = self.address(node.pointer, node.offset, 1, True)
-        return f"__builtin_prefetch((const void *)(size_t)({at}))"
+        return f"__builtin_prefetch((const void *)(size_t)({at}){', 1, 3' * node.writing})"
 
     def streamed(self, address: str, value: str) -> str:
         return f"__builtin_nontemporal_store({value}, {address})"

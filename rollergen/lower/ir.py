@@ -128,10 +128,13 @@ class EndGroup:
 
 @dataclass(frozen=True, slots=True)
 class FetchAhead:
-    """The line of ``pointer[offset]`` is asked for.  Nothing waits for it, and the place need not exist."""
+    """The line of ``pointer[offset]`` is asked for.  Nothing waits for it, and the place need not exist.
+
+    ``writing``: it will be written, so that no other core is to keep it."""
 
     pointer: Pointer
     offset: Index
+    writing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

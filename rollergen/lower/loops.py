@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from rollergen.expr.index import Index, weighted_sum
 from rollergen.expr.quick import quick
 from rollergen.expr.values import Load, Partial
 from rollergen.lower.arithmetic import Scope, register_dtype
 from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged, copies_at, in_registers, is_shared, read_load, varying
-from rollergen.lower.counts import is_uniform, trip_count, whole_iterations
-from rollergen.lower.expressions import Broadcast, Expr, Name
+from rollergen.lower.counts import clipped, is_uniform, trip_count, whole_iterations
+from rollergen.lower.expressions import Broadcast, Expr, Name, Position
 from rollergen.lower.fills import fill_private, fill_registers, fill_shared
 from rollergen.lower.nest import Lane, Nest
+from rollergen.lower.outputs import output_access
 from rollergen.lower.pipelines import write_pipeline
 from rollergen.lower.place import Place, Registers
 from rollergen.lower.reductions import loops_over
@@ -46,6 +48,10 @@ class Phase:
 
 def descend(context: Context, place: Place, depth: int, phase: Phase, inside: Inner) -> None:
     """From `depth` to the end of the phase: copies, fragments, the next loop; innermost ``inside``."""
+    if context.nest.overlapping:
+        place = overlapped(context, place, depth)
+    if depth == context.nest.asks_at and (depth > context.nest.tile_depth or phase.stop == depth):
+        ask_ahead(context, place)
     if depth in context.nest.copies and (phase.fragments is False or depth > context.nest.tile_depth):
         place = make_copies(context, place, depth, phase)
     if phase.fragments and not phase.together:
@@ -60,6 +66,33 @@ def descend(context: Context, place: Place, depth: int, phase: Phase, inside: In
         open_loop(context, place, depth, phase, inside)
     if phase.after is not None and phase.after[0] == depth:
         phase.after[1](place)
+
+
+def ask_ahead(context: Context, place: Place) -> None:
+    """Where the vectors of the tile begin `Store.ahead` iterations later is asked for, to be written."""
+    out, nest = context.out, context.nest
+    last = max(p for p, loop in enumerate(nest.loops) if loop.kind == SERIAL)
+    later = place.bind({last: place.point[last] + nest.stage.store.ahead})
+    rows = tuple(p for p in nest.positions("spatial", after=last + 1) if nest.loops[p].kind == UNROLL)
+    if nest.lane_position is not None:
+        later = later.bind({nest.lane_position: Index()})
+    with loops_over(out, later, rows):
+        access = output_access(later, out)
+        out.fetch_ahead(access.pointer, access.offset, writing=True)
+
+
+def overlapped(context: Context, place: Place, depth: int) -> Place:
+    """Where all loops are open that say where a tile begins: the last one begins earlier, and ends with its axis."""
+    out, nest = context.out, context.nest
+    for axis, (inside, side) in nest.overlapping.items():
+        if depth < inside or axis in place.back:
+            continue
+        outer = weighted_sum([(place.point[p], x.stride) for p, x in enumerate(nest.loops[:inside]) if x.axis == axis])
+        beyond = (outer + (side - nest.extents[axis])).simplify(out.ranges)
+        low, high = beyond.bounds(out.ranges)
+        back = out.integer(f"{axis}_back", clipped(Position(beyond), low, high, high), (0, side - 1))
+        place = place.beginning_earlier(axis, back)
+    return place
 
 
 def open_loop(context: Context, place: Place, p: int, phase: Phase, inside: Inner) -> None:

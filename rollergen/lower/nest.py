@@ -15,6 +15,7 @@ from rollergen.hal.spec import Device, Instruction
 from rollergen.lower.expressions import Pointer
 from rollergen.lower.names import Names
 from rollergen.program.matrix import matrix_instruction
+from rollergen.program.overlap import OVERLAP, tile_of
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Copy, Loop, Stage
 
 
@@ -171,6 +172,18 @@ class Nest(WithDict):
     @found_once
     def guards(self) -> dict[str, str]:
         return dict(self.stage.guards)
+
+    @found_once
+    def overlapping(self) -> dict[str, tuple[int, int]]:
+        """(depth inside all that says where a tile begins, its points) of axes whose last tile begins earlier."""
+        own = [axis for axis, kind in self.stage.guards if kind == OVERLAP]
+        found = {axis: tile_of(self.stage, axis) for axis in own}
+        return {axis: (max(depth, self.first_inner), side) for axis, (depth, side) in found.items()}
+
+    @found_once
+    def asks_at(self) -> int:
+        """The depth, inside all serial loops, at which lines that are written later are asked for; -1: none are."""
+        return max(p for p, x in enumerate(self.loops) if x.kind == SERIAL) + 1 if self.stage.store.ahead else -1
 
     @found_once
     def first_inner(self) -> int:

@@ -14,6 +14,7 @@ from rollergen.expr.recombine import reduced
 from rollergen.expr.values import Load
 from rollergen.lower.expressions import Element, Expr, Inside, Operation
 from rollergen.lower.nest import Nest
+from rollergen.program.overlap import OVERLAP
 
 
 class Source:
@@ -45,7 +46,8 @@ class Place(WithDict):
     be within their extent here.  ``loose``: axes that may overhang though no guard names them (a copy
     also fills what a serial loop will not reach).  ``sources``: where loads, by number, are to be
     had other than in global memory.  ``origin``: the place that this one was made of, with which it shares what they
-    have in common.  ``held``: bounds of loads that are known to hold here.
+    have in common.  ``held``: bounds of loads that are known to hold here.  ``back``: how many points earlier the
+    tiles of axes whose tiles overlap begin here.
     """
 
     nest: Nest
@@ -55,10 +57,12 @@ class Place(WithDict):
     sources: Mapping[int, Source] = field(default_factory=dict)
     origin: Place | None = field(default=None, compare=False, repr=False)
     held: frozenset[Within] = frozenset()
+    back: Mapping[str, Index] = field(default_factory=dict)
 
     @staticmethod
     def outermost(nest: Nest) -> Place:
-        return Place(nest, tuple([Index.axis(name) for name in nest.variables]))
+        inside = frozenset(axis for axis, kind in nest.stage.guards if kind == OVERLAP)
+        return Place(nest, tuple([Index.axis(name) for name in nest.variables]), inside)
 
     @found_once
     def axes(self) -> dict[str, Index]:
@@ -77,6 +81,8 @@ class Place(WithDict):
     def _axis(self, axis: str) -> Index:
         nest = self.nest
         total = self.number(nest.digits_of.get(axis, ()))
+        if axis in self.back:
+            return total - self.back[axis]
         return total + nest.start(axis) if nest.lead is not None and axis == nest.lane_axis else total
 
     def bind(self, changes: Mapping[int, Index], loose: frozenset[str] = frozenset()) -> Place:
@@ -84,17 +90,25 @@ class Place(WithDict):
         point = list(self.point)
         for p, at in changes.items():
             point[p] = at
-        return Place(self.nest, tuple(point), self.whole, self.loose | loose, self.sources, self, self.held)
+        loosely = self.loose | loose
+        return Place(self.nest, tuple(point), self.whole, loosely, self.sources, self, self.held, self.back)
 
     def knowing(self, axes: Iterable[str]) -> Place:
-        return Place(self.nest, self.point, self.whole.union(axes), self.loose, self.sources, self, self.held)
+        whole = self.whole.union(axes)
+        return Place(self.nest, self.point, whole, self.loose, self.sources, self, self.held, self.back)
 
     def holding(self, bounds: Iterable[Within]) -> Place:
-        return Place(self.nest, self.point, self.whole, self.loose, self.sources, self, self.held.union(bounds))
+        held = self.held.union(bounds)
+        return Place(self.nest, self.point, self.whole, self.loose, self.sources, self, held, self.back)
+
+    def beginning_earlier(self, axis: str, back: Index) -> Place:
+        """The same place in a tile that begins `back` points earlier along the axis."""
+        every = {**self.back, axis: back}
+        return Place(self.nest, self.point, self.whole, self.loose, self.sources, None, self.held, every)
 
     def with_source(self, load: Load, source: Source) -> Place:
         sources = {**self.sources, self.nest.number(load): source}
-        return Place(self.nest, self.point, self.whole, self.loose, sources, self, self.held)
+        return Place(self.nest, self.point, self.whole, self.loose, sources, self, self.held, self.back)
 
     def source(self, load: Load) -> Source | None:
         """Where the load is to be had other than in global memory."""

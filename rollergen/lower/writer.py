@@ -156,8 +156,8 @@ class Writer:
     def collective(self, statement: LoadMatrix | MultiplyMatrix | StoreMatrix | WarpBarrier) -> None:
         self._add(statement)
 
-    def fetch_ahead(self, pointer: Pointer, offset: Index) -> None:
-        self._add(FetchAhead(*self.place(pointer, offset)))
+    def fetch_ahead(self, pointer: Pointer, offset: Index, writing: bool = False) -> None:
+        self._add(FetchAhead(*self.place(pointer, offset), writing))
 
     def barrier(self, pending: int | None = None) -> None:
         self._add(Barrier(pending))

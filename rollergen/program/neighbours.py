@@ -46,6 +46,14 @@ def moved_at_once(load: Load, axis: str, extent: int, vector: int, *, guarded: b
     return side_by_side(linear(load.indices, load.buffer.shape), axis, extent, vector)
 
 
+def in_a_row(load: Load, axis: str) -> bool:
+    """Whether neighbours along `axis` are neighbours in the load's tensor everywhere, and of one guard: any group of
+    them may be moved at once by who needs no aligned addresses."""
+    offset = linear(load.indices, load.buffer.shape)
+    bounded = any(axis in bound.index.axes() for bound in load.guard)
+    return offset.is_affine and offset.coefficient(axis) == 1 and not bounded
+
+
 def _of_one_bound(bound: Within, axis: str, vector: int, guarded: bool) -> bool:
     step = step_within(bound.index, axis, vector)
     if guarded and step == (1, True):

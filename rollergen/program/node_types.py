@@ -303,13 +303,13 @@ _DECISIONS: dict[type, Fields] = {
         ("combine", OneOf(("none", "shuffle", "groups", "tree"))), ("gathered", Many(COUNT)),
     ),
     Resident: (("name", TEXT), ("value", VALUE), ("layer", TEXT), ("phase", COUNT)),
-    Store: (("vector", EXTENT), ("streaming", FLAG), ("on_lines", FLAG), ("adds", FLAG)),
+    Store: (("vector", EXTENT), ("streaming", FLAG), ("on_lines", FLAG), ("adds", FLAG), ("ahead", COUNT)),
     BlockOrder: (("width", COUNT),),
     Stage: (
         ("name", TEXT), ("definition", Node((Definition,))), ("loops", Many(Node((Loop,)))),
         ("compute", Node((Compute,))), ("accumulator", Node((Accumulator,))), ("copies", Many(Node((Copy,)))),
         ("residents", Many(Node((Resident,)))), ("store", Node((Store,))),
-        ("guards", Many(Pair(TEXT, OneOf(("none", "mask", "peel"))))), ("block_order", Node((BlockOrder,))),
+        ("guards", Many(Pair(TEXT, OneOf(("none", "mask", "peel", "overlap"))))), ("block_order", Node((BlockOrder,))),
         ("once", FLAG), ("superstep", Perhaps(Node((Superstep,)))), ("prefetch", INTEGER),
     ),
     Superstep: (

@@ -187,12 +187,17 @@ class Store:
     ``adds``: each result, the bare sum of the stage's reduction, is added atomically to what an earlier stage wrote at
     its place.  Points that differ only along spatial axes which are not in the target (`splitting.summed_axes`) share a
     place, and lie in different blocks, which add to it in any order: floating-point sums are not the same bits at
-    every run."""
+    every run.
+
+    ``ahead``: before a tile of the unrolled and lane loops is computed, where its vectors will begin so many iterations
+    of the innermost serial loop later is asked for, to be written: stores of a tile come at once, and otherwise wait
+    for their lines together.  Nothing is read or written by that."""
 
     vector: int = 1
     streaming: bool = False
     on_lines: bool = False
     adds: bool = False
+    ahead: int = 0
 
 
 @quick
@@ -266,8 +271,10 @@ class Stage(_Remembered):
 
     ``guards`` names the axes whose tail overhangs (after serial loops have stopped): ``mask``
     tests each access; ``peel`` (spatial axes only) tests the whole register tile once at the
-    accumulator's depth and holds the body twice, without tests and with.  Masked spatial points
-    store nothing; masked reduce points contribute the combiner's identity.  ``once``: depends on
+    accumulator's depth and holds the body twice, without tests and with; ``overlap`` (spatial axes of
+    stages without reductions) lets the last tile of the unrolled and lane loops begin earlier, so that it
+    ends with its axis: what it shares with the tile before is computed twice and counted once.  Masked
+    spatial points store nothing; masked reduce points contribute the combiner's identity.  ``once``: depends on
     constant tensors only and runs at build.  ``superstep``: for bulk-synchronous machines, else None.
 
     ``prefetch``: position of a serial loop of the rows of a stage with several reductions (-1: none).  Where the last

@@ -20,6 +20,8 @@ from rollergen.program.assemble.nest import (
     vector_copies,
 )
 from rollergen.program.assemble.plan import ElementwisePlan
+from rollergen.program.neighbours import in_a_row
+from rollergen.program.overlap import OVERLAP
 from rollergen.program.rprogram import (
     GRID,
     LANE,
@@ -85,7 +87,8 @@ def elementwise_stage(
 
 
 def _turned_stage(definition: Definition, plan: ElementwisePlan, device: Device, name: str) -> Stage:
-    """Square tiles of the staged load turned in registers: blocks of ``pn`` x ``pm`` of them, n outside."""
+    """Square tiles of the staged load turned in registers: blocks of ``pn`` x ``pm`` of them, n outside (``across``:
+    inside).  The last tiles overlap those before them; where vectors begin on lines the first and last are cut."""
     m, n, batch = elementwise_axes(definition)
     assert m is not None
     side = plan.turned
@@ -95,12 +98,16 @@ def _turned_stage(definition: Definition, plan: ElementwisePlan, device: Device,
         m, (GRID, ceil_div(definition.axis(m).extent, plan.pm * side)), (SERIAL, plan.pm), (UNROLL, side)
     )
     outer = [Loop(axis, definition.axis(axis).extent, 1, GRID) for axis in batch]
-    loops = useful([*outer, m_loops[0], n_loops[0], n_loops[1], m_loops[1], m_loops[2], n_loops[2]])
+    grid, steps = (m_loops[0], n_loops[0]), (n_loops[1], m_loops[1])
+    if plan.across:
+        grid, steps = grid[::-1], steps[::-1]
+    loops = useful([*outer, *grid, *steps, m_loops[2], n_loops[2]])
     tile = next(p for p, x in enumerate(loops) if x.kind == UNROLL)
-    rows = next((p for p, x in enumerate(loops) if x.kind == SERIAL and x.axis == m), tile)
+    rows = next((p for p, x in enumerate(loops) if x.kind == SERIAL and x.axis == m), tile) if not plan.across else tile
     over = set(overhanging(definition, loops)) | ({n} if plan.on_lines else set())
+    ahead = plan.ahead if any(loop.kind == SERIAL for loop in loops) else 0
     load = definition.loads()[plan.staged]
-    vector = copy_vector(definition, load, m, side, side * ITEMSIZE[load.dtype])
+    vector = side if in_a_row(load, m) else copy_vector(definition, load, m, side, side * ITEMSIZE[load.dtype])
     return Stage(
         name=name,
         definition=definition,
@@ -108,8 +115,8 @@ def _turned_stage(definition: Definition, plan: ElementwisePlan, device: Device,
         compute=Compute(main_instruction(device, accumulator_dtype(definition)).name, side),
         accumulator=Accumulator(rows, accumulator_dtype(definition)),
         copies=(Copy(plan.staged, device.backing.name, plan.layer, tile, (m, n), m, vector),),
-        store=Store(streaming=plan.streaming, on_lines=plan.on_lines),
-        guards=tuple((axis, "peel" if axis == n else "mask") for axis in sorted(over)),
+        store=Store(streaming=plan.streaming, on_lines=plan.on_lines, ahead=ahead),
+        guards=tuple((axis, "peel" if plan.on_lines and axis == n else OVERLAP) for axis in sorted(over)),
     )
 
 

@@ -106,8 +106,11 @@ class ElementwisePlan:
     """An elementwise stage along (m, n): threads, vectors, serial steps, and ``um``, ``un`` unrolled ones.
 
     ``staged``: the load that is transposed through a tile in ``layer``; ``turned``: through square tiles
-    of that many elements each way, which stay in registers.  ``on_lines``: see `Store`.  ``strides``: the blocks along
-    n are so many, and each walks the axis in strides of them all (0: a block for each tile)."""
+    of that many elements each way, which stay in registers; ``across``: the serial steps along n inside those along m
+    (and blocks along n outside those along m), so that rows of the output are written on.  ``on_lines``, ``ahead``:
+    see `Store`.
+    ``strides``: the blocks along n are so many, and each walks the axis in strides of them all (0: a block for each
+    tile)."""
 
     tm: Size = 1
     tn: Size = 1
@@ -124,3 +127,5 @@ class ElementwisePlan:
     on_lines: bool = False
     strides: int = 0
     as_read: bool = False
+    across: bool = False
+    ahead: int = 0

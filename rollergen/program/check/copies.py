@@ -12,9 +12,11 @@ from rollergen.program.check.alignment import layer_problem, power_of_two
 from rollergen.program.check.asynchronous import check_asynchronous
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import REGISTERS, is_shared
-from rollergen.program.neighbours import moved_at_once
+from rollergen.program.neighbours import in_a_row, moved_at_once
+from rollergen.program.overlap import OVERLAP
 from rollergen.program.rprogram import PARALLEL, Copy, Stage
 from rollergen.program.windows import window_problem
+from rollergen.tile.rules import block_layer
 
 
 def check_copy(
@@ -62,7 +64,7 @@ def check_copy(
         )
     if copy.runs:
         _check_runs(stage, where, copy, shape, shared)
-    if source is None and copy.vector > 1:
+    if source is None and copy.vector > 1 and not _needs_no_alignment(stage, axes, loads[copy.load], copy, device):
         _check_vector(stage, where, axes, loads[copy.load], copy)
     if copy.asynchronous:
         check_asynchronous(stage, where, copy, loads[copy.load], first_inner, device)
@@ -171,6 +173,15 @@ def _check_layers(stage: Stage, where: str, copy: Copy, shared: bool, device: De
         names = [layer.name for layer in device.layers]
         if names.index(copy.from_layer) <= names.index(copy.to_layer):
             raise refuse(stage, f"{where}: from_layer is {copy.from_layer}; expected a layer beyond {copy.to_layer}")
+
+
+def _needs_no_alignment(
+    stage: Stage, axes: Mapping[str, Axis], load: Load, copy: Copy, device: Device | None
+) -> bool:
+    """Whether one thread fills an array of its own, by vectors that lie side by side wherever they begin."""
+    whole = axes[copy.along].extent % copy.vector == 0 or stage.guard(copy.along) == OVERLAP
+    private = copy.to_layer != REGISTERS and device is not None and block_layer(device) is None
+    return whole and private and in_a_row(load, copy.along)
 
 
 def _check_vector(stage: Stage, where: str, axes: Mapping[str, Axis], load: Load, copy: Copy) -> None:

@@ -8,10 +8,11 @@ from math import prod
 from rollergen.errors import ProgramError
 from rollergen.expr.definition import Axis
 from rollergen.hal.spec import Device
+from rollergen.program.overlap import OVERLAP, tile_of
 from rollergen.program.rprogram import GRID, GROUP, LANE, PARALLEL, SERIAL, THREAD, UNROLL, Loop, Stage
 
 _RANK = {GRID: 0, GROUP: 1, THREAD: 1, SERIAL: 2, UNROLL: 2, LANE: 3}
-_GUARDS = ("mask", "peel")
+_GUARDS = ("mask", "peel", OVERLAP)
 
 
 def refuse(stage: Stage, problem: str) -> ProgramError:
@@ -151,6 +152,8 @@ def _check_guards(stage: Stage, axes: Mapping[str, Axis], over: Sequence[str]) -
             raise refuse(stage, f"the guard of axis {axis}, a {axes[axis].role} axis, is 'peel'; expected 'mask'")
         if axis not in over:
             raise refuse(stage, f"axis {axis} has a guard; expected none, as its loops never overhang")
+        if kind == OVERLAP:
+            _check_overlap(stage, axes[axis])
     if len(set(given)) != len(given):
         raise refuse(stage, f"guards are {stage.guards}; expected each axis once")
     for axis in over:
@@ -158,6 +161,24 @@ def _check_guards(stage: Stage, axes: Mapping[str, Axis], over: Sequence[str]) -
             raise refuse(
                 stage, f"axis {axis} has no guard; expected one, as its loops overhang its extent {axes[axis].extent}"
             )
+
+
+def _check_overlap(stage: Stage, axis: Axis) -> None:
+    """The last tile may begin earlier: it is inside all that says where it begins, as long as its axis at most, and
+    what it computes again is the same."""
+    where = f"the guard of axis {axis.name} is {OVERLAP!r}"
+    on_lines = stage.store.on_lines and stage.loops[-1].axis == axis.name
+    if axis.role != "spatial" or stage.definition.reductions or on_lines:
+        raise refuse(stage, f"{where}; expected a spatial axis of a stage that reduces nothing, not that of vectors "
+                     "which begin on lines")  # fmt: skip
+    depth, side = tile_of(stage, axis.name)
+    if any(loop.axis == axis.name and (p < depth) != (loop.stride >= side) for p, loop in enumerate(stage.loops)):
+        raise refuse(stage, f"{where}; expected its unrolled and lane loops inside all others, of smaller strides")
+    if side > axis.extent:
+        raise refuse(stage, f"{where} with tiles of {side}; expected at most its extent {axis.extent}")
+    for number, copy in enumerate(stage.copies):
+        if copy.at_loop < depth and axis.name in stage.load(copy).axes():
+            raise refuse(stage, f"{where}; expected copies[{number}] at {depth}, within one tile, not {copy.at_loop}")
 
 
 def _check_lanes(stage: Stage) -> None:

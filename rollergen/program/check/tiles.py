@@ -16,7 +16,8 @@ from rollergen.program.check.matrix import check_matrix
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import block_capacity, managed_bytes
 from rollergen.program.neighbours import side_by_side
-from rollergen.program.rprogram import GRID, LANE, UNROLL, Resident, Stage
+from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL, Resident, Stage
+from rollergen.tile.rules import block_layer
 
 
 def check_tiles(
@@ -29,6 +30,7 @@ def check_tiles(
     _check_residents(stage, device)
     _check_store(stage, axes)
     _check_lines(stage, axes)
+    _check_ahead(stage, device)
     _check_adds(stage)
     if device is not None:
         _check_instruction(stage, device)
@@ -113,6 +115,20 @@ def _check_lines(stage: Stage, axes: Mapping[str, Axis]) -> None:
             stage,
             f"store.on_lines with the output at offset {offset}; expected a lane loop along a spatial axis of "
             "coefficient 1, and multiples of its extent as all others",
+        )
+
+
+def _check_ahead(stage: Stage, device: Device | None) -> None:
+    """What is asked for ahead is written by one thread at its next steps."""
+    if not stage.store.ahead:
+        return
+    serial = any(loop.kind == SERIAL for loop in stage.loops)
+    one = device is None or block_layer(device) is None
+    if stage.definition.reductions or stage.store.streaming or not serial or not one:
+        raise refuse(
+            stage,
+            f"store.ahead is {stage.store.ahead}; expected 0, but on a device whose blocks are one thread, of a stage "
+            "with a serial loop that reduces nothing and stores through the caches",
         )
 
 

@@ -87,7 +87,7 @@ def _fetched_ahead(nest: Nest) -> Number:
     return asked * nest.product(lambda p, loop: loop.kind not in (GRID, *PARALLEL, LANE))
 
 
-_ONE_EACH = ("exchange", "spill_write", "spill_read")
+_ONE_EACH = ("exchange", "ahead_read", "spill_write", "spill_read")
 
 
 def issue_rate(device: Device, costs: Costs) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rollergen.expr.quick import quick
 from rollergen.hal.spec import Device
@@ -147,9 +147,12 @@ def _stores(nest: Nest, device: Device) -> list[Access]:
     vector = nest.stage.store.vector
     roles = ("write", "read_back") if nest.stage.accumulator.carry else ("write",)
     target = nest.facts.store
-    return [
+    found = [
         direct_access(nest, device, target, -1, loops, None, role=role, vector=vector, reduces=False) for role in roles
     ]
+    if nest.stage.store.ahead:
+        found.append(replace(found[0], role="ahead_read", width_bytes=target.itemsize, split=1, broken=0, tested=0))
+    return found
 
 
 def _store_loops(nest: Nest) -> tuple[int, ...]:
