@@ -80,8 +80,9 @@ def gpu_matmul(m=70, n=100, k=37, bias=False, depth=1, swizzle=0, padding=4, asy
     )  # fmt: skip
 
 
-def cpu_matmul(m=70, n=100, k=37, bias=False, kc=16, lanes=16, pack=True, guard="peel"):
-    """Items of 4x2 tiles of 6 rows x 2 vectors; k blocks outside (partial sums wait in C); B packed."""
+def cpu_matmul(m=70, n=100, k=37, bias=False, kc=16, lanes=16, pack=True, guard="peel", own=False):
+    """Items of 4x2 tiles of 6 rows x 2 vectors; k blocks outside (partial sums wait in C); B packed, or (``own``) tile
+    by tile in an array of the item's own."""
     nr = 2 * lanes
     panels = -(-n // nr)
     main = matmul_definition(m, n, k, bias)
@@ -109,8 +110,9 @@ def cpu_matmul(m=70, n=100, k=37, bias=False, kc=16, lanes=16, pack=True, guard=
         Loop("j", lanes, 1, "lane"),
     )
     guards = tuple((a, guard) for a, e, t in (("i", m, 6), ("j", n, nr)) if e % t)
+    copies = (Copy(1, "dram", "l2", 3, ("k", "j"), "j", vector=lanes),) if own else ()
     stages.append(
-        Stage("matmul", main, loops, Compute("vfma", lanes), Accumulator(5, F32, carry=kc < k), (), guards=guards)
+        Stage("matmul", main, loops, Compute("vfma", lanes), Accumulator(5, F32, carry=kc < k), copies, guards=guards)
     )
     return _program("cpu", *stages, temporaries=temporaries)
 
@@ -224,6 +226,8 @@ ALL = {
     "cpu_matmul_masked": cpu_matmul(guard="mask", pack=False),
     "cpu_matmul_bias": cpu_matmul(bias=True),
     "cpu_matmul_one_block": cpu_matmul(48, 128, 16),
+    "cpu_matmul_own_tiles": cpu_matmul(48, 128, 32, pack=False, own=True),
+    "cpu_matmul_own_tiles_with_tails": cpu_matmul(pack=False, own=True),
     "cpu_row_sum": row_sum(),
     "gpu_row_sum": row_sum(shape="gpu"),
     "cpu_softmax": softmax(),

@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 
 from rollergen.construct.candidate import Candidate, candidate, cheapest, rounded
+from rollergen.construct.counts import private_limit
 from rollergen.construct.drafts import Draftable, drafted
 from rollergen.construct.elementwise import elementwise_plans
 from rollergen.construct.forms import Form, needs_packing, operands
@@ -23,10 +24,11 @@ from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage
 from rollergen.program.assemble.elementwise import elementwise_stage
 from rollergen.program.assemble.nest import ceil_div
-from rollergen.program.assemble.plan import ContractionPlan
+from rollergen.program.assemble.plan import ContractionPlan, Size
 from rollergen.program.model import least_seconds, price_stage, price_stages
+from rollergen.program.neighbours import in_a_row
 from rollergen.program.rprogram import Stage
-from rollergen.tile.rules import AlignmentRules, fits_tensor, padding_waste, vector_lanes
+from rollergen.tile.rules import ITEMSIZE, AlignmentRules, fits_tensor, padding_waste, vector_lanes
 
 _ROWS = tuple(range(1, 15))
 _VECTORS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -58,9 +60,7 @@ def _draftable(
     structure: Structure, points: tuple[np.ndarray, ...], device: Device, rules: AlignmentRules
 ) -> Draftable:
     rows, step, pm, pn = points
-    plan = ContractionPlan(
-        rm=rows, rn=structure.vectors, lanes=structure.lanes, pm=pm, pn=pn, kc=step, vn=1, order=structure.order
-    )
+    plan = structure.plan(rows, step, pm, pn)
 
     def exactly(plan: ContractionPlan) -> np.ndarray:
         return np.asarray(price_stage(structure.stage(plan, device, rules), device).seconds)
@@ -80,11 +80,14 @@ def _sparing(found: list[Structure], rules: AlignmentRules) -> list[Structure]:
 
 
 class Structure:
-    """One choice of form, vectors per register tile and packed operands: one loop structure."""
+    """One choice of form, vectors per register tile, packed operands and ``staged`` ones (numbers of the definition's
+    loads), which each block copies tile by tile into an array of its own: one loop structure."""
 
-    def __init__(self, form: Form, lanes: int, vectors: int, packing: Packing, order: str):
+    def __init__(
+        self, form: Form, lanes: int, vectors: int, packing: Packing, order: str, staged: tuple[int, ...] = ()
+    ):
         self.form, self.lanes, self.vectors, self.packing, self.order = form, lanes, vectors, packing, order
-        self.definition = packing.definition
+        self.definition, self.staged = packing.definition, staged
 
     @property
     def packed(self) -> tuple[Load, ...]:
@@ -97,9 +100,24 @@ class Structure:
 
     @property
     def name(self) -> str:
-        return self.form.name + (
-            ", packed " + ", ".join(load.buffer.name for load in self.packed) if self.packed else ""
+        named = self.form.name
+        if self.packed:
+            named += ", packed " + ", ".join(load.buffer.name for load in self.packed)
+        if self.staged:
+            loads = self.definition.body_loads()
+            named += ", own tiles of " + ", ".join(loads[number].buffer.name for number in self.staged)
+        return named
+
+    def plan(self, rows: Size, step: Size, pm: Size, pn: Size) -> ContractionPlan:
+        return ContractionPlan(
+            rm=rows, rn=self.vectors, lanes=self.lanes, pm=pm, pn=pn, kc=step, order=self.order, staged=self.staged
         )
+
+    def tile_bytes(self, step: int, panels: int) -> int:
+        """Of the arrays that a block copies operands into."""
+        loads = self.definition.body_loads()
+        width = self.vectors * self.lanes * panels
+        return sum(step * width * ITEMSIZE[loads[number].dtype] for number in self.staged)
 
     def stage(self, plan: ContractionPlan, device: Device, rules: AlignmentRules) -> Stage:
         if self.form.unrolled:
@@ -175,6 +193,7 @@ def structures(form: Form, device: Device, rules: AlignmentRules) -> Iterator[St
         lanes //= 2
     must = tuple(needs_packing(form.definition, roles))
     may = tuple(operands(form.definition, roles.n))
+    own = _own_tiles(form, must, lanes)
     choices = {must, may} if (roles.m is not None or must) and not form.unrolled else {must}
     for packed in sorted(choices, key=len):
         for vectors in sorted({*_VECTORS, min(ceil_div(n_extent, lanes), _VECTORS[-1])}):
@@ -189,6 +208,22 @@ def structures(form: Form, device: Device, rules: AlignmentRules) -> Iterator[St
                 packing = Packing(form, vectors * lanes, packed, rules.pad_value)
                 for order in ("ji",) if form.unrolled else ("ji", "ij"):
                     yield Structure(form, lanes, vectors, packing, order)
+                    if own and packed == must:
+                        yield Structure(form, lanes, vectors, packing, order, own)
+
+
+def _own_tiles(form: Form, packed: tuple[Load, ...], lanes: int) -> tuple[int, ...]:
+    """Operands that a block may copy into an array of its own, for all rows of tiles along m to read them from near:
+    those that vary along n and not along m, whose neighbours along n lie side by side.  (A window's tile would hold
+    each element once for every tap.)"""
+    roles, found = form.roles, []
+    if roles.m is None or roles.taps or packed or lanes == 1 or form.unrolled or form.whole_rows:
+        return ()
+    for number, load in enumerate(form.definition.body_loads()):
+        axes = load.axes()
+        if roles.n in axes and roles.k in axes and roles.m not in axes and in_a_row(load, roles.n or ""):
+            found.append(number)
+    return tuple(found)
 
 
 def grid(
@@ -225,6 +260,7 @@ def grid(
         for s in steps
         for p in _panel_counts(ceil_div(m_extent, r), device.units)
         for q in _panel_counts(n_panels, device.units)
+        if structure.tile_bytes(s, q) <= private_limit(device)
     ]
     if not points:
         return None

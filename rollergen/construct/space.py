@@ -16,7 +16,6 @@ from rollergen.expr.definition import Definition
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
-from rollergen.program.assemble.plan import ContractionPlan
 from rollergen.program.rprogram import RProgram
 from rollergen.tile.rules import AlignmentRules, block_layer
 
@@ -64,9 +63,6 @@ def _serial_point(blocks: list, number: int, device: Device, rules: AlignmentRul
         size = len(columns[0])
         if number < size:
             rows, step, pm, pn = (int(column[number]) for column in columns)
-            plan = ContractionPlan(
-                rm=rows, rn=structure.vectors, lanes=structure.lanes, pm=pm, pn=pn, kc=step, order=structure.order
-            )
-            return exact(structure, plan, device, rules)
+            return exact(structure, structure.plan(rows, step, pm, pn), device, rules)
         number -= size
     raise IndexError(number)

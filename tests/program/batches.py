@@ -71,7 +71,8 @@ def random_stages(count=60, seed=0):
         cpu_stage(pick(*range(1, 15)), pick(1, 2, 3, 4), pick(32, 64, 100), pick(1, 2, 5, 9), pick(1, 2, 3, 8))
         for _ in range(count)
     ]
-    return {"gpu": gpu, "cpu": cpu, "softmax": _softmaxes(rng), "transpose": _transposes(rng), "relu": _relus(rng)}
+    own = [replace(one, copies=cpu_matmul(pack=False, own=True).stages[0].copies) for one in cpu]
+    return {"gpu": gpu, "cpu": cpu, "own tiles": own, "softmax": _softmaxes(rng), "transpose": _transposes(rng), "relu": _relus(rng)}
 
 
 def _softmaxes(rng):

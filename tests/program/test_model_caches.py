@@ -104,12 +104,36 @@ def test_a_cache_shared_by_all_sees_the_blocks_of_a_wave_together():
     assert (a, b) == (48 * 32 * 4 / 64, 32 * 128 * 4 / 64)
 
 
+def own_tiles(m, cache):
+    """(lines of the tensor that fills a tile of 16 x 64 floats, of its being written, of its being read) by one item."""
+    stage = cpu_matmul(m, 64, 64, pack=False, own=True).stages[0]
+    nest = nest_of(stage, facts_of(stage.definition), AVX512)
+    work = work_of(nest, AVX512, COSTS)
+    found = Walk(nest, waves_of(nest, AVX512, 1), work.streams, 64).fetched(cache, COSTS)
+    return [lines for stream, lines in zip(work.streams, found, strict=True) if stream.fills or stream.array >= 0]
+
+
+def test_a_tile_of_a_threads_own_stays_where_it_is():
+    tile, steps = 16 * 64 * 4 / 64, 4
+    assert own_tiles(24, Cache(64, 1, 10**9, False)) == [steps * tile, tile, tile]
+    filled, written, read = own_tiles(24, None)  # four tiles of rows read it in each of the steps
+    assert (filled, written, read) == (steps * tile, steps * tile, steps * 4 * tile)
+
+
+def test_what_passes_a_tile_of_a_threads_own_does_not_drive_it_out():
+    """A is walked beside the tile, which is in use all the time: only what fills it comes between two visits."""
+    tile = 16 * 64 * 4 / 64
+    small = Cache(64, 1, 4 * tile, False)
+    assert own_tiles(24, small)[1] == tile
+    assert own_tiles(24, Cache(64, 1, tile / 2, False))[1] == 4 * tile
+
+
 STAGES = random_stages(count=12)
 CACHES = {"none": None, "sets": Cache(64, 64, 8, False), "shared": Cache(64, 1, 500, True)}
 
 
 def walks(kind, each, stage):
-    device = AVX512 if kind in ("cpu", "softmax", "relu") else TURING
+    device = AVX512 if kind in ("cpu", "own tiles", "softmax", "relu") else TURING
     nest = nest_of(stage, facts_of(stage.definition, stage.residents), device)
     return each(nest, waves_of(nest, device, 1), work_of(nest, device, costs_of(device)).streams, 64)
 

@@ -187,9 +187,11 @@ MUTATIONS = {
     "nothing survives in a cache": (model_memory, "survival", lambda fill, costs: fill * 0.0),
     "stores do not read their lines": (
         model_supply, "_directions",
-        lambda nest, costs, streams, lines, last: (sum(lines[:-1]), lines[-1]),
+        lambda nest, costs, streams, last: (sum(lines for _, lines in streams[:-1]), streams[-1][1]),
     ),
-    "writing is free": (model_supply, "_directions", lambda nest, costs, streams, lines, last: (sum(lines), 0)),
+    "writing is free": (
+        model_supply, "_directions", lambda nest, costs, streams, last: (sum(lines for _, lines in streams), 0)
+    ),
     "vectors never cross a line": (model_access, "line_split", lambda nest, layer, operand, width, begins: 1),
     "a staged tile has no padding": (
         model_services, "_place", lambda places, extents, copy, vector, padding: place(places, extents, copy, vector, 0)

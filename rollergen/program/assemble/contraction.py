@@ -64,7 +64,7 @@ def contraction_stage(
     """The contraction's nest for one plan (or a batch of plans of one structure)."""
     loops = _contraction_loops(definition, roles, plan)
     panels = [p for p, loop in enumerate(loops) if loop.kind == SERIAL and loop.axis in (roles.m, roles.n)]
-    k_block = _position(loops, roles.k, SERIAL, outermost=True) if _has_k_blocks(plan, definition, roles) else None
+    k_block = _outermost(loops, roles.k, SERIAL) if _has_k_blocks(plan, definition, roles) else None
     outside = [loop.kind for loop in loops if loop.kind == GRID or loop.kind in PARALLEL]
     first_inner = len(outside)
     at_loop = panels[-1] + 1 if panels else first_inner
@@ -100,11 +100,8 @@ def _has_k_blocks(plan: ContractionPlan, definition: Definition, roles: Roles) -
     return is_batch(plan.kc) or plan.kc < definition.axis(roles.k).extent
 
 
-def _position(loops: Sequence[Loop], axis: str, kind: str, *, outermost: bool) -> int:
-    own = [(loop.stride, p) for p, loop in enumerate(loops) if loop.axis == axis and loop.kind == kind]
-    if len(own) == 1:
-        return own[0][1]
-    return max(own, key=lambda item: item[0] if not is_batch(item[0]) else -item[1])[1]
+def _outermost(loops: Sequence[Loop], axis: str, kind: str) -> int:
+    return next(p for p, loop in enumerate(loops) if loop.axis == axis and loop.kind == kind)
 
 
 def _tile_digits(axis: str, extent: int, r: Size, v: int, t: Size, g: Size, p: Size, lanes: int) -> list[Loop]:
@@ -186,10 +183,10 @@ def _contraction_copies(
     k_block: int | None,
     first_inner: int,
 ) -> tuple[Copy, ...]:
+    stage_depth = first_inner if k_block is None else k_block + 1
     layer = block_layer(device)
     if layer is None:
-        return ()
-    stage_depth = first_inner if k_block is None else k_block + 1
+        return _own_copies(definition, roles, plan, device, loops, stage_depth)
     tile = [p for p, loop in enumerate(loops) if loop.kind in (UNROLL, LANE) and loop.axis in (roles.m, roles.n)]
     inner = tile[0] if tile else len(loops)
     near = {loop.axis for loop in loops[inner:]}
@@ -227,6 +224,21 @@ def _contraction_copies(
             copies.append(Copy(number, layer, "registers", inner - 1, (*rows, roles.k), roles.k, plan.vk))
         elif varies:
             copies.append(Copy(number, layer, "registers", inner, (axis,), axis, width))
+    return tuple(copies)
+
+
+def _own_copies(
+    definition: Definition, roles: Roles, plan: ContractionPlan, device: Device, loops: list[Loop], depth: int
+) -> tuple[Copy, ...]:
+    """Where a block is one thread: tiles in an array of its own, which stays in its caches from one k block, and from
+    one block, to the next, filled in vectors of the lanes along n."""
+    assert roles.n is not None or not plan.staged
+    inside, copies = _extents_inside(loops, depth), []
+    layer = [layer.name for layer in device.layers[1:3] if layer.scope == "unit"][-1] if plan.staged else ""
+    for number, load in enumerate(definition.body_loads()):
+        if number in plan.staged:
+            order = _buffer_order(definition, roles, load, inside)
+            copies.append(Copy(number, device.backing.name, layer, depth, order, order[-1], plan.lanes))
     return tuple(copies)
 
 

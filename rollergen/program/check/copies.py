@@ -14,7 +14,7 @@ from rollergen.program.check.nest import refuse
 from rollergen.program.layers import REGISTERS, is_shared
 from rollergen.program.neighbours import in_a_row, moved_at_once
 from rollergen.program.overlap import OVERLAP
-from rollergen.program.rprogram import PARALLEL, Copy, Stage
+from rollergen.program.rprogram import LANE, PARALLEL, Copy, Stage
 from rollergen.program.windows import window_problem
 from rollergen.tile.rules import block_layer
 
@@ -178,9 +178,12 @@ def _check_layers(stage: Stage, where: str, copy: Copy, shared: bool, device: De
 def _needs_no_alignment(
     stage: Stage, axes: Mapping[str, Axis], load: Load, copy: Copy, device: Device | None
 ) -> bool:
-    """Whether one thread fills an array of its own, by vectors that lie side by side wherever they begin."""
-    whole = axes[copy.along].extent % copy.vector == 0 or stage.guard(copy.along) == OVERLAP
-    private = copy.to_layer != REGISTERS and device is not None and block_layer(device) is None
+    """Whether one thread fills an array of its own, by vectors that lie side by side wherever they begin; vectors of
+    the lanes may end with the axis."""
+    lanes = [loop.extent for loop in stage.loops if loop.kind == LANE and loop.axis == copy.along]
+    whole = axes[copy.along].extent % copy.vector == 0 or stage.guard(copy.along) == OVERLAP or lanes == [copy.vector]
+    alone = stage.threads == 1 if device is None else block_layer(device) is None
+    private = copy.to_layer != REGISTERS and alone
     return whole and private and in_a_row(load, copy.along)
 
 

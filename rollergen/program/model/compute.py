@@ -137,9 +137,10 @@ def _wider_of_load_paths(found: list[tuple[str, Number]], device: Device) -> lis
 
 
 def _served_by(device: Device, access: Access) -> MemoryLayer | None:
-    if access.layer == device.backing.name:
+    layer = device.layer(access.layer)
+    if access.layer == device.backing.name or (layer.scope == "unit" and not layer.managed):
         return path_layer(device)
-    return device.layer(access.layer)
+    return layer
 
 
 def _access_clocks(nest: Nest, device: Device, costs: Costs, layer: MemoryLayer, access: Access) -> Number:

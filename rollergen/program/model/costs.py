@@ -48,6 +48,8 @@ MEANINGS: dict[str, str] = {
     "walk_clocks": "exposed clocks of one line in a long column walk that no prefetcher follows",
     "walk_far_clocks": "the same where the walked tensor exceeds half of the outermost cache",
     "walk_far_rows": "rows of such a tensor that prefetchers follow at once: further ones are exposed at any stride",
+    "walk_short_lines": "lines of a piece of a row up to which a reduction that walks down more rows than those waits "
+    "for each line from the outer cache",
     "walk_rows": "rows up to which a column walk is harmless",
     "walk_sets": "sets of the innermost cache: a stride that reaches more of them is harmless",
     "miss_buffers": "line fills in flight",

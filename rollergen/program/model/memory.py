@@ -27,12 +27,19 @@ from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream:
     """One operand as the caches see it: touched by the loops at ``depth`` and deeper as a tile, again at
-    each visit of that depth; ``passes``: walks over the row; ``load``: its number, -1 the store."""
+    each visit of that depth; ``passes``: walks over the row; ``load``: its number, -1 the store, `FILL` what a thread
+    writes into an array of its own.  ``fills``: moved while such an array is filled, and nothing is computed.
+    ``array``: depth at which the array that this is is filled (-1: it is a tensor)."""
 
     operand: Operand
     load: int
     depth: int
     passes: int = 1
+    fills: bool = False
+    array: int = -1
+
+
+FILL = -2
 
 
 class Footprint(NamedTuple):
@@ -189,7 +196,8 @@ class Walk:
                 unique = least(after[i].lines if level.axis in self.streams[i].operand.axes else once, visited)
                 again = visited - unique
                 if type(again) is np.ndarray or again > 0:
-                    unique = unique + again * (1 - touched.survive(i))
+                    alone = level.position < self.streams[i].array
+                    unique = unique + again * (1 - (touched.survive_alone(i) if alone else touched.survive(i)))
                 totals[i] = totals[i] * (unique / once)
         blocks = rounds_of_blocks(self.waves, cache)
         return [total / blocks for total in totals]
@@ -234,6 +242,18 @@ class _Touched:
         own = self.tiles[i].lines * self.shares[i]
         in_its_sets = own / sets_reached(self.tiles[i], cache.sets, cache.line)
         return survival((in_its_sets + (self.all_lines - own) / cache.sets) / cache.ways, self.costs)
+
+
+    def survive_alone(self, i: int) -> Number:
+        """The same of an array of a thread's own, from one filling to the next."""
+        if self.cache is None:
+            return 0.0
+        return survival(fill_alone(self.tiles[i].lines, self.cache), self.costs)
+
+
+def fill_alone(lines: Number, cache: Cache) -> Number:
+    """How full the sets are that hold so many lines of an array and what it is filled from, which is as much."""
+    return 2 * lines / (cache.sets * cache.ways)
 
 
 def survival(fill: Number, costs: Costs) -> Number:

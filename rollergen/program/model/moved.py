@@ -14,6 +14,7 @@ from rollergen.program.model.fragments import fragment_accesses, instruction_of
 from rollergen.program.model.memory import Stream
 from rollergen.program.model.nest import Nest, unbuffered
 from rollergen.program.model.numeric import Number, most
+from rollergen.program.model.own_arrays import is_own, own_streams
 from rollergen.program.model.tiles import block_copy, register_copy
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
 
@@ -216,8 +217,9 @@ def _reused(nest: Nest, access: Access) -> bool:
 
 
 def _streams(nest: Nest) -> tuple[Stream, ...]:
-    """The operands as the caches see them: a staged one is touched by its copy alone."""
-    streams = []
+    """The operands as the caches see them: a staged one is touched by its copy alone, whose tile caches see as well
+    where they hold it."""
+    streams: list[Stream] = []
     tiled = nest.facts.definition.reductions and not nest.facts.by_row
     outside = nest.stage.accumulator.at_loop if tiled else len(nest.loops)
     reduced = {load for phase in nest.facts.phases if phase.reduces for load in phase.loads}
@@ -225,5 +227,6 @@ def _streams(nest: Nest) -> tuple[Stream, ...]:
         depth = len(nest.loops) if load in reduced else outside
         copy = block_copy(nest, load) or register_copy(nest, load)
         depth = copy.at_loop if copy is not None else depth
-        streams.append(Stream(operand, load, depth, max(1, nest.facts.passes(load))))
+        stream = Stream(operand, load, depth, max(1, nest.facts.passes(load)))
+        streams += own_streams(nest, copy, stream) if copy is not None and is_own(nest, copy) else [stream]
     return (*streams, Stream(nest.facts.store, -1, outside))

@@ -18,6 +18,7 @@ from rollergen.program.model.memory import (
     Level,
     Stream,
     concurrent_share,
+    fill_alone,
     footprint,
     grown_spans,
     is_one,
@@ -117,6 +118,8 @@ class StackedWalk:
         totals = []
         for i, (lines, fresh, again) in enumerate(moved):
             kept = survival(self._fill(i, owns[i], every, cache), costs) if cache is not None else 0.0
+            if cache is not None and self.streams[i].array >= 0:
+                kept = self._kept_alone(i, lines, kept, cache, costs)
             grows = (fresh + again * (1 - kept)) / lines
             total = _take(self.tiles[i].lines, [self.outward.rows[i][self.starts[i]]]) * shares[i]
             for n in active[i]:
@@ -147,6 +150,12 @@ class StackedWalk:
         visited = times * once
         fresh = least(after, visited)
         return _Moved(once, fresh, visited - fresh)
+
+    def _kept_alone(self, i: int, lines: Number, kept: Number, cache: Cache, costs: Costs) -> Number:
+        """What survives of an array of a thread's own, level by level: from one filling to the next it is alone."""
+        levels, filled = self.outward.levels, self.streams[i].array
+        outside = np.array([[levels[number].position < filled] for number in self.repeating])
+        return np.where(outside, survival(fill_alone(lines, cache), costs), kept) if len(outside) else kept
 
     def _all_lines(self, owns: list[Number], active: list[list[int]]) -> Number:
         """Lines that one iteration at each repeating level touches, of all streams that are touched there."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.costs import Costs
-from rollergen.program.model.memory import Stream, cache_of, stride_sets, survival, tlb_cache
+from rollergen.program.model.memory import FILL, Stream, cache_of, stride_sets, survival, tlb_cache
 from rollergen.program.model.nest import Nest, Waves
 from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, most, ratio
 from rollergen.program.model.services import thread_transactions
@@ -30,11 +32,14 @@ def _caches(device: Device) -> list[MemoryLayer]:
 def supply(
     nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves, walks: Walks
 ) -> tuple[list[tuple[str, Number, str]], list[Moved], dict[str, list[Number]]]:
-    """Clocks of each layer that feeds the caches (or the staged tiles), what it moves, and the lines that miss."""
+    """Clocks of each layer that feeds the caches (or the staged tiles), what it moves, and the lines that miss.
+
+    A thread that fills an array of its own computes nothing meanwhile."""
     caches = _caches(device)
     limiters: list[tuple[str, Number, str]] = []
     moved: list[Moved] = []
     misses: dict[str, list[Number]] = {}
+    filling: Number = 0
     for number, layer in enumerate([*caches[1:], device.backing]):
         inner = caches[number] if caches else None
         line = inner.transaction_bytes if inner is not None else layer.transaction_bytes
@@ -45,10 +50,12 @@ def supply(
             lines = [lines[at] if s.load >= 0 else added for at, s in enumerate(work.streams)]
         misses[layer.name] = lines
         last = layer is device.backing
-        reads, stores = _directions(nest, costs, work.streams, lines, last)
+        beyond = 1.0
         if last and inner is not None and costs.warm_cache:
             beyond = _cold(_beyond(nest, inner, costs), costs.warm_cache)
-            reads, stores = reads * beyond, (stores * beyond if not nest.stage.store.streaming else stores)
+        used = [(s, amount) for s, amount in zip(work.streams, lines, strict=True) if not s.fills]
+        reads, stores = _directions(nest, costs, used, last)
+        reads, stores = reads * beyond, (stores * beyond if not nest.stage.store.streaming else stores)
         spilled = _spill_lines(nest, costs, work, waves, inner, line) if number == 0 else 0
         read_bytes, write_bytes = (reads + spilled) * line, (stores + spilled) * line
         if inner is not None and work.parked is not NOTHING_PARKED:
@@ -65,7 +72,14 @@ def supply(
             limiters.append((f"{layer.name} bandwidth", clocks(read_bytes, 0), _joins(layer, costs)))
         else:
             limiters.append((f"{layer.name} bandwidth", clocks(read_bytes, write_bytes), _joins(layer, costs)))
+        if len(used) < len(lines):
+            fetched = [(s, amount) for s, amount in zip(work.streams, lines, strict=True) if s.fills]
+            filled, written = (amount * beyond * line for amount in _directions(nest, costs, fetched, last))
+            filling = filling + clocks(filled, written) ** costs.norm_exponent
+            read_bytes, write_bytes = read_bytes + filled, write_bytes + written
         moved.append((layer.name, read_bytes, write_bytes))
+    if type(filling) is np.ndarray or filling:
+        limiters.append(("filling tiles", filling ** (1 / costs.norm_exponent), ADDS))
     return limiters, moved, misses
 
 
@@ -84,15 +98,17 @@ def _added_lines(nest: Nest, work: Work, line: int) -> Number:
 
 
 def _directions(
-    nest: Nest, costs: Costs, streams: tuple[Stream, ...], lines: list[Number], last: bool
+    nest: Nest, costs: Costs, streams: Sequence[tuple[Stream, Number]], last: bool
 ) -> tuple[Number, Number]:
     """(lines read, lines that stores move) of one block: a store reads its line first where the cache allocates on
     write; where partial results wait in it, or where it adds to what is there, that is read anyway."""
     reads: Number = 0
     stores: Number = 0
-    for stream, amount in zip(streams, lines, strict=True):
+    for stream, amount in streams:
         if stream.load >= 0:
             reads = reads + amount
+        elif stream.load == FILL:
+            stores = stores + amount * (1 + costs.write_allocate)
         elif nest.stage.store.streaming:
             stores = stores + (amount if last else 0)
         elif nest.stage.accumulator.carry or nest.stage.store.adds:
@@ -183,9 +199,10 @@ def exposed_misses(
 def _column_walks(
     device: Device, costs: Costs, work: Work, walks: Walks, per_step: Number, misses: dict[str, list[Number]]
 ) -> Number:
-    """Exposed clocks of one block: operands walked down a column whose stride reaches few sets of the first cache,
-    and tensors beyond the caches that a reduction walks in more rows at once than prefetchers follow (copies were
-    measured without: their stores take longer)."""
+    """Exposed clocks of one block: operands walked down a column whose stride reaches few sets of the first cache;
+    tensors beyond the caches that a reduction walks in more rows at once than prefetchers follow; and short pieces of
+    so many rows, each line of which takes its time from the outer cache, whatever is computed meanwhile (copies were
+    measured without: their stores take longer).  An array of a thread's own is walked from end to end."""
     caches = _caches(device)
     first = caches[0]
     outer = [x for x in caches if x.scope == "device"]
@@ -193,6 +210,8 @@ def _column_walks(
     walk = walks.of_line(first.transaction_bytes)
     total: Number = 0
     for i, stream in enumerate(work.streams):
+        if stream.fills or stream.array >= 0:
+            continue
         far = bool(outer) and stream.operand.bytes * 2 > outer[-1].capacity_bytes
         rate = costs.walk_far_clocks if far else costs.walk_clocks
         worst: Number = 0
@@ -204,6 +223,9 @@ def _column_walks(
                 exposed = exposed | (tile.rows > costs.walk_far_rows)
             fewer = costs.miss_buffers / least(costs.miss_buffers, costs.miss_window / per_step * segment)
             clocks = choose(exposed, rate / segment * fewer, 0)
+            if outer and outer[0].bytes_per_clock and costs.walk_short_lines and work.reduces and stream.load >= 0:
+                short = (tile.rows > costs.walk_far_rows) & (segment <= costs.walk_short_lines)
+                clocks = most(clocks, choose(short, first.transaction_bytes / outer[0].bytes_per_clock, 0))
             worst = most(worst, clocks.max(axis=0) if np.ndim(clocks) == 2 else clocks)
         total = total + beyond[i] * worst
     return total

@@ -1,0 +1,74 @@
+"""Tiles that a thread keeps in an array of its own, as caches see them.
+
+The array lies at one place, from one visit to the next and from one block to the next: it is written from its start,
+then read by what stands inside.  Between a visit's last use of it and its first write of the next nothing passes but
+what fills it, so that it is still where it was if the cache holds both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import gcd as gcd_of
+from typing import Any
+
+import numpy as np
+
+from rollergen.expr.index import Index
+from rollergen.expr.values import Buffer
+from rollergen.program.model.facts import Operand
+from rollergen.program.model.memory import FILL, Stream
+from rollergen.program.model.nest import Nest, is_batch
+from rollergen.program.model.numeric import Number, gcd, least
+from rollergen.program.model.tiles import tile_shape
+from rollergen.program.rprogram import Copy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnTile(Operand):
+    """A tile of ``extents`` elements, which may be those of a batch: its indices run no further."""
+
+    extents: tuple[Number, ...] = ()
+
+    def reach(self, dim: int, spans: Mapping[str, Number]) -> tuple[Number, Number]:
+        span = least(spans.get(self.plain[dim] or "", 1), self.extents[dim])
+        return span, span
+
+    def row_alignment(self, line: int) -> Any:
+        found: Number = line
+        for stride in self.strides[:-1]:
+            found = gcd(stride, found) if type(stride) is np.ndarray else gcd_of(stride, int(found))
+        return found
+
+
+def is_own(nest: Nest, copy: Copy) -> bool:
+    """Whether the copy goes into an array of the one thread of its block, out of which a reduction reads it again."""
+    staged = copy.to_layer != "registers" and not copy.window
+    return nest.lockstep == 1 and staged and bool(nest.facts.definition.reductions) and not nest.facts.by_row
+
+
+def own_streams(nest: Nest, copy: Copy, filling: Stream) -> Sequence[Stream]:
+    """What fills the array (``filling``: the tensor, touched by the copy), its being written, and its being read."""
+    tile = own_tile(nest, copy)
+    written = Stream(tile, FILL, copy.at_loop, array=copy.at_loop, fills=True)
+    return replace(filling, fills=True), written, Stream(tile, copy.load, len(nest.loops), array=copy.at_loop)
+
+
+def own_tile(nest: Nest, copy: Copy) -> OwnTile:
+    load = nest.facts.loads[copy.load]
+    shape = tile_shape(nest, copy, block=True)
+    extents: list[Number] = list(shape)
+    if is_batch(nest.loops):  # a row of programs, as all figures of walks over a batch are
+        extents = [extent[None, :] if type(extent) is np.ndarray else extent for extent in shape]
+    strides: list[Any] = [load.itemsize]
+    step: Number = (extents[-1] + copy.padding) * load.itemsize
+    for extent in reversed(extents[:-1]):
+        strides.append(step)
+        step = step * extent
+    strides.reverse()
+    indices = tuple(Index.axis(axis) for axis in copy.order)
+    buffer = Buffer(f"{load.buffer.name} tile", load.buffer.shape, load.buffer.dtype, "temporary")
+    return OwnTile(
+        buffer, indices, Index(), frozenset(copy.order), load.itemsize, tuple(strides), (), copy.order, {}, {},
+        tuple(extents),
+    )  # fmt: skip
