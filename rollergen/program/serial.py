@@ -29,11 +29,15 @@ from rollergen.errors import ProgramError
 from rollergen.program.node_types import NODES, SIGNATURES, shown
 from rollergen.program.rprogram import RProgram
 
-__all__ = ["FORMAT", "from_json", "from_text", "table", "to_json", "to_text"]
+__all__ = ["EXPRESSION_FORMAT", "FORMAT", "from_json", "from_text", "table", "to_json", "to_text"]
 
 FORMAT = 8
 """Counts changes of the rows.  Fields are only ever added, last and with a default that means what their absence
 meant, so that rows of earlier formats can be read."""
+
+EXPRESSION_FORMAT = 6
+"""The last format that changed rows of expressions: what names an operator (`store.keys.expression_text`) outlives
+those that only change what is decided about one."""
 
 MOST_BYTES = 32_000_000
 MOST_ROWS = 200_000

@@ -18,7 +18,7 @@ from rollergen.expr.stages import Graph
 from rollergen.hal.load import device_hash
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
-from rollergen.program.serial import FORMAT, table
+from rollergen.program.serial import EXPRESSION_FORMAT, table
 
 
 def sha256(text: str) -> str:
@@ -66,7 +66,7 @@ def expression_text(graph: Graph) -> str:
     rows, numbers = table(roots)
     named = [[row[0], neutral[row[1]], *row[2:]] if row[0] == "Buffer" else row for row in rows]
     counts = [len(graph.inputs), len(graph.outputs), len(graph.temporaries), len(graph.definitions)]
-    return as_text({"format": FORMAT, "nodes": named, "roots": numbers, "counts": counts})
+    return as_text({"format": EXPRESSION_FORMAT, "nodes": named, "roots": numbers, "counts": counts})
 
 
 _device_hash = lru_cache(maxsize=64)(device_hash)

@@ -6,7 +6,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize
-from rollergen.store.keys import expression_text, fingerprint, key_of
+from rollergen.store.keys import expression_text, fingerprint, key_of, sha256
 
 V100 = rg.load_device("v100")
 
@@ -23,6 +23,12 @@ def text(expr, inputs=None):
 @pytest.mark.parametrize("names", [("p", "q", "r"), ("c", "a", "b"), ("in1", "in0", "t0"), ("t", "t_1", "t0")])
 def test_tensor_names_do_not_split(names):
     assert text(chain(*names)) == text(chain())
+
+
+def test_an_operator_keeps_its_name_when_programs_get_more_decisions():
+    """Its records of earlier versions are found by it (the value is of format 6, before programs had others)."""
+    name = sha256(text(rg.ops.relu(rg.tensor("X", (16,)))))
+    assert name == "b23a6074503c8ccd3ac7ab4deec12ae7fd1f6c040d30d7ca39b54e7372390bb0"
 
 
 def test_everything_in_an_expression_splits():
