@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, fields
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from rollergen.hal.load import device_hash, parse_device
 from rollergen.hal.spec import Device
 from rollergen.program.serial import from_text
 from rollergen.store import deliveries
-from rollergen.store.database import StoreError, reading, writing
+from rollergen.store.collection import content_of
+from rollergen.store.database import CLEAR, StoreError, is_file_name, reading, writing
 from rollergen.store.entries import COLUMNS, Damage, Entry, entry_of
 from rollergen.store.keys import Key, fingerprint, sha256
 from rollergen.store.schema import KEPT, TRIGGERS, VERSION
@@ -40,22 +42,26 @@ def listing(path: Path) -> Facts:
             found["records"] = connection.execute("SELECT count(*) FROM records").fetchone()[0]
             rows = connection.execute(f"SELECT {', '.join(COLUMNS)}, hash FROM kernels ORDER BY made_at DESC, key")
             names = dict(connection.execute("SELECT hash, name FROM devices").fetchall())
-            found["kernels"] = [_listed(dict(zip(COLUMNS, row, strict=False)), names) for row in rows]
+            found["kernels"] = [_listed(path, dict(zip(COLUMNS, row, strict=False)), names) for row in rows]
     return found
 
 
-def _listed(row: Facts, devices: dict[str, str]) -> Facts:
-    candidates = json.loads(row["candidates"])
-    chosen = candidates[row["chosen"]]
+def _listed(path: Path, row: Facts, devices: dict[str, str]) -> Facts:
+    try:
+        candidates, options = json.loads(row["candidates"]), json.loads(row["options"])
+        predicted, measured = itemgetter("predicted_s", "wall_s")(candidates[row["chosen"]])
+    except (ValueError, TypeError, LookupError, RecursionError):
+        message = f"{path}: kernel {str(row['key'])[:12]} is not what was written; {CLEAR}"
+        raise StoreError(message, damaged=True) from None
     return {
         "key": row["key"],
         "signature": row["signature"],
         "device": devices.get(row["device"], "?"),
         "profiled": bool(row["profiled"]),
         "candidates": len(candidates),
-        "predicted_seconds": chosen["predicted_s"],
-        "measured_seconds": chosen["wall_s"],
-        "options": json.loads(row["options"]),
+        "predicted_seconds": predicted,
+        "measured_seconds": measured,
+        "options": options,
         "driver": row["driver"],
         "rollergen": row["rollergen"],
         "usable": row["rollergen"] == fingerprint(),
@@ -67,15 +73,15 @@ def records(path: Path) -> Iterator[Facts]:
     """Every record (`store.records`), in the order in which they were appended.  Raises StoreError."""
     with reading(path) as connection:
         if connection is not None:
-            for (text,) in connection.execute("SELECT record FROM records ORDER BY id"):
-                yield json.loads(text)
+            for row in connection.execute("SELECT id, hash, record FROM records ORDER BY id"):
+                yield content_of(path, *row)
 
 
 def clear(path: Path, *, with_records: bool = False) -> Facts:
     """Removes all kernels, and with_records the records too; a damaged file and one of another version
     altogether.  Returns how much was removed; raises StoreError where that cannot be done.
     """
-    if not path.exists():
+    if not is_file_name(path) or not path.exists():
         return {"path": str(path), "kernels": 0, "records": 0, "bytes": 0}
     before = _bytes(path)
     try:
@@ -138,7 +144,7 @@ def verify(path: Path, *, deep: bool = False) -> Verdict:
                 checked[table] += 1
                 try:
                     check(row)
-                except (Damage, ProgramError, SpecError, ValueError, KeyError, TypeError) as error:
+                except (Damage, ProgramError, SpecError, ValueError, LookupError, TypeError, RecursionError) as error:
                     problems.append(f"{table} {str(row[0])[:12]}: {error}")
     return Verdict(checked, tuple(problems))
 
@@ -202,7 +208,9 @@ def _check_kernel(row: tuple[Any, ...], entry: Entry, devices: dict[str, str], d
             raise Damage(f"candidate {number} is no longer emitted as it was")
 
 
-def _device(spec: str) -> Device:
+def _device(spec: Any) -> Device:
+    if not isinstance(spec, str):
+        raise Damage("is no text")
     return parse_device(spec.encode(), "spec")
 
 

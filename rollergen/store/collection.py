@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,10 @@ def stored(path: Path) -> RecordFile:
     with reading(path) as connection:
         if connection is not None:
             for key, spec in connection.execute("SELECT hash, spec FROM devices"):
-                devices[key] = parse_device(spec.encode(), f"{path}: device {key[:12]}")
+                where = f"{path}: device {str(key)[:12]}"
+                if not isinstance(key, str) or not isinstance(spec, str):
+                    raise StoreError(f"{where} is not what was written", damaged=True)
+                devices[key] = parse_device(spec.encode(), where)
             rows = connection.execute("SELECT id, hash, record FROM records ORDER BY id")
             found = [_checked(path, *row) for row in rows]
     used = {one["device"]["spec"] for one in found}
@@ -36,10 +40,16 @@ def stored(path: Path) -> RecordFile:
     return RecordFile({key: device for key, device in devices.items() if key in used}, tuple(found))
 
 
-def _checked(path: Path, number: int, key: str, text: str) -> dict[str, Any]:
-    if sha256(text) != key:
-        raise StoreError(f"{path}: record {number} is not what was written", damaged=True)
-    return check_record(json.loads(text), f"{path}, record {number}")
+def _checked(path: Path, number: int, key: Any, text: Any) -> dict[str, Any]:
+    return check_record(content_of(path, number, key, text), f"{path}, record {number}")
+
+
+def content_of(path: Path, number: int, key: Any, text: Any) -> Any:
+    """What the row of a record holds, if it is what was written: raises StoreError."""
+    if isinstance(text, str) and sha256(text) == key:
+        with suppress(ValueError, RecursionError):
+            return json.loads(text)
+    raise StoreError(f"{path}: record {number} is not what was written", damaged=True)
 
 
 def add(path: Path, records: RecordFile) -> int:
@@ -54,8 +64,8 @@ def add(path: Path, records: RecordFile) -> int:
 def prune(path: Path, useless: Callable[[dict[str, Any]], bool]) -> int:
     """Removes the records for which `useless` holds, in one transaction; returns how many.  Raises StoreError."""
     with writing(path) as connection:
-        rows = connection.execute("SELECT id, record FROM records").fetchall()
-        gone = [(number,) for number, text in rows if useless(json.loads(text))]
+        rows = connection.execute("SELECT id, hash, record FROM records").fetchall()
+        gone = [(row[0],) for row in rows if useless(_checked(path, *row))]
         for name in KEPT:
             connection.execute(f"DROP TRIGGER {name}")
         connection.executemany("DELETE FROM records WHERE id = ?", gone)

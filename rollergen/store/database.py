@@ -8,6 +8,7 @@ Nobody else in a process may open and close the file itself: that would drop SQL
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from rollergen.errors import RollergenError
-from rollergen.store.schema import APPLICATION_ID, STATEMENTS, VERSION
+from rollergen.store.schema import APPLICATION_ID, STATEMENTS, TRIGGERS, VERSION
 
 BUSY_SECONDS = 10.0
 """How long to wait for another process' transaction; these take milliseconds."""
@@ -123,12 +124,22 @@ def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     owner = connection.execute("PRAGMA application_id").fetchone()[0]
     if (version, owner) == (VERSION, APPLICATION_ID):
+        _check_schema(connection, path)
         return True
     if owner == APPLICATION_ID:
         raise StoreError(f"{path} has version {version}; this rollergen reads {VERSION}; {CLEAR}", damaged=True)
     if version or owner or filled:
         raise StoreError(f"{path} is a database of another program; {ELSEWHERE}")
     return False
+
+
+def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
+    """Views and triggers of others would run where rows are read or written, as long as they like."""
+    for kind, name, statement in connection.execute(
+        "SELECT type, name, sql FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%'"
+    ):
+        if statement not in TRIGGERS:
+            raise StoreError(f"{path} has the {kind} {name!r:.60}, which no rollergen makes; {CLEAR}", damaged=True)
 
 
 def _create(connection: sqlite3.Connection) -> None:
@@ -141,11 +152,23 @@ def _create(connection: sqlite3.Connection) -> None:
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
     """Errors of SQLite and of the file system as StoreError."""
+    if not is_file_name(path):
+        raise StoreError(f"{str(path)!r} cannot be a file's name; {ELSEWHERE}")
     try:
         yield
     except sqlite3.OperationalError as error:
         raise StoreError(f"{path}: {error}; {ELSEWHERE}", passing=_is_passing(error)) from None
     except sqlite3.DatabaseError as error:
         raise StoreError(f"{path} is damaged ({error}); {CLEAR}", damaged=True) from None
+    except UnicodeDecodeError as error:
+        raise StoreError(f"{path} is damaged (a text of it is not UTF-8: {error}); {CLEAR}", damaged=True) from None
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror or error}; {ELSEWHERE}") from None
+
+
+def is_file_name(path: Path) -> bool:
+    """Whether a file system could have it: without NUL, where SQLite would end the name, and with no lone surrogate."""
+    try:
+        return b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False

@@ -49,13 +49,21 @@ def opened(path: Path, mode: str) -> IO[str]:
 
 def append(path: Path, device: Device, records: Iterable[dict[str, Any]]) -> None:
     """Adds records of one device, whose spec is written where the file lacks it.  Raises RecordsError."""
-    lines = [] if path.exists() and device_hash(device) in _device_lines(path) else [_device_line(device)]
-    lines += [as_text(record) for record in records]
+    texts = [as_text(record) for record in records]
     try:
+        known = _device_lines(path) if path.exists() else set()
+        lines = texts if device_hash(device) in known else [_device_line(device), *texts]
         with opened(path, "at") as file:
             file.write("".join(f"{line}\n" for line in lines))
-    except OSError as error:
-        raise RecordsError(f"{path} cannot be written: {error.strerror or error}") from None
+    except RecordsError:
+        raise
+    except (OSError, ValueError) as error:
+        raise unwritten(path, error) from None
+
+
+def unwritten(path: Path, error: OSError | ValueError) -> RecordsError:
+    """The file that ``error`` says cannot be written: a ValueError where a file system has no such names."""
+    return RecordsError(f"{str(path)!r:.200} cannot be written: {getattr(error, 'strerror', None) or error}")
 
 
 def read(path: Path) -> RecordFile:
@@ -105,8 +113,10 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 if not line.endswith("\n"):
                     raise RecordsError(f"{path}, line {number}: it is cut off; expected a whole line of JSON")
                 yield number, line
-    except (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError, zlib.error) as error:
-        raise RecordsError(f"{path} cannot be read as records: {error}") from None
+    except RecordsError:
+        raise
+    except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:  # ValueError: a text, or the name
+        raise RecordsError(f"{str(path)!r:.200} cannot be read as records: {error}") from None
 
 
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:
@@ -163,14 +173,19 @@ _FIELDS: tuple[tuple[str, str, _Check], ...] = (
     ("program", "rank", ("a whole number", lambda value: type(value) is int and _is_number(value))),
     ("pred", "micro_ms", ("a positive number", lambda value: _is_time(value) or value == float("inf"))),
 )  # fmt: skip
+_CAMPAIGN: _Check = (
+    "an object whose key is a text", lambda found: isinstance(found, dict) and isinstance(found.get("key"), str)
+)
 _FEATURES: _Check = (
     "an object whose vec is a list of numbers",
     lambda feat: isinstance(feat, dict) and isinstance(feat.get("vec"), list) and all(map(_is_number, feat["vec"])),
 )
 
 
-def check_record(content: dict[str, Any], where: str) -> dict[str, Any]:
+def check_record(content: Any, where: str) -> dict[str, Any]:
     """`content`, if it has what is read from a record; RecordsError that begins with `where` otherwise."""
+    if not isinstance(content, dict):
+        raise RecordsError(f"{where}: expected an object, got {type(content).__name__}")
     for name, kind in _PARTS.items():
         if not isinstance(content.get(name), kind):
             raise _unlike(where, name, content.get(name), f"a {kind.__name__}")
@@ -180,7 +195,7 @@ def check_record(content: dict[str, Any], where: str) -> dict[str, Any]:
     for part, name, (expected, fits) in _FIELDS:
         if not fits(content[part].get(name)):
             raise _unlike(where, f"{part}.{name}", content[part].get(name), expected)
-    for name, (expected, fits) in (("ts", _NUMBER), ("feat", _FEATURES)):
+    for name, (expected, fits) in (("ts", _NUMBER), ("feat", _FEATURES), ("campaign", _CAMPAIGN)):
         if name in content and not fits(content[name]):
             raise _unlike(where, name, content[name], expected)
     _check_result(content["result"], content["pred"]["micro_ms"], where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from rollergen.hal.load import device_to_json, parse_device
 from rollergen.optional import optional
 from rollergen.store.keys import as_text
-from rollergen.store.record_files import RecordFile, RecordsError, check_record, read, whole
+from rollergen.store.record_files import RecordFile, RecordsError, check_record, read, unwritten, whole
 
 _DEVICES = b"rollergen.devices"
 
@@ -31,8 +32,11 @@ def write_table(path: Path, records: RecordFile) -> None:
     try:
         parquet.write_table(arrow.table(columns, schema=schema), partial, compression="zstd")
         partial.replace(path)
+    except (OSError, ValueError, arrow.ArrowException) as error:
+        raise unwritten(path, error) from None
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError, ValueError):
+            partial.unlink(missing_ok=True)
 
 
 def read_any(path: Path) -> RecordFile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -162,7 +163,7 @@ def _model_text(booster: Any) -> str:
 
 
 def save(verifier: Verifier, path: Path) -> None:
-    """Writes the file whole or not at all."""
+    """Writes the file whole or not at all.  Raises VerifierError."""
     content = {
         "format": FORMAT,
         "features": {"version": VERSION, "names_sha256": _names_hash()},
@@ -181,8 +182,12 @@ def save(verifier: Verifier, path: Path) -> None:
     try:
         partial.write_text(json.dumps(content), encoding="utf-8")
         partial.replace(path)
+    except (OSError, ValueError) as error:  # ValueError: no file system has such a name
+        reason = getattr(error, "strerror", None) or error
+        raise VerifierError(f"{str(path)!r:.200} cannot be written: {reason}") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError, ValueError):
+            partial.unlink(missing_ok=True)
 
 
 def load(path: str | Path) -> Verifier:

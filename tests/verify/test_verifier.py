@@ -330,6 +330,14 @@ def test_hostile_and_damaged_files_are_refused_by_name(kept, kind):
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["a\0b.json", "a\ud800b.json", "no/such/directory.json"])
+def test_a_verifier_that_cannot_be_written_says_where(trained, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(VerifierError, match="cannot be written") as caught:
+        verifiers.save(trained, Path(name))
+    assert repr(name) in str(caught.value) and not list(tmp_path.iterdir())
+
+
 def test_a_file_that_is_absent_or_too_large_is_refused(tmp_path, monkeypatch):
     with pytest.raises(VerifierError, match="cannot be read"):
         verifiers.load(tmp_path / "absent.json")
