@@ -199,8 +199,9 @@ class CFamily:
         pad = INDENT * depth
         for statement in statements:
             kind = type(statement)
-            if kind in _LINES:
-                lines.append(f"{pad}{getattr(self, _LINES[kind])(statement)};")
+            name = _LINES.get(kind)
+            if name is not None:
+                lines.append(f"{pad}{getattr(self, name)(statement)};")
             elif kind is For:
                 lines += self.loop(statement, depth)  # type: ignore[arg-type]
             else:
@@ -312,7 +313,7 @@ class CFamily:
 
     def stored(self, node: Expr) -> str:
         """`node`'s text where what takes it has its dtype, and so cuts it off to that."""
-        if type(node) is Operation and _outgrows(node):
+        if type(node) is Operation and node.dtype == "int8" and _outgrows(node):
             return self.operation(node)[0]
         return self.level(node)[0]
 
@@ -326,16 +327,19 @@ class CFamily:
         kind = type(node)
         if kind is Name:
             return node.name, ATOM  # type: ignore[union-attr]
-        if kind in _LEVELLED:
-            return getattr(self, _LEVELLED[kind])(node)  # type: ignore[no-any-return]
+        name = _LEVELLED.get(kind)
+        if name is not None:
+            return getattr(self, name)(node)  # type: ignore[no-any-return]
         if kind not in _EXPRESSIONS:
             raise TypeError(f"{kind.__name__} is no expression")
         name, level = _EXPRESSIONS[kind]
         return getattr(self, name)(node), level
 
     def element(self, node: Element) -> tuple[str, int]:
-        ranges = self._ranges
-        return node.name + "".join([f"[{index_code(i, ranges)}]" for i in node.indices]), ATOM
+        ranges, text = self._ranges, node.name
+        for index in node.indices:
+            text = f"{text}[{index_code(index, ranges)}]"
+        return text, ATOM
 
     def constant_number(self, node: Number) -> tuple[str, int]:
         text = self.literal(node.value, node.dtype)
@@ -404,9 +408,12 @@ class CFamily:
         if node.op in ("and", "or") and node.lanes > 1:
             spelling, level = spelling[0], BITS
         a, b = node.operands
-        left = self.within(a, _LEFT.get(level, level))
-        right = self.within(b, _LEFT.get(level, level if node.op in ("and", "or") else level - 1))
-        return f"{left}*{right}" if node.op == "mul" else f"{left} {spelling} {right}", level
+        if level in _LEFT:
+            left, right = self.within(a, _LEFT[level]), self.within(b, _LEFT[level])
+        else:
+            left = self.within(a, level)
+            right = self.within(b, level if level >= LOGIC_AND else level - 1)
+        return f"{left}*{right}" if spelling == "*" else f"{left} {spelling} {right}", level
 
 
 _LINES = {

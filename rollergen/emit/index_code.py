@@ -26,16 +26,18 @@ def index_code(index: Index, ranges: Mapping[str, Bounds], wide: bool = False) -
     """
     terms: Terms = index.terms
     const = index.const
+    if not terms:
+        return str(const) if -INT_MAX <= const <= INT_MAX and not wide else f"{const}L"
     if len(terms) > 1:
         terms = _printed(terms)
-    elif terms and not const and not wide:  # most places are a variable by itself
+    elif not const and not wide:  # most places are a variable by itself
         atom, coefficient = terms[0]
         if coefficient == 1 and type(atom) is str:
             low, high = ranges[atom]
             if low >= -INT_MAX and high <= INT_MAX:
                 return atom
     reach, text = abs(const), ""
-    if const > 0 and terms and terms[0][1] < 0:  # nothing else is added
+    if const > 0 and terms[0][1] < 0:  # nothing else is added
         text, const = str(const), 0
     for atom, coefficient in terms:
         size = coefficient if coefficient > 0 else -coefficient
@@ -58,8 +60,6 @@ def index_code(index: Index, ranges: Mapping[str, Bounds], wide: bool = False) -
             text = product if coefficient > 0 else f"-{product}"
     if reach > INT_MAX and not wide:
         return index_code(index, ranges, wide=True)
-    if not text:
-        return f"{const}L" if wide else str(const)
     if const:
         return f"{text} + {const}" if const > 0 else f"{text} - {-const}"
     return text

@@ -41,6 +41,7 @@ from rollergen.lower.vectors import (
     lane_stride,
     needed,
     read_masks,
+    spaced_plan,
     vector_plan,
     whole_tests,
 )
@@ -100,8 +101,7 @@ def fetch(out: Writer, access: Access, lane: Lane | None, wish: str) -> Expr:
     access = access.coarsened(lane)
     if lane is None or not depends(access.offset, access.tests, lane):
         return _guarded(access.tests, _read(out, access, access.offset, 1), access.fill)
-    stride = lane_stride(out.ranges, access.offset, lane)
-    plan = vector_plan(out.ranges, access.offset, access.tests, lane, stride) if stride in (1, 2) else None
+    stride, plan = spaced_plan(out.ranges, access.offset, access.tests, lane, (1, 2))
     if plan is None:
         straight = _readable_pieces(out, access, lane)
         if straight is None:

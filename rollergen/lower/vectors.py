@@ -34,18 +34,26 @@ def vector_plan(
 ) -> VectorPlan | None:
     """(offset of lane 0, tests without the lane, what makes the vector whole); None: never whole, or its
     lanes are not `stride` elements apart."""
+    return spaced_plan(ranges, offset, tests, lane, (stride,))[1]
+
+
+def spaced_plan(
+    ranges: Mapping[str, Bounds], offset: Index, tests: Collection[Inside], lane: Lane, strides: Collection[int]
+) -> tuple[int, VectorPlan | None]:
+    """The `lane_stride`, and the `vector_plan` of that if it is one of `strides`."""
     straight = straighten(offset, lane, ranges)
-    if straight is None or straight[0].coefficient(lane.variable) != stride:
-        return None
+    stride = 0 if straight is None else straight[0].coefficient(lane.variable)
+    if straight is None or stride not in strides:
+        return stride, None
     offset, wraps = straight
     if not tests and not wraps:
-        return offset.without(lane.variable), (), ()
+        return stride, (offset.without(lane.variable), (), ())
     split = whole_tests(ranges, tests, lane)
     if split is None:
-        return None
+        return stride, None
     common, edge = split
     edge = _joined(needed((*wraps, *edge), ranges))
-    return offset.without(lane.variable), common, edge
+    return stride, (offset.without(lane.variable), common, edge)
 
 
 def whole_tests(

@@ -43,14 +43,14 @@ Terms = tuple[tuple[IndexAtom, int], ...]
 
 
 class _Block:
-    """Statements of a block under construction, and the pointers and integers it has named."""
+    """Statements of a block under construction, and the pointers and integers it has named (few have any)."""
 
     __slots__ = ("integers", "pointers", "statements")
 
     def __init__(self) -> None:
         self.statements: list[Statement] = []
-        self.integers: list[str] = []
-        self.pointers: dict[tuple[str, str, Terms], Pointer] = {}
+        self.integers: list[str] | None = None
+        self.pointers: dict[tuple[str, str, Terms], Pointer] | None = None
 
 
 @dataclass(slots=True)
@@ -122,7 +122,10 @@ class Writer:
 
         A name is given again once its block is closed; its range then covers all its uses."""
         self.ranges[variable] = _union(self.ranges.get(variable, bounds), bounds)
-        self._blocks[-1].integers.append(variable)
+        block = self._blocks[-1]
+        if block.integers is None:
+            block.integers = []
+        block.integers.append(variable)
         self._known.add(variable)
 
     def register(self, wish: str, dtype: str, shape: tuple[int, ...] = (), lanes: int = 1) -> str:
@@ -216,12 +219,14 @@ class Writer:
         if not outer:
             return pointer, offset
         key = (pointer.name, pointer.dtype, outer)
-        named = home.block.pointers.get(key)
+        pointers = home.block.pointers
+        if pointers is None:
+            pointers = home.block.pointers = {}
+        named = pointers.get(key)
         if named is None:
             name = self.names.fresh(f"{pointer.name}_at", home.scope)
-            named = Pointer(name, pointer.dtype, pointer.scope, pointer.writable)
+            named = pointers[key] = Pointer(name, pointer.dtype, pointer.scope, pointer.writable)
             home.block.statements.append(Point(named, pointer, Index(outer)))
-            home.block.pointers[key] = named
         return named, Index(inner, offset.const)
 
 
