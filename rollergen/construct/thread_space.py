@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from math import lcm, prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -179,10 +180,16 @@ def _points(
     """Rows (rm, rn, tm, tn, pm, pn) that the rules and limits allow; waste raised until some are left."""
     m_extent = definition.axis(roles.m).extent if roles.m else 1
     n_extent = definition.axis(roles.n or "").extent
-    points = _grid(vm, vn, device, rules, roles)
+    grid = _within_limits(vm, vn, lanes, device, rules, bool(roles.m))
+    points = grid.points
     rm, rn, tm, tn, pm, pn = points.T
-    ledger.considered += len(points)
-    ok = _within_limits(points, vm * vn, lanes, device, rules, definition, roles, ledger)
+    ledger.considered += grid.considered
+    for constraint, count in grid.rejected:
+        ledger.reject(constraint, count)
+    ok = np.ones(len(points), dtype=bool)
+    if device.execution_width > 1 and not staged_loads(definition, roles):
+        written_out = rm * rn * _taps(definition, roles, device)
+        ok = ledger.sieve(ok, UNROLLED, (written_out <= _MOST_UNROLLED) | (rm * rn == vm * vn))
     block_m, block_n = rm * tm * pm, rn * tn * pn * lanes
     # The smallest block that rule 1 allows stays, however short the axes are: no space is empty.
     least = 1 if device.execution_width == 1 else thread_multiple(device, rules)
@@ -200,46 +207,45 @@ def _points(
     return points[fit]
 
 
-def _grid(vm: int, vn: int, device: Device, rules: AlignmentRules, roles: Roles) -> np.ndarray:
-    """Every (rm, rn, tm, tn, pm, pn) of fragments of these widths, a row each."""
-    tiles_m = [t for t in _TILES if t % vm == 0 and (t == vm or vm == 4)] if roles.m else [1]
+def _grid(vm: int, vn: int, device: Device, rules: AlignmentRules, has_m: bool) -> np.ndarray:
+    """Every (rm, rn, tm, tn, pm, pn) of fragments of these widths, a row each; all 1 along an m that there is none
+    of."""
+    tiles_m = [t for t in _TILES if t % vm == 0 and (t == vm or vm == 4)] if has_m else [1]
     tiles_n = [t for t in _TILES if t % vn == 0 and (t == vn or vn == 4)]
     if not rules.shapes.wide_accesses:
-        tiles_m, tiles_n = list(_TILES) if roles.m else [1], list(_TILES)
+        tiles_m, tiles_n = list(_TILES) if has_m else [1], list(_TILES)
     if not rules.shapes.register_tiles:
         tiles_m, tiles_n = [1], [1]
     single = device.execution_width == 1
     most = device.limits.threads_per_block
-    threads_m = ([1, most] if single else _THREADS) if roles.m else [1]
+    threads_m = ([1, most] if single else _THREADS) if has_m else [1]
     threads_n = [1] if single else list(_THREADS)
     panels = _PANELS if single else (1,)
-    sizes = tiles_m, tiles_n, threads_m, threads_n, panels if roles.m else [1], panels
-    return _every(tuple(tuple(each) for each in sizes))
+    sizes = tiles_m, tiles_n, threads_m, threads_n, panels if has_m else [1], panels
+    grids = np.meshgrid(*[np.array(each, dtype=np.int64) for each in sizes], indexing="ij")
+    return np.stack([grid.reshape(-1) for grid in grids], axis=1)
+
+
+class _Grid(NamedTuple):
+    """``points`` of those that were ``considered``, and what ``rejected`` the others."""
+
+    points: np.ndarray
+    considered: int
+    rejected: tuple[tuple[str, int], ...]
 
 
 @lru_cache(maxsize=64)
-def _every(sizes: tuple[tuple[int, ...], ...]) -> np.ndarray:
-    """Every combination of sizes, a row each (read only)."""
-    grids = np.meshgrid(*[np.array(each, dtype=np.int64) for each in sizes], indexing="ij")
-    points = np.stack([grid.reshape(-1) for grid in grids], axis=1)
-    points.flags.writeable = False
-    return points
-
-
-def _within_limits(
-    points: np.ndarray, fragment: int, lanes: int, device: Device, rules: AlignmentRules, definition: Definition,
-    roles: Roles, ledger: Ledger,
-) -> np.ndarray:  # fmt: skip
-    """Which rows the device's threads and registers allow; ``fragment``: elements of the smallest register tile."""
+def _within_limits(vm: int, vn: int, lanes: int, device: Device, rules: AlignmentRules, has_m: bool) -> _Grid:
+    """The rows of `_grid` that the device's threads and registers allow (read only): the same for all definitions."""
+    points, own = _grid(vm, vn, device, rules, has_m), Ledger()
     rm, rn, tm, tn, _, _ = points.T
     threads, single = tm * tn, device.execution_width == 1
-    ok = ledger.sieve(np.ones(len(points), dtype=bool), THREADS, threads <= device.limits.threads_per_block)
-    ok = ledger.sieve(ok, EXECUTION_UNIT, single or threads % thread_multiple(device, rules) == 0)
-    ok = ledger.sieve(ok, REGISTERS, rm * rn * lanes <= (2 * device.limits.registers_per_thread if single else 128))
-    if not single and not staged_loads(definition, roles):
-        written_out = rm * rn * _taps(definition, roles, device)
-        ok = ledger.sieve(ok, UNROLLED, (written_out <= _MOST_UNROLLED) | (rm * rn == fragment))
-    return ok
+    ok = own.sieve(np.ones(len(points), dtype=bool), THREADS, threads <= device.limits.threads_per_block)
+    ok = own.sieve(ok, EXECUTION_UNIT, single or threads % thread_multiple(device, rules) == 0)
+    ok = own.sieve(ok, REGISTERS, rm * rn * lanes <= (2 * device.limits.registers_per_thread if single else 128))
+    allowed = points[ok]
+    allowed.flags.writeable = False
+    return _Grid(allowed, len(points), tuple(own.rejected.items()))
 
 
 def _least_waste(
