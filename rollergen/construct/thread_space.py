@@ -204,7 +204,7 @@ def _points(
         return np.empty((0, 6), dtype=np.int64)
     fit = _least_waste(ok, ((m_extent, block_m), (n_extent, block_n)), rules)
     ledger.reject(TENSOR_SHAPE, int(np.count_nonzero(ok & ~fit)))
-    return points[fit]
+    return np.asfortranarray(points[fit])
 
 
 def _grid(vm: int, vn: int, device: Device, rules: AlignmentRules, has_m: bool) -> np.ndarray:
@@ -243,7 +243,7 @@ def _within_limits(vm: int, vn: int, lanes: int, device: Device, rules: Alignmen
     ok = own.sieve(np.ones(len(points), dtype=bool), THREADS, threads <= device.limits.threads_per_block)
     ok = own.sieve(ok, EXECUTION_UNIT, single or threads % thread_multiple(device, rules) == 0)
     ok = own.sieve(ok, REGISTERS, rm * rn * lanes <= (2 * device.limits.registers_per_thread if single else 128))
-    allowed = points[ok]
+    allowed = np.asfortranarray(points[ok])  # whoever looks at it takes column by column
     allowed.flags.writeable = False
     return _Grid(allowed, len(points), tuple(own.rejected.items()))
 
