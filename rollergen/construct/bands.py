@@ -27,8 +27,8 @@ def band_width(
         return 0
     at_once = min(at_once, rows * columns)
     panels = lambda width: _panels(min(ceil_div(at_once, width), columns), at_once, block)
-    width = min((w for w in WIDTHS if w <= rows), key=lambda w: (panels(w), w), default=1)
-    return width if panels(width) < panels(1) else 0
+    _, width = min([(panels(w), w) for w in (1, *WIDTHS) if w <= rows])
+    return width if width > 1 else 0
 
 
 def grid_band(
@@ -52,5 +52,14 @@ def _panels(columns: int, at_once: int, block: tuple[int, int]) -> int:
 def _is_held(definition: Definition, device: Device) -> bool:
     """Whether the outermost cache holds all that the reduction reads."""
     shared = [layer for layer in device.layers if not layer.managed and layer.scope == "device"]
-    seen = {load.buffer.name: load.buffer.elements * ITEMSIZE[load.dtype] for load in definition.body_loads()}
-    return bool(shared) and sum(seen.values()) <= shared[-1].capacity_bytes
+    return bool(shared) and _bytes_read(definition) <= shared[-1].capacity_bytes
+
+
+def _bytes_read(definition: Definition) -> int:
+    """Of all tensors that the reduction reads; noted, as all tiles of a definition ask for it."""
+    notes = definition.notes()
+    found: int | None = notes.get("bytes read")
+    if found is None:
+        seen = {load.buffer.name: load.buffer.elements * ITEMSIZE[load.dtype] for load in definition.body_loads()}
+        found = notes["bytes read"] = sum(seen.values())
+    return found

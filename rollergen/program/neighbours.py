@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollergen.expr.index import Index, Mod, Within, linear
+from rollergen.expr.index import Index, Mod, Within
 from rollergen.expr.values import Load
 
 
@@ -43,13 +43,13 @@ def moved_at_once(load: Load, axis: str, extent: int, vector: int, *, guarded: b
     allows all or nothing: no bound tells the group's elements apart or (``guarded``) its ends lie between groups."""
     if not all(_of_one_bound(bound, axis, vector, guarded) for bound in load.guard):
         return False
-    return side_by_side(linear(load.indices, load.buffer.shape), axis, extent, vector)
+    return side_by_side(load.offset(), axis, extent, vector)
 
 
 def in_a_row(load: Load, axis: str) -> bool:
     """Whether neighbours along `axis` are neighbours in the load's tensor everywhere, and of one guard: any group of
     them may be moved at once by who needs no aligned addresses."""
-    offset = linear(load.indices, load.buffer.shape)
+    offset = load.offset()
     bounded = any(axis in bound.index.axes() for bound in load.guard)
     return offset.is_affine and offset.coefficient(axis) == 1 and not bounded
 

@@ -6,14 +6,12 @@ k steps | taps | register tile | lanes``; a GPU has no panels, a CPU no threads 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from rollergen.expr.definition import Definition
-from rollergen.expr.index import linear
 from rollergen.expr.quick import replaced
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
@@ -104,10 +102,16 @@ def _outermost(loops: Sequence[Loop], axis: str, kind: str) -> int:
     return next(p for p, loop in enumerate(loops) if loop.axis == axis and loop.kind == kind)
 
 
-def _tile_digits(axis: str, extent: int, r: Size, v: int, t: Size, g: Size, p: Size, lanes: int) -> list[Loop]:
-    """Digits of a spatial axis: grid, panel, far register tile, group, thread, near vector, lane."""
+_KINDS = (GRID, SERIAL, GROUP, THREAD, UNROLL, LANE)
+
+
+def _tile_digits(
+    axis: str, extent: int, r: Size, v: int, t: Size, g: Size, p: Size, lanes: int
+) -> dict[str, list[Loop]]:
+    """Digits of a spatial axis by their kinds: grid, panel, far register tile, group, thread, near vector, lane."""
     tile = r * t * p * lanes
-    return useful_digits(
+    found: dict[str, list[Loop]] = {kind: [] for kind in _KINDS}
+    for loop in useful_digits(
         axis,
         (GRID, ceil_div(extent, tile)),
         (SERIAL, p),
@@ -116,7 +120,9 @@ def _tile_digits(axis: str, extent: int, r: Size, v: int, t: Size, g: Size, p: S
         (THREAD, t // g),
         (UNROLL, v),
         (LANE, lanes),
-    )
+    ):
+        found[loop.kind].append(loop)
+    return found
 
 
 def _contraction_loops(definition: Definition, roles: Roles, plan: ContractionPlan) -> list[Loop]:
@@ -136,40 +142,31 @@ def _contraction_loops(definition: Definition, roles: Roles, plan: ContractionPl
         for position, axis in enumerate(roles.taps)
     ]
     outside = 1 if is_batch(blocks) or blocks != 1 else 0
-    of_m, of_n = _by_kind(m), _by_kind(n)
-    panels = (of_n[SERIAL], of_m[SERIAL]) if plan.order == "ji" else (of_m[SERIAL], of_n[SERIAL])
-    nest = [
-        *batch,
-        *of_m[GRID],
-        *of_n[GRID],
-        *of_m[GROUP],
-        *of_n[GROUP],
-        *of_m[THREAD],
-        *of_n[THREAD],
+    panels = (n[SERIAL], m[SERIAL]) if plan.order == "ji" else (m[SERIAL], n[SERIAL])
+    return [
+        *useful(batch),
+        *m[GRID],
+        *n[GRID],
+        *m[GROUP],
+        *n[GROUP],
+        *m[THREAD],
+        *n[THREAD],
         *k[:outside],
         *panels[0],
         *panels[1],
         *k[outside:],
-        *taps,
-        *of_m[UNROLL],
-        *of_n[UNROLL],
-        *of_n[LANE],
+        *useful(taps),
+        *m[UNROLL],
+        *n[UNROLL],
+        *n[LANE],
     ]
-    return useful(nest)
-
-
-def _by_kind(loops: list[Loop]) -> defaultdict[str, list[Loop]]:
-    found: defaultdict[str, list[Loop]] = defaultdict(list)
-    for loop in loops:
-        found[loop.kind].append(loop)
-    return found
 
 
 def _axis_loops(
     definition: Definition, axis: str | None, r: Size, v: int, t: Size, g: Size, p: Size, lanes: int
-) -> list[Loop]:
+) -> dict[str, list[Loop]]:
     if axis is None:
-        return []
+        return {kind: [] for kind in _KINDS}
     return _tile_digits(axis, definition.axis(axis).extent, r, v, t, g, p, lanes)
 
 
@@ -199,7 +196,7 @@ def _contraction_copies(
         if as_it_lies:
             order = (*(axis for axis in order if axis != roles.k), roles.k)
         if staged:
-            along = roles.k if as_it_lies else fill_axis(definition, load, order, device)
+            along = roles.k if as_it_lies else _known_fill_axis(definition, number, order, device)
             granule = inside.get(along, 1)  # the multiple of the axis at which its staged tiles start
             vector = 1
             if rules.shapes.wide_accesses:
@@ -247,6 +244,15 @@ def keeps_order(definition: Definition, roles: Roles, load: Load, vk: int) -> bo
     return vk > 1 and ITEMSIZE[load.dtype] == 4 and copy_vector(definition, load, roles.k, vk, guarded=True) == vk
 
 
+def _known_fill_axis(definition: Definition, number: int, order: tuple[str, ...], device: Device) -> str:
+    """`fill_axis` of a load by its number, for which all tiles of a definition ask."""
+    notes, key = definition.notes(), ("fill axis", number, order, device)
+    found: str | None = notes.get(key)
+    if found is None:
+        found = notes[key] = fill_axis(definition, definition.body_loads()[number], order, device)
+    return found
+
+
 def fill_axis(definition: Definition, load: Load, order: tuple[str, ...], device: Device) -> str:
     """The axis along which neighbouring threads fetch: where vectors can be moved, else where a warp's elements
     lie in the fewest transactions (of a gathered image: along the pixels, not along the taps)."""
@@ -266,7 +272,7 @@ def _transactions(definition: Definition, load: Load, axis: str, device: Device)
 
 @lru_cache(maxsize=1024)
 def _touched(load: Load, axis: str, neighbours: int, transaction_bytes: int) -> int:
-    offset = linear(load.indices, load.buffer.shape)
+    offset = load.offset()
     places = dict.fromkeys(offset.axes(), 0) | {axis: np.arange(neighbours)}
     addresses = np.asarray(offset.evaluate(places)) * ITEMSIZE[load.dtype]
     return len(np.unique(addresses // transaction_bytes))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.expr.definition import Definition
-from rollergen.expr.index import Index, linear
+from rollergen.expr.index import Index
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.neighbours import moved_at_once
@@ -107,13 +107,13 @@ def lane_stride(load: Load, axis: str) -> int | None:
     """Elements between neighbours along `axis`; 0 if it does not matter, None if not constant."""
     if axis not in load.axes():
         return 0
-    offset = linear(load.indices, load.buffer.shape)
+    offset = load.offset()
     return None if _divided(offset, axis) else offset.coefficient(axis)
 
 
 def is_divided(load: Load, axis: str) -> bool:
     """Whether the axis stands in a quotient or a remainder of the load's place."""
-    return _divided(linear(load.indices, load.buffer.shape), axis)
+    return _divided(load.offset(), axis)
 
 
 def _divided(offset: Index, axis: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rollergen.expr.definition import Axis
-from rollergen.expr.index import linear
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.check.alignment import layer_problem, power_of_two
@@ -188,10 +187,9 @@ def _needs_no_alignment(
 
 
 def _check_vector(stage: Stage, where: str, axes: Mapping[str, Axis], load: Load, copy: Copy) -> None:
-    offset = linear(load.indices, load.buffer.shape)
     if not moved_at_once(load, copy.along, axes[copy.along].extent, copy.vector):
         raise refuse(
             stage,
             f"{where}: vector is {copy.vector}; expected 1, as {copy.vector} elements along {copy.along} (extent "
-            f"{axes[copy.along].extent}) are not always adjacent, aligned and of one guard at offset {offset}",
+            f"{axes[copy.along].extent}) are not always adjacent, aligned and of one guard at offset {load.offset()}",
         )
