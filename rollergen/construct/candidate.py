@@ -61,7 +61,7 @@ def candidate(
 ) -> Candidate:
     """A candidate of these stages; ``seconds``: their price, where it is known."""
     main = stages[-1] if split == 1 or stages[-1].store.adds else stages[-2]
-    depth = max((copy.depth for copy in main.copies), default=1)
+    depth = max([copy.depth for copy in main.copies], default=1)
     key = (form, block_tile(main), split, depth, _sharers(main))
     return Candidate(form, stages, temporaries, price(stages, device) if seconds is None else seconds, key)
 
@@ -75,7 +75,10 @@ def candidates(form: str, stages: Sequence[Stage], device: Device) -> Iterator[C
 def _sharers(stage: Stage) -> tuple[tuple[str, int], ...]:
     """Threads and lanes along reduced axes and rows: a block that has a whole row differs from others in these."""
     along = {axis.name for axis in stage.definition.of_role("reduce", "row")}
-    return tuple((x.kind, x.extent) for x in stage.loops if x.axis in along and x.kind in (*PARALLEL, LANE))
+    return tuple([(x.kind, x.extent) for x in stage.loops if x.axis in along and x.kind in _SHARING])
+
+
+_SHARING = (*PARALLEL, LANE)
 
 
 def cheapest_first(priced: Iterable[tuple[float, Plan]], text: Callable[[Plan], str] = repr) -> list[Plan]:
@@ -102,7 +105,9 @@ def block_tile(stage: Stage) -> tuple[tuple[str, int], ...]:
     covered: dict[str, int] = {}
     for loop in stage.loops:
         if loop.kind != GRID:
-            covered[loop.axis] = max(covered.get(loop.axis, 1), loop.extent * loop.stride)
+            reached = loop.extent * loop.stride
+            if reached > covered.get(loop.axis, 0):
+                covered[loop.axis] = reached
     return tuple(sorted(covered.items()))
 
 

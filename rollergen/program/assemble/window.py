@@ -35,11 +35,13 @@ def slides(definition: Definition, load: Load) -> bool:
 
 def window_loads(definition: Definition) -> tuple[int, ...]:
     """The loads of the reduction that slide and whose tiles are intervals of their tensors."""
-    return tuple(
-        number
-        for number, load in enumerate(definition.body_loads())
-        if slides(definition, load) and not load_problem(definition, load)
-    )
+    notes = definition.notes()
+    found: tuple[int, ...] | None = notes.get("window loads")
+    if found is None:
+        every = enumerate(definition.body_loads())
+        sliding = [n for n, load in every if slides(definition, load) and not load_problem(definition, load)]
+        found = notes["window loads"] = tuple(sliding)
+    return found
 
 
 def window_stage(definition: Definition, plan: WindowPlan, device: Device, name: str = "window") -> Stage:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rollergen.expr.definition import Axis
-from rollergen.expr.index import linear
 from rollergen.expr.splitting import ADDED, is_added, summed_axes
 from rollergen.expr.values import Load, Partial, axes_of, walk
 from rollergen.hal.spec import Device
@@ -84,7 +83,7 @@ def _check_store(stage: Stage, axes: Mapping[str, Axis]) -> None:
         raise refuse(stage, f"store.vector is {vector}; expected a power of 2")
     if vector == 1:
         return
-    offset = linear(stage.definition.target, stage.definition.output.shape)
+    offset = stage.definition.stored().offset()
     for loop in stage.loops:
         if loop.kind == UNROLL and loop.stride == 1 and loop.extent % vector == 0:
             tested = any(loop.axis in bound.index.axes() for bound in stage.definition.where)
@@ -102,7 +101,7 @@ def _check_lines(stage: Stage, axes: Mapping[str, Axis]) -> None:
     if not stage.store.on_lines:
         return
     lane = stage.loops[-1] if stage.loops else None
-    offset = linear(stage.definition.target, stage.definition.output.shape)
+    offset = stage.definition.stored().offset()
     apart = {coefficient for atom, coefficient in offset.terms if lane is None or atom != lane.axis}
     if (
         lane is None

@@ -149,10 +149,10 @@ _SEPARATE, _GATHERED = "separate", "gathered"
 
 
 class _Merged(NamedTuple):
-    """A nest that has every program's loops: in its order, and by axis from the least stride on."""
+    """A nest that has every program's loops: in its order, and the positions of each axis from the least stride on."""
 
     digits: Digits
-    by_axis: tuple[Digits, ...]
+    rising: tuple[tuple[int, ...], ...]
 
 
 class _Member(NamedTuple):
@@ -192,12 +192,12 @@ def _merged(shapes: tuple[Shape, ...]) -> _Merged | None:
     digits = _in_one_order([nest for nest, _ in shapes])
     if digits is None:
         return None
-    by_axis = []
+    position, by_axis = {digit: p for p, digit in enumerate(digits)}, []
     for axis in dict.fromkeys(axis for axis, *_ in digits):
         own = _in_one_order([tuple([one for one in rising if one[0] == axis]) for _, rising in shapes])
         if own is None:
             return None
-        by_axis.append(own)
+        by_axis.append(tuple([position[digit] for digit in own]))
     return _Merged(digits, tuple(by_axis))
 
 
@@ -224,17 +224,18 @@ def _joined(members: list[_Member]) -> Stage:
     nest = _merged(_shapes(members))
     assert nest is not None
     column = lambda values: _column(values, members)
-    sizes = [_sizes(one, nest) for one in members]
+    places = _places(members, nest)
+    sizes = [_sizes(one, own, nest) for one, own in zip(members, places, strict=True)]
     loops = []
-    for digit in nest.digits:
-        extents, strides = zip(*[own[digit] for own in sizes], strict=True)
+    for digit, own in zip(nest.digits, zip(*sizes, strict=True), strict=True):
+        extents, strides = zip(*own, strict=True)
         loops.append(Loop(digit[0], column(extents), column(strides), digit[1]))
     if not is_batch(tuple(loops)):
         every: Any = np.full(len(members), loops[0].extent)
         loops[0] = replaced(loops[0], extent=every)
     stages = [one.stage for one in members]
-    first, places = stages[0], {digit: p for p, digit in enumerate(nest.digits)}
-    at = lambda depths: _place(members, depths, places)
+    first = stages[0]
+    at = lambda depths: _depth(depths, places)
     of_role = lambda role: tuple([p for p, digit in enumerate(nest.digits) if digit[2] == role])
     accumulator = replaced(
         first.accumulator, at_loop=at([stage.accumulator.at_loop for stage in stages]),
@@ -254,22 +255,35 @@ def _joined(members: list[_Member]) -> Stage:
     )  # fmt: skip
 
 
-def _sizes(member: _Member, nest: _Merged) -> dict[Digit, tuple[Number, Number]]:
-    """(extent, stride) of every loop of the nest in one program."""
-    own = dict(zip(member.digits, member.stage.loops, strict=True))
-    found = {}
-    for rising in nest.by_axis:
+def _places(members: list[_Member], nest: _Merged) -> list[tuple[int, ...]]:
+    """Of each program, the positions of its loops in the common nest; those of one structure have the same."""
+    position = {digit: p for p, digit in enumerate(nest.digits)}
+    known: dict[int, tuple[int, ...]] = {}  # by identity: digits are long to compare, and few differ
+    for one in members:
+        if id(one.digits) not in known:
+            known[id(one.digits)] = tuple([position[digit] for digit in one.digits])
+    return [known[id(one.digits)] for one in members]
+
+
+def _sizes(member: _Member, places: tuple[int, ...], nest: _Merged) -> list[tuple[Number, Number]]:
+    """(extent, stride) of every loop of the nest in one program, whose own loops have these places."""
+    found: list[tuple[Number, Number] | None] = [None] * len(nest.digits)
+    for p, loop in zip(places, member.stage.loops, strict=True):
+        found[p] = loop.extent, loop.stride
+    for rising in nest.rising:
         reached: Number = 1
-        for digit in rising:
-            loop = own.get(digit)
-            found[digit] = (1, reached) if loop is None else (loop.extent, loop.stride)
-            reached = reached if loop is None else loop.extent * loop.stride
-    return found
+        for p in rising:
+            own = found[p]
+            if own is None:
+                found[p] = 1, reached
+            else:
+                reached = own[0] * own[1]
+    return found  # type: ignore[return-value]
 
 
-def _place(members: list[_Member], depths: Sequence[int], places: dict[Digit, int]) -> int:
+def _depth(depths: Sequence[int], places: list[tuple[int, ...]]) -> int:
     """The position in the common nest of a depth in each program's own: behind all that any has outside."""
-    return max(places[one.digits[depth - 1]] + 1 if depth else 0 for one, depth in zip(members, depths, strict=True))
+    return max([own[depth - 1] + 1 if depth else 0 for own, depth in zip(places, depths, strict=True)])
 
 
 def _column(values: Sequence[Number], members: list[_Member]) -> Any:
