@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import linear
-from rollergen.hal.spec import Device, MemoryLayer
-from rollergen.tile.rules import ITEMSIZE, contiguous_axis
+from rollergen.hal.spec import Device
+from rollergen.tile.rules import ITEMSIZE, as_slow_as_memory, contiguous_axis
 
 
 def worth_streaming(definition: Definition, device: Device, n: str, lanes: int) -> bool:
@@ -55,12 +55,4 @@ def lost_by_streaming(definition: Definition, device: Device) -> bool:
     own = max((layer.capacity_bytes for layer in caches if layer.scope == "unit"), default=0)
     touched = {load.buffer.name: size(load.buffer) for load in definition.loads()}
     beyond = size(definition.output) + sum(touched.values()) > own
-    return not (beyond and caches and _as_slow_as_memory(caches[-1], device.backing))
-
-
-def _as_slow_as_memory(cache: MemoryLayer, memory: MemoryLayer) -> bool:
-    return 0 < cache.bytes_per_clock <= _AS_SLOW * memory.bytes_per_clock
-
-
-_AS_SLOW = 1.25
-"""Rates this close are the same: probes of them vary as much from one minute to the next."""
+    return not (beyond and caches and as_slow_as_memory(caches[-1], device))

@@ -15,7 +15,7 @@ import numpy as np
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.values import Load
-from rollergen.hal.spec import Device, Instruction
+from rollergen.hal.spec import Device, Instruction, MemoryLayer
 
 EPSILONS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1e9)
 
@@ -111,6 +111,15 @@ def block_layer(device: Device) -> str | None:
         if layer.managed and layer.scope == "unit" and layer.name != device.layers[0].name:
             return layer.name
     return None
+
+
+def as_slow_as_memory(cache: MemoryLayer, device: Device) -> bool:
+    """Whether the cache is read no faster than the backing store: what lies in it is as far away."""
+    return 0 < cache.bytes_per_clock <= _AS_SLOW * device.backing.bytes_per_clock
+
+
+_AS_SLOW = 1.25
+"""Rates this close are the same: probes of them vary as much from one minute to the next."""
 
 
 def in_lockstep(device: Device) -> bool:

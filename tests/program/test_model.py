@@ -348,3 +348,14 @@ def test_binding_of_a_batch_names_each_programs_limiter():
 def test_flops_are_those_of_the_definition():
     assert predict_stage(CPU, AVX512).flops == 2 * 500 * 1000 * 300
     assert predict_stage(relu(1000).stages[0], AVX512).flops == 1000
+
+
+def test_a_cache_as_slow_as_memory_is_no_nearer():
+    """A row times a matrix of 16 MB, walked 64 rows at once: prefetchers follow eight of a matrix that is far."""
+    base = cpu_matmul(1, 2048, 2048, pack=False, kc=64).stages[0]
+    stage = cpu_stage(1, 4, 64, 1, 32, base=base, m=1, n=2048, k=2048)
+    known = replace(AVX512, costs=(*AVX512.costs, ("walk_far_rows", 8)))
+    memory = replace(known.backing, bytes_per_clock=known.layer("l3").bytes_per_clock)
+    slow = replace(known, layers=(*known.layers[:-1], memory))
+    walks = [limiters(predict_stage(stage, device)).get("column walks", 0) for device in (known, slow)]
+    assert walks[1] > walks[0]

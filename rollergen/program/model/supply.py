@@ -16,6 +16,7 @@ from rollergen.program.model.waiting import NOTHING_PARKED
 from rollergen.program.model.walks import Walks
 from rollergen.program.model.work import Work
 from rollergen.program.rprogram import GRID
+from rollergen.tile.rules import as_slow_as_memory
 
 OVERLAPS, ADDS, TAKES_TURNS = "overlaps", "adds", "takes turns"
 """How a limiter joins the others: in the p-norm, or on top; those that take turns join the p-norm as one."""
@@ -206,13 +207,15 @@ def _column_walks(
     caches = _caches(device)
     first = caches[0]
     outer = [x for x in caches if x.scope == "device"]
+    slow = bool(outer) and as_slow_as_memory(outer[-1], device)
+    near_bytes = max((x.capacity_bytes for x in caches if not (slow and x is outer[-1])), default=0)
     beyond = misses[(outer[0] if outer else device.backing).name]
     walk = walks.of_line(first.transaction_bytes)
     total: Number = 0
     for i, stream in enumerate(work.streams):
         if stream.fills or stream.array >= 0:
             continue
-        far = bool(outer) and stream.operand.bytes * 2 > outer[-1].capacity_bytes
+        far = bool(outer) and stream.operand.bytes * 2 > near_bytes
         rate = costs.walk_far_clocks if far else costs.walk_clocks
         worst: Number = 0
         for tile in walk.columns(i):
