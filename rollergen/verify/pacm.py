@@ -223,7 +223,8 @@ def load(path: Path) -> Attentive:
         with safe_open(path, "numpy") as file:
             about = json.loads((file.metadata() or {}).get("about", "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, ValueError, RecursionError, SafetensorError) as error:
+    except (OSError, ValueError, RecursionError, SafetensorError, AttributeError, TypeError) as error:
+        # the last two: a dtype that numpy has not
         raise VerifierError(f"{path} cannot be read as {FORMAT}: {error}") from None
     width = about.get("width") if isinstance(about, dict) else None
     if not isinstance(width, int) or not 8 <= width <= 1024 or width % 8 or about != _about(width):

@@ -104,7 +104,17 @@ def test_damaged_files_are_refused_by_name(fitted, tmp_path):
         (lambda: safetensors.save_file({**tensors, "module.more": tensors["scale"]}, path, about), "no module.more"),
         (lambda: safetensors.save_file({**tensors, variance: -tensors[variance]}, path, about), "variance"),
         (lambda: safetensors.save_file(tensors, path, {"about": "[" * 99999}), "cannot be read"),
+        *(
+            (lambda dtype=dtype, size=size: path.write_bytes(_of_dtype(dtype, size)), "cannot be read|train it anew")
+            for dtype, size in (("BF16", 2), ("F8_E4M3", 1), ("XX", 4))
+        ),
     ):
         change()
         with pytest.raises(VerifierError, match=message):
             pacm.load(path)
+
+
+def _of_dtype(name, size):
+    """A file whose one tensor has a dtype that numpy may not have."""
+    header = json.dumps({"scale": {"dtype": name, "shape": [2], "data_offsets": [0, 2 * size]}}).encode()
+    return len(header).to_bytes(8, "little") + header + bytes(2 * size)
