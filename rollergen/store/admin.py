@@ -18,7 +18,7 @@ from rollergen.hal.spec import Device
 from rollergen.program.serial import from_text
 from rollergen.store import deliveries
 from rollergen.store.collection import content_of
-from rollergen.store.database import CLEAR, StoreError, is_file_name, reading, writing
+from rollergen.store.database import CLEAR, ELSEWHERE, StoreError, is_file_name, reading, writing
 from rollergen.store.entries import COLUMNS, Damage, Entry, entry_of
 from rollergen.store.keys import Key, fingerprint, sha256
 from rollergen.store.schema import KEPT, TRIGGERS, VERSION
@@ -81,6 +81,13 @@ def clear(path: Path, *, with_records: bool = False) -> Facts:
     """Removes all kernels, and with_records the records too; a damaged file and one of another version
     altogether.  Returns how much was removed; raises StoreError where that cannot be done.
     """
+    try:
+        return _cleared(path, with_records)
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror or error}; {ELSEWHERE}") from None
+
+
+def _cleared(path: Path, with_records: bool) -> Facts:
     if not is_file_name(path) or not path.exists():
         return {"path": str(path), "kernels": 0, "records": 0, "bytes": 0}
     before = _bytes(path)

@@ -106,3 +106,17 @@ def test_a_name_that_no_file_can_have_is_refused_and_nothing_is_written(tmp_path
             ask(Path(name))
         assert repr(name) in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_store_that_may_not_be_removed_says_so(tmp_path, monkeypatch):
+    path = tmp_path / "kernels.sqlite"
+    path.write_bytes(b"no database" * 100)
+
+    def refuse(self, missing_ok=False):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(StoreError, match=r"kernels\.sqlite: Permission denied"):
+        admin.clear(path)
+    with pytest.raises(StoreError, match="File name too long"):
+        admin.clear(tmp_path / ("x" * 300))
