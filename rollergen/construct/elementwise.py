@@ -12,7 +12,6 @@ import numpy as np
 from rollergen.construct.candidate import Candidate, candidate, cheapest_first, rounded
 from rollergen.construct.counts import power_below, private_limit, thread_counts
 from rollergen.construct.ledger import waste_limit
-from rollergen.construct.streaming import streams_on, worth_streaming
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import linear
 from rollergen.expr.values import Unary, walk
@@ -109,7 +108,7 @@ def _serial_plans(
     definition: Definition, device: Device, m: str | None, n: str, staged: int
 ) -> Iterator[ElementwisePlan]:
     lanes = min(vector_lanes(device, _widest(definition)), power_below(definition.axis(n).extent))
-    streams = (False, True) if staged < 0 and worth_streaming(definition, device, n, lanes) else (False,)
+    streams = (False, True) if staged < 0 and _worth_streaming(definition, device, n, lanes) else (False,)
     if staged >= 0 and lanes > 1:
         yield from _turned_plans(definition, device, m, n, lanes, staged)
     for width in (lanes, *_side_by_side(definition, device, n, lanes, staged)):
@@ -147,26 +146,20 @@ def _walking_plans(
             for pm in sorted({1, 8, 16, 32, 64, ceil_div(m_extent, device.units)}):
                 if pn > n_steps or pm > m_extent:
                     continue
-                if streaming and not streams_on(definition, device, m, n, pm, pn * lanes):
-                    continue
                 if staged >= 0 and pm * pn * lanes * 4 <= private_limit(device):
                     yield ElementwisePlan(
                         pm=pm, pn=pn, lanes=lanes, staged=staged, layer=device.layers[1].name, streaming=streaming
                     )
                 yield ElementwisePlan(pm=pm, pn=pn, lanes=lanes, streaming=streaming)
     if True in streams and staged < 0 and (axes := reading_axes(definition)):
-        yield from _plans_as_read(definition, device, axes[0], n_steps, lanes)
+        yield from _plans_as_read(definition, axes[0], n_steps, lanes)
 
 
-def _plans_as_read(
-    definition: Definition, device: Device, m: str, n_steps: int, lanes: int
-) -> Iterator[ElementwisePlan]:
+def _plans_as_read(definition: Definition, m: str, n_steps: int, lanes: int) -> Iterator[ElementwisePlan]:
     """Whole rows in the order in which they are read: stores that bypass the caches wait for nothing, wherever they go,
     while reads are fetched ahead as long as they follow each other."""
-    n = elementwise_axes(definition)[1]
-    long = streams_on(definition, device, None, n, 1, n_steps * lanes)
     for pm in (1, 8, 16, 32, 64):
-        if pm <= definition.axis(m).extent and long:
+        if pm <= definition.axis(m).extent:
             yield ElementwisePlan(pm=pm, pn=n_steps, lanes=lanes, streaming=True, as_read=True)
 
 
@@ -182,7 +175,7 @@ def _turned_plans(
     rows = ceil_div(definition.axis(m).extent, lanes)
     plan = ElementwisePlan(lanes=lanes, staged=staged, layer=device.layers[1].name, turned=lanes)
     long = definition.axis(n).extent >= _WRITTEN_ON[0] * lanes
-    if long and _rows_alike(definition, n, lanes) and worth_streaming(definition, device, n, lanes):
+    if long and _rows_alike(definition, n, lanes) and _worth_streaming(definition, device, n, lanes):
         yield from _turned_on_lines(definition.axis(n).extent, rows, plan)
         return
     vectors = ceil_div(definition.axis(n).extent, lanes)
@@ -214,6 +207,17 @@ def _rows_alike(definition: Definition, n: str, lanes: int) -> bool:
     """Whether the output's rows along n lie multiples of `lanes` elements apart."""
     offset = linear(definition.target, definition.output.shape)
     return all(coefficient % lanes == 0 for atom, coefficient in offset.terms if atom != n)
+
+
+def _worth_streaming(definition: Definition, device: Device, n: str, lanes: int) -> bool:
+    """Whether stores may bypass the caches: the output is large beside them, nobody reads it next, and it is
+    written in whole vectors.  (Arrays of a host begin at multiples of 16 bytes only: short runs that do not begin
+    on lines lose their first and last ones, which costs more than it saves.)"""
+    size_bytes = definition.output.elements * ITEMSIZE[definition.output.dtype]
+    cache = max((layer.capacity_bytes for layer in device.layers[1:-1]), default=0)
+    contiguous = contiguous_axis(definition.stored()) == n
+    whole = definition.axis(n).extent % lanes == 0 and contiguous
+    return size_bytes > cache // 8 and whole and definition.output.kind == "output"
 
 
 def _widest(definition: Definition) -> str:

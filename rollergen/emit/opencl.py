@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from rollergen.emit.c_family import ATOM, SCALARS, CFamily
+from rollergen.emit.division import WIDTH, functions, reciprocal
 from rollergen.emit.unrolling import steps_at_once
 from rollergen.hal.masked_stores import masked_loads, masked_stores
-from rollergen.lower.expressions import BITS, Convert, Exchange, Number, Pick, Read, Shuffle
+from rollergen.lower.expressions import BITS, Broadcast, Convert, Exchange, Number, Operation, Pick, Read, Shuffle
 from rollergen.lower.ir import Barrier, FetchAhead, For, Kernel, Write
 from rollergen.lower.language import Language
 from rollergen.tile.rules import WIDEST_VECTOR
@@ -241,6 +242,19 @@ class OpenCL(CFamily):
             text = text.replace(key, meaning)
         self.types[name] = text
         return name
+
+    def operation(self, node: Operation) -> tuple[str, int]:
+        if node.op != "div" or node.dtype != "float32" or node.lanes % WIDTH or not masked_stores(self.attribute):
+            return super().operation(node)
+        over, under = node.operands
+        number = under.operand if isinstance(under, Broadcast) else under
+        inverse = reciprocal(number.value) if isinstance(number, Number) else None
+        if not isinstance(number, Number) or inverse is None:
+            return super().operation(node)
+        self.vector_type("float32", node.lanes)
+        self.types |= functions(node.lanes, self.function_prefix)
+        values = self.literal(number.value, "float32"), self.literal(inverse, "float32")
+        return f"divided_by{node.lanes}({self.expression(over)}, {', '.join(values)})", ATOM
 
     def added(self, node: Write, value: str) -> str:
         if node.pointer.dtype == "int32":
