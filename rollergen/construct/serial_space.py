@@ -43,17 +43,22 @@ _PANELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 def serial_candidates(
     form: Form, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
 ) -> Iterator[Candidate]:
-    """The best candidates of one form: all structures in batches, the best of each built exactly."""
-    found, spaces = [], []
-    for structure in _sparing(list(structures(form, device, rules)), rules):
-        points = grid(structure, device, rules, ledger)
-        if points is not None:
-            found.append(structure)
-            spaces.append(_draftable(structure, points, device, rules))
-    best = drafted(spaces, count, 3 * count)
-    stages = [found[one.structure].stage(one.plan, device, rules) for one in best]
-    for one, stage, price in zip(best, stages, price_stages(stages, device), strict=True):
-        yield found[one.structure].candidate(stage, device, float(price.seconds))
+    """The best candidates of one form: all structures in batches, the best of each built exactly.
+
+    Those with tiles of a block's own are drafted by themselves: what the model says wrongly of them, or of the others,
+    then keeps no kind from being measured."""
+    every = _sparing(list(structures(form, device, rules)), rules)
+    for alike in ([one for one in every if not one.staged], [one for one in every if one.staged]):
+        found, spaces = [], []
+        for structure in alike:
+            points = grid(structure, device, rules, ledger)
+            if points is not None:
+                found.append(structure)
+                spaces.append(_draftable(structure, points, device, rules))
+        best = drafted(spaces, count, 3 * count)
+        stages = [found[one.structure].stage(one.plan, device, rules) for one in best]
+        for one, stage, price in zip(best, stages, price_stages(stages, device), strict=True):
+            yield found[one.structure].candidate(stage, device, float(price.seconds))
 
 
 def _draftable(
@@ -116,7 +121,8 @@ class Structure:
     def tile_bytes(self, step: int, panels: int) -> int:
         """Of the arrays that a block copies operands into."""
         loads = self.definition.body_loads()
-        width = self.vectors * self.lanes * panels
+        taps = prod(self.definition.axis(tap).extent for tap in self.form.roles.taps)
+        width = self.vectors * self.lanes * panels * taps
         return sum(step * width * ITEMSIZE[loads[number].dtype] for number in self.staged)
 
     def stage(self, plan: ContractionPlan, device: Device, rules: AlignmentRules) -> Stage:
@@ -214,10 +220,10 @@ def structures(form: Form, device: Device, rules: AlignmentRules) -> Iterator[St
 
 def _own_tiles(form: Form, packed: tuple[Load, ...], lanes: int) -> tuple[int, ...]:
     """Operands that a block may copy into an array of its own, for all rows of tiles along m to read them from near:
-    those that vary along n and not along m, whose neighbours along n lie side by side.  (A window's tile would hold
-    each element once for every tap.)"""
+    those that vary along n and not along m, whose neighbours along n lie side by side.  (A window's tile holds each
+    element once for every tap, each time where the lanes' vectors begin.)"""
     roles, found = form.roles, []
-    if roles.m is None or roles.taps or packed or lanes == 1 or form.unrolled or form.whole_rows:
+    if roles.m is None or packed or lanes == 1 or form.unrolled or form.whole_rows:
         return ()
     for number, load in enumerate(form.definition.body_loads()):
         axes = load.axes()

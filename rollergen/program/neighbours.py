@@ -51,7 +51,8 @@ def in_a_row(load: Load, axis: str) -> bool:
     them may be moved at once by who needs no aligned addresses."""
     offset = load.offset()
     bounded = any(axis in bound.index.axes() for bound in load.guard)
-    return offset.is_affine and offset.coefficient(axis) == 1 and not bounded
+    divided = any(not isinstance(atom, str) and axis in atom.index.axes() for atom, _ in offset.terms)
+    return not divided and offset.coefficient(axis) == 1 and not bounded
 
 
 def _of_one_bound(bound: Within, axis: str, vector: int, guarded: bool) -> bool:

@@ -38,7 +38,7 @@ def test_only_what_rows_share_is_copied():
     [
         matmul(1, 300, 400),  # one row
         rg.ops.linear(T("X", (128, 256)), T("W", (512, 256), constant=True), T("b", (512,), constant=True)),  # packed
-        rg.ops.conv2d(T("X", (1, 64, 28, 28)), T("W", (64, 64, 3, 3), constant=True), padding=1),  # windows
+        rg.ops.depthwise_conv2d(T("X", (1, 64, 28, 28)), T("W", (64, 1, 3, 3), constant=True), padding=1),  # no rows
     ],
 )
 def test_nothing_is_copied_where_it_is_used_once_or_lies_apart(expression):
@@ -64,6 +64,30 @@ def test_the_program_says_what_the_definition_says(shape):
     a, b = (rng.integers(-4, 5, size).astype(np.float32) for size in ((m, k), (k, n)))
     found = interpret(program, {"A": a, "B": b}, AVX512).outputs["C"]
     np.testing.assert_array_equal(found, a @ b)
+
+
+def windows():
+    return rg.ops.conv2d(T("X", (1, 8, 13, 13)), T("W", (20, 8, 3, 3), constant=True), padding=1, stride=2, name="Y")
+
+
+def test_a_tile_of_windows_holds_each_element_for_every_tap():
+    structure = next(one for one in own_structures(windows()) if one.vectors == 2)
+    assert structure.name == "padded, own tiles of X_padded"
+    assert structure.tile_bytes(4, 1) == 4 * 9 * 32 * 4
+    stage = structure.stage(structure.plan(6, 4, 4, 2), AVX512, RULES)
+    (copy,) = stage.copies
+    assert stage.buffer_shape(copy, block=False) == (4, 3, 3, 64)
+
+
+def test_windows_out_of_own_tiles_are_those_of_the_definition():
+    expression = windows()
+    structure = next(one for one in own_structures(expression) if one.vectors == 2)
+    made = exact(structure, structure.plan(6, 4, 4, 2), AVX512, RULES)
+    program = replace(rg.construct(expression, AVX512, top_k=1)[0], stages=made.stages, temporaries=made.temporaries)
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-4, 5, size).astype(np.float32) for size in ((1, 8, 13, 13), (20, 8, 3, 3)))
+    found = interpret(program, {"X": x, "W": w}, AVX512).outputs["Y"]
+    np.testing.assert_array_equal(found, expression.evaluate(x, w))
 
 
 def test_filling_is_added_to_what_is_computed_meanwhile():
