@@ -27,7 +27,8 @@ from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import ContractionPlan, Size
 from rollergen.program.model import least_seconds, price_stage, price_stages
 from rollergen.program.neighbours import in_a_row
-from rollergen.program.rprogram import Stage
+from rollergen.program.panels import panel_part
+from rollergen.program.rprogram import SERIAL, Stage
 from rollergen.tile.rules import ITEMSIZE, AlignmentRules, fits_tensor, padding_waste, vector_lanes
 
 _ROWS = tuple(range(1, 15))
@@ -59,6 +60,26 @@ def serial_candidates(
         stages = [found[one.structure].stage(one.plan, device, rules) for one in best]
         for one, stage, price in zip(best, stages, price_stages(stages, device), strict=True):
             yield found[one.structure].candidate(stage, device, float(price.seconds))
+        if rules.shapes.prefetch:
+            yield from _asking([found[one.structure] for one in best], stages, device)
+
+
+def _asking(structures: Sequence[Structure], stages: Sequence[Stage], device: Device) -> Iterator[Candidate]:
+    """Those of the drafts whose panels come from beyond a unit's caches as they lie, with the next panel asked for
+    while one is computed, where the model sees a gain.  (What neighbouring taps of windows read is mostly there.)"""
+    found = []
+    for structure, stage in zip(structures, stages, strict=True):
+        n = structure.form.roles.n
+        panels = [p for p, loop in enumerate(stage.loops) if loop.kind == SERIAL and loop.axis == n]
+        if panels and not (structure.packed or structure.staged or structure.form.roles.taps):
+            asking = replace(stage, prefetch=panels[0])
+            part = panel_part(asking)
+            if part is not None and stage.loops[part.inner].extent >= stage.loops[part.vectors].extent:
+                found.append((structure, stage, asking))
+    prices = price_stages([asking for *_, asking in found], device)
+    for (structure, stage, asking), price in zip(found, prices, strict=True):
+        if price.seconds < price_stage(stage, device).seconds:
+            yield structure.candidate(asking, device, float(price.seconds))
 
 
 def _draftable(
@@ -133,10 +154,11 @@ class Structure:
 
     def candidate(self, stage: Stage, device: Device, seconds: float) -> Candidate:
         """A program of this structure, with its copies; ``seconds``: the price of `stage` alone."""
+        form = self.name + (", next panel asked for" if stage.prefetch >= 0 else "")
         copies = self.packing.copy_stages(device)
         temporaries: tuple[Buffer, ...] = tuple(copy.output for copy in self.packing.copies)
         total = rounded(sum(self.packing.copy_prices(device)) + seconds)
-        return candidate(self.name, (*copies, stage), temporaries, device, seconds=total)
+        return candidate(form, (*copies, stage), temporaries, device, seconds=total)
 
 
 class Packing:

@@ -28,6 +28,7 @@ from rollergen.lower.residents import allocate_residents, keep, kept_values, pha
 from rollergen.lower.stores import Kept, Totals, once_per_result, write_result
 from rollergen.lower.visits import first_visit
 from rollergen.lower.writer import Writer
+from rollergen.program.panels import PanelPart, panel_part
 from rollergen.program.rprogram import PARALLEL, Resident
 
 
@@ -155,9 +156,12 @@ def _reduce(
     def point(here: Place) -> None:
         scope = point_scope(here)
         reductions.update(out, scope, acc, evaluate_all(out, scope, bodies))
-        if number == len(nest.definition.reductions) - 1 and nest.stage.prefetch >= 0:
+        if number == len(nest.definition.reductions) - 1 and nest.stage.prefetch >= 0 and part is None:
             _fetch_next(context, here, used)
 
+    part = panel_part(nest.stage)
+    if part is not None:
+        phase = replace(phase, before=(part.depth, lambda here: _fetch_part(context, here, used, part)))
     if nest.stage.accumulator.gathered:
         _gather(context, place, acc, phase, point_scope, bodies[0])
     else:
@@ -171,6 +175,18 @@ def _fetch_next(context: Context, here: Place, used: tuple[Load, ...]) -> None:
     """Asks for what the loop to prefetch reads at this place in its next iteration."""
     nest, out, p = context.nest, context.out, context.nest.stage.prefetch
     following = here.bind({p: here.point[p] + 1})
+    for load in used:
+        if nest.loops[p].axis in load.axes():
+            offset = load.offset().substitute(following.axes)
+            first = offset.substitute({nest.lane.variable: Index()}) if nest.lane else offset
+            out.fetch_ahead(nest.parameters[load.buffer.name], first.simplify(out.ranges))
+
+
+def _fetch_part(context: Context, here: Place, used: tuple[Load, ...], part: PanelPart) -> None:
+    """Asks for one vector, of the step at hand, of the next panel: which, the loop inside tells."""
+    nest, out, p = context.nest, context.out, context.nest.stage.prefetch
+    of_panel = (here.point[part.inner] % nest.loops[part.vectors].extent).simplify(out.ranges)
+    following = here.bind({p: here.point[p] + 1, part.vectors: of_panel})
     for load in used:
         if nest.loops[p].axis in load.axes():
             offset = load.offset().substitute(following.axes)

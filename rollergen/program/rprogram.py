@@ -280,7 +280,9 @@ class Stage(_Remembered):
     ``prefetch``: position of a serial loop of the rows of a stage with several reductions (-1: none).  Where the last
     of these reads an element that changes with the loop, it also asks for the line of that of the loop's next
     iteration, so that the next row arrives while this one is computed.  Behind the last row of a block that is the
-    next block's, or nobody's: what is asked for need not exist, and values are the same.
+    next block's, or nobody's: what is asked for need not exist, and values are the same.  In a contraction it is the
+    loop over panels outside that over rows of register tiles: each of these asks, at each step of the reduction, for
+    one vector of the next panel (see `panels`), so that together they ask for all of them.
     """
 
     name: str

@@ -9,6 +9,7 @@ from rollergen.errors import ProgramError
 from rollergen.expr.definition import Axis
 from rollergen.hal.spec import Device
 from rollergen.program.overlap import OVERLAP, tile_of
+from rollergen.program.panels import panel_part
 from rollergen.program.rprogram import GRID, GROUP, LANE, PARALLEL, SERIAL, THREAD, UNROLL, Loop, Stage
 
 _RANK = {GRID: 0, GROUP: 1, THREAD: 1, SERIAL: 2, UNROLL: 2, LANE: 3}
@@ -68,7 +69,8 @@ def _rising(item: tuple[int, Loop]) -> tuple[int, int]:
 
 
 def _check_prefetch(stage: Stage, axes: Mapping[str, Axis]) -> None:
-    """The loop to prefetch walks rows that one thread computes one after the other, in several reductions each."""
+    """The loop to prefetch walks rows that one thread computes one after the other, in several reductions each, or
+    panels that several register tiles share."""
     p = stage.prefetch
     if p == -1:
         return
@@ -79,10 +81,12 @@ def _check_prefetch(stage: Stage, axes: Mapping[str, Axis]) -> None:
         raise refuse(
             stage, f"prefetch is {p}; expected a loop outside depth {stage.accumulator.at_loop}, where a row begins"
         )
-    if stage.threads > 1 or len(stage.definition.reductions) < 2:
-        count = len(stage.definition.reductions)
+    count = len(stage.definition.reductions)
+    if stage.threads > 1 or (count < 2 and panel_part(stage) is None):
         raise refuse(
-            stage, f"prefetch is {p} with {stage.threads} threads and {count} reductions; expected 1 and at least 2"
+            stage,
+            f"prefetch is {p} with {stage.threads} threads and {count} reductions; expected 1 and at least 2, or one "
+            f"with vectors of a panel and one serial loop along another axis between loops[{p}] and the accumulators",
         )
 
 

@@ -15,6 +15,7 @@ from rollergen.program.model.services import thread_transactions
 from rollergen.program.model.waiting import NOTHING_PARKED
 from rollergen.program.model.walks import Walks
 from rollergen.program.model.work import Work
+from rollergen.program.panels import panel_part
 from rollergen.program.rprogram import GRID
 from rollergen.tile.rules import as_slow_as_memory
 
@@ -185,7 +186,8 @@ def exposed_misses(
         return found
     per_step = instructions / most(work.steps, 1) + 2 * work.spilled if work.reduces else 2 * work.spilled + 4
     if costs.walk_clocks:
-        clocks = _column_walks(device, costs, work, walks, per_step, misses)
+        ahead = nest.loops[nest.stage.prefetch].axis if panel_part(nest.stage) is not None else ""
+        clocks = _column_walks(device, costs, work, walks, per_step, misses, ahead)
         found.append(("column walks", waves.per_unit * clocks, ADDS))
     for number, tlb in enumerate(device.tlbs):
         clocks = 0
@@ -198,12 +200,14 @@ def exposed_misses(
 
 
 def _column_walks(
-    device: Device, costs: Costs, work: Work, walks: Walks, per_step: Number, misses: dict[str, list[Number]]
-) -> Number:
+    device: Device, costs: Costs, work: Work, walks: Walks, per_step: Number, misses: dict[str, list[Number]],
+    ahead: str,
+) -> Number:  # fmt: skip
     """Exposed clocks of one block: operands walked down a column whose stride reaches few sets of the first cache;
     tensors beyond the caches that a reduction walks in more rows at once than prefetchers follow; and short pieces of
     so many rows, each line of which takes its time from the outer cache, whatever is computed meanwhile (copies were
-    measured without: their stores take longer).  An array of a thread's own is walked from end to end."""
+    measured without: their stores take longer).  An array of a thread's own is walked from end to end, and
+    what moves with the axis ``ahead`` is asked for before it is needed."""
     caches = _caches(device)
     first = caches[0]
     outer = [x for x in caches if x.scope == "device"]
@@ -213,7 +217,7 @@ def _column_walks(
     walk = walks.of_line(first.transaction_bytes)
     total: Number = 0
     for i, stream in enumerate(work.streams):
-        if stream.fills or stream.array >= 0:
+        if stream.fills or stream.array >= 0 or (stream.load >= 0 and ahead in stream.operand.axes):
             continue
         far = bool(outer) and stream.operand.bytes * 2 > near_bytes
         rate = costs.walk_far_clocks if far else costs.walk_clocks

@@ -1,0 +1,79 @@
+"""The next panel of a contraction, asked for while one is computed."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.construct.forms import forms
+from rollergen.construct.serial_space import structures
+from rollergen.emit import emit
+from rollergen.errors import ProgramError
+from rollergen.expr.canonical import canonicalize
+from rollergen.program.check import check
+from rollergen.program.interpreter import interpret
+from rollergen.program.model import predict_stage
+from rollergen.program.panels import panel_part
+from rollergen.program.rprogram import SERIAL
+from rollergen.tile.rules import AlignmentRules
+from tests.lower.devices import DEVICES
+from tests.program.hand_devices import AVX512
+
+RULES = AlignmentRules()
+M, N, K = 40, 200, 24
+EXPRESSION = rg.ops.matmul(rg.tensor("A", (M, K)), rg.tensor("B", (K, N)), name="C")
+
+
+def program(order="ji", asks=True):
+    """8 rows of 2 vectors, five register tiles a panel; the panel's next one is asked for."""
+    (definition,) = canonicalize(EXPRESSION).definitions
+    made = [one for form in forms(definition, AVX512) for one in structures(form, AVX512, RULES)]
+    plain = [one for one in made if not one.staged and not one.packed and one.vectors == 2]
+    structure = next(one for one in plain if one.order == order)
+    stage = structure.stage(structure.plan(8, 12, 5, 3), AVX512, RULES)
+    (panels,) = [p for p, loop in enumerate(stage.loops) if loop.kind == SERIAL and loop.axis == "j"]
+    stage = replace(stage, prefetch=panels if asks else -1)
+    return replace(rg.construct(EXPRESSION, AVX512, top_k=1)[0], stages=(stage,), temporaries=())
+
+
+def test_each_register_tile_asks_for_one_vector_at_each_step():
+    made = program()
+    check(made, AVX512)
+    text = emit(made, DEVICES["cpu"]).text
+    assert len(re.findall("__builtin_prefetch", text)) == 2  # one where the panel is whole, one in its tail
+    assert re.search(r"\(i\d? % 2\)\*16", text)
+
+
+def test_together_they_ask_for_all_vectors_of_the_next_panel():
+    stage = program().stages[0]
+    part = panel_part(stage)
+    asked = {tile % stage.loops[part.vectors].extent for tile in range(stage.loops[part.inner].extent)}
+    assert asked == set(range(stage.loops[part.vectors].extent))
+
+
+def test_values_are_the_same():
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-4, 5, size).astype(np.float32) for size in ((M, K), (K, N)))
+    np.testing.assert_array_equal(interpret(program(), {"A": a, "B": b}, AVX512).outputs["C"], a @ b)
+
+
+def test_an_instruction_for_each_step_of_a_register_tile():
+    issue = lambda made: {x.name: x.clocks for x in predict_stage(made.stages[0], AVX512).limiters}["issue"]
+    rate = dict(AVX512.costs)["issue_per_clock"]
+    steps = 5 * 7 * K  # register tiles along i, panels along j
+    asked, plain = predict_stage(program().stages[0], AVX512), predict_stage(program(asks=False).stages[0], AVX512)
+    assert asked.blocks == plain.blocks
+    assert (issue(program()) - issue(program(asks=False))) * rate == pytest.approx(steps * asked.waves / asked.blocks)
+
+
+def test_what_is_asked_for_is_not_waited_for():
+    slow = replace(AVX512, costs=(*AVX512.costs, ("walk_short_lines", 4)))
+    walks = lambda made: {x.name: x.clocks for x in predict_stage(made.stages[0], slow).limiters}["column walks"]
+    assert 0 < walks(program()) < walks(program(asks=False))  # the rows of A are left
+
+
+def test_panels_within_rows_of_tiles_share_nothing_out():
+    with pytest.raises(ProgramError, match="prefetch is"):
+        check(program("ij"), AVX512)
