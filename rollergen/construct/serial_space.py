@@ -56,7 +56,7 @@ def serial_candidates(
             if points is not None:
                 found.append(structure)
                 spaces.append(_draftable(structure, points, device, rules))
-        best = drafted(spaces, count, 3 * count)
+        best = drafted(spaces, count, count if alike and alike[0].staged else 3 * count)
         stages = [found[one.structure].stage(one.plan, device, rules) for one in best]
         for one, stage, price in zip(best, stages, price_stages(stages, device), strict=True):
             yield found[one.structure].candidate(stage, device, float(price.seconds))
@@ -282,13 +282,14 @@ def grid(
     ledger.reject(REGISTERS, (len(short) - len(held)) * tried)
     ledger.reject(TENSOR_SHAPE, (len(held) - len(rows)) * tried)
     ledger.reject(NARROW_OUTPUT, len(rows) * (tried - len(steps)))
+    each, room = structure.tile_bytes(1, 1), private_limit(device)
     points = [
         (r, s, p, q)
         for r in rows
         for s in steps
         for p in _panel_counts(ceil_div(m_extent, r), device.units)
         for q in _panel_counts(n_panels, device.units)
-        if structure.tile_bytes(s, q) <= private_limit(device)
+        if s * q * each <= room
     ]
     if not points:
         return None
