@@ -211,7 +211,8 @@ def _column_walks(
     caches = _caches(device)
     first = caches[0]
     outer = [x for x in caches if x.scope == "device"]
-    slow = bool(outer) and as_slow_as_memory(outer[-1], device)
+    waits = device.backing.bytes_per_clock < first.bytes_per_clock  # not a memory that is taken to cost nothing
+    slow = bool(outer) and waits and as_slow_as_memory(outer[-1], device)
     near_bytes = max((x.capacity_bytes for x in caches if not (slow and x is outer[-1])), default=0)
     beyond = misses[(outer[0] if outer else device.backing).name]
     walk = walks.of_line(first.transaction_bytes)
