@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 import rollergen as rg
-from benches.bench_operators import CORES, measure
+from benches.bench_operators import CORES, class_means, measure
 from benches.operator_cases import Case
 from benches.peers import Operation
 from benches.results import RESULTS, keep, machine_kind
@@ -66,23 +66,16 @@ def without(cases: Sequence[dict[str, Any]], launch_s: float, wake_s: float) -> 
         one["case"]: min(0.9, (one["launches"] * launch_s + one["woken"] * wake_s) / one["ours_seconds"])
         for one in cases
     }
+    classes = class_means(cases, lambda one: one["ratio"] / (1 - woken[one["case"]]))
     free = geometric_mean(min(1.0, one["roofline_share"] / (1 - shares[one["case"]])) for one in cases)
     return {
         "roofline share": geometric_mean(min(1.0, one["roofline_share"]) for one in cases),
         "without launches": free,
-        "ratio": mean(_classes(cases, dict.fromkeys(woken, 0.0)).values()),
-        "ratio without waking": mean(_classes(cases, woken).values()),
-        "classes without waking": _classes(cases, woken),
+        "ratio": mean(class_means(cases, lambda one: one["ratio"]).values()),
+        "ratio without waking": mean(classes.values()),
+        "classes without waking": classes,
         "launches' share of the time": shares,
     }
-
-
-def _classes(cases: Sequence[dict[str, Any]], taken_off: Mapping[str, float]) -> dict[str, float]:
-    """The mean ratio of each class, where this share of our time is taken off."""
-    found: dict[str, list[float]] = {}
-    for one in cases:
-        found.setdefault(one["kind"], []).append(one["ratio"] / (1 - taken_off[one["case"]]))
-    return {kind: mean(ratios) for kind, ratios in found.items()}
 
 
 def main() -> None:

@@ -143,6 +143,14 @@ def measured_before(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {}
 
 
+def class_means(cases: Sequence[Mapping[str, Any]], figure: Callable[[Mapping[str, Any]], float]) -> dict[str, float]:
+    """The mean figure of the cases of each class, classes in the order of the cases."""
+    found: dict[str, list[float]] = {}
+    for one in cases:
+        found.setdefault(one["kind"], []).append(figure(one))
+    return {kind: mean(figures) for kind, figures in found.items()}
+
+
 def aims(found: list[dict[str, Any]], classes: dict[str, float], shares: dict[str, float]) -> tuple[Aim, ...]:
     threads = "one core" if len(CORES) == 1 else f"{len(CORES)} cores"
     overall = mean(classes.values())
@@ -202,13 +210,12 @@ def main() -> int:
         console.print(f"absent: {name}: {reason}", highlight=False)
     if not found:
         raise SystemExit(f"no case of class {arguments.kind!r} has {arguments.case!r} in its name")
-    kinds = dict.fromkeys(one["kind"] for one in found)
-    classes = {kind: mean(one["ratio"] for one in found if one["kind"] == kind) for kind in kinds}
+    classes = class_means(found, lambda one: one["ratio"])
     overall = mean(classes.values())
     for kind, ratio in classes.items():
         console.print(f"{kind}: {ratio:.3f} (at least {LEAST_CLASS})")
     console.print(f"mean of class means: {overall:.3f} (at least {MEAN_TARGET})")
-    first = mean(mean(one["first_ratio"] for one in found if one["kind"] == kind) for kind in kinds)
+    first = mean(class_means(found, lambda one: one["first_ratio"]).values())
     console.print(f"of first calls, behind those of the others: {first:.3f}")
     below = [one["case"] for one in found if one["ratio"] < LEAST_CASE]
     console.print(f"cases below {LEAST_CASE}: {', '.join(below) or 'none'}")
