@@ -161,7 +161,7 @@ def _reduce(
 
     part = panel_part(nest.stage)
     if part is not None:
-        phase = replace(phase, before=(part.depth, lambda here: _fetch_part(context, here, used, part)))
+        phase = replace(phase, before=(part.depth, lambda here: _fetch_next(context, here, used, part)))
     if nest.stage.accumulator.gathered:
         _gather(context, place, acc, phase, point_scope, bodies[0])
     else:
@@ -171,22 +171,14 @@ def _reduce(
     return reductions.finish(out, scope, acc, context.threads, output, first)
 
 
-def _fetch_next(context: Context, here: Place, used: tuple[Load, ...]) -> None:
-    """Asks for what the loop to prefetch reads at this place in its next iteration."""
+def _fetch_next(context: Context, here: Place, used: tuple[Load, ...], part: PanelPart | None = None) -> None:
+    """Asks for what the loop to prefetch reads at this place in its next iteration; of a panel, at the step at hand,
+    for one vector: which, the loop inside tells."""
     nest, out, p = context.nest, context.out, context.nest.stage.prefetch
-    following = here.bind({p: here.point[p] + 1})
-    for load in used:
-        if nest.loops[p].axis in load.axes():
-            offset = load.offset().substitute(following.axes)
-            first = offset.substitute({nest.lane.variable: Index()}) if nest.lane else offset
-            out.fetch_ahead(nest.parameters[load.buffer.name], first.simplify(out.ranges))
-
-
-def _fetch_part(context: Context, here: Place, used: tuple[Load, ...], part: PanelPart) -> None:
-    """Asks for one vector, of the step at hand, of the next panel: which, the loop inside tells."""
-    nest, out, p = context.nest, context.out, context.nest.stage.prefetch
-    of_panel = (here.point[part.inner] % nest.loops[part.vectors].extent).simplify(out.ranges)
-    following = here.bind({p: here.point[p] + 1, part.vectors: of_panel})
+    changes = {p: here.point[p] + 1}
+    if part is not None:
+        changes[part.vectors] = (here.point[part.inner] % nest.loops[part.vectors].extent).simplify(out.ranges)
+    following = here.bind(changes)
     for load in used:
         if nest.loops[p].axis in load.axes():
             offset = load.offset().substitute(following.axes)
