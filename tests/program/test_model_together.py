@@ -14,8 +14,8 @@ from rollergen.options import BuildOptions
 from rollergen.program.model import predict_stage, price_batches, price_stages
 from rollergen.program.model.prediction import PriceTogether, StagePrice, kept
 from rollergen.program.model.together import WORTH_A_BATCH
-from rollergen.program.rprogram import GRID, THREAD, UNROLL
-from tests.program.batches import batch, random_stages
+from rollergen.program.rprogram import GRID, THREAD, UNROLL, BlockOrder
+from tests.program.batches import batch, gpu_stage, random_stages
 from tests.program.hand_devices import AVX512, TURING
 from tests.programs import gpu_matmul, relu
 
@@ -144,8 +144,27 @@ def test_batches_of_one_structure_are_priced_as_each():
             np.testing.assert_allclose(getattr(price, figure), expected, rtol=1e-12)
 
 
-def test_batches_of_other_guards_are_priced_apart():
-    own = batch(random_stages(count=10)["gpu"])
-    other = replace(own, guards=(("i", "mask"),) if not own.guards else ())
-    for one, price in zip((own, other), price_batches([own, other], TURING), strict=True):
+def test_batches_of_other_guards_are_priced_as_each():
+    base = gpu_matmul(512, 1024, 256).stages[0]
+    tiles = lambda *rows: batch([gpu_stage(16, 16, quads, 2, 8, base, 512, 1024, 256) for quads in rows])
+    even, uneven = replace(tiles(1, 2, 4), guards=()), replace(tiles(3, 5), guards=(("i", "mask"),))
+    for one, price in zip((even, uneven), price_batches([even, uneven], TURING), strict=True):
+        assert isinstance(price, PriceTogether)
         np.testing.assert_allclose(price.seconds, StagePrice(one, TURING).seconds, rtol=1e-12)
+
+
+def test_programs_with_bands_are_priced_beside_those_whose_grid_has_no_rows():
+    stages = [gpu_stage(16, 16, quads, 2, 8) for quads in (1, 2, 4, 8)]
+    banded = [replace(one, block_order=BlockOrder(2)) for one in stages]
+    flat = [replace(one, loops=(one.loops[1], *one.loops[2:])) for one in [gpu_stage(32, 8, 8, 2, 8)] * WORTH_A_BATCH]
+    flat = [replace(one, accumulator=shallower(one.accumulator), copies=tuple(map(shallower, one.copies)))
+            for one in flat]  # fmt: skip
+    turned_bands = [replace(turned(one), block_order=BlockOrder(2)) for one in stages]
+    for mixed in ([*banded, *flat], [*banded, *turned_bands], [*flat, *turned_bands, *banded, *stages]):
+        together = [price.seconds for price in priced_together(mixed, TURING)]
+        np.testing.assert_allclose(together, [StagePrice(stage, TURING).seconds for stage in mixed], rtol=1e-12)
+
+
+def shallower(part):
+    """A copy or the accumulator of a nest that has one loop less outside."""
+    return replace(part, at_loop=part.at_loop - 1)

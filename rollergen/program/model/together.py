@@ -34,11 +34,7 @@ Shape = tuple[Digits, Digits]
 
 def price_stages(stages: Sequence[Stage], device: Device) -> list[StagePrice]:
     """`price_stage` of each stage."""
-    alike: dict[Hashable, list[Stage]] = {}
-    for stage in stages:
-        if kept.get((stage, device)) is None:
-            alike.setdefault(_common(stage, device), []).append(stage)
-    for members in alike.values():
+    for members in _alike([stage for stage in stages if kept.get((stage, device)) is None], device):
         if len(members) >= WORTH_A_BATCH:
             for own in _joinable([_member(stage) for stage in members]):
                 _price_together(own, device)
@@ -55,15 +51,12 @@ def _price_together(members: list[_Member], device: Device) -> None:
 
 def price_batches(batches: Sequence[Stage], device: Device) -> list[StagePrice]:
     """`price_stage` of each batch: those of one structure are priced as one."""
-    alike: dict[Hashable, list[int]] = {}
-    for number, stage in enumerate(batches):
-        alike.setdefault((_common(stage, device), stage.guards), []).append(number)
     found: dict[int, StagePrice] = {}
-    for numbers in alike.values():
-        for members in _joinable([_member(batches[number]) for number in numbers]):
+    for stages in _alike(batches, device):
+        for members in _joinable([_member(stage) for stage in stages]):
             for member, price in zip(members, _each_price(members, device), strict=True):
-                found[next(n for n in numbers if batches[n] is member.stage)] = price
-    return [found[number] for number in range(len(batches))]
+                found[id(member.stage)] = price
+    return [found[id(stage)] for stage in batches]
 
 
 def _each_price(members: list[_Member], device: Device) -> list[StagePrice]:
@@ -90,9 +83,34 @@ def _of_each(figure: Number, count: int) -> np.ndarray:
 _FIGURES = attrgetter("seconds", "resident_blocks", "threads", "spilled", "shared_bytes")
 
 
-def _common(stage: Stage, device: Device) -> Hashable:
-    """What programs of a batch have in common.  Where threads are vectors' lanes, all but the sizes of loops: their
-    widths and guards decide which accesses there are."""
+def _alike(stages: Sequence[Stage], device: Device) -> Iterable[list[Stage]]:
+    """The stages, those together that may be programs of one batch.
+
+    Bands are of the last two loops of a grid, so these are the last ones of a whole batch that has bands: it takes in
+    only what has no other loops in its grid."""
+    widths = [(_grid(stage), stage.block_order.width) for stage in stages]
+    banded = dict.fromkeys([grid for grid, width in widths if type(width) is np.ndarray or width])
+    of_grid = {grid: next((other for other in banded if _is_part(grid, other)), ()) for grid, _ in widths}
+    of_grid.update({grid: grid for grid in banded})
+    alike: dict[Hashable, list[Stage]] = {}
+    for stage, (grid, _) in zip(stages, widths, strict=True):
+        alike.setdefault((of_grid[grid], _common(stage, grid, device)), []).append(stage)
+    return alike.values()
+
+
+def _grid(stage: Stage) -> tuple[str, ...]:
+    return tuple([loop.axis for loop in stage.loops if loop.kind == GRID])
+
+
+def _is_part(grid: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether the loops of a grid are some of another's, in its order."""
+    left = iter(other)
+    return all(axis in left for axis in grid)
+
+
+def _common(stage: Stage, grid: tuple[str, ...], device: Device) -> Hashable:
+    """What programs of a batch have in common, their ``grid`` aside.  Where threads are vectors' lanes, all but the
+    sizes of loops: their widths and guards decide which accesses there are."""
     whole = (
         id(stage.definition), id(stage.residents) if stage.residents else 0, stage.compute, stage.once,
         stage.prefetch, stage.accumulator.dtype, stage.accumulator.carry, stage.accumulator.combine,
@@ -102,20 +120,18 @@ def _common(stage: Stage, device: Device) -> Hashable:
         loops = tuple([(loop.axis, loop.kind) for loop in stage.loops])
         rest = stage.accumulator, stage.copies, stage.store, stage.guards, stage.block_order
         return (*whole, loops, walked, *rest)
-    banded = type(stage.block_order.width) is np.ndarray or stage.block_order.width
-    grid = tuple([loop.axis for loop in stage.loops if loop.kind == GRID])
     serial = tuple([loop.axis for loop in stage.loops if loop.kind == SERIAL])
     # Blocks that stride over an axis may step past its end in whole tiles, which no guard cuts.
     strided = tuple([guard for guard in stage.guards if guard[0] in serial and guard[0] in grid])
     return (
-        *whole, serial, strided, grid if banded else (),
-        tuple([_OF_COPIES(copy) for copy in stage.copies]), _OF_STORES(stage.store),
+        *whole, serial, strided,
+        tuple([_OF_COPIES(copy) for copy in stage.copies]),
+        # The loops inside a window say how far it reaches, not the axes that these are of.
+        tuple([() if copy.window else copy.order for copy in stage.copies]), _OF_STORES(stage.store),
     )  # fmt: skip
 
 
-_OF_COPIES = attrgetter(
-    "load", "from_layer", "to_layer", "order", "along", "swizzle", "asynchronous", "window", "runs"
-)
+_OF_COPIES = attrgetter("load", "from_layer", "to_layer", "along", "swizzle", "asynchronous", "window", "runs")
 _OF_STORES = attrgetter("streaming", "on_lines", "adds")
 
 
