@@ -5,11 +5,12 @@ Each case, in a process of its own, is built, checked against its float64 defini
 ``kernel(*arrays, out=y)`` and every library's call (`benches/peers`, whose results are compared with ours first) take
 turns in this one process: a turn's first call, behind the others', is kept apart, a few milliseconds more are left
 out, and the rest counts (`benches/timing`).  A case's ratio is the smallest, over the libraries, of the median of their
-time over ours; a class' is the mean of its cases'.  The roofline's probes (`benches/roofline_probes`: the case's
-multiply-adds, and its bytes read and written) take turns with them: a case's share of the roofline is their time over
-ours (in the mean at most 1: a probe need not be the fastest way).  Libraries that are not here are listed with the
-reason, and one that takes `FAR` times as long as ours with its time: it takes no turns.  One core; with
-``--all-cores`` every core and as many threads.
+time over ours; a class' is the mean of its cases'.  Every array begins at a cache line, as those do that torch, JAX and
+TVM allocate; what ours takes in arrays as NumPy's allocator gives them, beside libraries that keep theirs, is kept too
+(`led_ratio`).  The roofline's probes (`benches/roofline_probes`: the case's multiply-adds, and its bytes read and
+written) take turns with them: a case's share of the roofline is their time over ours (in the mean at most 1: a probe
+need not be the fastest way).  Libraries that are not here are listed with the reason, and one that takes `FAR` times as
+long as ours with its time: it takes no turns.  One core; with ``--all-cores`` every core and as many threads.
 
 All cases together are kept, in results/operators_<cpu>_<day>.json (operators_all_cores).  A run that was interrupted
 goes on after the last case that ended, on the same day, with the same code, options and libraries; so does one after
@@ -48,8 +49,11 @@ from benches.results import begun, keep, keep_at, result_path, unfinished
 from benches.roofline_probes import bound_s, probes
 from benches.timing import Calls, Turns, alone, checked, in_turns, thinned
 from rollergen.expr.canonical import canonicalize
+from rollergen.measure.arrays import aligned_empty
 
 MEAN_TARGET, LEAST_CLASS, LEAST_CASE, LEAST_SHARE = 1.2, 1.0, 0.85, 0.70
+LED = "rollergen, arrays led"
+"""The turn of our kernel on arrays that NumPy's allocator leaves 16 bytes behind a cache line."""
 TOLERANCE = 1e-3
 """Relative difference, of the largest element, beyond which a library has computed something else."""
 FAR, LONG_S = 10, 0.05
@@ -77,12 +81,14 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
         raise SystemExit(f"no library is here that offers it ({absent}); pip install 'rollergen[bench]' brings some")
     slower = _far_slower(calls)
     calls = {name: call for name, call in calls.items() if name not in slower}
-    roofline = probes(canonicalize(expression).points, ours.arrays, np.empty_like(ours.out), len(CORES))
-    turns = in_turns({**calls, **{name: probe.call for name, probe in roofline.items()}}, seconds, len(CORES))
+    out = aligned_empty(ours.out.shape, "float32")
+    roofline = probes(canonicalize(expression).points, ours.arrays, out, len(CORES))
+    probing = {name: probe.call for name, probe in roofline.items()}
+    turns = in_turns({**calls, LED: ours.call_led(), **probing}, seconds, len(CORES))
     times = {name: each.again for name, each in turns.items()}
-    own = times.pop("rollergen")
+    own, led = times.pop("rollergen"), times.pop(LED)
     binds, at_least = bound_s(roofline, {name: times.pop(name) for name in roofline})
-    shares = {name: [t / o for o, t in zip(own, theirs, strict=True)] for name, theirs in times.items()}
+    shares = {name: _shares(own, theirs) for name, theirs in times.items()}
     ratios = {name: median(values) for name, values in shares.items()}
     best = min(ratios, key=lambda name: ratios[name])
     return {
@@ -93,15 +99,21 @@ def measure(case: Case, seconds: float) -> dict[str, Any]:
         "roofline_seconds": at_least, "bound": binds, "roofline_share": at_least / median(own),
         "best_peer_share": at_least / min(median(t) for t in times.values()),
         "first_ratio": _first_ratio({name: turns[name] for name in calls}),
+        "led_seconds": median(led), "led_ratio": min(median(_shares(led, theirs)) for theirs in times.values()),
         "launches": len(ours.kernel.launches), "woken": _woken(ours.kernel.launches), "samples": thinned(shares[best]),
     }  # fmt: skip
+
+
+def _shares(own: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """Theirs over ours, round by round."""
+    return [t / o for o, t in zip(own, theirs, strict=True)]
 
 
 def _first_ratio(turns: Mapping[str, Turns]) -> float:
     """The best library's time over ours, of the calls behind everybody else's: with the caches as these left them."""
     own = turns["rollergen"].first
     return min(
-        median(t / o for o, t in zip(own, theirs.first, strict=True))
+        median(_shares(own, theirs.first))
         for name, theirs in turns.items()
         if name != "rollergen"
     )
@@ -217,6 +229,8 @@ def main() -> int:
     console.print(f"mean of class means: {overall:.3f} (at least {MEAN_TARGET})")
     first = mean(class_means(found, lambda one: one["first_ratio"]).values())
     console.print(f"of first calls, behind those of the others: {first:.3f}")
+    led = mean(class_means(found, lambda one: one["led_ratio"]).values())
+    console.print(f"where ours alone has arrays as NumPy allocates them, 16 bytes behind a cache line: {led:.3f}")
     below = [one["case"] for one in found if one["ratio"] < LEAST_CASE]
     console.print(f"cases below {LEAST_CASE}: {', '.join(below) or 'none'}")
     shares = {who: geometric_mean(min(one[f"{who}_share"], 1.0) for one in found) for who in ("roofline", "best_peer")}
@@ -229,6 +243,7 @@ def main() -> int:
         content = {
             "headlines": [one.headline() for one in judged], "cache": "warm", "threads": len(CORES), "absent": absent,
             "options": options, "cases": found, "classes": classes, "mean": overall, "first_mean": first,
+            "led_mean": led,
             "roofline_share": shares["roofline"], "best_peer_share": shares["best_peer"],
         }  # fmt: skip
         keep(NAME, content)

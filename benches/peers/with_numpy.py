@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from benches.peers.interface import Arrays, Call, Library, NotOfferedError, Operation, no_threads, offered
+from rollergen.measure.arrays import aligned_empty
 
 Into = Callable[..., Any]
 
@@ -40,7 +41,7 @@ def call(operation: Operation, arrays: Arrays) -> Call:
         settings["axis"] = settings.pop("dim")
     if "bias" in settings:
         raise NotOfferedError("NumPy has no fused bias")
-    out = np.empty(operation.shape, np.float32)
+    out = aligned_empty(operation.shape, "float32")
     return lambda: function(*arrays, out=out, **settings)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from benches.peers.interface import Arrays, Call, Library, Operation, missing, offered
+from rollergen.measure.arrays import aligned_empty
 
 _THREADS = [1]
 
@@ -80,7 +81,7 @@ def call(operation: Operation, arrays: Arrays) -> Call:
     session = onnxruntime.InferenceSession(
         _model(node, operation, arrays), settings, providers=["CPUExecutionProvider"]
     )
-    binding, out = session.io_binding(), np.empty(operation.shape, np.float32)
+    binding, out = session.io_binding(), aligned_empty(operation.shape, "float32")
     for n, array in enumerate(arrays):
         if n not in operation.weights:
             binding.bind_ortvalue_input(f"x{n}", onnxruntime.OrtValue.ortvalue_from_numpy(array))

@@ -56,7 +56,7 @@ def operators(tmp_path, monkeypatch):
         if name == "stop":
             raise KeyboardInterrupt
         share = {"roofline_share": 0.9, "best_peer_share": 0.5, "bound": "bytes"}
-        ratios = {"ratio": 1.3, "ratios": {"p": 1.3}, "first_ratio": 1.2}
+        ratios = {"ratio": 1.3, "ratios": {"p": 1.3}, "first_ratio": 1.2, "led_ratio": 1.1}
         return {"kind": "k", "case": name, **ratios, "seconds": {"p": 1.3}, "ours_seconds": 1.0, **share}
 
     monkeypatch.setattr(results, "RESULTS", tmp_path)
