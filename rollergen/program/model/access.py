@@ -18,7 +18,7 @@ from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.lanes import broken_share, lanes_apart, line_split, masks_loads
 from rollergen.program.model.nest import Nest
-from rollergen.program.model.numeric import Number, ceil_div, choose, least
+from rollergen.program.model.numeric import Number, ceil_div, choose, least, product, times
 from rollergen.program.model.services import fill_runs, fill_service, path_layer, thread_service, tile_service
 from rollergen.program.model.tiles import groups_of_a_thread, tile_shape
 from rollergen.program.model.wavefronts import WIDEST_ACCESS_BYTES
@@ -98,9 +98,7 @@ def pieces(nest: Nest, width_bytes: Number) -> Number:
 def register_accesses(nest: Nest, device: Device, copy: Copy, source: Copy | None, phase_reduces: bool) -> Access:
     """The reads that fill a register copy, `vector` elements at a time."""
     operand = nest.facts.loads[copy.load]
-    elements: Number = 1
-    for extent in tile_shape(nest, copy, block=False):
-        elements = elements * extent
+    elements = product(tile_shape(nest, copy, block=False))
     contiguous = source is None or copy.along == source.order[-1]
     vector = copy.vector if contiguous else 1
     width = vector * operand.itemsize
@@ -129,9 +127,9 @@ def direct_access(
             continue
         loop = nest.loops[p]
         if p < last or loop.axis in used:
-            count = count * nest.trips[p]
+            count = times(count, nest.trips[p])
         elif loop.kind == UNROLL:
-            uses = uses * loop.extent
+            uses = times(uses, loop.extent)
     if source is not None and of_block(source):
         reuse, passes = reuse_of(nest, source, loops)
         count = reuse.distinct * passes

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from math import gcd as gcd_of
 from typing import Any
 
+import numpy as np
+
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import FloorDiv, Index, Mod, Within, linear
 from rollergen.expr.rows import PART, WHOLE, is_below_its_row, is_online_exponent, is_shrinking_exponent, shrinking
@@ -28,7 +30,7 @@ from rollergen.expr.values import (
     axes_of,
     walk,
 )
-from rollergen.program.model.numeric import Number, ceil_div, gcd, least
+from rollergen.program.model.numeric import Number, ceil_div, gcd, least, product, times
 from rollergen.program.rprogram import Resident
 
 ITEMSIZE = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "bool": 1}
@@ -79,7 +81,14 @@ class Operand:
             span = least(spans.get(axis, 1), most)
             return span, span
         index = self.indices[dim]
-        return least(range_of(index, spans), most), least(count_of(index, spans), most)
+        reached = range_of(index, spans)
+        return least(reached, most), least(_count_within(index, spans, reached), most)
+
+    def distinct(self, dim: int, spans: Mapping[str, Number]) -> Number:
+        """Distinct values of one dimension's index over a tile, at most the dimension itself."""
+        axis = self.plain[dim]
+        count = count_of(self.indices[dim], spans) if axis is None else spans.get(axis, 1)
+        return least(count, self.buffer.shape[dim])
 
     def row_alignment(self, line: int) -> int:
         """Bytes that divide a line and the distance between any two row starts."""
@@ -273,7 +282,8 @@ def _operation(node: Value, definition: Definition | None) -> str:
 
 def range_of(index: Index, spans: Mapping[str, Number]) -> Number:
     """Distance from the least to the largest value, plus 1, when each axis runs over its span from a tile's start."""
-    total: Number = 1
+    constant = 1  # of what is the same for all programs, so that arrays are added to once
+    moving: Number | None = None
     for atom, coefficient in index.terms:
         if isinstance(atom, str):
             inner = spans.get(atom, 1)
@@ -281,21 +291,34 @@ def range_of(index: Index, spans: Mapping[str, Number]) -> Number:
             inner = ceil_div(range_of(atom.index, spans), atom.divisor)
         else:
             inner = least(range_of(atom.index, spans), atom.divisor)
-        total = total + abs(coefficient) * (inner - 1)
-    return total
+        factor = abs(coefficient)
+        if type(inner) is np.ndarray:
+            constant -= factor
+            moved = times(factor, inner)
+            moving = moved if moving is None else moving + moved
+        else:
+            constant += factor * (inner - 1)
+    if moving is None:
+        return constant
+    return moving + constant if constant else moving
 
 
 def count_of(index: Index, spans: Mapping[str, Number]) -> Number:
     """Distinct values of the index over a tile: at most its range, at most the product of its atoms' counts."""
-    product: Number = 1
+    return _count_within(index, spans, range_of(index, spans))
+
+
+def _count_within(index: Index, spans: Mapping[str, Number], reached: Number) -> Number:
+    """`count_of` an index whose range is known."""
+    counts = []
     for atom, _ in index.terms:
         if isinstance(atom, str):
-            product = product * spans.get(atom, 1)
+            counts.append(spans.get(atom, 1))
         elif isinstance(atom, FloorDiv):
-            product = product * ceil_div(range_of(atom.index, spans), atom.divisor)
+            counts.append(ceil_div(range_of(atom.index, spans), atom.divisor))
         else:
-            product = product * least(count_of(atom.index, spans), atom.divisor)
-    return least(product, range_of(index, spans))
+            counts.append(least(count_of(atom.index, spans), atom.divisor))
+    return least(product(counts), reached)
 
 
 def alignment_of(index: Index, steps: Mapping[str, Number]) -> Number:

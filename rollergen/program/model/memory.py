@@ -19,7 +19,7 @@ from rollergen.hal.spec import MemoryLayer, Tlb
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.nest import Nest, Waves
-from rollergen.program.model.numeric import Number, ceil_div, choose, clip, gcd, least, most
+from rollergen.program.model.numeric import Number, ceil_div, choose, clip, gcd, least, most, times
 from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL
 
 
@@ -64,13 +64,13 @@ def footprint(operand: Operand, spans: dict[str, Number], line: int) -> Footprin
     for dim in range(len(strides) - 2, -1, -1):
         if not operand.indices[dim].terms:
             continue
-        _, count = operand.reach(dim, spans)
+        count = operand.distinct(dim, spans)
         step = strides[dim]
         single = rows == 1
         joined = ((segment >= step) | (step <= line)) & single
         stride = choose(single & (count > 1) & _negate(joined), step, stride)
         rows, segment, elements = (
-            choose(joined, rows, rows * count),
+            choose(joined, rows, times(rows, count)),
             choose(joined, (count - 1) * step + least(segment, step), segment),
             elements * count,
         )
@@ -283,11 +283,11 @@ def grown_spans(nest: Nest, levels: list[Level]) -> list[dict[str, Number]]:
     inner = {level.position for level in levels if level.axis is not None}
     for p, loop in enumerate(nest.loops):
         if loop.kind != GRID and p not in inner:
-            spans[loop.axis] = spans.get(loop.axis, 1) * loop.extent
+            spans[loop.axis] = times(spans.get(loop.axis, 1), loop.extent)
     every = [spans]
     for level in levels:
         if level.axis is not None and not is_one(level.grow):
-            spans = {**spans, level.axis: spans.get(level.axis, 1) * level.grow}
+            spans = {**spans, level.axis: times(spans.get(level.axis, 1), level.grow)}
         every.append(spans)
     return every
 

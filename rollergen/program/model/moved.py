@@ -13,7 +13,7 @@ from rollergen.program.model.facts import ITEMSIZE, Phase
 from rollergen.program.model.fragments import fragment_accesses, instruction_of
 from rollergen.program.model.memory import Stream
 from rollergen.program.model.nest import Nest, unbuffered
-from rollergen.program.model.numeric import Number, most
+from rollergen.program.model.numeric import Number, most, product
 from rollergen.program.model.own_arrays import is_own, own_streams
 from rollergen.program.model.tiles import block_copy, register_copy
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
@@ -80,21 +80,13 @@ def phase_loops(nest: Nest, phase: Phase) -> tuple[int, ...]:
 
 def points(nest: Nest, loops: tuple[int, ...]) -> Number:
     """Vectors (scalars without a lane loop) that the loops visit."""
-    total: Number = 1
-    for p in loops:
-        if nest.loops[p].kind != LANE:
-            total = total * nest.trips[p]
-    return total
+    return product([nest.trips[p] for p in loops if nest.loops[p].kind != LANE])
 
 
 def rolled(nest: Nest, loops: tuple[int, ...]) -> Number:
     """Iterations of the innermost rolled loop."""
     last = max((p for p in loops if nest.loops[p].kind == SERIAL), default=-1)
-    total: Number = 1 if last >= 0 else 0
-    for p in loops:
-        if p <= last:
-            total = total * nest.trips[p]
-    return total
+    return product([nest.trips[p] for p in loops if p <= last]) if last >= 0 else 0
 
 
 def _rows(nest: Nest) -> Number:
@@ -165,12 +157,12 @@ def _store_loops(nest: Nest) -> tuple[int, ...]:
 
 def _steps(nest: Nest, every: tuple[int, ...]) -> Number:
     """Steps of the reductions: the points, with the unrolled spatial loops counted once."""
-    total: Number = 1
-    for p in every:
-        loop = nest.loops[p]
-        if loop.kind == SERIAL or (loop.kind == UNROLL and not nest.spatial(loop.axis)):
-            total = total * nest.trips[p]
-    return total
+    kinds = [(p, nest.loops[p]) for p in every]
+    return product([
+        nest.trips[p]
+        for p, loop in kinds
+        if loop.kind == SERIAL or (loop.kind == UNROLL and not nest.spatial(loop.axis))
+    ])
 
 
 def _combining(nest: Nest, entries: Number, tile: Number) -> Number:

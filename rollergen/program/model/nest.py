@@ -14,8 +14,8 @@ from rollergen.expr.quick import quick
 from rollergen.hal.spec import Device
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import Facts
-from rollergen.program.model.numeric import Number, ceil_div, choose, least, size_key
-from rollergen.program.rprogram import GRID, GROUP, SERIAL, THREAD, Copy, Loop, Stage
+from rollergen.program.model.numeric import Number, ceil_div, choose, least, product, size_key, times
+from rollergen.program.rprogram import GRID, GROUP, PARALLEL, SERIAL, THREAD, Copy, Loop, Stage
 
 Found = TypeVar("Found")
 
@@ -65,18 +65,11 @@ class Nest:
 
     def product(self, keep: Callable[[int, Loop], bool]) -> Number:
         """Product of the mean trips of the loops that are kept."""
-        total: Number = 1
-        for p, loop in enumerate(self.loops):
-            if keep(p, loop):
-                total = total * self.trips[p]
-        return total
+        return product([self.trips[p] for p, loop in enumerate(self.loops) if keep(p, loop)])
 
     def passed(self, positions: tuple[int, ...]) -> Number:
         """Product of the mean trips of the loops at these positions."""
-        total: Number = 1
-        for p in positions:
-            total = total * self.trips[p]
-        return total
+        return product([self.trips[p] for p in positions])
 
     def visits(self, depth: int) -> Number:
         """How often one thread of one block comes to `depth`."""
@@ -96,10 +89,7 @@ class Nest:
         return tuple(kept)
 
     def extent(self, positions: tuple[int, ...]) -> Number:
-        total: Number = 1
-        for p in positions:
-            total = total * self.loops[p].extent
-        return total
+        return product([self.loops[p].extent for p in positions])
 
 
 def nest_of(stage: Stage, facts: Facts, device: Device) -> Nest:
@@ -134,15 +124,9 @@ def _nest_of(stage: Stage, facts: Facts, lockstep: int) -> Nest:
     for axis, positions in by_stride.items():
         if len(positions) > 1:
             by_stride[axis] = tuple(sorted(positions, key=lambda p: -size_key(stage.loops[p].stride)))
-    blocks, threads = 1, 1
-    inside = []
-    for p, loop in enumerate(stage.loops):
-        if loop.kind == GRID:
-            blocks = blocks * loop.extent
-        elif loop.kind in (GROUP, THREAD):
-            threads = threads * loop.extent
-        else:
-            inside.append(p)
+    blocks = product([loop.extent for loop in stage.loops if loop.kind == GRID])
+    threads = product([loop.extent for loop in stage.loops if loop.kind in PARALLEL])
+    inside = [p for p, loop in enumerate(stage.loops) if loop.kind != GRID and loop.kind not in PARALLEL]
     trips, overhangs = _trips(stage, facts, by_stride)
     warps, own = ceil_div(threads, lockstep), tuple(inside)
     return Nest(
@@ -188,11 +172,11 @@ def _trips(
         for p in positions:
             loop = stage.loops[p]
             if loop.kind == SERIAL:
-                reached = least(passed * loop.extent, ceil_div(facts.extents[axis], loop.stride))
+                reached = least(times(passed, loop.extent), ceil_div(facts.extents[axis], loop.stride))
                 trips[p] = _mean(reached, passed)
                 passed = reached
             else:
-                passed = passed * loop.extent
+                passed = times(passed, loop.extent)
         overhangs[axis] = passed > facts.extents[axis]
     return tuple(trips), overhangs
 
@@ -217,25 +201,15 @@ class Waves:
 
     def concurrent(self, nest: Nest, axes: frozenset[str]) -> Number:
         """Distinct blocks of one wave as far as `axes` tell them apart."""
-        total: Number = 1
-        for p, extent in self.together.items():
-            if nest.loops[p].axis in axes:
-                total = total * extent
-        return total
+        return product([extent for p, extent in self.together.items() if nest.loops[p].axis in axes])
 
     @property
     def wave_blocks(self) -> Number:
-        total: Number = 1
-        for extent in self.together.values():
-            total = total * extent
-        return total
+        return product(self.together.values())
 
     @property
     def all_rounds(self) -> Number:
-        total: Number = 1
-        for extent in self.rounds.values():
-            total = total * extent
-        return total
+        return product(self.rounds.values())
 
 
 def waves_of(nest: Nest, device: Device, resident: Number) -> Waves:

@@ -6,12 +6,17 @@ from functools import lru_cache
 
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.nest import Nest
-from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, whole
+from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, times, whole
 
 
 def register_cap(nest: Nest, device: Device) -> Number:
     """Registers that one thread can have when its block is resident."""
-    return granted_registers(nest, device, 1)
+    if nest.lockstep == 1:
+        return device.limits.registers_per_thread
+    known = nest.unbuffered.get(register_cap)
+    if known is None:
+        known = nest.unbuffered[register_cap] = granted_registers(nest, device, 1)
+    return known
 
 
 def granted_registers(nest: Nest, device: Device, resident: Number) -> Number:
@@ -24,7 +29,7 @@ def granted_registers(nest: Nest, device: Device, resident: Number) -> Number:
     if nest.lockstep == 1:
         return limits.registers_per_thread
     step = max(1, limits.register_allocation)
-    sharing = ceil_div(resident * nest.warps, device.schedulers) * nest.lockstep
+    sharing = ceil_div(times(resident, nest.warps), device.schedulers) * nest.lockstep
     share = limits.registers_per_unit // device.schedulers // sharing // step * step
     return least(share, limits.registers_per_thread)
 

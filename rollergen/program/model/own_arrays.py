@@ -34,6 +34,9 @@ class OwnTile(Operand):
         span = least(spans.get(self.plain[dim] or "", 1), self.extents[dim])
         return span, span
 
+    def distinct(self, dim: int, spans: Mapping[str, Number]) -> Number:
+        return self.reach(dim, spans)[0]
+
     def row_alignment(self, line: int) -> Any:
         found: Number = line
         for stride in self.strides[:-1]:

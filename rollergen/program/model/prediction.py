@@ -32,7 +32,7 @@ from rollergen.program.model.facts import Facts, facts_of
 from rollergen.program.model.kept import Kept
 from rollergen.program.model.launching import MOST_WAKES, Way, calling_thread, launch_us, merged
 from rollergen.program.model.nest import Nest, Waves, is_batch, nest_of, waves_of
-from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
+from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, most
 from rollergen.program.model.occupancy import granted_registers, resident_blocks
 from rollergen.program.model.supply import ADDS, OVERLAPS, TAKES_TURNS, Moved, exposed_misses, supply
 from rollergen.program.model.walks import walked_anew, walks_of
@@ -269,7 +269,8 @@ def combine(limiters: list[tuple[str, Number, str]], costs: Costs, twice: Number
             overlapping = overlapping + (clocks * clocks if exponent == 2 else clocks**exponent)
         elif how == TAKES_TURNS:
             in_turn = in_turn + clocks
-    overlapping = overlapping + in_turn**exponent
+    if not is_nothing(in_turn):
+        overlapping = overlapping + in_turn**exponent
     total = overlapping ** (1 / exponent)
     for _, clocks, how in limiters:
         if how == ADDS:

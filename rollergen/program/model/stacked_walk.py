@@ -28,7 +28,7 @@ from rollergen.program.model.memory import (
     survival,
 )
 from rollergen.program.model.nest import Nest, Waves
-from rollergen.program.model.numeric import Number, least
+from rollergen.program.model.numeric import Number, least, times
 
 
 class Outward(NamedTuple):
@@ -112,7 +112,7 @@ class StackedWalk:
         shares = [concurrent_share(self.nest, self.waves, s, cache) for s in self.streams]
         blocks = rounds_of_blocks(self.waves, cache)
         moved = self.moved()
-        owns = [one.once * share for one, share in zip(moved, shares, strict=True)]
+        owns = [times(one.once, share) for one, share in zip(moved, shares, strict=True)]
         active = [[n for n, number in enumerate(self.repeating) if number >= start] for start in self.starts]
         every = self._all_lines(owns, active) if cache is not None else 0
         totals = []
@@ -121,7 +121,7 @@ class StackedWalk:
             if cache is not None and self.streams[i].array >= 0:
                 kept = self._kept_alone(i, lines, kept, cache, costs)
             grows = (fresh + again * (1 - kept)) / lines
-            total = _take(self.tiles[i].lines, [self.outward.rows[i][self.starts[i]]]) * shares[i]
+            total = times(_take(self.tiles[i].lines, [self.outward.rows[i][self.starts[i]]]), shares[i])
             for n in active[i]:
                 total = total * (grows[n] if len(grows) > 1 else grows[0])
             totals.append(_row(total) / blocks)
@@ -165,7 +165,7 @@ class StackedWalk:
                 there = np.zeros((max(len(self.repeating), 1), 1), dtype=bool)
                 there[levels] = True
                 own = np.where(there, own, 0)
-            total = total + own
+            total = own if type(total) is int else total + own
         return total
 
     def _fill(self, i: int, own: Number, every: Number, cache: Cache) -> Number:

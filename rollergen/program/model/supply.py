@@ -57,9 +57,12 @@ def supply(
             beyond = _cold(_beyond(nest, inner, costs), costs.warm_cache)
         used = [(s, amount) for s, amount in zip(work.streams, lines, strict=True) if not s.fills]
         reads, stores = _directions(nest, costs, used, last)
-        reads, stores = reads * beyond, (stores * beyond if not nest.stage.store.streaming else stores)
+        if beyond != 1:
+            reads, stores = reads * beyond, (stores * beyond if not nest.stage.store.streaming else stores)
         spilled = _spill_lines(nest, costs, work, waves, inner, line) if number == 0 else 0
-        read_bytes, write_bytes = (reads + spilled) * line, (stores + spilled) * line
+        if not is_nothing(spilled):
+            reads, stores = reads + spilled, stores + spilled
+        read_bytes, write_bytes = reads * line, stores * line
         if inner is not None and work.parked is not NOTHING_PARKED:
             missed = _parked_misses(device, nest, work, waves, inner)
             read_bytes = read_bytes + missed * work.parked.loads
@@ -106,17 +109,18 @@ def _directions(
     write; where partial results wait in it, or where it adds to what is there, that is read anyway."""
     reads: Number = 0
     stores: Number = 0
+    allocating = 1 + costs.write_allocate
     for stream, amount in streams:
         if stream.load >= 0:
             reads = reads + amount
         elif stream.load == FILL:
-            stores = stores + amount * (1 + costs.write_allocate)
+            stores = stores + amount * allocating
         elif nest.stage.store.streaming:
             stores = stores + (amount if last else 0)
         elif nest.stage.accumulator.carry or nest.stage.store.adds:
             reads, stores = reads + amount, stores + amount
         else:
-            stores = stores + amount * (1 + costs.write_allocate)
+            stores = stores + (amount * allocating if allocating != 1 else amount)
     return reads, stores
 
 
@@ -172,7 +176,7 @@ def _layer_clocks(
     if layer.bandwidth_gb_s:
         per_clock = layer.bandwidth_gb_s * 1e9 / (device.clock_mhz * 1e6)
         share = blocks if layer.scope == "device" else ceil_div(blocks, device.units)
-        clocks = most(clocks, share * (read_bytes + slower * write_bytes) / per_clock)
+        clocks = most(clocks, share * (read_bytes + (slower * write_bytes if slower != 1 else write_bytes)) / per_clock)
     return clocks
 
 
