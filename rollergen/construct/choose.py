@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import isfinite
 
 from rollergen.construct.candidate import Candidate, best
@@ -17,7 +17,7 @@ from rollergen.construct.reductions import reduction_candidates, row_candidates
 from rollergen.construct.rename import rename_buffers
 from rollergen.construct.roles import CONTRACTION, ELEMENTWISE, REDUCTION, ROW, contraction_roles, kind_of
 from rollergen.construct.serial_space import serial_candidates
-from rollergen.construct.thread_space import thread_candidates
+from rollergen.construct.thread_space import ThreadSpace
 from rollergen.construct.tile_programs import tile_programs
 from rollergen.construct.window_space import window_candidates
 from rollergen.errors import ConstructionError
@@ -95,9 +95,10 @@ def choice(
 
     ``room``: bytes for temporaries of the candidate's own; None: as many as it likes.
     """
+    spaces = list(_spaces(definition, device, rules))
     for drafted in (count, WIDER * count):
         ledger = Ledger()
-        made = list(_admitted(_all_candidates(definition, device, rules, drafted, ledger), device, rules, room, ledger))
+        made = list(_admitted(_all_candidates(spaces, drafted, ledger), device, rules, room, ledger))
         fitting = _in_registers(made, device)
         found = best(fitting, count)
         if len(found) >= count or len(fitting) == len(made):
@@ -164,31 +165,36 @@ def _admitted(
             yield one
 
 
-def _all_candidates(
-    definition: Definition, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
-) -> Iterator[Candidate]:
-    for one in _constructed(definition, device, rules, count, ledger):
-        ledger.considered += 1
-        yield one
+def _all_candidates(spaces: Sequence[Drawn], count: int, ledger: Ledger) -> Iterator[Candidate]:
+    for drawn in spaces:
+        for one in drawn(count, ledger):
+            ledger.considered += 1
+            yield one
 
 
-def _constructed(
-    definition: Definition, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
-) -> Iterator[Candidate]:
+Drawn = Callable[[int, Ledger], Iterator[Candidate]]
+"""Candidates of one space, so many as are to be drafted."""
+
+
+def _spaces(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[Drawn]:
+    """Where candidates of a definition come from."""
+    of = definition, device, rules
     kind = kind_of(definition)
     if kind == ROW:
-        yield from row_candidates(definition, device, rules)
+        yield lambda count, ledger: row_candidates(*of)
     elif kind == ELEMENTWISE:
-        yield from elementwise_candidates(definition, device, rules, count)
+        yield lambda count, ledger: elementwise_candidates(*of, count)
     if kind == REDUCTION or (kind == CONTRACTION and (_dot_shaped(definition, device) or _in_rows(definition))):
-        yield from reduction_candidates(definition, device, rules)
+        yield lambda count, ledger: reduction_candidates(*of)
     if definition.reductions:
-        yield from window_candidates(definition, device, rules, count)
+        yield lambda count, ledger: window_candidates(*of, count)
     if kind == CONTRACTION:
-        space = serial_candidates if block_layer(device) is None else thread_candidates
         for form in forms(definition, device):
-            yield from space(form, device, rules, count, ledger)
-            yield from matrix_candidates(form, device, rules, count, ledger)
+            if block_layer(device) is None:
+                yield partial(serial_candidates, form, device, rules)
+            else:
+                yield ThreadSpace(form, device, rules).candidates
+            yield partial(matrix_candidates, form, device, rules)
 
 
 def _in_rows(definition: Definition) -> bool:

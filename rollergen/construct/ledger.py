@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import ceil, log10
+from typing import TypeVar
 
 import numpy as np
 
@@ -86,13 +87,30 @@ class Ledger:
         self.reject(BLOCK_MEMORY, int(np.count_nonzero(overfull)))
         self.reject(REGISTERS, int(np.count_nonzero(fewer & ~large)))
         if overfull.any():
-            least = int(memory[overfull].min())
-            self.least_bytes = least if self.least_bytes is None else min(self.least_bytes, least)
+            self.least_bytes = _least(self.least_bytes, int(memory[overfull].min()))
+
+    def add(self, other: Ledger) -> None:
+        """Counts what another ledger did as well."""
+        self.considered += other.considered
+        for constraint, count in other.rejected.items():
+            self.reject(constraint, count)
+        self.least_waste = _least(self.least_waste, other.least_waste)
+        self.least_bytes = _least(self.least_bytes, other.least_bytes)
 
     def wasteful(self, waste: float) -> None:
         """Counts one program that only the waste limit rejects."""
         self.reject(TENSOR_SHAPE)
-        self.least_waste = waste if self.least_waste is None else min(self.least_waste, waste)
+        self.least_waste = _least(self.least_waste, waste)
+
+
+Size = TypeVar("Size", int, float)
+
+
+def _least(one: Size | None, other: Size | None) -> Size | None:
+    """The lesser one of those that are known."""
+    if one is None or other is None:
+        return one if other is None else other
+    return min(one, other)
 
 
 def waste_limit(rules: AlignmentRules) -> float | None:

@@ -45,17 +45,24 @@ class Draft:
         return replaced(batch, rm=rm, rn=rn, tm=tm, tn=tn, pm=pm, pn=pn, width=width)
 
 
-def drafts_of(
+Priced = tuple[ContractionPlan, StagePrice]
+"""A batch of plans with their prices."""
+
+
+def priced_batches(
     definition: Definition, roles: Roles, batches: Sequence[ContractionPlan], device: Device, rules: AlignmentRules,
-    count: int, ledger: Ledger,
-) -> list[Draft]:  # fmt: skip
-    """The cheapest draft of each block tile of each batch, at most `count` of one."""
+    ledger: Ledger,
+) -> list[Priced]:  # fmt: skip
+    """The batches, priced together; the ledger counts the plans that do not fit."""
     prices = price_batches([contraction_stage(definition, roles, one, device, rules) for one in batches], device)
-    drafts: list[Draft] = []
-    for batch, predicted in zip(batches, prices, strict=True):
+    for predicted in prices:
         ledger.unfit(predicted, device)
-        drafts += _cheapest_of_tiles(batch, predicted, count)
-    return drafts
+    return list(zip(batches, prices, strict=True))
+
+
+def drafts_of(priced: Sequence[Priced], count: int) -> list[Draft]:
+    """The cheapest draft of each block tile of each batch, at most `count` of one."""
+    return [draft for batch, predicted in priced for draft in _cheapest_of_tiles(batch, predicted, count)]
 
 
 def _cheapest_of_tiles(batch: ContractionPlan, predicted: StagePrice, count: int) -> list[Draft]:

@@ -26,10 +26,10 @@ from rollergen.construct.ledger import (
     Ledger,
 )
 from rollergen.construct.reductions import combine_stage
-from rollergen.construct.thread_drafts import best_of_each_tile, drafts_of
+from rollergen.construct.thread_drafts import Draft, Priced, best_of_each_tile, drafts_of, priced_batches
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import Atom, Index, Mod
-from rollergen.expr.quick import replaced
+from rollergen.expr.quick import found_once, replaced
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.ahead import RING, has_asynchronous_copies
@@ -57,17 +57,23 @@ instruction cache (and take compilers minutes)."""
 _PANELS = (1, 2, 4, 8, 16, 32, 64)
 
 
-def thread_candidates(
-    form: Form, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
-) -> Iterator[Candidate]:
-    """The best candidates of one form, split reductions included."""
-    yield from _shaped(form.definition, form.roles, form.name, device, rules, count, ledger)
-    if not rules.shapes.split_reductions:
-        return
-    blocks = prod(a.extent for a in form.definition.of_role("spatial")) // 1024
-    for parts in part_counts(device, form.definition.axis(form.roles.k).extent // 64):
-        if blocks * parts <= 8 * device.units:
-            yield from _split(form, parts, device, rules, max(2, count // 4), ledger)
+class ThreadSpace:
+    """The plans of one form, whose aligned tiles are priced once, however often candidates are asked for."""
+
+    def __init__(self, form: Form, device: Device, rules: AlignmentRules) -> None:
+        self.form, self.device, self.rules = form, device, rules
+        self._whole = _Shapes(form.definition, form.roles, device, rules)
+
+    def candidates(self, count: int, ledger: Ledger) -> Iterator[Candidate]:
+        """The best ones, split reductions included."""
+        form, device, rules = self.form, self.device, self.rules
+        yield from self._whole.candidates(form.name, count, ledger)
+        if not rules.shapes.split_reductions:
+            return
+        blocks = prod(a.extent for a in form.definition.of_role("spatial")) // 1024
+        for parts in part_counts(device, form.definition.axis(form.roles.k).extent // 64):
+            if blocks * parts <= 8 * device.units:
+                yield from _split(form, parts, device, rules, max(2, count // 4), ledger)
 
 
 def part_counts(device: Device, most: int) -> list[int]:
@@ -84,37 +90,59 @@ def _split(
         return
     *others, last, combined = split
     first = replace(form.roles, batch=(last.axes[0].name, *form.roles.batch))
-    made = [_shaped(one, first, form.name, device, rules, 1, ledger) for one in others]
+    shaped_as = lambda one, best: _Shapes(one, first, device, rules).candidates(form.name, best, ledger)
+    made = [shaped_as(one, 1) for one in others]
     before = tuple(min(found, key=lambda one: one.seconds).stages[0] for found in made)
     combine = combine_stage(combined, device, rules)
     beside = price((*before, combine), device)
     workspaces = tuple(one.output for one in split[:-1])
-    for shaped in _shaped(last, first, form.name, device, rules, count, ledger):
+    for shaped in shaped_as(last, count):
         stages = (*before, *shaped.stages, combine)
         seconds = rounded(shaped.seconds + beside)
         yield candidate(f"{form.name}, split {parts}", stages, workspaces, device, parts, seconds)
     added = adding(form.definition, form.roles.k, parts, device, rules)
     if added is not None:
-        for shaped in _shaped(added.sums, first, form.name, device, rules, count, ledger):
+        for shaped in shaped_as(added.sums, count):
             yield added.candidate(form.name, parts, shaped.stages[-1], device)
 
 
-def _shaped(
-    definition: Definition, roles: Roles, name: str, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
-) -> Iterator[Candidate]:
-    batches = list(_structures(definition, roles, device, rules, ledger))
-    drafts = drafts_of(definition, roles, batches, device, rules, count, ledger)
-    enough, stages = 0, []
-    for tiles, draft in enumerate(best_of_each_tile(drafts, definition, roles, device, rules), start=1):
-        plan = draft.plan(definition, roles, device, rules)
-        variants = list(_variants(definition, roles, plan, device, rules))
-        stages += [stage for _, stage in variants]
-        # Of one tile and depth at most two candidates are kept.
-        depths = [depth for depth, _ in variants]
-        enough += sum([min(2, depths.count(depth)) for depth in set(depths)])
-        if enough >= count and tiles >= max(3, count // 4 + 2):
-            break
-    yield from candidates(name, stages, device)
+class _Shapes:
+    """The aligned tiles of one definition, and the variants of those that were asked for."""
+
+    def __init__(self, definition: Definition, roles: Roles, device: Device, rules: AlignmentRules) -> None:
+        self._of = definition, roles, device, rules
+        self._variants: dict[tuple[int, int], list[tuple[int, Stage]]] = {}
+
+    @found_once
+    def _priced(self) -> tuple[list[Priced], Ledger]:
+        """All tiles in batches with their prices, and what was turned away."""
+        ledger = Ledger()
+        batches = list(_structures(*self._of, ledger))
+        definition, roles, device, rules = self._of
+        return priced_batches(definition, roles, batches, device, rules, ledger), ledger
+
+    def candidates(self, name: str, count: int, ledger: Ledger) -> Iterator[Candidate]:
+        """Of the best tiles, until there are `count`."""
+        priced, turned_away = self._priced
+        ledger.add(turned_away)
+        enough, stages = 0, []
+        for tiles, draft in enumerate(best_of_each_tile(drafts_of(priced, count), *self._of), start=1):
+            variants = self._variants_of(draft)
+            stages += [stage for _, stage in variants]
+            # Of one tile and depth at most two candidates are kept.
+            depths = [depth for depth, _ in variants]
+            enough += sum([min(2, depths.count(depth)) for depth in set(depths)])
+            if enough >= count and tiles >= max(3, count // 4 + 2):
+                break
+        yield from candidates(name, stages, self._of[2])
+
+    def _variants_of(self, draft: Draft) -> list[tuple[int, Stage]]:
+        place = id(draft.batch), draft.at
+        if place not in self._variants:
+            definition, roles, device, rules = self._of
+            plan = draft.plan(*self._of)
+            self._variants[place] = list(_variants(definition, roles, plan, device, rules))
+        return self._variants[place]
 
 
 def staged_loads(definition: Definition, roles: Roles) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import pytest
 import rollergen as rg
 from rollergen.construct.forms import forms
 from rollergen.construct.ledger import Ledger
-from rollergen.construct.thread_drafts import best_of_each_tile, drafts_of
+from rollergen.construct.thread_drafts import best_of_each_tile, drafts_of, priced_batches
 from rollergen.construct.thread_space import _structures
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
@@ -27,8 +27,11 @@ def batches():
 
 
 def drafts(count):
-    of = lambda batch: drafts_of(*SHAPED, [batch], V100, RULES, count, Ledger())
-    return [draft for batch in batches() for draft in of(batch)]
+    return [draft for batch in batches() for draft in drafts_of(priced(batch), count)]
+
+
+def priced(batch):
+    return priced_batches(*SHAPED, [batch], V100, RULES, Ledger())
 
 
 def block_tile(plan):
@@ -42,8 +45,8 @@ def test_a_draft_names_the_block_tile_of_its_plan():
 
 def test_a_batch_gives_the_cheapest_draft_of_each_tile_and_no_more_than_asked_for():
     for batch in batches():
-        several = drafts_of(*SHAPED, [batch], V100, RULES, 5, Ledger())
-        every = drafts_of(*SHAPED, [batch], V100, RULES, 10_000, Ledger())
+        several = drafts_of(priced(batch), 5)
+        every = drafts_of(priced(batch), 10_000)
         tiles = {divmod(tile, 1 << 32) for tile in (draft.tile for draft in every)}
         sizes = zip((batch.rm * batch.tm).tolist(), (batch.rn * batch.tn).tolist(), strict=True)
         assert tiles == set(sizes) and len(every) == len(tiles)
