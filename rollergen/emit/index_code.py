@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 
-from rollergen.expr.index import KEPT, Atom, Bounds, FloorDiv, Index, Mod, atom_bounds
+from rollergen.expr.index import KEPT, Atom, Bounds, FloorDiv, Index, Mod, atom_bounds, divided_bounds
 
 INT_MAX = 2**31 - 1
 _COEFFICIENT = itemgetter(1)
@@ -28,19 +28,19 @@ def index_code(index: Index, ranges: Mapping[str, Bounds], wide: bool = False) -
     const = index.const
     if not terms:
         return str(const) if -INT_MAX <= const <= INT_MAX and not wide else f"{const}L"
+    atom, coefficient = terms[0]
     if len(terms) > 1:
-        terms = _printed(terms)
-    elif not const and not wide:  # most places are a variable by itself
-        atom, coefficient = terms[0]
-        if coefficient == 1 and type(atom) is str:
-            low, high = ranges[atom]
-            if low >= -INT_MAX and high <= INT_MAX:
-                return atom
+        last = terms[-1][1]
+        if len(terms) > 2 or last > coefficient or last < 0:  # else they are in order
+            terms = _printed(terms)
+    elif coefficient == 1 and not const and not wide and type(atom) is str:  # most places are a variable by itself
+        low, high = ranges[atom]
+        if low >= -INT_MAX and high <= INT_MAX:
+            return atom
     reach, text = abs(const), ""
     if const > 0 and terms[0][1] < 0:  # nothing else is added
         text, const = str(const), 0
     for atom, coefficient in terms:
-        size = coefficient if coefficient > 0 else -coefficient
         if type(atom) is str:
             low, high = ranges[atom]
             product = f"(long){atom}" if wide else atom
@@ -49,15 +49,19 @@ def index_code(index: Index, ranges: Mapping[str, Bounds], wide: bool = False) -
             product, (low, high) = _division(atom, tuple(map(ranges.__getitem__, names)))  # type: ignore[arg-type]
             if wide:
                 product = f"(long)({product})"
-            elif size > 1 or " - " in product:
+            elif coefficient > 1 or coefficient < -1 or " - " in product:
                 product = f"({product})"
-        reach += size * (high if low >= 0 else max(-low, high))
-        if size > 1:
-            product = f"{product}*{size}"
-        if text:
-            text = f"{text} + {product}" if coefficient > 0 else f"{text} - {product}"
+        farthest = high if low >= 0 else max(-low, high)
+        if coefficient > 0:
+            reach += coefficient * farthest
+            if coefficient > 1:
+                product = f"{product}*{coefficient}"
+            text = f"{text} + {product}" if text else product
         else:
-            text = product if coefficient > 0 else f"-{product}"
+            reach -= coefficient * farthest
+            if coefficient < -1:
+                product = f"{product}*{-coefficient}"
+            text = f"{text} - {product}" if text else f"-{product}"
     if reach > INT_MAX and not wide:
         return index_code(index, ranges, wide=True)
     if const:
@@ -90,16 +94,12 @@ def _printed(terms: Terms) -> Terms:
 @lru_cache(maxsize=KEPT)
 def _division(atom: FloorDiv | Mod, known: tuple[Bounds, ...]) -> tuple[str, Bounds]:
     """An atom whose names have the `known` bounds, and its own."""
-    ranges = dict(zip(atom.index.names(), known, strict=True))
-    return _divided(atom, ranges), atom_bounds(atom, ranges)
-
-
-def _divided(atom: FloorDiv | Mod, ranges: Mapping[str, Bounds]) -> str:
-    low, _ = atom.index.bounds(ranges)
-    raise_by = -(low // atom.divisor) if low < 0 else 0
-    inner = atom.index + raise_by * atom.divisor if raise_by else atom.index
-    text = index_code(inner, ranges)
+    inner, divisor = atom.index, atom.divisor
+    ranges = dict(zip(inner.names(), known, strict=True))
+    low, high = inner.bounds(ranges)
+    below = low // divisor
+    text = index_code(inner + -below * divisor if below < 0 else inner, ranges)
     text = text if text.isidentifier() else f"({text})"
-    if isinstance(atom, Mod):
-        return f"{text} % {atom.divisor}"
-    return f"{text}/{atom.divisor} - {raise_by}" if raise_by else f"{text}/{atom.divisor}"
+    if type(atom) is Mod:
+        return f"{text} % {divisor}", divided_bounds(atom, low, high)
+    return f"{text}/{divisor} - {-below}" if below < 0 else f"{text}/{divisor}", divided_bounds(atom, low, high)

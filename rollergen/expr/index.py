@@ -384,12 +384,17 @@ def atom_bounds(atom: FloorDiv | Mod, ranges: Mapping[str, Bounds]) -> Bounds:
 @lru_cache(maxsize=KEPT)
 def _bounded(atom: FloorDiv | Mod, known: tuple[Bounds, ...]) -> Bounds:
     """Bounds of an atom whose names have the `known` ones."""
-    low, high = atom.index.bounds(dict(zip(atom.index.names(), known, strict=True)))
-    if isinstance(atom, FloorDiv):
-        return low // atom.divisor, high // atom.divisor
-    if low // atom.divisor == high // atom.divisor:
-        return low % atom.divisor, high % atom.divisor
-    return 0, atom.divisor - 1
+    return divided_bounds(atom, *atom.index.bounds(dict(zip(atom.index.names(), known, strict=True))))
+
+
+def divided_bounds(atom: FloorDiv | Mod, low: int, high: int) -> Bounds:
+    """Bounds of an atom whose index has these."""
+    divisor = atom.divisor
+    if type(atom) is FloorDiv:
+        return low // divisor, high // divisor
+    if low // divisor == high // divisor:
+        return low % divisor, high % divisor
+    return 0, divisor - 1
 
 
 def forget() -> None:
