@@ -17,7 +17,7 @@ ARGUMENT_BYTES = 16
 
 
 class Alignment:
-    """Known factors of the integers and pointers that are in scope.
+    """Known factors of the pointers that are in scope.
 
     They are found when they are asked for, as few are: what a name in scope was defined by is then in scope too.
     """
@@ -25,14 +25,6 @@ class Alignment:
     def __init__(self, kernel: Kernel | None = None) -> None:
         parameters = kernel.parameters if kernel is not None else ()
         self._pointers: dict[str, int | Point] = {pointer.name: ARGUMENT_BYTES for pointer in parameters}
-        self._integers: dict[str, int | Index] = {}
-
-    def define(self, name: str, index: Index | None) -> None:
-        """`name` is an integer from here on: that one, or (None) any.  Names of closed scopes may come again."""
-        if index is None:
-            self._integers.pop(name, None)
-        else:
-            self._integers[name] = index
 
     def allocate(self, node: Allocate) -> None:
         self._pointers[node.name] = max(node.alignment, STORAGE_BYTES.get(node.dtype, 1))
@@ -40,13 +32,14 @@ class Alignment:
     def point(self, node: Point) -> None:
         self._pointers[node.pointer.name] = node
 
-    def of(self, pointer: Pointer, offset: Index) -> int:
-        """Bytes that surely divide the address ``pointer + offset``."""
+    def of(self, pointer: Pointer, offset: Index, integers: dict[str, int | Index]) -> int:
+        """Bytes that surely divide the address ``pointer + offset``; ``integers``: as `factor` has them, of those in
+        scope."""
         size = STORAGE_BYTES[pointer.dtype]
         known = self._pointers.get(pointer.name, size)
         if isinstance(known, Point):
-            known = self._pointers[pointer.name] = self.of(known.base, known.offset)
-        return gcd(known, factor(offset, self._integers) * size)
+            known = self._pointers[pointer.name] = self.of(known.base, known.offset, integers)
+        return gcd(known, factor(offset, integers) * size)
 
 
 def factor(index: Index, integers: dict[str, int | Index] | None = None) -> int:

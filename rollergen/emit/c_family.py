@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -83,11 +83,24 @@ _LEFT = {SHIFT: UNARY, BITS: UNARY, ORDER: SUM, EQUAL: SUM}
 
 
 class CFamily:
-    """Prints kernels; one instance prints one source."""
+    """Prints kernels; one instance prints one source.
+
+    Statements are printed in their order, so ``_integers`` tells of the integers in scope by which index a name was
+    defined.
+    """
+
+    _lines: ClassVar[Mapping[type, Callable[[Any, Any], str]]]
+    _levelled: ClassVar[Mapping[type, Callable[[Any, Any], tuple[str, int]]]]
+
+    def __init_subclass__(cls) -> None:
+        """The methods that spell each kind of node are looked for once."""
+        cls._lines = {kind: getattr(cls, name) for kind, name in _LINES.items()}
+        cls._levelled = {kind: getattr(cls, name) for kind, name in _LEVELLED.items()}
 
     def __init__(self) -> None:
         self.types: dict[str, str] = {}
         self._ranges: Mapping[str, Bounds] = {}
+        self._integers: dict[str, int | Index] = {}
 
     # What a language spells differently
 
@@ -178,15 +191,17 @@ class CFamily:
         result = self.type(function.result.dtype, function.result.lanes)
         parameters = ", ".join(f"{self.type(p.dtype, p.lanes)} {p.name}" for p in function.parameters)
         lines = [f"{self.function_prefix}{result} {function.name}({parameters})", "{"]
-        lines += self.block(function.body, 1)
+        self.add_block(lines, function.body, 1)
         lines += [f"{INDENT}return {self.expression(function.result)};", "}"]
         return "\n".join(lines)
 
     def kernel(self, kernel: Kernel) -> str:
-        self._ranges = kernel.ranges
-        comment = [f"/* {kernel.name}", *[f" * {line}".rstrip() for line in kernel.layout], " */"]
-        body = [INDENT + line for line in self.ids(kernel)] + self.block(kernel.body, 1)
-        return "\n".join([*comment, self.head(kernel), "{", *body, "}"])
+        self._ranges, self._integers = kernel.ranges, {}
+        lines = [f"/* {kernel.name}", *[f" * {line}".rstrip() for line in kernel.layout], " */", self.head(kernel), "{"]
+        lines += [INDENT + line for line in self.ids(kernel)]
+        self.add_block(lines, kernel.body, 1)
+        lines.append("}")
+        return "\n".join(lines)
 
     def parameter(self, pointer: Pointer) -> str:
         constness = "" if pointer.writable else "const "
@@ -196,59 +211,71 @@ class CFamily:
 
     def block(self, statements: Iterable[Statement], depth: int) -> list[str]:
         lines: list[str] = []
-        pad = INDENT * depth
-        for statement in statements:
-            kind = type(statement)
-            name = _LINES.get(kind)
-            if name is not None:
-                lines.append(f"{pad}{getattr(self, name)(statement)};")
-            elif kind is For:
-                lines += self.loop(statement, depth)  # type: ignore[arg-type]
-            else:
-                lines += self.compound(statement, depth)
+        self.add_block(lines, statements, depth)
         return lines
 
-    def compound(self, statement: Statement, depth: int) -> list[str]:
-        """The lines of what is no loop and yet more than a line, or is no statement of C."""
-        pad = INDENT * depth
+    def add_block(self, lines: list[str], statements: Iterable[Statement], depth: int) -> None:
+        """The statements' lines behind those there are."""
+        pad, spelled = INDENT * depth, self._lines
+        for statement in statements:
+            kind = type(statement)
+            spell = spelled.get(kind)
+            if spell is not None:
+                lines.append(f"{pad}{spell(self, statement)};")
+            elif kind is For:
+                self.add_loop(lines, statement, depth)  # type: ignore[arg-type]
+            elif kind is If:
+                self.add_branch(lines, statement, depth)  # type: ignore[arg-type]
+            else:
+                lines += [pad + one for one in self.plain(statement)]
+
+    def plain(self, statement: Statement) -> list[str]:
+        """The lines of what is more than a line, or is no statement of C."""
         match statement:
-            case If():
-                return self.branch(statement, depth)
             case Barrier():
-                return [pad + one for one in self.barrier(statement)]
+                return self.barrier(statement)
             case EndGroup():
-                return [pad + one for one in self.end_group()]
+                return self.end_group()
             case Comment():
-                return [f"{pad}// {re.sub(r'[^ -~]', '?', statement.text).rstrip(chr(92))}"]
+                return [f"// {re.sub(r'[^ -~]', '?', statement.text).rstrip(chr(92))}"]
         raise TypeError(f"{type(statement).__name__} is no statement")
 
     def constant(self, node: Let) -> str:
-        value = node.value
-        return f"const {self.type(value.dtype, value.lanes)} {node.name} = {self.stored(value)}"
+        name, value = node.name, node.value
+        if type(value) is Position:
+            self._integers[name] = value.index
+        else:
+            self._integers.pop(name, None)
+        return f"const {self.type(value.dtype, value.lanes)} {name} = {self.stored(value)}"
 
     def assignment(self, node: Assign) -> str:
-        return f"{self.expression(node.target)} = {self.stored(node.value)}"
+        target = node.target
+        return f"{target.name if type(target) is Name else self.element(target)[0]} = {self.stored(node.value)}"
 
-    def loop(self, node: For, depth: int) -> list[str]:
-        pad = INDENT * depth
-        stop = node.stop if isinstance(node.stop, int) else self.within(node.stop, SUM)
-        start = node.start if isinstance(node.start, int) else self.expression(node.start)
-        variable = node.variable
-        head = f"{pad}for (int {variable} = {start}; {variable} < {stop}; ++{variable}) {{"
-        body = self.block(node.body, depth + 1)
+    def add_loop(self, lines: list[str], node: For, depth: int) -> None:
+        pad, variable, start, stop = INDENT * depth, node.variable, node.start, node.stop
+        self._integers.pop(variable, None)
+        if type(stop) is not int:
+            stop = self.within(stop, SUM)  # type: ignore[arg-type, assignment]
+        if type(start) is not int:
+            start = self.expression(start)  # type: ignore[arg-type, assignment]
         if node.unroll:
-            return [pad + self.unrolled(node), head, *body, f"{pad}}}"]
-        return [head, *body, f"{pad}}}"]
+            lines.append(pad + self.unrolled(node))
+        lines.append(f"{pad}for (int {variable} = {start}; {variable} < {stop}; ++{variable}) {{")
+        self.add_block(lines, node.body, depth + 1)
+        lines.append(pad + "}")
 
     def unrolled(self, node: For) -> str:
         return "#pragma unroll"
 
-    def branch(self, node: If, depth: int) -> list[str]:
+    def add_branch(self, lines: list[str], node: If, depth: int) -> None:
         pad = INDENT * depth
-        lines = [f"{pad}if ({self.expression(node.condition)}) {{", *self.block(node.body, depth + 1)]
+        lines.append(f"{pad}if ({self.expression(node.condition)}) {{")
+        self.add_block(lines, node.body, depth + 1)
         if node.otherwise:
-            lines += [f"{pad}}} else {{", *self.block(node.otherwise, depth + 1)]
-        return [*lines, f"{pad}}}"]
+            lines.append(pad + "} else {")
+            self.add_block(lines, node.otherwise, depth + 1)
+        lines.append(pad + "}")
 
     def allocation(self, node: Allocate) -> str:
         extents = "".join(f"[{extent}]" for extent in node.shape)
@@ -313,9 +340,11 @@ class CFamily:
 
     def stored(self, node: Expr) -> str:
         """`node`'s text where what takes it has its dtype, and so cuts it off to that."""
-        if type(node) is Operation and node.dtype == "int8" and _outgrows(node):
-            return self.operation(node)[0]
-        return self.level(node)[0]
+        kind = type(node)
+        if kind is Operation and node.dtype == "int8" and _outgrows(node):
+            return self.operation(node)[0]  # type: ignore[arg-type]
+        spell = self._levelled.get(kind)
+        return self.level(node)[0] if spell is None else spell(self, node)[0]
 
     def within(self, node: Expr, limit: int) -> str:
         """`node`'s text, in parentheses where it binds less tightly than `limit`."""
@@ -327,9 +356,9 @@ class CFamily:
         kind = type(node)
         if kind is Name:
             return node.name, ATOM  # type: ignore[union-attr]
-        name = _LEVELLED.get(kind)
-        if name is not None:
-            return getattr(self, name)(node)  # type: ignore[no-any-return]
+        spell = self._levelled.get(kind)
+        if spell is not None:
+            return spell(self, node)
         if kind not in _EXPRESSIONS:
             raise TypeError(f"{kind.__name__} is no expression")
         name, level = _EXPRESSIONS[kind]

@@ -32,7 +32,6 @@ from rollergen.lower.expressions import (
     Operation,
     Pick,
     Pointer,
-    Position,
     Read,
     Shuffle,
 )
@@ -43,7 +42,6 @@ from rollergen.lower.ir import (
     FetchAhead,
     For,
     Kernel,
-    Let,
     LoadMatrix,
     MultiplyMatrix,
     Point,
@@ -171,17 +169,9 @@ class Cuda(CFamily):
             lines.append(f"const int {kernel.thread_id} = threadIdx.x;")
         return lines
 
-    def constant(self, node: Let) -> str:
-        self._alignment.define(node.name, node.value.index if isinstance(node.value, Position) else None)
-        return super().constant(node)
-
     def point(self, node: Point) -> str:
         self._alignment.point(node)
         return super().point(node)
-
-    def loop(self, node: For, depth: int) -> list[str]:
-        self._alignment.define(node.variable, None)
-        return super().loop(node, depth)
 
     def unrolled(self, node: For) -> str:
         steps = steps_at_once(node)
@@ -416,7 +406,7 @@ class Cuda(CFamily):
         widest = self._widest(pointer, lanes)
         if aligned:
             return widest
-        known = self._alignment.of(pointer, offset) // STORAGE_BYTES[pointer.dtype]
+        known = self._alignment.of(pointer, offset, self._integers) // STORAGE_BYTES[pointer.dtype]
         return math.gcd(widest, known) if known else widest
 
     def _loader(self, dtype: str, lanes: int, part: int, kind: str) -> str:

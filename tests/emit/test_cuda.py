@@ -73,7 +73,7 @@ def test_vectors_are_written_in_parts_where_their_place_is_not_proven():
 
 def test_the_largest_known_factor_of_an_index():
     assert factor(i * 6 + 9) == 3 and factor(Index()) == 0 and factor((i * 8) // 4 * 3) == 6 and factor(i // 2) == 1
-    assert Alignment().of(X, i * 4) == 4 and ARGUMENT_BYTES == 16
+    assert Alignment().of(X, i * 4, {}) == 4 and ARGUMENT_BYTES == 16
 
 
 def test_vectors_are_calculated_with_by_functions_that_the_text_brings():
