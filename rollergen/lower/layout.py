@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 
 from rollergen.expr.definition import Definition
+from rollergen.expr.quick import quick
 from rollergen.lower.copies import buffer_shape, in_registers
 from rollergen.lower.expressions import STORAGE_BYTES
 from rollergen.lower.names import identifier
@@ -17,57 +20,84 @@ _NONE = ["-"] * 5
 """Of the columns of loops: none."""
 
 
+@quick
+@dataclass(frozen=True, slots=True)
+class _Common:
+    """What the programs of a definition say alike.
+
+    ``signature``: what is computed of what.  ``axes``: name, identifier, role and the table's first columns of each.
+    ``components``: accumulators of one point.
+    """
+
+    signature: str
+    axes: tuple[tuple[str, str, str, tuple[str, str]], ...]
+    components: int
+
+
 def layout(nest: Nest) -> tuple[str, ...]:
     """Lines: what is computed, a table of loops by axis, then every copy and where it happens."""
-    lines = [_signature(nest.definition), "", *_table(nest)]
-    lines += ["(count x stride in elements of the axis, outermost first)", *_tile(nest)]
-    lines += [_copy(nest, copy) for copy in nest.stage.copies]
-    lines += [
-        f"kept: {identifier(r.name)} in {identifier(r.layer)} from phase {r.phase} on" for r in nest.stage.residents
-    ]
-    return (*lines, *_held(nest))
+    common, stage = _common(nest.definition), nest.stage
+    tile = _thread_tile(nest) if common.components else {}
+    lines = [common.signature, "", *_table(nest, common)]
+    lines += ["(count x stride in elements of the axis, outermost first)", *_tile(nest, common, tile)]
+    held: dict[str, int] = {}
+    if common.components:
+        held["registers"] = STORAGE_BYTES[stage.accumulator.dtype] * common.components * prod(tile.values())
+    for copy in stage.copies:
+        load, shape = nest.load(copy), buffer_shape(nest, copy)
+        size = prod(shape[:-1]) * (shape[-1] + copy.padding) * copy.depth * STORAGE_BYTES[load.dtype]
+        held[copy.to_layer] = held.get(copy.to_layer, 0) + size
+        lines.append(_copy(nest, copy, shape, size))
+    lines += [f"kept: {identifier(r.name)} in {identifier(r.layer)} from phase {r.phase} on" for r in stage.residents]
+    if held:
+        each = [f"{size} bytes in {identifier(layer)}" for layer, size in held.items()]
+        lines.append(f"held: {', '.join(each)} (registers of a thread)")
+    return tuple(lines)
 
 
-def _signature(definition: Definition) -> str:
-    """What is computed of what; noted, as all programs of a definition begin with it."""
+def _common(definition: Definition) -> _Common:
     notes = definition.notes()
-    if "signature" not in notes:
+    if "layout" not in notes:
         tensors = {load.buffer.name: load.buffer for load in definition.loads()}
         inputs = ", ".join(_tensor(b.name, b.shape, b.dtype) for b in tensors.values())
         output = definition.output
-        notes["signature"] = f"{_tensor(output.name, output.shape, output.dtype)} from {inputs or 'nothing'}"
-    return notes["signature"]  # type: ignore[no-any-return]
+        notes["layout"] = _Common(
+            f"{_tensor(output.name, output.shape, output.dtype)} from {inputs or 'nothing'}",
+            tuple(
+                (axis.name, name, axis.role, (f"{name} ({axis.role})", str(axis.extent)))
+                for axis in definition.axes
+                for name in [identifier(axis.name)]
+            ),
+            sum(len(reduction.bodies) for reduction in definition.reductions),
+        )
+    return notes["layout"]  # type: ignore[no-any-return]
 
 
 def _tensor(name: str, shape: tuple[int, ...], dtype: str) -> str:
     return f"{identifier(name)}[{' x '.join(map(str, shape))}] {dtype}"
 
 
-def _table(nest: Nest) -> list[str]:
+def _table(nest: Nest, common: _Common) -> list[str]:
     """The loops of each axis by where they run, outermost first."""
-    rows = {axis.name: [f"{identifier(axis.name)} ({axis.role})", str(axis.extent)] for axis in nest.definition.axes}
-    for row in rows.values():
-        row += _NONE
+    rows = {axis: [*first, *_NONE] for axis, _, _, first in common.axes}
     for loop in nest.loops:
-        row, column = rows[loop.axis], _COLUMN_OF[loop.kind]
-        digit = f"{loop.extent} x {loop.stride}"
+        row, column, digit = rows[loop.axis], _COLUMN_OF[loop.kind], f"{loop.extent} x {loop.stride}"
         row[column] = digit if row[column] == "-" else f"{row[column]}, {digit}"
     table = [_HEAD, *rows.values()]
     form = "  ".join([f"%-{max(map(len, column))}s" for column in zip(*table, strict=True)])
     return [(form % tuple(row)).rstrip() for row in table]
 
 
-def _tile(nest: Nest) -> list[str]:
+def _tile(nest: Nest, common: _Common, tile: Mapping[str, int]) -> list[str]:
     lines = [f"{nest.blocks} blocks of {nest.threads} {'thread' if nest.threads == 1 else 'threads'}"]
-    lines.append(f"tile of a block: {_block_tile(nest)}")
-    if nest.definition.reductions:
-        tile = _thread_tile(nest)
-        shape = [f"{identifier(axis.name)} {tile.get(axis.name, 1)}" for axis in nest.definition.of_role("spatial")]
-        lines.append(f"accumulators of a thread: {' x '.join(shape) or '1'} ({nest.stage.accumulator.dtype})")
+    lines.append(f"tile of a block: {_block_tile(nest, common)}")
+    if common.components:
+        shape = " x ".join([f"{name} {tile.get(axis, 1)}" for axis, name, role, _ in common.axes if role == "spatial"])
+        lines.append(f"accumulators of a thread: {shape or '1'} ({nest.stage.accumulator.dtype})")
     if nest.stage.accumulator.carry:
         lines.append("partial sums wait in the output between visits")
     if nest.stage.guards:
-        lines.append("tails: " + ", ".join(f"{identifier(axis)} {kind}" for axis, kind in nest.stage.guards))
+        lines.append("tails: " + ", ".join([f"{identifier(axis)} {kind}" for axis, kind in nest.stage.guards]))
     return lines
 
 
@@ -80,52 +110,33 @@ def _thread_tile(nest: Nest) -> dict[str, int]:
     return tile
 
 
-def _block_tile(nest: Nest) -> str:
+def _block_tile(nest: Nest, common: _Common) -> str:
     """What one block computes, and how much of each reduced axis at a time."""
-    parts = []
-    for axis in nest.definition.axes:
-        at_once = steps = 1
-        for p, _ in nest.digits_of.get(axis.name, ()):
-            loop = nest.loops[p]
-            if loop.kind == SERIAL and axis.role != "spatial":
-                steps *= loop.extent
-            elif loop.kind != GRID:
-                at_once *= loop.extent
-        parts.append(f"{identifier(axis.name)} {at_once}" + (f" in {steps} steps" if steps > 1 else ""))
+    at_once = {axis: 1 for axis, *_ in common.axes}
+    steps: dict[str, int] = {}
+    for loop in nest.loops:
+        axis, kind = loop.axis, loop.kind
+        if kind == SERIAL and nest.roles[axis] != "spatial":
+            steps[axis] = steps.get(axis, 1) * loop.extent
+        elif kind != GRID:
+            at_once[axis] *= loop.extent
+    parts = [
+        f"{name} {at_once[axis]} in {steps[axis]} steps" if steps.get(axis, 1) > 1 else f"{name} {at_once[axis]}"
+        for axis, name, *_ in common.axes
+    ]
     return " x ".join(parts) or "1"
 
 
-def _held(nest: Nest) -> list[str]:
-    """Bytes that copies and accumulators take in each layer: in registers of a thread, elsewhere of a block."""
-    bytes_: dict[str, int] = {}
-    if nest.definition.reductions:
-        each = STORAGE_BYTES[nest.stage.accumulator.dtype] * sum(len(r.bodies) for r in nest.definition.reductions)
-        bytes_["registers"] = each * prod(_thread_tile(nest).values())
-    for copy in nest.stage.copies:
-        size = _elements(nest, copy) * STORAGE_BYTES[nest.load(copy).dtype]
-        bytes_[copy.to_layer] = bytes_.get(copy.to_layer, 0) + size
-    held = [f"{size} bytes in {identifier(layer)}" for layer, size in bytes_.items()]
-    return [f"held: {', '.join(held)} (registers of a thread)"] if held else []
-
-
-def _elements(nest: Nest, copy: Copy) -> int:
-    *rows, row = buffer_shape(nest, copy)
-    return prod(rows) * (row + copy.padding) * copy.depth
-
-
-def _copy(nest: Nest, copy: Copy) -> str:
-    load = nest.load(copy)
+def _copy(nest: Nest, copy: Copy, shape: tuple[int, ...], size: int) -> str:
+    """Where a copy of this shape and of this size in bytes is."""
+    what = f"{identifier(nest.load(copy).buffer.name)} in {identifier(copy.to_layer)}: ["
     if copy.window:
-        window = " x ".join(map(str, buffer_shape(nest, copy)))
-        where = f"{identifier(load.buffer.name)} in {identifier(copy.to_layer)}"
+        what += " x ".join(map(str, shape))
         if in_registers(copy, nest):
-            return f"{where}: [{window}], the window of a thread's tile"
+            return f"{what}], the window of a thread's tile"
         padded = f" + {copy.padding}" if copy.padding else ""
-        size = _elements(nest, copy) * STORAGE_BYTES[load.dtype]
-        return f"{where}: [{window}{padded}], the window of a block's tile, {size} bytes"
-    shape = buffer_shape(nest, copy)
-    extents = [f"{identifier(axis)} {extent}" for axis, extent in zip(copy.order, shape, strict=True)]
-    what = f"{identifier(load.buffer.name)} in {identifier(copy.to_layer)}: [{' x '.join(extents)}"
+        return f"{what}{padded}], the window of a block's tile, {size} bytes"
+    what += " x ".join([f"{identifier(axis)} {extent}" for axis, extent in zip(copy.order, shape, strict=True)])
     what += f" + {copy.padding}]" if copy.padding else "]"
     if copy.swizzle > 1:
         what += f", swizzle {copy.swizzle}"
@@ -134,7 +145,7 @@ def _copy(nest: Nest, copy: Copy) -> str:
     if copy.runs:
         what += f", runs of {' x '.join(map(str, copy.runs))} a thread"
     if not in_registers(copy, nest):
-        what += f", {_elements(nest, copy) * STORAGE_BYTES[load.dtype]} bytes"
+        what += f", {size} bytes"
         if copy.depth > 1:
             what += f" in {copy.depth} buffers" + (", filled asynchronously" if copy.asynchronous else "")
     return what
