@@ -33,7 +33,7 @@ from benches.results import begun, keep, result_path
 from benches.seeds.predicted import forget
 from rollergen.collector import paused_collector
 from rollergen.construct import construct
-from rollergen.emit import emit
+from rollergen.emit import emit_all
 from rollergen.errors import DoesNotFitError
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.host import complete
@@ -90,7 +90,7 @@ def _run(entry: Entry, on: Device) -> tuple[tuple[float, float, float], float, l
     with paused_collector():
         programs = [one.program for one in construct(graph, on, top_k=CANDIDATES)]
         constructed = time.perf_counter()
-        texts = {emit(program, on).text for program in programs}
+        texts = {source.text for source in emit_all(programs, on)}
         emitted, cpu = time.perf_counter(), time.process_time() - cpu
     assert len(texts) == len(programs), f"{entry.name} on {on.name}: two candidates have the same source"
     return (canonical - start, constructed - canonical, emitted - constructed), cpu, programs

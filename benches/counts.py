@@ -121,12 +121,11 @@ def _of(make: Callable[[], Any], device: Any) -> dict[str, float]:
 
 def _built(make: Callable[[], Any], device: Any) -> list[Any]:
     from rollergen.construct import construct
-    from rollergen.emit import emit
+    from rollergen.emit import emit_all
     from rollergen.expr.canonical import canonicalize
 
     programs = [one.program for one in construct(canonicalize(make()), device, top_k=10)]
-    for program in programs:
-        emit(program, device)
+    emit_all(programs, device)
     return programs
 
 

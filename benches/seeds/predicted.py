@@ -14,7 +14,7 @@ from rollergen.compile_report import compile_report
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
 from rollergen.construct.serial_space import copy_stage
-from rollergen.emit import emit, index_code
+from rollergen.emit import emit_all, index_code
 from rollergen.errors import ConstructionError, DoesNotFitError
 from rollergen.expr import index
 from rollergen.expr.canonical import canonicalize
@@ -89,7 +89,7 @@ def ten_sources(make: Callable[[], Tensor], device: Device, count: int = 10) -> 
     graph = canonicalize(make())
     with paused_collector():  # as in `rg.build`
         programs = [one.program for one in construct(graph, device, top_k=count)]
-        texts = [emit(program, device).text for program in programs]
+        texts = [source.text for source in emit_all(programs, device)]
         return time.process_time() - busy, time.perf_counter() - start, len(texts), programs[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rollergen.emit import bsp
@@ -13,6 +14,7 @@ from rollergen.expr.quick import quick
 from rollergen.hal.masked_stores import kernel_attribute
 from rollergen.hal.spec import Device
 from rollergen.lower import lower
+from rollergen.lower.ir import Kernel
 from rollergen.lower.usage import array_bytes
 from rollergen.program.model import blocks_on_a_unit, price_stage
 from rollergen.program.rprogram import RProgram
@@ -60,12 +62,38 @@ def emit(program: RProgram, device: Device, dialect: str | None = None) -> Sourc
     Raises `ProgramError` for a program that cannot be lowered, `DeviceError` for a language that is not printed, or
     has no words for what the program does (OpenCL C: matrix instructions).
     """
-    listed = dialect == bsp.LANGUAGE or (dialect is None and bool(program.homes))
-    printer = _printer(device, None if listed else dialect)
-    resident: list[int] = []
+    return emit_all([program], device, dialect)[0]
+
+
+def emit_all(programs: Sequence[RProgram], device: Device, dialect: str | None = None) -> list[Source]:
+    """The `programs` of one operator, each as `emit` writes it.
+
+    All are lowered before the first is printed: both are much code of which a program needs each part once or twice,
+    and the processor's caches hold one better than both in turns (5 % of the time of ten programs).
+    """
+    listed = [dialect == bsp.LANGUAGE or (dialect is None and bool(program.homes)) for program in programs]
+    printers = [_printer(device, None if one else dialect) for one in listed]
+    lowered = [
+        lower(program, device, printer.features, _resident(program, device, printer))
+        for program, printer in zip(programs, printers, strict=True)
+    ]
+    return [
+        _source(program, device, kernels, printer, one)
+        for program, kernels, printer, one in zip(programs, lowered, printers, listed, strict=True)
+    ]
+
+
+def _resident(program: RProgram, device: Device, printer: CFamily) -> list[int]:
+    """Of each stage, how many blocks are meant to share a unit; none where the kernel cannot say."""
     if printer.bounds_registers and any(target.language == printer.language for target in device.targets):
-        resident = [blocks_on_a_unit(stage, device) for stage in program.stages]
-    kernels = lower(program, device, printer.features, resident)
+        return [blocks_on_a_unit(stage, device) for stage in program.stages]
+    return []
+
+
+def _source(
+    program: RProgram, device: Device, kernels: tuple[Kernel, ...], printer: CFamily, listed: bool
+) -> Source:
+    """The kernels' text and launches; ``listed``: the text is what every tile does."""
     launches = tuple(
         Launch(
             k.name, k.blocks, k.threads, k.arguments, k.once, *array_bytes(k), printer.dynamic_bytes(k), alone

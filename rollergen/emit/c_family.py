@@ -250,7 +250,8 @@ class CFamily:
 
     def assignment(self, node: Assign) -> str:
         target = node.target
-        return f"{target.name if type(target) is Name else self.element(target)[0]} = {self.stored(node.value)}"
+        place = self.element(target)[0] if isinstance(target, Element) else target.name
+        return f"{place} = {self.stored(node.value)}"
 
     def add_loop(self, lines: list[str], node: For, depth: int) -> None:
         pad, variable, start, stop = INDENT * depth, node.variable, node.start, node.stop

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from rollergen.emit import emit
+from rollergen.emit import emit_all
 from rollergen.errors import CheckFailedError, MeasurementWarning
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
@@ -36,10 +36,8 @@ def propose(
     """
     if predicted_s is None:
         predicted_s = [float(predict(program, device).seconds) for program in programs]
-    pairs = enumerate(zip(programs, predicted_s, strict=True))
-    return tuple(
-        Outcome(rank, program, emit(program, device), seconds, caches=caches) for rank, (program, seconds) in pairs
-    )
+    found = zip(programs, emit_all(programs, device), predicted_s, strict=True)
+    return tuple(Outcome(rank, *one, caches=caches) for rank, one in enumerate(found))
 
 
 def measure(

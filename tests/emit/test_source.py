@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen.emit import emit
+from rollergen.emit import emit, emit_all
 from rollergen.emit.c_family import number
 from rollergen.expr.index import Index
 from rollergen.expr.values import Binary, Buffer, Const, Load
@@ -31,6 +31,13 @@ def text_of(program):
 @pytest.mark.parametrize("name", sorted(programs.ALL))
 def test_the_same_program_gives_the_same_bytes(name):
     assert text_of(programs.ALL[name]) == text_of(programs.ALL[name])
+
+
+@pytest.mark.parametrize("device", sorted({program.device for program in programs.ALL.values()}))
+def test_programs_that_are_written_together_are_written_as_each_alone(device):
+    together = [program for program in programs.ALL.values() if program.device == device]
+    assert emit_all(together, DEVICES[device]) == [emit(program, DEVICES[device]) for program in together]
+    assert emit_all([], DEVICES[device]) == []
 
 
 @pytest.mark.parametrize("name", sorted(programs.ALL))
