@@ -4,7 +4,6 @@ programs apart, and kept."""
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from math import prod
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from rollergen.program.model.numeric import Number, ceil_div, least, per_distinc
 from rollergen.program.model.wavefronts import digits_of_rows
 
 Row = tuple[int, ...]
-OfRows = Callable[[list[Row]], list[float]]
+OfRows = Callable[[list[Row]], Sequence[float]]
 
 
 def per_decided(decided: Callable[..., OfRows], choices: tuple[Number, ...], columns: list[Number]) -> Number:
@@ -38,7 +37,7 @@ def per_decided(decided: Callable[..., OfRows], choices: tuple[Number, ...], col
 def remembered(
     table: dict[Hashable, float], function: Callable[[list[Row]], list[float]],
     key: Callable[[Row], Hashable] = lambda row: row,
-) -> Callable[[list[Row]], list[float]]:  # fmt: skip
+) -> OfRows:  # fmt: skip
     """`function` with its results kept in `table`, under the `key` of their rows."""
 
     def look_up(rows: list[Row]) -> list[float]:
@@ -60,24 +59,29 @@ def remembered(
 def by_lanes(
     service: Callable[[list[np.ndarray], list[np.ndarray]], Sequence[float]], count: int, lockstep: int,
     threads: int | None = None,
-) -> Callable[[list[Row]], list[float]]:  # fmt: skip
+) -> OfRows:  # fmt: skip
     """What `service` says of rows that begin with the extents of ``count`` loops: it is given the digits of each lane
     in these (arrays [rows, lanes]) and the columns of the rows (arrays [rows, 1]), of as many lanes at a time.
 
     ``threads``: the column that says how many threads there are, where it is not all that the loops have."""
 
-    def of_rows(rows: list[Row]) -> list[float]:
-        alike: dict[int, list[int]] = {}
-        for n, row in enumerate(rows):
-            lanes = min(prod(row[:count]), lockstep, lockstep if threads is None else row[threads])
-            alike.setdefault(lanes, []).append(n)
-        found = [0.0] * len(rows)
-        for lanes, own in alike.items():
-            table = np.array([rows[n] for n in own], dtype=np.int64).reshape(len(own), -1)
-            columns = [table[:, c : c + 1] for c in range(table.shape[1])]
-            for n, one in zip(own, service(digits_of_rows(columns[:count], lanes), columns), strict=True):
-                found[n] = one
-        return found
+    def of_rows(rows: list[Row]) -> Sequence[float]:
+        table = np.array(rows, dtype=np.int64).reshape(len(rows), -1)
+        lanes = np.minimum(np.multiply.reduce(table[:, :count], axis=1), lockstep)
+        if threads is not None:
+            lanes = np.minimum(lanes, table[:, threads])
+        several = set(lanes.tolist())
+        if len(several) == 1:
+            return served(table, several.pop())
+        found = np.zeros(len(rows))
+        for each in several:
+            own = np.flatnonzero(lanes == each)
+            found[own] = served(table[own], each)
+        return found.tolist()  # type: ignore[no-any-return]
+
+    def served(table: np.ndarray, lanes: int) -> Sequence[float]:
+        columns = [table[:, c : c + 1] for c in range(table.shape[1])]
+        return service(digits_of_rows(columns[:count], lanes), columns)
 
     return of_rows
 

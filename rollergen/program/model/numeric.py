@@ -6,8 +6,10 @@ Plain numbers take the plain path: a NumPy call on two ints costs more than the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from itertools import repeat
+from collections.abc import Callable, Collection
+from functools import reduce
+from itertools import count, repeat
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -28,19 +30,13 @@ def most(a: Number, b: Number) -> Number:
     return a if a > b else b
 
 
-def product(factors: Iterable[Number]) -> Number:
-    """Their product; NumPy would copy what is multiplied by a plain 1."""
-    total: Number = 1
-    for factor in factors:
-        if type(total) is int and total == 1:
-            total = factor
-        elif type(factor) is not int or factor != 1:
-            total = total * factor
-    return total
+def product(factors: Collection[Number]) -> Number:
+    """Their product, from the first one on: NumPy would copy what is multiplied by a plain 1."""
+    return reduce(mul, factors) if factors else 1
 
 
 def times(a: Number, b: Number) -> Number:
-    """The `product` of two."""
+    """``a * b``, without that copy."""
     if type(a) is int and a == 1:
         return b
     return a if type(b) is int and b == 1 else a * b
@@ -109,19 +105,27 @@ def per_distinct(function: Callable[..., float], columns: list[Number]) -> Numbe
 
 def per_distinct_rows(function: Callable[[list[tuple[int, ...]]], list[float]], columns: list[Number]) -> Number:
     """What ``function(rows)`` says of each program's row of integer `columns`; it is given every distinct row once."""
-    rows, each = distinct_rows(columns)
-    found = function(rows)
-    return found[0] if each is None else np.array([found[at] for at in each], dtype=float)
+    rows = _rows(columns)
+    if rows is None:
+        return function([tuple(map(int, columns))])[0]
+    distinct = list(dict.fromkeys(rows))
+    found = dict(zip(distinct, function(distinct), strict=True))
+    return np.array(list(map(found.__getitem__, rows)), dtype=float)
 
 
 def distinct_rows(columns: list[Number]) -> tuple[list[tuple[int, ...]], list[int] | None]:
     """Every distinct row of integer `columns`, and which of them each program has (None: there is one program).
 
     Lists, for batches are short: some tens of programs of few distinct rows."""
-    arrays = [c for c in columns if type(c) is np.ndarray]
-    if not arrays:
+    rows = _rows(columns)
+    if rows is None:
         return [tuple(map(int, columns))], None
-    lists = [c.tolist() if type(c) is np.ndarray else repeat(int(c)) for c in columns]
-    numbers: dict[tuple[int, ...], int] = {}
-    each = [numbers.setdefault(row, len(numbers)) for row in zip(*lists, strict=False)]
-    return list(numbers), each
+    numbers = dict(zip(dict.fromkeys(rows), count(), strict=False))
+    return list(numbers), list(map(numbers.__getitem__, rows))
+
+
+def _rows(columns: list[Number]) -> list[tuple[int, ...]] | None:
+    """Each program's row of `columns`; None where there is one program."""
+    if np.ndarray not in set(map(type, columns)):
+        return None
+    return list(zip(*[c.tolist() if type(c) is np.ndarray else repeat(int(c)) for c in columns], strict=False))
