@@ -35,7 +35,7 @@ def per_decided(decided: Callable[..., OfRows], choices: tuple[Number, ...], col
 
 
 def remembered(
-    table: dict[Hashable, float], function: Callable[[list[Row]], list[float]],
+    table: dict[Hashable, float], function: OfRows,
     key: Callable[[Row], Hashable] = lambda row: row,
 ) -> OfRows:  # fmt: skip
     """`function` with its results kept in `table`, under the `key` of their rows."""

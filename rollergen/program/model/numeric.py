@@ -6,9 +6,9 @@ Plain numbers take the plain path: a NumPy call on two ints costs more than the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import reduce
-from itertools import count, repeat
+from itertools import repeat
 from operator import mul
 from typing import Any
 
@@ -103,29 +103,21 @@ def per_distinct(function: Callable[..., float], columns: list[Number]) -> Numbe
     return per_distinct_rows(lambda rows: [function(*row) for row in rows], columns)
 
 
-def per_distinct_rows(function: Callable[[list[tuple[int, ...]]], list[float]], columns: list[Number]) -> Number:
+def per_distinct_rows(function: Callable[[list[tuple[int, ...]]], Sequence[float]], columns: list[Number]) -> Number:
     """What ``function(rows)`` says of each program's row of integer `columns`; it is given every distinct row once."""
-    rows = _rows(columns)
-    if rows is None:
-        return function([tuple(map(int, columns))])[0]
-    distinct = list(dict.fromkeys(rows))
-    found = dict(zip(distinct, function(distinct), strict=True))
-    return np.array(list(map(found.__getitem__, rows)), dtype=float)
+    rows, each = distinct_rows(columns)
+    found = function(rows)
+    return found[0] if each is None else np.array([found[at] for at in each], dtype=float)
 
 
 def distinct_rows(columns: list[Number]) -> tuple[list[tuple[int, ...]], list[int] | None]:
     """Every distinct row of integer `columns`, and which of them each program has (None: there is one program).
 
     Lists, for batches are short: some tens of programs of few distinct rows."""
-    rows = _rows(columns)
-    if rows is None:
+    arrays = [c for c in columns if type(c) is np.ndarray]
+    if not arrays:
         return [tuple(map(int, columns))], None
-    numbers = dict(zip(dict.fromkeys(rows), count(), strict=False))
-    return list(numbers), list(map(numbers.__getitem__, rows))
-
-
-def _rows(columns: list[Number]) -> list[tuple[int, ...]] | None:
-    """Each program's row of `columns`; None where there is one program."""
-    if np.ndarray not in set(map(type, columns)):
-        return None
-    return list(zip(*[c.tolist() if type(c) is np.ndarray else repeat(int(c)) for c in columns], strict=False))
+    lists = [c.tolist() if type(c) is np.ndarray else repeat(int(c)) for c in columns]
+    numbers: dict[tuple[int, ...], int] = {}
+    each = [numbers.setdefault(row, len(numbers)) for row in zip(*lists, strict=False)]
+    return list(numbers), each

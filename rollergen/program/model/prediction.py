@@ -192,8 +192,11 @@ def _way(nest: Nest, device: Device, costs: Costs, work: Work, room: tuple[Numbe
 
 def price_stage(stage: Stage, device: Device) -> StagePrice:
     """`predict_stage` for who asks for the time alone, at four fifths of its price."""
-    if is_batch(stage.loops):
-        return StagePrice(stage, device)
+    return StagePrice(stage, device) if is_batch(stage.loops) else price_program(stage, device)
+
+
+def price_program(stage: Stage, device: Device) -> StagePrice:
+    """`price_stage` of what is known to be one program."""
     known = kept.get((stage, device))
     if known is None:
         known = StagePrice(stage, device)

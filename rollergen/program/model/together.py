@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import lru_cache
-from itertools import pairwise
-from operator import attrgetter
+from itertools import chain, pairwise
+from operator import attrgetter, mul
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from rollergen.expr.quick import replaced
 from rollergen.hal.spec import Device
 from rollergen.program.model.nest import is_batch, lockstep_threads
 from rollergen.program.model.numeric import Number, size_key
-from rollergen.program.model.prediction import PriceTogether, StagePrice, kept, price_stage
+from rollergen.program.model.prediction import PriceTogether, StagePrice, kept, price_program
 from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, UNROLL, Loop, Stage
 
 WORTH_A_BATCH = 4
@@ -33,12 +33,13 @@ Shape = tuple[Digits, Digits]
 
 
 def price_stages(stages: Sequence[Stage], device: Device) -> list[StagePrice]:
-    """`price_stage` of each stage."""
-    for members in _alike([stage for stage in stages if kept.get((stage, device)) is None], device):
+    """`price_stage` of each stage, which is one program."""
+    lacking = [stage for stage in stages if kept.get((stage, device)) is None]
+    for members in _alike(lacking, device) if len(lacking) >= WORTH_A_BATCH else ():
         if len(members) >= WORTH_A_BATCH:
-            for own in _joinable([_member(stage) for stage in members]):
+            for own in _joinable([_member(stage, 1) for stage in members]):
                 _price_together(own, device)
-    return [price_stage(stage, device) for stage in stages]
+    return [price_program(stage, device) for stage in stages]
 
 
 def _price_together(members: list[_Member], device: Device) -> None:
@@ -53,7 +54,7 @@ def price_batches(batches: Sequence[Stage], device: Device) -> list[StagePrice]:
     """`price_stage` of each batch: those of one structure are priced as one."""
     found: dict[int, StagePrice] = {}
     for stages in _alike(batches, device):
-        for members in _joinable([_member(stage) for stage in stages]):
+        for members in _joinable([_member(stage, _programs(stage)) for stage in stages]):
             for member, price in zip(members, _each_price(members, device), strict=True):
                 found[id(member.stage)] = price
     return [found[id(stage)] for stage in batches]
@@ -137,8 +138,10 @@ _OF_STORES = attrgetter("streaming", "on_lines", "adds")
 
 def _rising(loops: Sequence[Loop]) -> tuple[int, ...]:
     """Positions of the loops by rising stride, the outer ones last."""
-    strides = [(size_key(loop.stride), -p) for p, loop in enumerate(loops)]
-    return tuple([-p for _, p in sorted(strides)])
+    strides = list(map(_STRIDE, loops))
+    if np.ndarray in set(map(type, strides)):
+        strides = list(map(size_key, strides))
+    return tuple(sorted(range(len(loops) - 1, -1, -1), key=strides.__getitem__))
 
 
 @lru_cache(maxsize=1024)
@@ -180,26 +183,37 @@ class _Member(NamedTuple):
     programs: int
 
 
-def _member(stage: Stage) -> _Member:
-    loops, accumulator = stage.loops, stage.accumulator
-    kinds = tuple([(loop.axis, loop.kind) for loop in loops])
-    digits, rising = _shape(kinds, _rising(loops), accumulator.separate, accumulator.gathered)
-    programs = max([np.size(size) for loop in loops for size in (loop.extent, loop.stride)]) if is_batch(loops) else 1
-    return _Member(stage, digits, rising, programs)
+def _member(stage: Stage, programs: int) -> _Member:
+    accumulator = stage.accumulator
+    kinds = tuple(map(_KIND, stage.loops))
+    return _Member(stage, *_shape(kinds, _rising(stage.loops), accumulator.separate, accumulator.gathered), programs)
 
 
-def _shapes(members: list[_Member]) -> tuple[Shape, ...]:
-    return tuple(dict.fromkeys([(one.digits, one.rising) for one in members]))
+def _programs(stage: Stage) -> int:
+    """How many there are in a batch; 1 for a program."""
+    return max([np.size(size) for loop in stage.loops for size in (loop.extent, loop.stride)], default=1)
 
 
-def _joinable(members: list[_Member]) -> Iterable[list[_Member]]:
-    """The programs, apart as far as no one nest has the loops of all in their order."""
-    if _merged(_shapes(members)) is not None:
-        return [members]
-    alike: dict[Shape, list[_Member]] = {}
+_KIND = attrgetter("axis", "kind")
+
+
+def _by_structure(members: list[_Member]) -> list[list[_Member]]:
+    """Those that have the same digits together (by identity: digits are long to compare, and few differ)."""
+    alike: dict[int, list[_Member]] = {}
     for one in members:
-        alike.setdefault((one.digits, one.rising), []).append(one)
-    return alike.values()
+        alike.setdefault(id(one.digits), []).append(one)
+    return list(alike.values())
+
+
+def _common_nest(structures: list[list[_Member]]) -> _Merged | None:
+    return _merged(tuple([(own[0].digits, own[0].rising) for own in structures]))
+
+
+def _joinable(members: list[_Member]) -> list[list[_Member]]:
+    """The programs, those of one structure side by side; apart as far as no one nest has the loops of all in their
+    order."""
+    structures = _by_structure(members)
+    return structures if _common_nest(structures) is None else [[one for own in structures for one in own]]
 
 
 @lru_cache(maxsize=256)
@@ -235,23 +249,28 @@ def _in_one_order(sequences: Sequence[Digits]) -> Digits | None:
     return tuple(found)
 
 
+_STRIDE, _EXTENT = attrgetter("stride"), attrgetter("extent")
+
+
 def _joined(members: list[_Member]) -> Stage:
     """Programs of one structure as one stage whose numbers are arrays."""
-    nest = _merged(_shapes(members))
+    structures = _by_structure(members)
+    nest = _common_nest(structures)
     assert nest is not None
     column = lambda values: _column(values, members)
-    places = _places(members, nest)
-    sizes = [_sizes(one, own, nest) for one, own in zip(members, places, strict=True)]
+    position = {digit: p for p, digit in enumerate(nest.digits)}
+    places = [tuple([position[digit] for digit in own[0].digits]) for own in structures]
     loops = []
-    for digit, own in zip(nest.digits, zip(*sizes, strict=True), strict=True):
+    for digit, own in zip(nest.digits, _sizes(structures, places, nest), strict=True):
         extents, strides = zip(*own, strict=True)
-        loops.append(Loop(digit[0], column(extents), column(strides), digit[1]))
+        loops.append(Loop(digit[0], column([*chain(*extents)]), column([*chain(*strides)]), digit[1]))
     if not is_batch(tuple(loops)):
         every: Any = np.full(len(members), loops[0].extent)
         loops[0] = replaced(loops[0], extent=every)
     stages = [one.stage for one in members]
     first = stages[0]
-    at = lambda depths: _depth(depths, places)
+    of_each = [own for own, alike in zip(places, structures, strict=True) for _ in alike]
+    at = lambda depths: _depth(depths, of_each)
     of_role = lambda role: tuple([p for p, digit in enumerate(nest.digits) if digit[2] == role])
     accumulator = replaced(
         first.accumulator, at_loop=at([stage.accumulator.at_loop for stage in stages]),
@@ -259,9 +278,9 @@ def _joined(members: list[_Member]) -> Stage:
     )  # fmt: skip
     copies = []
     for own in zip(*[stage.copies for stage in stages], strict=True):
+        depths, vectors, paddings, buffers = zip(*map(_MOVED, own), strict=True)
         copies.append(replaced(
-            own[0], at_loop=at([copy.at_loop for copy in own]), vector=column([copy.vector for copy in own]),
-            padding=column([copy.padding for copy in own]), depth=column([copy.depth for copy in own]),
+            own[0], at_loop=at(depths), vector=column(vectors), padding=column(paddings), depth=column(buffers)
         ))  # fmt: skip
     return replaced(
         first, loops=tuple(loops), copies=tuple(copies), accumulator=accumulator,
@@ -271,30 +290,31 @@ def _joined(members: list[_Member]) -> Stage:
     )  # fmt: skip
 
 
-def _places(members: list[_Member], nest: _Merged) -> list[tuple[int, ...]]:
-    """Of each program, the positions of its loops in the common nest; those of one structure have the same."""
-    position = {digit: p for p, digit in enumerate(nest.digits)}
-    known: dict[int, tuple[int, ...]] = {}  # by identity: digits are long to compare, and few differ
-    for one in members:
-        if id(one.digits) not in known:
-            known[id(one.digits)] = tuple([position[digit] for digit in one.digits])
-    return [known[id(one.digits)] for one in members]
+_MOVED = attrgetter("at_loop", "vector", "padding", "depth")
 
 
-def _sizes(member: _Member, places: tuple[int, ...], nest: _Merged) -> list[tuple[Number, Number]]:
-    """(extent, stride) of every loop of the nest in one program, whose own loops have these places."""
-    found: list[tuple[Number, Number] | None] = [None] * len(nest.digits)
-    for p, loop in zip(places, member.stage.loops, strict=True):
-        found[p] = loop.extent, loop.stride
-    for rising in nest.rising:
-        reached: Number = 1
-        for p in rising:
-            own = found[p]
-            if own is None:
-                found[p] = 1, reached
-            else:
-                reached = own[0] * own[1]
-    return found  # type: ignore[return-value]
+Sizes = tuple[Sequence[Number], Sequence[Number]]
+"""Extents and strides of one loop in several programs."""
+
+
+def _sizes(
+    structures: list[list[_Member]], places: list[tuple[int, ...]], nest: _Merged
+) -> Iterable[tuple[Sizes, ...]]:
+    """Of every loop of the nest its sizes in the programs of each structure, whose own loops have these ``places``."""
+    every = []
+    for members, own in zip(structures, places, strict=True):
+        alike = zip(*[one.stage.loops for one in members], strict=True)
+        found = {p: (list(map(_EXTENT, each)), list(map(_STRIDE, each))) for p, each in zip(own, alike, strict=True)}
+        absent = [1] * len(members)
+        for rising in nest.rising if len(own) < len(nest.digits) else ():
+            reached: list[Number] = absent
+            for p in rising:
+                if p in found:
+                    reached = list(map(mul, *found[p]))
+                else:
+                    found[p] = absent, reached
+        every.append([found[p] for p in range(len(nest.digits))])
+    return zip(*every, strict=True)
 
 
 def _depth(depths: Sequence[int], places: list[tuple[int, ...]]) -> int:
