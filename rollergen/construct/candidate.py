@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from math import isfinite
+from dataclasses import dataclass
+from math import inf, isfinite
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -28,16 +28,23 @@ HOPELESS = 4.0
 class Candidate:
     """Stages that compute one definition, in launch order.
 
-    ``form`` names the rewrite (direct, packed n, padded, implicit GEMM, split 4, ...); ``key`` is
-    (form, block tile, split, depth), and the threads and lanes that share one reduction or row, where it
-    is shared: at most two candidates of one key are kept.
+    ``form`` names the rewrite (direct, packed n, padded, implicit GEMM, split 4, ...); ``split``: in how many parts a
+    reduction is computed.
     """
 
     form: str
     stages: tuple[Stage, ...]
     temporaries: tuple[Buffer, ...]
     seconds: float
-    key: Key = field(default=())
+    split: int = 1
+
+    @property
+    def key(self) -> Key:
+        """(form, block tile, split, depth), and the threads and lanes that share one reduction or row, where it is
+        shared: at most two candidates of one key are kept."""
+        main = self.stages[-1] if self.split == 1 or self.stages[-1].store.adds else self.stages[-2]
+        depth = max([copy.depth for copy in main.copies], default=1)
+        return self.form, block_tile(main), self.split, depth, _sharers(main)
 
 
 def price(stages: Iterable[Stage], device: Device) -> float:
@@ -60,10 +67,7 @@ def candidate(
     seconds: float | None = None,
 ) -> Candidate:
     """A candidate of these stages; ``seconds``: their price, where it is known."""
-    main = stages[-1] if split == 1 or stages[-1].store.adds else stages[-2]
-    depth = max([copy.depth for copy in main.copies], default=1)
-    key = (form, block_tile(main), split, depth, _sharers(main))
-    return Candidate(form, stages, temporaries, price(stages, device) if seconds is None else seconds, key)
+    return Candidate(form, stages, temporaries, price(stages, device) if seconds is None else seconds, split)
 
 
 def candidates(form: str, stages: Sequence[Stage], device: Device) -> Iterator[Candidate]:
@@ -126,32 +130,34 @@ def in_order(candidates: Iterable[Candidate]) -> list[Candidate]:
 def best(candidates: Iterable[Candidate], count: int, per_key: int = 2) -> list[Candidate]:
     """The `count` best that fit the device: at most `per_key` of one key, at most half of one form as long
     as there are others that are not `HOPELESS`, none twice."""
-    distinct = _distinct(candidates, per_key)
     share = max(per_key, -(-count // 2))
     taken: dict[str, int] = {}
     chosen: list[Candidate] = []
     spare: list[Candidate] = []
-    for one in distinct:
+    slowest = inf
+    for one in _distinct(candidates, per_key):
+        slowest = min(slowest, HOPELESS * one.seconds)  # the first one's
         taken[one.form] = taken.get(one.form, 0) + 1
-        varied = taken[one.form] <= share and one.seconds <= HOPELESS * distinct[0].seconds
+        varied = taken[one.form] <= share and one.seconds <= slowest
         (chosen if varied else spare).append(one)
-    chosen = chosen[:count]
+        if len(chosen) == count:
+            return chosen
     return in_order([*chosen, *spare[: count - len(chosen)]])
 
 
-def _distinct(candidates: Iterable[Candidate], per_key: int) -> list[Candidate]:
+def _distinct(candidates: Iterable[Candidate], per_key: int) -> Iterator[Candidate]:
     """Those that fit, best first, none twice and at most `per_key` of one key."""
-    kept: list[Candidate] = []
     programs: dict[Key, list[list[Key]]] = {}
     for one in in_order(candidates):
         if not isfinite(one.seconds):
             continue
         alike = programs.setdefault(one.key, [])
+        if len(alike) >= per_key:
+            continue
         decided = [_DECIDED(stage) for stage in one.stages]
-        if len(alike) < per_key and decided not in alike:
+        if decided not in alike:
             alike.append(decided)
-            kept.append(one)
-    return kept
+            yield one
 
 
 _DECIDED = attrgetter("loops", "copies", "residents", "store", "block_order")

@@ -43,11 +43,13 @@ class Reduction:
 
 
 class _Remembered:
-    """What is found once for a definition: its hash, which caches ask for, its loads, and what its readers note."""
+    """What is found once for a definition: its hash, which caches ask for, its loads, its axes by their names, and what
+    its readers note."""
 
-    __slots__ = ("_body_loads", "_hash", "_loads", "_notes", "_result_loads", "_stored")
+    __slots__ = ("_body_loads", "_by_name", "_hash", "_loads", "_notes", "_result_loads", "_stored")
     _notes: dict[Any, Any]
     _hash: int
+    _by_name: dict[str, Axis]
     _stored: Load
     _body_loads: tuple[Load, ...]
     _result_loads: tuple[Load, ...]
@@ -71,10 +73,14 @@ class Definition(_Remembered):
     where: tuple[Within, ...] = ()
 
     def axis(self, name: str) -> Axis:
-        for axis in self.axes:
-            if axis.name == name:
-                return axis
-        raise KeyError(name)
+        try:
+            return self._by_name[name]
+        except AttributeError:
+            object.__setattr__(self, "_by_name", {axis.name: axis for axis in self.axes})
+            return self._by_name[name]
+
+    def extent(self, axis: str) -> int:
+        return self.axis(axis).extent
 
     def ranges(self) -> Mapping[str, Bounds]:
         """Inclusive bounds of every axis."""

@@ -26,7 +26,7 @@ Tails
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import prod
 from operator import attrgetter
 
@@ -303,7 +303,8 @@ class Stage(_Remembered):
         try:
             return self._hash
         except AttributeError:
-            object.__setattr__(self, "_hash", hash(_FIELDS(self)))
+            sizes, moved = tuple(map(_SIZES, self.loops)), tuple(map(_MOVED, self.copies))
+            object.__setattr__(self, "_hash", hash((self.name, sizes, moved, self.block_order.width)))
             return self._hash
 
     def guard(self, axis: str) -> str:
@@ -351,7 +352,8 @@ class Stage(_Remembered):
         return tuple([spans[axis] for axis in copy.order])
 
 
-_FIELDS = attrgetter(*(field.name for field in fields(Stage)))
+_SIZES, _MOVED = attrgetter("extent", "stride"), attrgetter("load", "vector", "depth")
+"""What tells most stages apart that are looked up side by side: a hash of all would cost more than what is kept."""
 
 
 def _falling(item: tuple[int, Loop]) -> int:

@@ -44,7 +44,7 @@ def digits(axis: str, *kinds_and_extents: Digit) -> list[Loop]:
 
 def useful(loops: Sequence[Loop]) -> list[Loop]:
     """The loops without those of a plain extent 1."""
-    return [loop for loop in loops if is_batch(loop.extent) or loop.extent != 1]
+    return [loop for loop in loops if isinstance(loop.extent, np.ndarray) or loop.extent != 1]
 
 
 def useful_digits(axis: str, *kinds_and_extents: Digit) -> list[Loop]:
@@ -65,10 +65,14 @@ def overhanging(definition: Definition, loops: Sequence[Loop]) -> list[str]:
     A grid or serial loop never starts beyond the end; any other loop does unless its span
     divides the extent.
     """
-    extents = {axis.name: axis.extent for axis in definition.axes}
-    inner = [x for x in loops if x.kind not in (GRID, SERIAL) and not is_batch(x.extent, x.stride)]
-    over = {x.axis for x in inner if extents[x.axis] % (x.extent * x.stride)}
-    return [axis for axis in extents if axis in over] if over else []
+    over = set()
+    for loop in loops:
+        if loop.kind != GRID and loop.kind != SERIAL:
+            extent, stride = loop.extent, loop.stride
+            plain = type(extent) is not np.ndarray and type(stride) is not np.ndarray
+            if plain and definition.extent(loop.axis) % (extent * stride):
+                over.add(loop.axis)
+    return [axis.name for axis in definition.axes if axis.name in over] if over else []
 
 
 def copy_vector(
