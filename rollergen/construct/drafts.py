@@ -16,7 +16,7 @@ import numpy as np
 from rollergen.construct.candidate import lowest, rounded
 from rollergen.program.assemble.plan import ContractionPlan
 
-Prices = Callable[[ContractionPlan], np.ndarray]
+Prices = Callable[[ContractionPlan, float], np.ndarray]
 
 _FIRST = 256
 """Points of a structure that are priced first, those of the least bounds: the best of them rule out most others."""
@@ -33,8 +33,9 @@ class Drafted(NamedTuple):
 class Draftable(NamedTuple):
     """All plans of one structure.
 
-    ``plan`` has the arrays of `SIZES`; ``bounds``: seconds that each plan takes at least; ``exactly(plan)``: seconds of
-    a batch; ``beside()``: seconds of what runs beside each plan."""
+    ``plan`` has the arrays of `SIZES`; ``bounds``: seconds that each plan takes at least; ``exactly(plan, limit)``:
+    seconds of a batch, of which those beyond the limit may be any beyond it; ``beside()``: seconds of what runs beside
+    each plan."""
 
     plan: ContractionPlan
     bounds: np.ndarray
@@ -80,13 +81,13 @@ def _drafts(space: Draftable, number: int, each: int, limit: float) -> list[Draf
     left = np.flatnonzero(space.bounds + beside <= limit)
     if len(left) > 2 * _FIRST:
         first = np.sort(left[np.argsort(space.bounds[left], kind="stable")[:_FIRST]])
-        seconds[first] = space.exactly(plans_at(space.plan, first)) + beside
+        seconds[first] = space.exactly(plans_at(space.plan, first), limit - beside) + beside
         own = np.sort(seconds[first])[each - 1]
         limit = min(limit, _beyond(float(own)))
         left = np.setdiff1d(left, first, assume_unique=True)
         left = left[space.bounds[left] + beside <= limit]
     if len(left):
-        seconds[left] = space.exactly(plans_at(space.plan, left)) + beside
+        seconds[left] = space.exactly(plans_at(space.plan, left), limit - beside) + beside
     return [
         Drafted(rounded(float(seconds[at])), number, plans_at(space.plan, int(at))) for at in lowest(seconds, each)
     ]

@@ -88,8 +88,8 @@ def _draftable(
     rows, step, pm, pn = points
     plan = structure.plan(rows, step, pm, pn)
 
-    def exactly(plan: ContractionPlan) -> np.ndarray:
-        return np.asarray(price_stage(structure.stage(plan, device, rules), device).seconds)
+    def exactly(plan: ContractionPlan, limit: float) -> np.ndarray:
+        return np.asarray(price_stage(structure.stage(plan, device, rules), device, limit).seconds)
 
     bounds = np.asarray(least_seconds(structure.stage(plan, device, rules), device), dtype=float)
     beside = lambda: rounded(sum(structure.packing.copy_prices(device)))

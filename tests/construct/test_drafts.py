@@ -33,7 +33,7 @@ STAGES = random_stages(count=20)
 def of_every_point(spaces, each, count):
     found = []
     for number, space in enumerate(spaces):
-        seconds = np.broadcast_to(space.exactly(space.plan) + space.beside(), space.bounds.shape)
+        seconds = np.broadcast_to(space.exactly(space.plan, np.inf) + space.beside(), space.bounds.shape)
         assert (space.bounds + space.beside() <= seconds).all()
         found += [
             Drafted(rounded(float(seconds[at])), number, plans_at(space.plan, int(at))) for at in lowest(seconds, each)
@@ -61,7 +61,7 @@ def test_what_is_never_priced_is_never_among_the_best(name, monkeypatch):
 def test_ties_fall_by_theplans_at_text_then_by_the_structure():
     sizes = np.arange(1, 5)
     plan = ContractionPlan(rm=sizes, kc=sizes, pm=sizes, pn=sizes)
-    flat = Draftable(plan, np.zeros(4), lambda one: np.ones(np.shape(one.rm)), lambda: 0.0)
+    flat = Draftable(plan, np.zeros(4), lambda one, limit: np.ones(np.shape(one.rm)), lambda: 0.0)
     first, second, third = drafted([flat, flat], 2, 3)
     assert [(one.plan.rm, one.structure) for one in (first, second, third)] == [(1, 0), (1, 1), (2, 0)]
     assert isinstance(first.plan.rm, int)
@@ -72,7 +72,7 @@ def test_many_points_are_priced_in_two_rounds():
     plan = ContractionPlan(rm=sizes, kc=sizes, pm=sizes, pn=sizes)
     asked = []
 
-    def exactly(one):
+    def exactly(one, limit):
         asked.append(len(one.rm))
         return one.rm * 1.0
 

@@ -12,7 +12,7 @@ import rollergen as rg
 from rollergen.emit import emit
 from rollergen.hal.errors import SpecError
 from rollergen.hal.load import device_to_json, load_device, parse_device
-from rollergen.program.model import predict_stage
+from rollergen.program.model import least_seconds, predict_stage, price_stage
 from rollergen.program.model.launching import MOST_WAKES, Way, calling_thread, merged
 from rollergen.program.model.nest import Waves
 from tests.program.batches import batch, random_stages
@@ -69,6 +69,25 @@ def test_the_batches_hold_both_ways():
     mixed = replace(CORES, wake_us=8.0)
     alone = np.broadcast_to(predict_stage(batch(STAGES["cpu"]), mixed).alone, len(STAGES["cpu"]))
     assert {bool(predict_stage(stage, mixed).alone) for stage in STAGES["cpu"]} == set(alone.tolist())
+
+
+@pytest.mark.parametrize("wake_us", [8.0, WAKE_US])
+@pytest.mark.parametrize("name", ["relu", "cpu", "softmax"])
+def test_what_nobody_asks_for_is_all_that_a_limit_changes(name, wake_us):
+    stages, device = STAGES[name], replace(CORES, wake_us=wake_us)
+    each = np.array([predict_stage(stage, device).seconds for stage in stages])
+    for limit in np.quantile(each, [0.1, 0.5, 0.9]):
+        limited = np.broadcast_to(price_stage(batch(stages), device, limit).seconds, len(each))
+        np.testing.assert_allclose(limited[each < limit], each[each < limit], rtol=1e-9)
+        assert (limited[each >= limit] >= limit * (1 - 1e-9)).all()
+
+
+@pytest.mark.parametrize("wake_us", [0.0, 8.0, WAKE_US])
+@pytest.mark.parametrize("name", ["relu", "cpu", "softmax"])
+def test_what_a_launch_takes_at_least_is_no_more_than_it_takes(name, wake_us):
+    device = replace(CORES, wake_us=wake_us)
+    for stage in STAGES[name]:
+        assert least_seconds(stage, device) <= predict_stage(stage, device).seconds * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("alone", [True, np.True_])

@@ -49,10 +49,10 @@ def considered(expression, device, monkeypatch):
     seen = {}
     alone = StagePrice.__init__
 
-    def noting(self, stage, device):
+    def noting(self, stage, device, *limit):
         if not any(type(loop.extent) is np.ndarray for loop in stage.loops):
             seen[stage] = None
-        alone(self, stage, device)
+        alone(self, stage, device, *limit)
 
     with monkeypatch.context() as patched:
         patched.setattr(StagePrice, "__init__", noting)

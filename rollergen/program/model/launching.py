@@ -21,7 +21,8 @@ from rollergen.program.model.supply import Moved
 MOST_WAKES = 16
 """Wakes that the calling thread's own time may last: beyond it waking costs less than a sixteenth, and the caller's
 other threads should not wait (pyopencl keeps Python's lock while PoCL's driver without threads works)."""
-Limits = tuple[tuple[str, Number, str], ...]
+Limit = tuple[str, Number, str]
+"""A limiter's name, its clocks, and how they combine with others."""
 
 
 @quick
@@ -33,7 +34,7 @@ class Way:
     seconds: Number
     launch_us: Number
     waves: Waves
-    limiters: Limits
+    limiters: tuple[Limit, ...]
     layers: tuple[Moved, ...]
 
 

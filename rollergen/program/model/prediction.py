@@ -11,8 +11,9 @@ constants were chosen on measured programs of GPUs and of a CPU, see `benches/`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,11 +31,11 @@ from rollergen.program.model.compute import (
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import Facts, facts_of
 from rollergen.program.model.kept import Kept
-from rollergen.program.model.launching import MOST_WAKES, Way, calling_thread, launch_us, merged
+from rollergen.program.model.launching import MOST_WAKES, Limit, Way, calling_thread, launch_us, merged
 from rollergen.program.model.nest import Nest, Waves, is_batch, nest_of, waves_of
 from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, most
 from rollergen.program.model.occupancy import granted_registers, resident_blocks
-from rollergen.program.model.supply import ADDS, OVERLAPS, TAKES_TURNS, Moved, exposed_misses, supply
+from rollergen.program.model.supply import ADDS, OVERLAPS, TAKES_TURNS, exposed_misses, supply
 from rollergen.program.model.walks import walked_anew, walks_of
 from rollergen.program.model.work import Work, read_ahead, work_of
 from rollergen.program.rprogram import RProgram, Stage
@@ -119,21 +120,25 @@ class StagePrice:
     for the times of many and for the reasons of few.
 
     ``seconds``, ``resident_blocks``, ``threads``, ``spilled``, ``shared_bytes`` and ``alone`` are those of
-    `StagePrediction`.
+    `StagePrediction`.  ``limit``: seconds from which on nobody asks how long it takes: what it takes in the calling
+    thread alone is not looked at where it is that much.
     """
 
-    def __init__(self, stage: Stage, device: Device) -> None:
+    def __init__(self, stage: Stage, device: Device, limit: float = np.inf) -> None:
         costs = costs_of(device)
         nest, work = _worked(stage, device)
         room = resident_blocks(nest, device, work.registers, work.shared_bytes)
-        way = _way(nest, device, costs, work, room)
+        way = _way(_inside(nest, device, costs, work, room))
         self.alone: Number = False
         if device.wake_us and device.units > 1:
             most = MOST_WAKES * device.wake_us * 1e-6
             if np.any(way.seconds < most):
-                one = _way(walked_anew(nest), calling_thread(device), costs, work, room)
-                self.alone = one.seconds < least(way.seconds, most)
-                way = merged(self.alone, one, way)
+                worse = least(way.seconds, most)
+                inside = _inside(walked_anew(nest), calling_thread(device), costs, work, room)
+                if np.any(_at_least(inside) < least(worse, limit)):
+                    one = _way(inside)
+                    self.alone = one.seconds < worse
+                    way = merged(self.alone, one, way)
         self.seconds: Number = way.seconds
         self.resident_blocks, self.threads = way.waves.resident, nest.threads
         self.spilled: Number = work.spilled + work.parked.registers
@@ -179,20 +184,59 @@ class PriceTogether(StagePrice):
         return StagePrice(*self._of).prediction
 
 
-def _way(nest: Nest, device: Device, costs: Costs, work: Work, room: tuple[Number, Number]) -> Way:
-    """The launch on `device`'s units, of which each has ``room`` (whether a block fits, and how many)."""
+class _Inside(NamedTuple):
+    """A launch on `device`'s units as far as each of them works by itself: the limiters but for the memory, the
+    instructions of a thread, and the clocks that two limiters count."""
+
+    nest: Nest
+    device: Device
+    costs: Costs
+    work: Work
+    fits: Number
+    waves: Waves
+    limiters: tuple[Limit, ...]
+    entering: tuple[Limit, ...]
+    instructions: Number
+    twice: Number
+
+
+def _inside(nest: Nest, device: Device, costs: Costs, work: Work, room: tuple[Number, Number]) -> _Inside:
+    """Each unit has ``room`` (whether a block fits, and how many)."""
     fits, resident = room
     waves = waves_of(nest, device, resident)
-    limiters, layers = _limiters(nest, device, costs, work, waves)
-    clocks = combine(limiters, costs, waves.per_unit * issued_multiply_adds(nest, device, costs, work))
-    seconds = choose(fits, clocks / (device.clock_mhz * 1e6), np.inf)
+    limiters, instructions = _within_a_unit(nest, device, costs, work, waves)
+    entering = _entering(nest, device, costs, work, waves)
+    twice = waves.per_unit * issued_multiply_adds(nest, device, costs, work)
+    return _Inside(nest, device, costs, work, fits, waves, tuple(limiters), tuple(entering), instructions, twice)
+
+
+def _way(inside: _Inside) -> Way:
+    """The whole launch."""
+    nest, device, costs, work, _, waves, *_ = inside
+    walks = walks_of(nest, waves, work.streams)
+    layers, moved, misses = supply(nest, device, costs, work, waves, walks)
+    exposed = exposed_misses(nest, device, costs, work, waves, walks, inside.instructions, misses)
+    every = (*inside.limiters, *layers, *exposed, *inside.entering)
+    limiters = [(n, c, how) for n, c, how in every if type(c) is np.ndarray or c > 0]
     launching_us = launch_us(device)
-    return Way(seconds + launching_us * 1e-6, launching_us, waves, tuple(limiters), tuple(layers))
+    return Way(_seconds(inside, limiters) + launching_us * 1e-6, launching_us, waves, tuple(limiters), tuple(moved))
 
 
-def price_stage(stage: Stage, device: Device) -> StagePrice:
-    """`predict_stage` for who asks for the time alone, at four fifths of its price."""
-    return StagePrice(stage, device) if is_batch(stage.loops) else price_program(stage, device)
+def _at_least(inside: _Inside) -> Number:
+    """Seconds of `_way` without the memory."""
+    return _seconds(inside, (*inside.limiters, *inside.entering)) + launch_us(inside.device) * 1e-6
+
+
+def _seconds(inside: _Inside, limiters: Sequence[Limit]) -> Number:
+    clocks = combine(limiters, inside.costs, inside.twice)
+    return choose(inside.fits, clocks / (inside.device.clock_mhz * 1e6), np.inf)
+
+
+def price_stage(stage: Stage, device: Device, limit: float = np.inf) -> StagePrice:
+    """`predict_stage` for who asks for the time alone, at four fifths of its price.
+
+    ``limit``: seconds beyond which the programs of a batch may be said to take longer than they do."""
+    return StagePrice(stage, device, limit) if is_batch(stage.loops) else price_program(stage, device)
 
 
 def price_program(stage: Stage, device: Device) -> StagePrice:
@@ -225,12 +269,11 @@ def least_seconds(stage: Stage, device: Device) -> Number:
     """What `predict_stage` says at least, at a sixth of its price: the limiters inside a unit, without the memory."""
     costs = costs_of(device)
     nest, work = _worked(stage, device)
-    fits, resident = resident_blocks(nest, device, work.registers, work.shared_bytes)
-    waves = waves_of(nest, device, resident)
-    inside, _ = _within_a_unit(nest, device, costs, work, waves)
-    twice = waves.per_unit * issued_multiply_adds(nest, device, costs, work)
-    clocks = combine([*inside, *_entering(nest, device, costs, work, waves)], costs, twice)
-    return choose(fits, clocks / (device.clock_mhz * 1e6), np.inf) + device.launch_us * 1e-6
+    room = resident_blocks(nest, device, work.registers, work.shared_bytes)
+    woken = _at_least(_inside(nest, device, costs, work, room))
+    if not device.wake_us or device.units == 1:
+        return woken
+    return least(woken, _at_least(_inside(nest, calling_thread(device), costs, work, room)))
 
 
 def _worked(stage: Stage, device: Device) -> tuple[Nest, Work]:
@@ -261,7 +304,7 @@ def _registers(nest: Nest, device: Device, costs: Costs, work: Work, resident: N
     return work.registers + least(work.in_flight + ahead, spare)
 
 
-def combine(limiters: list[tuple[str, Number, str]], costs: Costs, twice: Number) -> Number:
+def combine(limiters: Sequence[Limit], costs: Costs, twice: Number) -> Number:
     """Clocks of the whole: p-norm of what overlaps (less the clocks that two limiters count: ``twice``), plus what
     nothing hides."""
     exponent = costs.norm_exponent
@@ -304,23 +347,11 @@ def _flops_of(facts: Facts) -> int:
     return total
 
 
-def _limiters(
-    nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves
-) -> tuple[list[tuple[str, Number, str]], list[Moved]]:
-    found, instructions = _within_a_unit(nest, device, costs, work, waves)
-    walks = walks_of(nest, waves, work.streams)
-    layers, moved, misses = supply(nest, device, costs, work, waves, walks)
-    found += layers
-    found += exposed_misses(nest, device, costs, work, waves, walks, instructions, misses)
-    found += _entering(nest, device, costs, work, waves)
-    return [(n, c, how) for n, c, how in found if type(c) is np.ndarray or c > 0], moved
-
-
 def _within_a_unit(
     nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves
-) -> tuple[list[tuple[str, Number, str]], Number]:
+) -> tuple[list[Limit], Number]:
     """Clocks of each resource inside the busiest unit, and the instructions of one thread."""
-    found: list[tuple[str, Number, str]] = []
+    found: list[Limit] = []
     blocks = waves.per_unit
     found.append(("multiply-adds", blocks * arithmetic_clocks(nest, device, costs, work), OVERLAPS))
     instructions = instructions_of(nest, device, costs, work)
@@ -337,7 +368,7 @@ def _within_a_unit(
     return found, instructions
 
 
-def _entering(nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves) -> list[tuple[str, Number, str]]:
+def _entering(nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves) -> list[Limit]:
     found = []
     if type(work.window_steps) is np.ndarray or work.window_steps:
         rounds = ceil_div(waves.per_unit, waves.resident)
