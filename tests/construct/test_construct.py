@@ -20,7 +20,6 @@ from rollergen.options import BuildOptions
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.check import check
 from rollergen.program.model import predict_stage
-from rollergen.program.rprogram import BlockOrder
 from rollergen.tile.rtile import RTile
 from rollergen.tile.rules import AlignmentRules, vector_lanes
 from tests.program.hand_devices import AVX512, TURING
@@ -113,8 +112,10 @@ def test_the_best_candidates_leave_out_what_does_not_fit():
 def test_at_most_half_of_the_candidates_have_one_form_while_there_are_others_worth_a_try():
     definition = OPERATORS["matmul"].definitions[0]
     one = definition_candidates(definition, TURING, AlignmentRules(), 1)[0]
+    *outer, last = one.stages[0].loops
+    tiles = lambda n: replace(one.stages[0], loops=(*outer, replace(last, extent=1000 + n)))
     made = [
-        replace(one, form=form, seconds=seconds, key=(form, seconds), stages=(replace(one.stages[0], block_order=BlockOrder(n)),))
+        replace(one, form=form, seconds=seconds, stages=(tiles(n),))
         for n, (form, seconds) in enumerate([("a", 1.0), ("a", 2.0), ("a", 3.0), ("b", 3.5), ("a", 4.0), ("b", 9.0)])
     ]
     assert [x.seconds for x in best(made, 4)] == [1.0, 2.0, 3.0, 3.5]
