@@ -283,18 +283,14 @@ def grid(
     ledger.reject(TENSOR_SHAPE, (len(held) - len(rows)) * tried)
     ledger.reject(NARROW_OUTPUT, len(rows) * (tried - len(steps)))
     each, room = structure.tile_bytes(1, 1), private_limit(device)
-    points = [
-        (r, s, p, q)
-        for r in rows
-        for s in steps
-        for p in _panel_counts(ceil_div(m_extent, r), device.units)
-        for q in _panel_counts(n_panels, device.units)
-        if s * q * each <= room
-    ]
-    if not points:
+    along_m = [(r, p) for r in rows for p in _panel_counts(ceil_div(m_extent, r), device.units)]
+    along_n = [(s, q) for s in steps for q in _panel_counts(n_panels, device.units) if s * q * each <= room]
+    if not along_n:
         return None
-    columns = np.array(points, dtype=np.int64).T
-    return columns[0], columns[1], columns[2], columns[3]
+    (r, p), (s, q) = (np.array(pairs, dtype=np.int64).T for pairs in (along_m, along_n))
+    r, s, p, q = np.repeat(r, len(s)), np.tile(s, len(r)), np.repeat(p, len(s)), np.tile(q, len(r))
+    rising = np.lexsort((q, p, s, r))  # the first of equal price is drafted
+    return r[rising], s[rising], p[rising], q[rising]
 
 
 def _within_waste(extent: int, tiles: Sequence[int], rules: AlignmentRules) -> list[int]:
