@@ -13,7 +13,7 @@ from rollergen.errors import DeviceError
 from rollergen.expr.quick import quick
 from rollergen.hal.masked_stores import kernel_attribute
 from rollergen.hal.spec import Device
-from rollergen.lower import lower
+from rollergen.lower import lower_all
 from rollergen.lower.ir import Kernel
 from rollergen.lower.usage import array_bytes
 from rollergen.program.model import blocks_on_a_unit, price_stage
@@ -73,10 +73,8 @@ def emit_all(programs: Sequence[RProgram], device: Device, dialect: str | None =
     """
     listed = [dialect == bsp.LANGUAGE or (dialect is None and bool(program.homes)) for program in programs]
     printers = [_printer(device, None if one else dialect) for one in listed]
-    lowered = [
-        lower(program, device, printer.features, _resident(program, device, printer))
-        for program, printer in zip(programs, printers, strict=True)
-    ]
+    resident = [_resident(program, device, printer) for program, printer in zip(programs, printers, strict=True)]
+    lowered = lower_all(programs, device, printers[0].features, resident) if printers else []
     return [
         _source(program, device, kernels, printer, one)
         for program, kernels, printer, one in zip(programs, lowered, printers, listed, strict=True)

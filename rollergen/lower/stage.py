@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rollergen.expr.index import Index
+from rollergen.expr.quick import quick
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.lower.context import Context
@@ -32,18 +34,43 @@ def lower(
     >>> [kernel.name for kernel in lower(relu(), device)]                            # doctest: +SKIP
     ['relu']
     """
-    entries = Names()
-    resident = resident_blocks or [0] * len(program.stages)
-    return tuple([
-        lower_stage(stage, device, entries.fresh(stage.name), language, blocks)
-        for stage, blocks in zip(program.stages, resident, strict=True)
-    ])
+    return lower_all([program], device, language, [resident_blocks])[0]
 
 
-def lower_stage(
-    stage: Stage, device: Device, entry: str, language: Language = PLAIN, resident_blocks: int = 0
-) -> Kernel:
-    """The kernel of one stage; every integer's range goes with it."""
+def lower_all(
+    programs: Sequence[RProgram], device: Device, language: Language, resident_blocks: Sequence[Sequence[int]]
+) -> list[tuple[Kernel, ...]]:
+    """Each of the `programs` as `lower` does it, step by step for all of them: a step is much code that runs once for
+    a stage, and the processor's caches keep it from one stage to the next."""
+    begun = []
+    for program, resident in zip(programs, resident_blocks, strict=True):
+        entries = Names()
+        blocks = resident or [0] * len(program.stages)
+        begun.append([
+            _begun(stage, device, entries.fresh(stage.name), language, count)
+            for stage, count in zip(program.stages, blocks, strict=True)
+        ])
+    for stages in begun:
+        for stage in stages:
+            write_nest(stage.context)
+    return [tuple([_kernel(stage) for stage in stages]) for stages in begun]
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A kernel of which everything up to its loops is written; the fields that it takes over have its names."""
+
+    name: str
+    parameters: Mapping[str, Pointer]
+    context: Context
+    block_id: str
+    thread_id: str
+    resident_blocks: int
+
+
+def _begun(stage: Stage, device: Device, entry: str, language: Language, resident_blocks: int) -> _Begun:
+    """The stage's parameters, ids and buffers."""
     names = Names()
     names.fresh(entry)
     out = Writer(names, language)
@@ -62,21 +89,27 @@ def lower_stage(
     _define_threads(out, nest, thread)
     _define_lead(out, nest)
     staged = allocate_buffers(out, nest)
-    write_nest(Context(out, nest, staged, thread_shares(nest, Index.axis(thread)), step))
+    context = Context(out, nest, staged, thread_shares(nest, Index.axis(thread)), step)
+    return _Begun(entry, parameters, context, block, thread, resident_blocks)
+
+
+def _kernel(stage: _Begun) -> Kernel:
+    """The kernel whose loops are written; every integer's range goes with it."""
+    out, nest = stage.context.out, stage.context.nest
     return Kernel(
-        name=entry,
-        parameters=tuple(parameters.values()),
-        arguments=tuple(parameters),
+        name=stage.name,
+        parameters=tuple(stage.parameters.values()),
+        arguments=tuple(stage.parameters),
         body=out.body(),
         blocks=nest.blocks,
         threads=nest.threads,
-        block_id=block,
-        thread_id=thread,
+        block_id=stage.block_id,
+        thread_id=stage.thread_id,
         ranges=out.ranges,
         functions=tuple(out.functions.values()),
         layout=layout(nest),
-        once=stage.once,
-        resident_blocks=resident_blocks,
+        once=nest.stage.once,
+        resident_blocks=stage.resident_blocks,
         allocated=out.arrays(),
     )
 
