@@ -20,7 +20,7 @@ from rollergen.emit.c_family import ATOM, BINARY, BITS, INDENT, LOGIC_OR, ORDER,
 from rollergen.emit.dynamic import DYNAMIC_ALIGNMENT, dynamic_places
 from rollergen.emit.index_code import is_wide
 from rollergen.emit.matrix_code import helper
-from rollergen.emit.unrolling import steps_at_once
+from rollergen.emit.unrolling import MOST_WHOLE, steps_at_once
 from rollergen.expr.index import Index
 from rollergen.lower.expressions import (
     STORAGE_BYTES,
@@ -174,6 +174,9 @@ class Cuda(CFamily):
         return super().point(node)
 
     def unrolled(self, node: For) -> str:
+        start, stop = node.start, node.stop
+        if type(start) is int and type(stop) is int and stop - start <= MOST_WHOLE:
+            return "#pragma unroll"
         steps = steps_at_once(node)
         return "#pragma unroll" if steps is None else f"#pragma unroll {steps}"
 

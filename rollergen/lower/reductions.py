@@ -19,7 +19,7 @@ from rollergen.lower.access import Access, alignment, fetch, has_edge, register_
 from rollergen.lower.arithmetic import Scope, combine, inside_lanes, select, widen, zero_when_masked
 from rollergen.lower.counts import is_uniform, trip_count
 from rollergen.lower.expressions import Element, Expr, Inside, Name, Number, Operation, Pick, Pointer, Read
-from rollergen.lower.ir import LOCAL, PRIVATE, Write
+from rollergen.lower.ir import LOCAL, PRIVATE, Assign, For, Statement, Write
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import Place, Registers, conjunction
 from rollergen.lower.writer import Writer
@@ -158,9 +158,13 @@ def identities(acc: Accumulators, lanes: int) -> tuple[Number, ...]:
 
 def start(out: Writer, place: Place, acc: Accumulators) -> None:
     """Every accumulator at the identity, also those that only serve to meet other threads."""
-    with loops_over(out, place, acc.positions, together=place.nest.stage.accumulator.combine != "none"):
-        for registers, identity in zip(acc.components, identities(acc, acc.components[0].lanes), strict=True):
-            out.assign(place.element(registers), identity)
+    nest, together = place.nest, place.nest.stage.accumulator.combine != "none"
+    pairs = zip(acc.components, identities(acc, acc.components[0].lanes), strict=True)
+    body: tuple[Statement, ...] = tuple([Assign(place.element(registers), identity) for registers, identity in pairs])
+    for p in reversed(acc.positions):
+        count = trip_count(place, p, together or is_uniform(nest, p), out.ranges)
+        body = (For(nest.variables[p], 0, count, body, nest.loops[p].kind == UNROLL),)
+    out.add(body)
 
 
 def resume(out: Writer, place: Place, acc: Accumulators, output: Access) -> None:

@@ -11,7 +11,7 @@ inner addresses are short and constant once unrolled.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from rollergen.expr.index import Atom as IndexAtom
@@ -152,6 +152,10 @@ class Writer:
 
     def assign(self, target: Name | Element, value: Expr) -> None:
         self._add(Assign(target, value))
+
+    def add(self, statements: Iterable[Statement]) -> None:
+        """What is known whole: it makes no name, and what loops it has are over registers alone."""
+        self._blocks[-1].statements.extend(statements)
 
     def write(self, statement: Write) -> None:
         self._add(statement)
