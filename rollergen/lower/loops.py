@@ -28,7 +28,7 @@ Inner = Callable[[Place], None]
 @quick
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One walk over loops: which of them run, which loads it uses, where it ends.
+    """One walk over loops: which of them run, which loads it uses (by number), where it ends.
 
     ``grouped``: a loop that is not walked because results along it are stored as vectors.  ``before``, ``after``: a
     depth, and what is done there before anything deeper is written, and once everything is.  ``together``: threads
@@ -36,7 +36,7 @@ class Phase:
     """
 
     loops: frozenset[int]
-    loads: tuple[Load, ...]
+    loads: Mapping[int, Load]
     stop: int
     fragments: bool
     lane: Lane | None
@@ -108,7 +108,7 @@ def open_loop(context: Context, place: Place, p: int, phase: Phase, inside: Inne
     if not isinstance(count, int):
         count = out.let(f"{variable}_count", count)
     due = copies_at(nest, p + 1)
-    ahead = [copy for copy in due if _runs_ahead(nest, copy) and nest.load(copy) in phase.loads]
+    ahead = [copy for copy in due if _runs_ahead(nest, copy) and copy.load in phase.loads]
     if ahead:
         write_pipeline(context, place, p, count, ahead, inner)
         return
@@ -128,7 +128,7 @@ def _runs_ahead(nest: Nest, copy: Copy) -> bool:
 def make_copies(context: Context, place: Place, depth: int, phase: Phase) -> Place:
     """The copies made at this depth for the phase's loads, memory before registers."""
     out, nest = context.out, context.nest
-    due = [c for c in copies_at(nest, depth) if nest.load(c) in phase.loads]
+    due = [c for c in copies_at(nest, depth) if c.load in phase.loads]
     if not due:
         return place
     memory = [c for c in due if not in_registers(c, nest) and not _is_pipelined(place, nest, c)]
@@ -169,9 +169,8 @@ def make_fragments(context: Context, place: Place, depth: int, phase: Phase) -> 
     outside; loops inside that change it make its registers an array.
     """
     nest = context.nest
-    for load in phase.loads:
-        number = nest.number(load)
-        if nest.deepest.get(number, 0) > depth or isinstance(place.sources.get(number), Registers):
+    for number, load in phase.loads.items():
+        if isinstance(place.sources.get(number), Registers) or nest.deepest.get(number, 0) > depth:
             continue
         on = varying(nest, place, load)
         if phase.grouped in on or _fragment_depth(nest, phase, on, depth) != depth:

@@ -74,7 +74,7 @@ def reduce_matrices(context: Context, place: Place, reduction: Reduction) -> Reg
     acc = reductions.make_accumulators(out, nest, reduction)
     reductions.start(out, place, acc)
     walked = frozenset(p for p in nest.positions("reduce", after=nest.tile_depth) if p < matrices.depth)
-    loads = tuple(nest.definition.loads()[number] for number in matrices.loads)
+    loads = {number: nest.loads[number] for number in matrices.loads}
     phase = Phase(walked, loads, matrices.depth, True, None, together=True)
     descend(context, place, nest.tile_depth, phase, lambda here: _multiply(context, here, matrices, acc.components[0]))
     if matrices.shape.layout == "opaque":

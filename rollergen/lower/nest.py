@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -68,6 +68,10 @@ class Nest(WithDict):
     @found_once
     def _loads(self) -> tuple[Load, ...]:
         return self.definition.loads()
+
+    @found_once
+    def loads(self) -> dict[int, Load]:
+        return dict(enumerate(self._loads))
 
     @found_once
     def _numbers(self) -> dict[int, tuple[int, Load]]:
@@ -147,6 +151,10 @@ class Nest(WithDict):
             known = self._loads.index(load), load
             self._numbers[id(load)] = known
         return known[0]
+
+    def numbered(self, loads: Iterable[Load]) -> dict[int, Load]:
+        """Distinct loads, by number."""
+        return {self.number(load): load for load in loads}
 
     @found_once
     def extents(self) -> dict[str, int]:

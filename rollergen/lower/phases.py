@@ -36,7 +36,7 @@ def write_nest(context: Context) -> None:
     """The whole stage inside its grid and thread loops."""
     nest = context.nest
     outer = Phase(
-        frozenset(range(nest.first_inner, nest.tile_depth)), nest.definition.loads(), nest.tile_depth, False, nest.lane
+        frozenset(range(nest.first_inner, nest.tile_depth)), nest.loads, nest.tile_depth, False, nest.lane
     )
     descend(context, Place.outermost(nest), nest.first_inner, outer, lambda place: write_tile(context, place))
 
@@ -142,7 +142,7 @@ def _reduce(
     out, nest = context.out, context.nest
     made, bodies = phase_values(nest, number, reduction.bodies)
     used = loads(*(value for _, value in made), *bodies)
-    phase = Phase(walked_loops(nest, "spatial", "reduce", "row"), used, nest.innermost, True, nest.lane)
+    phase = Phase(walked_loops(nest, "spatial", "reduce", "row"), nest.numbered(used), nest.innermost, True, nest.lane)
     if nest.instruction is not None:
         return (reduce_matrices(context, place, reduction),)
     acc = reductions.make_accumulators(out, nest, reduction)

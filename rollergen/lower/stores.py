@@ -54,7 +54,7 @@ def _store_all(
     _, (value,) = phase_values(nest, len(nest.definition.reductions), (result,))
     walked = walked_loops(nest, "spatial", "row")
     grouped = _grouped_loop(nest, walked, lane)
-    phase = Phase(walked - {grouped}, loads(value), nest.innermost, True, lane, grouped)
+    phase = Phase(walked - {grouped}, nest.numbered(loads(value)), nest.innermost, True, lane, grouped)
     tile = _edge_tile(context, place, walked, lane)
 
     def scope_at(here: Place) -> Scope:
