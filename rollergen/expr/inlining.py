@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from rollergen.expr.index import Index
 from rollergen.expr.language import Tensor, computed, free_axes
+from rollergen.expr.quick import replaced
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.values import IndexValue, Load, Value, transform, walk
 
@@ -184,9 +185,9 @@ def substitute(value: Value, mapping: dict[str, Index]) -> Value:
 
     def change(node: Value) -> Value | None:
         if isinstance(node, Load):
-            return replace(node, indices=tuple(index.substitute(mapping) for index in node.indices))
+            return replaced(node, indices=tuple([index.substitute(mapping) for index in node.indices]))
         if isinstance(node, IndexValue):
-            return replace(node, index=node.index.substitute(mapping))
+            return replaced(node, index=node.index.substitute(mapping))
         if isinstance(node, Reduce):
             return replace(node, axes=tuple((_name(mapping, name), extent) for name, extent in node.axes))
         return None

@@ -8,11 +8,12 @@ dtype to an operation live in `dtypes.py`, the public spelling in `language.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from operator import is_not
 from typing import Any
 
 from rollergen.expr.index import Index, Within, linear
-from rollergen.expr.quick import quick
+from rollergen.expr.quick import quick, replaced
 
 UNARY = ("neg", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "floor", "round", "not")
 BINARY = ("add", "sub", "mul", "div", "max", "min", "pow", "lt", "le", "gt", "ge", "eq", "ne", "and", "or")
@@ -118,7 +119,7 @@ class Load(Value, _Hashed):
             return self._axes
         except AttributeError:
             indices = (*self.indices, *(bound.index for bound in self.guard))
-            object.__setattr__(self, "_axes", frozenset(name for index in indices for name in index.names()))
+            object.__setattr__(self, "_axes", frozenset().union(*[index.names() for index in indices]))
             return self._axes
 
 
@@ -228,11 +229,11 @@ def transform(value: Value, change: Callable[[Value], Value | None]) -> Value:
     """`value` rebuilt bottom-up; ``change`` returns a replacement for a node, or None to keep it."""
     children = value.children()
     if children:
-        new = tuple(transform(child, change) for child in children)
-        if any(a is not b for a, b in zip(new, children, strict=True)):
+        new = tuple([transform(child, change) for child in children])
+        if any(map(is_not, new, children)):
             value = value.with_children(new)
-    replaced = change(value)
-    return value if replaced is None else replaced
+    other = change(value)
+    return value if other is None else other
 
 
 def walk(value: Value) -> Iterator[Value]:
@@ -274,13 +275,13 @@ def substitute_axes(value: Value, mapping: Mapping[str, Index]) -> Value:
 
     def change(node: Value) -> Value | None:
         if isinstance(node, Load):
-            return replace(
+            return replaced(
                 node,
-                indices=tuple(index.substitute(mapping) for index in node.indices),
-                guard=tuple(bound.substitute(mapping) for bound in node.guard),
+                indices=tuple([index.substitute(mapping) for index in node.indices]),
+                guard=tuple([bound.substitute(mapping) for bound in node.guard]),
             )
         if isinstance(node, IndexValue):
-            return replace(node, index=node.index.substitute(mapping))
+            return replaced(node, index=node.index.substitute(mapping))
         return None
 
     return transform(value, change)
