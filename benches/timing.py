@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 from statistics import median
@@ -115,11 +115,11 @@ def in_turns(calls: Calls, seconds: float, threads: int = 1) -> dict[str, Turns]
         for call in calls.values():
             call()
     times = {name: Turns([], []) for name in calls}
-    names, order = list(calls), random.Random(1)
+    orders = _orders(list(calls))
     started = time.perf_counter()
     rounds = 0
     while rounds < LEAST_ROUNDS or (time.perf_counter() - started < seconds and rounds < MOST_ROUNDS):
-        for name in order.sample(names, len(names)):
+        for name in next(orders):
             if threads > 1:
                 settle()
             first, again = _turn(calls[name])
@@ -127,6 +127,17 @@ def in_turns(calls: Calls, seconds: float, threads: int = 1) -> dict[str, Turns]
             times[name].again.append(again)
         rounds += 1
     return times
+
+
+def _orders(names: list[str]) -> Iterator[list[str]]:
+    """The names in any order, none of which begins with who was the last of the order before, where there are two."""
+    chance, order = random.Random(1), names
+    while True:
+        last = order[-1]
+        order = chance.sample(names, len(names))
+        if len(names) > 1 and order[0] == last:
+            order.reverse()
+        yield order
 
 
 def _once(call: Callable[[], object]) -> float:

@@ -32,11 +32,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_what_a_first_call_pays_is_not_in_the_time_of_those_that_follow(clock: Clock):
     calls = {"ours": clock.call("ours", 9e-4, 2e-4), "theirs": clock.call("theirs", 5e-4, 4e-4)}
-    calls["a third"] = clock.call("a third", 1e-3, 1e-3)  # of two, one begins a round behind itself
+    calls["a third"] = clock.call("a third", 1e-3, 1e-3)
     turns = timing.in_turns(calls, seconds=0.0)
     assert turns["ours"].first == pytest.approx([9e-4] * timing.LEAST_ROUNDS)
     assert turns["ours"].again == pytest.approx([2e-4] * timing.LEAST_ROUNDS)
     assert turns["theirs"].again == pytest.approx([4e-4] * timing.LEAST_ROUNDS)
+
+
+def test_who_follows_whom_changes_and_nobody_follows_itself():
+    names = list("abcd")
+    told = list(itertools.chain.from_iterable(itertools.islice(timing._orders(names), 200)))
+    assert all(sorted(told[n : n + 4]) == names for n in range(0, 800, 4))
+    pairs = set(itertools.pairwise(told))
+    assert pairs == set(itertools.permutations(names, 2))
+    assert next(timing._orders(["alone"])) == ["alone"]
 
 
 def test_a_turn_warms_up_and_repeats_short_calls_for_milliseconds_and_long_ones_once(clock: Clock):
@@ -63,11 +72,3 @@ def test_the_second_call_is_not_compared_either(clock: Clock):
 
     turns = timing.in_turns({"one": run}, seconds=0.0)
     assert (set(turns["one"].first), set(turns["one"].again)) == ({3.0}, {1.0})
-
-
-def test_rounds_begin_with_another_one_each_time(clock: Clock):
-    order: list[str] = []
-    calls = {name: (lambda name=name: (order.append(name), setattr(clock, "now", clock.now + 1.0))) for name in "abc"}
-    timing.in_turns(calls, seconds=0.0)
-    starts = [name for name, _ in itertools.groupby(order[6:])][::3]
-    assert starts[:4] == ["a", "b", "c", "a"]
