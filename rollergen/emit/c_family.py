@@ -90,12 +90,13 @@ class CFamily:
     """
 
     _lines: ClassVar[Mapping[type, Callable[[Any, Any], str]]]
-    _levelled: ClassVar[Mapping[type, Callable[[Any, Any], tuple[str, int]]]]
+    _levelled: ClassVar[dict[type, Callable[[Any, Any], tuple[str, int]]]]
 
     def __init_subclass__(cls) -> None:
         """The methods that spell each kind of node are looked for once."""
         cls._lines = {kind: getattr(cls, name) for kind, name in _LINES.items()}
         cls._levelled = {kind: getattr(cls, name) for kind, name in _LEVELLED.items()}
+        cls._levelled |= {kind: _at_level(getattr(cls, name), level) for kind, (name, level) in _EXPRESSIONS.items()}
 
     def __init__(self) -> None:
         self.types: dict[str, str] = {}
@@ -344,8 +345,7 @@ class CFamily:
         kind = type(node)
         if kind is Operation and node.dtype == "int8" and _outgrows(node):
             return self.operation(node)[0]  # type: ignore[arg-type]
-        spell = self._levelled.get(kind)
-        return self.level(node)[0] if spell is None else spell(self, node)[0]
+        return node.name if kind is Name else self._levelled[kind](self, node)[0]  # type: ignore[union-attr]
 
     def within(self, node: Expr, limit: int) -> str:
         """`node`'s text, in parentheses where it binds less tightly than `limit`."""
@@ -358,12 +358,9 @@ class CFamily:
         if kind is Name:
             return node.name, ATOM  # type: ignore[union-attr]
         spell = self._levelled.get(kind)
-        if spell is not None:
-            return spell(self, node)
-        if kind not in _EXPRESSIONS:
+        if spell is None:
             raise TypeError(f"{kind.__name__} is no expression")
-        name, level = _EXPRESSIONS[kind]
-        return getattr(self, name)(node), level
+        return spell(self, node)
 
     def element(self, node: Element) -> tuple[str, int]:
         ranges, text = self._ranges, node.name
@@ -463,6 +460,10 @@ _EXPRESSIONS = {
     Aligned: ("aligned", EQUAL), Misalignment: ("misalignment", UNARY),
 }  # fmt: skip
 """Those that give its text, and the precedence."""
+
+
+def _at_level(spell: Callable[[Any, Any], str], level: int) -> Callable[[Any, Any], tuple[str, int]]:
+    return lambda printer, node: (spell(printer, node), level)
 
 
 def _outgrows(node: Expr) -> bool:

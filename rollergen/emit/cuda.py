@@ -29,6 +29,7 @@ from rollergen.lower.expressions import (
     Exchange,
     Expr,
     Inside,
+    Name,
     Operation,
     Pick,
     Pointer,
@@ -279,9 +280,10 @@ class Cuda(CFamily):
         return f"make_{self._vector(self._register(dtype), len(texts))}({', '.join(texts)})"
 
     def picked(self, node: Pick) -> str:
-        lanes = node.operand.lanes
+        operand, lanes = node.operand, node.operand.lanes
         if isinstance(node.which, int):
-            return self.within(node.operand, ATOM) + _lane(lanes, node.which)
+            vector = operand.name if type(operand) is Name else self.within(operand, ATOM)
+            return vector + _lane(lanes, node.which)
         first = 1 if node.which == "odd" else 0
         return self._gathered((node.operand,), tuple(range(first, lanes, 2)), f"{node.which}_lanes")
 

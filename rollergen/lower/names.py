@@ -53,24 +53,19 @@ def identifier(text: str) -> str:
 
 
 class Names:
-    """Gives each asker a name of its own.  Names of a closed scope may be given again."""
+    """Gives each asker a name of its own.  Names of a closed scope may be given again.
+
+    ``scopes``: the names of each open scope, outer before inner: whoever opens one adds an empty list, and releases
+    what it takes away again.
+    """
 
     def __init__(self) -> None:
-        self._scopes: list[list[str]] = [[]]
+        self.scopes: list[list[str]] = [[]]
         self._taken: set[str] = set()
 
-    def enter(self) -> None:
-        self._scopes.append([])
-
-    def leave(self) -> None:
-        closed = self._scopes.pop()
-        if closed:
-            self._taken.difference_update(closed)
-
-    @property
-    def depth(self) -> int:
-        """Number of the innermost open scope."""
-        return len(self._scopes) - 1
+    def release(self, closed: list[str]) -> None:
+        """These names are free again."""
+        self._taken.difference_update(closed)
 
     def fresh(self, wish: str, scope: int = -1) -> str:
         """`wish` made an identifier, with a number behind it if it is taken; it lives in `scope`."""
@@ -81,5 +76,5 @@ class Names:
             while (name := f"{base}_{count}") in taken:
                 count += 1
         taken.add(name)
-        self._scopes[scope].append(name)
+        self.scopes[scope].append(name)
         return name

@@ -71,6 +71,7 @@ class Writer:
 
     def __init__(self, names: Names, language: Language = PLAIN) -> None:
         self.names = names
+        self._scopes = names.scopes
         self.native = language.functions
         self.masked_stores, self.masked_loads = language.masked_stores, language.masked_loads
         self.ranges: dict[str, Bounds] = {}
@@ -178,11 +179,13 @@ class Writer:
         block = _Block()
         self._blocks.append(block)
         self._add = block.statements.append
-        self.names.enter()
+        self._scopes.append([])
 
     def _close(self) -> list[Statement]:
         """What was written in the block that is closed."""
-        self.names.leave()
+        closed = self._scopes.pop()
+        if closed:
+            self.names.release(closed)
         block = self._blocks.pop()
         self._add = self._blocks[-1].statements.append
         if block.integers:
@@ -246,7 +249,7 @@ class _Loop:
         out, variable = self._out, self._variable
         self._home = not self._unroll or not out._homes
         if self._home:
-            out._homes.append(_Home(out._blocks[-1], out.names.depth, frozenset(out._known)))
+            out._homes.append(_Home(out._blocks[-1], len(out._scopes) - 1, frozenset(out._known)))
         out._known.add(variable)
         out._open()
         return Index.axis(variable)

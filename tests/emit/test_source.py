@@ -142,9 +142,9 @@ def test_entries_of_stages_with_one_name_differ():
 def test_names_of_closed_scopes_are_given_again():
     names = Names()
     names.fresh("a")
-    names.enter()
+    names.scopes.append([])
     assert (names.fresh("a"), names.fresh("b")) == ("a_2", "b")
-    names.leave()
+    names.release(names.scopes.pop())
     assert names.fresh("b") == "b"
 
 
