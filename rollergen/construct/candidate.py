@@ -101,7 +101,8 @@ def cheapest_first(priced: Iterable[tuple[float, Plan]], text: Callable[[Plan], 
 def cheapest(stages: list[Stage], device: Device) -> Stage:
     """The stage with the least predicted time, ties by its loops."""
     price_stages(stages, device)
-    return min(stages, key=lambda stage: (price((stage,), device), repr(stage.loops)))
+    priced = [(price((stage,), device), stage) for stage in stages]
+    return cheapest_first(priced, lambda stage: repr(stage.loops))[0]
 
 
 def block_tile(stage: Stage) -> tuple[tuple[str, int], ...]:

@@ -29,7 +29,7 @@ from rollergen.options import BuildOptions
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.bulk import is_bulk
 from rollergen.program.check import check_each
-from rollergen.program.model import price_stage, price_stages
+from rollergen.program.model import price_program, price_stage
 from rollergen.program.model.nest import lockstep_threads
 from rollergen.program.rprogram import RProgram, Stage
 from rollergen.tile.rules import AlignmentRules, block_layer, contiguous_axis, vector_lanes
@@ -115,7 +115,7 @@ def _in_registers(candidates: list[Candidate], device: Device) -> list[Candidate
     local memory costs more, and is less certain, than what the model says of it."""
     if lockstep_threads(device) == 1:
         return candidates
-    fitting = [one for one in candidates if not any(price.spilled for price in price_stages(one.stages, device))]
+    fitting = [one for one in candidates if not any(price_program(stage, device).spilled for stage in one.stages)]
     return fitting or candidates
 
 

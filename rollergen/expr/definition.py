@@ -46,10 +46,11 @@ class _Remembered:
     """What is found once for a definition: its hash, which caches ask for, its loads, its axes by their names, and what
     its readers note."""
 
-    __slots__ = ("_body_loads", "_by_name", "_hash", "_loads", "_notes", "_result_loads", "_stored")
+    __slots__ = ("_body_loads", "_by_name", "_extents", "_hash", "_loads", "_notes", "_result_loads", "_stored")
     _notes: dict[Any, Any]
     _hash: int
     _by_name: dict[str, Axis]
+    _extents: dict[str, int]
     _stored: Load
     _body_loads: tuple[Load, ...]
     _result_loads: tuple[Load, ...]
@@ -79,8 +80,13 @@ class Definition(_Remembered):
             object.__setattr__(self, "_by_name", {axis.name: axis for axis in self.axes})
             return self._by_name[name]
 
-    def extent(self, axis: str) -> int:
-        return self.axis(axis).extent
+    def extents(self) -> Mapping[str, int]:
+        """Of every axis, by its name."""
+        try:
+            return self._extents
+        except AttributeError:
+            object.__setattr__(self, "_extents", {axis.name: axis.extent for axis in self.axes})
+            return self._extents
 
     def ranges(self) -> Mapping[str, Bounds]:
         """Inclusive bounds of every axis."""

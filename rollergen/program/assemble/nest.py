@@ -65,12 +65,12 @@ def overhanging(definition: Definition, loops: Sequence[Loop]) -> list[str]:
     A grid or serial loop never starts beyond the end; any other loop does unless its span
     divides the extent.
     """
-    over = set()
+    over, extents = set(), definition.extents()
     for loop in loops:
         if loop.kind != GRID and loop.kind != SERIAL:
             extent, stride = loop.extent, loop.stride
             plain = type(extent) is not np.ndarray and type(stride) is not np.ndarray
-            if plain and definition.extent(loop.axis) % (extent * stride):
+            if plain and extents[loop.axis] % (extent * stride):
                 over.add(loop.axis)
     return [axis.name for axis in definition.axes if axis.name in over] if over else []
 

@@ -148,10 +148,9 @@ def _check_chain(stage: Stage, where: str, number: int, device: Device | None) -
 def _check_shape(stage: Stage, where: str, copy: Copy, load: Load, shared: bool) -> tuple[int, ...]:
     """The buffer's shape, whose axes must be those of the load that vary inside."""
     inside: dict[str, int] = {}
-    depth = copy.at_loop
-    for p, loop in enumerate(stage.loops):
-        if shared if loop.kind in PARALLEL else p >= depth:
-            inside[loop.axis] = inside.get(loop.axis, 1) * loop.extent
+    threads = [loop for loop in stage.loops if loop.kind in PARALLEL] if shared else []
+    for loop in (*threads, *stage.loops[copy.at_loop :]):
+        inside[loop.axis] = inside.get(loop.axis, 1) * loop.extent
     used = load.axes()
     given = set(copy.order)
     varying = {axis for axis, extent in inside.items() if extent > 1 and axis in used}

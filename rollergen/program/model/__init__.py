@@ -10,11 +10,12 @@ from rollergen.program.model.prediction import (
     multiply_add_share,
     predict,
     predict_stage,
+    price_program,
     price_stage,
 )
 from rollergen.program.model.together import price_batches, price_stages
 
 __all__ = [
     "Limiter", "Prediction", "StagePrediction", "StagePrice", "blocks_on_a_unit", "least_seconds", "multiply_add_share",
-    "predict", "predict_stage", "price_batches", "price_stage", "price_stages",
+    "predict", "predict_stage", "price_batches", "price_program", "price_stage", "price_stages",
 ]  # fmt: skip

@@ -7,8 +7,8 @@ entry for each program.  Everything else, the serial loops among it, is what pro
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import chain, pairwise
 from operator import attrgetter, mul
 from typing import Any, NamedTuple
@@ -35,19 +35,23 @@ Shape = tuple[Digits, Digits]
 def price_stages(stages: Sequence[Stage], device: Device) -> list[StagePrice]:
     """`price_stage` of each stage, which is one program."""
     lacking = [stage for stage in stages if kept.get((stage, device)) is None]
+    found: dict[int, StagePrice] = {}
     for members in _alike(lacking, device) if len(lacking) >= WORTH_A_BATCH else ():
         if len(members) >= WORTH_A_BATCH:
             for own in _joinable([_member(stage, 1) for stage in members]):
-                _price_together(own, device)
-    return [price_program(stage, device) for stage in stages]
+                found.update(_priced_together(own, device))
+    return [found.get(id(stage)) or price_program(stage, device) for stage in stages]
 
 
-def _price_together(members: list[_Member], device: Device) -> None:
+def _priced_together(members: list[_Member], device: Device) -> Iterator[tuple[int, StagePrice]]:
+    """The price of each stage, by its identity; nothing of too few."""
     if len(members) < WORTH_A_BATCH:
         return
     figures = [figure.tolist() for figure in _figures(members, device)]
     for member, own in zip(members, zip(*figures, strict=True), strict=True):
-        kept.put((member.stage, device), PriceTogether(member.stage, device, *own))
+        price = PriceTogether(member.stage, device, *own)
+        kept.put((member.stage, device), price)
+        yield id(member.stage), price
 
 
 def price_batches(batches: Sequence[Stage], device: Device) -> list[StagePrice]:
@@ -257,7 +261,9 @@ def _joined(members: list[_Member]) -> Stage:
     structures = _by_structure(members)
     nest = _common_nest(structures)
     assert nest is not None
-    column = lambda values: _column(values, members)
+    # Batches come together with batches, programs with programs.
+    programs = [member.programs for member in members] if is_batch(members[0].stage.loops) else None
+    column = partial(_column, programs=programs)
     position = {digit: p for p, digit in enumerate(nest.digits)}
     places = [tuple([position[digit] for digit in own[0].digits]) for own in structures]
     loops = []
@@ -322,14 +328,13 @@ def _depth(depths: Sequence[int], places: list[tuple[int, ...]]) -> int:
     return max([own[depth - 1] + 1 if depth else 0 for own, depth in zip(places, depths, strict=True)])
 
 
-def _column(values: Sequence[Number], members: list[_Member]) -> Any:
-    """One figure of all programs: a number where they agree, else an array."""
-    if np.ndarray in set(map(type, values)):
-        sized = zip(values, members, strict=True)
-        return np.concatenate([_of_each(value, member.programs) for value, member in sized])
+def _column(values: Sequence[Number], programs: list[int] | None) -> Any:
+    """One figure of all programs: a number where they agree, else an array.  ``programs``: of how many each value is;
+    None where no value is that of a batch."""
+    if programs is not None and np.ndarray in set(map(type, values)):
+        return np.concatenate([_of_each(value, count) for value, count in zip(values, programs, strict=True)])
     first = values[0]
     if values.count(first) == len(values):
         return first
     each = np.array(values, dtype=np.int64)
-    programs = [member.programs for member in members]
-    return each if programs.count(1) == len(programs) else np.repeat(each, programs)
+    return each if programs is None else np.repeat(each, programs)
