@@ -1,10 +1,11 @@
-"""Frozen dataclasses that are made in a third of the time, and properties that are found once without a lock.
+"""Frozen dataclasses that are made in half the time or a third, and properties that are found once without a lock.
 
-What `dataclass` writes for a frozen class sets each field by its name, through ``object.__setattr__``.  A class that
-refuses assignment cannot be assigned to quickly from within either: an attribute is stored directly only where its
-class leaves `object`'s way of doing so alone.  So `quick` classes are frozen for the type checker, and refuse
-assignment at run time in Python's development mode (``python -X dev``) only.  A build makes some ten thousand small
-values, a tenth of its time.
+What `dataclass` writes for a frozen class sets each field by its name, through ``object.__setattr__``, four times as
+slow as an assignment; the slots have setters of their own, which need no name (`quick`).  A class that refuses
+assignment cannot be assigned to directly from within either: an attribute is stored so only where its class leaves
+`object`'s way of doing so alone.  So records that nobody but the generator's own steps sees (`inner`) refuse it in
+Python's development mode only (``python -X dev``); the type checker takes them for frozen as ever.  A build makes some
+ten thousand small values, a tenth of its time.
 """
 
 from __future__ import annotations
@@ -44,9 +45,13 @@ _FIELDS: dict[type, tuple[Callable[[Any], tuple[Any, ...]], dict[str, int]]] = {
 """Of each class that is `quick`: what gets all fields of a record, and the position of each."""
 
 
+def inner(cls: Class) -> Class:
+    """As `quick`, for records inside the generator: at run time they are frozen in development mode only."""
+    return _made(cls, sys.flags.dev_mode)
+
+
 def quick(cls: Class) -> Class:
-    """The frozen dataclass `cls`, which has slots, with an ``__init__`` of the same signature that sets these directly
-    (by the slots' own setters where assignment is refused).
+    """The frozen dataclass `cls`, which has slots, with an ``__init__`` of the same signature that sets these directly.
 
     Slots named in ``cls.FOUND_LATER``, which are no fields, are set to None: to see that is quicker than to catch that
     a slot is empty.  Such a class says how it is copied (``__reduce__``), as `dataclass` copies fields only.
@@ -62,7 +67,11 @@ def quick(cls: Class) -> Class:
     >>> Point(3), Point(x=1, y=2)
     (Point(x=3, y=0), Point(x=1, y=2))
     """
-    guarded = sys.flags.dev_mode
+    return _made(cls, True)
+
+
+def _made(cls: Class, guarded: bool) -> Class:
+    """``guarded``: it goes on refusing assignment."""
     names: dict[str, Any] = {}
     parameters, body = [], []
     for field in fields(cls):

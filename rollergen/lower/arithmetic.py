@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index
-from rollergen.expr.quick import quick
+from rollergen.expr.quick import inner
 from rollergen.expr.rows import is_below_its_row, is_online_exponent, is_shrinking_exponent
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
 from rollergen.lower import maths
@@ -32,7 +32,7 @@ _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 _CALLS = {"sqrt": "sqrt"}
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What the leaves of a value are here.

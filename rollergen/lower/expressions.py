@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from rollergen.expr.index import Index
-from rollergen.expr.quick import quick
+from rollergen.expr.quick import inner
 
 BITS = {
     "float64": 64, "int64": 64, "float32": 32, "int32": 32, "uint32": 32, "uint64": 64,
@@ -28,7 +28,7 @@ STORAGE_BYTES = {
 }  # fmt: skip
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Number:
     """A literal."""
@@ -38,7 +38,7 @@ class Number:
     lanes: int = 1
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Name:
     """The value of a `Let` or of an `Allocate` without extents."""
@@ -48,7 +48,7 @@ class Name:
     lanes: int = 1
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Element:
     """An element of a register array (`Allocate`); no indices: the register itself."""
@@ -59,7 +59,7 @@ class Element:
     lanes: int = 1
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Pointer:
     """A parameter, an array in memory, or a named place inside one (`Point`)."""
@@ -70,7 +70,7 @@ class Pointer:
     writable: bool = False
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Read:
     """``lanes`` adjacent elements from ``pointer[offset]`` on.
@@ -89,7 +89,7 @@ class Read:
     fill: float | int = 0
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Position:
     """An index as a number."""
@@ -99,7 +99,7 @@ class Position:
     lanes: int = 1
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Inside:
     """``low <= index < high``; a bound that is None needs no test.  A scalar bool."""
@@ -122,7 +122,7 @@ class Aligned:
     lanes: int = 1
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Operation:
     """An operator on operands of equal lanes: neg not add sub mul div mod shl shr xor bitand bitor
@@ -138,7 +138,7 @@ class Operation:
     lanes: int = 1
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Call:
     """A function of the language (sqrt, floor, ...) or a `Function` of the kernel."""
@@ -149,7 +149,7 @@ class Call:
     lanes: int = 1
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Broadcast:
     """A scalar in every lane."""
@@ -172,7 +172,7 @@ class Misalignment:
     lanes: int = 1
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Build:
     """A vector from scalars."""
@@ -188,7 +188,7 @@ class Build:
         return len(self.operands)
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Pick:
     """Lane ``which`` of a vector, or its ``even`` or ``odd`` lanes."""
@@ -241,7 +241,7 @@ class Exchange:
         return self.operand.dtype
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Convert:
     """The operand's value in another dtype, or (``bits``) its bit pattern read as one."""

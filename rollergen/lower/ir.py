@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from rollergen.expr.index import Bounds, Index
-from rollergen.expr.quick import WithDict, found_once, quick
+from rollergen.expr.quick import WithDict, found_once, inner
 from rollergen.lower.expressions import Element, Expr, Name, Pointer
 
 GLOBAL, LOCAL, PRIVATE = "global", "local", "private"
@@ -21,7 +21,7 @@ class Comment:
     text: str
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Allocate:
     """Registers or memory: ``shape`` elements of ``lanes`` values.  No shape: one register.
@@ -38,7 +38,7 @@ class Allocate:
     alignment: int = 0
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Let:
     """A constant of the enclosing block."""
@@ -47,7 +47,7 @@ class Let:
     value: Expr
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Point:
     """``pointer`` names the place ``base + offset``."""
@@ -57,7 +57,7 @@ class Point:
     offset: Index
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Assign:
     """A register gets a new value."""
@@ -66,7 +66,7 @@ class Assign:
     value: Expr
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Write:
     """The value's lanes to ``pointer[offset]`` on.
@@ -88,7 +88,7 @@ class Write:
     adds: bool = False
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class For:
     """``variable`` from ``start`` up to, without, ``stop``."""
@@ -100,7 +100,7 @@ class For:
     unroll: bool = False
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class If:
     """Either body, by a scalar condition."""
@@ -218,7 +218,7 @@ class Function:
     result: Expr
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Kernel(WithDict):
     """One launch: ``blocks`` blocks of ``threads`` threads.

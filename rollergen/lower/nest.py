@@ -9,7 +9,7 @@ from typing import Any
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import Bounds, Index, Within
-from rollergen.expr.quick import WithDict, found_once, quick
+from rollergen.expr.quick import WithDict, found_once, inner
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device, Instruction
 from rollergen.lower.expressions import Pointer
@@ -19,7 +19,7 @@ from rollergen.program.overlap import OVERLAP, tile_of
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Copy, Loop, Stage
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Lane:
     """A symbol for the position within a vector, and the vector's width."""
@@ -28,7 +28,7 @@ class Lane:
     width: int
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Nest(WithDict):
     """Facts about one stage that hold everywhere in it.

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from rollergen.expr.index import Bounds, Index, Within, linear, weighted_sum
-from rollergen.expr.quick import WithDict, found_once, quick
+from rollergen.expr.quick import WithDict, found_once, inner
 from rollergen.expr.recombine import reduced
 from rollergen.expr.values import Load
 from rollergen.lower.expressions import Element, Expr, Inside, Operation
@@ -23,7 +23,7 @@ class Source:
     __slots__ = ()
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Registers(Source):
     """A load's values in a register array: the element for loop variables is ``indices`` of these.
@@ -37,7 +37,7 @@ class Registers(Source):
     lanes: int
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Place(WithDict):
     """A point of the nest.

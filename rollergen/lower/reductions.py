@@ -12,7 +12,7 @@ from typing import Any
 from rollergen.errors import ProgramError
 from rollergen.expr.definition import Reduction
 from rollergen.expr.index import Index, linear, weighted_sum
-from rollergen.expr.quick import quick
+from rollergen.expr.quick import inner
 from rollergen.expr.rows import without_nan_checks
 from rollergen.lower import exchanges
 from rollergen.lower.access import Access, alignment, fetch, has_edge, register_dtype
@@ -26,7 +26,7 @@ from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import UNROLL
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Accumulators:
     """Registers of one reduction: for each component an array over the loops at ``positions``."""
@@ -36,7 +36,7 @@ class Accumulators:
     positions: tuple[int, ...]
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class Threads:
     """How a block's threads share reductions: ``rank`` of ``count`` within those of one output.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rollergen.expr.index import Index
-from rollergen.expr.quick import quick
+from rollergen.expr.quick import inner
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.lower.context import Context
@@ -56,7 +56,7 @@ def lower_all(
     return [tuple([_kernel(stage) for stage in stages]) for stages in begun]
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True)
 class _Begun:
     """A kernel of which everything up to its loops is written; the fields that it takes over have its names."""

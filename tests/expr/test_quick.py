@@ -3,7 +3,7 @@
 import pickle
 import subprocess
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import FrozenInstanceError, dataclass, field, replace
 
 import pytest
 
@@ -47,8 +47,10 @@ def test_each_instance_has_a_default_of_its_own():
     assert Record(1).third is not Record(1).third
 
 
-def test_a_record_is_pickled():
+def test_a_record_stays_frozen_and_is_pickled():
     record = Record(1)
+    with pytest.raises(FrozenInstanceError):
+        record.first = 2
     assert pickle.loads(pickle.dumps(record)) == record
 
 
@@ -66,7 +68,7 @@ for record, field in (i, "const"), (FloorDiv(i, 4), "divisor"):
 """
 
 
-def test_a_record_stays_frozen_in_development_mode():
+def test_records_inside_the_generator_are_frozen_in_development_mode():
     subprocess.run([sys.executable, "-X", "dev", "-c", ASSIGNING], check=True)
 
 

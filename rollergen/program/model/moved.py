@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rollergen.expr.quick import quick
+from rollergen.expr.quick import inner
 from rollergen.hal.spec import Device
 from rollergen.program.model.access import Access, direct_access, fill_accesses, register_accesses
 from rollergen.program.model.combining import Combining, combining_of
@@ -19,7 +19,7 @@ from rollergen.program.model.tiles import block_copy, register_copy
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True, eq=False)
 class Moved:
     """The counts of `Work` that depend on the loops and on what is copied; ``reads``: whether it reads memory for

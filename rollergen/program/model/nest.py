@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rollergen.expr.quick import quick
+from rollergen.expr.quick import inner
 from rollergen.hal.spec import Device
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import Facts
@@ -20,7 +20,7 @@ from rollergen.program.rprogram import GRID, GROUP, PARALLEL, SERIAL, THREAD, Co
 Found = TypeVar("Found")
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True, eq=False)
 class Nest:
     """Trip counts of one stage on one device.
@@ -187,7 +187,7 @@ def _mean(total: Number, visits: Number) -> Number:
     return total / visits
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True, eq=False)
 class Waves:
     """How the blocks of a stage run: ``resident`` blocks on a unit at once; ``per_unit``: blocks that the busiest

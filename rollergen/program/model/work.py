@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rollergen.expr.quick import quick
+from rollergen.expr.quick import inner
 from rollergen.hal.spec import Device
 from rollergen.program.model.access import Access
 from rollergen.program.model.bounds import is_tested, is_uneven, retested
@@ -37,7 +37,7 @@ from rollergen.program.rprogram import LANE, SERIAL, UNROLL, Copy
 from rollergen.program.windows import of_block
 
 
-@quick
+@inner
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
     """Counts for one thread of one block, unless said otherwise.
