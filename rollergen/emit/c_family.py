@@ -93,7 +93,11 @@ class CFamily:
     _levelled: ClassVar[dict[type, Callable[[Any, Any], tuple[str, int]]]]
 
     def __init_subclass__(cls) -> None:
-        """The methods that spell each kind of node are looked for once."""
+        cls.find_methods()
+
+    @classmethod
+    def find_methods(cls) -> None:
+        """The methods that spell each kind of node are looked for once, when the class is made."""
         cls._lines = {kind: getattr(cls, name) for kind, name in _LINES.items()}
         cls._levelled = {kind: getattr(cls, name) for kind, name in _LEVELLED.items()}
         cls._levelled |= {kind: _at_level(getattr(cls, name), level) for kind, (name, level) in _EXPRESSIONS.items()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import rollergen as rg
@@ -59,11 +60,13 @@ def _printed(patch: Patch, method: str, change: Callable[[str], str], where: typ
 
 
 def division_truncates(patch):
-    def divided(atom, ranges):
+    def division(atom, known, old=index_code._division):
+        ranges = dict(zip(atom.index.names(), known, strict=True))
         text = f"({index_code.index_code(atom.index, ranges)})"
-        return f"{text} % {atom.divisor}" if isinstance(atom, Mod) else f"{text}/{atom.divisor}"
+        text = f"{text} % {atom.divisor}" if isinstance(atom, Mod) else f"{text}/{atom.divisor}"
+        return text, old(atom, known)[1]
 
-    patch(index_code, "_divided", divided)
+    patch(index_code, "_division", lru_cache(division))
 
 
 def constants_of_indices_dropped(patch):
@@ -72,19 +75,19 @@ def constants_of_indices_dropped(patch):
 
 
 def last_iteration_dropped(patch):
-    def loop(self, node, depth, old=CFamily.loop):
+    def add_loop(self, lines, node, depth, old=CFamily.add_loop):
         short = node.stop - 1 if isinstance(node.stop, int) and node.stop > 1 and not node.unroll else node.stop
-        return old(self, replace(node, stop=short), depth)
+        old(self, lines, replace(node, stop=short), depth)
 
-    patch(CFamily, "loop", loop)
+    patch(CFamily, "add_loop", add_loop)
 
 
 def one_iteration_more(patch):
-    def loop(self, node, depth, old=CFamily.loop):
+    def add_loop(self, lines, node, depth, old=CFamily.add_loop):
         longer = node.stop + 1 if isinstance(node.stop, int) and not node.unroll else node.stop
-        return old(self, replace(node, stop=longer), depth)
+        old(self, lines, replace(node, stop=longer), depth)
 
-    patch(CFamily, "loop", loop)
+    patch(CFamily, "add_loop", add_loop)
 
 
 def bounds_include_their_end(patch):
@@ -286,12 +289,14 @@ def patched(mutate: Mutate) -> Iterator[None]:
         setattr(target, name, value)
 
     mutate(patch)
+    OpenCL.find_methods()
     forget()
     try:
         yield
     finally:
         for target, name, value in reversed(undo):
             setattr(target, name, value)
+        OpenCL.find_methods()
         forget()
 
 
