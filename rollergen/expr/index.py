@@ -18,7 +18,7 @@ from math import gcd
 from operator import itemgetter
 from typing import Any, ClassVar, Union
 
-from rollergen.expr.quick import inner
+from rollergen.expr.quick import quick
 
 Bounds = tuple[int, int]
 
@@ -67,7 +67,7 @@ _keep_names = vars(_Named)["_names"].__set__
 """Setters of what frozen records find later."""
 
 
-@inner
+@quick
 @dataclass(frozen=True, slots=True)
 class FloorDiv(_Divided):
     """``index // divisor`` with a divisor of at least 2."""
@@ -86,7 +86,7 @@ class FloorDiv(_Divided):
         return self._text  # type: ignore[no-any-return]
 
 
-@inner
+@quick
 @dataclass(frozen=True, slots=True)
 class Mod(_Divided):
     """``index % divisor`` with a divisor of at least 2; never negative."""
@@ -130,7 +130,7 @@ def weighted_sum(parts: Iterable[tuple[Index, int]], const: int = 0) -> Index:
     return _ordered(total, const)
 
 
-@inner
+@quick
 @dataclass(frozen=True, slots=True)
 class Index(_Named):
     """``const + sum(coefficient * atom)``, terms sorted by atom, no zero coefficients."""
@@ -442,7 +442,7 @@ def _grain(rest: Index, divisor: int, ranges: Mapping[str, Bounds]) -> int:
     return 1
 
 
-@inner
+@quick
 @dataclass(frozen=True, slots=True)
 class Within:
     """The predicate ``low <= index < high``: one bound of a guard."""

@@ -57,15 +57,22 @@ def test_a_record_stays_frozen_and_is_pickled():
 ASSIGNING = """
 from dataclasses import FrozenInstanceError
 from rollergen.expr.index import FloorDiv, Index
+from rollergen.lower.expressions import Name
 i = Index.axis("i")
 assert FloorDiv(i, 4) == FloorDiv(index=i, divisor=4) and Index() == Index(const=0) != i * 2 + 1
-for record, field in (i, "const"), (FloorDiv(i, 4), "divisor"):
+for record, field in (i, "const"), (FloorDiv(i, 4), "divisor"), (Name("x", "int32"), "name"):
     try:
         setattr(record, field, 8)
     except FrozenInstanceError:
         continue
     raise AssertionError(f"{record} takes an assignment")
 """
+
+
+@pytest.mark.parametrize(("record", "field"), [(Index.axis("i"), "const"), (FloorDiv(Index.axis("i"), 4), "divisor")])
+def test_what_programs_hold_refuses_assignment_always(record, field):
+    with pytest.raises(FrozenInstanceError):
+        setattr(record, field, 8)
 
 
 def test_records_inside_the_generator_are_frozen_in_development_mode():
