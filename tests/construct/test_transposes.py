@@ -11,6 +11,7 @@ from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
 from rollergen.options import BuildOptions
 from rollergen.program.assemble.elementwise import elementwise_stage
+from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.rprogram import RProgram
 from rollergen.tile.rules import AlignmentRules, CodeShapes
@@ -66,3 +67,31 @@ def test_the_model_prefers_vectors_and_they_can_be_switched_off():
     assert best.forms == ("transposed",) and best.program.stages[0].store.vector == 4
     plain = construct(graph, V100, BuildOptions(shapes=CodeShapes(turned_vectors=False)), top_k=10)
     assert all(one.program.stages[0].store.vector == 1 for one in plain if one.forms == ("transposed",))
+
+
+NARROW = ("float16", "bfloat16", "int8", "bool")
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize(("shape", "order"), [((4, 8), (1, 0)), ((32, 48), (1, 0)), ((2, 24, 16), (0, 2, 1))])
+@pytest.mark.parametrize("name", ["cpu", "cortex-a53"])
+def test_every_plan_of_a_narrow_transpose_for_vectors_is_a_program_that_gives_the_definition(name, shape, order, dtype):
+    spec, expression = device(name), rg.ops.transpose(rg.tensor("X", shape, dtype), order)
+    graph = canonicalize(expression)
+    (definition,) = graph.definitions
+    for plan in elementwise_plans(definition, spec, AlignmentRules()):
+        program = RProgram(name, graph.inputs, graph.outputs, (elementwise_stage(definition, plan, spec),))
+        check(program, spec)
+        arrays = small_integers(program)
+        assert_values(expression, program, interpret(program, arrays, spec).outputs, arrays)
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_source_of_a_narrow_transpose_through_padded_rows_gives_the_definition(dtype):
+    spec, expression = device("cpu"), transposed((64, 96), dtype)
+    padded = [one for one in construct(canonicalize(expression), spec, top_k=50) if one.program.stages[0].copies]
+    program = max((one.program for one in padded), key=lambda p: p.stages[0].copies[0].padding)
+    (copy,) = program.stages[0].copies
+    assert copy.padding and copy.vector > 1
+    arrays = small_integers(program)
+    assert_values(expression, program, run_opencl(program, arrays, spec), arrays)

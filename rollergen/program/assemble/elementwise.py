@@ -132,7 +132,8 @@ def _transposing_copy(
     inside = prod(x.extent for x in loops if x.axis == along and x.kind != GRID)
     limit = 4 if block_layer(device) else max(plan.lanes, 1)
     vector = copy_vector(definition, load, along, inside, limit * 4) if block_layer(device) is None else 1
-    padding = 1 if block_layer(device) else max(plan.lanes, 1)
+    # One processor fills the rows by vectors, of narrow elements more than there are lanes: rows begin on them.
+    padding = 1 if block_layer(device) else max(plan.lanes, vector)
     return Copy(plan.staged, device.backing.name, layer, depth, order, along, vector, padding)
 
 
