@@ -31,6 +31,7 @@ EXPRESSIONS = {
     "many": lambda: rg.ops.relu(t("X", (128, 1008, 42, 42))),
     "sum": lambda: rg.ops.sum(t("X", (6553, 1024)), 1),
     "softmax": lambda: rg.ops.softmax(t("X", (512, 3000))),
+    "bytes": lambda: rg.ops.matmul(t("A", (48, 64), "int8"), t("B", (64, 48), "int8")),
     "halves": lambda: rg.ops.matmul(t("A", (512, 256), "float16"), t("B", (256, 384), "float16")),
 }
 FIGURES = ("seconds", "resident_blocks", "threads", "spilled", "shared_bytes", "alone")

@@ -18,7 +18,7 @@ from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.lanes import broken_share, lanes_apart, line_split, masks_loads
 from rollergen.program.model.nest import Nest
-from rollergen.program.model.numeric import Number, ceil_div, choose, least, product, times
+from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, product, times
 from rollergen.program.model.services import fill_runs, fill_service, path_layer, thread_service, tile_service
 from rollergen.program.model.tiles import groups_of_a_thread, tile_shape
 from rollergen.program.model.wavefronts import WIDEST_ACCESS_BYTES
@@ -79,8 +79,9 @@ def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
             copy.load, "fill_past", copy.to_layer, rounds, width, into_tile, tested=tested,
             decoded=decoded,
         )  # fmt: skip
-        through = Access(copy.load, "through", copy.from_layer, rounds, width, from_tensor)
-        return (past,) if width == WIDEST_ACCESS_BYTES else (past, through)
+        passing = choose(width == WIDEST_ACCESS_BYTES, 0, rounds)
+        through = Access(copy.load, "through", copy.from_layer, passing, width, from_tensor)
+        return (past,) if is_nothing(passing) else (past, through)
     whole = copy.along == copy.order[-1]
     stores, stored = (parts, width // parts) if whole else (copy.vector, operand.itemsize)
     return (

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import gcd as gcd_of
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,7 @@ class OwnTile(Operand):
     def row_alignment(self, line: int) -> Any:
         found: Number = line
         for stride in self.strides[:-1]:
-            found = gcd(stride, found) if type(stride) is np.ndarray else gcd_of(stride, int(found))
+            found = gcd(stride, found)
         return found
 
 
