@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from rollergen.errors import ArgumentError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.hal.spec import Device
 from rollergen.measure.executor import RuntimeExecutor, executor_for
+from rollergen.packed import NEVER, Packed
 from rollergen.program.rprogram import RProgram
 from rollergen.signature import Parameter, Signature
 
@@ -26,7 +26,7 @@ class _Lane:
     """
 
     def __init__(self, runtime: Any, session: Any, program: RProgram) -> None:
-        self.session, self.packed, self.captured = session, (-1, ()), False
+        self.session, self.packed, self.captured = session, NEVER, False
         self._temporaries = {
             b.name: runtime.empty(b.elements * numpy_dtype(b.dtype).itemsize) for b in program.temporaries
         }
@@ -84,13 +84,17 @@ class GpuCalls:
         lane = (self._replayed_lane if captured else self._lane)(runtime, compiled, current.ptr)
         names = [p.name for p in (*self._inputs, *self._outputs)]
         lane.session.point({name: v.address for name, v in zip(names, (*views, *made), strict=True)})
-        constants = [one for p, one in zip(self._inputs, passed, strict=True) if p.constant and self._packs]
-        if constants and not _same(lane.packed, version, constants):
+        if self._packs and not lane.packed.holds(version, *(constants := self._constants(passed, views))):
             if captured:
                 raise self._too_late("has not packed these constants")
             lane.session.once()
-            lane.packed = version, tuple(map(_reference, constants))
+            lane.packed = Packed.of(version, *constants)
         lane.session.run()
+
+    def _constants(self, passed: Sequence[Any], views: Sequence[DeviceView]) -> tuple[list[Any], list[DeviceView]]:
+        """The constant arrays as they were passed, and their memory."""
+        at = [number for number, parameter in enumerate(self._inputs) if parameter.constant]
+        return [passed[number] for number in at], [views[number] for number in at]
 
     def _compiled(self) -> tuple[Any, Any]:
         """Runtime and compiled program of the current GPU."""
@@ -169,13 +173,3 @@ def _is_captured(stream: Any) -> bool:
     """Whether launches in the stream go into a CUDA graph; those of the legacy default stream cannot."""
     return stream.ptr not in (0, 1) and bool(stream.is_capturing())
 
-
-def _reference(array: Any) -> Any:
-    try:
-        return weakref.ref(array)
-    except TypeError:
-        return lambda: array
-
-
-def _same(packed: tuple[int, tuple[Any, ...]], version: int, constants: Sequence[Any]) -> bool:
-    return packed[0] == version and all(a() is b for a, b in zip(packed[1], constants, strict=True))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -24,11 +23,12 @@ from rollergen.hal.cuda_devices import mismatch
 from rollergen.hal.cuda_runtime import import_cupy, present_gpu
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.spec import Device
-from rollergen.interop import alike
+from rollergen.interop import alike, view
 from rollergen.measure.arrays import aligned_empty
 from rollergen.measure.executor import Compiled, Executor, Session, executor_for
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import cache_state
+from rollergen.packed import NEVER, Packed
 from rollergen.program.rprogram import RProgram
 from rollergen.repeated import LastCall, repeated
 from rollergen.signature import Signature
@@ -49,25 +49,6 @@ class Timing:
     event_s: float
     rounds: int
     cache: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Packed:
-    """Which arrays a thread's packed constants were made from, and after how many `Kernel.repack`s."""
-
-    version: int
-    arrays: tuple[Callable[[], Any], ...]
-
-    def holds(self, version: int, arrays: Sequence[Any]) -> bool:
-        return self.version == version and all(a() is b for a, b in zip(self.arrays, arrays, strict=True))
-
-
-def _reference(array: Any) -> Callable[[], Any]:
-    """What gives the array back; it keeps alive only what cannot be referred to weakly."""
-    try:
-        return weakref.ref(array)
-    except TypeError:
-        return lambda: array
 
 
 def _returned(out: Any, results: tuple[Any, ...], passed: Sequence[Any] | None) -> tuple[Any, ...]:
@@ -97,8 +78,10 @@ class Kernel:
     return at once: the launches stand in ``stream``, or the current one.  Calls are thread-safe: every
     thread has temporaries of its own, allocated at its first call and reused.
 
-    Constant tensors (weights): the array passed first is packed; passing a different array object
-    packs anew; changing an array in place does not, until `repack`.
+    Constant tensors (weights) are packed at the first call, and again when another array object is passed, when the
+    object refers to other memory (``weights.data = ...``), and when torch has counted a change of the tensor in
+    place.  Other changes in place go unnoticed until `repack`: of NumPy arrays, through ``tensor.data`` or
+    ``tensor.numpy()``, and of torch's inference tensors.
     """
 
     def __init__(
@@ -197,7 +180,7 @@ class Kernel:
                     self._compiled = executor_for(self.device).prepare(self._chosen.source)
                 session = self._compiled.session()
             session.set({b.name: aligned_empty(b.shape, b.dtype) for b in self.program.temporaries})
-            self._local.session, self._local.packed = session, _Packed(-1, ())
+            self._local.session, self._local.packed = session, NEVER
             self._local.last = LastCall(())
         return session
 
@@ -221,13 +204,14 @@ class Kernel:
 
     def _pack(self, session: Session, constants: tuple[Any, ...]) -> None:
         version = self._packs  # before packing: what is changed meanwhile is packed at the next call
-        if not self._local.packed.holds(version, constants):
-            self._local.packed = _Packed(-1, ())
+        seen = [view(one, self._names[i], self.signature) for i, one in zip(self._constants, constants, strict=True)]
+        if not self._local.packed.holds(version, constants, seen):
+            self._local.packed = NEVER
             session.once()
-            self._local.packed = _Packed(version, tuple(map(_reference, constants)))
+            self._local.packed = Packed.of(version, constants, seen)
 
     def repack(self) -> None:
-        """Packs constant tensors anew at the next call: their arrays were changed in place."""
+        """Packs constant tensors anew at the next call of every thread: after changing a NumPy array in place."""
         with self._lock:
             self._packs += 1
 

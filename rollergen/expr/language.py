@@ -163,7 +163,9 @@ class Tensor:
 def tensor(name: str, shape: Iterable[int], dtype: Any = "float32", constant: bool = False) -> Tensor:
     """A given tensor: an input of the kernel.
 
-    ``constant`` marks weights, which are packed once, at the first call with them.
+    ``constant`` marks weights, which are packed once, at the first call with them, and again when a call brings
+    another array, the same one with other memory, or a torch tensor that torch has seen changed in place.  After
+    changing a NumPy array in place (``w += 1``, ``w[...] = v``) call ``kernel.repack()``: nothing else tells.
 
     >>> tensor("A", (4, 8), dtype="float16").dtype
     'float16'

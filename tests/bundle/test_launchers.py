@@ -151,6 +151,9 @@ def test_the_launcher_computes_what_the_kernel_computes(saved):
     np.testing.assert_array_equal(kernel(a, b), ours(a, b))
     other = rng.random((512, 1024), np.float32)
     np.testing.assert_array_equal(kernel(a, other), ours(a, other))  # packed anew
+    other += 1
+    kernel.repack()
+    np.testing.assert_array_equal(kernel(a, other), ours(a, other.copy()))
     assert kernel.seconds > 0
 
 

@@ -178,6 +178,20 @@ def test_what_was_packed_for_a_graph_stays_what_it_replays(cupy):  # noqa: F811
     assert np.array_equal(out.get(), expression.evaluate(*whole_numbers(kernel, seed=1)))
 
 
+def test_a_gpu_array_with_other_memory_is_packed_anew_and_so_is_any_after_repack(cupy):  # noqa: F811
+    expression = rg.ops.matmul(T("A", (8, 2048), constant=True), T("B", (2048, 8), constant=True))
+    kernel = rg.build(expression, "cuda", profile=False, cache=False)
+    calls, (stream, given, out) = packing_calls(kernel), on_gpu(cupy, kernel)
+    product = lambda repacks: calls.call(given, {}, out, stream, repacks).get()
+    assert np.array_equal(product(0), expression.evaluate(*whole_numbers(kernel)))
+    for one, other in zip(given, whole_numbers(kernel, seed=1), strict=True):
+        one.__init__(cupy.asarray(other)._memory)
+    assert np.array_equal(product(0), expression.evaluate(*whole_numbers(kernel, seed=1)))
+    for one, other in zip(given, whole_numbers(kernel, seed=2), strict=True):
+        one.set(other)
+    assert np.array_equal(product(1), expression.evaluate(*whole_numbers(kernel, seed=2)))
+
+
 def test_within_a_capture_producers_are_waited_for(cupy):  # noqa: F811
     kernel = built("one kernel")
     stream, given, out = on_gpu(cupy, kernel)

@@ -34,7 +34,8 @@ class CannotRun(RuntimeError):
 class Kernel:
     """The kernel of a directory, compiled for one device.  For one thread at a time.
 
-    Constant inputs (weights) are packed at the first call and again when other array objects are passed.
+    Constant inputs (weights) are packed at the first call, and again when other array objects are passed or after
+    ``repack()``: call it when an array was changed in place.
     Arrays are copied to the device and back; ``seconds`` is the device's own time of the last call.
     """
 
@@ -63,11 +64,15 @@ class Kernel:
         results = tuple(self._read(b) for b in self.of_role("output"))
         return results[0] if len(results) == 1 else results
 
+    def repack(self):
+        """Packs constant inputs anew at the next call."""
+        self._packed = None
+
     def poison(self, byte):
         """Fills outputs and temporaries with a byte, so that what the kernel does not write shows."""
         for b in self.of_role("temporary") + self.of_role("output"):
             cl.enqueue_fill_buffer(self.queue, self._buffers[b["name"]], np.full(1, byte, np.uint8), 0, b["bytes"])
-        self._packed = None
+        self.repack()
 
     def _compile(self, path):
         with open(path, encoding="utf-8") as file:
