@@ -124,6 +124,17 @@ def test_residents_hide_the_latency_of_each_other():
     assert limiters(stage)["latency"] == 2 * limiters(alone)["latency"]  # 8 blocks a unit in 2 rounds
 
 
+def test_what_is_read_after_a_reduction_costs_its_latency_once():
+    """A bias beside staged operands is read once for each output, not at each of the 64 steps."""
+    costs = costs_of(TURING)
+    assert costs.exposed_direct_clocks > costs.exposed_managed_clocks
+
+    def latency(k, bias):
+        return limiters(predict_stage(gpu_matmul(64 * 72, 64, k, bias=bias).stages[0], TURING))["latency"]
+
+    assert 0 < latency(512, bias=True) - latency(512, bias=False) <= costs.exposed_direct_clocks
+
+
 def test_occupancy_follows_the_scarcest_resource():
     roomy = gpu_stage(8, 8, 2, 2, 8)
     deep = gpu_stage(8, 8, 4, 4, 32)

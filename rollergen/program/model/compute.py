@@ -10,6 +10,7 @@ from rollergen.program.model.access import Access
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.lanes import masks_loads, masks_stores
+from rollergen.program.model.moved import Walk
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, most
 from rollergen.program.model.services import path_layer
@@ -54,7 +55,8 @@ def issued_multiply_adds(nest: Nest, device: Device, costs: Costs, work: Work) -
 def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Number:
     """Instructions of one thread in one block."""
     total = work.products * device.instruction(nest.stage.compute.instruction).issued + work.slots
-    total = total + costs.loop_instructions * (work.iterations + work.window_steps)
+    iterations = sum([walk.iterations for walk in work.walks])
+    total = total + costs.loop_instructions * (iterations + work.window_steps)
     total = total + costs.spill_accesses * work.spilled * work.steps
     if nest.stage.prefetch >= 0:
         total = total + _fetched_ahead(nest)
@@ -172,7 +174,7 @@ def latency_clocks(
     What no copy brings is exchanged once for the whole block, as is what the block stores.  Copies made ahead of
     their use wait only for what the steps between do not hide (Little's law): ``busy`` are the clocks that its unit
     is at work while this block does all its steps."""
-    direct = 1 + (work.reads_direct or work.reads_stream)
+    direct = 1 + any(walk.direct or walk.stream for walk in work.walks)
     staged: Number = direct * costs.exchange_clocks
     for visits, depth in work.stagings:
         exposed: Number = costs.exposed_staging_clocks
@@ -181,15 +183,22 @@ def latency_clocks(
             hidden = (depth - 1) * busy / most(visits, 1)
             exposed = choose(ahead, costs.exposed_prefetched_clocks + most(exposed - hidden, 0), exposed)
         staged = staged + visits * (exposed + costs.exchange_clocks)
-    rounds = most(work.iterations, 1)
-    exposed = costs.exposed_managed_clocks if work.reads_managed else 0.0
-    if work.reads_direct:
-        exposed = costs.exposed_direct_clocks
-    if work.reads_stream:
-        exposed = max(exposed, costs.exposed_stream_clocks)
+    reads: Number = 0
+    for walk in work.walks:
+        reads = reads + most(walk.iterations, 1) * _exposed_clocks(walk, costs)
     chain = chain_clocks(device, nest, costs, work, instructions)
     staged = staged + work.window_steps * costs.window_step_clocks
-    return staged + most(rounds * exposed, chain) + work.combine_clocks
+    return staged + most(reads, chain) + work.combine_clocks
+
+
+def _exposed_clocks(walk: Walk, costs: Costs) -> float:
+    """Latency of its reads that one iteration of a walk cannot hide."""
+    exposed = costs.exposed_managed_clocks if walk.managed else 0.0
+    if walk.direct:
+        exposed = costs.exposed_direct_clocks
+    if walk.stream:
+        exposed = max(exposed, costs.exposed_stream_clocks)
+    return exposed
 
 
 def chain_clocks(device: Device, nest: Nest, costs: Costs, work: Work, instructions: Number) -> Number:

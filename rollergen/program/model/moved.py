@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rollergen.expr.quick import inner
@@ -21,19 +22,29 @@ from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
 
 @inner
 @dataclass(frozen=True, slots=True, eq=False)
+class Walk:
+    """``iterations`` of the innermost rolled loop of one phase, and whether it reads memory for several uses
+    (``direct``), a layer that tiles are staged in (``managed``), memory for one use (``stream``)."""
+
+    iterations: Number
+    direct: bool
+    managed: bool
+    stream: bool
+
+
+@inner
+@dataclass(frozen=True, slots=True, eq=False)
 class Moved:
-    """The counts of `Work` that depend on the loops and on what is copied; ``reads``: whether it reads memory for
-    several uses, a layer that tiles are staged in, memory for one use; ``together``: of threads that put their
-    accumulators together."""
+    """The counts of `Work` that depend on the loops and on what is copied; ``walks``: one for each phase;
+    ``together``: of threads that put their accumulators together."""
 
     slots: Number
-    iterations: Number
+    walks: tuple[Walk, ...]
     steps: Number
     entries: Number
     tile_elements: Number
     accesses: tuple[Access, ...]
     streams: tuple[Stream, ...]
-    reads: tuple[bool, bool, bool]
     together: Combining
 
 
@@ -41,21 +52,22 @@ class Moved:
 def moved_of(nest: Nest, device: Device, costs: Costs) -> Moved:
     entries, tile = _entries(nest), _tile_elements(nest)
     slots: Number = _combining(nest, entries, tile)
-    iterations: Number = 0
+    walks: list[Walk] = []
     accesses: list[Access] = []
     matrix = instruction_of(nest, device)
     for phase in nest.facts.phases:
         loops = phase_loops(nest, phase)
         if matrix is not None and phase.reduces:
-            iterations = iterations + rolled(nest, loops)
-            accesses += fragment_accesses(nest, device)
+            own = list(fragment_accesses(nest, device))
+            walks.append(_walk(nest, device, phase, rolled(nest, loops), own))
+            accesses += own
             continue
         slots = slots + points(nest, loops) * _point_slots(nest, phase, costs)
         if nest.lockstep == 1 and phase.of_rows:
             slots = slots - (points(nest, loops) - _rows(nest)) * _slots_of(phase.of_rows, costs)
-        if _has_work(phase):
-            iterations = iterations + rolled(nest, loops)
-        accesses += _phase_reads(nest, device, phase, loops)
+        own = _phase_reads(nest, device, phase, loops)
+        walks.append(_walk(nest, device, phase, rolled(nest, loops) if _has_work(phase) else 0, own))
+        accesses += own
     for copy in nest.stage.copies:
         if copy.to_layer != device.layers[0].name:
             accesses += fill_accesses(nest, device, copy)
@@ -66,16 +78,20 @@ def moved_of(nest: Nest, device: Device, costs: Costs) -> Moved:
     steps = _steps(nest, nest.in_thread()) if nest.facts.definition.reductions else 0
     if matrix is not None:
         steps = steps / matrix.k
-    reads = _reads(nest, device, accesses)
-    return Moved(slots, iterations, steps, entries, tile, tuple(accesses), _streams(nest), reads, together)
+    return Moved(slots, tuple(walks), steps, entries, tile, tuple(accesses), _streams(nest), together)
 
 
 def phase_loops(nest: Nest, phase: Phase) -> tuple[int, ...]:
-    """The loops of a thread that a phase walks: the result of a plain reduction runs over the spatial ones."""
+    """The loops of a thread that a phase walks."""
     every = nest.in_thread()
-    if phase.reduces or nest.facts.by_row or not nest.facts.definition.reductions:
+    if _is_over_all(nest, phase):
         return every
     return tuple([p for p in every if nest.spatial(nest.loops[p].axis)])
+
+
+def _is_over_all(nest: Nest, phase: Phase) -> bool:
+    """Whether a phase visits every point: the result of a plain reduction has the spatial axes only."""
+    return phase.reduces or nest.facts.by_row or not nest.facts.definition.reductions
 
 
 def points(nest: Nest, loops: tuple[int, ...]) -> Number:
@@ -196,16 +212,22 @@ def _is_uniform(nest: Nest, device: Device, load: int, source: Copy | None) -> b
     return uniform and bool(costs_of(device).uniform_loads)
 
 
-def _reads(nest: Nest, device: Device, accesses: list[Access]) -> tuple[bool, bool, bool]:
+def _walk(nest: Nest, device: Device, phase: Phase, iterations: Number, own: Sequence[Access]) -> Walk:
+    """The walk of one phase, whose accesses are ``own``: what is read once after a reduction (beta * C) costs its
+    latency once, not at every step of the reduction."""
     memory = device.backing.name
-    direct = [_reused(nest, a) for a in accesses if a.role == "read" and a.layer == memory]
-    return any(direct), any(a.role == "read" and a.layer != memory for a in accesses), not all(direct)
+    direct = [_reused(nest, phase, a) for a in own if a.role == "read" and a.layer == memory]
+    managed = any(a.role == "read" and a.layer != memory for a in own)
+    return Walk(iterations, any(direct), managed, not all(direct))
 
 
-def _reused(nest: Nest, access: Access) -> bool:
-    """Whether more than one point of the definition reads the same element."""
+def _reused(nest: Nest, phase: Phase, access: Access) -> bool:
+    """Whether more than one point that the phase visits reads the same element."""
     used = nest.facts.loads[access.load].axes if access.load >= 0 else frozenset(nest.facts.roles)
-    return any(axis not in used and extent > 1 for axis, extent in nest.facts.extents.items())
+    every = _is_over_all(nest, phase)
+    return any(
+        axis not in used and extent > 1 and (every or nest.spatial(axis)) for axis, extent in nest.facts.extents.items()
+    )
 
 
 def _streams(nest: Nest) -> tuple[Stream, ...]:

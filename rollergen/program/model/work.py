@@ -19,7 +19,7 @@ from rollergen.program.model.fragments import (
 )
 from rollergen.program.model.lanes import lanes_apart, masks_loads
 from rollergen.program.model.memory import Stream
-from rollergen.program.model.moved import moved_of
+from rollergen.program.model.moved import Walk, moved_of
 from rollergen.program.model.nest import Nest, unbuffered
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model.occupancy import register_cap
@@ -42,17 +42,17 @@ from rollergen.program.windows import of_block
 class Work:
     """Counts for one thread of one block, unless said otherwise.
 
-    ``slots``: multiply-add instructions; ``iterations``: of the innermost rolled loops; ``steps``: reduction
-    steps; ``registers`` wanted, ``spilled`` of them; ``in_flight``: registers more that loads started early would
-    fill; ``entries``: visits of the accumulator's depth; ``tile_elements``: outputs of one such visit; ``chain``:
-    dependent accumulations; ``combine_clocks``: waited for while threads put their accumulators together.
+    ``slots``: multiply-add instructions; ``walks``: one for each phase; ``steps``: reduction steps; ``registers``
+    wanted, ``spilled`` of them; ``in_flight``: registers more that loads started early would fill; ``entries``: visits
+    of the accumulator's depth; ``tile_elements``: outputs of one such visit; ``chain``: dependent accumulations;
+    ``combine_clocks``: waited for while threads put their accumulators together.
     ``products``: matrix instructions of an execution width, which ``slots`` leaves out.  ``parked``: window
     elements that wait for a later use and have no register; ``window_steps``: elements of windows that a thread
     stages one after the other.
     """
 
     slots: Number
-    iterations: Number
+    walks: tuple[Walk, ...]
     steps: Number
     chain: Number
     entries: Number
@@ -64,9 +64,6 @@ class Work:
     spilled: Number
     shared_bytes: Number
     stagings: tuple[tuple[Number, Number], ...]
-    reads_direct: bool
-    reads_managed: bool
-    reads_stream: bool
     combine_clocks: Number
     reduces: bool
     products: Number = 0
@@ -81,10 +78,10 @@ def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
     waiting = waiting_of(nest, costs)
     parked = parked_of(nest, device, waiting, registers)
     return Work(
-        moved.slots, moved.iterations, steps, _chain(nest, steps), moved.entries if reduces else 0, moved.tile_elements,
+        moved.slots, moved.walks, steps, _chain(nest, steps), moved.entries if reduces else 0, moved.tile_elements,
         (*moved.accesses, *parked_accesses(nest, device, parked)), moved.streams, registers + waiting.live, in_flight,
         _spilled(nest, device, costs, registers), _shared_bytes(nest, device) + moved.together.bytes,
-        _stagings(nest, device), *moved.reads, moved.together.clocks, reduces,
+        _stagings(nest, device), moved.together.clocks, reduces,
         0 if matrix is None else products(nest, device), parked, staging_steps(nest),
     )  # fmt: skip
 
