@@ -52,6 +52,14 @@ def test_the_first_choice_uses_the_instruction_of_its_dtype_where_the_device_has
     assert used(matmul(1024, 512, 768, dtype), load_device(name))[0] == instruction
 
 
+@pytest.mark.parametrize("name, dtype, instruction", [
+    ("v100", "float16", "wmma"), ("a100", "bfloat16", "mma_bf16"), ("h200", "float16", "mma"),
+])  # fmt: skip
+def test_both_products_of_attention_are_of_matrix_instructions(name, dtype, instruction):
+    query, key, value = (T(letter, (2, 512, 64), dtype) for letter in "qkv")
+    assert used(rg.ops.attention(query, key, value), load_device(name), top_k=1) == [2 * instruction]
+
+
 def test_float32_goes_through_tf32_only_where_the_user_allows_it():
     device, product = load_device("a100"), matmul(1024, 512, 768, "float32")
     assert set(used(product, device)) == {""}

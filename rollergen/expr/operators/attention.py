@@ -20,7 +20,8 @@ def attention(
     """``softmax(query @ key^T * scale) @ value``: (..., M, D), (..., N, D) and (..., N, E) into (..., M, E).
 
     Leading axes (batch, heads) are equal.  `scale` is 1 / sqrt(D) unless given; `causal` lets row m see the
-    keys 0 to m only (PyTorch's `is_causal`).  Scores are accumulated and kept in the accumulator's dtype.
+    keys 0 to m only (PyTorch's `is_causal`).  Scores are accumulated and kept in the accumulator's dtype; the weights,
+    as PyTorch's, are rounded to that of `value`: both products are of operands that matrix units take.
 
     >>> import rollergen as rg
     >>> q, k, v = (rg.tensor(n, (8, 16, 4)) for n in "qkv")
@@ -43,13 +44,14 @@ def attention(
         product = rg.sum(query[(*batch, row, d)] * key[(*batch, column, d)], axis=d, dtype=wide) * factor
         return rg.select(column <= row, product, -math.inf) if causal else product
 
-    weights = softmax(rg.compute((*lead, m, n), score))
+    exact = softmax(rg.compute((*lead, m, n), score))
+    weights = rg.compute(exact.shape, lambda *i: rg.cast(exact[i], query.dtype))
 
     def mixed(*i: Any) -> Any:
         *batch, row, column = i
-        return rg.sum(weights[(*batch, row, s)] * rg.cast(value[(*batch, s, column)], wide), axis=s)
+        return rg.sum(weights[(*batch, row, s)] * value[(*batch, s, column)], axis=s)
 
-    return rg.compute((*lead, m, e), lambda *i: rg.cast(mixed(*i), query.dtype), name)
+    return rg.compute((*lead, m, e), mixed, name)
 
 
 def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:

@@ -1,9 +1,13 @@
 """Linear layers and attention equal PyTorch's (matmul and convolution: test_oracle.py)."""
 
+import numpy as np
 import pytest
 
 import rollergen as rg
-from tests.expr.operators.oracle import F, agree, given
+from rollergen.expr.canonical import canonicalize
+from rollergen.expr.dtypes import numpy_dtype
+from rollergen.measure.tolerance import accuracies, allowed_error
+from tests.expr.operators.oracle import F, agree, given, rng, torch
 
 ops = rg.ops
 
@@ -21,3 +25,20 @@ def test_attention_equals_pytorchs(lead, settings):
     tensors, arrays, others = given((*lead, 5, 4), (*lead, 7, 4), (*lead, 7, 6))
     named = {{"causal": "is_causal"}.get(key, key): value for key, value in settings.items()}
     agree(ops.attention(*tensors, **settings), arrays, F.scaled_dot_product_attention(*others, **named))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_attention_of_narrow_floats_errs_no_more_than_pytorchs(dtype):
+    """The weights are rounded as PyTorch's are: twice its error at most, and within what the gate allows."""
+    shapes = {"q": (2, 9, 16), "k": (2, 70, 16), "v": (2, 70, 5)}
+    tensors = [rg.tensor(name, shape, dtype) for name, shape in shapes.items()]
+    arrays = [rng.standard_normal(shape).astype(numpy_dtype(dtype)) for shape in shapes.values()]
+    expression = rg.ops.attention(*tensors)
+    found = rg.build(expression, "a100", profile=False, cache=False).interpret(*arrays).astype(np.float64)
+    wanted = expression.evaluate(*(array.astype(np.float64) for array in arrays))
+    others = (torch.tensor(array.astype(np.float32)).to(getattr(torch, dtype)) for array in arrays)
+    theirs = F.scaled_dot_product_attention(*others).double().numpy()
+    assert 0 < np.abs(found - wanted).max() <= 2 * np.abs(theirs - wanted).max()
+    graph = canonicalize(expression)
+    made = accuracies(graph.definitions, graph.inputs)[graph.outputs[0].name]
+    assert (np.abs(found - wanted) <= allowed_error(wanted, made.variance, dtype)).all()
