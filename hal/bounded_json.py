@@ -26,7 +26,9 @@ def read_json(content: bytes, where: str, *, most_bytes: int = MOST_BYTES, deepe
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise SpecError(f"{where}: byte {error.start} is no UTF-8; expected a JSON text in UTF-8") from None
-    _refuse_depth(text, where, deepest)
+    line = too_deep_at(text, deepest)
+    if line is not None:
+        raise SpecError(f"{where}: line {line} nests deeper than {deepest} levels")
     try:
         value = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, where), parse_int=_integer)
     except SpecError:
@@ -69,18 +71,20 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _refuse_depth(text: str, where: str, deepest: int) -> None:
-    """Before parsing: the parser itself recurses."""
+def too_deep_at(text: str, deepest: int) -> int | None:
+    """The line where a JSON text nests deeper than so many levels; None if it never does.
+
+    Asked before parsing, as parsers recurse."""
     depth = 0
     for match in _TEXT_OR_BRACKET.finditer(text):
         first = match.group()[0]
         if first in _OPENS:
             depth += 1
             if depth > deepest:
-                line = text.count("\n", 0, match.start()) + 1
-                raise SpecError(f"{where}: line {line} nests deeper than {deepest} levels")
+                return text.count("\n", 0, match.start()) + 1
         elif first in _CLOSES:
             depth -= 1
+    return None
 
 
 def _object(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:

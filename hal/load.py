@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
@@ -25,6 +24,7 @@ from rollergen.hal.plugins import PluginSpec, plugin_specs
 from rollergen.hal.spec import Device, Instruction, Limits, MemoryLayer, Target, Tlb, Verification
 from rollergen.hal.spec_rules import refuse_contradictions
 from rollergen.hal.spec_schema import refuse_what_the_schema_refuses
+from rollergen.hal.untrusted_file import open_untrusted
 
 FORMAT = "rollergen.device.v1"
 TEMPLATE = "template"
@@ -177,21 +177,14 @@ def _parents(path: Path | None) -> Find:
 
 
 def _content(path: Path) -> bytes:
-    """The file, read no further than the first byte too many; nothing that is no file is waited for."""
+    """The file, read no further than the first byte too many."""
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
-            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return file.read(MOST_BYTES + 1)
-            reason = "It is a pipe, a terminal or another device"
-    except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
-        reason = getattr(error, "strerror", None) or str(error)
-    names = ", ".join(device_names())
-    raise SpecError(f"{path}: cannot be read: {reason}; expected the file of a spec, or one of {names}")
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Opening a pipe waits for its writer otherwise."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+        with open_untrusted(path) as file:
+            return file.read(MOST_BYTES + 1)
+    except OSError as error:
+        names = ", ".join(device_names())
+        reason = error.strerror or error
+        raise SpecError(f"{path}: cannot be read: {reason}; expected the file of a spec, or one of {names}") from None
 
 
 def _figures(node: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -14,6 +14,7 @@ from rollergen.emit import Source
 from rollergen.errors import BundleError, ProgramError, SpecError
 from rollergen.hal.load import device_hash, parse_device
 from rollergen.hal.spec import Device
+from rollergen.hal.untrusted_file import open_untrusted
 from rollergen.kernel import Kernel
 from rollergen.program import serial
 from rollergen.program.check import check
@@ -118,12 +119,12 @@ def _content(directory: Path, name: str) -> bytes:
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise BundleError(f"{path} is no regular file; expected the one that kernel.save wrote")
-        with path.open("rb") as file:
+        with open_untrusted(path) as file:
             content = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise BundleError(f"{directory} is no saved kernel: it has no {name}") from None
     except OSError as error:
-        raise BundleError(f"{path} cannot be read: {error.strerror}") from None
+        raise BundleError(f"{path} cannot be read: {error.strerror or error}") from None
     if len(content) > MOST_BYTES:
         raise BundleError(f"{path} has more than {MOST_BYTES} bytes; expected a file that kernel.save wrote")
     return content

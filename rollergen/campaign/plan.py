@@ -25,21 +25,24 @@ defaults (``dtype``: float32).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import reprlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from rollergen.cli.problems import expression
-from rollergen.errors import ArgumentError
+from rollergen.errors import ArgumentError, RollergenError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
+from rollergen.hal.bounded_toml import MOST_BYTES, TomlError, read_toml
 from rollergen.hal.load import device_hash
 from rollergen.hal.spec import Device
+from rollergen.hal.untrusted_file import read_untrusted
 from rollergen.options import BuildOptions
 from rollergen.store.keys import as_text, expression_text, sha256
-from rollergen.suites import suite
+from rollergen.suites import Entry, suite
 from rollergen.targets import resolve
 
 _KINDS: Mapping[str, Any] = {
@@ -47,6 +50,9 @@ _KINDS: Mapping[str, Any] = {
     "limits": dict, "operators": list, "suites": list,
 }  # fmt: skip
 _OPERATOR, _SUITE = {"problem": str, "dtype": str}, {"name": str, "only": list}
+MOST = 100_000
+"""Programs of an operator, and seeds."""
+LARGEST_SEED = (1 << 63) - 1
 _LIMITS = ("compile_limit_s", "run_limit_s", "memory_limit_bytes")
 
 
@@ -115,15 +121,12 @@ def read_plan(path: Path) -> Plan:
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        import tomllib
-    except ImportError:
-        try:
-            import tomli as tomllib  # type: ignore[import-not-found, no-redef]
-        except ImportError as error:
-            raise ArgumentError(f'reading {path} needs tomli ({error}); pip install "rollergen[dask]"') from None
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        return read_toml(read_untrusted(path, MOST_BYTES))
+    except ImportError as error:
+        raise ArgumentError(f'reading {path} needs tomli ({error}); pip install "rollergen[dask]"') from None
+    except OSError as error:
+        raise ArgumentError(f"{str(path)!r:.200} cannot be read: {error}; expected a TOML file") from None
+    except TomlError as error:
         raise ArgumentError(f"{path} cannot be read as TOML: {error}") from None
 
 
@@ -133,58 +136,87 @@ def _file_beside(path: Path, device: str) -> str | Path:
 
 
 def _tasks(path: Path, content: Mapping[str, Any], device: Device) -> Iterator[Task]:
-    count = _at_least_one(path, content, "programs", 30)
-    top_k = min(_at_least_one(path, content, "top_k", 15), count)
+    count = _count(path, content, "programs", 30)
+    top_k = min(_count(path, content, "top_k", 15), count)
     seconds = content.get("seconds", 0.2)
     if isinstance(seconds, bool) or not 0 < seconds < float("inf"):
-        raise ArgumentError(f"{path}: seconds is {seconds!r}; expected a number above 0")
-    seeds = content.get("seeds", [0])
-    if not seeds or not all(isinstance(seed, int) and not isinstance(seed, bool) for seed in seeds):
-        raise ArgumentError(f"{path}: seeds is {seeds!r}; expected integers, such as [0, 1]")
-    limits = content.get("limits", {})
-    _check(limits, dict.fromkeys(_LIMITS, (int, float)), f"{path}: limits")
-    options = BuildOptions(isolate=True, **limits)
-    for problem, dtype in _problems(path, content):
+        raise ArgumentError(f"{path}: seconds is {_short(seconds)}; expected a number above 0")
+    seeds = _seeds(path, content)
+    options = _options(path, content)
+    for where, problem, dtype in _problems(path, content):
         for seed in seeds:
             task = Task(content["name"], problem, dtype, device, count, top_k, float(seconds), seed, options)
             try:
-                task.expression()
-            except ArgumentError as error:
-                raise ArgumentError(f"{path}: {problem}: {error}") from None
+                task.id  # noqa: B018 (found now, and kept: later it would be a worker that fails)
+            except RollergenError as error:
+                raise ArgumentError(f"{where}: {problem}: {error}") from None
             yield task
 
 
-def _problems(path: Path, content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _options(path: Path, content: Mapping[str, Any]) -> BuildOptions:
+    limits = content.get("limits", {})
+    _check(limits, dict.fromkeys(_LIMITS, (int, float)), f"{path}: limits")
+    try:
+        return BuildOptions(isolate=True, **limits)
+    except ArgumentError as error:
+        raise ArgumentError(f"{path}: limits: {error}") from None
+
+
+def _seeds(path: Path, content: Mapping[str, Any]) -> list[int]:
+    seeds = content.get("seeds", [0])
+    if not seeds or len(seeds) > MOST or not all(type(seed) is int and 0 <= seed <= LARGEST_SEED for seed in seeds):
+        few = f"1 to {MOST} integers from 0 to {LARGEST_SEED}"
+        raise ArgumentError(f"{path}: seeds is {_short(seeds)}; expected {few}, such as [0, 1]")
+    return list(dict.fromkeys(seeds))
+
+
+def _problems(path: Path, content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """(the entry that names it, problem, dtype) of every operator."""
     for number, one in enumerate(content.get("operators", ())):
         where = f"{path}: operators[{number}]"
         _check(one, _OPERATOR, where)
         if not one.get("problem", "").split():
             raise ArgumentError(f'{where} lacks problem; expected problem = "matmul m=64 n=64 k=64" or the like')
-        yield one["problem"], one.get("dtype", "float32")
+        yield where, one["problem"], one.get("dtype", "float32")
     for number, one in enumerate(content.get("suites", ())):
         where = f"{path}: suites[{number}]"
         _check(one, _SUITE, where)
         if "name" not in one:
             raise ArgumentError(f'{where} lacks name; expected name = "collection" or another suite')
+        yield from ((where, entry.name, entry.dtype) for entry in _entries(one, where))
+
+
+def _entries(one: Mapping[str, Any], where: str) -> Sequence[Entry]:
+    try:
         entries = suite(one["name"])
-        chosen = entries.entries if "only" not in one else [entries.entry(id) for id in one["only"]]
-        yield from ((entry.name, entry.dtype) for entry in chosen)
+        for at, identifier in enumerate(one.get("only", ())):
+            if not isinstance(identifier, str):
+                found = f"only[{at}] is {_short(identifier)}"
+                raise ArgumentError(f'{found}; expected the name of an entry, such as "{entries.entries[0].id}"')
+        return entries.entries if "only" not in one else [entries.entry(id) for id in one["only"]]
+    except ArgumentError as error:
+        raise ArgumentError(f"{where}: {error}") from None
 
 
-def _at_least_one(path: Path, content: Mapping[str, Any], name: str, default: int) -> int:
+def _count(path: Path, content: Mapping[str, Any], name: str, default: int) -> int:
     value = content.get(name, default)
-    if isinstance(value, bool) or value < 1:
-        raise ArgumentError(f"{path}: {name} is {value!r}; expected an integer of at least 1")
+    if isinstance(value, bool) or not 1 <= value <= MOST:
+        raise ArgumentError(f"{path}: {name} is {_short(value)}; expected an integer of at least 1, at most {MOST}")
     return int(value)
 
 
 def _check(content: Any, kinds: Mapping[str, Any], where: str) -> None:
     if not isinstance(content, dict):
-        raise ArgumentError(f"{where} is {content!r}; expected a table")
+        raise ArgumentError(f"{where} is {_short(content)}; expected a table")
     for name, value in content.items():
         if name not in kinds:
-            raise ArgumentError(f"{where} has no {name!r}; expected {', '.join(kinds)}")
+            raise ArgumentError(f"{where} has no {_short(name)}; expected {', '.join(kinds)}")
         if not isinstance(value, kinds[name]):
             wanted = kinds[name] if isinstance(kinds[name], tuple) else (kinds[name],)
             kind = " or ".join(one.__name__ for one in wanted)
-            raise ArgumentError(f"{where}: {name} is {value!r}; expected a value of type {kind}")
+            raise ArgumentError(f"{where}: {name} is {_short(value)}; expected a value of type {kind}")
+
+
+def _short(value: Any) -> str:
+    """A value as an error shows it, however long or deep it is."""
+    return reprlib.repr(value)

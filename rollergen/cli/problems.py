@@ -32,12 +32,12 @@ def parse_sizes(words: Sequence[str]) -> dict[str, Any]:
 
 def _parse_size(name: str, text: str) -> Any:
     if name == "shape":
-        if not re.fullmatch(r"\d+(x\d+)*", text):
+        if not re.fullmatch(r"\d{1,18}(x\d{1,18})*", text):
             raise ArgumentError(f"shape is {text!r}; expected numbers joined by x, such as shape=64x128")
         return tuple(int(part) for part in text.split("x"))
-    if re.fullmatch(r"-?\d+", text):
+    if re.fullmatch(r"-?\d{1,18}", text):
         return int(text)
-    if re.fullmatch(r"-?\d+(,-?\d+)+", text):
+    if re.fullmatch(r"-?\d{1,18}(,-?\d{1,18})+", text):
         return tuple(int(part) for part in text.split(","))
     if re.fullmatch(_REAL, text):
         return float(text)

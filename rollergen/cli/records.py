@@ -16,6 +16,7 @@ from rich.table import Table
 
 from rollergen.cli.output import console
 from rollergen.errors import ArgumentError
+from rollergen.hal.untrusted_file import open_untrusted
 from rollergen.store.collection import add, prune, stored, tally
 from rollergen.store.database import CLEAR, StoreError
 from rollergen.store.kernel_tuner import KERNELS, read_t4
@@ -148,7 +149,7 @@ def _of_another(store: Path) -> RecordFile:
 def _is_store(path: Path) -> bool:
     """Whether a file begins as SQLite's do; asked before any connection is opened, as closing a file drops the locks
     that SQLite has on it."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
+    with contextlib.suppress(OSError), open_untrusted(path) as file:
         return file.read(len(_MAGIC)) == _MAGIC
     return False
 

@@ -27,6 +27,7 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.expr.stages import Graph
 from rollergen.hal.load import device_hash
 from rollergen.hal.spec import Device
+from rollergen.hal.untrusted_file import read_untrusted
 from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.model import predict
@@ -129,9 +130,7 @@ def gemm_program(row: Mapping[str, int], graph: Graph) -> RProgram:
 
 def _results(path: Path) -> list[dict[str, Any]]:
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise RecordsError(f"{path} has {path.stat().st_size} bytes; expected at most {LARGEST_FILE}")
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_untrusted(path, LARGEST_FILE))
     except (OSError, ValueError, RecursionError) as error:
         raise RecordsError(f"{path} cannot be read as T4 results: {error}") from None
     version = content.get("schema_version") if isinstance(content, dict) else None

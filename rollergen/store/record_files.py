@@ -9,19 +9,27 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 from rollergen.errors import RollergenError
+from rollergen.hal.bounded_json import too_deep_at
 from rollergen.hal.load import device_hash, device_to_json, parse_device
 from rollergen.hal.spec import Device
+from rollergen.hal.untrusted_file import UnreadableFileError, open_untrusted
 from rollergen.store.keys import as_text
 
 LONGEST_LINE = 1 << 24
 """Characters; a record of a large program has some ten thousand."""
+LARGEST_FILE = 1 << 30
+"""Bytes, as it lies there: some hundred thousand records."""
+DEEPEST = 32
+"""Levels of brackets of one line; a record has some ten."""
 LARGEST_RATIO = 1000
 """Characters for each byte of a compressed file, beyond the first `LONGEST_LINE`; of records there are some twenty."""
 
@@ -38,22 +46,13 @@ class RecordFile:
     records: tuple[dict[str, Any], ...]
 
 
-def opened(path: Path, mode: str) -> IO[str]:
-    """A text file, compressed as its name says; ``mode``: "rt", "wt" or "at"."""
-    if path.suffix == ".gz":
-        return gzip.open(path, mode, encoding="utf-8")  # type: ignore[return-value]
-    if path.suffix == ".xz":
-        return lzma.open(path, mode, encoding="utf-8")  # type: ignore[return-value]
-    return path.open(mode, encoding="utf-8")
-
-
 def append(path: Path, device: Device, records: Iterable[dict[str, Any]]) -> None:
     """Adds records of one device, whose spec is written where the file lacks it.  Raises RecordsError."""
     texts = [as_text(record) for record in records]
     try:
         known = _device_lines(path) if path.exists() else set()
         lines = texts if device_hash(device) in known else [_device_line(device), *texts]
-        with opened(path, "at") as file:
+        with path.open("ab") as raw, _as_text(raw, path.suffix, "at") as file:
             file.write("".join(f"{line}\n" for line in lines))
     except RecordsError:
         raise
@@ -71,7 +70,7 @@ def read(path: Path) -> RecordFile:
     devices: dict[str, Device] = {}
     records: list[dict[str, Any]] = []
     for number, line in _lines(path):
-        content = _object(path, number, line)
+        content = object_of(line, f"{path}, line {number}")
         if "device" in content and "spec" in content and "v" not in content:
             devices[content["device"]] = _device(path, number, content)
         else:
@@ -96,16 +95,15 @@ def _device_line(device: Device) -> str:
 
 
 def _device_lines(path: Path) -> set[str]:
-    found = (_object(path, number, line) for number, line in _lines(path) if line.startswith('{"device":"'))
+    lines = ((number, line) for number, line in _lines(path) if line.startswith('{"device":"'))
+    found = (object_of(line, f"{path}, line {number}") for number, line in lines)
     return {str(content["device"]) for content in found}
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
-        packed = path.suffix in (".gz", ".xz")
-        left = LONGEST_LINE + LARGEST_RATIO * path.stat().st_size if packed else float("inf")
-        with opened(path, "rt") as file:
-            number = 0
+        with open_records(path) as raw, _as_text(raw, path.suffix, "rt") as file:
+            number, left = 0, most_characters(raw)
             while line := file.readline(LONGEST_LINE):
                 number, left = number + 1, left - len(line)
                 if left < 0:
@@ -119,13 +117,40 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise RecordsError(f"{str(path)!r:.200} cannot be read as records: {error}") from None
 
 
-def _object(path: Path, number: int, line: str) -> dict[str, Any]:
+def open_records(path: Path) -> BinaryIO:
+    """A regular file that is no larger than files of records are.  Raises OSError."""
+    file = open_untrusted(path)
+    size = os.fstat(file.fileno()).st_size
+    if size <= LARGEST_FILE:
+        return file
+    file.close()
+    raise UnreadableFileError(f"It has {size} bytes; expected at most {LARGEST_FILE}")
+
+
+def most_characters(raw: IO[bytes]) -> int:
+    """Of what a file may unpack to."""
+    return LONGEST_LINE + LARGEST_RATIO * os.fstat(raw.fileno()).st_size
+
+
+def _as_text(raw: IO[bytes], suffix: str, mode: str) -> IO[str]:
+    """The text of an open file, compressed as the ending of its name says; ``mode``: "rt" or "at"."""
+    if suffix == ".gz":
+        return gzip.open(raw, mode, encoding="utf-8")  # type: ignore[return-value, call-overload]
+    if suffix == ".xz":
+        return lzma.open(raw, mode, encoding="utf-8")  # type: ignore[return-value, call-overload]
+    return TextIOWrapper(raw, encoding="utf-8")  # type: ignore[type-var]
+
+
+def object_of(text: str, where: str) -> dict[str, Any]:
+    """The JSON object of a line or a row.  RecordsError that begins with `where` for anything else."""
+    if too_deep_at(text, DEEPEST) is not None:
+        raise RecordsError(f"{where}: it nests deeper than {DEEPEST} levels; expected JSON of a record")
     try:
-        content = json.loads(line)
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise RecordsError(f"{path}, line {number}: {error}; expected JSON") from None
+        raise RecordsError(f"{where}: {error}; expected JSON") from None
     if not isinstance(content, dict):
-        raise RecordsError(f"{path}, line {number}: expected an object, got {type(content).__name__}")
+        raise RecordsError(f"{where}: expected an object, got {type(content).__name__}")
     return content
 
 

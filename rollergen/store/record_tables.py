@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
@@ -11,9 +12,22 @@ from typing import Any
 from rollergen.hal.load import device_to_json, parse_device
 from rollergen.optional import optional
 from rollergen.store.keys import as_text
-from rollergen.store.record_files import RecordFile, RecordsError, check_record, read, unwritten, whole
+from rollergen.store.record_files import (
+    LARGEST_RATIO,
+    RecordFile,
+    RecordsError,
+    check_record,
+    most_characters,
+    object_of,
+    open_records,
+    read,
+    unwritten,
+    whole,
+)
 
 _DEVICES = b"rollergen.devices"
+_ROWS = 16
+"""So many are unpacked at once."""
 
 
 def write_table(path: Path, records: RecordFile) -> None:
@@ -48,14 +62,27 @@ def read_table(path: Path) -> RecordFile:
     """Raises RecordsError."""
     arrow, parquet = _packages()
     try:
-        table = parquet.read_table(path, columns=["record"])
-        specs = json.loads((table.schema.metadata or {}).get(_DEVICES, b"null"))
-        texts = table.column("record").to_pylist()
-        records = tuple(check_record(json.loads(text), f"{path}, row {n + 1}") for n, text in enumerate(texts))
+        with open_records(path) as raw:
+            file = parquet.ParquetFile(raw)
+            specs = json.loads((file.schema_arrow.metadata or {}).get(_DEVICES, b"null"))
+            records = tuple(_records(path, file, most_characters(raw)))
         devices = {key: parse_device(as_text(spec).encode(), f"{path}: {key[:12]}") for key, spec in specs.items()}
+    except RecordsError:
+        raise
     except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError, arrow.ArrowException) as error:
         raise RecordsError(f"{path} cannot be read as records: {error}") from None
     return whole(RecordFile(devices, records), str(path))
+
+
+def _records(path: Path, file: Any, most: int) -> Iterator[dict[str, Any]]:
+    """The records of a table whose texts have at most so many characters: the same one may stand in every row."""
+    number = 0
+    for batch in file.iter_batches(_ROWS, columns=["record"]):
+        for text in batch.column("record").to_pylist():
+            number, most = number + 1, most - len(text)
+            if most < 0:
+                raise RecordsError(f"{path}, row {number}: it unpacks to over {LARGEST_RATIO} times its size")
+            yield check_record(object_of(text, f"{path}, row {number}"), f"{path}, row {number}")
 
 
 def _row(record: dict[str, Any]) -> tuple[Any, ...]:

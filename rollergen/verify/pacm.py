@@ -8,6 +8,7 @@ operator (there: tasks mixed), padding is masked, positions are learned, and an 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.hal.untrusted_file import open_untrusted
 from rollergen.optional import optional
 from rollergen.verify.dataflow import BLOCKS, COLUMNS, sequences
 from rollergen.verify.dataset import Dataset
@@ -218,8 +220,10 @@ def load(path: Path) -> Attentive:
     from safetensors import SafetensorError, safe_open
 
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise VerifierError(f"{path} has {path.stat().st_size} bytes; expected at most {LARGEST_FILE}")
+        with open_untrusted(path) as opened:
+            size = os.fstat(opened.fileno()).st_size
+        if size > LARGEST_FILE:
+            raise VerifierError(f"{path} has {size} bytes; expected at most {LARGEST_FILE}")
         with safe_open(path, "numpy") as file:
             about = json.loads((file.metadata() or {}).get("about", "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.hal.spec import Device
+from rollergen.hal.untrusted_file import read_untrusted
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
 from rollergen.tile.rules import block_layer
@@ -194,11 +195,7 @@ def load(path: str | Path) -> Verifier:
     """Raises VerifierError that names the file and what is wrong with it."""
     path = Path(path)
     try:
-        with path.open("rb") as file:  # read, not asked for its size: that of a device is 0
-            text = file.read(LARGEST_FILE + 1)
-        if len(text) > LARGEST_FILE:
-            raise VerifierError(f"it has more than {LARGEST_FILE} bytes")
-        return _parsed(json.loads(text))
+        return _parsed(json.loads(read_untrusted(path, LARGEST_FILE)))
     except VerifierError as error:
         raise VerifierError(f"{path}: {error}") from None
     except (OSError, ValueError, OverflowError, RecursionError) as error:

@@ -1,6 +1,7 @@
 """``rollergen records``: what builds have measured, out and in again."""
 
 import json
+import os
 
 import pytest
 from click.testing import CliRunner
@@ -187,3 +188,36 @@ def test_a_gzip_file_with_overwritten_bytes_is_refused_by_name(file, store):
     (store / "bad.jsonl.gz").write_bytes(packed)
     told = run("import", store / "bad.jsonl.gz")
     assert told.exit_code == 2 and "cannot be read as records" in " ".join(told.output.split())
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "jsonl.xz", "parquet"])
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["a pipe", "endless"])
+def test_what_never_ends_or_never_begins_is_refused_at_once(tmp_path, make, ending):
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+    path = tmp_path / f"records.{ending}"
+    make(path)
+    result = run("import", path)
+    assert result.exit_code == 2 and "a pipe, a terminal or another device" in result.output.replace("\n", " ")
+
+
+def test_a_file_larger_than_records_are_is_refused_before_it_is_read(tmp_path):
+    path = tmp_path / "records.jsonl"
+    with path.open("wb") as file:
+        file.truncate((1 << 30) + 1)  # sparse: it takes no room
+    result = run("import", path)
+    assert result.exit_code == 2 and "expected at most 1073741824" in result.output.replace("\n", " ")
+
+
+def test_a_table_that_holds_one_long_text_again_and_again_is_refused(file, tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    from rollergen.store import record_files, record_tables
+
+    whole = read(file)
+    monkeypatch.setattr(record_files, "LONGEST_LINE", 1 << 10)
+    monkeypatch.setattr(record_files, "LARGEST_RATIO", 10)
+    path = tmp_path / "records.parquet"
+    record_tables.write_table(path, record_files.RecordFile(whole.devices, whole.records[:1] * 5000))
+    with pytest.raises(record_files.RecordsError, match="it unpacks to over"):
+        record_tables.read_table(path)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 from dataclasses import replace
 
 import numpy as np
@@ -174,7 +175,7 @@ def test_a_small_file_that_unpacks_without_end_is_refused(tmp_path, monkeypatch,
     lines = path.read_text().splitlines(keepends=True)
     monkeypatch.setattr(record_files, "LARGEST_RATIO", 100)
     packed = tmp_path / f"records.jsonl.{suffix}"
-    with record_files.opened(packed, "wt") as file:
+    with {"gz": gzip, "xz": lzma}[suffix].open(packed, "wt") as file:
         file.write(lines[0] + lines[1] * (16 * (1 << 20) // len(lines[1])))
     with pytest.raises(RecordsError, match="it unpacks to over 100 times its size"):
         read(packed)
