@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from rollergen.expr.index import Index
 from rollergen.expr.language import Tensor, computed, free_axes
 from rollergen.expr.quick import replaced
-from rollergen.expr.reductions import Reduce
+from rollergen.expr.reductions import Reduce, without_unit_axes
 from rollergen.expr.values import IndexValue, Load, Value, transform, walk
 
 
@@ -46,7 +46,7 @@ def reductions_of(value: Value) -> Iterator[Reduce]:
 
 
 class Separator:
-    """Tensors in normal form: a body holds one reduction at most, over all of the tensor's points.
+    """Tensors in normal form: a body holds one reduction at most, over all of the tensor's points, of axes longer than 1.
 
     Others (nested ones, a second one, one that broadcasts) become tensors of their own.
     """
@@ -67,7 +67,7 @@ class Separator:
 
     def _separated(self, tensor: Tensor) -> Value:
         assert tensor.producer is not None
-        body = tensor.producer.body
+        body = without_unit_axes(tensor.producer.body)
         nodes = list(reductions_of(body))
         if not nodes or self._is_normal(tensor, nodes):
             return body

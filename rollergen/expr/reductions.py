@@ -8,12 +8,27 @@ from typing import Any
 
 from rollergen.errors import DtypeError, ExpressionError
 from rollergen.expr.combiners import named_combiner
-from rollergen.expr.dtypes import accumulator_dtype, check_scalar, dtype_name, reduced_dtype
+from rollergen.expr.dtypes import accumulator_dtype, check_scalar, dtype_name, is_float, reduced_dtype
 from rollergen.expr.identities import counterexample
+from rollergen.expr.index import Index
 from rollergen.expr.scalars import Expr, as_expr, cast, is_scalar, merge_axes, python_scalar
 from rollergen.expr.show import show
 from rollergen.expr.slots import IndexExpr, ReduceAxis
-from rollergen.expr.values import Binary, Cast, Combiner, Const, IndexValue, Load, Select, Unary, Value, Var, walk
+from rollergen.expr.values import (
+    Binary,
+    Cast,
+    Combiner,
+    Const,
+    IndexValue,
+    Load,
+    Select,
+    Unary,
+    Value,
+    Var,
+    substitute_axes,
+    transform,
+    walk,
+)
 
 NAMED = ("sum", "max", "min", "prod")
 
@@ -53,6 +68,30 @@ class Reduce(Value):
         names = ", ".join(self.bound)
         bodies = ", ".join(show(body) for body in self.bodies)
         return f"{self.combiner.name}({bodies}, axis={names})" + (f"[{self.component}]" if self.component else "")
+
+
+def without_unit_axes(value: Value) -> Value:
+    """`value` with no reduction over an axis of extent 1: where there is no longer one, its only element is the result.
+
+    A floating sum begins with 0, as NumPy's: -0 becomes 0.
+
+    Before: ``sum(x[2 * i + k], axis=k)`` with k of extent 1.  After: ``x[2 * i] + 0``.
+    """
+
+    def change(node: Value) -> Value | None:
+        if not isinstance(node, Reduce) or all(extent > 1 for _, extent in node.axes):
+            return None
+        first = {name: Index() for name, extent in node.axes if extent == 1}
+        bodies = tuple(substitute_axes(body, first) for body in node.bodies)
+        axes = tuple(axis for axis in node.axes if axis[1] > 1)
+        if axes:
+            return replace(node, axes=axes, bodies=bodies)
+        element = bodies[node.component]
+        if node.combiner.name == "sum" and is_float(node.dtype):
+            return Binary("add", element, node.combiner.identity[0], node.dtype)
+        return element
+
+    return transform(value, change)
 
 
 def sum(x: Any, axis: Any = None, *, acc: Any = None, dtype: Any = None) -> Expr:

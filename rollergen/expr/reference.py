@@ -206,7 +206,8 @@ class Evaluation:
         total = np.einsum(f"{names}->{''.join(letters[d] for d in kept)}", *squeezed, optimize=len(factors) > 1)
         sizes = dict(zip(kept, np.shape(total), strict=True))
         repeats = count // math.prod(next(f.shape[d] for f in factors if f.shape[d] > 1) for d in summed)
-        return np.asarray(total * repeats if repeats > 1 else total).reshape([sizes.get(d, 1) for d in range(rank)])
+        begun = total * repeats + 0  # a sum begins with 0: of -0 alone it is 0
+        return np.asarray(begun).reshape([sizes.get(d, 1) for d in range(rank)])
 
 
 def _is_contraction(node: Reduce) -> bool:

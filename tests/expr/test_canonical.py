@@ -1,6 +1,9 @@
 """Stages and their canonical form compute what the expression says."""
 
+import math
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +33,69 @@ def agree(expression, *arrays, **arguments):
 
 def axes(graph, position=0):
     return [(a.name, a.extent, a.role) for a in graph.definitions[position].axes]
+
+
+def first_largest(a, b):
+    larger = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
+    return rg.select(larger, a[0], b[0]), rg.select(larger, a[1], b[1])
+
+
+def place_of_the_largest(x):
+    k = rg.reduce_axis("k", 1)
+    element = lambda i, j: rg.reduce(first_largest, (-math.inf, 2**31 - 1), (x[i, k, j], k), axis=k)[1]
+    return rg.compute((x.shape[0], x.shape[2]), element)
+
+
+x3 = rg.tensor("x", (4, 1, 6))
+OVER_ONE = {
+    "sum": lambda: rg.ops.sum(x3, 1),
+    "sum of several axes": lambda: rg.ops.sum(rg.tensor("x", (1, 4, 1)), (0, 2)),
+    "max": lambda: rg.ops.max(x3, 1),
+    "min": lambda: rg.ops.min(x3, 1),
+    "prod": lambda: rg.ops.prod(x3, 1),
+    "argmax": lambda: rg.ops.argmax(x3, 1),
+    "tuples": lambda: place_of_the_largest(x3),
+    "mean": lambda: rg.ops.mean(x3, 1),
+    "var": lambda: rg.ops.var(x3, 1, correction=0),
+    "logsumexp": lambda: rg.ops.logsumexp(x3, 1),
+    "softmax": lambda: rg.ops.softmax(x3, 1),
+    "layer_norm": lambda: rg.ops.layer_norm(rg.tensor("x", (4, 6, 1)), 1),
+    "max_pool2d": lambda: rg.ops.max_pool2d(rg.tensor("x", (1, 2, 5, 5)), 1, stride=2),
+    "avg_pool2d": lambda: rg.ops.avg_pool2d(rg.tensor("x", (1, 2, 5, 5)), 1, stride=2),
+    "matmul": lambda: rg.ops.matmul(rg.tensor("a", (4, 1)), rg.tensor("b", (1, 6))),
+    "einsum": lambda: rg.einsum("bik,bkj->bij", rg.tensor("a", (2, 3, 1)), rg.tensor("b", (2, 1, 4))),
+    "conv2d": lambda: rg.ops.conv2d(rg.tensor("x", (2, 1, 4, 4)), rg.tensor("w", (3, 1, 1, 1)), stride=3),
+    "depthwise_conv2d": lambda: rg.ops.depthwise_conv2d(rg.tensor("x", (2, 3, 4, 4)), rg.tensor("w", (3, 1, 1, 1))),
+}
+
+
+@pytest.mark.parametrize("name", OVER_ONE)
+def test_a_reduction_over_axes_of_extent_one_is_none(name):
+    """NaN, infinities, either zero and the result's dtype are the definition's."""
+    expression = OVER_ONE[name]()
+    given_tensors = canonicalize(expression).inputs
+    arrays = [np.resize([1.5, -0.0, np.nan, -np.inf, np.inf, 0.0, -2.0], one.shape) for one in given_tensors]
+    with np.errstate(all="ignore"):
+        graph = agree(expression, *arrays)
+    assert all(not definition.reductions for definition in graph.definitions)
+    assert graph.outputs[0].dtype == expression.dtype
+
+
+def test_what_is_reduced_over_longer_axes_too_has_those_only():
+    x, w = rg.tensor("x", (2, 3, 4, 4)), rg.tensor("w", (5, 3, 1, 1))
+    graph = agree(rg.ops.conv2d(x, w), small_integers(x.shape), small_integers(w.shape, 1))
+    assert [(name, extent) for name, extent, role in axes(graph) if role == "reduce"] == [("c", 3)]
+
+
+@pytest.mark.parametrize("extents", [(1,), (1, 1), (3,), (2, 2)])
+def test_a_sum_of_negative_zeros_is_zero_however_many_there_are(extents):
+    x = rg.tensor("x", (2, *extents))
+    total = rg.ops.div(rg.tensor("one", (2,)), rg.ops.sum(x, tuple(range(1, x.ndim))))
+    zeros, ones = np.full(x.shape, -0.0, np.float32), np.ones(2, np.float32)
+    with np.errstate(divide="ignore"):
+        assert (total.evaluate(ones, zeros) == np.inf).all()
+        agree(total, ones, zeros)
+    assert (rg.build(total, "v100", profile=False, cache=False).interpret(ones, zeros) == np.inf).all()
 
 
 pads = st.one_of(st.sampled_from(["same", "valid"]), st.tuples(st.integers(0, 3), st.integers(0, 3)))
