@@ -49,11 +49,11 @@ def scripts(root: Path) -> tuple[Script, ...]:
 
 
 def makers(root: Path) -> tuple[Script, ...]:
-    """What leaves results: the benches, the fuzzer, and the scripts for a machine with a GPU."""
-    fuzzer, gpu = root / "benches" / "fuzz.py", sorted((root / "benches" / "gpu").glob("*.py"))
+    """What leaves results: the benches, the fuzzers, and the scripts for a machine with a GPU."""
+    fuzzers, gpu = (sorted((root / "benches").glob(pattern)) for pattern in ("fuzz*.py", "gpu/*.py"))
     named = ((path, _results(path)) for path in gpu)
     others = [Script(path.stem, _purpose(path), path, f"gpu_{name}") for path, name in named if name]
-    return (*scripts(root), *others, *([Script("fuzz", _purpose(fuzzer), fuzzer)] if fuzzer.exists() else []))
+    return (*scripts(root), *others, *(Script(path.stem, _purpose(path), path) for path in fuzzers))
 
 
 def _results(path: Path) -> str:

@@ -220,6 +220,7 @@ def test_every_result_says_what_it_is_of():
     assert [one.name for one in results(root / "benches" / "results") if not purpose(one.name, makers)] == []
     assert purpose("gpu_predictions_v100", makers).startswith("What the model says, before anything is timed")
     assert purpose("fuzz_17_x", makers).startswith("Random expressions")
+    assert purpose("fuzz_formulas_17_x", makers).startswith("Random formulas")
     assert purpose("operators_all_cores_x", makers).startswith("Every class of operators")
 
 
