@@ -46,7 +46,7 @@ def reductions_of(value: Value) -> Iterator[Reduce]:
 
 
 class Separator:
-    """Tensors in normal form: a body holds one reduction at most, over all of the tensor's points, of axes longer than 1.
+    """Tensors in normal form: a body holds one reduction at most, over axes longer than 1 and all points of the tensor.
 
     Others (nested ones, a second one, one that broadcasts) become tensors of their own.
     """
