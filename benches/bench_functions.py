@@ -24,7 +24,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
-import pytest
+
+try:
+    import pytest
+    import pytest_benchmark  # noqa: F401
+except ImportError as error:
+    sys.exit(f'{error.name} is missing; pip install "rollergen[test]"')
 
 import rollergen as rg
 from benches.counts import cases

@@ -11,14 +11,13 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
-from difflib import get_close_matches
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rollergen.hal.bounded_json import MOST_BYTES, join, read_json, shown
-from rollergen.hal.errors import SpecError
+from rollergen.hal.errors import SpecError, name_advice, nearest
 from rollergen.hal.extending import Find, Parent, completed, is_figure
 from rollergen.hal.plugins import PluginSpec, plugin_specs
 from rollergen.hal.spec import Device, Instruction, Limits, MemoryLayer, Target, Tlb, Verification
@@ -28,6 +27,9 @@ from rollergen.hal.untrusted_file import open_untrusted
 
 FORMAT = "rollergen.device.v1"
 TEMPLATE = "template"
+CUDA, OPENCL = "cuda", "opencl"
+PRESENT = (CUDA, OPENCL)
+"""What stands for a device that is present, whichever it is (`rollergen.targets` resolves these)."""
 
 _Part = TypeVar("_Part")
 _LISTS: dict[str, tuple[str, type]] = {
@@ -130,10 +132,12 @@ def device_hash(device: Device) -> str:
 def _built_in(name: str) -> Device:
     if name not in device_names():
         names = known_names()
-        near = get_close_matches(name, names, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        known = ", ".join(names)
-        raise SpecError(f"{shown(name)} is no known device{hint}; expected one of {known}, or a .json file")
+        near = nearest(name, names)
+        hint = f" (did you mean {near}?)" if near else ""
+        raise SpecError(
+            f"{shown(name)} is no known device{hint}; expected one of {', '.join(names)}, {' or '.join(PRESENT)} for "
+            "what is present, or a .json file"
+        )
     return parse_device(files("rollergen.devices").joinpath(f"{name}.json").read_bytes(), f"{name}.json")
 
 
@@ -206,9 +210,8 @@ def _refuse_unknown_sources(document: dict[str, Any], figures: dict[str, dict[st
         return
     for path, figure in (*figures.items(), *document.get("provenance", {}).items()):
         if figure["source"] not in sources:
-            near = get_close_matches(figure["source"], sources, n=1)
-            advice = f"did you mean {near[0]}?" if near else f"expected a key of sources: {', '.join(sources)}"
-            raise SpecError(f"{where}: {path}.source is {shown(figure['source'])}; {advice}")
+            advice = name_advice(figure["source"], sources)
+            raise SpecError(f"{where}: {path}.source is {shown(figure['source'])}, no key of sources; {advice}")
 
 
 def _provenance(

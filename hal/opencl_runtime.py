@@ -27,6 +27,7 @@ POCL = "Portable Computing Language"
 INSTALL = 'pip install "rollergen[cpu]" (pyopencl with PoCL; wheels for Linux on x86-64)'
 _THREADS = "POCL_MAX_PTHREAD_COUNT"
 _DRIVERS = "POCL_DEVICES"
+_CPU_DRIVERS = ("pthread", "basic")
 _LOCK = threading.Lock()
 _opened = threading.Event()
 
@@ -276,8 +277,7 @@ def _cpu_devices(opencl: Any, threads: int | None) -> tuple[Any, Any]:
         except opencl.LogicError as error:
             raise RuntimeUnavailableError(f"no OpenCL platform ({error}); {INSTALL}") from None
         if not found:
-            names = [p.name for p in opencl.get_platforms()]
-            raise RuntimeUnavailableError(f"no OpenCL CPU device among the platforms {names}; {INSTALL}")
+            raise RuntimeUnavailableError(_no_device([p.name for p in opencl.get_platforms()]))
         device = found[0]
         caller = next((d for d in found[1:] if in_calling_thread(d)), None) if device.platform.name == POCL else None
         for one in (device, caller):
@@ -287,6 +287,14 @@ def _cpu_devices(opencl: Any, threads: int | None) -> tuple[Any, Any]:
                 except UnknownProcessorError as error:
                     raise RuntimeUnavailableError(str(error)) from None
         return device, caller
+
+
+def _no_device(platforms: list[str]) -> str:
+    chosen = os.environ.get(_DRIVERS)
+    if POCL in platforms and chosen and not set(chosen.split()) & set(_CPU_DRIVERS):
+        accepted = " or ".join(_CPU_DRIVERS)
+        return f"{_DRIVERS}={chosen!r} leaves PoCL without a CPU device; expected {accepted}, or no such variable"
+    return f"no OpenCL CPU device among the platforms {platforms}; {INSTALL}"
 
 
 def _limit_threads(threads: int | None) -> None:

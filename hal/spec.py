@@ -157,6 +157,10 @@ class Device(_Hashed):
     verified: tuple[Verification, ...] = ()
     wake_us: float = 0.0
 
+    def __repr__(self) -> str:
+        layers = ", ".join(layer.name for layer in self.layers)
+        return f"<device {self.name}: {self.title}; {self.units} units; {layers}>"
+
     def __hash__(self) -> int:
         try:
             return self._hash

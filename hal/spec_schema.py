@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from functools import lru_cache
 from importlib.resources import files
 from itertools import islice
 from typing import Any
 
 from rollergen.hal.bounded_json import join, shown
-from rollergen.hal.errors import SpecError
+from rollergen.hal.errors import SpecError, name_advice
 
 _LOOKED_AT = 100
 """Findings compared for the best one: a hostile file may have a hundred thousand."""
@@ -111,9 +110,7 @@ def _retold(error: Any) -> str:
 def _unknown_key(error: Any, path: str) -> str:
     known = sorted(error.schema["properties"])
     unknown = next(key for key in error.instance if key not in error.schema["properties"])
-    near = get_close_matches(unknown, known, n=1)
-    advice = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
-    return f"{join(path, shown(unknown)[1:-1])} is no key of this format; {advice}"
+    return f"{join(path, shown(unknown)[1:-1])} is no key of this format; {name_advice(unknown, known)}"
 
 
 def _expected(error: Any) -> str:

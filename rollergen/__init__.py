@@ -7,6 +7,8 @@ import sys
 import types
 from typing import Any
 
+__version__ = "0.1.0"
+
 _LANGUAGE = "rollergen.expr.language"
 _NAMES = {
     **dict.fromkeys(
@@ -32,10 +34,22 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         value: Any = importlib.import_module(_MODULES[name])
     elif name in _NAMES:
-        value = getattr(importlib.import_module(_NAMES[name]), name)
+        value = _public(getattr(importlib.import_module(_NAMES[name]), name))
     else:
-        raise AttributeError(f"rollergen has no attribute {name!r}; it has {', '.join(__all__)}")
+        from rollergen.hal.errors import name_advice
+
+        raise AttributeError(f"rollergen has no attribute {name!r}; {name_advice(name, __all__)}")
     globals()[name] = value
+    return value
+
+
+def _public(value: Any) -> Any:
+    """A function with checked names of arguments, found under this package by whoever unpickles it."""
+    if isinstance(value, types.FunctionType):
+        from rollergen.errors import check_argument_names
+
+        value = check_argument_names(value, "rg")
+        value.__module__ = __name__
     return value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from rollergen import __version__
 from rollergen.cli.bench import bench
 from rollergen.cli.build import build
 from rollergen.cli.cache import cache
@@ -17,7 +18,7 @@ from rollergen.cli.verify import verify
 
 
 @click.group(cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="rollergen")
+@click.version_option(__version__)
 def main() -> None:
     """Construct, explain, check and run tensor kernels.
 

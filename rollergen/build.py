@@ -10,7 +10,7 @@ from rollergen.collector import paused_collector
 from rollergen.compile_check import MEASURED, check_notes, compile_checked, first_kept
 from rollergen.construct.growth import growth_notes
 from rollergen.construct.residence import resident_rows
-from rollergen.errors import ArgumentError, DeviceError, ExpressionError
+from rollergen.errors import ArgumentError, DeviceError, ExpressionError, array_advice, shown
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.expr.nesting import shallow_enough
@@ -22,12 +22,13 @@ from rollergen.measure.executor import Executor, RuntimeExecutor, executor_for
 from rollergen.measure.gate import Oracle
 from rollergen.measure.isolation import bench_for
 from rollergen.measure.oracle import expression_oracle
-from rollergen.measure.outcome import Outcome, Progress
+from rollergen.measure.outcome import Outcome, Progress, silent
 from rollergen.measure.profiler import fastest, measure_on, propose
 from rollergen.options import BuildOptions
 from rollergen.store.cache import NO_CACHE, Cache
 from rollergen.targets import resolve
 
+_MODEL_FILES = (".onnx", ".pt", ".pth", ".pt2", ".safetensors", ".tflite")
 CANDIDATES = 10
 CANDIDATES_WHERE_COMPILING_IS_SLOW = 4
 
@@ -42,7 +43,7 @@ def build(
     cache: bool = True,
     verifier: VerifierLike = None,
     options: BuildOptions = BuildOptions(),
-    progress: Progress = lambda what, done, of: None,
+    progress: Progress | None = None,
 ) -> Kernel:
     """A kernel that computes ``expr`` (one tensor, or several) on ``device``.
 
@@ -66,7 +67,7 @@ def build(
         What reorders a larger draft before its first ``top_k`` are emitted (`rollergen verify train` makes one): a
         path; "auto": the one released for this kind of device, if any; None: the model's order.
     progress
-        Called with (what, done, of) while candidates are compiled and timed.
+        Called with (what, done, of) while candidates are compiled and timed; None: nobody is.
 
     Raises `RollergenError`s that name what is wrong: expression, device, options; CheckFailedError
     if every measured candidate is wrong.
@@ -78,6 +79,7 @@ def build(
     kernel(A: float32[64, 32], B: float32[32, 48]) -> C: float32[64, 48]
     """
     _check_kinds(expr, options, cache)
+    progress = progress or silent
     target = resolve(device)
     executor = _executor(target, profile)
     count = _count(top_k, executor)
@@ -137,20 +139,33 @@ def _measured(
 
 
 def _check_kinds(expr: object, options: object, cache: object) -> None:
+    if (isinstance(expr, (str, Path)) and str(expr).endswith(_MODEL_FILES)) or _is_torch_module(expr):
+        raise ExpressionError(
+            f"expr is {shown(expr)}, a whole model, which rg.build does not read; expected a tensor that rg.ops or "
+            "rg.compute makes: one layer, such as rg.ops.linear(x, w)"
+        )
     if isinstance(expr, (str, Path, Device)):
-        raise ExpressionError(f"expr is {expr!r}: the arguments look swapped: rg.build(expr, device)")
+        raise ExpressionError(f"expr is {shown(expr)}: the arguments look swapped: rg.build(expr, device)")
     if not isinstance(expr, (Tensor, list, tuple)):
-        raise ExpressionError(f"expr is {expr!r}; expected a computed tensor, or a list of them")
+        raise ExpressionError(
+            f"expr is {shown(expr)}; expected a computed tensor, or a list of them{array_advice(expr)}"
+        )
     if not isinstance(options, BuildOptions):
-        raise ArgumentError(f"options is {options!r}; expected rg.BuildOptions(...)")
+        raise ArgumentError(f"options is {shown(options)}; expected rg.BuildOptions(...)")
     if not isinstance(cache, bool):
-        raise ArgumentError(f"cache is {cache!r}; expected True or False (ROLLERGEN_CACHE_DIR names another directory)")
+        raise ArgumentError(
+            f"cache is {shown(cache)}; expected True or False (ROLLERGEN_CACHE_DIR names another directory)"
+        )
+
+
+def _is_torch_module(expr: object) -> bool:
+    return any(f"{one.__module__}.{one.__qualname__}" == "torch.nn.modules.module.Module" for one in type(expr).__mro__)
 
 
 def _executor(device: Device, profile: bool | str) -> RuntimeExecutor | None:
     """What runs the candidates; None where nothing is to be run."""
     if not isinstance(profile, bool) and not (isinstance(profile, str) and profile == "auto"):
-        raise ArgumentError(f'profile is {profile!r}; expected "auto", True or False')
+        raise ArgumentError(f'profile is {shown(profile)}; expected "auto", True or False')
     if profile is False:
         return None
     try:
@@ -172,7 +187,7 @@ def _count(top_k: int | None, executor: Executor | None) -> int:
     if top_k is None:
         return CANDIDATES if executor is None else CANDIDATES_WHERE_COMPILING_IS_SLOW
     if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= 50:
-        raise ArgumentError(f"top_k is {top_k!r}; expected None or an integer from 1 to 50")
+        raise ArgumentError(f"top_k is {shown(top_k)}; expected None or an integer from 1 to 50")
     return top_k
 
 

@@ -13,7 +13,7 @@ from rollergen.compile_report import CompileReport, compile_report, cuda_arch
 from rollergen.errors import BuildError, DeviceError, RuntimeUnavailableError
 from rollergen.hal.nvrtc import require, version
 from rollergen.hal.spec import Device
-from rollergen.measure.outcome import Outcome, Progress
+from rollergen.measure.outcome import Outcome, Progress, silent
 
 MEASURED = "compile check: left out, as the device is present and candidates are timed"
 
@@ -38,7 +38,7 @@ class Verdict:
 
 
 def compile_checked(
-    candidates: Sequence[Outcome], device: Device, progress: Progress = lambda what, done, of: None
+    candidates: Sequence[Outcome], device: Device, progress: Progress = silent
 ) -> tuple[Outcome, ...]:
     """The candidates, in the order given; those that use local memory, or that the compiler refuses, have it among
     their problems, and fail.  Where all use local memory, the one that uses least is kept, and its note says so.

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
-from rollergen.hal.errors import BuildError, RollergenError, RuntimeUnavailableError, SpecError
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, TypeVar, cast
+
+from rollergen.hal.errors import (
+    BuildError,
+    RollergenError,
+    RuntimeUnavailableError,
+    SpecError,
+    is_array,
+    name_advice,
+    shown,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T", bound=type)
 
 __all__ = [
     "ArgumentError",
@@ -22,6 +39,12 @@ __all__ = [
     "RuntimeUnavailableError",
     "ShapeError",
     "SpecError",
+    "UnknownNameError",
+    "array_advice",
+    "check_argument_names",
+    "check_field_names",
+    "name_advice",
+    "shown",
 ]
 
 
@@ -53,6 +76,10 @@ class ArgumentError(RollergenError, ValueError):
     """A call of a kernel or of the public API with arguments it cannot take."""
 
 
+class UnknownNameError(ArgumentError, TypeError):
+    """An argument that a function or an options type does not have; the message suggests the nearest."""
+
+
 class DeviceError(RollergenError, RuntimeError):
     """A device that is unknown, absent, or lacks what is asked of it."""
 
@@ -75,3 +102,58 @@ class BundleError(RollergenError, ValueError):
 
 class CheckFailedError(RollergenError, RuntimeError):
     """No candidate passed the check against the oracle."""
+
+
+def array_advice(value: object) -> str:
+    """What else to say where `value` stands in place of a rollergen tensor: for an array, how to describe it.
+
+    >>> import numpy
+    >>> array_advice(numpy.zeros(4, "float32"))
+    '; rg.tensor("x", (4,), "float32") stands for it in an expression, and the built kernel takes the array'
+    """
+    if not is_array(value):
+        return ""
+    shape, dtype = tuple(value.shape), str(value.dtype).rpartition(".")[2]  # type: ignore[attr-defined]
+    return f'; rg.tensor("x", {shape}, "{dtype}") stands for it in an expression, and the built kernel takes the array'
+
+
+def check_argument_names(function: F, package: str, also: tuple[str, ...] = ()) -> F:
+    """`function` of the public `package`, which raises UnknownNameError for an argument that it does not have.
+
+    ``also``: names accepted beside those of its signature.
+
+    >>> scale = check_argument_names(lambda x, factor=2: x * factor, "rg")
+    >>> scale(3, facto=4)
+    Traceback (most recent call last):
+    rollergen.errors.UnknownNameError: rg.<lambda> has no argument 'facto'; did you mean factor?
+    """
+    parameters = inspect.signature(function).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return function
+    known = (*parameters, *also)
+
+    @functools.wraps(function)
+    def checked(*arguments: Any, **named: Any) -> Any:
+        _refuse_unknown(named, known, f"{package}.{function.__name__}")
+        return function(*arguments, **named)
+
+    return cast(F, checked)
+
+
+def check_field_names(record: T) -> T:
+    """The dataclass `record`, whose constructor raises UnknownNameError for a field that it does not have."""
+    known, make = tuple(one.name for one in fields(record)), record.__init__  # type: ignore[misc]
+
+    @functools.wraps(make)
+    def checked(self: Any, *values: Any, **named: Any) -> None:
+        _refuse_unknown(named, known, f"rg.{record.__name__}")
+        make(self, *values, **named)
+
+    record.__init__ = checked  # type: ignore[misc]
+    return record
+
+
+def _refuse_unknown(named: dict[str, Any], known: tuple[str, ...], of: str) -> None:
+    for given in named:
+        if given not in known:
+            raise UnknownNameError(f"{of} has no argument {given!r}; {name_advice(given, known)}")

@@ -16,7 +16,7 @@ import numpy as np
 
 from rollergen.device_arrays import on_device
 from rollergen.emit import Launch
-from rollergen.errors import ArgumentError, DeviceError
+from rollergen.errors import ArgumentError, DeviceError, shown
 from rollergen.explain import explanation, explanation_text, seconds_text
 from rollergen.gpu_calls import GpuCalls
 from rollergen.hal.cuda_devices import mismatch
@@ -152,9 +152,11 @@ class Kernel:
                 self._gpu = self._gpu or GpuCalls(self.device, self.program, self.signature, self._chosen.source)
             return self._gpu.call(arrays, named, out, stream, self._packs)
         if stream is not None and self.language == "cuda":
-            raise ArgumentError(f"stream={stream!r}: arrays in host memory are waited for; pass arrays of the GPU")
+            raise ArgumentError(f"stream={shown(stream)}: arrays in host memory are waited for; pass arrays of the GPU")
         if stream is not None:
-            raise ArgumentError(f"stream={stream!r}: {self.device.name} has no streams; a call returns when it is done")
+            raise ArgumentError(
+                f"stream={shown(stream)}: {self.device.name} has no streams; a call returns when it is done"
+            )
         given = self.signature.arrange(arrays, named)
         passed = None if given is arrays else self.signature.passed(arrays, named)
         results = self.signature.results(out, given, passed)
@@ -232,7 +234,7 @@ class Kernel:
         ``wall_s`` includes the argument checks and the launch, ``event_s`` neither.
         """
         if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
-            raise ArgumentError(f"rounds is {rounds!r}; expected at least 1, an integer")
+            raise ArgumentError(f"rounds is {shown(rounds)}; expected at least 1, an integer")
         given = self.signature.arrange(arrays, named)
         out = self.signature.results(None, given)
         self(*given, out=out)
@@ -291,11 +293,23 @@ class Kernel:
 
         count = len(self.candidates)
         if candidate is not None and not (type(candidate) is int and 0 <= candidate < count):
-            raise ArgumentError(f"candidate is {candidate!r}; expected None or an integer from 0 to {count - 1}")
+            raise ArgumentError(f"candidate is {shown(candidate)}; expected None or an integer from 0 to {count - 1}")
         chosen = self._chosen if candidate is None else self.candidates[candidate]
         tests = (self._references or self_tests)(chosen.program)
         growth = tuple(self._growth())
         return save(Contents(self.device, self.candidates, chosen, self._cuts, growth, tests), directory)
+
+    def __copy__(self) -> Kernel:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Kernel:
+        return self  # nothing of a kernel changes but what `repack` is told
+
+    def __reduce__(self) -> Any:
+        raise DeviceError(
+            f"{self!r} cannot be pickled: its code is compiled for this process; expected kernel.save(directory) here "
+            "and rg.load(directory) there"
+        )
 
     def __repr__(self) -> str:
         measured = "not measured" if self.measured_time is None else f"measured {seconds_text(self.measured_time)}"

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from math import isfinite
 from typing import Any
 
-from rollergen.errors import ArgumentError
+from rollergen.errors import ArgumentError, check_field_names, shown
 from rollergen.tile.rules import ALL_SHAPES, AlignmentRules, CodeShapes
 
 _SAFETY = ("isolate", "compile_limit_s", "run_limit_s", "memory_limit_bytes")
@@ -27,6 +27,7 @@ def _is_share(value: Any) -> bool:
     return _is_number(value) and isfinite(value) and value >= 0
 
 
+@check_field_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:
     """Options of `rollergen.build`; the defaults are what nearly everybody wants.
@@ -98,49 +99,57 @@ class BuildOptions:
     memory_limit_bytes: int | None = None
     compile_check: bool = False
 
+    def __repr__(self) -> str:
+        changed = [f for f in fields(self) if getattr(self, f.name) != f.default]
+        return f"BuildOptions({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in changed)})"
+
     def __post_init__(self) -> None:
         if not isinstance(self.alignment, AlignmentRules):
             names = ", ".join(f.name for f in fields(AlignmentRules))
-            raise ArgumentError(f"alignment is {self.alignment!r}; expected AlignmentRules({names})")
+            raise ArgumentError(f"alignment is {shown(self.alignment)}; expected AlignmentRules({names})")
         self._check_shapes()
         if self.epsilon is not None and not _is_share(self.epsilon):
-            raise ArgumentError(f"epsilon is {self.epsilon!r}; expected None or a share of at least 0, such as 0.1")
+            raise ArgumentError(
+                f"epsilon is {shown(self.epsilon)}; expected None or a share of at least 0, such as 0.1"
+            )
         self._check_padding()
         units = self.max_units
         if units is not None and (not isinstance(units, int) or isinstance(units, bool) or units < 1):
-            raise ArgumentError(f"max_units is {self.max_units!r}; expected None or an integer of at least 1")
+            raise ArgumentError(f"max_units is {shown(self.max_units)}; expected None or an integer of at least 1")
         self._check_measuring()
 
     def _check_measuring(self) -> None:
         if self.caches not in ("warm", "cold"):
-            raise ArgumentError(f'caches is {self.caches!r}; expected "warm" or "cold"')
+            raise ArgumentError(f'caches is {shown(self.caches)}; expected "warm" or "cold"')
         for name in ("time_budget_s", "compile_limit_s", "run_limit_s"):
             seconds = getattr(self, name)
             if not (_is_number(seconds) and seconds > 0):
-                raise ArgumentError(f"{name} is {seconds!r}; expected a number of seconds above 0")
+                raise ArgumentError(f"{name} is {shown(seconds)}; expected a number of seconds above 0")
         for name in ("isolate", "compile_check"):
             if not isinstance(getattr(self, name), bool):
-                raise ArgumentError(f"{name} is {getattr(self, name)!r}; expected True or False")
+                raise ArgumentError(f"{name} is {shown(getattr(self, name))}; expected True or False")
         most = self.memory_limit_bytes
         if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
-            raise ArgumentError(f"memory_limit_bytes is {most!r}; expected None or an integer of at least 1")
+            raise ArgumentError(f"memory_limit_bytes is {shown(most)}; expected None or an integer of at least 1")
 
     def _check_shapes(self) -> None:
         if not isinstance(self.shapes, CodeShapes):
             names = ", ".join(f.name for f in fields(CodeShapes))
-            raise ArgumentError(f"shapes is {self.shapes!r}; expected CodeShapes({names})")
+            raise ArgumentError(f"shapes is {shown(self.shapes)}; expected CodeShapes({names})")
 
     def _check_padding(self) -> None:
         if not isinstance(self.allow_tf32, bool):
-            raise ArgumentError(f"allow_tf32 is {self.allow_tf32!r}; expected True or False")
+            raise ArgumentError(f"allow_tf32 is {shown(self.allow_tf32)}; expected True or False")
         if not isinstance(self.atomics, bool):
-            raise ArgumentError(f"atomics is {self.atomics!r}; expected True or False")
+            raise ArgumentError(f"atomics is {shown(self.atomics)}; expected True or False")
         if not isinstance(self.padding, bool):
-            raise ArgumentError(f"padding is {self.padding!r}; expected True or False")
+            raise ArgumentError(f"padding is {shown(self.padding)}; expected True or False")
         if not _is_number(self.pad_value):
-            raise ArgumentError(f"pad_value is {self.pad_value!r}; expected a number")
+            raise ArgumentError(f"pad_value is {shown(self.pad_value)}; expected a number")
         if not self.padding and self.epsilon:
-            raise ArgumentError(f"epsilon is {self.epsilon!r}, padding False; expected epsilon=None or padding=True")
+            raise ArgumentError(
+                f"epsilon is {shown(self.epsilon)}, padding False; expected epsilon=None or padding=True"
+            )
 
     def deciding(self) -> dict[str, Any]:
         """The options that a kernel depends on, as plain values: not how safely its candidates were run."""

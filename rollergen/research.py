@@ -11,7 +11,7 @@ from rollergen.construct import construct as construct_graph
 from rollergen.construct.residence import resident_rows
 from rollergen.construct.space import Space
 from rollergen.construct.space import space as space_of_graph
-from rollergen.errors import ArgumentError
+from rollergen.errors import ArgumentError, ProgramError, shown
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.hal.spec import Device
@@ -23,6 +23,7 @@ from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import measure_on, propose
 from rollergen.measure.program_oracle import program_oracle
 from rollergen.options import BuildOptions
+from rollergen.program.check import check
 from rollergen.program.model import Prediction
 from rollergen.program.model import predict as predict_program
 from rollergen.program.rprogram import RProgram
@@ -48,25 +49,34 @@ def construct(
 ) -> tuple[RProgram, ...]:
     """The model's best programs for ``expr``, best first: at most ``top_k``."""
     if not isinstance(top_k, int) or isinstance(top_k, bool) or top_k < 1:
-        raise ArgumentError(f"top_k is {top_k!r}; expected an integer of at least 1")
+        raise ArgumentError(f"top_k is {shown(top_k)}; expected an integer of at least 1")
     target = resolve(device)
     graph = canonicalize(expr, rows=resident_rows(target))
     return tuple(one.program for one in construct_graph(graph, target, options, top_k))
 
 
-def _require_program(program: object, what: str) -> None:
+def _require_program(program: object, device: Device, what: str) -> None:
+    """ArgumentError unless `program` is one that `device` can run."""
     if not isinstance(program, RProgram):
-        raise ArgumentError(f"{what} is {_said(program)}; expected an RProgram, as rg.construct makes")
-
-
-def _said(value: object) -> str:
-    return value.label if isinstance(value, Tensor) else repr(value)
+        raise ArgumentError(f"{what} is {shown(program)}; expected an RProgram, as rg.construct makes")
+    if program.device != device.name:
+        try:
+            check(program, device)
+        except ProgramError as error:
+            raise ArgumentError(
+                f"{what} was constructed for {program.device}, and {device.name} cannot run it ({error}); expected one "
+                f"that rg.construct(expr, {device.name!r}) makes"
+            ) from None
 
 
 def predict(program: RProgram, device: DeviceLike = None) -> Prediction:
-    """Predicted time of a program, stage by stage and limiter by limiter."""
-    _require_program(program, "program")
-    return predict_program(program, resolve(device))
+    """Predicted time of a program, stage by stage and limiter by limiter.
+
+    Raises ArgumentError for a program of another device that `device` cannot run.
+    """
+    target = resolve(device)
+    _require_program(program, target, "program")
+    return predict_program(program, target)
 
 
 def space(
@@ -92,15 +102,16 @@ def profile(
     made by construction itself is not seen.  ``executor``: any
     ``concurrent.futures.Executor``: candidates are compiled and checked by tasks of their own, and timed together by
     one; or what compiles and runs in this process; None: the device's own.
-    Raises DeviceError for an absent device, CheckFailedError if no program passes.
+    Raises ArgumentError for a program of another device that `device` cannot run, DeviceError for an absent device,
+    CheckFailedError if no program passes.
     """
     if not isinstance(programs, (list, tuple)):
-        raise ArgumentError(f"programs is {_said(programs)}; expected RPrograms in a list, as rg.construct makes them")
+        raise ArgumentError(f"programs is {shown(programs)}; expected RPrograms in a list, as rg.construct makes them")
     if not programs:
         raise ArgumentError("programs is empty; expected at least one RProgram")
-    for number, program in enumerate(programs):
-        _require_program(program, f"programs[{number}]")
     target, first = resolve(device), programs[0]
+    for number, program in enumerate(programs):
+        _require_program(program, target, f"programs[{number}]")
     if expr is None:
         oracle = program_oracle(first)
     else:

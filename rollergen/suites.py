@@ -6,7 +6,6 @@ known to differ between a paper and its scripts.  Entries become expressions of 
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 import rollergen as rg
-from rollergen.errors import ArgumentError
+from rollergen.errors import ArgumentError, name_advice
 from rollergen.expr.language import Tensor
 
 Fields = Mapping[str, Any]
@@ -77,10 +76,7 @@ def suite_names() -> tuple[str, ...]:
 def _found(name: str, named: Mapping[str, Any], what: str) -> Any:
     if name in named:
         return named[name]
-    near = difflib.get_close_matches(name, named, n=1)
-    rest = f" and {len(named) - 12} more" if len(named) > 12 else ""
-    hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(list(named)[:12])}{rest}"
-    raise ArgumentError(f"there is no {what} {name!r}; {hint}")
+    raise ArgumentError(f"there is no {what} {name!r}; {name_advice(name, named)}")
 
 
 def _read(file: str) -> Any:
@@ -119,11 +115,13 @@ def _sliding(op: Fields) -> dict[str, Any]:
 
 
 def _matmul(op: Fields) -> Tensor:
-    return rg.ops.matmul(*_inputs(op), name="C")
+    a, b = _inputs(op)
+    return rg.ops.matmul(a, b, name="C")
 
 
 def _conv2d(op: Fields) -> Tensor:
-    return rg.ops.conv2d(*_inputs(op), **_sliding(op), dilation=tuple(op["dilation"]), name="O")
+    x, w = _inputs(op)
+    return rg.ops.conv2d(x, w, **_sliding(op), dilation=tuple(op["dilation"]), name="O")
 
 
 def _depthwise(op: Fields) -> Tensor:
@@ -136,7 +134,8 @@ def _depthwise(op: Fields) -> Tensor:
 
 def _avg_pool(op: Fields) -> Tensor:
     taps = tuple(extent for _, extent in op["axes"]["reduce"])
-    return rg.ops.avg_pool2d(*_inputs(op), taps, **_sliding(op), count_include_pad=op["count_include_pad"], name="O")
+    (x,) = _inputs(op)
+    return rg.ops.avg_pool2d(x, taps, **_sliding(op), count_include_pad=op["count_include_pad"], name="O")
 
 
 def _elementwise(op: Fields) -> Tensor:
@@ -144,7 +143,8 @@ def _elementwise(op: Fields) -> Tensor:
 
 
 def _reduce_sum(op: Fields) -> Tensor:
-    return rg.ops.sum(*_inputs(op), tuple(op["reduce_axes"]), name="Y")
+    (x,) = _inputs(op)
+    return rg.ops.sum(x, tuple(op["reduce_axes"]), name="Y")
 
 
 _ROLLER: Mapping[str, Callable[[Fields], Tensor]] = {

@@ -5,34 +5,37 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from rollergen.errors import DeviceError
+from rollergen.errors import DeviceError, shown
 from rollergen.hal.cuda_devices import spec_of
 from rollergen.hal.cuda_runtime import import_cupy, present_gpu
 from rollergen.hal.errors import RuntimeUnavailableError, SpecError
 from rollergen.hal.host import HOST, complete
-from rollergen.hal.load import device_names, load_device
+from rollergen.hal.load import CUDA, OPENCL, device_names, load_device
 from rollergen.hal.spec import Device
 from rollergen.measure.executor import executor_for
-
-CUDA = "cuda"
-"""The name that stands for the GPU present, whichever it is."""
 
 
 def resolve(device: str | Path | Device | None) -> Device:
     """The device, completed from this machine where its spec asks for that.
 
-    None is the best one present, a GPU before the CPU; "cuda" the GPU present.  Raises DeviceError
-    for an unknown name, a spec that breaks the format, another type, and where None finds nothing present.
+    None is the best one present, a GPU before the CPU; "cuda" the GPU present.  Raises DeviceError for an unknown
+    name, a spec that breaks the format, another type, where None finds nothing present, and for "opencl": of
+    OpenCL's devices only the host's CPU can be opened, and that is "cpu".
     """
     if device is None:
         return _best_present()
     if isinstance(device, str) and device == CUDA:
         return _gpu_present()
+    if isinstance(device, str) and device == OPENCL:
+        raise DeviceError(
+            f"device={OPENCL!r}: of OpenCL's devices only this machine's CPU can be opened, which is device={HOST!r}; "
+            "expected that, or the name of a device or a .json file for source alone"
+        )
     if isinstance(device, Device):
         return complete(device)
     if not isinstance(device, (str, Path)):
         raise DeviceError(
-            f"device is {device!r}; expected None, a name such as 'v100', a path that ends in .json, or a Device"
+            f"device is {shown(device)}; expected None, a name such as 'v100', a path that ends in .json, or a Device"
         )
     try:
         return complete(load_device(device))

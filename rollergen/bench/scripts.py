@@ -8,10 +8,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
-from rollergen.errors import ArgumentError
+from rollergen.errors import ArgumentError, name_advice
 
 PREFIXES = ("bench_", "check_", "stress_", "measured_")
 NAMED = re.compile(r'^NAME(?:, \w+)? = "(\w+)"(?:,|$)', re.MULTILINE)
@@ -71,9 +70,7 @@ def script(root: Path, name: str) -> Script:
     found = {one.name: one for one in scripts(root)}
     if name in found:
         return found[name]
-    near = get_close_matches(name, found, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(found)}"
-    raise ArgumentError(f"there is no bench {name!r}; {hint}")
+    raise ArgumentError(f"there is no bench {name!r}; {name_advice(name, found)}")
 
 
 def run(one: Script, arguments: Sequence[str]) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
+from rollergen import __version__
 from rollergen.bundle.references import SelfTest
 from rollergen.emit import Launch, Source
 from rollergen.errors import BundleError
@@ -56,7 +56,7 @@ def described(contents: Contents, hashes: Mapping[str, str]) -> dict[str, Any]:
     chosen, program = contents.chosen, contents.chosen.program
     return {
         "format": FORMAT,
-        "rollergen": version("rollergen"),
+        "rollergen": __version__,
         "signature": str(Signature(program.inputs, program.outputs)),
         "language": chosen.source.language,
         "source": SOURCES[chosen.source.language],

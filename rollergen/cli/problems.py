@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import rollergen as rg
 from rollergen.cli.catalogue import OPERATORS, Operator
-from rollergen.errors import ArgumentError
+from rollergen.errors import ArgumentError, name_advice
 from rollergen.suites import suite
 
 __all__ = ["OPERATORS", "expression", "parse_sizes"]
@@ -62,9 +61,7 @@ def expression(problem: str, words: Sequence[str], dtype: str = "float32") -> An
         return _operator(OPERATORS[problem], sizes, dtype)
     if "," in problem or "->" in problem:
         return _einsum(problem, sizes, dtype)
-    near = difflib.get_close_matches(problem, OPERATORS, n=1)
-    hint = f"; did you mean {near[0]}?" if near else f"; expected one of {', '.join(OPERATORS)}, or an einsum string"
-    raise ArgumentError(f"there is no operator {problem!r}{hint}")
+    raise ArgumentError(f"there is no operator {problem!r}; {name_advice(problem, OPERATORS)}, or an einsum string")
 
 
 def _operator(operator: Operator, sizes: Mapping[str, Any], dtype: str) -> Any:

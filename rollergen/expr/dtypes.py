@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.errors import DtypeError
+from rollergen.errors import DtypeError, shown
 
 ITEMSIZE = {
     "float16": 2,
@@ -49,10 +49,12 @@ def dtype_name(dtype: Any, where: str = "dtype") -> str:
         except (TypeError, ValueError, SyntaxError):
             kind = None
         if kind is not None and not kind.isnative:
-            raise DtypeError(f"{where} is {dtype!r}, of foreign byte order; expected {kind.name!r}, and x.astype of it")
+            raise DtypeError(
+                f"{where} is {shown(dtype)}, of foreign byte order; expected {kind.name!r}, and x.astype of it"
+            )
         name = None if kind is None else kind.name
     if name not in ITEMSIZE:
-        raise DtypeError(f"{where} is {dtype!r}; expected one of {', '.join(ITEMSIZE)}")
+        raise DtypeError(f"{where} is {shown(dtype)}; expected one of {', '.join(ITEMSIZE)}")
     return name
 
 
@@ -108,7 +110,7 @@ def check_scalar(scalar: float | int | bool, dtype: str, operation: str) -> floa
     if dtype == "bool" or isinstance(scalar, bool):
         if dtype == "bool" and isinstance(scalar, bool):
             return scalar
-        raise DtypeError(f"{operation} of a {dtype} value and {scalar!r}; expected {_expected(dtype)}")
+        raise DtypeError(f"{operation} of a {dtype} value and {shown(scalar)}; expected {_expected(dtype)}")
     if is_float(dtype):
         try:
             value = float(scalar)
@@ -116,10 +118,14 @@ def check_scalar(scalar: float | int | bool, dtype: str, operation: str) -> floa
             text = f"{_shown(int(scalar))} does not fit {dtype}"
             raise DtypeError(f"{operation}: {text}; expected a number that a double holds") from None
         if isfinite(value) and _overflows(value, dtype):
-            raise DtypeError(f"{operation}: {value!r} does not fit {dtype}; expected a number that it holds, or inf")
+            raise DtypeError(
+                f"{operation}: {shown(value)} does not fit {dtype}; expected a number that it holds, or inf"
+            )
         return value
     if isinstance(scalar, float):
-        raise DtypeError(f"{operation} of a {dtype} value and {scalar!r}; expected {_expected(dtype)}, or a cast first")
+        raise DtypeError(
+            f"{operation} of a {dtype} value and {shown(scalar)}; expected {_expected(dtype)}, or a cast first"
+        )
     half = 1 << (_BITS[dtype] - 1)
     if not -half <= scalar < half:
         raise DtypeError(f"{operation}: {_shown(scalar)} does not fit {dtype}; expected {-half} to {half - 1}")

@@ -6,7 +6,7 @@ import functools
 import operator
 from typing import Any
 
-from rollergen.errors import ExpressionError, ShapeError
+from rollergen.errors import ExpressionError, ShapeError, array_advice, shown
 from rollergen.expr.language import Tensor, compute_named
 from rollergen.expr.reductions import sum as reduce_sum
 from rollergen.expr.slots import ReduceAxis
@@ -31,7 +31,9 @@ def einsum(subscripts: str, *tensors: Tensor, name: str | None = None, acc: Any 
     """
     if not isinstance(subscripts, str):
         hint = ": the string goes first" if any(isinstance(t, str) for t in tensors) else ""
-        raise ExpressionError(f"rg.einsum(subscripts, *tensors): subscripts is {subscripts!r}; expected a string{hint}")
+        raise ExpressionError(
+            f"rg.einsum(subscripts, *tensors): subscripts is {shown(subscripts)}; expected a string{hint}"
+        )
     operands, output = _parse(subscripts)
     if len(operands) != len(tensors):
         raise ExpressionError(f"einsum {subscripts!r} names {len(operands)} operands; got {len(tensors)} tensors")
@@ -88,7 +90,10 @@ def _shown(letter: str) -> str:
 def _axes(subscripts: str, letters: str, tensor: Tensor, position: int) -> tuple[str, ...]:
     """A name for every axis of an operand; those under an ellipsis are ``d1``, ``d2``, ... from the last."""
     if not isinstance(tensor, Tensor):
-        raise ExpressionError(f"einsum {subscripts!r}: operand {position} is {tensor!r}; expected a rg.tensor")
+        raise ExpressionError(
+            f"einsum {subscripts!r}: operand {position} is {shown(tensor)}; "
+            f"expected a rollergen tensor{array_advice(tensor)}"
+        )
     named = len(letters.replace(_ELLIPSIS, ""))
     if tensor.ndim != named and not (tensor.ndim > named and _ELLIPSIS in letters):
         raise ShapeError(
@@ -112,9 +117,7 @@ def _place(tensor: Tensor, names: tuple[str, ...], at: dict[str, Any]) -> tuple[
     return tuple(0 if one else at[name] for one, name in zip(repeated, names, strict=True))
 
 
-def _extents(
-    subscripts: str, axes: list[tuple[str, ...]], tensors: tuple[Tensor, ...]
-) -> dict[str, int]:
+def _extents(subscripts: str, axes: list[tuple[str, ...]], tensors: tuple[Tensor, ...]) -> dict[str, int]:
     """Extent of every axis, in order of first appearance."""
     found: dict[str, tuple[int, str]] = {}
     for names, tensor in zip(axes, tensors, strict=True):

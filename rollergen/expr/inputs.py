@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rollergen.errors import ExpressionError
+from rollergen.errors import ExpressionError, shown
 from rollergen.expr.language import Tensor
 from rollergen.expr.values import Load, walk
 
@@ -16,7 +16,9 @@ def checked_outputs(outputs: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
         raise ExpressionError("no outputs; expected a computed tensor or a sequence of them")
     for position, tensor in enumerate(wanted):
         if not isinstance(tensor, Tensor):
-            raise ExpressionError(f"output {position} is {tensor!r}; expected a computed tensor (rg.compute, rg.ops)")
+            raise ExpressionError(
+                f"output {position} is {shown(tensor)}; expected one computed by rg.compute or rg.ops"
+            )
         if tensor.producer is None:
             raise ExpressionError(f"output {position} is the given tensor {tensor.label}: there is nothing to compute")
         if any(tensor is other for other in wanted[:position]):
@@ -58,14 +60,17 @@ def ordered_inputs(outputs: tuple[Tensor, ...], inputs: Sequence[Tensor] | None)
     if inputs is None:
         return found
     if not isinstance(inputs, (list, tuple)):
-        shown = inputs.label if isinstance(inputs, Tensor) else repr(inputs)
-        raise ExpressionError(f"inputs= is {shown}; expected a list of the tensors {', '.join(t.label for t in found)}")
+        raise ExpressionError(
+            f"inputs= is {shown(inputs)}; expected a list of the tensors {', '.join(t.label for t in found)}"
+        )
     order = tuple(inputs)
     for tensor in order:
         if not any(tensor is one for one in found):
             names = ", ".join(t.label for t in found)
             if not isinstance(tensor, Tensor):
-                raise ExpressionError(f"inputs= holds {tensor!r}; expected the tensors themselves: {names}, each once")
+                raise ExpressionError(
+                    f"inputs= holds {shown(tensor)}; expected the tensors themselves: {names}, each once"
+                )
             name = tensor.label
             if name in names.split(", "):
                 raise ExpressionError(f"inputs= holds another tensor named {name}; expected the one that is read")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from rollergen.errors import ExpressionError, ShapeError
+from rollergen.errors import ExpressionError, ShapeError, shown
 from rollergen.expr.dtypes import dtype_name
 from rollergen.expr.nesting import shallow_enough
 from rollergen.expr.reads import check_reads
@@ -115,6 +115,9 @@ class Tensor:
         """Its name in messages."""
         return self.name or "the unnamed tensor"
 
+    def __repr__(self) -> str:
+        return f"<tensor {self.name or 'without a name'}: {self.dtype}{list(self.shape)}>"
+
     def __getitem__(self, indices: Any) -> Expr:
         slots = indices if isinstance(indices, tuple) else (indices,)
         if len(slots) != len(self.shape):
@@ -174,13 +177,15 @@ def tensor(name: str, shape: Iterable[int], dtype: Any = "float32", constant: bo
     ShapeError for an extent below 1, DtypeError for an unknown dtype.
     """
     if not isinstance(name, str):
-        hint = f": the arguments look swapped: rg.tensor({shape!r}, {name!r})" if isinstance(shape, str) else ""
+        hint = f": the arguments look swapped: rg.tensor({shown(shape)}, {name!r})" if isinstance(shape, str) else ""
         raise ExpressionError(f"rg.tensor(name, shape): name is {name!r}; expected a string{hint}")
     if isinstance(shape, str):
-        hint = f": shape and dtype look swapped: rg.tensor({name!r}, {dtype!r}, {shape!r})"
-        raise ExpressionError(f"rg.tensor(name, shape, dtype): shape is {shape!r}; expected a tuple of integers{hint}")
+        hint = f": shape and dtype look swapped: rg.tensor({name!r}, {dtype!r}, {shown(shape)})"
+        raise ExpressionError(
+            f"rg.tensor(name, shape, dtype): shape is {shown(shape)}; expected a tuple of integers{hint}"
+        )
     if not isinstance(constant, bool):
-        raise ExpressionError(f"rg.tensor({name!r}): constant is {constant!r}; expected True or False")
+        raise ExpressionError(f"rg.tensor({name!r}): constant is {shown(constant)}; expected True or False")
     check_name(name, "rg.tensor's name")
     if name in CALL_WORDS:
         raise ExpressionError(f"rg.tensor's name is {name!r}, an argument of every kernel's own; expected another name")
@@ -195,7 +200,11 @@ def reduce_axis(name: str, extent: int) -> ReduceAxis:
     reduce_axis('k', 64)
     """
     if not isinstance(name, str):
-        hint = f": the arguments look swapped: rg.reduce_axis({extent!r}, {name!r})" if isinstance(extent, str) else ""
+        hint = (
+            f": the arguments look swapped: rg.reduce_axis({shown(extent)}, {name!r})"
+            if isinstance(extent, str)
+            else ""
+        )
         raise ExpressionError(f"rg.reduce_axis(name, extent): name is {name!r}; expected a string{hint}")
     check_name(name, "rg.reduce_axis's name")
     return ReduceAxis(name, check_extent(extent, f"rg.reduce_axis({name!r})"))
@@ -218,7 +227,7 @@ def compute(shape: Iterable[int], fn: Callable[..., Any], name: str | None = Non
     if callable(shape) or not callable(fn):
         swapped = callable(shape) and not callable(fn)
         hint = ": the arguments look swapped: rg.compute(shape, fn)" if swapped else ""
-        raise ExpressionError(f"rg.compute(shape, fn): shape is {shape!r} and fn is {fn!r}{hint}")
+        raise ExpressionError(f"rg.compute(shape, fn): shape is {shown(shape)} and fn is {shown(fn)}{hint}")
     if name is not None:
         check_name(name, "rg.compute's name")
     where = f"rg.compute of {name}" if name else "rg.compute"
@@ -283,7 +292,8 @@ def _parameter_names(fn: Callable[..., Any], count: int, where: str) -> tuple[st
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
         raise ExpressionError(
-            f"{where}: the parameters of {fn!r} are not known to Python; expected a function, such as lambda i, j: ..."
+            f"{where}: the parameters of {shown(fn)} are not known to Python; "
+            "expected a function, such as lambda i, j: ..."
         ) from None
     keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
     if keywords:
@@ -307,11 +317,11 @@ def _parameter_names(fn: Callable[..., Any], count: int, where: str) -> tuple[st
 def check_shape(shape: Any, where: str) -> tuple[int, ...]:
     """`shape` as a tuple of extents of at least 1; ShapeError otherwise."""
     if isinstance(shape, int) or hasattr(shape, "__index__"):
-        raise ShapeError(f"{where}: shape is {shape!r}; expected a tuple of integers, e.g. ({shape},)")
+        raise ShapeError(f"{where}: shape is {shown(shape)}; expected a tuple of integers, e.g. ({shape},)")
     try:
         extents = tuple(shape)
     except TypeError:
-        raise ShapeError(f"{where}: shape is {shape!r}; expected a tuple of integers") from None
+        raise ShapeError(f"{where}: shape is {shown(shape)}; expected a tuple of integers") from None
     return tuple(check_extent(extent, f"{where}: shape {extents}") for extent in extents)
 
 
@@ -321,7 +331,7 @@ def check_extent(extent: Any, where: str) -> int:
     except TypeError:
         number = -1
     if number < 1:
-        raise ShapeError(f"{where}: an extent is {extent!r}; expected an integer of at least 1")
+        raise ShapeError(f"{where}: an extent is {shown(extent)}; expected an integer of at least 1")
     return number
 
 
@@ -329,4 +339,3 @@ def check_name(name: Any, where: str) -> str:
     if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
         raise ExpressionError(f"{where} is {name!r}; expected an identifier of ASCII letters, digits and underscores")
     return name
-

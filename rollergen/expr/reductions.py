@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rollergen.errors import DtypeError, ExpressionError
+from rollergen.errors import DtypeError, ExpressionError, shown
 from rollergen.expr.combiners import named_combiner
 from rollergen.expr.dtypes import accumulator_dtype, check_scalar, dtype_name, is_float, reduced_dtype
 from rollergen.expr.identities import counterexample
@@ -148,7 +148,7 @@ def reduce(combine: Callable[[Any, Any], Any], identity: Any, x: Any, axis: Any 
     """
     if not callable(combine):
         raise ExpressionError(
-            f"rg.reduce(combine, identity, x, axis): combine is {combine!r}; expected a function of two operands"
+            f"rg.reduce(combine, identity, x, axis): combine is {shown(combine)}; expected a function of two operands"
         )
     several = isinstance(x, tuple)
     bodies = tuple(as_expr(part, "rg.reduce") for part in (x if several else (x,)))
@@ -225,7 +225,7 @@ def _wrong_axis(name: str, axis: Any) -> str:
         return f"axis is {axis.index}, an axis of the result or a compound index; expected an rg.reduce_axis"
     if isinstance(axis, int):
         return f"axis is {axis}; expected an rg.reduce_axis (positions are for whole tensors: rg.ops.{name})"
-    return f"axis is {axis!r}; expected an rg.reduce_axis or a tuple of them"
+    return f"axis is {shown(axis)}; expected an rg.reduce_axis or a tuple of them"
 
 
 def _widened(body: Expr, dtype: str) -> Expr:
@@ -257,7 +257,7 @@ def _widen(value: Value, narrow: str, wide: str) -> Value:
 def _user_combiner(combine: Any, identities: tuple[Any, ...], dtypes: tuple[str, ...], several: bool) -> Combiner:
     for identity in identities:
         if not is_scalar(identity):
-            raise ExpressionError(f"rg.reduce: identity is {identity!r}; expected a number, or a tuple of numbers")
+            raise ExpressionError(f"rg.reduce: identity is {shown(identity)}; expected a number, or a tuple of numbers")
     consts = tuple(
         Const(check_scalar(python_scalar(i), d, "rg.reduce's identity"), d)
         for i, d in zip(identities, dtypes, strict=True)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from rollergen.errors import DtypeError, ExpressionError
+from rollergen.errors import DtypeError, ExpressionError, shown
 from rollergen.expr.dtypes import (
     check_scalar,
     common_dtype,
@@ -188,7 +188,7 @@ def as_operand(value: Any, where: str) -> Expr | float | int | bool:
         scalar = python_scalar(value)
         if not isinstance(scalar, (bool, int, float)):
             kind = getattr(value, "dtype", type(scalar).__name__)
-            raise ExpressionError(f"{where} of {value!r} ({kind}); expected a real number of at most 64 bits")
+            raise ExpressionError(f"{where} of {shown(value)} ({kind}); expected a real number of at most 64 bits")
         return scalar
     if is_sympy(value):
         from rollergen.expr.sympy_forms import operand_of
@@ -199,7 +199,9 @@ def as_operand(value: Any, where: str) -> Expr | float | int | bool:
             f"{where} of the whole tensor {value.name}; index it inside rg.compute, e.g. {value.name}"
             f"[{', '.join('ijklmnpq'[: len(value.shape)])}], or use rg.ops for whole tensors"
         )
-    raise ExpressionError(f"{where} of {value!r} ({type(value).__name__}); expected a scalar expression or a number")
+    raise ExpressionError(
+        f"{where} of {shown(value)} ({type(value).__name__}); expected a scalar expression or a number"
+    )
 
 
 def as_expr(value: Any, where: str) -> Expr:
@@ -336,4 +338,3 @@ def _require_number(x: Expr, where: str) -> None:
 def _require_bool(x: Expr, where: str) -> None:
     if x.dtype != "bool":
         raise DtypeError(f"{where} of a {x.dtype} value; expected conditions, e.g. (i >= 1) & (i < n)")
-

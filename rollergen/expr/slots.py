@@ -11,7 +11,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from rollergen.errors import ExpressionError, NonAffineIndexError
+from rollergen.errors import ExpressionError, NonAffineIndexError, shown
 from rollergen.expr.index import Index
 from rollergen.expr.scalars import Expr, is_sympy, merge_axes
 from rollergen.expr.values import IndexValue
@@ -141,7 +141,7 @@ def index_of(slot: Any, tensor: str, position: int) -> tuple[Index, Mapping[str,
         return Index((), constant), {}
     where = f"index {position} of {tensor}"
     if isinstance(slot, Expr):
-        raise NonAffineIndexError(f"{where} is a value ({slot!r}): {_DATA_ADVICE}")
+        raise NonAffineIndexError(f"{where} is a value ({shown(slot)}): {_DATA_ADVICE}")
     if is_sympy(slot):
         from rollergen.expr.sympy_forms import index_form
 
@@ -150,11 +150,12 @@ def index_of(slot: Any, tensor: str, position: int) -> tuple[Index, Mapping[str,
         except NonAffineIndexError as error:
             raise NonAffineIndexError(f"{where} is {slot}, which is not quasi-affine: {error}") from None
     if isinstance(slot, slice) or slot is Ellipsis or slot is None:
-        raise ExpressionError(f"{where} is {slot!r}; expected one index for one element, e.g. an axis")
+        raise ExpressionError(f"{where} is {shown(slot)}; expected one index for one element, e.g. an axis")
     if hasattr(slot, "producer"):
         raise NonAffineIndexError(f"{where} is the tensor {slot.name}: {_DATA_ADVICE}")
     raise NonAffineIndexError(
-        f"{where} is {slot!r} ({type(slot).__name__}); expected axes combined by +, -, * // % with integer constants"
+        f"{where} is {shown(slot)} ({type(slot).__name__}); "
+        "expected axes combined by +, -, * // % with integer constants"
     )
 
 
@@ -183,5 +184,5 @@ def _sympy(value: Any) -> Any:
         return sympy.sympify(value, strict=True)
     except sympy.SympifyError:
         raise ExpressionError(
-            f"an index combined with {value!r} ({type(value).__name__}); expected axes and integer constants"
+            f"an index combined with {shown(value)} ({type(value).__name__}); expected axes and integer constants"
         ) from None

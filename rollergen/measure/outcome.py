@@ -13,6 +13,10 @@ Progress = Callable[[str, int, int], None]
 """``progress(what, done, of)``."""
 
 
+def silent(what: str, done: int, of: int) -> None:
+    """Progress that nobody watches."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of one candidate.
@@ -43,6 +47,11 @@ class Outcome:
     doubt: str = ""
     note: str = ""
     caches: str = "warm"
+
+    def __repr__(self) -> str:
+        predicted = f"predicted {self.predicted_s * 1e6:.4g} us"
+        measured = "" if self.wall_s is None else f", measured {self.wall_s * 1e6:.4g} us"
+        return f"<candidate {self.rank}, {self.state}: {predicted}{measured}; {self.program}>"
 
     @property
     def state(self) -> str:

@@ -21,7 +21,7 @@ from rollergen.measure.bounds import doubt
 from rollergen.measure.clocks import timed_on
 from rollergen.measure.executor import Executor
 from rollergen.measure.gate import Gate
-from rollergen.measure.outcome import Outcome, Progress
+from rollergen.measure.outcome import Outcome, Progress, silent
 from rollergen.measure.timing import Timed
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
@@ -46,7 +46,7 @@ def measure(
     gate: Gate,
     *,
     time_budget_s: float = 60.0,
-    progress: Progress = lambda what, done, of: None,
+    progress: Progress = silent,
 ) -> tuple[Outcome, ...]:
     """`measure_on` a bench of this process."""
     return measure_on(LocalBench(executor, gate), candidates, time_budget_s=time_budget_s, progress=progress)
@@ -58,7 +58,7 @@ def measure_on(
     *,
     device: Device | None = None,
     time_budget_s: float = 60.0,
-    progress: Progress = lambda what, done, of: None,
+    progress: Progress = silent,
     checked: Callable[[], None] = lambda: None,
 ) -> tuple[Outcome, ...]:
     """The candidates with what became of them, in the order given; failing ones are reported, never timed.

@@ -375,6 +375,10 @@ class RProgram:
     temporaries: tuple[Buffer, ...] = ()
     homes: tuple[Home, ...] = ()
 
+    def __repr__(self) -> str:
+        stages = ", ".join(f"{one.name} ({one.blocks} blocks of {one.threads})" for one in self.stages)
+        return f"<program for {self.device}: {stages}>"
+
     def home(self, buffer: str) -> Home:
         return next(home for home in self.homes if home.buffer == buffer)
 

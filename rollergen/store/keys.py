@@ -75,19 +75,13 @@ _device_hash = lru_cache(maxsize=64)(device_hash)
 @lru_cache(maxsize=1)
 def fingerprint() -> str:
     """Version of the package and a hash of its own modules: a changed one makes other kernels."""
-    from importlib.metadata import PackageNotFoundError, version
-
     import rollergen
     import rollergen.hal
 
     digest = hashlib.sha256()
     for name, content in sorted(_modules([*rollergen.__path__, *rollergen.hal.__path__])):
         digest.update(f"{name} {len(content)} ".encode() + content)
-    try:
-        number = version("rollergen")
-    except PackageNotFoundError:
-        number = "unknown"
-    return f"{number}+{digest.hexdigest()[:16]}"
+    return f"{rollergen.__version__}+{digest.hexdigest()[:16]}"
 
 
 def _modules(folders: Iterable[str]) -> list[tuple[str, bytes]]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.errors import check_field_names
 from rollergen.expr.definition import Definition
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device, Instruction, MemoryLayer
@@ -20,6 +21,7 @@ from rollergen.hal.spec import Device, Instruction, MemoryLayer
 EPSILONS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1e9)
 
 
+@check_field_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeShapes:
     """Ways of writing a kernel that construction may choose; each can be switched off, the programs stay correct.
@@ -71,6 +73,7 @@ class CodeShapes:
 ALL_SHAPES = CodeShapes()
 
 
+@check_field_names
 @dataclass(frozen=True, slots=True)
 class AlignmentRules:
     """Which rules hold; all do unless an ablation switches one off.

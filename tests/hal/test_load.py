@@ -118,7 +118,7 @@ COUNT = "expected an integer of at least 1"
         (["limits", "registers_per_unit"], REMOVED, f"limits.registers_per_unit is missing; {COUNT}"),
         (["units"], {"value": 2, "kind": "measured"}, "units.source is missing; expected a text that is not empty"),
         (["units"], figure(2, kind="guessed"), 'units.kind is "guessed"; expected one of "datasheet", "paper"'),
-        (["units"], figure(2, source="them"), 'units.source is "them"; expected a key of sources: us'),
+        (["units"], figure(2, source="them"), 'units.source is "them", no key of sources; expected one of us'),
         (["units"], figure(2, unit="SM"), "units.unit is no key of this format; expected one of kind, note, source"),
     ],
 )

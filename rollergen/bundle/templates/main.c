@@ -362,7 +362,9 @@ int main(int count, char **arguments) {
         else cannot_run("%s is no option; expected [--any-device] [--device TEXT] [DIRECTORY]", arguments[i]);
     }
     const char *missing = open_opencl();
-    if (missing) cannot_run("%s; OPENCL_LIBRARY may name another library", missing);
+    if (missing)
+        cannot_run("%s; OPENCL_LIBRARY may name another library, and `make check-pip` takes that of "
+                   "pip install \"pyopencl[pocl]\"", missing);
     struct session session = open_session(choose_device(any, wanted), directory);
     for (size_t t = 0; t < COUNT(TESTS); t++) {
         fill_buffers(&session, &TESTS[t], t % 2 ? 0x7F : 0xFF);

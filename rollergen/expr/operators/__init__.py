@@ -1,5 +1,8 @@
 """Operators on whole tensors (`rg.ops`), written in the public language only; one family a module."""
 
+from typing import Any
+
+from rollergen.errors import name_advice
 from rollergen.expr.operators.activations import gelu, leaky_relu, relu, sigmoid, silu, tanh
 from rollergen.expr.operators.attention import attention
 from rollergen.expr.operators.contractions import batch_matmul, linear, matmul
@@ -49,6 +52,7 @@ from rollergen.expr.operators.reductions import (
     sum,
     var,
 )
+from rollergen.expr.operators.spellings import torch_spellings
 from rollergen.expr.operators.views import concat, expand, pad, reshape, slice, transpose, upsample_nearest
 
 __all__ = [
@@ -125,3 +129,12 @@ __all__ = [
     "var",
     "where",
 ]
+
+for _name in __all__:
+    _operator = torch_spellings(globals()[_name])
+    _operator.__module__ = __name__  # where pickle finds it
+    globals()[_name] = _operator
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(f"rg.ops has no operator {name!r}; {name_advice(name, __all__)}")

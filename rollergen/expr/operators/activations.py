@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import rollergen.expr.language as rg
-from rollergen.errors import ExpressionError
+from rollergen.errors import ExpressionError, shown
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import Number, elementwise, number, require_float
 
@@ -81,7 +81,7 @@ def gelu(x: Tensor, approximate: str = "none", *, name: str | None = None) -> Te
     if approximate == "none":
         return elementwise("gelu", lambda v: v * 0.5 * (1 + rg.erf(v * _SQRT_HALF)), x, name=name)
     if approximate != "tanh":
-        raise ExpressionError(f'gelu: approximate is {approximate!r}; expected "none" or "tanh"')
+        raise ExpressionError(f'gelu: approximate is {shown(approximate)}; expected "none" or "tanh"')
 
     def element(v: rg.Expr) -> rg.Expr:
         return v * 0.5 * (1 + rg.tanh(_GELU_SCALE * (v + _GELU_CUBIC * v**3)))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import rollergen.expr.language as rg
-from rollergen.errors import DtypeError, ExpressionError, ShapeError
+from rollergen.errors import DtypeError, ExpressionError, ShapeError, array_advice, shown
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.language import Tensor
 from rollergen.expr.scalars import is_scalar, python_scalar
@@ -28,15 +28,10 @@ _DIRECTIONS = {
 def require_tensor(x: Any, operation: str, what: str = "") -> None:
     """ExpressionError unless `x`, argument `what` where that is not clear, is a whole tensor."""
     if isinstance(x, rg.Expr):
-        raise ExpressionError(f"rg.ops.{operation} takes whole tensors; got one element, {x!r}")
+        raise ExpressionError(f"rg.ops.{operation} takes whole tensors; got one element, {shown(x)}")
     if not isinstance(x, Tensor):
         given = f"rg.ops.{operation}: {what} is" if what else f"rg.ops.{operation} of"
-        raise ExpressionError(f"{given} {x!r} ({type(x).__name__}); expected a rollergen tensor")
-
-
-def shown(value: Any) -> str:
-    """`value` in a message: a tensor by its name."""
-    return value.label if isinstance(value, Tensor) else repr(value)
+        raise ExpressionError(f"{given} {shown(x)}; expected a rollergen tensor{array_advice(x)}")
 
 
 def require_float(x: Tensor, operation: str) -> None:
@@ -81,7 +76,7 @@ def axes_of(axis: Axes, x: Tensor, operation: str) -> tuple[int, ...]:
         raise ShapeError(f"{operation}: axis is {shown(axis)}; {x.label} has axes {-x.ndim} to {x.ndim - 1}")
     positions = sorted(one % x.ndim for one in given)
     if len(set(positions)) != len(positions):
-        raise ShapeError(f"{operation}: axis={axis!r} names an axis twice")
+        raise ShapeError(f"{operation}: axis={shown(axis)} names an axis twice")
     return tuple(positions)
 
 
@@ -106,14 +101,14 @@ def setting(value: Setting, operation: str, what: str, count: int, least: int) -
 def number(value: Any, operation: str, what: str) -> Number:
     """`value` as a Python number; ExpressionError for anything else."""
     if not is_scalar(value) or isinstance(python_scalar(value), bool):
-        raise ExpressionError(f"{operation}: {what} is {value!r}; expected a number")
+        raise ExpressionError(f"{operation}: {what} is {shown(value)}; expected a number")
     return python_scalar(value)
 
 
 def flag(value: Any, operation: str, what: str) -> bool:
     """`value`, which must be True or False."""
     if not isinstance(value, bool):
-        raise ExpressionError(f"{operation}: {what} is {value!r}; expected True or False")
+        raise ExpressionError(f"{operation}: {what} is {shown(value)}; expected True or False")
     return value
 
 

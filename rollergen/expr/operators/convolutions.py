@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import rollergen.expr.language as rg
-from rollergen.errors import ShapeError
+from rollergen.errors import ShapeError, shown
 from rollergen.expr.dtypes import accumulator_dtype, reduced_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import Setting, integer, require_tensor, require_vector, setting
@@ -204,9 +204,7 @@ def _spreads(
     output_padding: Setting, dilation: Setting,
 ) -> tuple[_Spread, ...]:  # fmt: skip
     count = len(size)
-    steps, spread = (
-        setting(v, operation, n, count, 1) for v, n in ((stride, "stride"), (dilation, "dilation"))
-    )
+    steps, spread = (setting(v, operation, n, count, 1) for v, n in ((stride, "stride"), (dilation, "dilation")))
     pads, extra = (
         setting(v, operation, n, count, 0) for v, n in ((padding, "padding"), (output_padding, "output_padding"))
     )
@@ -214,11 +212,14 @@ def _spreads(
     for h, k, s, d, p, e in zip(size, kernel, steps, spread, pads, extra, strict=True):
         if e >= builtins.max(s, d):
             raise ShapeError(
-                f"{operation}: output_padding is {output_padding!r}; expected less than stride or dilation, {s} and {d}"
+                f"{operation}: output_padding is {shown(output_padding)}; "
+                f"expected less than stride or dilation, {s} and {d}"
             )
         out = (h - 1) * s - 2 * p + d * (k - 1) + e + 1
         if out < 1:
-            raise ShapeError(f"{operation}: padding is {padding!r}; it leaves {out} outputs of {h} inputs and {k} taps")
+            raise ShapeError(
+                f"{operation}: padding is {shown(padding)}; it leaves {out} outputs of {h} inputs and {k} taps"
+            )
         made.append(_Spread(h, k, s, p, d, out))
     return tuple(made)
 
@@ -261,7 +262,8 @@ def _checked_groups(operation: str, given: Any, channels: int, filters: int) -> 
     groups = integer(given)
     if groups is None or groups < 1 or channels % groups or filters % groups:
         raise ShapeError(
-            f"{operation}: groups is {given!r}; expected a divisor of the {channels} channels and {filters} filters"
+            f"{operation}: groups is {shown(given)}; "
+            f"expected a divisor of the {channels} channels and {filters} filters"
         )
     return groups
 

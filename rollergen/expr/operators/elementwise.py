@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import rollergen.expr.language as rg
-from rollergen.errors import DtypeError, ExpressionError, ShapeError
+from rollergen.errors import DtypeError, ExpressionError, ShapeError, shown
 from rollergen.expr.dtypes import dtype_name
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import (
@@ -184,7 +184,7 @@ def clip(x: Tensor, low: Operand | None = None, high: Operand | None = None, *, 
         raise ExpressionError("clip: low and high are None; expected at least one limit")
     least, most = (None if v is None or isinstance(v, Tensor) else number(v, "clip", "a limit") for v in (low, high))
     if least is not None and most is not None and least > most:
-        raise ExpressionError(f"clip: low is {low!r} and high {high!r}; expected low <= high")
+        raise ExpressionError(f"clip: low is {shown(low)} and high {shown(high)}; expected low <= high")
     if high is None:
         return elementwise("clip", rg.maximum, x, low, name=name)
     if low is None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import rollergen.expr.language as rg
-from rollergen.errors import ShapeError
+from rollergen.errors import ShapeError, shown
 from rollergen.expr.dtypes import accumulator_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import (
@@ -17,13 +17,10 @@ from rollergen.expr.operators.arguments import (
     require_float,
     require_tensor,
     require_vector,
-    shown,
 )
 from rollergen.expr.operators.reductions import reduction
-from rollergen.expr.operators.spellings import torch_spellings
 
 
-@torch_spellings
 def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     """``exp(x - max) * (1 / sum(exp(x - max)))`` along `axis`, any shape: one division a row.
 
@@ -44,7 +41,6 @@ def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     return rg.compute(x.shape, lambda *i: rg.cast(powers[i] * (1 / total[_row(i, position)]), x.dtype), name)
 
 
-@torch_spellings
 def log_softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     """``x - max - log(sum(exp(x - max)))`` along `axis`, any shape.
 
@@ -172,7 +168,8 @@ def _normalized_axes(
         )
     if not shape or x.shape[-len(shape) :] != shape:
         raise ShapeError(
-            f"{operation}: normalized_shape is {normalized_shape!r}; expected the last extents of {x.label} {x.shape}"
+            f"{operation}: normalized_shape is {shown(normalized_shape)}; "
+            f"expected the last extents of {x.label} {x.shape}"
         )
     for what, tensor in (("weight", weight), ("bias", bias)):
         if tensor is not None:

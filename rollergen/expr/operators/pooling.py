@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import rollergen.expr.language as rg
-from rollergen.errors import ShapeError
+from rollergen.errors import ShapeError, shown
 from rollergen.expr.dtypes import accumulator_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators import reductions
@@ -65,7 +65,9 @@ def avg_pool2d(
     include = flag(count_include_pad, "avg_pool2d", "count_include_pad")
     divisor = integer(divisor_override)
     if divisor_override is not None and not divisor:
-        raise ShapeError(f"avg_pool2d: divisor_override is {divisor_override!r}; expected None or an integer but 0")
+        raise ShapeError(
+            f"avg_pool2d: divisor_override is {shown(divisor_override)}; expected None or an integer but 0"
+        )
     ky, kx = taps = [rg.reduce_axis(n, w.taps) for n, w in zip(("ky", "kx"), windows, strict=True)]
     wide = accumulator_dtype(x.dtype)
 
@@ -120,7 +122,8 @@ def _windows(
     windows = sliding(operation, x.shape[2:], taps, steps, padding, dilation, what="window", ceil_mode=ceil_mode)
     if any(2 * w.before > w.taps for w in windows) and padding != "same":
         raise ShapeError(
-            f"{operation}: padding is {padding!r}; expected at most half of the window, {tuple(k // 2 for k in taps)}"
+            f"{operation}: padding is {shown(padding)}; "
+            f"expected at most half of the window, {tuple(k // 2 for k in taps)}"
         )
     return windows
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import rollergen.expr.language as rg
-from rollergen.errors import DtypeError, ExpressionError, ShapeError
+from rollergen.errors import DtypeError, ExpressionError, ShapeError, shown
 from rollergen.expr.dtypes import dtype_name, is_float
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import axis_of, integer, number, require_float, require_tensor, require_vector
@@ -114,7 +114,7 @@ def quantized_matmul(
 def _floating(dtype: Any, operation: str) -> str:
     wanted = dtype_name(dtype, f"rg.ops.{operation}'s dtype")
     if not is_float(wanted):
-        raise DtypeError(f"{operation}: dtype is {dtype!r}; expected a floating one")
+        raise DtypeError(f"{operation}: dtype is {shown(dtype)}; expected a floating one")
     return wanted
 
 
@@ -133,7 +133,7 @@ def _along(operation: str, what: str, scale: Scale, extent: int, of: str) -> Any
 def _positive(scale: Any, operation: str, what: str) -> float:
     value = float(number(scale, operation, what))
     if not 0 < value < float("inf"):
-        raise ExpressionError(f"{operation}: {what} is {scale!r}; expected a positive number")
+        raise ExpressionError(f"{operation}: {what} is {shown(scale)}; expected a positive number")
     return value
 
 
@@ -145,7 +145,7 @@ def _parameters(operation: str, x: Tensor, scale: Scale, zero_point: ZeroPoint, 
             f"{operation}: {vectors[0].label} has shape {vectors[0].shape} and axis is None; expected its axis"
         )
     if axis is not None and not vectors:
-        raise ShapeError(f"{operation}: axis is {axis!r}; expected None for one scale and one zero point")
+        raise ShapeError(f"{operation}: axis is {shown(axis)}; expected None for one scale and one zero point")
     position = 0 if axis is None else axis_of(axis, x, operation)
     extent = x.shape[position] if x.ndim else 1
     of = f"the extent of axis {position} of {x.label} {x.shape}"
@@ -157,9 +157,9 @@ def _parameters(operation: str, x: Tensor, scale: Scale, zero_point: ZeroPoint, 
     if isinstance(zero_point, Tensor):
         require_vector(zero_point, extent, operation, "zero_point", of)
         if zero_point.dtype != "int32":
-            raise DtypeError(
-                f"{operation}: zero_point {zero_point.label} has dtype {zero_point.dtype}; expected int32"
-            )
+            raise DtypeError(f"{operation}: zero_point {zero_point.label} has dtype {zero_point.dtype}; expected int32")
     elif (zero := integer(zero_point)) is None or not _LOW <= zero <= _HIGH:
-        raise ExpressionError(f"{operation}: zero_point is {zero_point!r}; expected an integer from {_LOW} to {_HIGH}")
+        raise ExpressionError(
+            f"{operation}: zero_point is {shown(zero_point)}; expected an integer from {_LOW} to {_HIGH}"
+        )
     return (lambda i, dtype: scale_at(i[position] if axis is not None else None, dtype)), zero_at

@@ -8,16 +8,14 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import rollergen.expr.language as rg
-from rollergen.errors import DtypeError, ExpressionError, ShapeError
+from rollergen.errors import DtypeError, ExpressionError, ShapeError, shown
 from rollergen.expr.dtypes import accumulator_dtype, dtype_name, is_float, is_integer
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import Axes, axes_of, axis_of, integer, require_float, require_tensor
-from rollergen.expr.operators.spellings import torch_spellings
 
 _LAST_INDEX = 2**31 - 1
 
 
-@torch_spellings
 def sum(x: Tensor, axis: Axes = None, keepdims: bool = False, *, acc: Any = None, dtype: Any = None,
         name: str | None = None) -> Tensor:  # fmt: skip
     """Sum over one axis, several, or (None) all; `keepdims` leaves them with extent 1.
@@ -29,7 +27,6 @@ def sum(x: Tensor, axis: Axes = None, keepdims: bool = False, *, acc: Any = None
     return reduction("sum", lambda v, r: rg.sum(v, axis=r, acc=acc, dtype=dtype), x, axis, keepdims, name)
 
 
-@torch_spellings
 def prod(x: Tensor, axis: Axes = None, keepdims: bool = False, *, acc: Any = None, dtype: Any = None,
          name: str | None = None) -> Tensor:  # fmt: skip
     """Product over `axis`, as `sum`.
@@ -41,7 +38,6 @@ def prod(x: Tensor, axis: Axes = None, keepdims: bool = False, *, acc: Any = Non
     return reduction("prod", lambda v, r: rg.prod(v, axis=r, acc=acc, dtype=dtype), x, axis, keepdims, name)
 
 
-@torch_spellings
 def max(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str | None = None) -> Tensor:
     """Largest element over `axis`, as `sum`, of the dtype of `x`; NaN if any is.
 
@@ -52,7 +48,6 @@ def max(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str | Non
     return reduction("max", lambda v, r: rg.max(v, axis=r, dtype=v.dtype), x, axis, keepdims, name)
 
 
-@torch_spellings
 def min(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str | None = None) -> Tensor:
     """Smallest element over `axis`, as `sum`, of the dtype of `x`; NaN if any is.
 
@@ -63,7 +58,6 @@ def min(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str | Non
     return reduction("min", lambda v, r: rg.min(v, axis=r, dtype=v.dtype), x, axis, keepdims, name)
 
 
-@torch_spellings
 def mean(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str | None = None) -> Tensor:
     """Arithmetic mean of floating values over `axis`, as `sum`; divided before rounding to a narrow dtype.
 
@@ -80,7 +74,6 @@ def mean(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str | No
     return reduction("mean", element, x, axis, keepdims, name)
 
 
-@torch_spellings
 def var(
     x: Tensor, axis: Axes = None, correction: int = 1, keepdims: bool = False, *, name: str | None = None
 ) -> Tensor:
@@ -97,7 +90,6 @@ def var(
     return _variance("var", x, axis, correction, keepdims, lambda v: v, name)
 
 
-@torch_spellings
 def std(
     x: Tensor, axis: Axes = None, correction: int = 1, keepdims: bool = False, *, name: str | None = None
 ) -> Tensor:
@@ -110,7 +102,6 @@ def std(
     return _variance("std", x, axis, correction, keepdims, rg.sqrt, name)
 
 
-@torch_spellings
 def argmax(
     x: Tensor, axis: Axes = None, keepdims: bool = False, *, dtype: Any = "int64", name: str | None = None
 ) -> Tensor:
@@ -125,7 +116,6 @@ def argmax(
     return _position("argmax", x, axis, keepdims, dtype, name)
 
 
-@torch_spellings
 def argmin(
     x: Tensor, axis: Axes = None, keepdims: bool = False, *, dtype: Any = "int64", name: str | None = None
 ) -> Tensor:
@@ -138,7 +128,6 @@ def argmin(
     return _position("argmin", x, axis, keepdims, dtype, name)
 
 
-@torch_spellings
 def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str | None = None) -> Tensor:
     """``log(sum(exp(x)))`` over `axis` without overflow: the largest element is taken out first.
 
@@ -164,13 +153,11 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str
     return reduction_at("logsumexp", element, x, axis, keepdims, name)
 
 
-@torch_spellings
 def cumsum(x: Tensor, axis: int = 0, **_: Any) -> NoReturn:
     """Refused: ExpressionError with advice."""
     _refuse_cumulative("cumsum", "sum", "0", x, axis)
 
 
-@torch_spellings
 def cumprod(x: Tensor, axis: int = 0, **_: Any) -> NoReturn:
     """Refused: ExpressionError with advice."""
     _refuse_cumulative("cumprod", "prod", "1", x, axis)
@@ -200,7 +187,7 @@ def reduction_at(
     """As `reduction`; `function` gets the indices of the element too."""
     require_tensor(x, operation)
     if not isinstance(keepdims, bool):
-        raise ExpressionError(f"{operation}: keepdims is {keepdims!r}; expected True or False")
+        raise ExpressionError(f"{operation}: keepdims is {shown(keepdims)}; expected True or False")
     positions = axes_of(axis, x, operation)
     if not positions:
         raise ShapeError(f"{operation}: {x.label} has no axis to reduce; expected at least one")
@@ -226,7 +213,7 @@ def _variance(
     require_float(x, operation)
     lost = integer(correction)
     if lost is None:
-        raise ExpressionError(f"{operation}: correction is {correction!r}; expected an integer, 1 or 0")
+        raise ExpressionError(f"{operation}: correction is {shown(correction)}; expected an integer, 1 or 0")
     count, wide = _count(x, axis, operation), accumulator_dtype(x.dtype)
     if count <= lost:
         raise ShapeError(f"{operation}: correction is {correction}; expected less than the {count} elements reduced")
@@ -244,7 +231,7 @@ def _position(operation: str, x: Tensor, axis: Axes, keepdims: bool, dtype: Any,
     require_tensor(x, operation)
     wanted = dtype_name(dtype, f"rg.ops.{operation}'s dtype")
     if wanted not in ("int32", "int64"):
-        raise DtypeError(f"{operation}: dtype is {dtype!r}; expected int64 or int32")
+        raise DtypeError(f"{operation}: dtype is {shown(dtype)}; expected int64 or int32")
     if _count(x, axis, operation) > _LAST_INDEX:
         raise ShapeError(f"{operation}: {_count(x, axis, operation)} elements; expected at most {_LAST_INDEX}")
     sign = 1 if operation == "argmax" else -1
@@ -281,5 +268,3 @@ def _worst(dtype: str, sign: int) -> float | int:
         return -sign * math.inf
     half = {"int32": 2**31, "int64": 2**63}[dtype]
     return -half if sign > 0 else half - 1
-
-

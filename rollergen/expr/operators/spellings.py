@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from rollergen.errors import ExpressionError
+from rollergen.errors import ExpressionError, check_argument_names, shown
 
 _OURS = {"dim": "axis", "keepdim": "keepdims"}
 
@@ -15,9 +15,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def torch_spellings(operator: F) -> F:
-    """`operator`, whose `axis` and `keepdims` may also be called `dim` and `keepdim`.
+    """`operator` of rg.ops, whose `axis` and `keepdims`, if it has them, may also be called `dim` and `keepdim`.
 
-    The result raises ExpressionError where an argument comes under both names.
+    The result raises ExpressionError where an argument comes under both names, UnknownNameError for one that it does
+    not have.
 
     >>> import rollergen as rg
     >>> rg.ops.sum(rg.tensor("x", (2, 3)), dim=1, keepdim=True).shape
@@ -32,10 +33,11 @@ def torch_spellings(operator: F) -> F:
                 if ours in named or positions[ours] < len(arguments):
                     given = named[ours] if ours in named else arguments[positions[ours]]
                     raise ExpressionError(
-                        f"rg.ops.{operator.__name__}: {ours}={given!r} and {theirs}={named[theirs]!r} are both given; "
-                        f"they are one argument, expected once"
+                        f"rg.ops.{operator.__name__}: {ours}={shown(given)} and {theirs}={shown(named[theirs])} are "
+                        "both given; they are one argument, expected once"
                     )
                 named[ours] = named.pop(theirs)
         return operator(*arguments, **named)
 
-    return cast(F, spelled)
+    theirs = tuple(name for name, ours in _OURS.items() if ours in positions)
+    return check_argument_names(cast(F, spelled), "rg.ops", also=theirs)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import rollergen.expr.language as rg
-from rollergen.errors import DtypeError, ExpressionError, ShapeError
+from rollergen.errors import DtypeError, ExpressionError, ShapeError, shown
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import (
     Number,
@@ -19,9 +19,7 @@ from rollergen.expr.operators.arguments import (
     number,
     require_tensor,
     setting,
-    shown,
 )
-from rollergen.expr.operators.spellings import torch_spellings
 
 Basic = Any  # an integer, a Python slice, or Ellipsis
 
@@ -89,7 +87,6 @@ def expand(x: Tensor, shape: Sequence[int], *, name: str | None = None) -> Tenso
     return rg.compute(wanted, lambda *i: x[broadcast_index(x.shape, i)], name)
 
 
-@torch_spellings
 def concat(tensors: Sequence[Tensor], axis: int = 0, *, name: str | None = None) -> Tensor:
     """`tensors` one after another along `axis`; equal dtypes, other extents equal.
 
@@ -172,7 +169,7 @@ def pad(
     pairs = _widths(x, widths)
     fill = number(value, "pad", "value")
     if not isinstance(mode, str) or (mode not in _SOURCE and mode != "constant"):
-        raise ExpressionError(f'pad: mode is {mode!r}; expected "constant", "edge", "reflect" or "wrap"')
+        raise ExpressionError(f'pad: mode is {shown(mode)}; expected "constant", "edge", "reflect" or "wrap"')
     wanted = tuple(before + extent + after for extent, (before, after) in zip(x.shape, pairs, strict=True))
     if mode == "constant":
         return rg.compute(wanted, lambda *i: _filled(x, i, pairs, fill), name)
@@ -240,7 +237,7 @@ def _range(x: Tensor, axis: int, one: Basic) -> range:
     at = integer(one)
     if at is None or not -extent <= at < extent:
         raise ShapeError(
-            f"slice: index {axis} of {x.label} {x.shape} is {one!r}; expected a slice or {-extent} to {extent - 1}"
+            f"slice: index {axis} of {x.label} {x.shape} is {shown(one)}; expected a slice or {-extent} to {extent - 1}"
         )
     return range(at % extent, at % extent + 1)
 
@@ -280,7 +277,7 @@ def _check_reach(x: Tensor, pairs: Sequence[tuple[int, int]], mode: str) -> None
     for extent, pair in zip(x.shape, pairs, strict=True):
         most = {"reflect": extent - 1, "wrap": extent}.get(mode)
         if most is not None and builtins.max(pair) > most:
-            raise ShapeError(f"pad: widths {pair} of an axis of {extent}; mode {mode!r} fills at most {most}")
+            raise ShapeError(f"pad: widths {pair} of an axis of {extent}; mode {shown(mode)} fills at most {most}")
 
 
 def _padded_along(x: Tensor, axis: int, pair: tuple[int, int], mode: str, name: str | None) -> Tensor:

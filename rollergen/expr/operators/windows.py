@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rollergen.errors import ShapeError
+from rollergen.errors import ShapeError, shown
 from rollergen.expr.operators.arguments import Setting, setting
 
 _COUNT = {1: "one", 2: "two", 3: "three"}
@@ -68,7 +68,7 @@ def sliding(
     count = len(size)
     if isinstance(padding, str) and padding not in ("same", "valid"):
         raise ShapeError(
-            f'{operation}: padding is {padding!r}; expected an integer, {_COUNT[count]}, "same" or "valid"'
+            f'{operation}: padding is {shown(padding)}; expected an integer, {_COUNT[count]}, "same" or "valid"'
         )
     steps = setting(stride, operation, "stride", count, 1)
     spread = setting(dilation, operation, "dilation", count, 1)

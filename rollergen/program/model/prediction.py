@@ -100,6 +100,12 @@ class Prediction:
     seconds: Number
     stages: tuple[StagePrediction, ...]
 
+    def __repr__(self) -> str:
+        if np.ndim(self.seconds):
+            return f"<predictions of {np.size(self.seconds)} programs>"
+        stages = ", ".join(f"{one.name} {one.seconds * 1e6:.4g} us ({one.binding})" for one in self.stages)
+        return f"<prediction: {self.seconds * 1e6:.4g} us; {stages}>"
+
 
 def predict(program: RProgram, device: Device) -> Prediction:
     """Predicted time of `program` on `device`; stages that run once at build are reported, not counted."""
