@@ -2,9 +2,10 @@
 
 A program of a seed is a few tensors made by `rg.compute` (tests/fuzzing/formulas draws them): quasi-affine reads,
 shared values, integers, casts, conditions, reductions of all kinds, several outputs.  It is built for this machine's
-CPU and run, interpreted for five other devices, and now and then built through the whole gate; results are held to a
-NumPy evaluation of its own, never to `evaluate`.  A failure is made small and printed as a script that shows it.  What
-is known is kept every minute, and the same command goes on from there.
+CPU and run, interpreted for five other devices, now and then run as it is written for another device, and now and then
+built through the whole gate; results are held to a NumPy evaluation of its own, never to `evaluate`.  A failure is made
+small and printed as a script that shows it.  What is known is kept every minute, and the same command goes on from
+there.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from results import begun, keep, result_path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.fuzzing.formulas.cases import INTERPRETED, Tried, tried
+from tests.fuzzing.formulas.cases import Tried, tried
+from tests.fuzzing.formulas.trials import INTERPRETED, RUN
 
+KINDS = ("cpu", *INTERPRETED, *RUN, "gate")
 SAVED_EVERY_S = 60.0
 RENEWED_AFTER = 100
 """Programs that one process runs before another takes over: PoCL keeps memory of every kernel."""
@@ -120,7 +123,7 @@ def serve(pipe: Any, devices: tuple[str, ...], minimise: bool) -> None:
 @click.option("--seed", default=0, show_default=True, help="Number of the first program.")
 @click.option("--count", default=None, type=int, help="So many programs.")
 @click.option("--seconds", default=60.0, show_default=True, help="Of all runs that go on from each other.")
-@click.option("--devices", default="", help=f"Comma-separated: cpu, gate, {', '.join(INTERPRETED)}; default: all.")
+@click.option("--devices", default="", help=f"Comma-separated: {', '.join(KINDS)}; default: all.")
 @click.option("--minimise/--no-minimise", default=True, show_default=True)
 @click.option("--resume/--anew", default=True, show_default=True, help="Go on where today's run was left.")
 def main(seed: int, count: int | None, seconds: float, devices: str, minimise: bool, resume: bool) -> None:

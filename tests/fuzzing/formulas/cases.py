@@ -13,10 +13,10 @@ from tests.fuzzing.formulas.drawing import distinct, draw
 from tests.fuzzing.formulas.programs import Program
 from tests.fuzzing.formulas.reference import evaluated
 from tests.fuzzing.formulas.shrink import shrunk
-from tests.fuzzing.formulas.trials import INTERPRETED, Failure, failure
+from tests.fuzzing.formulas.trials import INTERPRETED, RUN, Failure, failure
 
-GATED = 25
-"""One program of so many goes through the gate."""
+GATED, RAN = 25, 5
+"""One program of so many goes through the gate, and is run as it is written for another device."""
 
 
 @dataclass
@@ -48,13 +48,18 @@ def tried(seed: int, devices: tuple[str, ...] = (), minimise: bool = True) -> Tr
         found.elements += error.size
         found.exact_elements += int(np.count_nonzero(error == 0))
         found.unknown_elements += int(np.count_nonzero(~np.isfinite(error)))
-    for device in devices or ("cpu", *INTERPRETED, *(("gate",) if seed % GATED == 0 else ())):
+    for device in devices or _devices(seed):
         start = time.perf_counter()
         failed = failure(program, arrays, wanted, device, seed)
         found.spent_s[device] = time.perf_counter() - start
         if failed is not None:
             found.failures.append(_told(program, failed, seed, minimise))
     return found
+
+
+def _devices(seed: int) -> tuple[str, ...]:
+    run = (RUN[seed // RAN % len(RUN)],) if seed % RAN == 0 else ()
+    return ("cpu", *INTERPRETED, *run, *(("gate",) if seed % GATED == 0 else ()))
 
 
 def _told(program: Program, failed: Failure, seed: int, minimise: bool) -> dict[str, Any]:
@@ -83,7 +88,7 @@ def script(program: Program, device: str) -> str:
     run = {
         "cpu": 'rg.build(outputs, "cpu", top_k=1, profile=False, cache=False)(**arrays)',
         "gate": 'rg.build(outputs, "cpu", profile=True, cache=False)(**arrays)',
-    }.get(device, f'rg.build(outputs, "{device}", profile=False, cache=False).interpret(**arrays)')
+    }.get(device, f'rg.build(outputs, "{device.removeprefix("run:")}", profile=False, cache=False).interpret(**arrays)')
     return (
         "import rollergen as rg\nfrom tests.fuzzing.formulas.contents import contents\n\n"
         f"{program.text}\noutputs, arrays = [{', '.join(program.outputs)}], {{}}\n{arrays}\nprint({run})"

@@ -54,10 +54,10 @@ def _drawn(random: Random) -> Program:
 
 
 def _shape(random: Random) -> tuple[int, ...]:
-    rank = random.choices([0, 1, 2, 3, 4], [1, 8, 16, 8, 3])[0]
+    rank = random.choices([0, 1, 2, 3, 4, 5], [1, 8, 16, 8, 3, 1])[0]
     least = LEAST_ELEMENTS if rank and random.random() < 0.8 else 1
     while True:
-        shape = tuple(random.choice(SIZES[: 24 if rank < 3 else 12]) for _ in range(rank))
+        shape = tuple(random.choice(SIZES[: 24 if rank < 3 else 12 if rank < 5 else 7]) for _ in range(rank))
         if least <= prod(shape) <= MOST_ELEMENTS:
             return shape
 
@@ -82,4 +82,4 @@ def distinct(output: Bounded) -> float:
     count = np.unique(output.value).size
     if output.dtype == "bool":
         return count / min(output.value.size, 2)
-    return count / min(output.value.size, {"int8": 200, "bfloat16": 200}.get(output.dtype, output.value.size))
+    return min(1.0, count / min(output.value.size, {"int8": 200, "bfloat16": 200}.get(output.dtype, output.value.size)))

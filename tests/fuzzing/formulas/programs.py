@@ -23,6 +23,7 @@ class Tensor:
     dtype: str
     body: Node | None = None
     content: str = ""
+    constant: bool = False
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -31,7 +32,8 @@ class Tensor:
     @property
     def line(self) -> str:
         if self.body is None:
-            return f'{self.name} = rg.tensor("{self.name}", {self.shape}, "{self.dtype}")'
+            constant = ", constant=True" if self.constant else ""
+            return f'{self.name} = rg.tensor("{self.name}", {self.shape}, "{self.dtype}"{constant})'
         body = text(self.body, spelled)
         return f'{self.name} = rg.compute({self.shape}, lambda {", ".join(self.axes)}: {body}, name="{self.name}")'
 

@@ -92,7 +92,8 @@ class Reductions(Scalars):
         fold = self.random.choice(folds)
         if fold == "prod" and dtype in DIGITS:
             body = Op(dtype, "add", (Op(dtype, "tanh", (body,)), Const(dtype, 1.5, True)))
-        return Reduce(DEFAULT.get(dtype, dtype), fold, (body,), axes, 0, self._accumulator(dtype, fold))
+        wanted = self.random.choice(FLOATS) if dtype in DIGITS and fold == "sum" and self.random.random() < 0.1 else ""
+        return Reduce(wanted or DEFAULT.get(dtype, dtype), fold, (body,), axes, 0, self._accumulator(dtype, fold))
 
     def _accumulator(self, dtype: str, fold: str) -> str:
         if fold not in ("sum", "prod") or self.random.random() < 0.85:

@@ -13,8 +13,8 @@ from tests.fuzzing.formulas.programs import Tensor
 
 FLOATS, INTEGERS = ("float32", "float16", "bfloat16", "float64"), ("int32", "int8", "int64")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
-CONTENTS = ("whole", "eighths", "eighths", "spread", "spread", "spread", "spread", "ties")
-INTEGER_CONTENTS = ("small", "full", "full", "full", "ends", "ties")
+CONTENTS = ("whole", "eighths", "eighths", "spread", "spread", "spread", "halves", "ties")
+INTEGER_CONTENTS = ("small", "full", "full", "halves", "ends", "ties")
 MOST_ELEMENTS = 3000
 Scope = Mapping[str, int]
 
@@ -125,7 +125,7 @@ class Scalars:
     def given(self, shape: tuple[int, ...], dtype: str, content: str = "") -> Tensor:
         content = content or self.random.choice(CONTENTS if dtype in DIGITS else INTEGER_CONTENTS)
         content += f":{self.random.randrange(1000)}"
-        tensor = Tensor(f"x{sum(one.body is None for one in self.tensors)}", shape, dtype, None, content)
+        tensor = Tensor(f"x{sum(one.body is None for one in self.tensors)}", shape, dtype, None, content, self.random.random() < 0.1)
         self.tensors.append(tensor)
         return tensor
 

@@ -1,4 +1,8 @@
-"""What becomes of a program on a device: built and run on this machine's CPU, or interpreted; held to `reference`."""
+"""What becomes of a program on a device, held to `reference`.
+
+"cpu" builds it for this machine's CPU and runs it, "gate" lets the gate check several candidates before; a device's name
+interprets one of the model's best programs for it, and "run:" before the name runs that one here, as OpenCL C.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,20 @@ from typing import Any
 import numpy as np
 
 import rollergen as rg
+from rollergen.emit import emit
 from rollergen.errors import RollergenError
+from rollergen.options import BuildOptions
+from rollergen.program.interpreter import interpret
+from rollergen.program.interpreter.bulk import interpret_bulk
+from tests.agreement.readers import run_opencl
 from tests.fuzzing.formulas.bounds import Bounded, differences
 from tests.fuzzing.formulas.programs import Program
+from tests.fuzzing.trial import PLAIN, drawn_options
 
 INTERPRETED = ("v100", "h200", "mi50", "ipu", "cortex-a53")
+RUN = ("run:v100", "run:mi50", "run:ipu", "run:k80", "run:a100")
 DRAFT = 3
-"""Programs of the model's draft from which one is interpreted."""
+"""Programs of the model's draft from which one is taken."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +40,7 @@ class Failure:
 
 
 def failure(program: Program, arrays: Mapping[str, Any], wanted: Mapping[str, Bounded], device: str, seed: int) -> Failure | None:
-    """What is wrong on a device: "cpu" runs, "gate" lets the gate check several programs, others are interpreted."""
+    """What is wrong on a device, if anything: an error, or a wrong element."""
     try:
         got = _results(program, arrays, device, seed)
     except RollergenError as error:
@@ -46,24 +57,21 @@ def failure(program: Program, arrays: Mapping[str, Any], wanted: Mapping[str, Bo
 
 
 def _results(program: Program, arrays: Mapping[str, Any], device: str, seed: int) -> Sequence[Any] | Failure:
-    outputs = program.built()
-    if device in INTERPRETED:
-        count = Random(seed).randint(1, DRAFT)
-        kernel = rg.build(outputs, device, top_k=count, profile=False, cache=False)
-        return _interpreted(kernel, count, arrays)
-    kernel = rg.build(outputs, "cpu", top_k=1 if device == "cpu" else None, profile=device == "gate", cache=False)
-    refused = [problem for candidate in kernel.candidates for problem in candidate.problems]
-    if refused:
-        return Failure(device, "gate", "; ".join(refused))
-    return _several(kernel(**arrays))
-
-
-def _interpreted(kernel: rg.Kernel, count: int, arrays: Mapping[str, Any]) -> Sequence[Any]:
-    """By the last of the first `count` candidates."""
-    from rollergen.kernel import Kernel
-
-    chosen = kernel.candidates[min(count, len(kernel.candidates)) - 1]
-    return _several(Kernel(kernel.device, kernel.candidates, chosen).interpret(**arrays))
+    outputs, options = program.built(), drawn_options(seed)
+    if device in ("cpu", "gate"):
+        count, checked = (1, False) if device == "cpu" else (None, True)
+        kernel = rg.build(outputs, "cpu", top_k=count, profile=checked, cache=False, options=options)
+        problems = [problem for candidate in kernel.candidates for problem in candidate.problems]
+        return Failure(device, "gate", "; ".join(problems)) if problems else _several(kernel(**arrays))
+    spec = rg.load_device(device.removeprefix("run:"))
+    options = BuildOptions() if device in INTERPRETED and options is PLAIN else options
+    chosen = rg.construct(outputs, spec, Random(seed).randint(1, DRAFT), options=options)[-1]
+    if device in RUN:
+        made = run_opencl(chosen, arrays, spec)
+    else:
+        emit(chosen, spec)
+        made = (interpret_bulk if chosen.homes else interpret)(chosen, arrays, spec).outputs
+    return [made[buffer.name] for buffer in chosen.outputs]
 
 
 def _several(results: Any) -> Sequence[Any]:
