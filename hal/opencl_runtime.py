@@ -7,13 +7,13 @@ thread.  Where there are several cores both are opened: small launches go alone 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -170,7 +170,7 @@ class OpenCLRuntime:
             return self.wrap(array)
         flags = self.opencl.mem_flags
         access = flags.READ_WRITE if array.flags.writeable else flags.READ_ONLY
-        memory = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
+        memory = np.asarray(SimpleNamespace(__array_interface__=array.__array_interface__))
         return self.opencl.Buffer(self.context, access | flags.USE_HOST_PTR, hostbuf=memory)
 
     def set_arguments(self, kernel: Kernel, buffers: Sequence[Any]) -> None:

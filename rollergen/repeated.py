@@ -8,9 +8,11 @@ found out about them still holds while the objects, and what they say of their m
 from __future__ import annotations
 
 import ctypes
+import struct
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,12 @@ _WRITEABLE = 0x400
 """NPY_ARRAY_WRITEABLE."""
 
 
+@lru_cache
+def _bytes(count: int) -> Any:
+    """The type of so many bytes: ctypes makes a class of it each time, which only the collector of cycles frees."""
+    return ctypes.c_char * count
+
+
 class _Known:
     """What an array whose header is laid out as expected was when it was checked.  It refers to the array weakly, and
     owns none of its memory.
@@ -49,10 +57,9 @@ class _Known:
     def __init__(self, array: np.ndarray) -> None:
         self.reference, self.dtype = weakref.ref(array), array.dtype  # kept: its address tells it from others
         start = id(array) + _HEADER_BYTES
-        self.header = (ctypes.c_char * _BYTES).from_address(start)
+        self.header = _bytes(_BYTES).from_address(start)
         self.was = self.header.raw
-        size = 2 * array.ndim * _INTEGER
-        self.extents = (ctypes.c_char * size).from_address(_Header.from_address(start).dimensions or start)
+        self.extents = _bytes(2 * array.ndim * _INTEGER).from_address(_Header.from_address(start).dimensions or start)
         self.shape_bytes = self.extents.raw
 
     def facts(self) -> tuple[Any, ...]:
@@ -71,8 +78,8 @@ def _is_header_of(array: np.ndarray, found: _Header) -> bool:
         return True
     if not found.dimensions or found.strides != found.dimensions + count * _INTEGER:
         return False
-    values = (ctypes.c_ssize_t * (2 * count)).from_address(found.dimensions)
-    return tuple(values) == (*array.shape, *array.strides)
+    values = _bytes(2 * count * _INTEGER).from_address(found.dimensions).raw
+    return struct.unpack(f"{2 * count}n", values) == (*array.shape, *array.strides)
 
 
 Again = Callable[[Sequence[Any], Any], bool]

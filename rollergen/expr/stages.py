@@ -17,7 +17,7 @@ from rollergen.expr.forms import Form, Misfit, Rows, form_of, injective
 from rollergen.expr.guarding import push_guards
 from rollergen.expr.index import Index
 from rollergen.expr.inlining import Expansion, Inliner, Separator
-from rollergen.expr.inputs import checked_outputs, ordered_inputs
+from rollergen.expr.inputs import checked_outputs, ordered_inputs, producers_first
 from rollergen.expr.language import Tensor
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.values import Buffer, Load, Partial, Select, Value, loads, transform, walk
@@ -197,36 +197,25 @@ def _reused(expansion: Expansion, tensor: Tensor) -> bool:
 
 def _topological(root: Tensor, separator: Separator) -> list[Tensor]:
     """Computed tensors below `root`, producers before consumers."""
-    order: dict[int, Tensor] = {}
 
-    def visit(tensor: Tensor) -> None:
-        if id(tensor) in order or tensor.producer is None:
-            return
+    def read(tensor: Tensor) -> Iterator[Tensor]:
         for node in walk(separator.body(tensor)):
-            if isinstance(node, Load) and node.source is not None:
-                visit(node.source)
-        order[id(tensor)] = tensor
+            if isinstance(node, Load) and node.source is not None and node.source.producer is not None:
+                yield node.source
 
-    visit(root)
-    return list(order.values())
+    return producers_first([root], read)
 
 
 def _in_order(plan: _Plan, outputs: tuple[Tensor, ...]) -> list[Tensor]:
     """Roots, producers before consumers, outputs as they were given."""
     roots = {root.buffer.name: root for root in plan.roots}
-    order: dict[int, Tensor] = {}
 
-    def visit(root: Tensor) -> None:
-        if id(root) in order:
-            return
+    def read(root: Tensor) -> Iterator[Tensor]:
         for node in walk(plan.expansions[id(root)].body):
             if isinstance(node, Load) and node.buffer.name in roots:
-                visit(roots[node.buffer.name])
-        order[id(root)] = root
+                yield roots[node.buffer.name]
 
-    for output in outputs:
-        visit(output)
-    return list(order.values())
+    return producers_first(outputs, read)
 
 
 def _definition(expansion: Expansion, form: Form, buffers: dict[str, Buffer]) -> Definition:

@@ -75,16 +75,15 @@ def phase_values(
 
 def _substituted(value: Value, known: list[Resident]) -> Value:
     """Kept values replaced by their names, largest first (one may contain another)."""
-    sized = sorted(known, key=lambda r: -_size(r.value))
+    return _rebuilt(value, sorted(known, key=lambda r: -_size(r.value)))
 
-    def rebuild(node: Value) -> Value:
-        for resident in sized:
-            if node == resident.value:
-                return Var(resident.name, resident.value.dtype)
-        children = node.children()
-        return node.with_children(tuple(rebuild(child) for child in children)) if children else node
 
-    return rebuild(value)
+def _rebuilt(node: Value, sized: list[Resident]) -> Value:
+    for resident in sized:
+        if node == resident.value:
+            return Var(resident.name, resident.value.dtype)
+    children = node.children()
+    return node.with_children(tuple(_rebuilt(child, sized) for child in children)) if children else node
 
 
 def _size(value: Value) -> int:

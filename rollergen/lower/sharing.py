@@ -25,28 +25,34 @@ def shared(*values: Value) -> Shared:
     """
     if not _several(values):
         return Shared({})
-    known: dict[Hashable, int] = {}
-    uses: list[int] = []
-    numbers: dict[int, int] = {}
+    numbering = _Numbering()
+    for value in values:
+        numbering.uses[numbering.number(value)] += 1
+    return Shared({node: n for node, n in numbering.numbers.items() if numbering.uses[n] > 1})
 
-    def number(value: Value) -> int:
-        found = numbers.get(id(value))
+
+@dataclass(slots=True)
+class _Numbering:
+    """``numbers``: by identity of a node, equal nodes alike; ``uses``: by number, at how many places it stands."""
+
+    numbers: dict[int, int] = field(default_factory=dict)
+    uses: list[int] = field(default_factory=list)
+    _known: dict[Hashable, int] = field(default_factory=dict)
+
+    def number(self, value: Value) -> int:
+        found = self.numbers.get(id(value))
         if found is not None:
             return found
-        children = tuple(number(child) for child in value.children())
+        children = tuple(self.number(child) for child in value.children())
         key = (_head(value), children)
-        found = known.get(key)
+        found = self._known.get(key)
         if found is None:
-            found = known[key] = len(uses)
-            uses.append(0)
+            found = self._known[key] = len(self.uses)
+            self.uses.append(0)
             for child in children:
-                uses[child] += 1
-        numbers[id(value)] = found
+                self.uses[child] += 1
+        self.numbers[id(value)] = found
         return found
-
-    for value in values:
-        uses[number(value)] += 1
-    return Shared({node: n for node, n in numbers.items() if uses[n] > 1})
 
 
 def _several(values: tuple[Value, ...]) -> bool:

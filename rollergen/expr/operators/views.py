@@ -112,14 +112,11 @@ def concat(tensors: Sequence[Tensor], axis: int = 0, *, name: str | None = None)
     starts = [builtins.sum(t.shape[position] for t in tensors[:n]) for n in range(len(tensors))]
 
     def element(*i: Any) -> Any:
-        def part(number: int) -> Any:
-            one, at = tensors[number], i[position] - starts[number]
-            value = one[(*i[:position], at, *i[position + 1 :])]
-            if number + 1 == len(tensors):
-                return value
-            return rg.select(i[position] < starts[number + 1], value, part(number + 1))
-
-        return part(0)
+        part = lambda n: tensors[n][(*i[:position], i[position] - starts[n], *i[position + 1 :])]
+        value = part(len(tensors) - 1)
+        for n in reversed(range(len(tensors) - 1)):
+            value = rg.select(i[position] < starts[n + 1], part(n), value)
+        return value
 
     total = starts[-1] + tensors[-1].shape[position]
     return rg.compute((*first.shape[:position], total, *first.shape[position + 1 :]), element, name)

@@ -14,6 +14,7 @@ from rollergen.expr.quick import inner
 from rollergen.hal.spec import Device
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import Facts
+from rollergen.program.model.kept import Kept
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, product, size_key, times
 from rollergen.program.rprogram import GRID, GROUP, PARALLEL, SERIAL, THREAD, Copy, Loop, Stage
 
@@ -93,13 +94,17 @@ class Nest:
 
 
 def nest_of(stage: Stage, facts: Facts, device: Device) -> Nest:
-    last: tuple[Device, Nest] | None = facts.tables.get("nest")
+    last = _LAST.get(id(facts))
     if last is not None and last[0] is device and _differ_in_buffers(last[1].stage, stage):
         found = replace(last[1], stage=stage, tiles={})
     else:
         found = _nest_of(stage, facts, lockstep_threads(device))
-    facts.tables["nest"] = device, found
+    _LAST.put(id(facts), (device, found))
     return found
+
+
+_LAST: Kept[int, tuple[Device, Nest]] = Kept(16)
+"""The last nest of the stages priced last, by the identity of their facts, which a nest holds."""
 
 
 def _differ_in_buffers(one: Stage, other: Stage) -> bool:

@@ -16,7 +16,7 @@ class Walks:
 
     def __init__(self, nest: Nest, waves: Waves, streams: tuple[Stream, ...]) -> None:
         self.waves = waves
-        self._arguments = nest, waves, streams
+        self._arguments = replace(nest, unbuffered={}), waves, streams  # which holds these walks: no cycle
         self._found: dict[int, Walk | StackedWalk] = {}
         self._fetched: dict[tuple[int, Cache | None], list[Number]] = {}
         self._batch = is_batch(nest.loops)

@@ -1,0 +1,69 @@
+"""What a kernel took is given back when it is dropped, at once: nothing waits for the collector of cycles."""
+
+from __future__ import annotations
+
+import gc
+from types import FunctionType
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+
+FORMS = {
+    "matmul": lambda m: rg.ops.matmul(rg.tensor("A", (m, 48)), rg.tensor("B", (48, 50))),
+    "softmax": lambda m: rg.ops.softmax(rg.tensor("X", (17, m))),
+    "convolution": lambda m: rg.ops.conv2d(rg.tensor("X", (1, 4, 12, m)), rg.tensor("W", (8, 4, 3, 3), constant=True)),
+    "argmax": lambda m: rg.ops.argmax(rg.tensor("X", (17, m)), 1),
+    "attention": lambda m: rg.ops.attention(*(rg.tensor(name, (2, m, 16)) for name in "QKV")),
+    "concatenation": lambda m: rg.ops.concat([rg.tensor(name, (m, 16)) for name in "ABC"]),
+}
+
+
+@pytest.fixture
+def without_collector():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def in_cycles(work):
+    """The objects that `work` leaves for the collector."""
+    work(0)  # imports and memos
+    gc.collect()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        work(1)
+        gc.collect()
+        return list(gc.garbage)
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+
+
+@pytest.mark.parametrize(
+    ("form", "device"),
+    [*((form, "v100") for form in FORMS), ("matmul", "h200"), ("softmax", "ipu"), ("argmax", "cortex-a53")],
+)
+def test_a_build_leaves_no_cycles(without_collector, form, device):
+    work = lambda n: rg.build(FORMS[form](34 + n), device, profile=False, cache=False)
+    assert in_cycles(work) == []
+
+
+def test_a_kernel_that_ran_leaves_none_but_pyopencls(without_collector):
+    def work(n):
+        kernel = rg.build(FORMS["matmul"](34 + n), "cpu", profile=False, cache=False)
+        arrays = [np.zeros(b.shape, np.float32) for b in kernel.signature.inputs]
+        out = np.empty(kernel.signature.outputs[0].shape, np.float32)
+        for _ in range(3):
+            kernel(*arrays, out=out)
+
+    left = in_cycles(work)
+    functions = [one for one in left if isinstance(one, FunctionType)]
+    assert len(left) <= 8 and all("pyopencl" in one.__code__.co_filename for one in functions)
+
+
+def test_a_profiled_build_leaves_none_but_pyopencls(without_collector):
+    work = lambda n: rg.build(FORMS["matmul"](34 + n), "cpu", top_k=1, cache=False)
+    assert len(in_cycles(work)) <= 16
