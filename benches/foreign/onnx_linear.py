@@ -1,0 +1,112 @@
+"""ONNX operators that are linear in the tensor, with fixed sizes: products with the matrix of their weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+import rollergen as rg
+from benches.foreign.importing import Node, operator
+from benches.foreign.refusals import Refused
+from rollergen import ops
+from rollergen.expr.language import Tensor
+
+
+@operator("Resize", "Upsample", static=(1, 2, 3))
+def resize(n: Node) -> Tensor:
+    """Linear in x and separable: along each axis a product with the matrix of its weights."""
+    x = n.tensor(0)
+    if n.get("coordinate_transformation_mode") == "tf_crop_and_resize" and n.get("extrapolation_value", 0.0):
+        raise Refused("attribute", "extrapolation_value: affine, not linear")
+    shape = x.shape
+    for axis in range(x.ndim):
+        matrix = _weights(n, shape, axis)
+        if not np.array_equal(matrix, np.eye(shape[axis])):
+            x = along_axis(x, axis, n.constant(matrix.astype(x.dtype)))
+    return x
+
+
+def along_axis(x: Tensor, axis: int, matrix: Tensor) -> Tensor:
+    """The product of `matrix` (out, in) and `x` along one axis."""
+    k = rg.reduce_axis("source", x.shape[axis])
+    shape = (*x.shape[:axis], matrix.shape[0], *x.shape[axis + 1 :])
+    return rg.compute(shape, lambda *i: rg.sum(matrix[i[axis], k] * x[(*i[:axis], k, *i[axis + 1 :])], axis=k))
+
+
+def _weights(n: Node, shape: tuple[int, ...], axis: int) -> np.ndarray:
+    """What ONNX's reference makes of unit vectors along `axis`, constant along the others."""
+    names = ("x", *(f"p{i}" if n.has(i) else "" for i in range(1, len(n.inputs))))
+    proto = onnx.NodeProto()
+    proto.CopyFrom(n.proto)
+    del proto.input[:]
+    proto.input.extend(names)
+    known = {name: n.known(i) for i, name in enumerate(names) if i and name}
+    infos = [
+        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+        for name, v in known.items()
+    ]
+    infos = [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape), *infos]
+    outputs = [onnx.helper.make_empty_tensor_value_info(proto.output[0])]
+    graph = onnx.helper.make_graph([proto], "weights", infos, outputs)
+    imports = [onnx.helper.make_opsetid("", n.version)]
+    run = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=imports)).run
+    columns = []
+    for place in range(shape[axis]):
+        unit = np.zeros(shape, np.float32)
+        unit[tuple(place if d == axis else slice(None) for d in range(len(shape)))] = 1
+        made = run(None, {"x": unit, **known})[0]
+        columns.append(made[tuple(slice(None) if d == axis else 0 for d in range(len(shape)))])
+    return np.stack(columns, axis=1)
+
+
+@operator("DFT", static=(1, 2))
+def fourier(n: Node) -> Tensor:
+    """A product with the matrix of the transform; complex numbers are pairs along the last axis."""
+    x, length = n.tensor(0), n.known(1)
+    axis = int(n.known(2) if n.has(2) else n.get("axis", -2 if n.version >= 20 else 1))
+    axis = axis % x.ndim
+    inverse, onesided = n.get("inverse", 0), n.get("onesided", 0)
+    if inverse and onesided:
+        return real_inverse(n, x, axis, 2 * (x.shape[axis] - 1) if length is None else int(length))
+    points = x.shape[axis] if length is None else int(length)
+    if points != x.shape[axis]:
+        raise Refused("attribute", "dft_length other than the axis")
+    rows = points // 2 + 1 if onesided else points
+    turn = np.exp((2j if inverse else -2j) * np.pi * np.outer(np.arange(rows), np.arange(points)) / points)
+    return complex_product(n, x, axis, turn / (points if inverse else 1))
+
+
+def real_inverse(n: Node, x: Tensor, axis: int, points: int) -> Tensor:
+    """Of the half of a spectrum whose other half is conjugate: all but the ends count twice."""
+    rows = np.arange(x.shape[axis])
+    twice = np.where((rows == 0) | (2 * rows == points), 1, 2)
+    turn = twice * np.exp(2j * np.pi * np.outer(np.arange(points), rows) / points) / points
+    real, imaginary = (n.constant(part.astype(x.dtype)) for part in (turn.real, turn.imag))
+    part = lambda at: ops.slice(x, (..., slice(at, at + 1)))
+    return ops.sub(along_axis(part(0), axis, real), along_axis(part(1), axis, imaginary))
+
+
+def complex_product(n: Node, x: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
+    """The product of a complex matrix with `x` (..., 1: real, or 2: complex) along `axis`."""
+    real, imaginary = (n.constant(part.astype(x.dtype)) for part in (matrix.real, matrix.imag))
+    part = lambda at: ops.slice(x, (..., slice(at, at + 1)))
+    re = along_axis(part(0), axis, real)
+    im = along_axis(part(0), axis, imaginary)
+    if x.shape[-1] == 2:
+        re = ops.sub(re, along_axis(part(1), axis, imaginary))
+        im = ops.add(im, along_axis(part(1), axis, real))
+    return ops.concat([re, im], axis=-1)
+
+
+@operator("STFT", static=(1, 3))
+def short_time_fourier(n: Node) -> Tensor:
+    x, step, window = n.tensor(0), int(n.known(1)), n.optional(2)
+    length = int(n.known(3)) if n.has(3) else window.shape[0]
+    frames = (x.shape[1] - length) // step + 1
+    framed = rg.compute((x.shape[0], frames, length, x.shape[2]), lambda b, f, t, c: x[b, f * step + t, c])
+    if window is not None:
+        framed = ops.mul(framed, ops.reshape(window, (length, 1)))
+    rows = length // 2 + 1 if n.get("onesided", 1) else length
+    turn = np.exp(-2j * np.pi * np.outer(np.arange(rows), np.arange(length)) / length)
+    return complex_product(n, framed, 2, turn)

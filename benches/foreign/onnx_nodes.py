@@ -1,0 +1,121 @@
+"""ONNX's backend node tests against rollergen: ``python benches/foreign/onnx_nodes.py [NAME ...] [--sample N]``.
+
+Every one of the 1,884 node tests of onnx 1.23.2 is expressed by `rg.ops` and the language (the tables of
+``onnx_*.py``, which an importer can use as they are), or refused with one of the reasons of ``refusals.py``.  What is
+expressed must be right three times, by the tolerance of ONNX's own runner: by its definition (`evaluate`), built and
+run on cpu, and built for a V100 and interpreted.  Rows are kept as they come in results/onnx_nodes_<cpu>_<day>.json,
+and the same command goes on from there.  Exits with 1 where one is wrong, or raises anything but the refusal.
+
+The environment is one of its own: ``pip install -e ".[cpu,foreign]"``; torch's build for CPUs is enough, which
+``pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu`` takes first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import warnings
+from collections import Counter
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import numpy as np
+
+from benches.foreign.cases import STAGES, Row, crash, examined, faulty, in_processes
+from benches.foreign.onnx_table import bound, imported
+from benches.foreign.refusals import REASONS, Refused
+from benches.results import begun, keep, result_path
+
+NAME = "onnx_nodes"
+INEXACT = dict.fromkeys(("test_dft_inverse", "test_dft_inverse_opset19"), 1e-6)
+"""Absolute tolerances of tests whose expected values are off by more than their own 1e-7: NumPy's ifft of complex64
+numbers up to 99 leaves 2e-7 where zeros belong."""
+
+
+@lru_cache(maxsize=1)
+def cases() -> dict[str, Any]:
+    """The node tests by name; their random inputs are drawn anew at each import, so the seed is fixed first."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.random.seed(0)
+        from onnx.backend.test.case.node import collect_testcases
+
+        return {case.name: case for case in collect_testcases(None)}
+
+
+def examine(name: str, stages: tuple[str, ...] = STAGES) -> Row:
+    """The row of one node test."""
+    case = cases()[name]
+    row: Row = {"name": name, "operators": sorted({node.op_type for node in case.model.graph.node})}
+    begun_at = time.perf_counter()
+    try:
+        inputs, expected = case.data_sets[0]
+        graph = imported(case.model, inputs)
+        tensors = [bound(value) for value in graph.outputs if not isinstance(value, np.ndarray)]
+        if not tensors:
+            raise Refused("known")
+    except Refused as refusal:
+        return row | {"refused": refusal.reason, "detail": refusal.detail}
+    except Exception as error:  # a crash, told in the row
+        return row | {"import": crash(error)}
+    row["import_s"] = round(time.perf_counter() - begun_at, 2)
+
+    def compare(made: Any) -> None:
+        from onnx.backend.test.runner import Runner
+
+        rest = iter(made)
+        whole = [value if isinstance(value, np.ndarray) else next(rest) for value in graph.outputs]
+        with np.errstate(all="ignore"):
+            Runner.assert_similar_outputs(expected, whole, case.rtol, INEXACT.get(name, case.atol))
+
+    return row | examined(tensors, graph.arrays, compare, stages)
+
+
+def summary(rows: list[Row]) -> dict[str, Any]:
+    """How many were right at each stage, and how many were refused for which reason."""
+    refused = Counter(row["refused"] for row in rows if "refused" in row)
+    return {
+        "cases": len(rows),
+        "expressed": sum("refused" not in row for row in rows),
+        **{f"{stage} right": sum(row.get(stage) == "right" for row in rows) for stage in STAGES},
+        "wrong": sum(any(str(row.get(s, "")).startswith("wrong") for s in STAGES) for row in rows),
+        "crashes": sum(any(str(row.get(s, "")).startswith("crash") for s in ("import", *STAGES)) for row in rows),
+        "refused": {reason: [count, REASONS[reason]] for reason, count in refused.most_common()},
+    }
+
+
+def sample(count: int) -> list[str]:
+    """That many of those that are expressed, spread over all: the same ones each time."""
+    expressed = [name for name in cases() if "refused" not in examine(name, ())]
+    return [expressed[len(expressed) * n // count] for n in range(count)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="node tests; all unless given")
+    parser.add_argument("--sample", type=int, help="that many of those that are expressed, always the same ones")
+    parser.add_argument("--jobs", type=int, default=2)
+    arguments = parser.parse_args()
+    wanted = sample(arguments.sample) if arguments.sample else arguments.names or list(cases())
+    whole = not (arguments.names or arguments.sample)
+    rows = {row["name"]: row for row in begun(result_path(NAME)).get("rows", [])} if whole else {}
+    for number, row in enumerate(in_processes(examine, [n for n in wanted if n not in rows], arguments.jobs)):
+        rows[row["name"]] = row
+        if faulty(row):
+            print(json.dumps(row), flush=True)
+        if whole and number % 20 == 0:
+            keep(NAME, {"summary": summary(list(rows.values())), "rows": list(rows.values())})
+    found = [rows[name] for name in wanted]
+    if whole:
+        keep(NAME, {"summary": summary(found), "rows": found})
+    print(json.dumps(summary(found), indent=1))
+    return 1 if any(map(faulty, found)) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

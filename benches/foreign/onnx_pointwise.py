@@ -1,0 +1,268 @@
+"""ONNX operators that treat every element alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import onnx
+
+import rollergen as rg
+from benches.foreign.importing import Node, operator, operators
+from benches.foreign.refusals import Refused, accepted_dtype
+from rollergen import ops
+from rollergen.expr.dtypes import accumulator_dtype, is_float, numpy_dtype
+from rollergen.expr.language import Tensor
+from rollergen.expr.operators.arguments import elementwise
+
+
+def pointwise(function: Any, *operands: Any) -> Tensor:
+    """`function` of the elements of tensors and numbers, broadcast."""
+    return elementwise("pointwise", function, *operands, name=None)
+
+
+def of_one(function: Any) -> Any:
+    """A converter: `function` of the element and the node."""
+    return lambda n: pointwise(lambda v: function(v, n), n.tensor(0))
+
+
+def widened(function: Any) -> Any:
+    """As `of_one`, computed in the accumulator's dtype and rounded once."""
+
+    def convert(n: Node) -> Tensor:
+        x = n.tensor(0)
+        wide = accumulator_dtype(x.dtype)
+        return pointwise(lambda v: rg.cast(function(rg.cast(v, wide), n), x.dtype), x)
+
+    return convert
+
+
+def sigmoid(v: Any) -> Any:
+    return 1 / (1 + rg.exp(-v))
+
+
+def log1p(v: Any) -> Any:
+    """log(1 + v) for small v too: the rounding of 1 + v divides out (Goldberg 1991, theorem 4)."""
+    one_more = 1 + v
+    return rg.select(one_more == 1, v, rg.log(one_more) * (v / (one_more - 1)))
+
+
+def softplus(v: Any) -> Any:
+    return rg.maximum(v, 0) + rg.log(1 + rg.exp(-rg.abs(v)))
+
+
+def sign(v: Any) -> Any:
+    return rg.select(v > 0, 1, rg.select(v < 0, -1, v * 0))
+
+
+def asinh(v: Any, _: Node) -> Any:
+    size = rg.abs(v)
+    return sign(v) * log1p(size + size * size / (1 + rg.sqrt(size * size + 1)))
+
+
+def acosh(v: Any, _: Node) -> Any:
+    above = v - 1
+    return log1p(above + rg.sqrt(2 * above + above * above))
+
+
+def atanh(v: Any, _: Node) -> Any:
+    size = rg.abs(v)
+    return sign(v) * 0.5 * log1p(2 * size / (1 - size))
+
+
+def sinh(v: Any, _: Node) -> Any:
+    """By tanh where exponentials would cancel."""
+    near = rg.tanh(v) * rg.rsqrt(1 - rg.tanh(v) * rg.tanh(v))
+    return rg.select(rg.abs(v) < 1, near, (rg.exp(v) - rg.exp(-v)) * 0.5)
+
+
+def truncated(v: Any) -> Any:
+    return rg.select(v < 0, -rg.floor(-v), rg.floor(v))
+
+
+operators(
+    Identity=lambda n: n.tensor(0),
+    Relu=lambda n: ops.relu(n.tensor(0)),
+    LeakyRelu=lambda n: ops.leaky_relu(n.tensor(0), n.get("alpha", 0.01)),
+    Sigmoid=lambda n: ops.sigmoid(n.tensor(0)),
+    Tanh=lambda n: ops.tanh(n.tensor(0)),
+    Gelu=lambda n: ops.gelu(n.tensor(0), n.get("approximate", "none")),
+    Exp=lambda n: ops.exp(n.tensor(0)),
+    Log=lambda n: ops.log(n.tensor(0)),
+    Sqrt=lambda n: ops.sqrt(n.tensor(0)),
+    Erf=lambda n: ops.erf(n.tensor(0)),
+    Neg=lambda n: ops.neg(n.tensor(0)),
+    Abs=lambda n: ops.abs(n.tensor(0)),
+    Floor=lambda n: ops.floor(n.tensor(0)),
+    Round=lambda n: ops.round(n.tensor(0)),
+    Reciprocal=lambda n: ops.div(1, n.tensor(0)),
+    Ceil=of_one(lambda v, n: -rg.floor(-v)),
+    Sign=of_one(lambda v, n: sign(v)),
+    Not=of_one(lambda v, n: ~v),
+    IsNaN=of_one(lambda v, n: v != v),
+    Softsign=of_one(lambda v, n: v / (1 + rg.abs(v))),
+    Softplus=widened(lambda v, n: softplus(v)),
+    Mish=widened(lambda v, n: v * rg.tanh(softplus(v))),
+    Swish=widened(lambda v, n: v * sigmoid(v * n.get("alpha", 1.0))),
+    HardSwish=of_one(lambda v, n: v * rg.minimum(rg.maximum(v * (1 / 6) + 0.5, 0), 1)),
+    HardSigmoid=of_one(lambda v, n: rg.minimum(rg.maximum(v * n.get("alpha", 0.2) + n.get("beta", 0.5), 0), 1)),
+    Elu=widened(lambda v, n: rg.select(v < 0, (rg.exp(v) - 1) * n.get("alpha", 1.0), v)),
+    Celu=widened(lambda v, n: rg.select(v < 0, (rg.exp(v / n.get("alpha", 1.0)) - 1) * n.get("alpha", 1.0), v)),
+    ThresholdedRelu=of_one(lambda v, n: rg.select(v > n.get("alpha", 1.0), v, 0)),
+    Sinh=of_one(sinh),
+    Cosh=of_one(lambda v, n: (rg.exp(v) + rg.exp(-v)) * 0.5),
+    Asinh=of_one(asinh),
+    Acosh=of_one(acosh),
+    Atanh=of_one(atanh),
+    Equal=lambda n: ops.equal(*n.operands()),
+    Less=lambda n: ops.less(*n.operands()),
+    LessOrEqual=lambda n: ops.less_equal(*n.operands()),
+    Greater=lambda n: ops.greater(*n.operands()),
+    GreaterOrEqual=lambda n: ops.greater_equal(*n.operands()),
+    And=lambda n: pointwise(lambda a, b: a & b, *n.operands()),
+    Or=lambda n: pointwise(lambda a, b: a | b, *n.operands()),
+    Xor=lambda n: ops.not_equal(*n.operands()),
+    Add=lambda n: ops.add(*n.operands()),
+    Sub=lambda n: ops.sub(*n.operands()),
+    Mul=lambda n: ops.mul(*n.operands()),
+    Max=lambda n: chained(ops.maximum, n.operands()),
+    Min=lambda n: chained(ops.minimum, n.operands()),
+    Sum=lambda n: chained(ops.add, n.operands()),
+    Mean=lambda n: ops.div(chained(ops.add, n.operands()), len(n.inputs)),
+    Where=lambda n: ops.where(n.tensor(0), n.operand(1), n.operand(2)),
+    PRelu=lambda n: pointwise(lambda v, slope: rg.select(v < 0, v * slope, v), *n.operands()),
+    SwiGLU=lambda n: ops.mul(swish(n.tensor(0), n.get("alpha", 1.0)), n.tensor(1)),
+)
+
+
+def swish(x: Tensor, alpha: float) -> Tensor:
+    return pointwise(lambda v: v * sigmoid(v * alpha), x)
+
+
+def chained(function: Any, operands: list[Any]) -> Any:
+    result = operands[0]
+    for one in operands[1:]:
+        result = function(result, one)
+    return result
+
+
+@operator("Selu")
+def selu(n: Node) -> Tensor:
+    alpha, gamma = n.get("alpha", 1.6732632423543772), n.get("gamma", 1.0507009873554805)
+    return pointwise(lambda v: rg.select(v > 0, v, (rg.exp(v) - 1) * alpha) * gamma, n.tensor(0))
+
+
+@operator("Shrink")
+def shrink(n: Node) -> Tensor:
+    bias, limit = n.get("bias", 0.0), n.get("lambd", 0.5)
+    return pointwise(lambda v: rg.select(v < -limit, v + bias, rg.select(v > limit, v - bias, 0)), n.tensor(0))
+
+
+@operator("IsInf")
+def isinf(n: Node) -> Tensor:
+    signs = [s for s, name in ((1, "detect_positive"), (-1, "detect_negative")) if n.get(name, 1)]
+    if len(signs) == 2:
+        return pointwise(lambda v: rg.abs(v) == math.inf, n.tensor(0))
+    return pointwise(lambda v: v == signs[0] * math.inf, n.tensor(0))
+
+
+@operator("Div")
+def div(n: Node) -> Tensor:
+    """Integers towards zero: the float64 quotient of 32 bits, rounded, never reaches the next integer."""
+    operands = n.operands()
+    dtype = dtype_of(operands)
+    if is_float(dtype):
+        return ops.div(*operands)
+    return pointwise(lambda a, b: rg.cast(quotient(a, b, dtype), dtype), *operands)
+
+
+def quotient(a: Any, b: Any, dtype: str) -> Any:
+    if dtype == "int64":
+        raise Refused("integer division", "int64")
+    return rg.cast(a, "float64") / rg.cast(b, "float64")
+
+
+def dtype_of(operands: list[Any]) -> str:
+    return next(one.dtype for one in operands if isinstance(one, Tensor))
+
+
+@operator("Mod")
+def mod(n: Node) -> Tensor:
+    """The sign of the divisor, or with ``fmod`` of the dividend; floats in float64, exact where their quotient is."""
+    operands = n.operands()
+    dtype = dtype_of(operands)
+    if is_float(dtype):
+        raise Refused("function", "fmod of floating values")
+    towards = truncated if n.get("fmod", 0) else rg.floor
+
+    def element(a: Any, b: Any) -> Any:
+        return a - rg.cast(towards(quotient(a, b, dtype)), dtype) * b
+
+    return pointwise(element, *operands)
+
+
+@operator("Pow")
+def power(n: Node) -> Tensor:
+    base, exponent = n.operand(0), n.operand(1)
+    dtype = base.dtype if isinstance(base, Tensor) else accepted_dtype(n.inputs[0].dtype)
+    wide = dtype if is_float(dtype) else "float64"
+    return pointwise(lambda a, b: rg.cast(rg.pow(rg.cast(a, wide), rg.cast(b, wide)), dtype), base, exponent)
+
+
+@operator("Clip")
+def clip(n: Node) -> Tensor:
+    x = n.tensor(0)
+    low, high = (n.operand(i) if n.has(i) else n.get(name) for i, name in ((1, "min"), (2, "max")))
+    if low is not None:
+        x = ops.maximum(x, low)
+    return x if high is None else ops.minimum(x, high)
+
+
+@operator("Cast", "CastLike")
+def cast(n: Node) -> Any:
+    by_number = n.proto.op_type == "Cast"
+    wanted = onnx.helper.tensor_dtype_to_np_dtype(n.get("to")) if by_number else np_dtype(n.inputs[1])
+    dtype = accepted_dtype(wanted)
+    if isinstance(n.inputs[0], np.ndarray):
+        return n.inputs[0].astype(wanted)
+    return ops.cast(n.tensor(0), dtype)
+
+
+def np_dtype(value: Any) -> Any:
+    """The NumPy dtype of a tensor or array."""
+    return numpy_dtype(value.dtype) if isinstance(value, Tensor) else value.dtype
+
+
+@operator("QuantizeLinear", static=(2,))
+def quantize(n: Node) -> Tensor:
+    zero = n.known(2)
+    if zero is not None and zero.dtype != np.int8:
+        raise Refused("dtype", zero.dtype.name)
+    raise Refused("dtype", "uint8, the default of QuantizeLinear")
+
+
+@operator("DequantizeLinear", static=(2,))
+def dequantize(n: Node) -> Tensor:
+    q, scale, zero = n.tensor(0), n.tensor(1), n.known(2)
+    if n.get("block_size", 0):
+        raise Refused("attribute", "block_size of DequantizeLinear")
+    if scale.ndim == 0 or scale.shape == (1,):
+        at = () if scale.ndim == 0 else (0,)
+        shift = 0 if zero is None else int(zero.reshape(()))
+        return pointwise(lambda v: rg.cast(rg.cast(v, "int32") - shift, scale.dtype) * scale[at], q)
+    return ops.dequantize(q, scale, 0, n.get("axis", 1), dtype=scale.dtype)
+
+
+@operator("Binarizer")
+def binarize(n: Node) -> Tensor:
+    return pointwise(lambda v: rg.select(v > n.get("threshold", 0.0), 1.0, v * 0), n.tensor(0))
+
+
+@operator("Dropout", static=(1, 2))
+def dropout(n: Node) -> Any:
+    """Of inference: nothing is dropped."""
+    x, ratio, training = n.tensor(0), n.known(1), n.known(2)
+    if training is not None and bool(training) and (ratio is None or float(ratio) != 0):
+        raise Refused("random", "Dropout in training")
+    return x, np.ones(x.shape, bool)

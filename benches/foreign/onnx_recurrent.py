@@ -1,0 +1,241 @@
+"""ONNX recurrences over short sequences, one step after the other, and optimisers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import rollergen as rg
+from benches.foreign.importing import Node, operator
+from benches.foreign.onnx_attention import by_heads
+from benches.foreign.onnx_pointwise import pointwise
+from benches.foreign.refusals import Refused
+from rollergen import ops
+from rollergen.expr.language import Tensor
+
+STEPS = 8
+"""Longer sequences are refused: every step is an expression of its own."""
+
+State = tuple[Tensor, ...]
+Step = Callable[[Tensor, State], State]
+
+
+def stacked(tensors: list[Tensor], axis: int) -> Tensor:
+    parts = [ops.reshape(t, (*t.shape[:axis], 1, *t.shape[axis:])) for t in tensors]
+    return parts[0] if len(parts) == 1 else ops.concat(parts, axis)
+
+
+def direction(x: Tensor, d: int) -> Tensor:
+    return ops.slice(x, (d,))
+
+
+def part(x: Tensor, number: int, size: int) -> Tensor:
+    """Rows of one gate."""
+    return ops.slice(x, (slice(number * size, (number + 1) * size),))
+
+
+def recurrence(n: Node, states: int, step_of: Callable[[Node, int], Step]) -> Any:
+    """(all outputs, last states) of a layer: directions, layouts, lengths and initial states."""
+    x, batch_first, where = n.tensor(0), n.get("layout", 0), n.get("direction", "forward")
+    x = ops.transpose(x, (1, 0, 2)) if batch_first else x
+    if n.get("activations") is not None or n.get("clip") is not None or x.shape[0] > STEPS:
+        raise Refused("sequential", "activations, clip, or a long sequence")
+    backwards = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[where]
+    runs = [_run(n, x, d, turned, states, step_of(n, d)) for d, turned in enumerate(backwards)]
+    everything = stacked([stacked(outputs, 0) for outputs, _ in runs], 1)
+    last = [stacked([state[s] for _, state in runs], 0) for s in range(states)]
+    if batch_first:
+        return ops.transpose(everything, (2, 0, 1, 3)), *(ops.transpose(one, (1, 0, 2)) for one in last)
+    return everything, *last
+
+
+def _run(n: Node, x: Tensor, d: int, turned: bool, states: int, step: Step) -> tuple[list[Tensor], State]:
+    hidden, steps, lengths = n.get("hidden_size"), x.shape[0], n.optional(4)
+    state = tuple(_initial(n, 5 + s, d, (x.shape[1], hidden), x.dtype) for s in range(states))
+    outputs: dict[int, Tensor] = {}
+    for t in reversed(range(steps)) if turned else range(steps):
+        new = step(ops.slice(x, (t,)), state)
+        if lengths is not None:
+            new = tuple(_within(lengths, t, a, b) for a, b in zip(new, state, strict=True))
+        state, outputs[t] = new, new[0]
+    return [outputs[t] for t in range(steps)], state
+
+
+def _within(lengths: Tensor, t: int, new: Tensor, old: Tensor) -> Tensor:
+    return rg.compute(new.shape, lambda b, h: rg.select(lengths[b] > t, new[b, h], old[b, h]))
+
+
+def _initial(n: Node, position: int, d: int, shape: tuple[int, int], dtype: str) -> Tensor:
+    given = n.optional(position)
+    if given is None:
+        return rg.compute(shape, lambda b, h: rg.cast(0.0, dtype))
+    return direction(ops.transpose(given, (1, 0, 2)) if n.get("layout", 0) else given, d)
+
+
+def gates(n: Node, d: int, count: int) -> Callable[[int, Tensor, Tensor | None], Tensor]:
+    """``gate(number, x, h)`` = x W' + h R' + both biases."""
+    hidden = n.get("hidden_size")
+    w, r = direction(n.tensor(1), d), direction(n.tensor(2), d)
+    bias = direction(n.tensor(3), d) if n.has(3) else None
+    one = lambda number: None if bias is None else part(bias, number, hidden)
+
+    def gate(number: int, x: Tensor, h: Tensor | None) -> Tensor:
+        made = ops.linear(x, part(w, number, hidden), one(number))
+        return made if h is None else ops.add(made, ops.linear(h, part(r, number, hidden), one(count + number)))
+
+    gate.recurrent = lambda number, h: ops.linear(h, part(r, number, hidden), one(count + number))  # type: ignore[attr-defined]
+    gate.recurrent_bias = lambda number: one(count + number)  # type: ignore[attr-defined]
+    return gate
+
+
+@operator("RNN")
+def rnn(n: Node) -> Any:
+    def step_of(n: Node, d: int) -> Step:
+        gate = gates(n, d, 1)
+        return lambda x, state: (ops.tanh(gate(0, x, state[0])),)
+
+    return recurrence(n, 1, step_of)
+
+
+@operator("GRU")
+def gru(n: Node) -> Any:
+    def step_of(n: Node, d: int) -> Step:
+        gate = gates(n, d, 3)
+
+        def step(x: Tensor, state: State) -> State:
+            (h,) = state
+            z, r = (ops.sigmoid(gate(number, x, h)) for number in (0, 1))
+            if n.get("linear_before_reset", 0):
+                reset = ops.mul(r, gate.recurrent(2, h))  # type: ignore[attr-defined]
+            else:
+                reset = gate.recurrent(2, ops.mul(r, h))  # type: ignore[attr-defined]
+            new = ops.tanh(ops.add(gate(2, x, None), reset))
+            return (pointwise(lambda z, c, h: (1 - z) * c + z * h, z, new, h),)
+
+        return step
+
+    return recurrence(n, 1, step_of)
+
+
+@operator("LSTM")
+def lstm(n: Node) -> Any:
+    hidden = n.get("hidden_size")
+
+    def step_of(n: Node, d: int) -> Step:
+        gate = gates(n, d, 4)
+        peepholes = direction(n.tensor(7), d) if n.has(7) else None
+
+        def seen(number: int, place: int, x: Tensor, h: Tensor, c: Tensor) -> Tensor:
+            made = gate(number, x, h)
+            return made if peepholes is None else ops.add(made, ops.mul(part(peepholes, place, hidden), c))
+
+        def step(x: Tensor, state: State) -> State:
+            h, c = state
+            i, f = ops.sigmoid(seen(0, 0, x, h, c)), ops.sigmoid(seen(2, 2, x, h, c))
+            new = pointwise(lambda f, c, i, g: f * c + i * rg.tanh(g), f, c, i, gate(3, x, h))
+            o = ops.sigmoid(seen(1, 1, x, h, new))
+            return pointwise(lambda o, c: o * rg.tanh(c), o, new), new
+
+        return step
+
+    return recurrence(n, 2, step_of)
+
+
+@operator("LinearAttention")
+def linear_attention(n: Node) -> Any:
+    """A state (B, heads, keys, values) that every position decays, corrects, adds to and reads."""
+    query, key, value = n.tensor(0), n.tensor(1), n.tensor(2)
+    past, decay, beta = (n.optional(i) for i in (3, 4, 5))
+    heads, shared = n.get("q_num_heads"), n.get("kv_num_heads")
+    if query.shape[1] > STEPS:
+        raise Refused("sequential", "a long sequence")
+    q, k, v = (ops.cast(by_heads(t, h), "float32") for t, h in ((query, heads), (key, shared), (value, shared)))
+    b, _, steps, depth = q.shape
+    group, scale = heads // shared, n.get("scale", 0.0) or 1 / math.sqrt(depth)
+    shape = (b, shared, depth, v.shape[3])
+    state = rg.compute(shape, lambda *i: rg.cast(0.0, "float32")) if past is None else ops.cast(past, "float32")
+    rate = None if decay is None else ops.cast(by_heads(decay, shared), "float32")
+    trust = None if beta is None else ops.cast(by_heads(beta, beta.shape[2]), "float32")
+    read = []
+    for t in range(steps):
+        state = _moved(state, k, v, rate, trust, t)
+        m = rg.reduce_axis("m", depth)
+        now = lambda n, h, j, state=state, t=t, m=m: scale * rg.sum(q[n, h, t, m] * state[n, h // group, m, j], axis=m)
+        read.append(rg.compute((b, heads, v.shape[3]), now))
+    made = ops.reshape(ops.transpose(stacked(read, 2), (0, 2, 1, 3)), (b, steps, heads * v.shape[3]))
+    return ops.cast(made, query.dtype), ops.cast(state, query.dtype if past is None else past.dtype)
+
+
+def _moved(state: Tensor, k: Tensor, v: Tensor, rate: Tensor | None, trust: Tensor | None, t: int) -> Tensor:
+    at = lambda x, h: 0 if x.shape[1] == 1 else h
+    if rate is not None:
+        before, wide = state, rate.shape[3] > 1
+        kept = lambda n, h, m: rg.exp(rate[n, at(rate, h), t, m if wide else 0])
+        state = rg.compute(state.shape, lambda n, h, m, j: before[n, h, m, j] * kept(n, h, m))
+    b, heads, depth, width = state.shape
+    written = rg.compute((b, heads, width), lambda n, h, j: v[n, h, t, j])
+    if trust is not None:
+        m = rg.reduce_axis("m", depth)
+        held, values = state, written
+        known = rg.compute(written.shape, lambda n, h, j: rg.sum(held[n, h, m, j] * k[n, h, t, m], axis=m))
+        written = rg.compute(
+            known.shape, lambda n, h, j: trust[n, at(trust, h), t, 0] * (values[n, h, j] - known[n, h, j])
+        )
+    old, new = state, written
+    return rg.compute(state.shape, lambda n, h, m, j: old[n, h, m, j] + k[n, h, t, m] * new[n, h, j])
+
+
+def parameters(n: Node, count: int) -> list[tuple[Tensor, ...]]:
+    """For each tensor its value, gradient and `count` states, which come one kind after the other."""
+    tensors = (len(n.inputs) - 2) // (2 + count)
+    return [tuple(n.tensor(2 + kind * tensors + i) for kind in range(2 + count)) for i in range(tensors)]
+
+
+def kinds_in_turn(made: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    return tuple(one for kind in zip(*made, strict=True) for one in kind)
+
+
+@operator("Momentum")
+def momentum(n: Node) -> Any:
+    rate, at, norm, alpha, beta = n.tensor(0), n.tensor(1), n.get("norm_coefficient"), n.get("alpha"), n.get("beta")
+    nesterov = n.get("mode") == "nesterov"
+    made = []
+    for x, g, v in parameters(n, 1):
+        step = lambda x, g, v, t: v * alpha + (g + x * norm) * rg.select(t > 0, rg.cast(beta, x.dtype), 1.0)
+        new = pointwise(step, x, g, v, at)
+        moved = lambda x, g, w: g + x * norm + w * alpha if nesterov else w
+        made.append((pointwise(lambda x, g, w, r, moved=moved: x - moved(x, g, w) * r, x, g, new, rate), new))
+    return kinds_in_turn(made)
+
+
+@operator("Adagrad")
+def adagrad(n: Node) -> Any:
+    rate, at = n.tensor(0), n.tensor(1)
+    norm, eps, slower = n.get("norm_coefficient", 0.0), n.get("epsilon", 0.0), n.get("decay_factor", 0.0)
+    made = []
+    for x, g, h in parameters(n, 1):
+        squares = pointwise(lambda x, g, h: h + (g + x * norm) * (g + x * norm), x, g, h)
+        step = lambda x, g, h, r, t: x - r / (1 + rg.cast(t, x.dtype) * slower) * (g + x * norm) / (rg.sqrt(h) + eps)
+        made.append((pointwise(step, x, g, squares, rate, at), squares))
+    return kinds_in_turn(made)
+
+
+@operator("Adam")
+def adam(n: Node) -> Any:
+    rate, at = n.tensor(0), n.tensor(1)
+    norm, after = n.get("norm_coefficient", 0.0), n.get("norm_coefficient_post", 0.0)
+    alpha, beta, eps = n.get("alpha", 0.9), n.get("beta", 0.999), n.get("epsilon", 0.0)
+    made = []
+    for x, g, v, h in parameters(n, 2):
+        mean = pointwise(lambda x, g, v: v * alpha + (g + x * norm) * (1 - alpha), x, g, v)
+        square = pointwise(lambda x, g, h: h * beta + (g + x * norm) * (g + x * norm) * (1 - beta), x, g, h)
+
+        def step(x: Any, v: Any, h: Any, r: Any, t: Any) -> Any:
+            steps = rg.cast(t, x.dtype)
+            lacking = lambda base: 1 - rg.pow(rg.cast(base, x.dtype), steps)
+            grown = r * rg.sqrt(lacking(beta)) / lacking(alpha)
+            return (x - rg.select(t > 0, grown, r) * v / (rg.sqrt(h) + eps)) * (1 - after)
+
+        made.append((pointwise(step, x, mean, square, rate, at), mean, square))
+    return kinds_in_turn(made)

@@ -1,0 +1,264 @@
+"""torch's OpInfo samples against rollergen: ``python benches/foreign/opinfo.py [OPERATOR ...] [--kernels N]``.
+
+Every sample input of torch's ``op_db`` (torch 2.13.0) for the operators that `rg.ops` has, in all of rollergen's dtypes
+that torch supports for them, is forwarded (``torch_operators.py``), or refused with one of the reasons of
+``refusals.py``.  All that is forwarded is compared by definition; of each operator and dtype `--kernels` samples (6;
+0: all), spread over them, are also built and run on cpu, and built for a V100 and interpreted.  Integers and conditions
+must equal torch's.  Floats are compared with torch's float64 of the same inputs by the tolerance of
+`torch.testing.assert_close` for the dtype, or may err as much as torch does in that dtype.  Rows are kept as they come
+in results/opinfo_<cpu>_<day>.json, and the same command goes on from there.  Exits with 1 where one is wrong, or raises
+anything but the refusal.
+
+The environment is one of its own: ``pip install -e ".[cpu,foreign]"``; torch's build for CPUs is enough, which
+``pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu`` takes first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+import warnings
+from collections import Counter
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import numpy as np
+import torch
+from torch.testing._comparison import default_tolerances
+
+from benches.foreign.cases import STAGES, Row, crash, examined, faulty, in_processes
+from benches.foreign.refusals import REASONS, RULES, Refused
+from benches.foreign.torch_operators import TABLE
+from benches.foreign.torch_pointwise import dtype_of
+from benches.results import begun, keep, result_path
+from rollergen import tensor as given
+from rollergen.errors import RollergenError
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.language import Tensor
+
+NAME = "opinfo"
+MOST = 30
+"""Samples of one operator, variant and dtype; where torch has more (max_pool2d: 1,440), that many spread over them."""
+
+
+@lru_cache(maxsize=1)
+def operators() -> dict[str, Any]:
+    """Entries of ``op_db`` by name and variant."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+    found = {f"{o.name}.{o.variant_test_name}".rstrip("."): o for o in op_db if o.name in TABLE}
+    return dict(sorted(found.items()))
+
+
+@lru_cache(maxsize=2)
+def samples(operator: str, dtype: str) -> list[Any]:
+    """The sample inputs, drawn from a fixed seed."""
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        drawn = list(operators()[operator].sample_inputs("cpu", getattr(torch, dtype), requires_grad=False))
+    step = max(1, -(-len(drawn) // MOST))
+    return drawn[::step]
+
+
+def names(wanted: list[str]) -> list[str]:
+    """``operator/dtype/number`` of all samples, of all operators unless some are named."""
+    found = []
+    for operator, entry in operators().items():
+        if wanted and operator not in wanted and entry.name not in wanted:
+            continue
+        for dtype in ITEMSIZE:
+            if getattr(torch, dtype) in entry.dtypes:
+                found += [f"{operator}/{dtype}/{n}" for n in range(len(samples(operator, dtype)))]
+    return found
+
+
+def array_of(value: torch.Tensor) -> np.ndarray:
+    value = value.detach().contiguous()
+    if value.dtype == torch.bfloat16:
+        import ml_dtypes
+
+        return value.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return value.resolve_conj().numpy()
+
+
+class Arguments:
+    """A sample's arguments with rollergen's tensors for torch's, and the arrays these are called with."""
+
+    def __init__(self, sample: Any) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+        self.positional = self.converted((sample.input, *sample.args))
+        self.named = self.converted(sample.kwargs)
+
+    def converted(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self.tensor(value)
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(self.converted, value)) if type(value) in (tuple, list) else list(value)
+        return {k: self.converted(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+    def tensor(self, value: torch.Tensor) -> Tensor:
+        dtype = dtype_of(value.dtype)
+        if 0 in value.shape:
+            raise Refused("empty", f"shape {tuple(value.shape)}")
+        name = f"t{len(self.arrays)}"
+        self.arrays[name] = array_of(value)
+        return given(name, tuple(value.shape), dtype)
+
+
+def examine(name: str, stages: tuple[str, ...] = STAGES) -> Row:
+    """The row of one sample."""
+    operator, dtype, number = name.split("/")
+    entry, sample = operators()[operator], samples(operator, dtype)[int(number)]
+    row: Row = {"name": name}
+    begun_at = time.perf_counter()
+    try:
+        arguments = Arguments(sample)
+        made = TABLE[entry.name](*arguments.positional, **arguments.named)
+        outputs = list(made) if isinstance(made, tuple) else [made]
+    except Refused as refusal:
+        return row | {"refused": refusal.reason, "detail": refusal.detail}
+    except RollergenError as error:
+        return row | (_by_rule(entry.name, error) or {"import": crash(error)})
+    except Exception as error:  # a crash, told in the row
+        return row | {"import": crash(error)}
+    row["import_s"] = round(time.perf_counter() - begun_at, 2)
+    expected = expectation(entry, sample)
+    return row | examined(outputs, arguments.arrays, lambda found: compare(expected, found), stages)
+
+
+def _by_rule(operator: str, error: RollergenError) -> Row | None:
+    """The reason of a refusal of rollergen's own, which `RULES` lists by operator, kind and text."""
+    for rule_operator, kind, text, reason in RULES:
+        if rule_operator == operator and type(error) is kind and re.search(text, str(error)):
+            return {"refused": reason, "detail": f"{kind.__name__}: {text}"}
+    return None
+
+
+def expectation(entry: Any, sample: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """(torch's result, its float64 witness) of each output."""
+    own = _called(entry, sample)
+    if not any(one.is_floating_point() for one in own):
+        return [(one, one) for one in own]
+    wide = sample.transform(lambda v: _widened(v))
+    witness = _called(entry, wide)
+    return [(a, b if a.is_floating_point() else a) for a, b in zip(own, witness, strict=True)]
+
+
+def _widened(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.double()
+    return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
+
+
+def _called(entry: Any, sample: Any) -> list[torch.Tensor]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = entry(sample.input, *sample.args, **sample.kwargs)
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def compare(expected: list[tuple[torch.Tensor, torch.Tensor]], found: list[np.ndarray]) -> None:
+    """AssertionError where shapes, dtypes or values differ; see the head of this file."""
+    assert len(expected) == len(found), f"{len(found)} outputs; expected {len(expected)}"
+    for (own, witness), array in zip(expected, found, strict=True):
+        assert tuple(own.shape) == array.shape, f"shape {array.shape}; expected {tuple(own.shape)}"
+        assert str(own.dtype) == f"torch.{array.dtype.name}", f"dtype {array.dtype}; expected {own.dtype}"
+        if not own.is_floating_point():
+            np.testing.assert_array_equal(array, own.numpy())
+            continue
+        rtol, atol = default_tolerances(own.dtype)
+        right = witness.double().numpy()
+        theirs = own.double().numpy()
+        with np.errstate(all="ignore"):
+            error = np.nan_to_num(np.abs(theirs - right), nan=0.0, posinf=0.0)
+            allowed = np.maximum(atol + rtol * np.abs(right), 2 * error)
+            agree = _agree(array.astype(np.float64), right, allowed) | _agree(array.astype(np.float64), theirs, allowed)
+        assert agree.all(), _difference(array, right, theirs, agree)
+
+
+def _agree(a: np.ndarray, b: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    return (np.abs(a - b) <= allowed) | (a == b) | (np.isnan(a) & np.isnan(b))
+
+
+def _difference(array: np.ndarray, right: np.ndarray, theirs: np.ndarray, agree: np.ndarray) -> str:
+    at = tuple(int(i) for i in np.argwhere(~agree)[0]) if array.ndim else ()
+    count = int((~agree).sum())
+    return f"{count} of {agree.size} differ, at {at}: {array[at]}; expected {right[at]} (torch {theirs[at]})"
+
+
+def chosen(all_names: list[str], kernels: int) -> set[str]:
+    """Of each operator and dtype that many samples, spread over them; 0: all."""
+    groups: dict[str, list[str]] = {}
+    for name in all_names:
+        groups.setdefault(name.rsplit("/", 1)[0], []).append(name)
+    spread = lambda group: [group[len(group) * n // kernels] for n in range(kernels)] if kernels else group
+    return {name for group in groups.values() for name in spread(group)}
+
+
+def drawn(count: int) -> list[str]:
+    """That many samples, one of an operator and dtype, spread over all of these: the same ones each time."""
+    pairs = [
+        (operator, dtype)
+        for operator, entry in operators().items()
+        for dtype in ITEMSIZE
+        if getattr(torch, dtype) in entry.dtypes
+    ]
+    taken = [pairs[len(pairs) * n // count] for n in range(count)]
+    return [f"{operator}/{dtype}/{len(samples(operator, dtype)) // 2}" for operator, dtype in taken]
+
+
+def summary(rows: list[Row]) -> dict[str, Any]:
+    refused = Counter((row["refused"], row["name"].split("/")[0]) for row in rows if "refused" in row)
+    reasons = Counter(row["refused"] for row in rows if "refused" in row)
+    return {
+        "samples": len(rows),
+        "forwarded": sum("refused" not in row for row in rows),
+        **{f"{stage} right": sum(row.get(stage) == "right" for row in rows) for stage in STAGES},
+        "wrong": sum(any(str(row.get(s, "")).startswith("wrong") for s in STAGES) for row in rows),
+        "crashes": sum(any(str(row.get(s, "")).startswith("crash") for s in ("import", *STAGES)) for row in rows),
+        "refused": {
+            reason: {"samples": count, "why": REASONS[reason],
+                     "operators": {op: n for (r, op), n in sorted(refused.items()) if r == reason}}
+            for reason, count in reasons.most_common()
+        },
+    }  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("operators", nargs="*", help="operators; all unless given")
+    parser.add_argument("--sample", type=int, help="that many samples in all, always the same ones")
+    parser.add_argument("--kernels", type=int, default=6, help="samples of each operator and dtype that are built")
+    parser.add_argument("--jobs", type=int, default=2)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    wanted = drawn(arguments.sample) if arguments.sample else names(arguments.operators)
+    built = set(wanted) if arguments.sample else chosen(wanted, arguments.kernels)
+    whole = not (arguments.operators or arguments.sample)
+    rows = {row["name"]: row for row in begun(result_path(NAME)).get("rows", [])} if whole else {}
+    left = [name for name in wanted if name not in rows]
+    for stages in (("definition",), STAGES):
+        some = [name for name in left if (name in built) == (stages == STAGES)]
+        for number, row in enumerate(in_processes(partial(examine, stages=stages), some, arguments.jobs)):
+            rows[row["name"]] = row
+            if faulty(row):
+                print(json.dumps(row), flush=True)
+            if whole and number % 100 == 0:
+                keep(NAME, {"summary": summary(list(rows.values())), "rows": list(rows.values())})
+    found = [rows[name] for name in wanted]
+    if whole:
+        keep(NAME, {"summary": summary(found), "rows": found})
+    print(json.dumps(summary(found), indent=1))
+    return 1 if any(map(faulty, found)) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
