@@ -149,7 +149,7 @@ def _boxes(stage: Stage, load: Load) -> Boxes:
     distinct, which = np.unique(rows[some], axis=0, return_inverse=True)
     which = which.reshape(-1)
     by = np.lexsort((tiles, which))
-    split = np.split(tiles[by], np.cumsum(np.bincount(which, minlength=len(distinct)))[:-1])
+    split = np.split(tiles[by], np.cumsum(np.bincount(which, minlength=len(distinct))))[: len(distinct)]
     return Boxes(distinct[:, : len(firsts)], distinct[:, len(firsts) :], tuple(np.unique(one) for one in split))
 
 
