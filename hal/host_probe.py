@@ -18,6 +18,8 @@ import platformdirs
 
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.host_facts import CacheLevel, cores, cpu_model, memory_bytes, widest_bits
+from rollergen.hal.trusted import distrusted
+from rollergen.hal.untrusted_file import read_untrusted
 
 if TYPE_CHECKING:
     from rollergen.hal.microbench import Dialect, Figure
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 VERSION = 8
 """Counts changes of what is measured, or how."""
 _BACKING = "dram"
+_MOST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +175,9 @@ def _keep(path: Path, key: str, found: Probe) -> Probe:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """What is kept; nothing where others could have written it, for it decides how kernels are written."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = {} if distrusted(path) else json.loads(read_untrusted(path, _MOST_BYTES))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
@@ -182,7 +186,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _write(path: Path, content: dict[str, Any]) -> None:
     """Written whole or not at all; a cache directory that cannot be written costs a new probe next time."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
             json.dump(content, file, indent=1)
         os.replace(file.name, path)

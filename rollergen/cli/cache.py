@@ -70,9 +70,12 @@ def verify(deep: bool, as_json: bool) -> None:
         _say(f"{store_path()}: {rows or 'nothing kept yet'}")
         for problem in verdict.problems:
             _say(f"  {problem}")
-        _say(f"{len(verdict.problems)} problems: builds replace what is damaged" if verdict.problems else "all is well")
+        _say(f"{len(verdict.problems)} problems: {_REMEDY}" if verdict.problems else "all is well")
     if verdict.problems:
         sys.exit(1)
+
+
+_REMEDY = "the next build of a damaged kernel replaces its rows; rollergen cache clear removes all, --records too"
 
 
 def _line(one: dict[str, Any]) -> str:

@@ -141,7 +141,7 @@ def merge(stores: tuple[Path, ...], as_json: bool) -> None:
 def _of_another(store: Path) -> RecordFile:
     """Its records; an error says nothing of clearing, which would empty the store that takes them."""
     try:
-        return stored(store)
+        return stored(store, own=False)
     except StoreError as error:
         raise StoreError(f"{str(error).partition(f'; {CLEAR}')[0]}; nothing was taken in") from None
 

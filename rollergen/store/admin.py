@@ -6,21 +6,19 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from rollergen.emit import emit
 from rollergen.errors import ProgramError, SpecError
-from rollergen.hal.load import device_hash, parse_device
-from rollergen.hal.spec import Device
+from rollergen.hal.load import parse_device
 from rollergen.program.serial import from_text
 from rollergen.store import deliveries
 from rollergen.store.collection import content_of
 from rollergen.store.database import CLEAR, ELSEWHERE, StoreError, is_file_name, reading, writing
-from rollergen.store.entries import COLUMNS, Damage, Entry, entry_of
-from rollergen.store.keys import Key, fingerprint, sha256
+from rollergen.store.entries import COLUMNS, Damage, Entry, check_sources, entry_of, hash_of_spec, key_of_row
+from rollergen.store.keys import fingerprint, sha256
 from rollergen.store.schema import KEPT, TRIGGERS, VERSION
 
 Facts = dict[str, Any]
@@ -177,7 +175,7 @@ def _checks(
         from_text(row[1])
 
     def device(row: tuple[Any, ...]) -> None:
-        if device_hash(_device(row[1])) != row[0]:
+        if hash_of_spec(row[1]) != row[0]:
             raise Damage("is not what was written")
 
     def record(row: tuple[Any, ...]) -> None:
@@ -199,26 +197,13 @@ def _checks(
 
 
 def _check_kernel(row: tuple[Any, ...], entry: Entry, devices: dict[str, str], deep: bool) -> None:
-    stored = dict(zip(COLUMNS, row, strict=False))
-    parts = {field.name: stored[field.name] for field in fields(Key)}
-    if Key(**{**parts, "profiled": bool(parts["profiled"])}).hash != stored["key"]:
+    key = key_of_row(row)
+    if key.hash != row[0]:
         raise Damage("its key is not that of its columns")
-    if not 0 <= entry.chosen < len(entry.candidates):
-        raise Damage(f"chosen is {entry.chosen}; it has {len(entry.candidates)} candidates")
-    if stored["device"] not in devices:
+    if key.device not in devices:
         raise Damage("its device is missing")
-    if stored["rollergen"] != fingerprint():
-        return
-    device = _device(devices[stored["device"]])
-    for number, one in enumerate(entry.candidates):
-        if (deep or number == entry.chosen) and emit(one.program, device) != one.source:
-            raise Damage(f"candidate {number} is no longer emitted as it was")
-
-
-def _device(spec: Any) -> Device:
-    if not isinstance(spec, str):
-        raise Damage("is no text")
-    return parse_device(spec.encode(), "spec")
+    if key.rollergen == fingerprint():
+        check_sources(entry, parse_device(devices[key.device].encode(), "spec"), every=deep)
 
 
 def _bytes(path: Path) -> int:

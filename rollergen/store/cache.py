@@ -60,7 +60,7 @@ class Cache:
         key = self._key
         if key is None:
             return None
-        return _guarded(self._path, lambda: self._found(key.hash))
+        return _guarded(self._path, lambda: self._found(key))
 
     def keep(self, candidates: tuple[Outcome, ...], chosen: Outcome) -> None:
         """Stores a kernel, and the record of each candidate that was profiled, in one transaction."""
@@ -68,17 +68,17 @@ class Cache:
         if key is not None:
             _guarded(self._path, lambda: self._write(key, candidates, chosen))
 
-    def _found(self, key: str) -> Found | None:
+    def _found(self, key: Key) -> Found | None:
         entry = self._read(key)
         return None if entry is None else self._renamed(entry)
 
-    def _read(self, key: str) -> Entry | None:
+    def _read(self, key: Key) -> Entry | None:
         with reading(self._path) as connection:
             if connection is None:
                 return None
             try:
-                return entries.read(connection, key)
-            except (Damage, KeyError, TypeError, ValueError) as error:
+                return entries.read(connection, key, self._device)
+            except (Damage, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
                 self._damaged = True
                 raise StoreError(f"{self._path}: {error}; the kernel is built and stored anew", passing=True) from None
 
@@ -151,7 +151,7 @@ def _tell(path: Path, text: str) -> None:
         if path in _told:
             return
         _told.add(path)
-    warnings.warn(f"kernels are built without the cache: {text}", CacheWarning, stacklevel=5)
+    warnings.warn(f"kernels are built without the cache: {text}", CacheWarning, stacklevel=6)
 
 
 def forget_failures() -> None:

@@ -21,11 +21,13 @@ from rollergen.store.schema import KEPT, TRIGGERS
 from rollergen.verify.features.structure import operator_of
 
 
-def stored(path: Path) -> RecordFile:
-    """Every record of a store, with the device specs that they refer to.  Raises StoreError."""
+def stored(path: Path, *, own: bool = True) -> RecordFile:
+    """Every record of a store, with the device specs that they refer to; ``own``: as in `database.reading`.
+
+    Raises StoreError."""
     devices: dict[str, Device] = {}
     found: list[dict[str, Any]] = []
-    with reading(path) as connection:
+    with reading(path, own=own) as connection:
         if connection is not None:
             for key, spec in connection.execute("SELECT hash, spec FROM devices"):
                 where = f"{path}: device {str(key)[:12]}"

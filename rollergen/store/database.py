@@ -3,6 +3,10 @@
 Every operation opens a connection of its own and closes it: nothing crosses a fork, threads share nothing.
 Writers are in WAL mode and take the lock with ``BEGIN IMMEDIATE``; what was committed survives the death of
 any process (``synchronous=NORMAL``: a power failure may lose the last transactions, never the file).
+
+Kernels that are found are executed, and not checked again: **who may write the store may run code** as whoever builds
+with it.  So a file is used only where this user or root owns it and every directory on the way to it, and nobody else
+may write there (`hal.trusted`); hashes find damage, not intent.
 Nobody else in a process may open and close the file itself: that would drop SQLite's locks on it.
 """
 
@@ -10,13 +14,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
 from rollergen.errors import RollergenError
+from rollergen.hal.trusted import distrusted
 from rollergen.store.schema import APPLICATION_ID, STATEMENTS, TRIGGERS, VERSION
 
 BUSY_SECONDS = 10.0
@@ -40,12 +46,15 @@ class StoreError(RollergenError):
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
+def reading(path: Path, *, own: bool = True) -> Iterator[sqlite3.Connection | None]:
     """A connection within one consistent view of the file; None where there is no file yet.
 
-    Raises StoreError.
+    ``own``: whether it is this user's, which must not be one that others may write; else nothing in it may be
+    believed.  Raises StoreError.
     """
     with _named(path):
+        if own:
+            _refuse_others(path)
         if not path.exists():
             yield None
             return
@@ -61,7 +70,9 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
     where there is none.  Raises StoreError.
     """
     with _named(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _refuse_others(path)
+        _make_private(path)
         with closing(_connected(path, "rwc")) as connection:
             _share(connection)
             connection.execute("PRAGMA synchronous=NORMAL")
@@ -75,6 +86,28 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+
+
+def _refuse_others(path: Path) -> None:
+    why = distrusted(path)
+    if why is not None:
+        raise StoreError(f"{why}: who may write the store may run code; {ELSEWHERE}")
+
+
+def _make_private(path: Path) -> None:
+    """An empty file that only this user may read and write, where there is none: SQLite would ask the umask, and gives
+    what it writes beside the file the same mode.
+
+    It is made under another name, as nobody may close the file itself."""
+    if path.exists():
+        return
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
+    os.close(handle)
+    try:
+        with suppress(FileExistsError):  # another process made one
+            os.link(name, path)
+    finally:
+        os.unlink(name)
 
 
 def _opened_to_read(path: Path) -> sqlite3.Connection:

@@ -6,10 +6,13 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
-from rollergen.emit import Launch, Source
-from rollergen.errors import ProgramError
+from rollergen.emit import Launch, Source, emit
+from rollergen.errors import ProgramError, SpecError
+from rollergen.hal.load import device_hash, parse_device
+from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
 from rollergen.program.serial import from_text, to_text
 from rollergen.store.keys import Key, as_text, sha256
@@ -61,10 +64,53 @@ def row_hash(row: Sequence[Any]) -> str:
     return sha256(as_text(list(row)))
 
 
-def read(connection: sqlite3.Connection, key: str) -> Entry | None:
-    """The stored kernel, every hash checked.  Raises Damage."""
-    row = connection.execute(f"SELECT {', '.join(COLUMNS)}, hash FROM kernels WHERE key = ?", (key,)).fetchone()
-    return None if row is None else entry_of(connection, row)
+def read(connection: sqlite3.Connection, key: Key, device: Device) -> Entry | None:
+    """The stored kernel, checked as `admin.verify` checks it: so a build replaces what that finds.  Raises Damage."""
+    row = connection.execute(f"SELECT {', '.join(COLUMNS)}, hash FROM kernels WHERE key = ?", (key.hash,)).fetchone()
+    if row is None:
+        return None
+    entry = entry_of(connection, row)
+    if key_of_row(row) != key:
+        raise Damage(f"kernel {key.hash[:12]}: its columns are not those of its key")
+    check_sources(entry, device)
+    _check_beside(connection, key)
+    return entry
+
+
+def key_of_row(row: Sequence[Any]) -> Key:
+    """What the columns of one row of ``kernels`` say that it was built from."""
+    return Key(*row[1:4], bool(row[4]), *row[5:7])
+
+
+def check_sources(entry: Entry, device: Device, *, every: bool = False) -> None:
+    """Whether the chosen candidate's source (or ``every`` one) is what its program is emitted as.  Raises Damage."""
+    if not 0 <= entry.chosen < len(entry.candidates):
+        raise Damage(f"chosen is {entry.chosen}; it has {len(entry.candidates)} candidates")
+    for number, one in enumerate(entry.candidates):
+        if (every or number == entry.chosen) and emit(one.program, device) != one.source:
+            raise Damage(f"candidate {number} is no longer emitted as it was")
+
+
+def _check_beside(connection: sqlite3.Connection, key: Key) -> None:
+    """The rows of device and expression, which are stored with the kernel.  Raises Damage."""
+    for table, column, name, hashed in (
+        ("devices", "spec", key.device, hash_of_spec),
+        ("expressions", "expression", key.expression, lambda text: sha256(str(text))),
+    ):
+        row = connection.execute(f"SELECT {column} FROM {table} WHERE hash = ?", (name,)).fetchone()
+        if row is None or hashed(row[0]) != name:
+            raise Damage(f"{table} {name[:12]} is {'missing' if row is None else 'not what was written'}")
+
+
+@lru_cache(maxsize=16)
+def hash_of_spec(spec: Any) -> str:
+    """Of a device's row.  Raises Damage."""
+    if not isinstance(spec, str):
+        raise Damage("the device's spec is no text")
+    try:
+        return device_hash(parse_device(spec.encode(), "the device's spec"))
+    except SpecError as error:
+        raise Damage(str(error)) from None
 
 
 def entry_of(connection: sqlite3.Connection, row: Sequence[Any]) -> Entry:
