@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -164,14 +163,17 @@ class OpenCLRuntime:
         access = flags.READ_WRITE if array.flags.writeable else flags.READ_ONLY
         return self.opencl.Buffer(self.context, access | flags.USE_HOST_PTR, hostbuf=array)
 
-    def borrow(self, array: np.ndarray) -> Any:
-        """As `wrap`, but the array is not kept alive: the buffer must not be used once it is gone."""
-        if array.nbytes == 0:
-            return self.wrap(array)
-        flags = self.opencl.mem_flags
-        access = flags.READ_WRITE if array.flags.writeable else flags.READ_ONLY
-        memory = np.asarray(SimpleNamespace(__array_interface__=array.__array_interface__))
-        return self.opencl.Buffer(self.context, access | flags.USE_HOST_PTR, hostbuf=memory)
+    @property
+    def takes_addresses(self) -> bool:
+        """Whether kernels take addresses of host memory: shared virtual memory of the fine-grained system kind
+        (OpenCL 3.0, section 5.6), which PoCL's CPU drivers have without saying so (3.0)."""
+        devices = [self.device, *([self._caller] if self._caller else [])]
+        fine = self.opencl.device_svm_capabilities.FINE_GRAIN_SYSTEM
+        return all(one.platform.name == POCL or bool(one.svm_capabilities & fine) for one in devices)
+
+    def memory(self, array: np.ndarray) -> Any:
+        """The array's own memory as an argument, which it keeps alive.  ValueError where it is strided or read-only."""
+        return self.opencl.SVM(array)
 
     def set_arguments(self, kernel: Kernel, buffers: Sequence[Any]) -> None:
         for position, buffer in enumerate(buffers):
@@ -199,10 +201,10 @@ class OpenCLRuntime:
         timing, plain = self._caller_queues if alone else (self.queue, self.plain_queue)
         return timing if timed else plain
 
-    def repeating(self, launches: Sequence[tuple[Kernel, int, int, bool]]) -> Callable[[], None]:
-        """Launches (kernel, blocks, threads, alone) in order, and waits for them: sizes and arguments are set once.
+    def prepared(self, launches: Sequence[tuple[Kernel, int, int, bool]]) -> Callable[[], None]:
+        """Launches (kernel, blocks, threads, alone) in order, and waits for them: sizes are set once.
 
-        The kernels, whose buffers it keeps, are the caller's no more.
+        It keeps the kernels and their buffers.
         """
         enqueue = self.opencl.enqueue_nd_range_kernel
         made = tuple(
@@ -212,7 +214,7 @@ class OpenCLRuntime:
         if len(made) == 1:
             ((queue, kernel, size, group),) = made
             return partial(_launch_single, enqueue, queue.finish, queue, kernel.raw, size, group, kernel)
-        return partial(_repeat, enqueue, made)
+        return partial(_launch_all, enqueue, made)
 
     def finish(self) -> None:
         """Wait for everything enqueued, by whichever thread."""
@@ -224,7 +226,7 @@ class OpenCLRuntime:
         del done
 
 
-def _repeat(enqueue: Callable[..., Any], launches: tuple[tuple[Any, Kernel, Any, Any], ...]) -> None:
+def _launch_all(enqueue: Callable[..., Any], launches: tuple[tuple[Any, Kernel, Any, Any], ...]) -> None:
     last = launches[0][0]
     try:
         for queue, kernel, size, group in launches:
@@ -239,7 +241,7 @@ def _repeat(enqueue: Callable[..., Any], launches: tuple[tuple[Any, Kernel, Any,
 def _launch_single(
     enqueue: Callable[..., Any], finish: Callable[[], None], queue: Any, raw: Any, size: Any, group: Any, _kept: Kernel
 ) -> None:
-    """As `_repeat` for one launch: small kernels take no longer than the loop around them."""
+    """As `_launch_all` for one launch: small kernels take no longer than the loop around them."""
     try:
         enqueue(queue, raw, size, group)
     finally:

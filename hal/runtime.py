@@ -55,11 +55,16 @@ class InPlaceRuntime(Runtime, Protocol):
     def launch(self, kernel: Any, blocks: int, threads: int, *, timed: bool = False, alone: bool = False) -> Any:
         """As that of any runtime."""
 
-    def borrow(self, array: np.ndarray) -> Any:
-        """As `wrap`, but the array is not kept alive: the buffer must not be used once it is gone."""
+    @property
+    def takes_addresses(self) -> bool:
+        """Whether kernels take addresses of host memory, as `memory` gives them."""
 
-    def repeating(self, launches: Sequence[tuple[Any, int, int, bool]]) -> Callable[[], None]:
-        """Launches (kernel, blocks, threads, alone) in order, and waits: whatever could be prepared, is."""
+    def memory(self, array: np.ndarray) -> Any:
+        """The array's own memory as an argument, in a fraction of the time of `wrap`: ``svm_ptr`` is its address,
+        ``size`` its bytes.  ValueError where it is strided or read-only."""
+
+    def prepared(self, launches: Sequence[tuple[Any, int, int, bool]]) -> Callable[[], None]:
+        """Launches (kernel, blocks, threads, alone) in order, and waits; arguments may be set between two calls."""
 
 
 def runtime_for(device: Device) -> Runtime:

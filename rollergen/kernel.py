@@ -12,8 +12,6 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rollergen.device_arrays import on_device
 from rollergen.emit import Launch
 from rollergen.errors import ArgumentError, DeviceError, shown
@@ -29,8 +27,8 @@ from rollergen.measure.executor import Compiled, Executor, Session, executor_for
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import cache_state
 from rollergen.packed import NEVER, Packed
+from rollergen.prepared import PreparedCall
 from rollergen.program.rprogram import RProgram
-from rollergen.repeated import LastCall, repeated
 from rollergen.signature import Signature
 
 if TYPE_CHECKING:
@@ -51,10 +49,14 @@ class Timing:
     cache: str
 
 
+def _listed(out: Any) -> tuple[Any, ...]:
+    return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+
+
 def _returned(out: Any, results: tuple[Any, ...], passed: Sequence[Any] | None) -> tuple[Any, ...]:
     """What a call gives back: the caller's own ``out``, or results of the kind that went in."""
     if out is not None:
-        return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        return _listed(out)
     return results if passed is None else alike(results, passed)
 
 
@@ -142,11 +144,11 @@ class Kernel:
         Raises ArgumentError, ShapeError or DtypeError for arrays that do not fit ``signature``, and
         DeviceError where the device is not present in this machine.
         """
-        again = getattr(self._local, "again", None)
-        if named or stream is not None or (self._constants and again is not None and self._stale()):
-            again = None
-        if again is not None and again(arrays, out):
-            return out
+        prepared = getattr(self._local, "prepared", None)
+        if prepared is not None and not named and stream is None and self._local.packed.version in (-1, self._packs):
+            results = self.signature.new_results() if out is None else _listed(out)
+            if prepared(arrays, results, self._local.packed):
+                return results[0] if len(results) == 1 else results
         if self.language == "cuda" and any(map(on_device, (*arrays, *named.values()))):
             with self._lock:
                 self._gpu = self._gpu or GpuCalls(self.device, self.program, self.signature, self._chosen.source)
@@ -166,8 +168,8 @@ class Kernel:
             if self._constants:
                 self._pack(session, self._originals(given if passed is None else passed))
             session.run()
-            if out is not None and passed is None and not named:
-                self._remember(session, given, results)
+            if self._local.prepared is not None and passed is None:
+                self._local.prepared.remember(given, self._local.packed)
         finally:
             session.release(self._names)
         returned = _returned(out, results, passed)
@@ -182,23 +184,10 @@ class Kernel:
                     self._compiled = executor_for(self.device).prepare(self._chosen.source)
                 session = self._compiled.session()
             session.set({b.name: aligned_empty(b.shape, b.dtype) for b in self.program.temporaries})
+            launches = session.prepare()
+            self._local.prepared = None if launches is None else PreparedCall(launches, self.signature)
             self._local.session, self._local.packed = session, NEVER
-            self._local.last = LastCall(())
         return session
-
-    def _stale(self) -> bool:
-        """Whether constants were packed for another call since the one made repeatable, or must be packed anew."""
-        packed = self._local.packed
-        return packed is not self._local.packed_then or packed.version != self._packs
-
-    def _remember(self, session: Session, given: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
-        """A call with the same arrays as the one before is made repeatable."""
-        local, arrays = self._local, (*given, *results)
-        if local.last.was(arrays):
-            named = dict(zip(self._names, arrays, strict=True))
-            local.again, local.packed_then = repeated(session, named, len(results)), local.packed
-        else:
-            local.last = LastCall(arrays)
 
     def _originals(self, passed: Sequence[Any]) -> tuple[Any, ...]:
         """The constant arrays as they were passed (not the copies that strided ones become)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,10 @@ class Parameter:
     def of(buffer: Buffer) -> Parameter:
         return Parameter(buffer.name, buffer.shape, numpy_dtype(buffer.dtype), buffer.constant, _described(buffer))
 
+    @property
+    def size_bytes(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize
+
     def fits(self, array: Any) -> bool:
         """Whether the array can be used as it is: the quick path of every call."""
         return (
@@ -79,6 +84,11 @@ class Signature:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_parameters", tuple(map(Parameter.of, self.inputs)))
         object.__setattr__(self, "_results", tuple(map(Parameter.of, self.outputs)))
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Inputs, then outputs."""
+        return (*self._parameters, *self._results)
 
     def __str__(self) -> str:
         return f"kernel({', '.join(map(_described, self.inputs))}) -> {', '.join(map(_described, self.outputs))}"
@@ -129,6 +139,10 @@ class Signature:
             raise ArgumentError(f"{len(arrays) + len(named)} arrays given, expected {len(names)}{lacks}: {self}")
         return (*arrays, *(named[name] for name in names[len(arrays) :]))
 
+    def new_results(self) -> tuple[np.ndarray, ...]:
+        """New arrays to write into, contents undefined."""
+        return tuple([aligned_empty(buffer.shape, buffer.dtype) for buffer in self.outputs])
+
     def results(
         self, out: Any, inputs: Sequence[np.ndarray], passed: Sequence[Any] | None = None
     ) -> tuple[np.ndarray, ...]:
@@ -138,7 +152,7 @@ class Signature:
         Raises ArgumentError where one is strided, read-only, or overlaps an input or another output.
         """
         if out is None:
-            return tuple(aligned_empty(buffer.shape, buffer.dtype) for buffer in self.outputs)
+            return self.new_results()
         given = out if isinstance(out, (tuple, list)) else (out,)
         if len(given) != len(self._results):
             raise ArgumentError(f"out has {len(given)} arrays; expected {len(self._results)}: {self}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from ctypes import addressof, c_char
 from dataclasses import dataclass
 from math import prod
 
@@ -43,10 +44,9 @@ def _bits(array: np.ndarray) -> np.ndarray:
 def aligned_empty(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """A C-contiguous array, contents undefined, whose first element lies at a multiple of `ALIGNMENT_BYTES`."""
     kind = numpy_dtype(dtype)
-    size = prod(shape) * kind.itemsize
-    whole = np.empty(size + ALIGNMENT_BYTES, np.uint8)
-    start = -whole.ctypes.data % ALIGNMENT_BYTES
-    return whole[start : start + size].view(kind).reshape(shape)
+    whole = np.empty(prod(shape) * kind.itemsize + ALIGNMENT_BYTES, np.uint8)
+    address = addressof(c_char.from_buffer(whole))  # type: ignore[arg-type]  # four times as fast as whole.ctypes.data
+    return np.ndarray(shape, kind, whole, -address % ALIGNMENT_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

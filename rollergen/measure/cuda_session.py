@@ -90,7 +90,7 @@ class CudaSession:
             for name, copy in self._copies.items():
                 copy.read(name)
 
-    def repeat(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def prepare(self) -> None:
         """None: host arrays are copied at every call."""
 
     def event_seconds(self, flushed: bool = False) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -15,6 +16,19 @@ from rollergen.hal.launch_limits import LaunchLimits
 from rollergen.hal.runtime import InPlaceRuntime, Runtime, runtime_for
 from rollergen.hal.spec import Device
 from rollergen.measure.cuda_session import CudaSession
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedLaunches:
+    """``run()`` makes the launches of a call, in order, and waits for the last.
+
+    ``setters``: for each input and output (set_argument, position) wherever a launch takes it; ``memory(array)``: what
+    is set there, which keeps the array alive.  It raises ValueError for arrays that are strided or read-only.
+    """
+
+    run: Callable[[], None]
+    setters: Mapping[str, Sequence[tuple[Callable[[int, Any], None], int]]]
+    memory: Callable[[np.ndarray], Any]
 
 
 class Session(Protocol):
@@ -35,9 +49,9 @@ class Session(Protocol):
     def event_seconds(self) -> float:
         """Runs the launches of a call; the sum of the device's own times for them."""
 
-    def repeat(self, arrays: Mapping[str, np.ndarray]) -> Callable[[], None] | None:
-        """What does as `run` with these arrays, whatever is set later; it does not keep them alive, and must not be
-        called once they are gone.  None where arrays are not used in place."""
+    def prepare(self) -> PreparedLaunches | None:
+        """The launches of a call on kernels of their own, whatever is set here later; None where arrays are not used
+        in place."""
 
 
 class Compiled(Protocol):
@@ -162,15 +176,19 @@ class _Session:
         self._runtime.finish()
         return sum(one.seconds() for one in launched)
 
-    def repeat(self, arrays: Mapping[str, np.ndarray]) -> Callable[[], None] | None:
-        buffers = self._buffers | {name: self._runtime.borrow(array) for name, array in arrays.items()}
-        each = [launch for launch in self._launches if not launch.once]
-        kernels = [self._module.kernel(launch.entry) for launch in each]
-        for kernel, launch in zip(kernels, each, strict=True):
-            self._runtime.set_arguments(kernel, [buffers[name] for name in launch.arguments])
-        return self._runtime.repeating(
-            [(k, one.blocks, one.threads, one.alone) for k, one in zip(kernels, each, strict=True)]
-        )
+    def prepare(self) -> PreparedLaunches | None:
+        if not self._runtime.takes_addresses:
+            return None
+        each = [(launch, self._module.kernel(launch.entry)) for launch in self._launches if not launch.once]
+        setters: dict[str, list[tuple[Callable[[int, Any], None], int]]] = {}
+        for launch, kernel in each:
+            for position, name in enumerate(launch.arguments):
+                if name in self._buffers:  # a temporary, which stays
+                    kernel.set_arg(position, self._buffers[name])
+                else:
+                    setters.setdefault(name, []).append((kernel.raw.set_arg, position))
+        run = self._runtime.prepared([(k, one.blocks, one.threads, one.alone) for one, k in each])
+        return PreparedLaunches(run, setters, self._runtime.memory)
 
 
 def executor_for(device: Device) -> RuntimeExecutor:
