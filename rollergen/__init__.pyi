@@ -33,6 +33,7 @@ from rollergen.expr.language import (
 from rollergen.kernel import Kernel
 from rollergen.options import BuildOptions
 from rollergen.research import construct, load_device, predict, profile, space
+from rollergen.result_pool import clear_pool
 from rollergen.tile.rules import AlignmentRules, CodeShapes
 
 __version__: str
@@ -45,6 +46,7 @@ __all__ = [
     "abs",
     "build",
     "cast",
+    "clear_pool",
     "compute",
     "construct",
     "einsum",

@@ -146,7 +146,7 @@ class Kernel:
         """
         prepared = getattr(self._local, "prepared", None)
         if prepared is not None and not named and stream is None and self._local.packed.version in (-1, self._packs):
-            results = self.signature.new_results() if out is None else _listed(out)
+            results = self.signature.new_results(arrays) if out is None else _listed(out)
             if prepared(arrays, results, self._local.packed):
                 return results[0] if len(results) == 1 else results
         if self.language == "cuda" and any(map(on_device, (*arrays, *named.values()))):
