@@ -61,7 +61,8 @@ def build(
         first choice, which makes the result deterministic.
     cache
         Whether a kernel that was built before is taken from the user's cache directory (`store.keys` says what
-        it depends on; the environment variable ROLLERGEN_CACHE_DIR names another directory), and this one kept.
+        it depends on; the environment variable ROLLERGEN_CACHE_DIR names another directory, ROLLERGEN_CACHE_LIMIT
+        another bound of its size than 1GiB), and this one kept.
         A cache that cannot be used is a `CacheWarning`, never an error.
     verifier
         What reorders a larger draft before its first ``top_k`` are emitted (`rollergen verify train` makes one): a

@@ -21,7 +21,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="One JSON object in
 def cache() -> None:
     """List, clear or verify the kernels and measurements that builds have left.
 
-    They lie in the user's cache directory; ROLLERGEN_CACHE_DIR names another one.
+    They lie in the user's cache directory; ROLLERGEN_CACHE_DIR names another one, ROLLERGEN_CACHE_LIMIT another bound
+    than 1GiB: beyond it, the kernels used longest ago are removed.
     """
 
 
@@ -35,7 +36,7 @@ def list_(as_json: bool) -> None:
         return
     for one in found["kernels"]:
         _say(_line(one))
-    size = bytes_text(found["bytes"])
+    size = f"{bytes_text(found['bytes'])} of at most {bytes_text(found['limit_bytes'])}"
     _say(f"{len(found['kernels'])} kernels, {found['records']} records, {size} in {found['path']}")
 
 

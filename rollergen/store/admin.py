@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -18,8 +17,9 @@ from rollergen.store import deliveries
 from rollergen.store.collection import content_of
 from rollergen.store.database import CLEAR, ELSEWHERE, StoreError, is_file_name, reading, writing
 from rollergen.store.entries import COLUMNS, Damage, Entry, check_sources, entry_of, hash_of_spec, key_of_row
+from rollergen.store.eviction import compact, limit_bytes, size_bytes
 from rollergen.store.keys import fingerprint, sha256
-from rollergen.store.schema import KEPT, TRIGGERS, VERSION
+from rollergen.store.schema import VERSION, without_triggers
 
 Facts = dict[str, Any]
 
@@ -34,7 +34,10 @@ class Verdict:
 
 def listing(path: Path) -> Facts:
     """Where the store is, its size, its kernels (newest first) and how many records it has.  Raises StoreError."""
-    found: Facts = {"path": str(path), "version": VERSION, "bytes": _bytes(path), "records": 0, "kernels": []}
+    found: Facts = {
+        "path": str(path), "version": VERSION, "bytes": size_bytes(path), "limit_bytes": limit_bytes(), "records": 0,
+        "kernels": [],
+    }  # fmt: skip
     with reading(path) as connection:
         if connection is not None:
             found["records"] = connection.execute("SELECT count(*) FROM records").fetchone()[0]
@@ -88,18 +91,18 @@ def clear(path: Path, *, with_records: bool = False) -> Facts:
 def _cleared(path: Path, with_records: bool) -> Facts:
     if not is_file_name(path) or not path.exists():
         return {"path": str(path), "kernels": 0, "records": 0, "bytes": 0}
-    before = _bytes(path)
+    before = size_bytes(path)
     try:
         with writing(path) as connection:
             counts = _emptied(connection, with_records)
-        _compact(path)
+        compact(path)
     except StoreError as error:
         if not error.damaged:
             raise
         for name in (f"{path.name}-wal", f"{path.name}-shm", path.name):
             path.with_name(name).unlink(missing_ok=True)
         counts = {"kernels": None, "records": None}
-    return {"path": str(path), **counts, "bytes": before - _bytes(path)}
+    return {"path": str(path), **counts, "bytes": before - size_bytes(path)}
 
 
 def _emptied(connection: sqlite3.Connection, with_records: bool) -> Facts:
@@ -107,24 +110,12 @@ def _emptied(connection: sqlite3.Connection, with_records: bool) -> Facts:
     for table in ("programs", "sources"):
         connection.execute(f"DELETE FROM {table}")
     if with_records:
-        for name in KEPT:
-            connection.execute(f"DROP TRIGGER {name}")
-        counts["records"] = connection.execute("DELETE FROM records").rowcount
-        for statement in TRIGGERS:
-            connection.execute(statement)
+        with without_triggers(connection):
+            counts["records"] = connection.execute("DELETE FROM records").rowcount
         deliveries.forget_all(connection)
         for table in ("devices", "expressions"):  # records refer to them
             connection.execute(f"DELETE FROM {table}")
     return counts
-
-
-def _compact(path: Path) -> None:
-    """Gives the space back; where others are at work, it is used again later."""
-    with closing(sqlite3.connect(path, timeout=1.0, isolation_level=None)) as connection:
-        try:
-            connection.execute("VACUUM")
-        except sqlite3.OperationalError:
-            return
 
 
 def verify(path: Path, *, deep: bool = False) -> Verdict:
@@ -204,9 +195,3 @@ def _check_kernel(row: tuple[Any, ...], entry: Entry, devices: dict[str, str], d
         raise Damage("its device is missing")
     if key.rollergen == fingerprint():
         check_sources(entry, parse_device(devices[key.device].encode(), "spec"), every=deep)
-
-
-def _bytes(path: Path) -> int:
-    """Of the file and what SQLite keeps beside it."""
-    beside = (path, path.with_name(f"{path.name}-wal"))
-    return sum(one.stat().st_size for one in beside if one.exists())

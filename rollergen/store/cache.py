@@ -25,6 +25,7 @@ from rollergen.signature import Signature
 from rollergen.store import entries
 from rollergen.store.database import StoreError, reading, writing
 from rollergen.store.entries import Damage, Entry, Names
+from rollergen.store.eviction import keep_below, limit_bytes, used
 from rollergen.store.keys import Key, as_text, expression_text, key_of, sha256
 from rollergen.store.location import store_path
 from rollergen.store.records import records_of
@@ -70,7 +71,10 @@ class Cache:
 
     def _found(self, key: Key) -> Found | None:
         entry = self._read(key)
-        return None if entry is None else self._renamed(entry)
+        if entry is None:
+            return None
+        used(self._path, key.hash)
+        return self._renamed(entry)
 
     def _read(self, key: Key) -> Entry | None:
         with reading(self._path) as connection:
@@ -83,7 +87,7 @@ class Cache:
                 raise StoreError(f"{self._path}: {error}; the kernel is built and stored anew", passing=True) from None
 
     def _write(self, key: Key, candidates: tuple[Outcome, ...], chosen: Outcome) -> None:
-        now = time.time()
+        now, limit = time.time(), limit_bytes()
         position = next(n for n, one in enumerate(candidates) if one is chosen)
         signature = str(Signature(chosen.program.inputs, chosen.program.outputs))
         entry = Entry(_names(self._graph), candidates, position)
@@ -99,6 +103,7 @@ class Cache:
             connection.executemany(
                 "INSERT OR IGNORE INTO records (hash, record) VALUES (?, ?)", [(sha256(text), text) for text in texts]
             )
+        keep_below(self._path, limit)
 
     def _renamed(self, entry: Entry) -> Found:
         own = _names(self._graph)

@@ -17,7 +17,7 @@ from rollergen.store.database import StoreError, reading, writing
 from rollergen.store.deliveries import append, forget_removed
 from rollergen.store.keys import as_text, sha256
 from rollergen.store.record_files import RecordFile, check_record
-from rollergen.store.schema import KEPT, TRIGGERS
+from rollergen.store.schema import without_triggers
 from rollergen.verify.features.structure import operator_of
 
 
@@ -68,11 +68,8 @@ def prune(path: Path, useless: Callable[[dict[str, Any]], bool]) -> int:
     with writing(path) as connection:
         rows = connection.execute("SELECT id, hash, record FROM records").fetchall()
         gone = [(row[0],) for row in rows if useless(_checked(path, *row))]
-        for name in KEPT:
-            connection.execute(f"DROP TRIGGER {name}")
-        connection.executemany("DELETE FROM records WHERE id = ?", gone)
-        for statement in TRIGGERS:
-            connection.execute(statement)
+        with without_triggers(connection):
+            connection.executemany("DELETE FROM records WHERE id = ?", gone)
         forget_removed(connection)
     return len(gone)
 

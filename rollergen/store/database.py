@@ -65,16 +65,16 @@ def reading(path: Path, *, own: bool = True) -> Iterator[sqlite3.Connection | No
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[sqlite3.Connection]:
+def writing(path: Path, seconds: float | None = None) -> Iterator[sqlite3.Connection]:
     """A connection within one transaction, committed at the end, undone by an exception; the file is made
-    where there is none.  Raises StoreError.
+    where there is none.  ``seconds``: how long to wait for others; None: `BUSY_SECONDS`.  Raises StoreError.
     """
     with _named(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _refuse_others(path)
         _make_private(path)
-        with closing(_connected(path, "rwc")) as connection:
-            _share(connection)
+        with closing(connected(path, "rwc", seconds)) as connection:
+            _share(connection, BUSY_SECONDS if seconds is None else seconds)
             connection.execute("PRAGMA synchronous=NORMAL")
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -113,7 +113,7 @@ def _make_private(path: Path) -> None:
 def _opened_to_read(path: Path) -> sqlite3.Connection:
     """In a directory that may not be written SQLite cannot share a file in WAL mode: then it is read as it
     stands, if no writer left anything beside it; every row carries its hash."""
-    connection = _connected(path, "rw")
+    connection = connected(path, "rw")
     try:
         connection.execute("PRAGMA user_version").fetchone()
         return connection
@@ -124,19 +124,21 @@ def _opened_to_read(path: Path) -> sqlite3.Connection:
         beside = path.with_name(path.name + "-wal")
         if beside.exists() and beside.stat().st_size:
             raise
-    return _connected(path, "ro&immutable=1")
+    return connected(path, "ro&immutable=1")
 
 
-def _connected(path: Path, mode: str) -> sqlite3.Connection:
+def connected(path: Path, mode: str, seconds: float | None = None) -> sqlite3.Connection:
+    """``seconds``: how long to wait for others; None: `BUSY_SECONDS`."""
     address = f"file:{quote(str(path.absolute()))}?mode={mode}"
-    connection = sqlite3.connect(address, timeout=BUSY_SECONDS, isolation_level=None, uri=True)
+    wait = BUSY_SECONDS if seconds is None else seconds
+    connection = sqlite3.connect(address, timeout=wait, isolation_level=None, uri=True)
     connection.execute("PRAGMA trusted_schema=OFF")
     return connection
 
 
-def _share(connection: sqlite3.Connection) -> None:
+def _share(connection: sqlite3.Connection, seconds: float) -> None:
     """WAL mode, which the file keeps.  SQLite does not wait by itself where two processes switch at once."""
-    deadline = time.monotonic() + BUSY_SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")

@@ -79,7 +79,7 @@ def read(connection: sqlite3.Connection, key: Key, device: Device) -> Entry | No
 
 def key_of_row(row: Sequence[Any]) -> Key:
     """What the columns of one row of ``kernels`` say that it was built from."""
-    return Key(*row[1:4], bool(row[4]), *row[5:7])
+    return Key(row[1], row[2], row[3], bool(row[4]), row[5], row[6])
 
 
 def check_sources(entry: Entry, device: Device, *, every: bool = False) -> None:

@@ -22,6 +22,10 @@ wall_s, event_s, times_s, rounds, compared, problems, check_s, ended}``, as in `
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 VERSION = 1
 """``PRAGMA user_version``: counts changes of the schema."""
 
@@ -36,6 +40,17 @@ TRIGGERS = (
     "CREATE TRIGGER records_stay_as_they_are BEFORE UPDATE ON records "
     "BEGIN SELECT RAISE(ABORT, 'records are append-only'); END",
 )
+
+
+@contextmanager
+def without_triggers(connection: sqlite3.Connection) -> Iterator[None]:
+    """Records may be removed, within the transaction that is open."""
+    for name in KEPT:
+        connection.execute(f"DROP TRIGGER {name}")
+    yield
+    for statement in TRIGGERS:
+        connection.execute(statement)
+
 
 STATEMENTS = (
     "CREATE TABLE devices (hash TEXT PRIMARY KEY, name TEXT NOT NULL, spec TEXT NOT NULL) WITHOUT ROWID",

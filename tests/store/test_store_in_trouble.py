@@ -151,20 +151,20 @@ def test_a_kernel_that_the_store_cannot_hold_is_told(monkeypatch):
 def test_a_full_disk_keeps_what_is_there_and_writes_no_half_kernel(monkeypatch):
     build_quietly(0)
     before = admin.listing(store_path())["kernels"]
-    connected = database._connected
+    connected = database.connected
 
-    def small(path, mode):
-        connection = connected(path, mode)
+    def small(path, mode, seconds=None):
+        connection = connected(path, mode, seconds)
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count={pages}")
         return connection
 
-    monkeypatch.setattr(database, "_connected", small)
+    monkeypatch.setattr(database, "connected", small)
     with pytest.warns(CacheWarning, match="full"):
         build(1)
     assert admin.listing(store_path())["kernels"] == before
     assert admin.verify(store_path()).problems == ()
-    monkeypatch.setattr(database, "_connected", connected)
+    monkeypatch.setattr(database, "connected", connected)
     build_quietly(2)  # it is tried again once there is room
     assert len(admin.listing(store_path())["kernels"]) == 2
 
@@ -316,8 +316,8 @@ def test_a_store_that_is_created_while_it_is_looked_at_is_empty_or_whole(tmp_pat
     def connected(path, mode):
         return sqlite3.connect(path, timeout=10, isolation_level=None, factory=Interrupted)
 
-    creating, plain = threading.Thread(target=create), database._connected
-    monkeypatch.setattr(database, "_connected", lambda path, mode: (connected if mode == "rw" else plain)(path, mode))
+    creating, plain = threading.Thread(target=create), database.connected
+    monkeypatch.setattr(database, "connected", lambda path, mode, *_: (connected if mode == "rw" else plain)(path, mode))
     with database.reading(path) as connection:
         assert connection is None
     creating.join()

@@ -1,0 +1,130 @@
+"""The bound of the store: where it grows beyond, the kernels used longest ago go, until three quarters are left.
+
+One table beside those of `store.schema`, made where it is missing and ignored by versions that know none:
+
+uses          when a kernel was found last; one that was never found was used when it was made
+
+Records stay as long as removing kernels is enough; then the oldest go too, and a warning says so.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import time
+import warnings
+from contextlib import closing
+from pathlib import Path
+
+from rollergen.errors import CacheWarning
+from rollergen.store.database import StoreError, connected, writing
+from rollergen.store.deliveries import forget_removed
+from rollergen.store.schema import without_triggers
+
+VARIABLE = "ROLLERGEN_CACHE_LIMIT"
+"""Environment variable with another bound, in bytes or with a unit."""
+DEFAULT_BYTES = 1 << 30
+LEAST_BYTES = 1 << 20
+_LEFT = 0.75
+"""Of the bound, once something was removed: making the file smaller copies all that is left."""
+_PARTS = 16
+"""In so many steps everything would be removed."""
+_UNITS = {"": 0, "B": 0, "KIB": 10, "MIB": 20, "GIB": 30, "TIB": 40}
+
+_TABLE = "CREATE TABLE IF NOT EXISTS uses (key TEXT PRIMARY KEY, used_at REAL NOT NULL) WITHOUT ROWID"
+_OLDEST = """SELECT kernels.key FROM kernels LEFT JOIN uses ON uses.key = kernels.key
+    ORDER BY json_valid(candidates), max(made_at, coalesce(used_at, 0)), kernels.key LIMIT ?"""
+_REFERRED = "SELECT json_extract(value, '$.{0}') FROM kernels, json_each(candidates)"
+
+
+def limit_bytes() -> int:
+    """What the store may take: ``$ROLLERGEN_CACHE_LIMIT``, else 1 GiB.  Raises StoreError."""
+    text = os.environ.get(VARIABLE, "").strip()
+    if not text:
+        return DEFAULT_BYTES
+    match = re.fullmatch(r"(\d{1,18})\s*([A-Za-z]*)", text, re.ASCII)
+    unit = _UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None or int(match[1]) << unit < LEAST_BYTES:
+        raise StoreError(f"{VARIABLE} is {text!r:.40}; expected at least 1 MiB, such as 1073741824 or 1GiB")
+    return int(match[1]) << unit
+
+
+def size_bytes(path: Path) -> int:
+    """Of the file and of what SQLite has not yet brought into it."""
+    beside = (path, path.with_name(f"{path.name}-wal"))
+    return sum(one.stat().st_size for one in beside if one.exists())
+
+
+def used(path: Path, key: str) -> None:
+    """Remembers that a kernel was found.  Where others are writing, or nobody may, that is left out."""
+    try:
+        with writing(path, seconds=0.0) as connection:
+            connection.execute(_TABLE)
+            connection.execute("INSERT OR REPLACE INTO uses VALUES (?, ?)", (key, time.time()))
+    except StoreError:
+        return
+
+
+def keep_below(path: Path, limit: int) -> None:
+    """Removes what was used longest ago where the store takes more than `limit` bytes, and makes the file smaller.
+
+    Raises StoreError.
+    """
+    if size_bytes(path) <= limit:
+        return
+    with writing(path) as connection:
+        connection.execute(_TABLE)
+        lost = _evict(connection, int(limit * _LEFT))
+    compact(path)
+    if lost:
+        text = f"{path}: its {lost} oldest records were removed to keep it below {limit} bytes"
+        warnings.warn(f"{text}; {VARIABLE} names another bound", CacheWarning, stacklevel=2)
+
+
+def compact(path: Path) -> None:
+    """Gives the space back; where others are at work, it is used again later."""
+    with closing(connected(path, "rw", seconds=1.0)) as connection:
+        try:
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.OperationalError:
+            return
+
+
+def _evict(connection: sqlite3.Connection, most: int) -> int:
+    """Removes kernels, then records, until at most so many bytes are in use; returns how many records went."""
+    step = 1 + connection.execute("SELECT count(*) FROM kernels").fetchone()[0] // _PARTS
+    while _bytes_in_use(connection) > most:
+        keys = connection.execute(_OLDEST, (step,)).fetchall()
+        if not keys:
+            return _evict_records(connection, most)
+        connection.executemany("DELETE FROM kernels WHERE key = ?", keys)
+        _forget_orphans(connection)
+    return 0
+
+
+def _forget_orphans(connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM uses WHERE key NOT IN (SELECT key FROM kernels)")
+    damaged = connection.execute("SELECT 1 FROM kernels WHERE NOT json_valid(candidates) LIMIT 1").fetchone()
+    for table in () if damaged else ("program", "source"):
+        connection.execute(f"DELETE FROM {table}s WHERE hash NOT IN ({_REFERRED.format(table)})")
+
+
+def _evict_records(connection: sqlite3.Connection, most: int) -> int:
+    before = connection.execute("SELECT count(*) FROM records").fetchone()[0]
+    step = 1 + before // _PARTS
+    with without_triggers(connection):
+        while _bytes_in_use(connection) > most and connection.execute(
+            "DELETE FROM records WHERE id IN (SELECT id FROM records ORDER BY id LIMIT ?)", (step,)
+        ).rowcount:
+            pass
+    forget_removed(connection)
+    return int(before - connection.execute("SELECT count(*) FROM records").fetchone()[0])
+
+
+def _bytes_in_use(connection: sqlite3.Connection) -> int:
+    pages, free, size = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+    )
+    return int((pages - free) * size)
