@@ -9,9 +9,8 @@ from rollergen.bundle.references import self_tests
 from rollergen.collector import paused_collector
 from rollergen.compile_check import MEASURED, check_notes, compile_checked, first_kept
 from rollergen.construct.growth import growth_notes
-from rollergen.construct.residence import resident_rows
+from rollergen.construct.planning import planned
 from rollergen.errors import ArgumentError, DeviceError, ExpressionError, array_advice, shown
-from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.expr.nesting import shallow_enough
 from rollergen.hal.spec import Device
@@ -85,7 +84,7 @@ def build(
     executor = _executor(target, profile)
     count = _count(top_k, executor)
     with shallow_enough("rg.build of the expression"):
-        graph = canonicalize(expr, inputs, resident_rows(target))
+        graph = planned(expr, target, options, inputs)
     driver = None if executor is None else executor.driver
     judge = judge_of(verifier, target)
     kept = Cache(graph, target, options, count, driver, judge.identity) if cache else NO_CACHE

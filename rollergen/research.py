@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from rollergen.construct import construct as construct_graph
-from rollergen.construct.residence import resident_rows
+from rollergen.construct.planning import planned
 from rollergen.construct.space import Space
 from rollergen.construct.space import space as space_of_graph
 from rollergen.errors import ArgumentError, ProgramError, shown
-from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.hal.spec import Device
 from rollergen.measure.distributed import Job, measure_through
@@ -51,7 +50,7 @@ def construct(
     if not isinstance(top_k, int) or isinstance(top_k, bool) or top_k < 1:
         raise ArgumentError(f"top_k is {shown(top_k)}; expected an integer of at least 1")
     target = resolve(device)
-    graph = canonicalize(expr, rows=resident_rows(target))
+    graph = planned(expr, target, options)
     return tuple(one.program for one in construct_graph(graph, target, options, top_k))
 
 
@@ -84,7 +83,7 @@ def space(
 ) -> Space:
     """The aligned space of ``expr``'s heaviest stage: ``.points``, ``.sample(count, seed)``."""
     target = resolve(device)
-    return space_of_graph(canonicalize(expr, rows=resident_rows(target)), target, options)
+    return space_of_graph(planned(expr, target, options), target, options)
 
 
 def profile(

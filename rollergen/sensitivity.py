@@ -13,10 +13,9 @@ from math import inf, isfinite
 
 import rollergen as rg
 from rollergen.construct import construct
-from rollergen.construct.residence import resident_rows
+from rollergen.construct.planning import planned
 from rollergen.construct.space import space
 from rollergen.errors import ConstructionError, DoesNotFitError, ProgramError
-from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph
 from rollergen.hal.changes import changed, figure, figures
@@ -85,7 +84,7 @@ def sensitivity(
     informational figures unmoved: tells what is unexplained, ten times as fast.
     """
     every = {_FILLING: _filling(device), **operators}
-    graphs = {name: canonicalize(expr, rows=resident_rows(device)) for name, expr in every.items()}
+    graphs = {name: planned(expr, device) for name, expr in every.items()}
     before = {name: ranked for name, graph in graphs.items() if (ranked := _ranked(graph, device))}
     graphs = {name: graphs[name] for name in before}
     first = next((name for name in operators if name in before), "")

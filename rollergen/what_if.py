@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rollergen.construct import construct
+from rollergen.construct.planning import planned
 from rollergen.errors import DeviceError, DoesNotFitError
-from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.hal.changes import changed, figure, figures
 from rollergen.hal.errors import SpecError
@@ -61,10 +61,10 @@ def limiter(prediction: Prediction) -> str:
 
 def across(expression: Tensor, devices: Iterable[Device]) -> tuple[OnDevice, ...]:
     """What each device would take, the fastest first.  Programs are constructed for each; none need be present."""
-    graph, found = canonicalize(expression), []
+    found = []
     for device in devices:
         try:
-            best = construct(graph, device, top_k=1)[0].program
+            best = construct(planned(expression, device), device, top_k=1)[0].program
         except DoesNotFitError as error:
             found.append(OnDevice(device.name, float("inf"), "", str(error)))
             continue

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rollergen.expr.definition import Definition
@@ -16,7 +16,7 @@ from rollergen.expr.forms import Rows
 from rollergen.expr.fusion import drop_trivial, fuse, simplify, split_axes
 from rollergen.expr.implicit_gemm import implicit_gemm
 from rollergen.expr.language import Tensor
-from rollergen.expr.stages import Graph, cut
+from rollergen.expr.stages import Graph, cut, fastest_cut
 
 __all__ = ["canonical_definition", "canonicalize", "implicit_gemm"]
 
@@ -25,9 +25,18 @@ def canonicalize(
     outputs: Tensor | Sequence[Tensor],
     inputs: Sequence[Tensor] | None = None,
     rows: Rows = Rows(),
+    seconds: Callable[[Graph], float] | None = None,
 ) -> Graph:
-    """`outputs` as stages in canonical form; arguments and errors as `stages.cut`."""
-    graph = cut(outputs, inputs, rows)
+    """`outputs` as stages in canonical form; arguments and errors as `stages.cut`.
+
+    ``seconds``: what stages take; None: they are cut no more than they have to be.
+    """
+    if seconds is None:
+        return _canonical(cut(outputs, inputs, rows))
+    return fastest_cut(outputs, inputs, rows, _canonical, seconds)
+
+
+def _canonical(graph: Graph) -> Graph:
     return replace(graph, definitions=tuple(canonical_definition(one) for one in graph.definitions))
 
 

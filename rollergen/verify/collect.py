@@ -12,10 +12,9 @@ from statistics import median
 from typing import Any
 
 from rollergen.construct import construct
-from rollergen.construct.residence import resident_rows
+from rollergen.construct.planning import planned
 from rollergen.construct.space import space
 from rollergen.errors import DeviceError
-from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
@@ -54,7 +53,7 @@ class Collected:
 
 def expression_key(expr: Tensor, device: Device) -> str:
     """What the records of `expr` on the device name it by (their ``op.expr``)."""
-    return sha256(expression_text(canonicalize(expr, rows=resident_rows(device))))
+    return sha256(expression_text(planned(expr, device)))
 
 
 def recorded(path: Path) -> frozenset[str]:
@@ -95,7 +94,7 @@ def collect(
     ``options``: of how safely they are run (``isolate`` and its limits).  ``alone``: entered around the checking
     (with False) and the timing (with True), by which several that share a device agree on who times.
     """
-    graph = canonicalize(expr, rows=resident_rows(device))
+    graph = planned(expr, device)
     programs, first, points = programs_of(graph, device, count, drafted, seed)
     oracle = expression_oracle((expr,), graph.outputs)
     with bench_for(device, executor, programs[0], oracle, options, _KEPT) as bench:

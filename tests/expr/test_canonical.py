@@ -21,11 +21,12 @@ def small_integers(shape, seed=0):
 
 
 def agree(expression, *arrays, **arguments):
-    """The cut, canonical and implicit-GEMM stages of `expression` give its definition's values."""
+    """The cut, canonical (with all stored that may be, too) and implicit-GEMM stages of `expression` give its definition's values."""
     expected = expression.evaluate(*arrays)
     cut_graph, graph = cut(expression, **arguments), canonicalize(expression, **arguments)
     gemms = tuple(implicit_gemm(d) or d for d in graph.definitions)
-    for one in (cut_graph, graph, type(graph)(graph.inputs, graph.outputs, graph.temporaries, gemms)):
+    most = canonicalize(expression, **arguments, seconds=lambda some: -len(some.definitions))
+    for one in (cut_graph, graph, most, type(graph)(graph.inputs, graph.outputs, graph.temporaries, gemms)):
         (found,) = run(one, arrays).values()
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
     return graph

@@ -1,0 +1,33 @@
+"""Cutting an expression into the stages that the model finds fastest on a device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rollergen.construct.choose import construct
+from rollergen.construct.residence import resident_rows
+from rollergen.errors import ConstructionError, DoesNotFitError
+from rollergen.expr.canonical import canonicalize
+from rollergen.expr.language import Tensor
+from rollergen.expr.stages import Graph
+from rollergen.hal.spec import Device
+from rollergen.options import BuildOptions
+
+
+def planned(
+    outputs: Tensor | Sequence[Tensor],
+    device: Device,
+    options: BuildOptions = BuildOptions(),
+    inputs: Sequence[Tensor] | None = None,
+) -> Graph:
+    """The stages of `outputs` for `device`, as `canonicalize` makes them: operands are computed where they are read and
+    contractions share a stage only where the model says that this is faster than to store them first."""
+
+    def seconds(graph: Graph) -> float:
+        try:
+            return construct(graph, device, options, top_k=1)[0].seconds
+        except (ConstructionError, DoesNotFitError):
+            return math.inf
+
+    return canonicalize(outputs, inputs, resident_rows(device), seconds)

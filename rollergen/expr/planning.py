@@ -1,0 +1,240 @@
+"""Which computed tensors are stored, so that each of them is one stage.
+
+Elementwise and view producers are inlined (prologue), elementwise consumers of a reduction are
+its epilogue.  A reduction that another reduction or several stages read is materialised, unless
+all reductions are over one row.  A choice between elements is materialised where a reduction reads
+it repeatedly.  What need not be stored but may be faster so, `Planner.choices` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from rollergen.expr.forms import Form, Misfit, Rows, form_of, injective
+from rollergen.expr.inlining import Expansion, Inliner, Read, Separator, reductions_of
+from rollergen.expr.inputs import producers_first
+from rollergen.expr.language import Tensor
+from rollergen.expr.reductions import Reduce
+from rollergen.expr.values import Binary, Cast, Load, Select, Unary, Value, loads, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """``tensor`` is stored, for which ``reader`` is why."""
+
+    tensor: Tensor
+    reader: Tensor
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The tensors that are stored (``roots``), each as one stage, by id."""
+
+    roots: tuple[Tensor, ...]
+    expansions: dict[int, Expansion]
+    forms: dict[int, Form]
+    cuts: tuple[Cut, ...]
+    inliner: Inliner
+
+
+class Planner:
+    """Plans of some outputs that differ in what they store besides what has to be stored."""
+
+    def __init__(self, outputs: tuple[Tensor, ...], rows: Rows) -> None:
+        self._outputs, self._rows, self._separator = outputs, rows, Separator()
+
+    def plan(self, stored: tuple[Cut, ...] = ()) -> Plan:
+        """Everything inlined first but what is ``stored``; then tensors are materialised one by one until every root
+        is one stage."""
+        separator, rows = self._separator, self._rows
+        cuts = list(stored)
+        roots = list(dict.fromkeys((*self._outputs, *(one.tensor for one in stored))))
+        while True:
+            inliner = Inliner(separator, {id(root) for root in roots})
+            expansions = {id(root): inliner.expand(root) for root in roots}
+            forms = {key: form_of(expansion, separator, rows) for key, expansion in expansions.items()}
+            fitting = {key: form for key, form in forms.items() if isinstance(form, Form)}
+            problem = _problem(expansions, forms, inliner)
+            if problem is not None:
+                root, shared, reason = problem
+                cut = Cut(_to_materialise(expansions[id(root)], shared, inliner, rows), root, reason)
+            else:
+                choice = _repeated_choice(expansions, fitting, inliner)
+                if choice is None:
+                    return Plan(tuple(roots), expansions, fitting, tuple(cuts), inliner)
+                cut = Cut(*choice, "it chooses between elements that a reduction reads several times each")
+            roots.append(cut.tensor)
+            cuts.append(cut)
+
+    def all_stored(self) -> tuple[Cut, ...]:
+        """What is stored where nothing is inlined that may be stored as well."""
+        stored: tuple[Cut, ...] = ()
+        while found := tuple(self.choices(self.plan(stored))):
+            stored = (*stored, *found)
+        return stored
+
+    def choices(self, plan: Plan) -> Iterator[Cut]:
+        """Tensors that are inlined in a reducing stage and may be stored as well, at most one of each stage: one of
+        several contractions, as tiles are those of a single one; an operand that is computed anew at each use; a
+        contraction whose epilogue reads another one's result."""
+        found: set[int] = set()
+        for key, form in plan.forms.items():
+            expansion = plan.expansions[key]
+            cut = (self._contraction(plan, expansion, form) or _operand(plan, expansion)) if form.reduce else None
+            if cut is not None and id(cut.tensor) not in found:
+                found.add(id(cut.tensor))
+                yield cut
+
+    def _contraction(self, plan: Plan, expansion: Expansion, form: Form) -> Cut | None:
+        """A contraction of a stage that holds more than it."""
+        nodes = {node.key: node for node in reductions_of(form.body)}.values()
+        own = _own_axes(expansion)
+        if all(injective(_read(load), expansion.extents, (*own, *_long(expansion, node.bound)))
+               for node in nodes for body in node.bodies for load in loads(body)):  # fmt: skip
+            return None
+        if len(nodes) > 1:
+            tensor = _to_materialise(expansion, frozenset(), plan.inliner, self._rows)
+            return Cut(tensor, expansion.root, "a contraction alone has tiles of its own")
+        made = {root.buffer.name for root in plan.roots if plan.inliner.reduces(root)}
+        bare = [read.tensor for read in expansion.reads if self._separator.has_reduction(read.tensor)]
+        if bare and any(load.buffer.name in made for load in _outside(form.body)):
+            return Cut(bare[-1], expansion.root, "another contraction's result is read after it")
+        return None
+
+
+def _read(load: Load) -> Read:
+    return Read(load.source, load.indices, ())
+
+
+def _long(expansion: Expansion, names: Iterable[str]) -> list[str]:
+    return [name for name in names if expansion.extents[name] > 1]
+
+
+def _own_axes(expansion: Expansion) -> list[str]:
+    """Axes of the root that are longer than 1."""
+    assert expansion.root.producer is not None
+    return _long(expansion, (name for name, _ in expansion.root.producer.axes))
+
+
+def _outside(value: Value) -> Iterator[Load]:
+    """Loads that no reduction in `value` reads."""
+    if isinstance(value, Load):
+        yield value
+    for child in () if isinstance(value, Reduce) else value.children():
+        yield from _outside(child)
+
+
+def _operand(plan: Plan, expansion: Expansion) -> Cut | None:
+    """A tensor that is computed anew at each of several reads of its elements by a reduction."""
+    for read in expansion.reads:
+        axes = (*_own_axes(expansion), *_long(expansion, read.scope))
+        if read.scope and not injective(read, expansion.extents, axes) and _computes(read.tensor, plan.inliner):
+            return Cut(read.tensor, expansion.root, "a reduction reads its elements several times each")
+    return None
+
+
+def _computes(tensor: Tensor, inliner: Inliner) -> bool:
+    """Whether `tensor`, with what is inlined into it, is more than elements of others, or a constant at some places."""
+    waiting, seen = [tensor], {id(tensor)}
+    while waiting:
+        for node in walk(inliner.separator.body(waiting.pop())):
+            if isinstance(node, (Binary, Unary, Cast)) and node.dtype != "bool":
+                return True
+            if isinstance(node, Load) and inliner.is_inlined(node) and id(node.source) not in seen:
+                seen.add(id(node.source))
+                waiting.append(node.source)
+    return False
+
+
+def _problem(
+    expansions: dict[int, Expansion], forms: dict[int, Form | Misfit], inliner: Inliner
+) -> tuple[Tensor, frozenset[int], str] | None:
+    """(root, tensors that two roots compute, reason) of the first thing that cannot stay as it is."""
+    for key, form in forms.items():
+        if isinstance(form, Misfit):
+            return expansions[key].root, frozenset(), form.reason
+    readers: dict[int, Tensor] = {}
+    for expansion in expansions.values():
+        read = {id(r.tensor) for r in expansion.reads if inliner.reduces(r.tensor)}
+        if any(readers.get(key, expansion.root) is not expansion.root for key in read):
+            return expansion.root, frozenset(read & readers.keys()), "several stages read it"
+        readers.update(dict.fromkeys(read, expansion.root))
+    return None
+
+
+def _repeated_choice(
+    expansions: dict[int, Expansion], forms: dict[int, Form], inliner: Inliner
+) -> tuple[Tensor, Tensor] | None:
+    """(tensor, root): a concatenation, a mirrored border, ... whose elements a reduction of the root reads several
+    times each.  Stored, it is one operand again, which can be packed and staged; inlined, it would be a choice
+    between several at every step.  Rows that stay resident read it as they go."""
+    for key, expansion in expansions.items():
+        if not forms[key].reduce:
+            continue
+        own = _own_axes(expansion)
+        for read in expansion.reads:
+            axes = (*own, *_long(expansion, read.scope))
+            chooses = read.scope and _chooses(inliner.separator.body(read.tensor))
+            if chooses and not injective(read, expansion.extents, axes):
+                return read.tensor, expansion.root
+    return None
+
+
+def _chooses(body: Value) -> bool:
+    """Whether `body` is an element of one tensor or of another (or of another place)."""
+    selects = (node for node in walk(body) if isinstance(node, Select))
+    sides = ((set(loads(node.a)), set(loads(node.b))) for node in selects)
+    return any(a - b and b - a for a, b in sides)
+
+
+def _to_materialise(
+    expansion: Expansion, shared: frozenset[int], inliner: Inliner, rows: Rows
+) -> Tensor:
+    """The last inlined tensor, in order of computation, that is one stage and worth storing.
+
+    Worth storing are reductions, and what is computed from them if it is used more than once.
+    """
+    inlined = {id(read.tensor): read.tensor for read in reversed(expansion.reads)}
+    separator = inliner.separator
+    ordered = [t for t in _topological(expansion.root, separator) if id(t) in inlined]
+    if shared:
+        ordered = [t for t in ordered if id(t) in shared]
+    reducing = [t for t in ordered if inliner.reduces(t)]
+    for tensor in reversed(reducing):
+        worth = shared or separator.has_reduction(tensor) or _reused(expansion, tensor)
+        if worth and isinstance(form_of(inliner.expand(tensor), separator, rows), Form):
+            return tensor
+    if reducing:
+        return next(t for t in reducing if separator.has_reduction(t))
+    return _cut_point(ordered, inliner)
+
+
+def _cut_point(ordered: list[Tensor], inliner: Inliner) -> Tensor:
+    """Where to cut an elementwise chain that grew too large: the last tensor of half the way there."""
+    sizes = [inliner.expand(t).size for t in ordered]
+    small = [t for t, size in zip(ordered, sizes, strict=True) if size * size <= max(sizes)]
+    return small[-1] if small else ordered[0]
+
+
+def _reused(expansion: Expansion, tensor: Tensor) -> bool:
+    """Whether a reduction reads elements of `tensor` repeatedly, along an axis that does not index it."""
+    own = _own_axes(expansion)
+    for read in expansion.reads:
+        if read.tensor is tensor and read.scope:
+            used = frozenset().union(*(index.axes() for index in read.indices))
+            if any(expansion.extents[name] > 1 and name not in used for name in (*own, *read.scope)):
+                return True
+    return False
+
+
+def _topological(root: Tensor, separator: Separator) -> list[Tensor]:
+    """Computed tensors below `root`, producers before consumers."""
+
+    def read(tensor: Tensor) -> Iterator[Tensor]:
+        for node in walk(separator.body(tensor)):
+            if isinstance(node, Load) and node.source is not None and node.source.producer is not None:
+                yield node.source
+
+    return producers_first([root], read)

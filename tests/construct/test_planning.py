@@ -1,0 +1,114 @@
+"""What is computed where it is read, and which contractions share a stage, is what the model finds faster."""
+
+from functools import cache
+
+import pytest
+
+import rollergen as rg
+from rollergen.construct import construct
+from rollergen.construct.planning import planned
+from rollergen.hal.load import load_device
+
+ops = rg.ops
+M, N, K = 128, 768, 3072
+
+
+def T(name, *shape, dtype="float32"):
+    return rg.tensor(name, shape, dtype)
+
+
+X, Y, IMAGE = T("x", M, K), T("y", M, 2 * K), T("image", 2, 32, 28, 28)
+
+
+def linear(name, x=X, n=N):
+    return ops.linear(x, T(name, n, x.shape[1]))
+
+
+def product(name):
+    return ops.matmul(X, T(name, K, N))
+
+
+def convolution(name):
+    return ops.conv2d(IMAGE, T(name, 64, 32, 3, 3), padding=1)
+
+
+def larger(a, b):
+    return rg.compute(a.shape, lambda *i: rg.select(a[i] > b[i], a[i], b[i]))
+
+
+def row_sums(z):
+    k = rg.reduce_axis("r", z.shape[-1])
+    return rg.compute(z.shape[:-1], lambda *i: rg.sum(z[(*i, k)], axis=k))
+
+
+TOGETHER = {
+    "gate": (lambda a, b: ops.mul(ops.silu(a), b), linear, linear),
+    "sum": (ops.add, linear, linear),
+    "choice": (larger, linear, linear),
+    "outputs": (lambda a, b: [ops.mul(a, b), ops.sub(a, b)], linear, linear),
+    "three": (lambda a, b, c: ops.add(ops.mul(a, b), c), linear, linear, linear),
+    "another k": (ops.add, linear, lambda name: linear(name, Y)),
+    "products": (ops.add, product, product),
+    "layouts": (ops.mul, product, linear),
+    "convolutions": (lambda a, b: ops.mul(a, ops.sigmoid(b)), convolution, convolution),
+    "reduction beside": (ops.add, linear, lambda name: row_sums(T(name, M, N, 64))),
+}  # fmt: skip
+CASES = [
+    ("gate", "v100"), ("sum", "a100"), ("choice", "h200"), ("outputs", "v100"), ("three", "mi50"), ("another k", "v100"),
+    ("products", "mi50"), ("layouts", "h200"), ("convolutions", "v100"), ("reduction beside", "a100"),
+]  # fmt: skip
+
+
+@cache
+def target(name):
+    return load_device(name)
+
+
+def seconds(outputs, device):
+    return construct(planned(outputs, target(device)), target(device), top_k=1)[0].seconds
+
+
+@pytest.mark.parametrize("name, device", CASES)
+def test_contractions_of_one_expression_take_no_longer_than_each_alone(name, device):
+    combine, *makes = TOGETHER[name]
+    alone = [make(f"w{number}") for number, make in enumerate(makes)]
+    stored = [T(f"c{number}", *one.shape) for number, one in enumerate(alone)]
+    apart = sum(seconds(one, device) for one in (*alone, combine(*stored)))
+    assert seconds(combine(*alone), device) <= apart
+
+
+def test_each_product_of_a_sum_runs_on_the_matrix_units_of_tiles():
+    """What remains to be added is a step of its own, as these units leave nothing but sums."""
+    device, x = target("ipu"), T("x", 64, 256)
+    both = ops.add(ops.matmul(x, T("a", 256, 128)), ops.matmul(x, T("b", 256, 128)))
+    (best,) = construct(planned(both, device), device, top_k=1)
+    assert [form.split(",")[0] for form in best.forms] == ["amp_f32", "amp_f32", "vector"]
+
+
+@pytest.mark.parametrize("rows, stages", [(1, 1), (M, 2)])
+def test_contractions_share_a_stage_where_that_saves_a_launch_and_no_tile_is_missed(rows, stages):
+    x = T("x", rows, 1024)
+    graph = planned(ops.add(linear("g", x, 1024), linear("u", x, 1024)), target("v100"))
+    assert len(graph.definitions) == stages
+    assert ["a contraction alone has tiles of its own" in cut for cut in graph.cuts] == [True] * (stages - 1)
+
+
+@pytest.mark.parametrize("operand, rows, stages", [(ops.gelu, M, 2), (ops.relu, M, 2), (ops.relu, 1, 1)])
+def test_an_operand_is_stored_first_where_computing_it_at_each_use_takes_longer(operand, rows, stages):
+    x, w = T("x", rows, 1024, dtype="float16"), T("w", 1024, 1024, dtype="float16")
+    graph = planned(ops.linear(operand(x), w), target("v100"))
+    assert len(graph.definitions) == stages
+    assert ["reads its elements several times each" in cut for cut in graph.cuts] == [True] * (stages - 1)
+
+
+def test_an_operand_that_is_only_elsewhere_in_memory_is_not_stored():
+    x = T("x", 64, 3, 1024)
+    graph = planned(ops.matmul(ops.reshape(x, (192, 1024)), T("w", 1024, 512)), target("v100"))
+    assert len(graph.definitions) == 1
+
+
+def test_what_finds_no_room_when_stored_stays_inlined():
+    device = target("ipu")
+    x = T("x", 1, 60_000_000, dtype="int8")
+    graph = planned(ops.matmul(ops.relu(x), T("w", 60_000_000, 2, dtype="int8")), device)
+    assert graph.temporaries == ()
