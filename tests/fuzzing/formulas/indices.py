@@ -42,7 +42,7 @@ def one_axis(random: Random, axis: str, extent: int, plain: float) -> str:
     return random.choice([
         f"{axis}*{s}", f"({extent - 1} - {axis})", f"{axis}//{c}", f"{axis}%{c}", f"{shifted}//{c}", f"{shifted}%{c}",
         f"({axis}*{s} + {abs(p)})%{c}", f"({axis}*{s} + {abs(p)})//{c}", f"({extent - 1} - {axis})//{c}", f"{axis}//{c}%{s}",
-        f"{axis}%{c}*{s}", f"{axis}%{c * s}//{s}",
+        f"{axis}%{c}*{s}", f"{axis}%{c * s}//{s}", f"{axis}//{c}//{s}", f"({shifted}//{c} + {abs(p)})//{s}", f"{axis}%{c * s}%{s}",
     ])  # fmt: skip
 
 

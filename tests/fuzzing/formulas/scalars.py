@@ -78,7 +78,8 @@ class Scalars:
         """A read of a known tensor or of a new input, guarded where it may leave."""
         known = [tensor for tensor in self.tensors if tensor.dtype == dtype]
         if known and self.random.random() < 0.6:
-            return self._read(self.random.choice(known[-4:]), scope, plain)
+            made = [tensor for tensor in known if tensor.body is not None]
+            return self._read(self.random.choice(made if made and self.random.random() < 0.5 else known[-4:]), scope, plain)
         return self._read_new(dtype, scope, plain)
 
     def _index(self, scope: Scope, plain: float) -> Drawn:
