@@ -17,7 +17,7 @@ import numpy as np
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.launch_limits import LaunchLimits
 
-INSTALL = 'pip install "rollergen[cuda]" (CuPy with NVRTC, for a driver of CUDA 12)'
+INSTALL = 'pip install "rollergen[cuda]" (CuPy with NVRTC, for CUDA 12; "rollergen[cuda13]" for CUDA 13)'
 STATIC_SHARED_BYTES = 48 << 10
 """What a block may have of shared memory without opting in (CUDA C++ Programming Guide, "Shared Memory" of compute
 capability 7.x and later)."""
@@ -85,12 +85,13 @@ class Module:
 class CudaRuntime:
     """The caller's current CUDA device.
 
-    Raises `RuntimeUnavailableError` where CuPy, the driver or a device is missing.
+    Raises `RuntimeUnavailableError` where CuPy, the driver, a device or NVRTC is missing.
     """
 
     def __init__(self) -> None:
         self.cupy = import_cupy()
         self.gpu = present_gpu(self.cupy)
+        self._nvrtc = _nvrtc_version(self.cupy)
         self._flushed: Any = None
         self._lock = threading.Lock()
 
@@ -101,7 +102,7 @@ class CudaRuntime:
 
     @property
     def compiler(self) -> str:
-        return "NVRTC {}.{} through CuPy {}".format(*self.cupy.cuda.nvrtc.getVersion(), self.cupy.__version__)
+        return f"NVRTC {self._nvrtc} through CuPy {self.cupy.__version__}"
 
     @property
     def limits(self) -> LaunchLimits:
@@ -113,7 +114,8 @@ class CudaRuntime:
         try:
             module.compile()
         except self.cupy.cuda.compiler.CompileException as error:
-            raise BuildError(f"NVRTC failed for {self.gpu}: {error}") from None
+            advice = f"; CUDA's headers are missing: {INSTALL}" if "could not open source file" in str(error) else ""
+            raise BuildError(f"NVRTC failed for {self.gpu}: {error}{advice}") from None
         except self.cupy.cuda.driver.CUDADriverError as error:
             raise BuildError(f"the driver refused the module on {self.gpu}: {error}") from None
         return Module(module)
@@ -192,6 +194,15 @@ def import_cupy() -> Any:
         where = getattr(cupy, "__file__", None) or next(iter(getattr(cupy, "__path__", ["?"])))
         raise RuntimeUnavailableError(f"{where} is called cupy but is not CuPy; {INSTALL}")
     return cupy
+
+
+def _nvrtc_version(cupy: Any) -> str:
+    """NVRTC's version; RuntimeUnavailableError where CuPy, whose wheels do not bring it since 14, finds none."""
+    try:
+        return "{}.{}".format(*cupy.cuda.nvrtc.getVersion())
+    except (RuntimeError, ImportError, OSError) as error:  # cuda.pathfinder's DynamicLibNotFoundError is a RuntimeError
+        why = str(error).partition("\n")[0]
+        raise RuntimeUnavailableError(f"CuPy {cupy.__version__} finds no NVRTC ({why}); {INSTALL}") from None
 
 
 def present_gpu(cupy: Any) -> Gpu:

@@ -75,6 +75,25 @@ def test_what_is_missing_is_named(cupy, monkeypatch, gpu, message):
         resolve("cuda")
 
 
+def test_a_cupy_without_nvrtc_is_told_what_to_install(cupy, monkeypatch):
+    def missing():  # what CuPy 14 raises through cuda.pathfinder
+        raise RuntimeError('Failure finding "libnvrtc.so.13 or libnvrtc.so.12": No such file\n  listdir(...)')
+
+    monkeypatch.setattr(cupy.cuda.nvrtc, "getVersion", missing)
+    message = r'CuPy 13\.0\.0 finds no NVRTC \(Failure finding.*\); pip install "rollergen\[cuda\]"'
+    with pytest.raises(DeviceError, match=message):
+        rg.build(product(), "v100", profile=True, cache=False)
+
+
+def test_missing_headers_are_told_what_to_install(cupy, monkeypatch):
+    def refused(self):
+        raise cupy.cuda.compiler.CompileException('k.cu(1): catastrophic error: could not open source file "cuda_fp16.h"')
+
+    monkeypatch.setattr(cupy.RawModule, "compile", refused)
+    with pytest.raises(BuildError, match=r'CUDA\'s headers are missing: pip install "rollergen\[cuda\]"'):
+        CudaRuntime().compile("")
+
+
 def test_an_earlier_capability_is_refused(cupy):
     with pytest.raises(DeviceError, match=r"compute capability 9\.0, and the GPU present is Tesla V100"):
         rg.build(product(), "h200", profile=True, cache=False)
