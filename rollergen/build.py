@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rollergen.bundle.references import self_tests
 from rollergen.collector import paused_collector
 from rollergen.compile_check import MEASURED, check_notes, compile_checked, first_kept
+from rollergen.construct import Ranked
 from rollergen.construct.growth import growth_notes
 from rollergen.construct.planning import planned
-from rollergen.errors import ArgumentError, DeviceError, ExpressionError, array_advice, shown
+from rollergen.dropped import collected_drops, drop, drop_notes, none_stands
+from rollergen.errors import ArgumentError, CheckFailedError, DeviceError, ExpressionError, array_advice, shown
 from rollergen.expr.language import Tensor
 from rollergen.expr.nesting import shallow_enough
 from rollergen.hal.spec import Device
@@ -22,7 +24,7 @@ from rollergen.measure.gate import Oracle
 from rollergen.measure.isolation import bench_for
 from rollergen.measure.oracle import expression_oracle
 from rollergen.measure.outcome import Outcome, Progress, silent
-from rollergen.measure.profiler import fastest, measure_on, propose
+from rollergen.measure.profiler import fastest, measure_on, written
 from rollergen.options import BuildOptions
 from rollergen.store.cache import NO_CACHE, Cache
 from rollergen.targets import resolve
@@ -91,21 +93,50 @@ def build(
     oracle = expression_oracle(_tensors(expr), graph.outputs)
     references = lambda program: self_tests(program, oracle)
     found = kept.find()
+    drafted = lambda wanted: judge.programs(graph, target, options, wanted, executor is not None and top_k is None)
     if found is None:
-        with paused_collector():
-            ranked = judge.programs(graph, target, options, count, various=executor is not None and top_k is None)
-            programs, predicted_s = [one.program for one in ranked], [one.seconds for one in ranked]
-            candidates = propose(programs, target, predicted_s, options.caches)
-        if executor is None:
-            candidates, chosen = _unmeasured(candidates, target, options, progress)
-        else:
-            candidates, chosen = _measured(candidates, target, options, progress, executor, oracle)
-        kept.keep(candidates, chosen)
+        with collected_drops():
+            with paused_collector():
+                candidates = _proposed(drafted, count, target, options)
+            if executor is None:
+                candidates, chosen = _unmeasured(candidates, target, options, progress)
+            else:
+                candidates, chosen = _measured(candidates, target, options, progress, executor, oracle)
+            kept.keep(candidates, chosen)
     else:
         candidates, chosen = found.candidates, found.chosen
     checks = _check_notes(candidates, options, executor)
-    growth = lambda: growth_notes(graph, target, options) + judge.notes(graph, target, options, count) + checks
-    return Kernel(target, candidates, chosen, graph.cuts, growth, references=references)
+
+    def notes() -> tuple[str, ...]:
+        with collected_drops() as dropped:
+            drafted(count)
+            own = growth_notes(graph, target, options) + judge.notes(graph, target, options, count)
+        return own + checks + drop_notes(dropped)
+
+    return Kernel(target, candidates, chosen, graph.cuts, notes, references=references)
+
+
+MOST_DRAFTED = 8
+"""Times as many programs as are asked for are drafted at most, to replace those of which no source can be written."""
+
+
+def _proposed(
+    drafted: Callable[[int], Sequence[Ranked]], count: int, target: Device, options: BuildOptions
+) -> tuple[Outcome, ...]:
+    """The best `count` programs with their sources, and better ones of which none could be written, as failed.  Raises
+    the first one's error where that is true of all."""
+    wanted = count
+    while True:
+        ranked = drafted(wanted)
+        programs, predicted_s = [one.program for one in ranked], [one.seconds for one in ranked]
+        candidates, dropped = written(programs, target, predicted_s, options.caches)
+        ends = [number for number, one in enumerate(candidates, start=1) if not one.problems]
+        if len(ends) >= count or len(ranked) < wanted or wanted >= MOST_DRAFTED * count:
+            break
+        wanted = min(wanted + 2 * (count - len(ends)), MOST_DRAFTED * count)
+    if not ends:
+        raise none_stands(dropped, target.name)
+    return candidates[: ends[:count][-1]]
 
 
 def _unmeasured(
@@ -126,7 +157,7 @@ def _measured(
     oracle: Oracle,
 ) -> tuple[tuple[Outcome, ...], Outcome]:
     """(candidates, the chosen one): checked and timed, the fastest right one."""
-    sources = [] if options.isolate else [one.source for one in candidates]
+    sources = [] if options.isolate else [one.source for one in candidates if not one.problems]
     with (
         compiled_ahead(executor, sources) as compiler,
         bench_for(target, compiler, candidates[0].program, oracle, options) as bench,
@@ -135,6 +166,9 @@ def _measured(
             bench, candidates, device=target, time_budget_s=options.time_budget_s, progress=progress,
             checked=compiler.close,  # a compiler at work would be timed along
         )  # fmt: skip
+    for one in candidates:
+        if one.problems and one.ended != "time":  # which a machine at work elsewhere may be the cause of
+            drop(f"candidate {one.rank + 1}", CheckFailedError("; ".join(one.problems)))
     return candidates, fastest(candidates)
 
 

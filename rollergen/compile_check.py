@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rollergen.compile_report import CompileReport, compile_report, cuda_arch
+from rollergen.dropped import collected_drops, error_text, standing
 from rollergen.errors import BuildError, DeviceError, RuntimeUnavailableError
 from rollergen.hal.nvrtc import require, version
 from rollergen.hal.spec import Device
@@ -47,15 +48,16 @@ def compile_checked(
     installed, BuildError where it refuses all candidates or has not got the architecture.
     """
     by = _compiler(device)
-    verdicts = []
-    for number, candidate in enumerate(candidates):
+    verdicts, written = [], [one for one in candidates if not one.problems]
+    for number, candidate in enumerate(written):
         verdicts.append(_verdict(candidate, device))
-        progress("compiled", number + 1, len(candidates))
+        progress("compiled", number + 1, len(written))
     compiled = [one for one in verdicts if not one.refused]
     if not compiled:
         raise BuildError(f"{by}: all {len(verdicts)} candidates are refused; the first: {verdicts[0].refused}")
     least = min(compiled, key=lambda one: (one.local_bytes, one.spill_bytes, one.outcome.rank))
-    return tuple(_told(one, least, by) for one in verdicts)
+    told = {one.outcome.rank: _told(one, least, by) for one in verdicts}
+    return tuple(told.get(one.rank, one) for one in candidates)
 
 
 def first_kept(candidates: Sequence[Outcome]) -> Outcome:
@@ -81,11 +83,12 @@ def _compiler(device: Device) -> str:
 
 
 def _verdict(candidate: Outcome, device: Device) -> Verdict:
-    try:
-        report = compile_report(candidate.program, device, candidate.source, instructions=False)
-    except BuildError as error:
-        return Verdict(candidate, refused=str(error))
-    return _counted(candidate, report)
+    report = lambda one: compile_report(one.program, device, one.source, instructions=False)
+    with collected_drops() as dropped:
+        for _, found in standing([candidate], report, lambda one: f"candidate {one.rank + 1}"):
+            return _counted(candidate, found)
+    error = dropped[0].error
+    return Verdict(candidate, refused=str(error) if isinstance(error, BuildError) else error_text(error))
 
 
 def _counted(candidate: Outcome, report: CompileReport) -> Verdict:

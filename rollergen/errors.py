@@ -30,6 +30,7 @@ __all__ = [
     "ConstructionError",
     "DeviceError",
     "DoesNotFitError",
+    "DropWarning",
     "DtypeError",
     "ExpressionError",
     "MeasurementWarning",
@@ -50,6 +51,10 @@ __all__ = [
 
 class CacheWarning(UserWarning):
     """The cache cannot be used; kernels are built without it, and are as right as with it."""
+
+
+class DropWarning(UserWarning):
+    """Candidates failed while they were made, which is a fault of rollergen; the others stand, and are as right."""
 
 
 class MeasurementWarning(UserWarning):

@@ -312,11 +312,16 @@ def explanation_text(facts: Facts) -> str:
     lines += [f"  presence: {facts['presence']}"] if "presence" in facts else []
     lines += [f"  cut: {cut}" for cut in facts["cuts"]] or ["  no cut: one stage for each output"]
     lines += [f"  construction: {note}" for note in facts["construction"]]
+    lines += [f"  failed: {_failed_line(one)}" for one in facts["candidates"] if one["state"] == "failed"]
     for stage in facts["stages"]:
         lines += ["", *_stage_lines(stage)]
     if facts["runner_up"] is not None:
         lines += ["", *_runner_up_lines(facts["runner_up"])]
     return "\n".join(lines)
+
+
+def _failed_line(candidate: Facts) -> str:
+    return f"candidate {candidate['rank'] + 1}, tile {candidate['tile']}: {'; '.join(candidate['problems'][:2])}"
 
 
 def _stage_lines(stage: Facts) -> list[str]:

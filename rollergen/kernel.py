@@ -284,6 +284,8 @@ class Kernel:
         if candidate is not None and not (type(candidate) is int and 0 <= candidate < count):
             raise ArgumentError(f"candidate is {shown(candidate)}; expected None or an integer from 0 to {count - 1}")
         chosen = self._chosen if candidate is None else self.candidates[candidate]
+        if not chosen.source.text:
+            raise ArgumentError(f"candidate is {candidate}, which has no source: {'; '.join(chosen.problems)}")
         tests = (self._references or self_tests)(chosen.program)
         growth = tuple(self._growth())
         return save(Contents(self.device, self.candidates, chosen, self._cuts, growth, tests), directory)

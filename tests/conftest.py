@@ -1,9 +1,10 @@
-"""What holds for every test: the user's cache is left alone, no kernel of an earlier test is found in it, and random
-examples are the same in every run (new ones are the fuzzer's task)."""
+"""What holds for every test: the user's cache is left alone, no kernel of an earlier test is found in it, random
+examples are the same in every run (new ones are the fuzzer's task), and a candidate that is dropped fails the test."""
 
 import pytest
 from hypothesis import settings
 
+from rollergen.dropped import every_drop_raises
 from rollergen.store.cache import forget_failures
 from rollergen.store.location import DIRECTORY_VARIABLE
 
@@ -16,3 +17,17 @@ def _cache_of_its_own(tmp_path, monkeypatch):
     """Each test begins with an empty cache in a directory of its own; processes it starts share that."""
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "rollergen-cache"))
     forget_failures()
+
+
+@pytest.fixture(autouse=True)
+def _every_drop_raises():
+    """A build that goes on without a candidate hides the fault from its user, not from its tests."""
+    with every_drop_raises():
+        yield
+
+
+@pytest.fixture
+def drops_allowed(_every_drop_raises):
+    """For tests of what becomes of candidates that fail."""
+    with every_drop_raises(False):
+        yield

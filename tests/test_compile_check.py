@@ -54,8 +54,7 @@ def test_a_candidate_that_spills_fails_and_says_how_much():
 
 @needs_nvrtc
 def test_the_best_that_does_not_spill_is_built_and_explained(monkeypatch, tmp_path):
-    propose = proposing(lambda number, one: starved(one) if number == 0 else one)
-    monkeypatch.setattr(MODULE, "propose", propose)
+    monkeypatch.setattr(MODULE, "written", proposing(lambda number, one: starved(one) if number == 0 else one))
     monkeypatch.setenv("ROLLERGEN_CACHE_DIR", str(tmp_path))
     for kernel in (rg.build(product(), "v100", profile=False, top_k=2, options=CHECKED) for _ in range(2)):
         assert kernel.program is kernel.candidates[1].program  # made, and found in the cache
@@ -65,8 +64,8 @@ def test_the_best_that_does_not_spill_is_built_and_explained(monkeypatch, tmp_pa
 
 @needs_nvrtc
 def test_where_all_spill_the_least_is_kept_and_said_so(monkeypatch):
-    propose = proposing(lambda number, one: starved(one, registers=40 if number == 1 else 32))
-    monkeypatch.setattr(MODULE, "propose", propose)
+    written = proposing(lambda number, one: starved(one, registers=40 if number == 1 else 32))
+    monkeypatch.setattr(MODULE, "written", written)
     kernel = rg.build(product(), "v100", profile=False, cache=False, top_k=3, options=CHECKED)
     spilled = [local_bytes(one) for one in kernel.candidates]
     assert all(spilled) and kernel.program is kernel.candidates[spilled.index(min(spilled))].program
@@ -83,7 +82,7 @@ def test_where_none_spills_that_is_said():
 
 
 @needs_nvrtc
-def test_refused_sources_are_dropped_and_none_left_is_an_error():
+def test_refused_sources_are_dropped_and_none_left_is_an_error(drops_allowed):
     first, second = candidates(2)
     checked = compile_checked((nonsense(first), second), V100)
     assert "refused the source for sm_70" in checked[0].problems[0] and first_kept(checked) == second
@@ -123,9 +122,14 @@ def test_the_option_is_true_or_false():
 
 
 def proposing(change):
-    """What proposes candidates, each changed by its number."""
-    proposed = MODULE.propose
-    return lambda *given: tuple(change(number, one) for number, one in enumerate(proposed(*given)))
+    """What writes candidates, each changed by its number."""
+    written = MODULE.written
+
+    def changed(*given):
+        outcomes, dropped = written(*given)
+        return tuple(change(number, one) for number, one in enumerate(outcomes)), dropped
+
+    return changed
 
 
 def local_bytes(candidate):

@@ -9,7 +9,7 @@ from tests.imports import imported, modules
 STAGES = ("expr", "tile", "program", "construct", "lower", "emit", "measure")
 """In the order of the pipeline; the modules beside the folders come after all of them."""
 
-BEFORE_ALL = {"rollergen.errors", "rollergen.hal.errors"}
+BEFORE_ALL = {"rollergen.errors", "rollergen.hal.errors", "rollergen.dropped"}
 WITH_CONSTRUCTION = {"rollergen.options"}
 """What the user may ask of the choice: known from construction on."""
 

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from rollergen.dropped import at_once, plan_text, standing
+from rollergen.errors import ProgramError
 from rollergen.expr.quick import quick
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
@@ -72,8 +74,34 @@ def candidate(
 
 def candidates(form: str, stages: Sequence[Stage], device: Device) -> Iterator[Candidate]:
     """A candidate of each stage, all priced at once."""
-    for stage, priced in zip(stages, price_stages(stages, device), strict=True):
-        yield candidate(form, (stage,), (), device, seconds=rounded(float(priced.seconds)))
+    for stage, seconds in prices(stages, device, form):
+        yield candidate(form, (stage,), (), device, seconds=rounded(seconds))
+
+
+def assembled(plans: Iterable[Plan], make: Callable[[Plan], Stage], form: str) -> list[Stage]:
+    """The stage of each plan; plans that cannot be assembled are dropped."""
+    return [stage for _, stage in standing(plans, make, lambda plan: f"{form}: {plan_text(plan)}")]
+
+
+def prices(stages: Sequence[Stage], device: Device, form: str) -> list[tuple[Stage, float]]:
+    """Each stage with its predicted seconds; stages that have no price are dropped."""
+    priced = at_once(stages, lambda some: price_stages(some, device), lambda stage: f"{form}: {stage_text(stage)}")
+    return [(stage, float(one.seconds)) for stage, one in priced]
+
+
+def candidates_text(some: Sequence[Candidate]) -> str:
+    """Of candidates of one program."""
+    return forms_text([one.form for one in some], [stage for one in some for stage in one.stages])
+
+
+def forms_text(forms: Sequence[str], stages: Sequence[Stage]) -> str:
+    """Forms and block tiles: ``direct: matmul, i 64 x j 128``."""
+    return f"{' then '.join(forms)}: {'; '.join(map(stage_text, stages))}"
+
+
+def stage_text(stage: Stage) -> str:
+    """Name and block tile: ``contraction, i 64 x j 128``."""
+    return f"{stage.name}, {' x '.join(f'{axis} {extent}' for axis, extent in block_tile(stage))}"
 
 
 def _sharers(stage: Stage) -> tuple[tuple[str, int], ...]:
@@ -100,8 +128,9 @@ def cheapest_first(priced: Iterable[tuple[float, Plan]], text: Callable[[Plan], 
 
 def cheapest(stages: list[Stage], device: Device) -> Stage:
     """The stage with the least predicted time, ties by its loops."""
-    price_stages(stages, device)
-    priced = [(price((stage,), device), stage) for stage in stages]
+    priced = [(rounded(seconds), stage) for stage, seconds in prices(stages, device, "one of a kind")]
+    if not priced:
+        raise ProgramError(f"none of {len(stages)} stages stands; expected at least one that can be priced")
     return cheapest_first(priced, lambda stage: repr(stage.loops))[0]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import islice
 from math import isfinite
 
-from rollergen.construct.candidate import Candidate, best
+from rollergen.construct.candidate import Candidate, best, candidates_text, forms_text
 from rollergen.construct.elementwise import elementwise_candidates
 from rollergen.construct.fit import require_fit, room_bytes, size_bytes
 from rollergen.construct.forms import forms
@@ -20,6 +21,7 @@ from rollergen.construct.serial_space import serial_candidates
 from rollergen.construct.thread_space import ThreadSpace
 from rollergen.construct.tile_programs import tile_programs
 from rollergen.construct.window_space import window_candidates
+from rollergen.dropped import as_far_as_possible, at_once, collected_drops, none_stands, standing, tell
 from rollergen.errors import ConstructionError
 from rollergen.expr.definition import Definition
 from rollergen.expr.stages import Graph
@@ -58,16 +60,42 @@ def construct(
     """
     device = limited(device, options)
     require_fit(graph, device)
-    made = tile_programs(graph, device, top_k) if is_bulk(device) else ()
-    if made:
-        check_each([each.program for each in made], device)
-        return tuple(Ranked(each.program, each.forms, each.seconds) for each in made)
+    with collected_drops() as dropped:
+        found = _constructed(graph, device, options, top_k)
+    tell(dropped)
+    if not found:
+        raise none_stands(dropped, device.name)
+    return found
+
+
+def _constructed(graph: Graph, device: Device, options: BuildOptions, top_k: int) -> tuple[Ranked, ...]:
+    """As `construct`; none where every program is dropped."""
+    for wanted in (top_k, WIDER * top_k) if is_bulk(device) else ():
+        made = tile_programs(graph, device, wanted)
+        found = _sound((Ranked(each.program, each.forms, each.seconds) for each in made), device, top_k)
+        if len(found) == min(top_k, len(made)):
+            break
+    if is_bulk(device) and found:
+        return found
     room = room_bytes(graph, device)
     count = max(top_k, LEAST_CONSIDERED)
     choices = [some_candidates(d, device, options, count, room) for d in graph.definitions]
-    ranked = tuple(program_of(graph, device, pick) for pick in _picks(choices, top_k))
-    check_each([one.program for one in ranked], device)
-    return ranked
+    join = lambda pick: program_of(graph, device, pick)
+    joined = (one for pick in _picks(choices) for _, one in standing([pick], join, candidates_text))
+    return _sound(joined, device, top_k)
+
+
+def _sound(ranked: Iterable[Ranked], device: Device, count: int) -> tuple[Ranked, ...]:
+    """The first `count` that meet the invariants; others are dropped."""
+
+    def checked(some: Sequence[Ranked]) -> Sequence[Ranked]:
+        check_each([one.program for one in some], device)
+        return some
+
+    waiting, found = iter(ranked), []  # type: Iterator[Ranked], list[Ranked]
+    while some := list(islice(waiting, count - len(found))):
+        found += [one for one, _ in at_once(some, checked, lambda one: forms_text(one.forms, one.program.stages))]
+    return tuple(found)
 
 
 def limited(device: Device, options: BuildOptions) -> Device:
@@ -95,15 +123,17 @@ def choice(
 
     ``room``: bytes for temporaries of the candidate's own; None: as many as it likes.
     """
-    spaces = list(_spaces(definition, device, rules))
-    for drafted in (count, WIDER * count):
-        ledger = Ledger()
-        made = list(_admitted(_all_candidates(spaces, drafted, ledger), device, rules, room, ledger))
-        fitting = _in_registers(made, device)
-        found = best(fitting, count)
-        if len(found) >= count or len(fitting) == len(made):
-            break
-    return Choice(tuple(found), ledger.account())
+    with collected_drops() as everything:
+        spaces = list(as_far_as_possible(_spaces(definition, device, rules), "the spaces"))
+        for drafted in (count, WIDER * count):
+            ledger = Ledger()
+            made = list(_admitted(_all_candidates(spaces, drafted, ledger), device, rules, room, ledger))
+            fitting = _in_registers(made, device)
+            found = best(fitting, count)
+            if len(found) >= count or len(fitting) == len(made):
+                break
+    dropped = {one.text: one for one in everything}  # the second time, of a larger draft, some are dropped again
+    return Choice(tuple(found), ledger.account(tuple(dropped.values())))
 
 
 WIDER = 4
@@ -115,15 +145,19 @@ def _in_registers(candidates: list[Candidate], device: Device) -> list[Candidate
     local memory costs more, and is less certain, than what the model says of it."""
     if lockstep_threads(device) == 1:
         return candidates
-    fitting = [one for one in candidates if not any(price_program(stage, device).spilled for stage in one.stages)]
+    spills = lambda one: any(price_program(stage, device).spilled for stage in one.stages)
+    said = lambda one: candidates_text([one])
+    fitting = [one for one, spilled in standing(candidates, spills, said) if not spilled]
     return fitting or candidates
 
 
 def definition_candidates(
     definition: Definition, device: Device, rules: AlignmentRules, count: int
 ) -> tuple[Candidate, ...]:
-    """The `count` best candidates of one definition, at most two of a kind."""
-    return choice(definition, device, rules, count).candidates
+    """The `count` best candidates of one definition, at most two of a kind; what was dropped is told."""
+    found = choice(definition, device, rules, count)
+    tell(found.account.dropped)
+    return found.candidates
 
 
 def some_candidates(
@@ -131,8 +165,11 @@ def some_candidates(
 ) -> tuple[Candidate, ...]:
     """`definition_candidates` within the user's limits; ConstructionError, with the ledger, if there are none."""
     found = choice(definition, device, options.rules, count, room)
+    tell(found.account.dropped)
     if found.candidates:
         return found.candidates
+    if found.account.dropped:
+        raise none_stands(found.account.dropped, f"{device.name}: {definition.output.name} {definition.output.shape}")
     relaxation = found.account.relaxation()
     raise ConstructionError(
         f"{device.name}: no program for {definition.output.name} {definition.output.shape} within "
@@ -152,8 +189,8 @@ def _admitted(
 ) -> Iterator[Candidate]:
     """Candidates that fit the device and waste no more than the rules allow."""
     limit = waste_limit(rules)
-    for one in candidates:
-        waste = 0.0 if limit is None else max(waste_of(stage) for stage in one.stages)
+    wasted = lambda one: 0.0 if limit is None else max(waste_of(stage) for stage in one.stages)
+    for one, waste in standing(candidates, wasted, lambda one: candidates_text([one])):
         if not isfinite(one.seconds):
             for stage in one.stages:
                 ledger.unfit(price_stage(stage, device), device)
@@ -167,9 +204,13 @@ def _admitted(
 
 def _all_candidates(spaces: Sequence[Drawn], count: int, ledger: Ledger) -> Iterator[Candidate]:
     for drawn in spaces:
-        for one in drawn(count, ledger):
+        for one in as_far_as_possible(_lazily(drawn, count, ledger), "a space"):
             ledger.considered += 1
             yield one
+
+
+def _lazily(drawn: Drawn, count: int, ledger: Ledger) -> Iterator[Candidate]:
+    yield from drawn(count, ledger)
 
 
 Drawn = Callable[[int, Ledger], Iterator[Candidate]]
@@ -211,7 +252,7 @@ def _dot_shaped(definition: Definition, device: Device) -> bool:
     return contiguous and 2 * k.extent >= sharers
 
 
-def _picks(choices: Sequence[Sequence[Candidate]], count: int) -> list[tuple[Candidate, ...]]:
+def _picks(choices: Sequence[Sequence[Candidate]]) -> list[tuple[Candidate, ...]]:
     """Combinations, best first: all definitions at their best, then each alternative of one of them."""
     first = tuple(options[0] for options in choices)
     total = sum(one.seconds for one in first)
@@ -221,7 +262,7 @@ def _picks(choices: Sequence[Sequence[Candidate]], count: int) -> list[tuple[Can
             pick = (*first[:at], other, *first[at + 1 :])
             picks.append((total - first[at].seconds + other.seconds, at, rank, pick))
     picks.sort(key=lambda item: item[:3])
-    return [pick for *_, pick in picks[:count]]
+    return [pick for *_, pick in picks]
 
 
 def program_of(graph: Graph, device: Device, pick: Sequence[Candidate]) -> Ranked:

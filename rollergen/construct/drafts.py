@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rollergen.construct.candidate import lowest, rounded
+from rollergen.dropped import in_pieces, plan_text
 from rollergen.program.assemble.plan import ContractionPlan
 
 Prices = Callable[[ContractionPlan, float], np.ndarray]
@@ -52,9 +53,20 @@ def drafted(spaces: Sequence[Draftable], each: int, count: int) -> list[Drafted]
     found: list[Drafted] = []
     order = sorted(range(len(spaces)), key=lambda number: float(spaces[number].bounds.min()))
     for number in order:
-        found += _drafts(spaces[number], number, each, _limit(found, count))
+        found += _standing_drafts(spaces[number], number, each, _limit(found, count))
         found = _first(found, count)
     return found
+
+
+def _standing_drafts(space: Draftable, number: int, each: int, limit: float) -> list[Drafted]:
+    """`_drafts` of the space, or of its parts, where some of its plans have no price."""
+    drafts = lambda part: _drafts(part, number, each, limit)
+    said = lambda part: f"{len(part.bounds)} tiles of {plan_text(part.plan)}"
+    return [one for _, own in in_pieces(space, drafts, lambda part: len(part.bounds), _part, said) for one in own]
+
+
+def _part(space: Draftable, which: slice) -> Draftable:
+    return space._replace(plan=plans_at(space.plan, which), bounds=space.bounds[which])
 
 
 def _first(found: list[Drafted], count: int) -> list[Drafted]:
@@ -93,7 +105,7 @@ def _drafts(space: Draftable, number: int, each: int, limit: float) -> list[Draf
     ]
 
 
-def plans_at(plan: ContractionPlan, at: np.ndarray | int) -> ContractionPlan:
+def plans_at(plan: ContractionPlan, at: np.ndarray | slice | int) -> ContractionPlan:
     """The named plans of a batch; one plan, of plain sizes, for a number."""
     plain = (lambda size: int(size)) if isinstance(at, int) else (lambda size: size)
     rm, kc, pm, pn = (plain(getattr(plan, size)[at]) for size in SIZES)

@@ -12,6 +12,7 @@ import numpy as np
 from rollergen.construct.candidate import Candidate, candidate, cheapest_first, rounded
 from rollergen.construct.counts import power_below, private_limit, thread_counts
 from rollergen.construct.ledger import waste_limit
+from rollergen.dropped import at_once, plan_text, standing
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import linear
 from rollergen.expr.values import Unary, walk
@@ -37,8 +38,9 @@ def elementwise_candidates(
 ) -> Iterator[Candidate]:
     """Candidates of all plans, or of those that a price in batches finds best, twice `count`."""
     plans = _promising(definition, list(elementwise_plans(definition, device, rules)), device, rules, count)
-    stages = [elementwise_stage(definition, plan, device, name) for plan in plans]
-    for plan, stage, priced in zip(plans, stages, price_stages(stages, device), strict=True):
+    made = standing(plans, lambda plan: elementwise_stage(definition, plan, device, name), plan_text)
+    together = lambda some: price_stages([stage for _, stage in some], device)
+    for (plan, stage), priced in at_once(made, together, lambda one: plan_text(one[0])):
         form = "transposed" if plan.staged >= 0 else ("grid stride" if plan.strides else "direct")
         yield candidate(form, (stage,), (), device, seconds=rounded(float(priced.seconds)))
 
@@ -61,12 +63,9 @@ def _promising(
             continue
         groups.setdefault(_AS_ONE(plan), []).append(plan)
     priced: list[tuple[float, ElementwisePlan]] = []
-    batches = []
-    for own in groups.values():
-        column = lambda size, own=own: np.array([getattr(plan, size) for plan in own])
-        batch = replace(own[0], tm=column("tm"), tn=column("tn"), un=column("un"))
-        batches.append(elementwise_stage(definition, batch, device))
-    for own, price in zip(groups.values(), price_batches(batches, device), strict=True):
+    together = lambda some: price_batches([elementwise_stage(definition, _batch(own), device) for own in some], device)
+    said = lambda own: f"{len(own)} of {plan_text(own[0])}"
+    for own, price in at_once(list(groups.values()), together, said, len, lambda own, which: own[which]):
         values = np.broadcast_to(np.asarray(price.seconds, dtype=float), (len(own),))
         priced += [(rounded(float(s)), p) for s, p in zip(values, own, strict=True)]
     tiles: dict[tuple[int, int], int] = {}
@@ -77,6 +76,12 @@ def _promising(
         if tiles[tile] <= 3:
             kept.append(plan)
     return kept[: 2 * count] + alone
+
+
+def _batch(plans: list[ElementwisePlan]) -> ElementwisePlan:
+    """Plans that differ in threads and unrolled steps alone, as one of arrays."""
+    column = lambda size: np.array([getattr(plan, size) for plan in plans])
+    return replace(plans[0], tm=column("tm"), tn=column("tn"), un=column("un"))
 
 
 _AS_ONE = attrgetter(*(field.name for field in fields(ElementwisePlan) if field.name not in ("tm", "tn", "un")))

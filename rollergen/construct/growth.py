@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from rollergen.construct.candidate import Candidate, best, candidate
 from rollergen.construct.choose import choice, limited
 from rollergen.construct.fit import room_bytes
@@ -14,6 +12,7 @@ from rollergen.construct.scale_up import grow_layer, grow_registers, staging_lay
 from rollergen.construct.serial_space import Packing, Structure, exact
 from rollergen.construct.thread_space import staged_loads
 from rollergen.construct.tile_programs import grid_notes, tile_programs
+from rollergen.dropped import collected_drops, plan_text, standing
 from rollergen.expr.definition import Definition
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
@@ -27,15 +26,19 @@ from rollergen.tile.rules import AlignmentRules, block_layer, in_lockstep
 def growth_notes(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) -> tuple[str, ...]:
     """For each definition of `graph`, what constraints rejected; for each contraction the grown tiles, and their
     distance from the model's own optimum.  On bulk-synchronous machines, how many grids were priced."""
-    device, rules = limited(device, options), options.rules
+    with collected_drops():  # who built the kernel has told of them
+        return _growth_notes(graph, limited(device, options), options.rules)
+
+
+def _growth_notes(graph: Graph, device: Device, rules: AlignmentRules) -> tuple[str, ...]:
     if is_bulk(device) and tile_programs(graph, device, 1):
         return grid_notes(graph, device)
     room, notes = room_bytes(graph, device), []
     for definition in graph.definitions:
         found = choice(definition, device, rules, 10, room)
         notes.append(f"{definition.output.name}: {found.account.text()}")
-        if kind_of(definition) == CONTRACTION:
-            grown = grown_candidate(definition, device, rules)
+        grown = grown_candidate(definition, device, rules) if kind_of(definition) == CONTRACTION else None
+        if grown is not None:
             away = grown.seconds / found.candidates[0].seconds - 1
             notes.append(
                 f"{definition.output.name}: grown by data reuse, {tile_text(grown)} ({grown.form}), predicted "
@@ -48,25 +51,28 @@ def tile_text(one: Candidate) -> str:
     return " x ".join(f"{axis} {extent}" for axis, extent in one.key[1])
 
 
-def grown_candidate(definition: Definition, device: Device, rules: AlignmentRules) -> Candidate:
-    """The best program on the way of growth, over all forms of a contraction."""
+def grown_candidate(definition: Definition, device: Device, rules: AlignmentRules) -> Candidate | None:
+    """The best program on the way of growth, over all forms of a contraction; None where no step stands."""
     build = _serial if block_layer(device) is None else _threaded
     found = [one for form in forms(definition, device) for one in build(form, device, rules)]
-    return best(found, 1)[0]
+    return next(iter(best(found, 1)), None)
 
 
-def _serial(form: Form, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
+def _serial(form: Form, device: Device, rules: AlignmentRules) -> list[Candidate]:
     packed = tuple(needs_packing(form.definition, form.roles))
-    for plan in grown_plans(form, device, rules):
+
+    def made(plan: ContractionPlan) -> Candidate:
         packing = Packing(form, plan.rn * plan.lanes, packed, rules.pad_value)
-        structure = Structure(form, plan.lanes, plan.rn, packing, plan.order)
-        yield exact(structure, plan, device, rules)
+        return exact(Structure(form, plan.lanes, plan.rn, packing, plan.order), plan, device, rules)
+
+    return [one for _, one in standing(grown_plans(form, device, rules), made, plan_text)]
 
 
-def _threaded(form: Form, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
-    for plan in grown_plans(form, device, rules):
-        stage = contraction_stage(form.definition, form.roles, plan, device, rules)
-        yield candidate(form.name, (stage,), (), device)
+def _threaded(form: Form, device: Device, rules: AlignmentRules) -> list[Candidate]:
+    def made(plan: ContractionPlan) -> Candidate:
+        return candidate(form.name, (contraction_stage(form.definition, form.roles, plan, device, rules),), (), device)
+
+    return [one for _, one in standing(grown_plans(form, device, rules), made, plan_text)]
 
 
 def grown_plans(form: Form, device: Device, rules: AlignmentRules) -> list[ContractionPlan]:

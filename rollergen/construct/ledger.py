@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, log10
 from typing import TypeVar
 
 import numpy as np
 
+from rollergen.dropped import Drop
 from rollergen.hal.spec import Device
 from rollergen.program.model import StagePrice
 from rollergen.program.rprogram import GRID, SERIAL, Stage
@@ -29,17 +31,20 @@ BACKING_STORE = "workspace in the backing store"
 class Account:
     """``considered`` counts tiles; ``rejections`` are (constraint, tiles), each tile under the first constraint
     that rejected it.  ``least_waste``: the smallest padded share of an axis among the programs that only the
-    waste limit rejected; ``least_bytes``: the smallest block memory among those that only its capacity did."""
+    waste limit rejected; ``least_bytes``: the smallest block memory among those that only its capacity did.
+    ``dropped``: candidates that failed while they were made, which no constraint says they should."""
 
     considered: int
     rejections: tuple[tuple[str, int], ...]
     least_waste: float | None = None
     least_bytes: int | None = None
+    dropped: tuple[Drop, ...] = ()
 
     def text(self) -> str:
-        """``1,404 tiles considered; rejected: registers 300, tensor shape 12``."""
+        """``1,404 tiles considered; rejected: registers 300, tensor shape 12``, and how many were dropped, if any."""
         said = ", ".join(f"{name} {count:,}" for name, count in self.rejections)
-        return f"{self.considered:,} tiles considered; rejected: {said or 'none'}"
+        lost = f"; dropped: {sum(one.count for one in self.dropped):,}" if self.dropped else ""
+        return f"{self.considered:,} tiles considered; rejected: {said or 'none'}{lost}"
 
     def relaxation(self) -> str:
         """The least change that would admit a program; empty if none is known."""
@@ -59,9 +64,9 @@ class Ledger:
     least_waste: float | None = None
     least_bytes: int | None = None
 
-    def account(self) -> Account:
+    def account(self, dropped: Sequence[Drop] = ()) -> Account:
         found = sorted(self.rejected.items(), key=lambda item: (-item[1], item[0]))
-        return Account(self.considered, tuple(found), self.least_waste, self.least_bytes)
+        return Account(self.considered, tuple(found), self.least_waste, self.least_bytes, tuple(dropped))
 
     def reject(self, constraint: str, count: int = 1) -> None:
         if count:

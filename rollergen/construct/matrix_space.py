@@ -8,16 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from rollergen.construct.adding import adding
 from rollergen.construct.bands import grid_band
-from rollergen.construct.candidate import Candidate, candidate, candidates, cheapest_first, lowest, price, rounded
+from rollergen.construct.candidate import (
+    Candidate,
+    assembled,
+    candidate,
+    candidates,
+    cheapest_first,
+    lowest,
+    price,
+    rounded,
+)
 from rollergen.construct.forms import Form
 from rollergen.construct.ledger import LONGER, REGISTERS, TENSOR_SHAPE, THREADS, Ledger
 from rollergen.construct.reductions import combine_stage
+from rollergen.dropped import as_far_as_possible, in_pieces, plan_text
 from rollergen.expr.definition import Definition
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device, Instruction
@@ -49,9 +58,11 @@ def matrix_candidates(
         together = instruction.is_matrix and instruction.lanes == device.execution_width
         if together and matrix_operands(form.definition, axes_of(form.roles), instruction) is not None:
             name = f"{form.name}, {instruction.name}"
-            yield from _shaped(form.definition, form.roles, name, instruction, device, rules, count, ledger)
+            own = _shaped(form.definition, form.roles, name, instruction, device, rules, count, ledger)
+            yield from as_far_as_possible(own, name)
             if rules.shapes.split_reductions:
-                yield from _split(form, name, instruction, device, rules, max(2, count // 4), ledger)
+                split = _split(form, name, instruction, device, rules, max(2, count // 4), ledger)
+                yield from as_far_as_possible(split, f"{name}, split")
 
 
 def has_matrices(device: Device, rules: AlignmentRules) -> bool:
@@ -100,19 +111,25 @@ def _shaped(
         if steps > 1 and steps * instruction.k >= 2 * k_extent:
             continue
         for depth in depths:
-            fm, fn, gm, gn = points.T
-            batch = MatrixPlan(instruction.name, fm, fn, gm, gn, steps, depth)
-            stage = matrix_stage(definition, roles, batch, device, rules)
-            drafts += _draft(stage, roles, batch, points, device, rules, ledger)
+            plan = MatrixPlan(instruction.name, 1, 1, 1, 1, steps, depth)
+            drafted = lambda some, plan=plan: _draft(definition, roles, plan, some, device, rules, ledger)
+            said = lambda some, plan=plan: f"{name}: {len(some)} tiles of {plan_text(plan)}"
+            for _, found in in_pieces(points, drafted, len, lambda some, which: some[which], said):
+                drafts += found
     plans = cheapest_first(drafts)[: 2 * count]
-    yield from candidates(name, [matrix_stage(definition, roles, plan, device, rules) for plan in plans], device)
+    make = lambda plan: matrix_stage(definition, roles, plan, device, rules)
+    yield from candidates(name, assembled(plans, make, name), device)
 
 
 def _draft(
-    stage: Any, roles: Roles, batch: MatrixPlan, points: np.ndarray, device: Device, rules: AlignmentRules,
+    definition: Definition, roles: Roles, plan: MatrixPlan, points: np.ndarray, device: Device, rules: AlignmentRules,
     ledger: Ledger,
-) -> list[tuple[float, MatrixPlan]]:
-    instruction = device.instruction(batch.instruction)
+) -> list[tuple[float, MatrixPlan]]:  # fmt: skip
+    """The best of the plans that have the tiles of ``points``, with their prices."""
+    instruction = device.instruction(plan.instruction)
+    fm, fn, gm, gn = points.T
+    batch = replace(plan, fm=fm, fn=fn, gm=gm, gn=gn)
+    stage = matrix_stage(definition, roles, batch, device, rules)
     predicted = price_stage(stage, device)
     ledger.unfit(predicted, device)
     seconds = np.broadcast_to(np.asarray(predicted.seconds, dtype=float), (len(points),))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rollergen.construct.choose import construct
 from rollergen.construct.residence import resident_rows
+from rollergen.dropped import collected_drops, standing
 from rollergen.errors import ConstructionError, DoesNotFitError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
@@ -26,7 +27,9 @@ def planned(
 
     def seconds(graph: Graph) -> float:
         try:
-            return construct(graph, device, options, top_k=1)[0].seconds
+            with collected_drops():  # of the cuts that are chosen, who constructs the kernel tells
+                found = standing([graph], lambda graph: construct(graph, device, options, top_k=1), lambda graph: "a cut")
+                return found[0][1][0].seconds if found else math.inf
         except (ConstructionError, DoesNotFitError):
             return math.inf
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import prod
 
 from rollergen.construct.adding import adding
-from rollergen.construct.candidate import Candidate, candidate, candidates, cheapest
+from rollergen.construct.candidate import Candidate, assembled, candidate, candidates, cheapest
 from rollergen.construct.counts import POWERS, item_counts, power_below, private_limit, thread_counts
 from rollergen.construct.roles import contraction_roles
+from rollergen.dropped import as_far_as_possible
 from rollergen.expr.definition import Definition
 from rollergen.expr.rows import is_gathered, online
 from rollergen.expr.splitting import split_reduction
@@ -33,18 +34,22 @@ from rollergen.tile.rules import (
 
 def reduction_candidates(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
     """Reductions along the contiguous reduce axis, and split ones where there are few outputs."""
+    of = lambda form, plans: candidates(form, _stages(definition, plans, device), device)
     if len(definition.reductions) > 1:
-        stages = [reduction_stage(definition, plan, device) for plan in row_plans(definition, device, rules)]
-        yield from candidates("one row", stages, device)
+        yield from of("one row", row_plans(definition, device, rules))
         return
     plans = list(reduction_plans(definition, device, rules))
-    yield from candidates("direct", [reduction_stage(definition, plan, device) for plan in plans], device)
+    yield from of("direct", plans)
     # Full vectors straddle two lines wherever an array does not begin on a line.
-    halves = [replace(plan, lanes=plan.lanes // 2) for plan in plans if plan.lanes >= 8]
-    stages = [reduction_stage(definition, plan, device) for plan in halves]
-    yield from candidates("direct, half vectors", stages, device)
+    yield from of("direct, half vectors", [replace(plan, lanes=plan.lanes // 2) for plan in plans if plan.lanes >= 8])
     if rules.shapes.split_reductions:
         yield from split_candidates(definition, device, rules)
+
+
+def _stages(
+    definition: Definition, plans: Iterable[ReductionPlan], device: Device, name: str = "reduction"
+) -> list[Stage]:
+    return assembled(plans, lambda plan: reduction_stage(definition, plan, device, name), name)
 
 
 def reduction_plans(
@@ -121,23 +126,30 @@ def split_candidates(definition: Definition, device: Device, rules: AlignmentRul
     for parts in (2, 4, 8, 16, 64, 256):
         if outputs * parts > 64 * device.units * max(1, device.limits.threads_per_unit) or parts * 64 > axis.extent:
             continue
-        split = split_reduction(definition, axis.name, parts, tile=_TILE, whole=block_layer(device) is None)
-        if split is None or device.units == 1:
-            continue
-        *partials, combined = split
-        stages = (*(_partial(one, device, rules) for one in partials), combine_stage(combined, device, rules))
-        yield candidate(f"split {parts}", stages, tuple(one.output for one in partials), device, split=parts)
-        added = adding(definition, axis.name, parts, device, rules)
-        if added is not None:
-            plans = reduction_plans(added.sums, device, rules, brief=True)
-            made = [added.stage(reduction_stage(added.sums, plan, device, "partial")) for plan in plans]
-            yield added.candidate("", parts, cheapest(made, device), device)
+        yield from as_far_as_possible(_in_parts(definition, axis.name, parts, device, rules), f"split {parts}")
+
+
+def _in_parts(
+    definition: Definition, axis: str, parts: int, device: Device, rules: AlignmentRules
+) -> Iterator[Candidate]:
+    """Parts combined by a second stage, and parts added up."""
+    split = split_reduction(definition, axis, parts, tile=_TILE, whole=block_layer(device) is None)
+    if split is None or device.units == 1:
+        return
+    *partials, combined = split
+    stages = (*(_partial(one, device, rules) for one in partials), combine_stage(combined, device, rules))
+    yield candidate(f"split {parts}", stages, tuple(one.output for one in partials), device, split=parts)
+    added = adding(definition, axis, parts, device, rules)
+    if added is not None:
+        plans = reduction_plans(added.sums, device, rules, brief=True)
+        made = [added.stage(stage) for stage in _stages(added.sums, plans, device, "partial")]
+        yield added.candidate("", parts, cheapest(made, device), device)
 
 
 def _partial(definition: Definition, device: Device, rules: AlignmentRules) -> Stage:
     """The cheapest stage for one component of the parts of a split reduction."""
     plans = reduction_plans(definition, device, rules, brief=True)
-    return cheapest([reduction_stage(definition, plan, device, "partial") for plan in plans], device)
+    return cheapest(_stages(definition, plans, device, "partial"), device)
 
 
 def combine_stage(definition: Definition, device: Device, rules: AlignmentRules) -> Stage:
@@ -150,25 +162,26 @@ def combine_stage(definition: Definition, device: Device, rules: AlignmentRules)
         for threads in thread_counts(device, rules):
             if threads * lanes <= 2 * extent or threads == min(thread_counts(device, rules)):
                 plan = ContractionPlan(lanes=lanes, tn=threads, kc=parts)
-                stages.append(contraction_stage(definition, roles, plan, device, rules, "combine"))
+                make = lambda plan, roles=roles: contraction_stage(definition, roles, plan, device, rules, "combine")
+                stages += assembled([plan], make, "combine")
     if not stages:
-        plans = reduction_plans(definition, device, rules)
-        stages = [reduction_stage(definition, plan, device, "combine") for plan in plans]
+        stages = _stages(definition, reduction_plans(definition, device, rules), device, "combine")
     return cheapest(stages, device)
 
 
 def row_candidates(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
-    stages = [row_stage(definition, plan, device) for plan in row_plans(definition, device, rules)]
-    if rules.shapes.prefetch:
-        stages = [next_row_prefetched(stage, device) for stage in stages]
+    ahead = next_row_prefetched if rules.shapes.prefetch else lambda stage, device: stage
+    make = lambda plan: ahead(row_stage(definition, plan, device), device)
+    stages = assembled(row_plans(definition, device, rules), make, "row resident")
     yield from candidates("row resident", stages, device)
     merged = online(definition) if rules.shapes.online and exchanges(device) else None
     if merged is not None:
         gathered = rules.shapes.gathered_pairs and is_gathered(merged)
-        stages = []
-        for plan in row_plans(merged, device, replace(rules, shapes=replace(rules.shapes, rows_in_registers=False))):
-            together = gathered and plan.vector * plan.chains > 1
-            stages.append(row_stage(merged, replace(plan, gathered=together), device))
+        plans = [
+            replace(plan, gathered=gathered and plan.vector * plan.chains > 1)
+            for plan in row_plans(merged, device, replace(rules, shapes=replace(rules.shapes, rows_in_registers=False)))
+        ]
+        stages = assembled(plans, lambda plan: row_stage(merged, plan, device), "online")
         yield from candidates("online", stages, device)
 
 

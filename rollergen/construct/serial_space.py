@@ -6,16 +6,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import product
 from math import prod
 
 import numpy as np
 
-from rollergen.construct.candidate import Candidate, candidate, cheapest, rounded
+from rollergen.construct.candidate import Candidate, assembled, candidate, cheapest, rounded, stage_text
 from rollergen.construct.counts import private_limit
 from rollergen.construct.drafts import Draftable, drafted
 from rollergen.construct.elementwise import elementwise_plans
 from rollergen.construct.forms import Form, needs_packing, operands
 from rollergen.construct.ledger import LONGER, NARROW_OUTPUT, REGISTERS, TENSOR_SHAPE, Ledger, waste_limit
+from rollergen.dropped import as_far_as_possible, at_once, in_pieces, plan_text, standing
 from rollergen.expr.definition import Definition
 from rollergen.expr.packing import pack_operand
 from rollergen.expr.values import Buffer, Load
@@ -48,27 +50,38 @@ def serial_candidates(
 
     Those with tiles of a block's own are drafted by themselves: what the model says wrongly of them, or of the others,
     then keeps no kind from being measured."""
-    every = _sparing(list(structures(form, device, rules)), rules)
+    every = _sparing(list(as_far_as_possible(structures(form, device, rules), form.name)), rules)
     for alike in ([one for one in every if not one.staged], [one for one in every if one.staged]):
         found, spaces = [], []
         for structure in alike:
             points = grid(structure, device, rules, ledger)
-            if points is not None:
-                found.append(structure)
-                spaces.append(_draftable(structure, points, device, rules))
+            own = [] if points is None else _draftables(structure, points, device, rules)
+            found += [structure] * len(own)
+            spaces += own
         best = drafted(spaces, count, count if alike and alike[0].staged else 3 * count)
-        stages = [found[one.structure].stage(one.plan, device, rules) for one in best]
-        for one, stage, price in zip(best, stages, price_stages(stages, device), strict=True):
-            yield found[one.structure].candidate(stage, device, float(price.seconds))
+        make = lambda one, found=found: (found[one.structure], found[one.structure].stage(one.plan, device, rules))
+        made = [pair for _, pair in standing(best, make, lambda one: plan_text(one.plan))]
+        yield from _candidates(made, device)
         if rules.shapes.prefetch:
-            yield from _asking([found[one.structure] for one in best], stages, device)
+            yield from as_far_as_possible(_asking(made, device), f"{form.name}, next panel asked for")
 
 
-def _asking(structures: Sequence[Structure], stages: Sequence[Stage], device: Device) -> Iterator[Candidate]:
+Shaped = tuple["Structure", Stage]
+
+
+def _candidates(made: Sequence[Shaped], device: Device) -> list[Candidate]:
+    """A candidate of each stage with its structure's copies, all priced at once."""
+    said = lambda pair: f"{pair[0].name}: {stage_text(pair[1])}"
+    priced = at_once(made, lambda some: price_stages([stage for _, stage in some], device), said)
+    whole = lambda one: one[0][0].candidate(one[0][1], device, float(one[1].seconds))
+    return [one for _, one in standing(priced, whole, lambda one: said(one[0]))]
+
+
+def _asking(made: Sequence[Shaped], device: Device) -> Iterator[Candidate]:
     """Those of the drafts whose panels come from beyond a unit's caches as they lie, with the next panel asked for
     while one is computed, where the model sees a gain.  (What neighbouring taps of windows read is mostly there.)"""
     found = []
-    for structure, stage in zip(structures, stages, strict=True):
+    for structure, stage in made:
         n = structure.form.roles.n
         panels = [p for p, loop in enumerate(stage.loops) if loop.kind == SERIAL and loop.axis == n]
         if panels and not (structure.packed or structure.staged or structure.form.roles.taps):
@@ -80,6 +93,16 @@ def _asking(structures: Sequence[Structure], stages: Sequence[Stage], device: De
     for (structure, stage, asking), price in zip(found, prices, strict=True):
         if price.seconds < price_stage(stage, device).seconds:
             yield structure.candidate(asking, device, float(price.seconds))
+
+
+def _draftables(
+    structure: Structure, points: tuple[np.ndarray, ...], device: Device, rules: AlignmentRules
+) -> list[Draftable]:
+    """All plans of a structure as one, or those of which a bound can be found."""
+    said = lambda points: f"{structure.name}: {len(points[0])} tiles"
+    bounded = lambda points: _draftable(structure, points, device, rules)
+    some = lambda points, which: tuple(own[which] for own in points)
+    return [space for _, space in in_pieces(points, bounded, lambda points: len(points[0]), some, said)]
 
 
 def _draftable(
@@ -99,7 +122,7 @@ def _draftable(
 def _sparing(found: list[Structure], rules: AlignmentRules) -> list[Structure]:
     """Those whose panels waste no more than the user allows, else the least wasteful."""
     limit = waste_limit(rules)
-    if limit is None:
+    if limit is None or not found:
         return found
     least = max(limit, min(structure.waste for structure in found))
     return [structure for structure in found if structure.waste <= least]
@@ -195,7 +218,7 @@ def copy_stage(definition: Definition, device: Device) -> Stage:
     once = all(load.buffer.constant for load in definition.loads())
     name = "copy_" + definition.output.name
     plans = elementwise_plans(definition, device, AlignmentRules())
-    stage = cheapest([elementwise_stage(definition, plan, device, name) for plan in plans], device)
+    stage = cheapest(assembled(plans, lambda plan: elementwise_stage(definition, plan, device, name), name), device)
     return replace(stage, once=once)
 
 
@@ -233,11 +256,18 @@ def structures(form: Form, device: Device, rules: AlignmentRules) -> Iterator[St
             if form.whole_rows and not whole:
                 continue
             if vectors * lanes < 2 * n_extent or vectors == 1:
-                packing = Packing(form, vectors * lanes, packed, rules.pad_value)
-                for order in ("ji",) if form.unrolled else ("ji", "ij"):
+                orders = ("ji",) if form.unrolled else ("ji", "ij")
+                for packing, order in product(_packings(form, vectors * lanes, packed, rules), orders):
                     yield Structure(form, lanes, vectors, packing, order)
                     if own and packed == must:
                         yield Structure(form, lanes, vectors, packing, order, own)
+
+
+def _packings(form: Form, width: int, packed: tuple[Load, ...], rules: AlignmentRules) -> list[Packing]:
+    """The one, or none where it is dropped."""
+    said = lambda packed: f"{form.name}, packed {', '.join(load.buffer.name for load in packed)}"
+    make = lambda packed: Packing(form, width, packed, rules.pad_value)
+    return [packing for _, packing in standing([packed], make, said)]
 
 
 def _own_tiles(form: Form, packed: tuple[Load, ...], lanes: int) -> tuple[int, ...]:

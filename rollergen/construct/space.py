@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from rollergen.construct.candidate import Candidate
 from rollergen.construct.choose import definition_candidates, program_of, some_candidates
@@ -12,6 +13,7 @@ from rollergen.construct.forms import forms
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.roles import CONTRACTION, kind_of
 from rollergen.construct.serial_space import Structure, exact, grid, structures
+from rollergen.dropped import collected_drops, standing, tell
 from rollergen.expr.definition import Definition
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
@@ -24,15 +26,28 @@ from rollergen.tile.rules import AlignmentRules, block_layer
 class Space:
     """All aligned programs of one definition (the others stay at their best).
 
-    ``points`` counts them; ``sample(count, seed)`` draws distinct ones uniformly.
+    ``points`` counts them; ``sample(count, seed)`` draws distinct ones uniformly, others for those that fail when they
+    are made, which a `DropWarning` tells of.
     """
 
     points: int
     _at: Callable[[int], RProgram]
 
     def sample(self, count: int, seed: int = 0) -> list[RProgram]:
-        numbers = random.Random(seed).sample(range(self.points), min(count, self.points))
-        return [self._at(number) for number in numbers]
+        drawn = random.Random(seed)
+        numbers = drawn.sample(range(self.points), min(count, self.points))
+        with collected_drops() as dropped:
+            found = list(self._standing(numbers))
+            if dropped:
+                known = set(numbers)
+                others = drawn.sample(range(self.points), self.points)
+                found += islice(self._standing([n for n in others if n not in known]), len(numbers) - len(found))
+        tell(dropped)
+        return found
+
+    def _standing(self, numbers: Sequence[int]) -> Iterator[RProgram]:
+        for number in numbers:
+            yield from (one for _, one in standing([number], self._at, lambda number: f"point {number}"))
 
 
 def space(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) -> Space:

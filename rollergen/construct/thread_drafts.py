@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from rollergen.construct.bands import grid_band
 from rollergen.construct.candidate import cheapest_first, lowest, rounded
 from rollergen.construct.ledger import Ledger
+from rollergen.dropped import at_once, plan_text
 from rollergen.expr.definition import Definition
 from rollergen.expr.quick import quick, replaced
 from rollergen.hal.spec import Device
@@ -54,10 +55,20 @@ def priced_batches(
     ledger: Ledger,
 ) -> list[Priced]:  # fmt: skip
     """The batches, priced together; the ledger counts the plans that do not fit."""
-    prices = price_batches([contraction_stage(definition, roles, one, device, rules) for one in batches], device)
-    for predicted in prices:
+    stages = lambda some: [contraction_stage(definition, roles, one, device, rules) for one in some]
+    priced = at_once(batches, lambda some: price_batches(stages(some), device), plan_text, _size, _part)
+    for _, predicted in priced:
         ledger.unfit(predicted, device)
-    return list(zip(batches, prices, strict=True))
+    return priced
+
+
+def _size(batch: ContractionPlan) -> int:
+    return len(batch.rm)
+
+
+def _part(batch: ContractionPlan, which: slice) -> ContractionPlan:
+    sizes = ((field.name, getattr(batch, field.name)) for field in fields(batch))
+    return replaced(batch, **{name: value[which] for name, value in sizes if isinstance(value, np.ndarray)})
 
 
 def drafts_of(priced: Sequence[Priced], count: int) -> list[Draft]:

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import lcm, prod
 from typing import NamedTuple
 
 import numpy as np
 
 from rollergen.construct.adding import adding
-from rollergen.construct.candidate import Candidate, candidate, candidates, price, rounded
+from rollergen.construct.candidate import Candidate, assembled, candidate, candidates, price, rounded
 from rollergen.construct.forms import Form
 from rollergen.construct.ledger import (
     EXECUTION_UNIT,
@@ -27,6 +27,7 @@ from rollergen.construct.ledger import (
 )
 from rollergen.construct.reductions import combine_stage
 from rollergen.construct.thread_drafts import Draft, Priced, best_of_each_tile, drafts_of, priced_batches
+from rollergen.dropped import as_far_as_possible, standing
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import Atom, Index, Mod
 from rollergen.expr.quick import found_once, replaced
@@ -67,13 +68,14 @@ class ThreadSpace:
     def candidates(self, count: int, ledger: Ledger) -> Iterator[Candidate]:
         """The best ones, split reductions included."""
         form, device, rules = self.form, self.device, self.rules
-        yield from self._whole.candidates(form.name, count, ledger)
+        yield from as_far_as_possible(self._whole.candidates(form.name, count, ledger), form.name)
         if not rules.shapes.split_reductions:
             return
         blocks = prod(a.extent for a in form.definition.of_role("spatial")) // 1024
         for parts in part_counts(device, form.definition.axis(form.roles.k).extent // 64):
             if blocks * parts <= 8 * device.units:
-                yield from _split(form, parts, device, rules, max(2, count // 4), ledger)
+                split = _split(form, parts, device, rules, max(2, count // 4), ledger)
+                yield from as_far_as_possible(split, f"{form.name}, split {parts}")
 
 
 def part_counts(device: Device, most: int) -> list[int]:
@@ -312,18 +314,18 @@ def _variants(
         steps = sorted({s for s in shorter if s < k_extent} | {k_extent})
     depths = (1, 2) if plan.staged and not single and rules.shapes.prefetch else (1,)
     gm, gn = _groups(plan, device) if rules.shapes.warp_tiles else (1, 1)
-    made = lambda one: (one.depth, contraction_stage(definition, roles, one, device, rules))
+    make = lambda one: contraction_stage(definition, roles, one, device, rules)
+    made = lambda one: [(one.depth, stage) for stage in assembled([one], make, "variants")]
     for step in steps:
-        _, stage = made(replaced(plan, kc=step, unroll=1 if single else step, gm=gm, gn=gn))
-        for depth in depths:
-            yield depth, in_buffers(stage, depth)
+        for _, stage in made(replaced(plan, kc=step, unroll=1 if single else step, gm=gm, gn=gn)):
+            yield from standing(depths, partial(in_buffers, stage))
     if plan.staged and has_asynchronous_copies(device, rules) and plan.tm * plan.tn > 1:
         for step in sorted({s for s in (*_LONGER_STEPS, *period) if s < k_extent}):
             for depth in RING:
                 ring = replaced(plan, kc=step, unroll=step, depth=depth, gm=gm, gn=gn, asynchronous=True)
-                yield made(ring)
+                yield from made(ring)
                 if rules.shapes.vectors_along_k and step % _ALONG_K == 0 and _lies_along_k(definition, roles, plan):
-                    yield made(replaced(ring, vm=1, vk=_ALONG_K))
+                    yield from made(replaced(ring, vm=1, vk=_ALONG_K))
 
 
 def _lies_along_k(definition: Definition, roles: Roles, plan: ContractionPlan) -> bool:

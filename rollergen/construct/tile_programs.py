@@ -10,6 +10,7 @@ from rollergen.construct.candidate import rounded
 from rollergen.construct.fit import size_bytes
 from rollergen.construct.rename import rename_buffers
 from rollergen.construct.tile_grids import Grid, Roles, grid_count, grids, matrix_roles, plain_roles
+from rollergen.dropped import standing
 from rollergen.expr.definition import Definition
 from rollergen.expr.splitting import split_reduction
 from rollergen.expr.stages import Graph
@@ -59,13 +60,20 @@ def tile_programs(graph: Graph, device: Device, count: int) -> tuple[Made, ...]:
         choices.append(found)
     made = []
     for pick in _picks(choices, 4 * count):
-        program = settled(_joined(graph, device, pick), device)
-        seconds = float(predict(program, device).seconds)
-        if isfinite(seconds):
-            made.append(Made(program, tuple(option.form for option in pick), rounded(seconds)))
+        together = standing([pick], lambda pick: _made(graph, device, pick), lambda pick: " then ".join(_forms(pick)))
+        made += [one for _, one in together if isfinite(one.seconds)]
         if len(made) == count:
             break
     return tuple(sorted(made, key=lambda one: (one.seconds, repr([stage.loops for stage in one.program.stages]))))
+
+
+def _made(graph: Graph, device: Device, pick: Sequence[_Option]) -> Made:
+    program = settled(_joined(graph, device, pick), device)
+    return Made(program, _forms(pick), rounded(float(predict(program, device).seconds)))
+
+
+def _forms(pick: Sequence[_Option]) -> tuple[str, ...]:
+    return tuple(option.form for option in pick)
 
 
 def grid_notes(graph: Graph, device: Device) -> tuple[str, ...]:
@@ -92,10 +100,10 @@ def _options(definition: Definition, device: Device, room: int, count: int) -> l
         for drafted, grid in enumerate(grids(definition, roles, device, room, max(_MOST_DRAFTS, 2 * count))):
             if drafted >= max(DRAFTS, 2 * count) and fitting >= count:
                 break
-            option = _option(definition, grid, device)
-            if option is not None and isfinite(option.seconds):
-                found.append(option)
-                fitting += 1
+            made = standing([grid], lambda grid: _option(definition, grid, device), lambda grid: f"grid {grid.blocks}")
+            options = [one for _, one in made if one is not None and isfinite(one.seconds)]
+            found += options
+            fitting += len(options)
     found.sort(key=lambda option: (option.seconds, option.form, repr([stage.loops for stage in option.stages])))
     return found[: 2 * count]
 

@@ -9,8 +9,9 @@ from math import gcd, prod
 
 import numpy as np
 
-from rollergen.construct.candidate import Candidate, candidates, lowest
+from rollergen.construct.candidate import Candidate, assembled, candidates, lowest
 from rollergen.construct.ledger import waste_limit
+from rollergen.dropped import in_pieces, plan_text
 from rollergen.expr.definition import Axis, Definition
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.nest import ceil_div
@@ -41,13 +42,16 @@ def window_candidates(
     plans = list(window_plans(definition, device, rules))
     if not plans:
         return
-    together = window_stage(definition, _batch(plans), device)
-    seconds = np.broadcast_to(np.asarray(price_stage(together, device).seconds, dtype=float), len(plans))
+    together = lambda some: np.asarray(price_stage(window_stage(definition, _batch(some), device), device).seconds)
+    said = lambda some: f"windows: {len(some)} of {plan_text(some[0])}"
+    priced = in_pieces(plans, together, len, lambda some, which: some[which], said)
+    standing = [plan for some, _ in priced for plan in some]
+    seconds = np.concatenate([np.broadcast_to(own, len(some)).astype(float) for some, own in priced])
     made: list[Stage] = []
-    for at in lowest(seconds, len(plans)):
-        stage = window_stage(definition, plans[at], device)
-        if not any(window_problem(stage, copy) for copy in stage.copies):
-            made.append(stage)
+    for at in lowest(seconds, len(standing)):
+        for stage in assembled([standing[at]], lambda plan: window_stage(definition, plan, device), "windows"):
+            if not any(window_problem(stage, copy) for copy in stage.copies):
+                made.append(stage)
         if len(made) == count + _SPARE:
             break
     yield from candidates("windows", made, device)

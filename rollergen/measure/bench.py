@@ -9,7 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
-from rollergen.errors import ArgumentError, RollergenError
+from rollergen.dropped import error_text
+from rollergen.errors import ArgumentError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.hal.spec import Device
 from rollergen.measure.arrays import aligned_empty
@@ -72,18 +73,17 @@ class LocalBench:
             session = self._compiled(candidate)
             compiled = time.perf_counter()
             verdict = self._gate.check(candidate.program, lambda arrays: self._call(session, arrays))
-        except RollergenError as error:
-            return replace(candidate, problems=(f"{type(error).__name__}: {error}",))
+            checked = time.perf_counter()
+            if verdict.passed:
+                self._keep_ready(candidate, session)
         except MemoryError as error:
             return replace(candidate, problems=(f"out of memory: {error}".rstrip(": "),))
-        checked = time.perf_counter()
-        candidate = replace(
+        except Exception as error:  # whatever a runtime, a compiler or the gate raises, it is this candidate's
+            return replace(candidate, problems=(error_text(error),))
+        return replace(
             candidate, compile_s=compiled - start, check_s=checked - compiled,
             problems=verdict.problems, compared=verdict.compared,
         )  # fmt: skip
-        if verdict.passed:
-            self._keep_ready(candidate, session)
-        return candidate
 
     def ready(self, candidate: Outcome) -> None:
         """Makes a candidate that passed elsewhere ready to be timed here."""

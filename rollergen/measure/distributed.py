@@ -47,10 +47,10 @@ def measure_through(
     Raises CheckFailedError if none passes the gate, and whatever a task raises on purpose (DeviceError where a worker
     lacks the device).  A worker that is lost fails the candidate that it worked on.
     """
-    tasks = [_submitted(executor, check_one, job, candidate) for candidate in candidates]
+    tasks = [None if one.problems else _submitted(executor, check_one, job, one) for one in candidates]
     checked: list[Outcome] = []
     for number, (task, candidate) in enumerate(zip(tasks, candidates, strict=True)):
-        checked += _answer(task, (candidate,))
+        checked += (candidate,) if task is None else _answer(task, (candidate,))
         progress("compiled and checked", number + 1, len(candidates))
     passed = tuple(outcome for outcome in checked if not outcome.problems)
     answer = _answer(_submitted(executor, time_passed, job, passed), passed) if passed else ()

@@ -11,8 +11,10 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from math import inf
 
-from rollergen.emit import emit_all
+from rollergen.dropped import Drop, at_once, collected_drops, error_text, none_stands
+from rollergen.emit import Source, emit_all
 from rollergen.errors import CheckFailedError, MeasurementWarning
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
@@ -30,14 +32,37 @@ from rollergen.program.rprogram import RProgram
 def propose(
     programs: Sequence[RProgram], device: Device, predicted_s: Sequence[float] | None = None, caches: str = "warm"
 ) -> tuple[Outcome, ...]:
+    """`written`, of programs some of which can be: where none can, the first one's error is raised."""
+    found, dropped = written(programs, device, predicted_s, caches)
+    if found and all(one.problems for one in found):
+        raise none_stands(dropped, device.name)
+    return found
+
+
+def written(
+    programs: Sequence[RProgram], device: Device, predicted_s: Sequence[float] | None = None, caches: str = "warm"
+) -> tuple[tuple[Outcome, ...], list[Drop]]:
     """Every program with its source and predicted time (unless known already); nothing is compiled or run.
 
-    ``caches``: "warm" or "cold", as they shall be timed.
+    ``caches``: "warm" or "cold", as they shall be timed.  A program that has no price or cannot be written has failed:
+    its source is empty, its problem says why, and it is among the drops.
     """
-    if predicted_s is None:
-        predicted_s = [float(predict(program, device).seconds) for program in programs]
-    found = zip(programs, emit_all(programs, device), predicted_s, strict=True)
-    return tuple(Outcome(rank, *one, caches=caches) for rank, one in enumerate(found))
+
+    def described(numbers: Sequence[int]) -> list[tuple[Source, float]]:
+        some = [programs[number] for number in numbers]
+        known = predicted_s or {number: float(predict(programs[number], device).seconds) for number in numbers}
+        return list(zip(emit_all(some, device), [known[number] for number in numbers], strict=True))
+
+    with collected_drops() as dropped:
+        found = dict(at_once(range(len(programs)), described, lambda number: f"candidate {number + 1}"))
+    why = {one.candidate: error_text(one.error) for one in dropped}
+    nothing = Source("", (), next((source.language for source, _ in found.values()), ""))
+    outcomes = []
+    for rank, program in enumerate(programs):
+        source, seconds = found.get(rank, (nothing, predicted_s[rank] if predicted_s else inf))
+        problems = () if rank in found else (why[f"candidate {rank + 1}"],)
+        outcomes.append(Outcome(rank, program, source, seconds, problems=problems, caches=caches))
+    return tuple(outcomes), dropped
 
 
 def measure(
@@ -71,7 +96,7 @@ def measure_on(
     outcomes: list[Outcome] = []
     passed: list[Timed] = []
     for number, candidate in enumerate(candidates):
-        if not passed or time.perf_counter() < deadline:
+        if not candidate.problems and (not passed or time.perf_counter() < deadline):
             candidate = bench.check(candidate)
             if not candidate.problems:
                 passed.append(Timed(candidate))

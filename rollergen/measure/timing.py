@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import comb
 from statistics import median
 
+from rollergen.dropped import error_text
 from rollergen.errors import DeviceError
 from rollergen.measure.bench import Bench, Lost
 from rollergen.measure.outcome import Outcome, Progress
@@ -48,9 +49,8 @@ class Timed:
         """The wall seconds of one run; None if the candidate was lost with it."""
         try:
             wall, event = bench.time(self.outcome)
-        except (Lost, DeviceError) as error:
-            cause = error.cause if isinstance(error, Lost) else "crash"
-            self.outcome = replace(self.outcome, problems=(f"when timed: {error}",), ended=cause)
+        except Exception as error:  # also what runtimes raise: it is this candidate's
+            self.outcome = lost_when_timed(self.outcome, error)
             return None
         self.walls.append(wall)
         self.events.append(event)
@@ -79,6 +79,13 @@ class Timed:
         if why:
             return replace(self.outcome, doubt=why, rounds=len(times), times_s=times)
         return replace(self.outcome, wall_s=wall, event_s=event, rounds=len(times), times_s=times)
+
+
+def lost_when_timed(outcome: Outcome, error: Exception) -> Outcome:
+    """The outcome of a candidate that passed the gate and failed later."""
+    cause = error.cause if isinstance(error, Lost) else "crash"
+    said = str(error) if isinstance(error, (Lost, DeviceError)) else error_text(error)
+    return replace(outcome, problems=(f"when timed: {said}",), ended=cause)
 
 
 def time_all(passed: Sequence[Timed], bench: Bench, progress: Progress) -> None:

@@ -115,7 +115,8 @@ class Cache:
 
     def _under(self, outcome: Outcome, names: dict[str, str]) -> Outcome:
         program = rename(outcome.program, names)
-        return replace(outcome, program=program, source=emit(program, self._device))
+        written = emit(program, self._device) if outcome.source.text else outcome.source
+        return replace(outcome, program=program, source=written)
 
 
 class NoCache:

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.dropped import at_once
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
@@ -46,9 +47,8 @@ def records_of(
     operator, identity = operator_of(graph, key), identity_of(device, key)
     driver, _, compiler = key.driver.partition(" | ")
     tried = [outcome for outcome in candidates if outcome.state != "not run"]
-    said = [predict(outcome.program, device) for outcome in tried]
-    feats = features_of([outcome.program for outcome in tried], device, said)
-    for outcome, prediction, feat in zip(tried, said, feats, strict=True):
+    told = at_once(tried, lambda some: _described(some, device), lambda one: f"record of candidate {one.rank + 1}")
+    for outcome, (prediction, feat) in told:
         yield {
             "v": 1,
             "group": f"{key.expression[:16]}/{identity}/{operator['dtype']}",
@@ -75,6 +75,12 @@ def records_of(
             "env": {"driver": driver, "compiler": compiler, "rollergen": key.rollergen},
             "ts": now,
         }
+
+
+def _described(outcomes: Sequence[Outcome], device: Device) -> list[tuple[Prediction, dict[str, Any]]]:
+    """Each one's prediction and ``feat``."""
+    said = [predict(outcome.program, device) for outcome in outcomes]
+    return list(zip(said, features_of([outcome.program for outcome in outcomes], device, said), strict=True))
 
 
 def status(outcome: Outcome) -> str:

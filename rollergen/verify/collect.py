@@ -14,16 +14,16 @@ from typing import Any
 from rollergen.construct import construct
 from rollergen.construct.planning import planned
 from rollergen.construct.space import space
-from rollergen.errors import DeviceError
 from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
-from rollergen.measure.bench import Bench, Lost
+from rollergen.measure.bench import Bench
 from rollergen.measure.executor import RuntimeExecutor
 from rollergen.measure.isolation import bench_for
 from rollergen.measure.oracle import expression_oracle
 from rollergen.measure.outcome import Outcome, Progress
 from rollergen.measure.profiler import propose
+from rollergen.measure.timing import lost_when_timed
 from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
 from rollergen.store.keys import expression_text, key_of, sha256
@@ -101,7 +101,7 @@ def collect(
         with alone(False):
             outcomes = []
             for number, candidate in enumerate(propose(programs, device)):
-                outcomes.append(bench.check(candidate))
+                outcomes.append(candidate if candidate.problems else bench.check(candidate))
                 progress("compiled and checked", number + 1, len(programs))
         with alone(True):
             timed, timings = _timed(outcomes, bench, protocol, seed)
@@ -126,9 +126,8 @@ def _timed(
                 return inf
             try:
                 return bench.repeat(outcome, calls)
-            except (Lost, DeviceError) as error:
-                cause = error.cause if isinstance(error, Lost) else "crash"
-                lost[outcome.rank] = replace(outcome, problems=(f"when timed: {error}",), ended=cause)
+            except Exception as error:  # also what runtimes raise: it is this program's
+                lost[outcome.rank] = lost_when_timed(outcome, error)
                 return inf
 
         return run

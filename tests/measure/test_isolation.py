@@ -105,7 +105,7 @@ def test_when_every_candidate_is_lost_all_reasons_are_told():
 
 
 def confused(arrays, output, points):
-    raise ValueError("the oracle's own fault")
+    raise SystemExit("the oracle's own fault")
 
 
 def test_a_process_that_ends_by_an_error_of_python_says_so():
