@@ -28,8 +28,8 @@ def planned(
     def seconds(graph: Graph) -> float:
         try:
             with collected_drops():  # of the cuts that are chosen, who constructs the kernel tells
-                found = standing([graph], lambda graph: construct(graph, device, options, top_k=1), lambda graph: "a cut")
-                return found[0][1][0].seconds if found else math.inf
+                best = lambda graph: construct(graph, device, options, top_k=1)[0].seconds
+                return next((seconds for _, seconds in standing([graph], best, lambda graph: "a cut")), math.inf)
         except (ConstructionError, DoesNotFitError):
             return math.inf
 
