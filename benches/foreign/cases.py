@@ -18,7 +18,7 @@ from rollergen.expr.language import Tensor
 
 STAGES = ("definition", "cpu", "v100")
 Row = dict[str, Any]
-Compare = Callable[[Sequence[np.ndarray]], None]
+Compare = Callable[[str, Sequence[np.ndarray]], None]
 
 
 def examined(
@@ -26,13 +26,13 @@ def examined(
 ) -> Row:
     """The row of an expression: for each stage "right", "wrong: ..." or "crash: ...", and the seconds it took.
 
-    `compare` raises AssertionError where the arrays (of the tensors' dtypes) are not what is expected.
+    ``compare(stage, arrays)`` raises AssertionError where the arrays (of the tensors' dtypes) are not what is expected.
     """
     row: Row = {}
     for stage in stages:
         begun = time.perf_counter()
         try:
-            compare(_STAGES[stage](outputs, arrays))
+            compare(stage, _STAGES[stage](outputs, arrays))
             row[stage] = "right"
         except AssertionError as error:
             row[stage] = "wrong: " + " ".join(str(error).split())[:400]

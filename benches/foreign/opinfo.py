@@ -131,7 +131,7 @@ def examine(name: str, stages: tuple[str, ...] = STAGES) -> Row:
         return row | {"import": crash(error)}
     row["import_s"] = round(time.perf_counter() - begun_at, 2)
     expected = expectation(entry, sample)
-    return row | examined(outputs, arguments.arrays, lambda found: compare(expected, found), stages)
+    return row | examined(outputs, arguments.arrays, lambda _, found: compare(expected, found), stages)
 
 
 def _by_rule(operator: str, error: RollergenError) -> Row | None:

@@ -106,15 +106,14 @@ def shifted(function: Operator) -> Operator:
 
 
 def divide(a: Any, b: Any, rounding_mode: str | None = None) -> Tensor:
+    """Quotients are floored or cut off in float64, where those of narrower numbers never reach the next integer."""
     if rounding_mode is None:
         return ops.div(*promoted(a, b, floating=True))
     x, y = promoted(a, b)
     dtype = dtype_in((x, y))
-    towards = rg.floor if rounding_mode == "floor" else truncated
-    if is_float(dtype):
-        return elementwise("quotient", lambda p, q: towards(p / q), x, y, name=None)
-    if dtype not in ("int8", "int32"):
+    if dtype == "int64":
         raise Refused("integer division", dtype)
+    towards = rg.floor if rounding_mode == "floor" else truncated
     wide = lambda v: rg.cast(v, "float64")
     return elementwise("quotient", lambda p, q: rg.cast(towards(wide(p) / wide(q)), dtype), x, y, name=None)
 

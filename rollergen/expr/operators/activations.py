@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import rollergen.expr.language as rg
 from rollergen.errors import ExpressionError, shown
+from rollergen.expr.dtypes import accumulator_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import Number, elementwise, number, require_float
 
@@ -32,7 +35,7 @@ def leaky_relu(x: Tensor, negative_slope: Number = 0.01, *, name: str | None = N
     """
     require_float(x, "leaky_relu")
     slope = number(negative_slope, "leaky_relu", "negative_slope")
-    return elementwise("leaky_relu", lambda v: rg.select(v > 0, v, v * slope), x, name=name)
+    return _rounded_once("leaky_relu", lambda v: rg.select(v > 0, v, v * slope), x, name)
 
 
 def sigmoid(x: Tensor, *, name: str | None = None) -> Tensor:
@@ -43,7 +46,7 @@ def sigmoid(x: Tensor, *, name: str | None = None) -> Tensor:
     array([0.5])
     """
     require_float(x, "sigmoid")
-    return elementwise("sigmoid", lambda v: 1 / (1 + rg.exp(-v)), x, name=name)
+    return _rounded_once("sigmoid", lambda v: 1 / (1 + rg.exp(-v)), x, name)
 
 
 def tanh(x: Tensor, *, name: str | None = None) -> Tensor:
@@ -64,7 +67,7 @@ def silu(x: Tensor, *, name: str | None = None) -> Tensor:
     array([0.])
     """
     require_float(x, "silu")
-    return elementwise("silu", lambda v: v / (1 + rg.exp(-v)), x, name=name)
+    return _rounded_once("silu", lambda v: v / (1 + rg.exp(-v)), x, name)
 
 
 def gelu(x: Tensor, approximate: str = "none", *, name: str | None = None) -> Tensor:
@@ -79,11 +82,17 @@ def gelu(x: Tensor, approximate: str = "none", *, name: str | None = None) -> Te
     """
     require_float(x, "gelu")
     if approximate == "none":
-        return elementwise("gelu", lambda v: v * 0.5 * (1 + rg.erf(v * _SQRT_HALF)), x, name=name)
+        return _rounded_once("gelu", lambda v: v * 0.5 * (1 + rg.erf(v * _SQRT_HALF)), x, name)
     if approximate != "tanh":
         raise ExpressionError(f'gelu: approximate is {shown(approximate)}; expected "none" or "tanh"')
 
     def element(v: rg.Expr) -> rg.Expr:
         return v * 0.5 * (1 + rg.tanh(_GELU_SCALE * (v + _GELU_CUBIC * v**3)))
 
-    return elementwise("gelu", element, x, name=name)
+    return _rounded_once("gelu", element, x, name)
+
+
+def _rounded_once(operation: str, function: Callable[[rg.Expr], Any], x: Tensor, name: str | None) -> Tensor:
+    """`function` of every element in the accumulator's dtype: of narrow values only the result is rounded."""
+    wide = accumulator_dtype(x.dtype)
+    return elementwise(operation, lambda v: rg.cast(function(rg.cast(v, wide)), x.dtype), x, name=name)

@@ -6,6 +6,7 @@ from typing import Any
 
 import rollergen.expr.language as rg
 from rollergen.errors import ShapeError
+from rollergen.expr.dtypes import accumulator_dtype, dtype_name, reduced_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import require_tensor, require_vector
 
@@ -96,10 +97,19 @@ def linear(
         require_vector(bias, n, "linear", "bias", f"one for each row of {weight.label} {weight.shape}")
 
     def element(*i: Any) -> Any:
-        product = rg.sum(x[(*i[:-1], r)] * weight[i[-1], r], axis=r, acc=acc, dtype=dtype)
-        return product if bias is None else product + bias[i[-1]]
+        product = x[(*i[:-1], r)] * weight[i[-1], r]
+        return sum_and_bias(product, r, None if bias is None else bias[i[-1]], acc, dtype)
 
     return rg.compute((*x.shape[:-1], n), element, name)
+
+
+def sum_and_bias(x: Any, axis: Any, bias: Any, acc: Any, dtype: Any) -> Any:
+    """`x` summed over `axis`, plus the element `bias` (None: none): rounded to a narrow dtype once, with the bias."""
+    if bias is None:
+        return rg.sum(x, axis=axis, acc=acc, dtype=dtype)
+    wanted = reduced_dtype(x.dtype) if dtype is None else dtype_name(dtype, "rg.sum's dtype")
+    wide = accumulator_dtype(wanted)
+    return rg.cast(rg.sum(x, axis=axis, acc=acc, dtype=wide) + rg.cast(bias, wide), wanted)
 
 
 def _match_k(operation: str, a: Tensor, b: Tensor, k: int, transpose_a: bool, transpose_b: bool) -> int:

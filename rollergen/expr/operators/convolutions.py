@@ -12,6 +12,7 @@ from rollergen.errors import ShapeError, shown
 from rollergen.expr.dtypes import accumulator_dtype, reduced_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import Setting, integer, require_tensor, require_vector, setting
+from rollergen.expr.operators.contractions import sum_and_bias
 from rollergen.expr.operators.windows import inside, sliding
 
 _IMAGE = {1: "(N, C, L)", 2: "(N, C, H, W)", 3: "(N, C, D, H, W)"}
@@ -118,16 +119,13 @@ def conv_transpose2d(
     if bias is not None:
         require_vector(bias, filters, operation, "bias", "one for each filter")
     strided = any(s.stride * s.common > 1 for s in spreads)
-    made = (_tap_sums if strided else _gathered_taps)(x, weight, spreads, groups, acc, dtype)
-
-    def element(n: Any, f: Any, oy: Any, ox: Any) -> Any:
-        total = made(n, f, oy, ox)
-        return total if bias is None else total + bias[f]
-
+    element = (_tap_sums if strided else _gathered_taps)(x, weight, bias, spreads, groups, acc, dtype)
     return rg.compute((x.shape[0], filters, *(s.out for s in spreads)), element, name)
 
 
-def _tap_sums(x: Tensor, weight: Tensor, spreads: Sequence[_Spread], groups: int, acc: Any, dtype: Any) -> Any:
+def _tap_sums(
+    x: Tensor, weight: Tensor, bias: Tensor | None, spreads: Sequence[_Spread], groups: int, acc: Any, dtype: Any
+) -> Any:
     """A function of the output's indices: the products that reach it, summed."""
     (batch, channels, *size), (_, per_group, *kernel) = x.shape, weight.shape
     wide = accumulator_dtype(x.dtype) if acc is None else acc
@@ -143,12 +141,15 @@ def _tap_sums(x: Tensor, weight: Tensor, spreads: Sequence[_Spread], groups: int
     def total(n: Any, f: Any, oy: Any, ox: Any) -> Any:
         (ky, iy, above), (kx, ix, beside) = (s.read(o, t) for s, o, t in zip(spreads, (oy, ox), taps, strict=True))
         one = rg.select(above & beside, products[n, f, ky, kx, iy, ix], 0)
-        return rg.sum(one, axis=tuple(taps), dtype=reduced_dtype(x.dtype) if dtype is None else dtype)
+        wanted = reduced_dtype(x.dtype) if dtype is None else dtype
+        return sum_and_bias(one, tuple(taps), None if bias is None else bias[f], None, wanted)
 
     return total
 
 
-def _gathered_taps(x: Tensor, weight: Tensor, spreads: Sequence[_Spread], groups: int, acc: Any, dtype: Any) -> Any:
+def _gathered_taps(
+    x: Tensor, weight: Tensor, bias: Tensor | None, spreads: Sequence[_Spread], groups: int, acc: Any, dtype: Any
+) -> Any:
     """A function of the output's indices: one sum over channels and taps."""
     channels, per_group = x.shape[1], weight.shape[1]
     c = rg.reduce_axis("c", channels // groups)
@@ -158,7 +159,8 @@ def _gathered_taps(x: Tensor, weight: Tensor, spreads: Sequence[_Spread], groups
         channel, filter_ = _in_group(f, c, channels, per_group, groups)
         (ky, iy, above), (kx, ix, beside) = (s.read(o, t) for s, o, t in zip(spreads, (oy, ox), taps, strict=True))
         pixel = rg.select(above & beside, x[n, channel, iy, ix], 0)
-        return rg.sum(pixel * weight[channel, filter_, ky, kx], axis=(c, *taps), acc=acc, dtype=dtype)
+        product = pixel * weight[channel, filter_, ky, kx]
+        return sum_and_bias(product, (c, *taps), None if bias is None else bias[f], acc, dtype)
 
     return total
 
@@ -242,8 +244,7 @@ def _convolution(
         pixel = x[(n, channel, *at)]
         condition = inside(windows, at)
         pixel = pixel if condition is None else rg.select(condition, pixel, 0)
-        total = rg.sum(pixel * weight[(f, c, *taps)], axis=(c, *taps), acc=acc, dtype=dtype)
-        return total if bias is None else total + bias[f]
+        return sum_and_bias(pixel * weight[(f, c, *taps)], (c, *taps), None if bias is None else bias[f], acc, dtype)
 
     return rg.compute((batch, filters, *(w.out for w in windows)), element, name)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import rollergen.expr.language as rg
 from rollergen.errors import DtypeError, ExpressionError, ShapeError, shown
-from rollergen.expr.dtypes import dtype_name, is_float
+from rollergen.expr.dtypes import accumulator_dtype, dtype_name, is_float
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import axis_of, integer, number, require_float, require_tensor, require_vector
 
@@ -33,12 +33,12 @@ def quantize(
     require_float(x, "quantize")
     scale_at, zero_at = _parameters("quantize", x, scale, zero_point, axis)
 
+    wide = accumulator_dtype(x.dtype)
+
     def element(*i: Any) -> Any:
         zero = zero_at(i)
-        steps = rg.round(x[i] / scale_at(i, x.dtype))
-        if isinstance(zero, int):
-            return rg.cast(rg.minimum(rg.maximum(steps + zero, _LOW), _HIGH), "int8")
-        shifted = steps + rg.cast(zero, x.dtype)
+        steps = rg.round(rg.cast(x[i], wide) / scale_at(i, wide))
+        shifted = steps + (zero if isinstance(zero, int) else rg.cast(zero, wide))
         return rg.cast(rg.minimum(rg.maximum(shifted, _LOW), _HIGH), "int8")
 
     return rg.compute(x.shape, element, name)
@@ -59,12 +59,13 @@ def dequantize(
         raise DtypeError(f"dequantize: {q.label} has dtype {q.dtype}; expected int8 or int32")
     wanted = _floating(dtype, "dequantize")
     scale_at, zero_at = _parameters("dequantize", q, scale, zero_point, axis)
+    wide = accumulator_dtype(wanted)
 
     def element(*i: Any) -> Any:
         zero = zero_at(i)
         value = rg.cast(q[i], "int32")
         value = value if isinstance(zero, int) and zero == 0 else value - zero
-        return rg.cast(value, wanted) * scale_at(i, wanted)
+        return rg.cast(rg.cast(value, wide) * scale_at(i, wide), wanted)
 
     return rg.compute(q.shape, element, name)
 
@@ -101,12 +102,12 @@ def quantized_matmul(
     columns = _along(operation, "b_scale", b_scale, n, f"one for each column of {b.label}")
     if bias is not None:
         require_vector(bias, n, operation, "bias", f"one for each column of {b.label}")
-    r = rg.reduce_axis("k", k)
+    r, wide = rg.reduce_axis("k", k), accumulator_dtype(wanted)
 
     def element(i: Any, j: Any) -> Any:
         total = rg.sum(a[i, r] * (b[j, r] if transpose_b else b[r, j]), axis=r)
-        value = rg.cast(total, wanted) * rows(i, wanted) * columns(j, wanted)
-        return value if bias is None else value + rg.cast(bias[j], wanted)
+        value = rg.cast(total, wide) * rows(i, wide) * columns(j, wide)
+        return rg.cast(value if bias is None else value + rg.cast(bias[j], wide), wanted)
 
     return rg.compute((m, n), element, name)
 
