@@ -26,14 +26,15 @@ def canonicalize(
     inputs: Sequence[Tensor] | None = None,
     rows: Rows = Rows(),
     seconds: Callable[[Graph], float] | None = None,
+    bare: bool = False,
 ) -> Graph:
     """`outputs` as stages in canonical form; arguments and errors as `stages.cut`.
 
-    ``seconds``: what stages take; None: they are cut no more than they have to be.
+    ``seconds``: what stages take; None: they are cut no more than they have to be.  ``bare``: as `planning.Planner`.
     """
     if seconds is None:
         return _canonical(cut(outputs, inputs, rows))
-    return fastest_cut(outputs, inputs, rows, _canonical, seconds)
+    return fastest_cut(outputs, inputs, rows, _canonical, seconds, bare)
 
 
 def _canonical(graph: Graph) -> Graph:

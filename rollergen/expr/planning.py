@@ -40,10 +40,13 @@ class Plan:
 
 
 class Planner:
-    """Plans of some outputs that differ in what they store besides what has to be stored."""
+    """Plans of some outputs that differ in what they store besides what has to be stored.
 
-    def __init__(self, outputs: tuple[Tensor, ...], rows: Rows) -> None:
-        self._outputs, self._rows, self._separator = outputs, rows, Separator()
+    ``bare``: whether a contraction alone may use units that one whose epilogue reads other tensors cannot.
+    """
+
+    def __init__(self, outputs: tuple[Tensor, ...], rows: Rows, bare: bool = False) -> None:
+        self._outputs, self._rows, self._bare, self._separator = outputs, rows, bare, Separator()
 
     def plan(self, stored: tuple[Cut, ...] = ()) -> Plan:
         """Everything inlined first but what is ``stored``; then tensors are materialised one by one until every root
@@ -77,8 +80,8 @@ class Planner:
 
     def choices(self, plan: Plan) -> Iterator[Cut]:
         """Tensors that are inlined in a reducing stage and may be stored as well, at most one of each stage: one of
-        several contractions, as tiles are those of a single one; an operand that is computed anew at each use; a
-        contraction whose epilogue reads another one's result."""
+        several contractions, as tiles are those of a single one; an operand that is computed anew at each use; where
+        that may help, a contraction whose epilogue reads other tensors."""
         found: set[int] = set()
         for key, form in plan.forms.items():
             expansion = plan.expansions[key]
@@ -97,10 +100,9 @@ class Planner:
         if len(nodes) > 1:
             tensor = _to_materialise(expansion, frozenset(), plan.inliner, self._rows)
             return Cut(tensor, expansion.root, "a contraction alone has tiles of its own")
-        made = {root.buffer.name for root in plan.roots if plan.inliner.reduces(root)}
-        bare = [read.tensor for read in expansion.reads if self._separator.has_reduction(read.tensor)]
-        if bare and any(load.buffer.name in made for load in _outside(form.body)):
-            return Cut(bare[-1], expansion.root, "another contraction's result is read after it")
+        apart = [read.tensor for read in expansion.reads if self._separator.has_reduction(read.tensor)]
+        if self._bare and apart and any(_outside(form.body)):
+            return Cut(apart[-1], expansion.root, "a contraction alone has units of its own")
         return None
 
 

@@ -66,15 +66,17 @@ def fastest_cut(
     rows: Rows,
     finished: Callable[[Graph], Graph],
     seconds: Callable[[Graph], float],
+    bare: bool = False,
 ) -> Graph:
-    """The `finished` stages of `outputs` that take the fewest `seconds`; the other arguments and errors as `cut`.
+    """The `finished` stages of `outputs` that take the fewest `seconds`; ``bare`` as `Planner` has it, the other
+    arguments and errors as `cut`.
 
     Compared are the stages of `cut`; those with all that may be stored besides (`Planner.choices`); and these without
     what is faster inlined after all, tried one at a time.
     """
     wanted = checked_outputs(outputs)
     given = ordered_inputs(wanted, inputs)
-    planner = Planner(wanted, rows)
+    planner = Planner(wanted, rows, bare)
     made = lambda stored: finished(graph_of(planner.plan(stored), wanted, given))
     fused, stored = made(()), planner.all_stored()
     if not stored:

@@ -77,12 +77,14 @@ def test_contractions_of_one_expression_take_no_longer_than_each_alone(name, dev
     assert seconds(combine(*alone), device) <= apart
 
 
-def test_each_product_of_a_sum_runs_on_the_matrix_units_of_tiles():
+@pytest.mark.parametrize("products", [1, 2])
+def test_products_run_on_the_matrix_units_of_tiles_whatever_is_added_to_them(products):
     """What remains to be added is a step of its own, as these units leave nothing but sums."""
-    device, x = target("ipu"), T("x", 64, 256)
-    both = ops.add(ops.matmul(x, T("a", 256, 128)), ops.matmul(x, T("b", 256, 128)))
-    (best,) = construct(planned(both, device), device, top_k=1)
-    assert [form.split(",")[0] for form in best.forms] == ["amp_f32", "amp_f32", "vector"]
+    device, total = target("ipu"), T("c", 64, 256)
+    for number in range(products):
+        total = ops.add(ops.matmul(T(f"a{number}", 64, 1024), T(f"b{number}", 1024, 256)), total)
+    (best,) = construct(planned(total, device), device, top_k=1)
+    assert [form.split(",")[0] for form in best.forms] == ["amp_f32"] * products + ["vector"]
 
 
 @pytest.mark.parametrize("rows, stages", [(1, 1), (M, 2)])
