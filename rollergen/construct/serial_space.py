@@ -23,7 +23,7 @@ from rollergen.expr.packing import pack_operand
 from rollergen.expr.values import Buffer, Load
 from rollergen.hal.masked_stores import MASK_REGISTERS
 from rollergen.hal.spec import Device
-from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage
+from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage, fits_output
 from rollergen.program.assemble.elementwise import elementwise_stage
 from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import ContractionPlan, Size
@@ -299,12 +299,10 @@ def grid(
     if structure.form.unrolled:
         held = [r for r in held if r > 1 and _written_out(structure.form, r * structure.vectors) <= _MOST_UNROLLED]
     rows = _within_waste(m_extent, held, rules)
-    # Between k blocks partial results wait in the output, which must then be as wide as the accumulators.
-    carries = accumulator_dtype(definition) == definition.output.dtype
     shorter = [s for s in (_STEPS if roles.m else (*_FEW_STEPS, *_STEPS)) if s < k_extent]
     if structure.form.unrolled:
         shorter = []
-    steps = sorted({*(shorter if carries else ()), k_extent})
+    steps = sorted({*(shorter if fits_output(definition) else ()), k_extent})
     n_panels = ceil_div(n_extent, width)
     tried = len(shorter) + 1
     ledger.considered += len(_ROWS) * tried

@@ -34,7 +34,13 @@ from rollergen.expr.quick import found_once, replaced
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.ahead import RING, has_asynchronous_copies
-from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage, in_buffers, keeps_order
+from rollergen.program.assemble.contraction import (
+    accumulator_dtype,
+    contraction_stage,
+    fits_output,
+    in_buffers,
+    keeps_order,
+)
 from rollergen.program.assemble.plan import ContractionPlan, Roles
 from rollergen.program.rprogram import Stage
 from rollergen.tile.rules import (
@@ -193,14 +199,9 @@ def _vectors(extent: int, few_registers: bool) -> tuple[int, ...]:
 
 def _first_step(definition: Definition, roles: Roles, device: Device) -> int:
     extent = definition.axis(roles.k).extent
-    if device.execution_width == 1 and not _carries(definition):
+    if device.execution_width == 1 and not fits_output(definition):
         return extent
     return min(8 if device.execution_width > 1 else 128, extent)
-
-
-def _carries(definition: Definition) -> bool:
-    """Whether partial results may wait in the output between k blocks: it is as wide as the accumulators."""
-    return accumulator_dtype(definition) == definition.output.dtype
 
 
 def _points(
@@ -310,7 +311,7 @@ def _variants(
     period = _period(definition, roles.k)
     steps = [s for s in (*_STEPS, *period) if s <= k_extent] or [k_extent]
     if single:
-        shorter = (16, 32, 64, 128, 256, 512, 1024) if _carries(definition) else ()
+        shorter = (16, 32, 64, 128, 256, 512, 1024) if fits_output(definition) else ()
         steps = sorted({s for s in shorter if s < k_extent} | {k_extent})
     depths = (1, 2) if plan.staged and not single and rules.shapes.prefetch else (1,)
     gm, gn = _groups(plan, device) if rules.shapes.warp_tiles else (1, 1)

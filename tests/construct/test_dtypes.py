@@ -7,6 +7,7 @@ import rollergen as rg
 from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import INTEGERS, is_float
+from rollergen.hal.load import load_device
 from rollergen.program.interpreter import interpret
 from tests.definitions import evaluate_program, small_integers
 from tests.program.hand_devices import AVX512, TURING
@@ -32,3 +33,24 @@ def test_a_contraction_longer_than_any_k_block_is_right_in_every_dtype(dtype, de
             assert (error <= EPSILON[dtype] * np.abs(want)).all()  # exact sums, rounded once as they are stored
         else:
             assert np.array_equal(got, want)
+
+
+def _sum_and_largest(dtype, component):
+    """Component of (sum, largest of squares) along the first of two axes."""
+    A, k = rg.tensor("A", (160, 24), dtype), rg.reduce_axis("k", 160)
+    both = lambda a, b: (a[0] + b[0], rg.maximum(a[1], b[1]))
+    return rg.compute((24,), lambda j: rg.reduce(both, (0, 0), (A[k, j], A[k, j] * A[k, j]), axis=k)[component])
+
+
+@pytest.mark.parametrize("device", [AVX512, load_device("cortex-a53")], ids=lambda d: d.name)
+@pytest.mark.parametrize("dtype", ["float64", "int64", "float32", "int32"])
+@pytest.mark.parametrize("expression", [lambda t: _sum_and_largest(t, 0), lambda t: _sum_and_largest(t, 1),
+                                        lambda t: rg.ops.argmax(rg.tensor("A", (160, 24), t), 0)])  # fmt: skip
+def test_a_tuple_is_reduced_along_a_leading_axis_in_every_dtype(expression, dtype, device):
+    """Its partial results do not wait in an output, which holds one component, however wide that is."""
+    ranked = construct(canonicalize(expression(dtype)), device)
+    for one in ranked[:2]:
+        arrays = small_integers(one.program)
+        (output,) = one.program.outputs
+        got = interpret(one.program, arrays, device).outputs[output.name]
+        assert np.array_equal(got, evaluate_program(one.program, arrays)[output.name])

@@ -51,6 +51,12 @@ def accumulator_dtype(definition: Definition) -> str:
     return definition.output.dtype
 
 
+def fits_output(definition: Definition) -> bool:
+    """Whether partial results may wait in the output between k blocks: one component, as wide as its accumulators."""
+    components = sum(len(reduction.bodies) for reduction in definition.reductions)
+    return components == 1 and accumulator_dtype(definition) == definition.output.dtype
+
+
 def contraction_stage(
     definition: Definition,
     roles: Roles,
