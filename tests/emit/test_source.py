@@ -153,6 +153,22 @@ def test_identifiers_are_ascii_and_no_words_of_the_language():
     assert identifier("é/ñ").isascii() and identifier("").isidentifier()
 
 
+TYPES = ["image1d_t", "image1d_buffer_t", "image1d_array_t", "image2d_t", "image2d_array_t", "image2d_depth_t", "image2d_array_depth_t", "image2d_msaa_t", "image2d_array_msaa_t", "image2d_msaa_depth_t", "image2d_array_msaa_depth_t", "image3d_t", "sampler_t", "queue_t", "ndrange_t", "clk_event_t", "reserve_id_t", "event_t", "cl_mem_fence_flags", "clk_profiling_info", "memory_order_relaxed", "memory_scope_device", "size_t", "atomic_int", "atomic_flag", "quad4", "longlong2", "ulonglong4", "double4x4", "expf", "fmaxf", "typeid", "explicit", "reinterpret_cast", "static_assert", "thread_local", "co_await", "char8_t", "linux", "IMG_RO_AQ"]
+"""Of OpenCL C 3.0 and C++20, of CUDA and of compilers: what a tensor may be called and C may not."""
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_type_of_either_language_is_no_identifier(name):
+    assert identifier(name) != name
+
+
+def test_tensors_named_like_types_are_compiled():
+    tensors = [rg.tensor(name, (16,)) for name in TYPES]
+    total = rg.compute((16,), lambda i: sum((one[i] for one in tensors), rg.cast(0.0, "float32")))
+    kernel = rg.build(total, "cpu", profile=False, cache=False, top_k=1)
+    assert (kernel(*[np.ones(16, np.float32)] * len(TYPES)) == len(TYPES)).all()
+
+
 @pytest.mark.parametrize("value", [0.1, 1.0, 3e38, 1e-45, 16777217.0, -2.5e-7, 1 / 3, 0.0])
 def test_float_literals_read_back_as_the_same_number(value):
     text = number(value, "float32")
