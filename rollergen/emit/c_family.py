@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rollergen.emit.index_code import index_code
+from rollergen.emit.index_code import INT_MAX, LONG, index_code
 from rollergen.errors import DeviceError
 from rollergen.expr.index import Bounds, Index
 from rollergen.lower.expressions import (
@@ -118,9 +118,11 @@ class CFamily:
     bounds_registers = False
     """Whether a kernel can say how many of its blocks are meant to share a unit."""
     scalars: ClassVar[Mapping[str, str]] = SCALARS
+    long = LONG
+    """The type of 64-bit integers, and what their literals end in."""
 
     def literal(self, value: float | int | bool, dtype: str) -> str:
-        return number(value, dtype)
+        return number(value, dtype, self.long[1])
 
     def head(self, kernel: Kernel) -> str:
         """Everything of a kernel's definition before its body."""
@@ -267,9 +269,13 @@ class CFamily:
             start = self.expression(start)  # type: ignore[arg-type, assignment]
         if node.unroll:
             lines.append(pad + self.unrolled(node))
-        lines.append(f"{pad}for (int {variable} = {start}; {variable} < {stop}; ++{variable}) {{")
+        lines.append(f"{pad}for ({self.integer(variable)} {variable} = {start}; {variable} < {stop}; ++{variable}) {{")
         self.add_block(lines, node.body, depth + 1)
         lines.append(pad + "}")
+
+    def integer(self, variable: str) -> str:
+        """Type of a loop's variable, or of a block's number: one step beyond its range fits it."""
+        return "int" if self._ranges.get(variable, (0, 0))[1] < INT_MAX else self.long[0]
 
     def unrolled(self, node: For) -> str:
         return "#pragma unroll"
@@ -293,7 +299,7 @@ class CFamily:
     def point(self, node: Point) -> str:
         constness = "" if node.pointer.writable else "const "
         kind = f"{self.scopes[node.pointer.scope]}{constness}{self.scalars[node.pointer.dtype]} *"
-        return f"{kind}{node.pointer.name} = {node.base.name} + {index_code(node.offset, self._ranges)}"
+        return f"{kind}{node.pointer.name} = {node.base.name} + {self.index(node.offset)}"
 
     def added(self, node: Write, value: str) -> str:
         """A scalar added atomically."""
@@ -324,7 +330,7 @@ class CFamily:
         return self.vector_type(dtype, lanes)
 
     def index(self, index: Index) -> str:
-        return index_code(index, self._ranges)
+        return index_code(index, self._ranges, False, self.long)
 
     def address(self, pointer: Pointer, offset: Index, lanes: int, aligned: bool) -> str:
         """A typed pointer to `lanes` elements."""
@@ -338,7 +344,7 @@ class CFamily:
     def cell(self, pointer: Pointer, offset: Index, lanes: int, aligned: bool) -> str:
         """An lvalue of `lanes` elements in memory."""
         if lanes == 1:
-            return f"{pointer.name}[{index_code(offset, self._ranges)}]"
+            return f"{pointer.name}[{self.index(offset)}]"
         return f"*{self.address(pointer, offset, lanes, aligned)}"
 
     def expression(self, node: Expr) -> str:
@@ -367,9 +373,9 @@ class CFamily:
         return spell(self, node)
 
     def element(self, node: Element) -> tuple[str, int]:
-        ranges, text = self._ranges, node.name
+        text = node.name
         for index in node.indices:
-            text = f"{text}[{index_code(index, ranges)}]"
+            text = f"{text}[{self.index(index)}]"
         return text, ATOM
 
     def constant_number(self, node: Number) -> tuple[str, int]:
@@ -386,8 +392,12 @@ class CFamily:
         return self.spread(self.expression(node.operand), node.dtype, node.lanes)
 
     def position(self, node: Position) -> tuple[str, int]:
-        text = index_code(node.index, self._ranges)
-        return text, ATOM if text.isalnum() else (UNARY if text.lstrip("-").isdigit() else SUM)
+        """The index in the dtype that it has as a value, whatever its text is computed in."""
+        wide = node.dtype == "int64"
+        text = index_code(node.index, self._ranges, wide, self.long)
+        if not wide and f"({self.long[0]})" in text:
+            return f"(int)({text})", UNARY
+        return text, ATOM if text.isalnum() else (UNARY if text.lstrip("-").isalnum() else SUM)
 
     def vector(self, node: Build) -> str:
         return self.built([self.expression(o) for o in node.operands], node.dtype)
@@ -479,20 +489,22 @@ def _wide(node: Expr) -> Expr:
     return replace(node, dtype="int32") if isinstance(node, Operation) and _outgrows(node) else node
 
 
-def number(value: float | int | bool, dtype: str) -> str:
-    """A literal of `dtype`: shortest text that reads back as the same number.
+def number(value: float | int | bool, dtype: str, long: str = "L") -> str:
+    """A literal of `dtype`: shortest text that reads back as the same number; ``long``: what 64-bit integers end in.
 
-    >>> number(0.1, "float32"), number(float("-inf"), "float32"), number(-2**31, "int32")
-    ('0.1f', '-INFINITY', '(-2147483647 - 1)')
+    >>> number(0.1, "float32"), number(float("-inf"), "float32"), number(-2**31, "int32"), number(2**63, "uint64")
+    ('0.1f', '-INFINITY', '(-2147483647 - 1)', '9223372036854775808UL')
     """
     if dtype in ("float32", "float64", "float16", "bfloat16"):
         return _real(float(value), dtype)
-    whole = int(value)
-    if dtype in ("int64", "mask64"):
-        return "(-9223372036854775807L - 1)" if whole == -(2**63) else f"{whole}L"
-    if dtype in ("uint32", "uint16"):
-        return f"{whole}u"
-    return "(-2147483647 - 1)" if whole == -(2**31) else str(whole)
+    whole, suffix = int(value), _SUFFIXES.get(dtype, "")
+    suffix = suffix.replace("L", long)
+    least = -(2**63) if long in suffix else -(2**31)
+    return f"({least + 1}{suffix} - 1)" if whole == least else f"{whole}{suffix}"
+
+
+_SUFFIXES = {"int64": "L", "mask64": "L", "uint64": "UL", "uint32": "u", "uint16": "u"}
+"""What literals of other integers than int end in."""
 
 
 _WHOLE = 2.0**24

@@ -143,6 +143,7 @@ class Cuda(CFamily):
     restrict = "__restrict__"
     scopes: ClassVar[Mapping[str, str]] = {"global": "", "local": "", "private": ""}
     scalars: ClassVar[Mapping[str, str]] = _SCALARS
+    long = ("long long", "LL")  # a long has 32 bits where the compiler follows Windows
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,7 +166,7 @@ class Cuda(CFamily):
         return sum(size for _, size in dynamic_places(kernel).values())
 
     def ids(self, kernel: Kernel) -> list[str]:
-        lines = [f"const int {kernel.block_id} = blockIdx.x;"]
+        lines = [f"const {self.integer(kernel.block_id)} {kernel.block_id} = blockIdx.x;"]
         if kernel.threads > 1:
             lines.append(f"const int {kernel.thread_id} = threadIdx.x;")
         return lines
@@ -230,7 +231,7 @@ class Cuda(CFamily):
 
     def literal(self, value: float | int | bool, dtype: str) -> str:
         if "float" not in dtype or math.isfinite(value):
-            text = number(value, dtype)
+            text = number(value, dtype, self.long[1])
             if "INFINITY" not in text:
                 return text
         infinity, negative, nan = _SPECIAL["float64" if dtype == "float64" else "float32"]

@@ -2,7 +2,7 @@
 
 C's ``/`` and ``%`` truncate, Python's floor: an operand that can be negative is first raised by a
 multiple of the divisor.  ``int`` throughout, unless a value may pass 2^31 - 1: then the products
-that make it up are computed as ``long``.
+that make it up are computed in 64 bits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ _COEFFICIENT = itemgetter(1)
 Terms = Sequence[tuple[Atom, int]]
 
 
-def index_code(index: Index, ranges: Mapping[str, Bounds], wide: bool = False) -> str:
+LONG = ("long", "L")
+"""The type of 64-bit integers, and what their literals end in."""
+
+
+def index_code(
+    index: Index, ranges: Mapping[str, Bounds], wide: bool = False, long: tuple[str, str] = LONG
+) -> str:
     """`index` as C text for variables within `ranges`: an ``int``, or a ``long`` where it is `wide` or turns out so.
 
     >>> index_code((Index.axis("i") * 56 - 1) // 3, {"i": (0, 9)})
@@ -27,7 +33,7 @@ def index_code(index: Index, ranges: Mapping[str, Bounds], wide: bool = False) -
     terms: Terms = index.terms
     const = index.const
     if not terms:
-        return str(const) if -INT_MAX <= const <= INT_MAX and not wide else f"{const}L"
+        return str(const) if -INT_MAX <= const <= INT_MAX and not wide else f"{const}{long[1]}"
     atom, coefficient = terms[0]
     if len(terms) > 1:
         last = terms[-1][1]
@@ -43,12 +49,12 @@ def index_code(index: Index, ranges: Mapping[str, Bounds], wide: bool = False) -
     for atom, coefficient in terms:
         if type(atom) is str:
             low, high = ranges[atom]
-            product = f"(long){atom}" if wide else atom
+            product = f"({long[0]}){atom}" if wide else atom
         else:
             names = atom.index.names()  # type: ignore[union-attr]
-            product, (low, high) = _division(atom, tuple(map(ranges.__getitem__, names)))  # type: ignore[arg-type]
+            product, (low, high) = _division(atom, tuple(map(ranges.__getitem__, names)), long)  # type: ignore[arg-type]
             if wide:
-                product = f"(long)({product})"
+                product = f"({long[0]})({product})"
             elif coefficient > 1 or coefficient < -1 or " - " in product:
                 product = f"({product})"
         farthest = high if low >= 0 else max(-low, high)
@@ -63,7 +69,7 @@ def index_code(index: Index, ranges: Mapping[str, Bounds], wide: bool = False) -
                 product = f"{product}*{-coefficient}"
             text = f"{text} - {product}" if text else f"-{product}"
     if reach > INT_MAX and not wide:
-        return index_code(index, ranges, wide=True)
+        return index_code(index, ranges, True, long)
     if const:
         return f"{text} + {const}" if const > 0 else f"{text} - {-const}"
     return text
@@ -92,13 +98,13 @@ def _printed(terms: Terms) -> Terms:
 
 
 @lru_cache(maxsize=KEPT)
-def _division(atom: FloorDiv | Mod, known: tuple[Bounds, ...]) -> tuple[str, Bounds]:
+def _division(atom: FloorDiv | Mod, known: tuple[Bounds, ...], long: tuple[str, str]) -> tuple[str, Bounds]:
     """An atom whose names have the `known` bounds, and its own."""
     inner, divisor = atom.index, atom.divisor
     ranges = dict(zip(inner.names(), known, strict=True))
     low, high = inner.bounds(ranges)
     below = low // divisor
-    text = index_code(inner + -below * divisor if below < 0 else inner, ranges)
+    text = index_code(inner + -below * divisor if below < 0 else inner, ranges, False, long)
     text = text if text.isidentifier() else f"({text})"
     if type(atom) is Mod:
         return f"{text} % {divisor}", divided_bounds(atom, low, high)

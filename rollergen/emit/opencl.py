@@ -139,7 +139,7 @@ class OpenCL(CFamily):
         return f"kernel {attributes}\nvoid {kernel.name}({parameters})"
 
     def ids(self, kernel: Kernel) -> list[str]:
-        lines = [f"const int {kernel.block_id} = get_group_id(0);"]
+        lines = [f"const {self.integer(kernel.block_id)} {kernel.block_id} = get_group_id(0);"]
         if kernel.threads > 1:
             lines.append(f"const int {kernel.thread_id} = get_local_id(0);")
         return lines

@@ -19,7 +19,7 @@ from rollergen.expr.dtypes import (
     scalar_dtype,
 )
 from rollergen.expr.show import show
-from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value
+from rollergen.expr.values import Binary, Cast, Const, IndexValue, Select, Unary, Value
 
 _SYMBOL = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "max": "maximum", "min": "minimum",
            "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "and": "&", "or": "|"}  # fmt: skip
@@ -47,6 +47,10 @@ class Expr:
     @property
     def dtype(self) -> str:
         return self.value.dtype
+
+    def as_number(self) -> Expr:
+        """What stands for it in arithmetic and comparisons."""
+        return self
 
     def __bool__(self) -> NoReturn:
         raise ExpressionError(_TRUTH.format(show(self.value)))
@@ -183,7 +187,7 @@ def is_sympy(value: Any) -> bool:
 def as_operand(value: Any, where: str) -> Expr | float | int | bool:
     """`value` as an `Expr` or a weak Python scalar; ExpressionError for anything else."""
     if isinstance(value, Expr):
-        return value
+        return value.as_number()
     if is_scalar(value):
         scalar = python_scalar(value)
         if not isinstance(scalar, (bool, int, float)):
@@ -215,16 +219,32 @@ def literal(scalar: float | int | bool, dtype: str, where: str) -> Expr:
 
 
 def alike(where: str, *values: Any) -> tuple[Expr, ...]:
-    """All `values` as expressions of one dtype: weak scalars take that of the others."""
+    """All `values` as expressions of one dtype: weak scalars take that of the others; indices beside an integer that is
+    no int32 are int64."""
     operands = [as_operand(value, where) for value in values]
+    if any(_is_wide(operand) for operand in operands):
+        operands = [_widened(operand) for operand in operands]
     strong = [o for o in operands if isinstance(o, Expr)]
     if strong:
         dtype = strong[0].dtype
         for other in strong[1:]:
             common_dtype(dtype, other.dtype, where)
     else:
-        dtype = "float32" if any(isinstance(o, float) for o in operands) else scalar_dtype(operands[0])  # type: ignore[arg-type]
+        every = [scalar_dtype(o) for o in operands]  # type: ignore[arg-type]
+        dtype = next((kind for kind in ("float32", "int64") if kind in every), every[0])
     return tuple(o if isinstance(o, Expr) else literal(o, dtype, where) for o in operands)
+
+
+def _is_wide(operand: Expr | float | int | bool) -> bool:
+    if isinstance(operand, Expr):
+        return isinstance(operand.value, IndexValue) and operand.dtype == "int64"
+    return type(operand) is int and scalar_dtype(operand) == "int64"
+
+
+def _widened(operand: Expr | float | int | bool) -> Expr | float | int | bool:
+    if isinstance(operand, Expr) and isinstance(operand.value, IndexValue):
+        return Expr(IndexValue(operand.value.index, "int64"), operand.axes)
+    return operand
 
 
 def binary(op: str, a: Any, b: Any) -> Expr:
@@ -291,8 +311,9 @@ def cast(x: Any, dtype: Any) -> Expr:
     """`x` converted to `dtype` (towards zero from floating to integer).  Accepts indices."""
     if isinstance(x, str) and isinstance(dtype, Expr):
         raise ExpressionError(f"rg.cast(x, dtype): the arguments look swapped: rg.cast(x, {x!r})")
-    e = as_expr(x, "rg.cast")
     name = dtype_name(dtype, "rg.cast's dtype")
+    precise = name == "float64" and is_scalar(x) and isinstance(python_scalar(x), float)
+    e = literal(python_scalar(x), name, "rg.cast") if precise else as_expr(x, "rg.cast")
     return e if e.dtype == name else Expr(Cast(e.value, name), e.axes)
 
 

@@ -23,7 +23,8 @@ _DATA_ADVICE = (
 
 
 class IndexExpr(Expr):
-    """A quasi-affine integer of the axes; in arithmetic with values, an int32 number."""
+    """A quasi-affine integer of the axes; in arithmetic with values, an int32 number, or an int64 one where it may be
+    too large for that."""
 
     __slots__ = ("index",)
 
@@ -33,6 +34,12 @@ class IndexExpr(Expr):
 
     def __repr__(self) -> str:
         return f"<index {self.index}>"
+
+    def as_number(self) -> Expr:
+        low, high = self.index.bounds({name: (0, self.axes.get(name, 1) - 1) for name in self.index.names()})
+        if low >= -(2**31) and high < 2**31:
+            return self
+        return Expr(IndexValue(self.index, "int64"), self.axes)
 
     def __add__(self, other: Any) -> Any:
         return self._linear(other, Index.__add__, operator.add)

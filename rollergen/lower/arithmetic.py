@@ -13,7 +13,10 @@ from functools import lru_cache
 from math import isnan
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rollergen.errors import ProgramError
+from rollergen.expr.dtypes import rounded
 from rollergen.expr.index import Index
 from rollergen.expr.quick import inner
 from rollergen.expr.rows import is_below_its_row, is_online_exponent, is_shrinking_exponent
@@ -110,20 +113,23 @@ def register_dtype(dtype: str) -> str:
 
 
 def widen(*operands: Expr) -> tuple[Expr, ...]:
-    """The operands with equal lanes: scalars become vectors if any operand is one."""
+    """The operands with equal lanes: scalars become vectors if any operand is one; masks take the first one's width."""
     widths = [operand.lanes for operand in operands]
     lanes = max(widths)
-    return operands if min(widths) == lanes else tuple([_lanes(operand, lanes) for operand in operands])
+    wide = operands if min(widths) == lanes else tuple([_lanes(operand, lanes) for operand in operands])
+    return tuple([_mask(one, _bits(wide[0])) for one in wide]) if _is_mask(wide[0]) else wide
 
 
 def _lanes(operand: Expr, lanes: int) -> Expr:
     if operand.lanes == lanes:
         return operand
+    if operand.dtype == "bool":
+        holds, fails = Number(-1, "mask32", lanes), Number(0, "mask32", lanes)
+        if isinstance(operand, Number):
+            return holds if operand.value else fails
+        return Operation("select", (operand, holds, fails), "mask32", lanes)
     if isinstance(operand, Number):
         return Number(operand.value, operand.dtype, lanes)
-    if operand.dtype == "bool":
-        bits = "mask32"
-        return Operation("select", (operand, Number(-1, bits, lanes), Number(0, bits, lanes)), bits, lanes)
     return Broadcast(operand, lanes)
 
 
@@ -143,13 +149,13 @@ def index_number(out: Writer, scope: Scope, index: Index, dtype: str) -> Expr:
 
 def inside_lanes(out: Writer, scope: Scope, axis_index: Index, extent: int) -> Expr:
     """Whether an axis is below `extent`: a scalar condition or a mask."""
-    number = index_number(out, scope, axis_index, "int32")
-    return compare("lt", number, Number(extent, "int32"))
+    dtype = "int32" if extent < 2**31 else "int64"
+    return compare("lt", index_number(out, scope, axis_index, dtype), Number(extent, dtype))
 
 
 def compare(op: str, a: Expr, b: Expr) -> Expr:
     a, b = widen(a, b)
-    dtype = "bool" if a.lanes == 1 else f"mask{BITS[a.dtype]}"
+    dtype = "bool" if a.lanes == 1 else f"mask{_bits(a)}"
     return Operation(op, (a, b), dtype, a.lanes)
 
 
@@ -183,23 +189,40 @@ def _is_mask(value: Expr) -> bool:
 
 def cast(out: Writer, x: Expr, dtype: str) -> Expr:
     """`x` converted; narrowing to float16 or bfloat16 rounds though the register is a float32."""
+    if isinstance(x, Number) and not _is_mask(x):
+        return _number(x, dtype)
     if dtype in ("float16", "bfloat16"):
-        single = cast(out, x, "float32")
-        return maths.call(out, f"round_{dtype}", single)
+        return maths.call(out, f"round_{dtype}", _single(out, x, dtype))
     if x.dtype == dtype:
         return x
     if _is_mask(x):
         return select(x, Number(1, dtype), Number(0, dtype))
     if dtype == "bool":
         return compare("ne", x, Number(0, x.dtype))
-    if isinstance(x, Number):
-        return Number(x.value, dtype, x.lanes)
     return Convert(x, dtype)
+
+
+def _number(x: Number, dtype: str) -> Number:
+    """The literal as one of `dtype`; of floats that an integer dtype does not hold, what NumPy makes of them."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        value = np.asarray(x.value, x.dtype)
+        found = value != 0 if dtype == "bool" else rounded(value, dtype)
+    literal = found.astype(np.float32) if dtype in ("float16", "bfloat16") else found
+    return Number(literal.item(), register_dtype(dtype), x.lanes)
+
+
+def _single(out: Writer, x: Expr, dtype: str) -> Expr:
+    """`x` as a float32 that `dtype` rounds as it would `x` itself.  (float32 holds what integers float16 holds.)"""
+    if x.dtype == "float64" or (x.dtype in ("int32", "int64") and dtype == "bfloat16"):
+        return maths.call(out, "to_odd", x)
+    return cast(out, x, "float32")
 
 
 def stored(value: Expr, dtype: str) -> Expr:
     """`value` as an element of memory dtype `dtype`: a mask becomes zeros and ones."""
-    return select(value, Number(1, dtype), Number(0, dtype)) if _is_mask(value) else value
+    if not _is_mask(value):
+        return value
+    return select(value, Number(1, dtype, value.lanes), Number(0, dtype, value.lanes))
 
 
 def _unary(out: Writer, op: str, x: Expr, dtype: str) -> Expr:
@@ -223,8 +246,6 @@ def _binary(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
         return compare(op, a, b)
     if op in ("and", "or"):
         a, b = widen(a, b)
-        if _is_mask(a):
-            b = _mask(b, _bits(a))
         return Operation(op, (a, b), a.dtype, a.lanes)
     if op in ("max", "min"):
         return extreme(out, op, a, b, dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rollergen.expr.index import Bounds, weighted_sum
-from rollergen.lower.expressions import Expr, Number, Operation, Position
+from rollergen.lower.expressions import Expr, Number, Operation, position
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import Place
 from rollergen.lower.writer import Writer
@@ -40,9 +40,9 @@ def trip_count(place: Place, p: int, uniform: bool, ranges: Mapping[str, Bounds]
     if not base.terms:
         return min(loop.extent, -(-(extent - base.const) // loop.stride))
     left = (base * -1 + (extent + loop.stride - 1)) if loop.stride > 1 else base * -1 + extent
-    rest: Expr = Position(left)
+    rest: Expr = position(left, ranges)
     if loop.stride > 1:
-        rest = Operation("div", (rest, Number(loop.stride, "int32")), "int32")
+        rest = Operation("div", (rest, Number(loop.stride, rest.dtype)), rest.dtype)
     return clipped(rest, 0, -(-(extent - low) // loop.stride), loop.extent)
 
 
@@ -55,8 +55,8 @@ def clipped(value: Expr, low: int, high: int, limit: int) -> Expr:
 
 def _pick(order: str, value: Expr, limit: int) -> Expr:
     """The value or the limit, whichever the order puts first."""
-    bound = Number(limit, "int32")
-    return Operation("select", (Operation(order, (value, bound), "bool"), value, bound), "int32")
+    bound = Number(limit, value.dtype)
+    return Operation("select", (Operation(order, (value, bound), "bool"), value, bound), value.dtype)
 
 
 def whole_iterations(place: Place, p: int, out: Writer) -> int | Expr | None:
@@ -80,6 +80,8 @@ def whole_iterations(place: Place, p: int, out: Writer) -> int | Expr | None:
     low, high = left.bounds(out.ranges)
     if not left.terms:
         return max(0, min(loop.extent, left.const // loop.stride))
-    number = clipped(Operation("div", (Position(left), Number(loop.stride, "int32")), "int32"),
-                     low // loop.stride, high // loop.stride, loop.extent)  # fmt: skip
-    return out.let(f"{nest.variables[p]}_whole", number)
+    at = position(left, out.ranges)
+    whole = Operation("div", (at, Number(loop.stride, at.dtype)), at.dtype)
+    return out.let(
+        f"{nest.variables[p]}_whole", clipped(whole, low // loop.stride, high // loop.stride, loop.extent)
+    )

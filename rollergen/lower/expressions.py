@@ -11,10 +11,11 @@ nearest even; ``uint16`` reads the bits of either.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Union
 
-from rollergen.expr.index import Index
+from rollergen.expr.index import Bounds, Index
 from rollergen.expr.quick import inner
 
 BITS = {
@@ -97,6 +98,12 @@ class Position:
     index: Index
     dtype: str = "int32"
     lanes: int = 1
+
+
+def position(index: Index, ranges: Mapping[str, Bounds]) -> Position:
+    """An index as a number, of 64 bits where it may be too large for 32."""
+    low, high = index.bounds(ranges)
+    return Position(index, "int32" if low >= -(2**31) and high < 2**31 else "int64")
 
 
 @inner

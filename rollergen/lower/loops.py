@@ -12,7 +12,7 @@ from rollergen.lower.arithmetic import Scope, register_dtype
 from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged, copies_at, in_registers, is_shared, read_load, varying
 from rollergen.lower.counts import clipped, is_uniform, trip_count, whole_iterations
-from rollergen.lower.expressions import Broadcast, Expr, Name, Position
+from rollergen.lower.expressions import Broadcast, Expr, Name, position
 from rollergen.lower.fills import fill_private, fill_registers, fill_shared
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.outputs import output_access
@@ -90,7 +90,7 @@ def overlapped(context: Context, place: Place, depth: int) -> Place:
         outer = weighted_sum([(place.point[p], x.stride) for p, x in enumerate(nest.loops[:inside]) if x.axis == axis])
         beyond = (outer + (side - nest.extents[axis])).simplify(out.ranges)
         low, high = beyond.bounds(out.ranges)
-        back = out.integer(f"{axis}_back", clipped(Position(beyond), low, high, high), (0, side - 1))
+        back = out.integer(f"{axis}_back", clipped(position(beyond, out.ranges), low, high, high), (0, side - 1))
         place = place.beginning_earlier(axis, back)
     return place
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rollergen.expr.dtypes import is_float
 from rollergen.expr.index import Index
 from rollergen.lower.expressions import BITS, Call, Convert, Expr, Name, Number, Operation, Pointer, Read, Shuffle
 from rollergen.lower.ir import PRIVATE, Allocate, Function, Let, Statement, Write
@@ -53,7 +54,7 @@ def call(out: Writer, name: str, *operands: Expr) -> Expr:
         return Call(out.native[name], operands, x.dtype, x.lanes)
     if x.dtype == "float64" and name == "pow":
         return _double_pow(out.functions, *operands)
-    make = _OURS.get(name) if x.dtype == "float32" else _DOUBLE.get(name)
+    make = _OURS.get(name) if x.dtype == "float32" else _WIDE.get(name)
     if make is None:
         return Call(name, operands, x.dtype, x.lanes)
     return _use(out.functions, make, name, *operands)
@@ -83,7 +84,7 @@ def _double_pow(functions: dict[str, Function], x: Expr, y: Expr) -> Expr:
 
 def _use(functions: dict[str, Function], make: Callable[..., Expr], name: str, *operands: Expr) -> Expr:
     x = operands[0]
-    full = f"{name}_f{BITS[x.dtype]}x{x.lanes}"
+    full = f"{name}_{'f' if is_float(x.dtype) else 'i'}{BITS[x.dtype]}x{x.lanes}"
     if full not in functions:
         body = _Body(functions, x.dtype, x.lanes)
         parameters = (body.x, body.y)[: len(operands)]
@@ -136,6 +137,16 @@ class _Body:
         sides = tuple(s if not isinstance(s, (int, float)) else self.number(s, dtype) for s in (yes, no))
         return Operation("select", (test, *sides), sides[0].dtype, self.lanes)
 
+    def test(self, order: str, a: Expr, b: Expr, bits: int) -> Expr:
+        """``a order b``; of vectors a mask for lanes of so many bits."""
+        if self.lanes == 1:
+            return Operation(order, (a, b), "bool")
+        mask = Operation(order, (a, b), f"mask{BITS[a.dtype]}", self.lanes)
+        return mask if BITS[a.dtype] == bits else Convert(mask, f"mask{bits}")
+
+    def choose(self, condition: Expr, yes: Expr, no: Expr) -> Operation:
+        return Operation("select", (condition, yes, no), yes.dtype, self.lanes)
+
     def own(self, make: Callable, name: str, x: Expr) -> Expr:  # type: ignore[type-arg]
         return _use(self.functions, make, name, x)
 
@@ -185,8 +196,8 @@ def _with_exponent(b: _Body, field: Expr) -> Expr:
     return Convert(word, "float32", bits=True)
 
 
-def _magnitude(b: _Body, x: Expr) -> Expr:
-    return b.let("t", b.where("lt", x, 0.0, Operation("neg", (x,), x.dtype, b.lanes), x))
+def _magnitude(b: _Body, x: Expr, name: str = "t") -> Expr:
+    return b.let(name, b.where("lt", x, 0.0, Operation("neg", (x,), x.dtype, b.lanes), x))
 
 
 def _with_sign_of(b: _Body, x: Expr, value: Expr) -> Convert:
@@ -329,6 +340,33 @@ def _round_bfloat16(b: _Body, x: Expr) -> Expr:
     return Convert(_bfloat16_bits(b, x), "float32", bits=True)
 
 
+def _to_odd(b: _Body, x: Expr) -> Expr:
+    """A float64 or integer as a float32: as the neighbour with an odd last bit where it is none, so that a narrower
+    format rounds it as it would `x` itself (see `expr.dtypes.rounded`)."""
+    exact = x if x.dtype == "float64" else b.let("whole", Convert(_within_float64(b, x), "float64"))
+    single = b.let("single", Convert(exact, "float32"))
+    back = b.let("back", Convert(single, "float64"))
+    word = b.let("bits", Convert(single, "uint32", bits=True))
+    larger = b.test("gt", _magnitude(b, back, "size"), _magnitude(b, exact, "size_of_exact"), 32)
+    cut = b.let("cut", b.choose(larger, b.sub(word, b.number(1, "uint32")), word))
+    odd = Operation("bitor", (cut, b.number(1, "uint32")), "uint32", b.lanes)
+    return Convert(b.choose(b.test("ne", back, exact, 32), odd, cut), "float32", bits=True)
+
+
+def _within_float64(b: _Body, x: Expr) -> Expr:
+    """Integers that float64 holds: of int64 beyond 2**53 the middle of the 2048 neighbours among which it lies, unless
+    it is their first."""
+    if x.dtype != "int64":
+        return x
+    bits = lambda op, a, mask: Operation(op, (a, b.number(mask, "int64")), "int64", b.lanes)
+    low = b.let("low", bits("bitand", x, 2047))
+    start = b.let("start", b.sub(x, low))
+    middle = bits("shr", bits("bitand", b.add(low, b.number(2047, "int64")), 2048), 1)
+    kept = b.let("kept", b.add(start, middle))
+    size = b.let("size_of_whole", Convert(x, "float64"))
+    return b.choose(b.test("lt", _magnitude(b, size, "of_whole"), b.number(2.0**53, "float64"), 64), x, kept)
+
+
 def _upper_half(b: _Body, x: Expr) -> Expr:
     word = b.let("b", _bfloat16_bits(b, x))
     return Convert(Operation("shr", (word, b.number(16, "uint32")), "uint32", b.lanes), "uint16")
@@ -355,4 +393,4 @@ _OURS: dict[str, Callable[..., Expr]] = {
     "round_bfloat16": _round_bfloat16,
     "bfloat16_bits": _upper_half,
 }
-_DOUBLE: dict[str, Callable[..., Expr]] = {"rsqrt": _rsqrt, "round": _round, "floor": _floor}
+_WIDE: dict[str, Callable[..., Expr]] = {"rsqrt": _rsqrt, "round": _round, "floor": _floor, "to_odd": _to_odd}

@@ -101,7 +101,7 @@ def next_exists(at: Index, ahead: int, count: int | Expr) -> Expr:
     """Whether iteration ``at + ahead`` is still one of the loop."""
     if isinstance(count, int):
         return Inside(at + ahead, None, count)
-    return Operation("lt", (Position(at + ahead), count), "bool")
+    return Operation("lt", (Position(at + ahead, count.dtype), count), "bool")
 
 
 def _fetch_first(context: Context, first: Place, copies: list[Copy]) -> list[Prefetch]:

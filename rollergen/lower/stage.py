@@ -11,7 +11,16 @@ from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.lower.context import Context
 from rollergen.lower.copies import allocate_buffers
-from rollergen.lower.expressions import STORAGE_BYTES, Expr, Misalignment, Number, Operation, Pointer, Position
+from rollergen.lower.expressions import (
+    STORAGE_BYTES,
+    Expr,
+    Misalignment,
+    Number,
+    Operation,
+    Pointer,
+    Position,
+    position,
+)
 from rollergen.lower.ir import GLOBAL, Kernel
 from rollergen.lower.language import PLAIN, Language
 from rollergen.lower.layout import layout
@@ -148,7 +157,7 @@ def _define_digits(out: Writer, nest: Nest, positions: list[int], number: str, c
         digit = Index.axis(number) // below
         if left < count or extent == 1:  # else no number has a higher digit
             digit = digit % extent
-        out.define(nest.variables[p], Position(digit), (0, extent - 1))
+        out.define(nest.variables[p], position(digit, out.ranges), (0, extent - 1))
 
 
 def _define_band(out: Writer, nest: Nest, p: int, q: int, block: str, width: int) -> None:

@@ -6,7 +6,17 @@ from collections.abc import Collection, Iterable, Mapping
 
 from rollergen.expr.index import Bounds, FloorDiv, Index, Mod
 from rollergen.expr.quick import replaced
-from rollergen.lower.expressions import Broadcast, Build, Expr, Inside, Number, Operation, Position
+from rollergen.lower.expressions import (
+    Broadcast,
+    Build,
+    Convert,
+    Expr,
+    Inside,
+    Number,
+    Operation,
+    Position,
+    position,
+)
 from rollergen.lower.nest import Lane
 
 
@@ -228,9 +238,20 @@ def passing(ranges: Mapping[str, Bounds], line: Index, test: Inside, lane: Lane,
     found: Expr | None = None
     for order, bound in (("ge", test.low), ("lt", test.high)):
         if bound is not None and not _always(order, start, step * (lane.width - 1), bound, ranges):
-            limit = Broadcast(Position(start * -1 + bound, f"int{bits}"), lane.width)
+            limit = Broadcast(_limit(ranges, start * -1 + bound, step * (lane.width - 1), bits), lane.width)
             found = both(found, Operation(order, (reached, limit), f"mask{bits}", lane.width), bits, lane)
     return found
+
+
+def _limit(ranges: Mapping[str, Bounds], limit: Index, reach: int, bits: int) -> Expr:
+    """The limit for lanes between 0 and `reach` in integers of so many bits: what is too large for these is cut off
+    where no lane reaches."""
+    at = position(limit, ranges)
+    if at.dtype == f"int{bits}" or bits == 64:
+        return Position(limit, f"int{bits}")
+    low, high = min(reach, 0), max(reach, 0) + 1
+    above = Operation("select", (Inside(limit, low, None), at, Number(low, at.dtype)), at.dtype)
+    return Convert(Operation("select", (Inside(limit, None, high), above, Number(high, at.dtype)), at.dtype), "int32")
 
 
 def both(first: Expr | None, second: Expr | None, bits: int, lane: Lane) -> Expr | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.errors import ProgramError
-from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.dtypes import rounded
 from rollergen.expr.index import Index
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
 from rollergen.program.interpreter.points import Array, both
@@ -64,9 +64,9 @@ def evaluate(value: Value, scope: Scope) -> Array:
 
 
 def as_dtype(x: Any, dtype: str) -> Array:
-    """`x` as `dtype`: floats to integers lose their fraction, integers wrap around."""
+    """`x` as `dtype`: floats to integers lose their fraction, integers wrap around; each is rounded once."""
     array = np.asarray(x)
-    return array != 0 if dtype == "bool" and array.dtype != bool else array.astype(numpy_dtype(dtype), copy=False)
+    return array != 0 if dtype == "bool" and array.dtype != bool else rounded(array, dtype)
 
 
 def _node(value: Value, scope: Scope) -> Array:
