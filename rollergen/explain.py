@@ -61,6 +61,7 @@ def profiling(chosen: Outcome, others: Sequence[Outcome]) -> Facts | None:
         "spread_seconds": chosen.spread_s,
         "caches": chosen.caches,
         "clock": chosen.note,
+        "noisy": chosen.noisy,
     }
 
 
@@ -70,7 +71,8 @@ def _profiling_line(facts: Facts) -> str:
     shares = ", ".join(f"{name} {seconds_text(s)} ({s / total:.0%})" for name, s in parts.items())
     noise = "" if facts["spread_seconds"] is None else f", quartiles {seconds_text(facts['spread_seconds'])} apart"
     clock = f", {facts['clock']}" if facts["clock"] else ""
-    how = f"{facts['rounds']} rounds with {facts['caches']} caches{noise}{clock}"
+    busy = f", noisy: {facts['noisy']}" if facts["noisy"] else ""
+    how = f"{facts['rounds']} rounds with {facts['caches']} caches{noise}{clock}{busy}"
     return f"  {facts['candidates']} candidates: {shares}; {how}"
 
 

@@ -12,7 +12,7 @@ from rollergen.program import serial
 from rollergen.program.rprogram import RProgram
 
 _SECONDS = ("predicted_s", "compile_s", "wall_s", "event_s", "check_s")
-_LATER = {"check_s": None, "ended": "", "doubt": "", "note": ""}
+_LATER = {"check_s": None, "ended": "", "doubt": "", "note": "", "noisy": ""}
 """Keys that bundles written by earlier versions do not have, and what their absence means."""
 _COUNTS = ("rank", "rounds", "compared")
 MOST = 1000
@@ -30,6 +30,7 @@ def _one(outcome: Outcome, chosen: bool) -> dict[str, Any]:
         "ended": outcome.ended,
         "doubt": outcome.doubt,
         "note": outcome.note,
+        "noisy": outcome.noisy,
         "times_s": list(outcome.times_s),
         "problems": list(outcome.problems),
         "program": None if chosen else serial.to_json(outcome.program),
@@ -55,7 +56,7 @@ def from_json(data: Any, program: RProgram, source: Source, where: str) -> tuple
 
 
 def _outcome(data: Any, known: tuple[RProgram, Source] | None, language: str, where: str) -> Outcome:
-    keys = {*_COUNTS, *_SECONDS, "ended", "doubt", "note", "times_s", "problems", "program", "source", "launches"}
+    keys = {*_COUNTS, *_SECONDS, *_LATER, "times_s", "problems", "program", "source", "launches"}
     if not isinstance(data, dict) or (data := {**_LATER, **data}).keys() != keys:
         raise BundleError(f"{where}: expected an object with {', '.join(sorted(keys))}")
     if data["ended"] not in ("", "time", "crash"):
@@ -72,14 +73,14 @@ def _outcome(data: Any, known: tuple[RProgram, Source] | None, language: str, wh
         raise BundleError(f"{where}.times_s: expected a list of seconds of at least 0")
     if not isinstance(problems, list) or not all(isinstance(text, str) for text in problems):
         raise BundleError(f"{where}.problems: expected a list of texts")
-    for key in ("doubt", "note"):
+    for key in ("doubt", "note", "noisy"):
         if not isinstance(data[key], str):
             raise BundleError(f"{where}.{key}: expected a text")
     program, source = known or _written(data, language, where)
     figures = {key: data[key] for key in (*_COUNTS, *_SECONDS)}
     return Outcome(
         program=program, source=source, problems=tuple(problems), times_s=tuple(times), ended=data["ended"],
-        doubt=data["doubt"], note=data["note"], **figures,
+        doubt=data["doubt"], note=data["note"], noisy=data["noisy"], **figures,
     )  # fmt: skip
 
 

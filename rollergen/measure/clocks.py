@@ -7,21 +7,22 @@ from collections.abc import Sequence
 from rollergen.hal.clock import NOT_READABLE, clock_state
 from rollergen.hal.spec import Device
 from rollergen.measure.bench import Bench
+from rollergen.measure.noise import time_calmly
 from rollergen.measure.outcome import Progress
-from rollergen.measure.timing import Timed, time_all
+from rollergen.measure.timing import Timed
 from rollergen.tile.rules import block_layer
 
 State = Sequence[tuple[str, str]]
 
 
 def timed_on(device: Device | None, passed: Sequence[Timed], bench: Bench, progress: Progress) -> str:
-    """`time_all`; in words, how clock, temperature and throttling of the host changed meanwhile.  Empty where nothing
-    is readable, or the device is not the host's processor (one whose blocks share a managed memory)."""
+    """`time_calmly`; in words, how clock, temperature and throttling of the host changed meanwhile.  Empty where
+    nothing is readable, or the device is not the host's processor (one whose blocks share a managed memory)."""
     if device is None or block_layer(device) is not None:
-        time_all(passed, bench, progress)
+        time_calmly(passed, bench, progress)
         return ""
     before = clock_state()
-    time_all(passed, bench, progress)
+    time_calmly(passed, bench, progress)
     return changed(before, clock_state())
 
 

@@ -28,6 +28,7 @@ class Outcome:
     oracle.  ``rank``: its place under the model, from 0.  ``ended``: "time" or "crash" where its
     process was lost with it (`isolation.py`), else "".  ``doubt``: why
     its times are not believed (then ``wall_s`` is None), else "".  ``note``: what else there is to know of it, else "".
+    ``noisy``: why its times, which stand, look like those of a busy machine (`noise.py`), else "".
     ``caches``: how its runs find them when it is timed, "warm" (operands as the last run left them) or "cold".
     """
 
@@ -46,6 +47,7 @@ class Outcome:
     ended: str = ""
     doubt: str = ""
     note: str = ""
+    noisy: str = ""
     caches: str = "warm"
 
     def __repr__(self) -> str:

@@ -113,11 +113,17 @@ def measure_on(
     return results
 
 
-def warn_of_doubts(outcomes: Iterable[Outcome]) -> None:
-    """A `MeasurementWarning` for each time that is not believed."""
+def warn_of_doubts(outcomes: Sequence[Outcome]) -> None:
+    """A `MeasurementWarning` for each time that is not believed, and one where the machine was busy."""
     for outcome in outcomes:
         if outcome.doubt:
-            warnings.warn(f"candidate {outcome.rank + 1}: {outcome.doubt}", MeasurementWarning, stacklevel=4)
+            warnings.warn(f"candidate {outcome.rank + 1}: {outcome.doubt}", MeasurementWarning, stacklevel=6)
+    noisy = [outcome for outcome in outcomes if outcome.noisy]
+    if noisy:
+        best = fastest(outcomes)
+        took = "" if best.wall_s is None else f"candidate {best.rank + 1} took {best.wall_s:.3g} s, but "
+        text = f"times were taken on a busy machine: {took}{noisy[0].noisy}; they are kept as noisy"
+        warnings.warn(f"{text}, and taken again by the next build", MeasurementWarning, stacklevel=6)
 
 
 def fastest(outcomes: Iterable[Outcome]) -> Outcome:

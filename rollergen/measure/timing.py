@@ -39,11 +39,12 @@ Doubt = Callable[[Outcome, float], str]
 
 @dataclass(slots=True)
 class Timed:
-    """A candidate that passed the gate, and its times so far."""
+    """A candidate that passed the gate, and its times so far; ``noisy``: as in `Outcome`."""
 
     outcome: Outcome
     walls: list[float] = field(default_factory=list)
     events: list[float] = field(default_factory=list)
+    noisy: str = ""
 
     def once(self, bench: Bench) -> float | None:
         """The wall seconds of one run; None if the candidate was lost with it."""
@@ -78,7 +79,9 @@ class Timed:
         why = doubt(self.outcome, wall)
         if why:
             return replace(self.outcome, doubt=why, rounds=len(times), times_s=times)
-        return replace(self.outcome, wall_s=wall, event_s=event, rounds=len(times), times_s=times)
+        return replace(
+            self.outcome, wall_s=wall, event_s=event, rounds=len(times), times_s=times, noisy=self.noisy
+        )  # fmt: skip
 
 
 def lost_when_timed(outcome: Outcome, error: Exception) -> Outcome:

@@ -54,7 +54,7 @@ class Cache:
         self._graph, self._device = graph, device
         self._path = store_path()
         self._key: Key | None = _guarded(self._path, lambda: key_of(graph, device, options, top_k, driver, verifier))
-        self._damaged = False
+        self._anew = False
 
     def find(self) -> Found | None:
         """The kernel, if it was built before; None too where the store cannot be read."""
@@ -73,6 +73,9 @@ class Cache:
         entry = self._read(key)
         if entry is None:
             return None
+        if entry.candidates[entry.chosen].noisy:  # taken on a busy machine: now it may be calmer
+            self._anew = True
+            return None
         used(self._path, key.hash)
         return self._renamed(entry)
 
@@ -83,7 +86,7 @@ class Cache:
             try:
                 return entries.read(connection, key, self._device)
             except (Damage, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-                self._damaged = True
+                self._anew = True
                 raise StoreError(f"{self._path}: {error}; the kernel is built and stored anew", passing=True) from None
 
     def _write(self, key: Key, candidates: tuple[Outcome, ...], chosen: Outcome) -> None:
@@ -99,7 +102,7 @@ class Cache:
                 "INSERT OR REPLACE INTO devices VALUES (?, ?, ?)", (key.device, self._device.name, spec)
             )
             connection.execute("INSERT OR REPLACE INTO expressions VALUES (?, ?)", (key.expression, expression))
-            entries.write(connection, key, signature, entry, now, again=self._damaged)
+            entries.write(connection, key, signature, entry, now, again=self._anew)
             connection.executemany(
                 "INSERT OR IGNORE INTO records (hash, record) VALUES (?, ?)", [(sha256(text), text) for text in texts]
             )

@@ -19,7 +19,7 @@ from rollergen.store.keys import Key, as_text, sha256
 
 _FIGURES = (
     "rank", "predicted_s", "compile_s", "wall_s", "event_s", "rounds", "compared", "check_s", "ended", "doubt",
-    "note", "caches",
+    "note", "caches", "noisy",
 )  # fmt: skip
 COLUMNS = (
     "key", "expression", "device", "options", "profiled", "driver", "rollergen", "signature", "names",
@@ -47,7 +47,8 @@ class Entry:
 def write(
     connection: sqlite3.Connection, key: Key, signature: str, entry: Entry, made_at: float, *, again: bool
 ) -> None:
-    """The kernel with its programs and sources; the first one stays, unless ``again``: its row was damaged."""
+    """The kernel with its programs and sources; the first one stays, unless ``again``: its row was damaged, or its
+    times noisy."""
     written = [_write_candidate(connection, one) for one in entry.candidates]
     row = [
         key.hash, *(asdict(key)[name] for name in COLUMNS[1:7]), signature, as_text(entry.names), as_text(written),

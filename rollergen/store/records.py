@@ -15,8 +15,8 @@ takes it from the program), ``op.extents`` those of its largest definition.  ``d
 ``feat``: the features that verifiers see (`verify.features`) and the dataflow blocks that attention does
 (`verify.dataflow`; [] for a block that the program lacks), with their version.  ``env.driver`` and ``env.compiler``:
 as the runtime describes itself.
-``ts``: seconds since 1970.  ``result.caches`` "cold": they were swept before every run; such records are not learned
-from.
+``ts``: seconds since 1970.  ``result.caches`` "cold": they were swept before every run; ``result.noisy``: why the times
+look like those of a busy machine.  Neither is learned from.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ def records_of(
                 "times_ms": [seconds * 1e3 for seconds in outcome.times_s],
                 "compile_s": outcome.compile_s,
                 **({} if outcome.caches == "warm" else {"caches": outcome.caches}),
+                **({"noisy": outcome.noisy} if outcome.noisy else {}),
             },
             "env": {"driver": driver, "compiler": compiler, "rollergen": key.rollergen},
             "ts": now,

@@ -146,7 +146,8 @@ def from_records(files: Sequence[RecordFile], constants: str = PRESENT) -> Datas
     for file in files:
         for record in file.records:
             key = (record["group"], record["program"].get("kernel_sha256"), record.get("ts"))
-            if key not in seen and record["result"].get("caches", "warm") == "warm":
+            result = record["result"]
+            if key not in seen and result.get("caches", "warm") == "warm" and not result.get("noisy"):
                 seen.add(key)
                 taken.append(record)
                 rows.append(_row(record, groups))
