@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import rollergen as rg
+from rollergen.dropped import every_drop_raises
 from rollergen.emit import emit
 from rollergen.errors import RollergenError
 from rollergen.options import BuildOptions
@@ -40,9 +41,10 @@ class Failure:
 
 
 def failure(program: Program, arrays: Mapping[str, Any], wanted: Mapping[str, Bounded], device: str, seed: int) -> Failure | None:
-    """What is wrong on a device, if anything: an error, or a wrong element."""
+    """What is wrong on a device, if anything: an error, of a single candidate even, or a wrong element."""
     try:
-        got = _results(program, arrays, device, seed)
+        with every_drop_raises():
+            got = _results(program, arrays, device, seed)
     except RollergenError as error:
         return Failure(device, f"refused: {type(error).__name__}", str(error))
     except Exception as error:  # none may be raised: a fault by definition
