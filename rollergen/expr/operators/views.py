@@ -164,7 +164,7 @@ def pad(
     """
     require_tensor(x, "pad")
     pairs = _widths(x, widths)
-    fill = number(value, "pad", "value")
+    fill = _fill(x, value)
     if not isinstance(mode, str) or (mode not in _SOURCE and mode != "constant"):
         raise ExpressionError(f'pad: mode is {shown(mode)}; expected "constant", "edge", "reflect" or "wrap"')
     wanted = tuple(before + extent + after for extent, (before, after) in zip(x.shape, pairs, strict=True))
@@ -250,6 +250,15 @@ def _widths(x: Tensor, widths: Any) -> tuple[tuple[int, int], ...]:
             f"each of the {x.ndim} axes of {x.label}"
         )
     return pairs
+
+
+def _fill(x: Tensor, value: Number) -> Number:
+    """`value` as an element of `x`: of conditions 0 and 1 stand for False and True, as in NumPy."""
+    if x.dtype != "bool":
+        return number(value, "pad", "value")
+    if value not in (False, True):
+        raise ExpressionError(f"pad: value is {value!r}; expected True or False, as x has dtype bool")
+    return bool(value)
 
 
 def _filled(x: Tensor, i: Sequence[Any], pairs: Sequence[tuple[int, int]], fill: Number) -> Any:

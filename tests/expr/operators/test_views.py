@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.errors import ExpressionError
 from tests.expr.operators.oracle import F, agree, given
 
 ops = rg.ops
@@ -57,6 +58,15 @@ def test_pad_with_a_value_and_without_widths():
     agree(ops.pad(x, ((1, 0), (0, 2)), value=2.5), [a], np.pad(a, ((1, 0), (0, 2)), constant_values=2.5))
     for mode in ("constant", "edge"):
         agree(ops.pad(x, 0, mode), [a], a)
+
+
+@pytest.mark.parametrize("value", [0, False, True])
+def test_conditions_are_padded_with_what_numpy_takes_for_them(value):
+    x = np.array([[True, False, True]])
+    padded = rg.ops.pad(rg.tensor("x", (1, 3), "bool"), 1, value=value)
+    assert padded.dtype == "bool" and np.array_equal(padded.evaluate(x), np.pad(x, 1, constant_values=value))
+    with pytest.raises(ExpressionError, match="pad: value is 2; expected True or False, as x has dtype bool"):
+        rg.ops.pad(rg.tensor("x", (1, 3), "bool"), 1, value=2)
 
 
 @pytest.mark.parametrize(("shape", "factor"), [((2, 3, 5), 3), ((2, 3, 4, 5), 2), ((2, 1, 4, 5), (1, 3)), ((1, 2, 3, 2, 3), 2)])

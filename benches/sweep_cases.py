@@ -1,0 +1,227 @@
+"""Every operator of `rg.ops` in every dtype at five sizes: what `bench_sweep` builds for every built-in device.
+
+Sizes are two extents, rows and columns, to which each operator adds what else it wants (batches, channels, windows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import rollergen as rg
+from rollergen.dropped import every_drop_raises
+from rollergen.errors import RollergenError
+from rollergen.expr.dtypes import FLOATS, INTEGERS, ITEMSIZE
+
+SIZES = ((4, 8), (64, 64), (48, 64), (45, 77), (61, 67))
+"""Small, square, uneven powers of two and not, odd, prime."""
+
+DTYPES = tuple(ITEMSIZE)
+
+Make = Callable[[Any, int, int], Any]
+"""``make(tensor, rows, columns)``, where ``tensor(name, shape)`` has the dtype at hand."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operator in one dtype at one size; ``variant``: its axis, its other dtype, its setting."""
+
+    operator: str
+    variant: str
+    dtype: str
+    rows: int
+    columns: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.operator}{self.variant and ' ' + self.variant} {self.dtype} {self.rows}x{self.columns}"
+
+    def expression(self) -> Any:
+        """Raises a `RollergenError` where the operator refuses the dtype."""
+        tensor = lambda name, shape, dtype=self.dtype: rg.tensor(name, shape, dtype)
+        return OPERATORS[self.operator][self.variant](tensor, self.rows, self.columns)
+
+
+def _of_one() -> Iterator[tuple[str, str, Make]]:
+    for name in ("abs", "neg", "floor", "round", "exp", "log", "sqrt", "rsqrt", "erf", "tanh", "sigmoid", "relu",
+                 "leaky_relu", "silu", "gelu"):  # fmt: skip
+        function = getattr(rg.ops, name)
+        yield name, "", lambda t, r, c, f=function: f(t("x", (r, c)))
+    yield "gelu", "tanh", lambda t, r, c: rg.ops.gelu(t("x", (r, c)), "tanh")
+    yield "clip", "", lambda t, r, c: rg.ops.clip(t("x", (r, c)), 0, 1)
+    for dtype in DTYPES:
+        yield "cast", f"to {dtype}", lambda t, r, c, to=dtype: rg.ops.cast(t("x", (r, c)), to)
+
+
+def _of_two() -> Iterator[tuple[str, str, Make]]:
+    for name in ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "equal", "not_equal", "less", "less_equal",
+                 "greater", "greater_equal"):  # fmt: skip
+        function = getattr(rg.ops, name)
+        yield name, "", lambda t, r, c, f=function: f(t("x", (r, c)), t("y", (r, c)))
+        yield name, "turned", lambda t, r, c, f=function: f(t("x", (r, c)), rg.ops.transpose(t("y", (c, r))))
+    yield "where", "", lambda t, r, c: rg.ops.where(t("if", (r, c), "bool"), t("x", (r, c)), t("y", (c,)))
+    yield "bias_add", "", lambda t, r, c: rg.ops.bias_add(t("x", (2, r, c)), t("b", (r,)))
+
+
+def _reductions() -> Iterator[tuple[str, str, Make]]:
+    for name in ("sum", "mean", "max", "min", "prod", "var", "std", "argmax", "argmin", "logsumexp"):
+        function = getattr(rg.ops, name)
+        for axis in (None, 0, 1):
+            yield name, f"axis {axis}", lambda t, r, c, f=function, a=axis: f(t("x", (r, c)), a)
+        yield name, "inner axis", lambda t, r, c, f=function: f(t("x", (3, r, c)), 1)
+        yield name, "outer axes", lambda t, r, c, f=function: f(t("x", (3, r, c)), (0, 1))
+    for name in ("softmax", "log_softmax", "cumsum", "cumprod"):
+        function = getattr(rg.ops, name)
+        for axis in (0, 1):
+            yield name, f"axis {axis}", lambda t, r, c, f=function, a=axis: f(t("x", (r, c)), a)
+
+
+def _normalisations() -> Iterator[tuple[str, str, Make]]:
+    weights = lambda t, *shape: (t("w", shape), t("b", shape))
+    yield "layer_norm", "", lambda t, r, c: rg.ops.layer_norm(t("x", (r, c)), c, *weights(t, c))
+    yield "layer_norm", "of two axes", lambda t, r, c: rg.ops.layer_norm(t("x", (3, r, c)), (r, c))
+    yield "rms_norm", "", lambda t, r, c: rg.ops.rms_norm(t("x", (r, c)), c, t("w", (c,)))
+    names = ("mean", "var", "w", "b")
+    yield "batch_norm", "", lambda t, r, c: rg.ops.batch_norm(t("x", (2, 3, r, c)), *(t(n, (3,)) for n in names))
+
+
+def _bias(tensor: Any, extent: int) -> Any:
+    """Of a product of `tensor`'s dtype: as wide as its sums."""
+    wide = {"int8": "int32"}.get(tensor("b", (extent,)).dtype)
+    return tensor("b", (extent,), wide) if wide else tensor("b", (extent,))
+
+
+def _contractions() -> Iterator[tuple[str, str, Make]]:
+    yield "matmul", "", lambda t, r, c: rg.ops.matmul(t("a", (r, c)), t("b", (c, r)))
+    turned = lambda a, b: rg.ops.matmul(a, b, transpose_a=True, transpose_b=True)
+    yield "matmul", "turned", lambda t, r, c: turned(t("a", (c, r)), t("b", (r, c)))
+    yield "matmul", "of a column", lambda t, r, c: rg.ops.matmul(t("a", (r, c)), t("b", (c, 1)))
+    yield "batch_matmul", "", lambda t, r, c: rg.ops.batch_matmul(t("a", (3, r, c)), t("b", (3, c, r)))
+    yield "linear", "", lambda t, r, c: rg.ops.linear(t("x", (2, r, c)), t("w", (r, c)))
+    yield "linear", "with a bias", lambda t, r, c: rg.ops.linear(t("x", (2, r, c)), t("w", (r, c)), _bias(t, r))
+    head = lambda t, r, c: (t(name, (2, r, c)) for name in ("q", "k", "v"))
+    yield "attention", "", lambda t, r, c: rg.ops.attention(*head(t, r, c))
+    yield "attention", "causal", lambda t, r, c: rg.ops.attention(*head(t, r, c), causal=True)
+
+
+def _windows() -> Iterator[tuple[str, str, Make]]:
+    yield "conv1d", "", lambda t, r, c: rg.ops.conv1d(t("x", (2, r, c)), t("w", (5, r, 3)), None, 1, 1)
+    yield "conv2d", "", lambda t, r, c: rg.ops.conv2d(t("x", (1, 4, r, c)), t("w", (8, 4, 3, 3)), padding=1)
+    yield "conv2d", "pointwise", lambda t, r, c: rg.ops.conv2d(t("x", (1, r, 4, 8)), t("w", (c, r, 1, 1)), stride=2)
+    yield "conv3d", "", lambda t, r, c: rg.ops.conv3d(t("x", (1, 2, 4, r, c)), t("w", (3, 2, 3, 3, 3)), padding=1)
+    twice = lambda x, w: rg.ops.conv_transpose2d(x, w, stride=2)
+    yield "conv_transpose2d", "", lambda t, r, c: twice(t("x", (1, 4, r, c)), t("w", (4, 3, 2, 2)))
+    yield "depthwise_conv2d", "", lambda t, r, c: rg.ops.depthwise_conv2d(t("x", (1, 8, r, c)), t("w", (8, 1, 3, 3)))
+    for name in ("max_pool2d", "avg_pool2d"):
+        function = getattr(rg.ops, name)
+        yield name, "", lambda t, r, c, f=function: f(t("x", (2, 3, r, c)), 3, 2, 1)
+        yield name, "pointwise", lambda t, r, c, f=function: f(t("x", (2, 3, r, c)), 1, 2)
+    for name in ("global_avg_pool", "global_max_pool"):
+        function = getattr(rg.ops, name)
+        yield name, "", lambda t, r, c, f=function: f(t("x", (2, 3, r, c)))
+    yield "upsample_nearest", "", lambda t, r, c: rg.ops.upsample_nearest(t("x", (1, 2, r, c)), 2)
+
+
+def _quantised() -> Iterator[tuple[str, str, Make]]:
+    zeros = lambda t, extent: (t("s", (extent,), "float32"), t("z", (extent,), "int32"))
+    yield "quantize", "", lambda t, r, c: rg.ops.quantize(t("x", (r, c)), 0.25, 3)
+    yield "quantize", "by axis", lambda t, r, c: rg.ops.quantize(t("x", (r, c)), *zeros(t, r), axis=0)
+    yield "dequantize", "", lambda t, r, c: rg.ops.dequantize(t("x", (r, c)), 0.25, 3)
+    yield "quantized_matmul", "", lambda t, r, c: rg.ops.quantized_matmul(t("a", (r, c)), t("b", (c, r)), 0.5, 0.25)
+
+
+def _views() -> Iterator[tuple[str, str, Make]]:
+    for axis in (0, 1):
+        yield "concat", f"axis {axis}", lambda t, r, c, a=axis: rg.ops.concat([t("x", (r, c)), t("y", (r, c))], a)
+    yield "slice", "", lambda t, r, c: rg.ops.slice(t("x", (r, c)), np.s_[1:, ::2])
+    yield "slice", "reversed", lambda t, r, c: rg.ops.slice(t("x", (r, c)), np.s_[::-1, ::-1])
+    for mode in ("constant", "reflect", "edge", "wrap"):
+        yield "pad", mode, lambda t, r, c, m=mode: rg.ops.pad(t("x", (r, c)), (1, 2), m)
+    yield "transpose", "", lambda t, r, c: rg.ops.transpose(t("x", (r, c)))
+    yield "transpose", "channels last", lambda t, r, c: rg.ops.transpose(t("x", (2, 3, r, c)), (0, 2, 3, 1))
+    yield "transpose", "of matrices", lambda t, r, c: rg.ops.transpose(t("x", (3, r, c)), (0, 2, 1))
+    yield "reshape", "", lambda t, r, c: rg.ops.reshape(t("x", (r, c)), (c, r))
+    yield "reshape", "of a transpose", lambda t, r, c: rg.ops.reshape(rg.ops.transpose(t("x", (r, c))), (-1,))
+    yield "expand", "", lambda t, r, c: rg.ops.expand(t("x", (r, 1)), (3, r, c))
+
+
+_FAMILIES = (_of_one, _of_two, _reductions, _normalisations, _contractions, _windows, _quantised, _views)
+
+OPERATORS: Mapping[str, Mapping[str, Make]] = {}
+"""Variants of each operator, by name."""
+for _family in _FAMILIES:
+    for _name, _variant, _make in _family():
+        OPERATORS.setdefault(_name, {})[_variant] = _make  # type: ignore[index]
+
+_NOT_FLOATS = (*INTEGERS, "bool")
+_FLOATING, _CONDITION, _CONDITIONS = "expected a floating dtype", "of a condition; expected numbers", "of conditions"
+_TRUTH, _REDUCED = "expected True or False", "a reduction over bool values; cast them first"
+
+_REFUSALS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("cumsum cumprod", DTYPES, "each output continues the one before it"),
+    ("floor round exp log sqrt rsqrt erf tanh sigmoid leaky_relu silu gelu", _NOT_FLOATS, _FLOATING),
+    ("mean var std logsumexp log_softmax layer_norm rms_norm batch_norm", _NOT_FLOATS, _FLOATING),
+    ("attention avg_pool2d global_avg_pool quantize", _NOT_FLOATS, _FLOATING),
+    ("div pow softmax", INTEGERS, _FLOATING),
+    ("abs add sub mul div pow maximum minimum less less_equal greater greater_equal bias_add", ("bool",), _CONDITION),
+    ("neg", ("bool",), _CONDITION),
+    ("matmul batch_matmul linear depthwise_conv2d conv2d", ("bool",), _CONDITION),
+    ("sum max min prod max_pool2d global_max_pool", ("bool",), _CONDITIONS),
+    ("relu clip conv1d conv2d conv3d max_pool2d", ("bool",), _TRUTH),
+    ("argmax argmin softmax conv_transpose2d", ("bool",), _REDUCED),
+    ("dequantize", (*FLOATS, "int64", "bool"), "expected int8 or int32"),
+    ("quantized_matmul", (*FLOATS, "int32", "int64", "bool"), "expected int8"),
+)
+"""(operators, dtypes, what the error says): what the language refuses by design.  Conditions are no numbers; functions
+that round want floating dtypes; quantised values are integers of one width; a prefix sum cannot be cut into tiles."""
+
+
+def refusals(case: Case) -> tuple[str, ...]:
+    """Parts of the error's text, one of which a refusal of this case has; none where it must not be refused."""
+    return tuple(
+        text for names, dtypes, text in _REFUSALS if case.operator in names.split() and case.dtype in dtypes
+    )
+
+
+def cases(operators: Iterable[str] = ()) -> Iterator[Case]:
+    """All of them, or those of some operators; sizes last."""
+    for operator in operators or OPERATORS:
+        for variant in OPERATORS[operator]:
+            for dtype in DTYPES:
+                for rows, columns in SIZES:
+                    yield Case(operator, variant, dtype, rows, columns)
+
+
+def wrong(case: Case, device: str) -> str:
+    """What is wrong with the kernel of a case that is built for a device, and not run; empty where nothing is.
+
+    Whatever candidate is dropped is a failure, and so are a refusal that is not in the list, and one that fails to
+    come."""
+    refused = refusals(case)
+    try:
+        expression = case.expression()
+    except RollergenError as error:
+        return "" if any(text in str(error) for text in refused) else f"refused: {type(error).__name__}: {error}"
+    if refused:
+        return f"is not refused; expected an error that says {' or '.join(refused)}"
+    with every_drop_raises():
+        try:
+            rg.build(expression, device, profile=False, cache=False)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def pairwise(devices: Sequence[str]) -> Iterator[tuple[Case, str]]:
+    """Every operator on every device, in every dtype that it accepts and at every size; every dtype and every size on
+    every device, and with each other."""
+    for number, (operator, variants) in enumerate(OPERATORS.items()):
+        accepted = [dtype for dtype in DTYPES if not refusals(Case(operator, "", dtype, *SIZES[0]))]
+        for turn, device in enumerate(devices if accepted else ()):
+            at = number + turn
+            rows, columns = SIZES[(2 * at + turn) % len(SIZES)]
+            variant, dtype = list(variants)[at % len(variants)], accepted[at % len(accepted)]
+            yield Case(operator, variant, dtype, rows, columns), device
