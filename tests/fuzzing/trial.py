@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from random import Random
 
 from rollergen.construct import construct
+from rollergen.dropped import every_drop_raises
 from rollergen.emit import Source, emit
 from rollergen.errors import DoesNotFitError, RollergenError
 from rollergen.expr.canonical import canonicalize
@@ -67,11 +68,12 @@ class Trials:
         """What is wrong, if anything: an error that is none of rollergen's own, or a refusal, or a wrong result."""
         spec, start = resolve(device), time.perf_counter()
         try:
-            outputs = recipe.outputs()
-            graph = canonicalize(outputs)
-            emit(construct(graph, spec, top_k=1)[0].program, spec)
-            ranked = construct(graph, spec, options, TOP_K)
-            sources = [emit(one.program, spec, "opencl") for one in ranked]
+            with every_drop_raises():
+                outputs = recipe.outputs()
+                graph = canonicalize(outputs)
+                emit(construct(graph, spec, top_k=1)[0].program, spec)
+                ranked = construct(graph, spec, options, TOP_K)
+                sources = [emit(one.program, spec, "opencl") for one in ranked]
         except DoesNotFitError:
             return None
         except RollergenError as error:
