@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import rollergen as rg
+from rollergen.dropped import every_drop_raises
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.inputs import given_tensors
 from rollergen.expr.language import Tensor
@@ -32,7 +33,8 @@ def examined(
     for stage in stages:
         begun = time.perf_counter()
         try:
-            compare(stage, _STAGES[stage](outputs, arrays))
+            with every_drop_raises():
+                compare(stage, _STAGES[stage](outputs, arrays))
             row[stage] = "right"
         except AssertionError as error:
             row[stage] = "wrong: " + " ".join(str(error).split())[:400]

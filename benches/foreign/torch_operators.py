@@ -318,6 +318,16 @@ def expand(x: Tensor, *shape: Any) -> Tensor:
     return ops.expand(x, tuple(o if w == -1 else w for o, w in zip(own, wanted, strict=True)))
 
 
+_CASTS = {"float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "char": "int8",
+          "int": "int32", "long": "int64", "bool": "bool"}  # fmt: skip
+"""torch's methods that convert, and to what."""
+
+
+def converted(dtype: str) -> Operator:
+    """A conversion; torch's argument for the order in memory changes no values."""
+    return lambda x, memory_format=None: ops.cast(x, dtype)
+
+
 TABLE: dict[str, Operator] = {
     "abs": ops.abs, "neg": ops.neg, "floor": whole(ops.floor), "round": pointwise.rounded,
     **{name: unary(getattr(ops, name)) for name in ("exp", "log", "sqrt", "rsqrt", "erf", "tanh", "sigmoid")},
@@ -352,6 +362,7 @@ TABLE: dict[str, Operator] = {
     "nn.functional.avg_pool2d": batched(settings(avg_pool), 2),
     "nn.functional.pad": pad, "nn.functional.upsample_nearest": upsample,
     "nn.functional.scaled_dot_product_attention": attention,
+    **{name: converted(dtype) for name, dtype in _CASTS.items()},
     "cat": concat, "reshape": lambda x, shape: ops.reshape(x, tuple(shape)), "expand": expand,
     "transpose": transpose, "permute": lambda x, dims: ops.transpose(x, tuple(dims)) if x.ndim else same(x),
     "slice": sliced,
