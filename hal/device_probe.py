@@ -6,7 +6,8 @@ CPUs only.  What a run cannot tell on such a device (costs of the model, transla
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from rollergen.hal.clock import clock_state
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.host import HOST, completed
 from rollergen.hal.host_facts import CacheLevel, cache_levels, cores, memory_bytes
-from rollergen.hal.host_probe import Probe, measure, working_sets
+from rollergen.hal.host_probe import TABLES, Probe, better_of, figures_of, measure, working_sets
 from rollergen.hal.load import load_device
 from rollergen.hal.opencl_runtime import POCL, OpenCLRuntime, in_calling_thread
 from rollergen.hal.spec import Device
@@ -23,6 +24,11 @@ from rollergen.hal.spec import Device
 PATIENCE = 12
 """Rounds of a probe for each of those that complete `cpu`: the best of them repeats within a tenth on a machine that
 others use, which the best of a few does not."""
+REPEATS = 1.25
+"""Two measurements of a figure differ by less on a calm machine, and by up to 8 times on a busy one."""
+_REPEATS = {"wake_us": 2.0, "launch_us": 1.5}
+_LEAST_US = {"wake_us": 20.0, "launch_us": 0.5}
+"""How deeply threads sleep differs from time to time."""
 UNSTEADY = 0.1
 """A spread beyond which a latency does not repeat: others use what is measured."""
 
@@ -65,7 +71,8 @@ def opencl_devices() -> list[Any]:
 def probe_opencl(number: int, name: str) -> ProbedDevice:
     """The OpenCL device of that number as a spec called `name`; takes about a quarter of a minute.
 
-    Raises RuntimeUnavailableError where there is no such device, where it is no CPU, or not the one kernels run on.
+    Raises RuntimeUnavailableError where there is no such device, where it is no CPU, or not the one kernels run on, and
+    where a figure does not repeat.
     """
     runtime = OpenCLRuntime()
     found = opencl_devices()
@@ -79,7 +86,7 @@ def probe_opencl(number: int, name: str) -> ProbedDevice:
         )
     caches = cache_levels()
     before = clock_state()
-    figures = measure(runtime, caches, min(cores(), runtime.units), PATIENCE)
+    figures = repeated(lambda: measure(runtime, caches, min(cores(), runtime.units), max(1, PATIENCE // 2)))
     device = replace(completed(load_device(HOST), caches, figures), name=name, verified=())
     device, more, missing = _with_chases(device, runtime, caches)
     device, wide, without = _with_float64(device, runtime, figures)
@@ -92,6 +99,26 @@ def probe_opencl(number: int, name: str) -> ProbedDevice:
     device = replace(device, limits=limits, provenance=tuple(sorted(origins.items())))
     unknown = (*missing, *without, *_never_measured(device))
     return ProbedDevice(device, (*_of_probe(device, figures), *more, *wide), unknown, state)
+
+
+def repeated(measured: Callable[[], Probe]) -> Probe:
+    """The better figures of two measurements.  Raises RuntimeUnavailableError for one that does not repeat."""
+    one, other = measured(), measured()
+    again = figures_of(other)
+    for path, first in figures_of(one).items():
+        low, high = sorted((first, again[path]))
+        if high > _REPEATS.get(path, REPEATS) * low and high - low > _LEAST_US.get(path, 0.0):
+            values = f"{first:.4g} and then {again[path]:.4g}"
+            advice = f"the machine is busy{_load()}: end what else runs there, and probe again"
+            raise RuntimeUnavailableError(f"{path} does not repeat: {values}; {advice}")
+    return better_of(one, other)
+
+
+def _load() -> str:
+    """How busy, where the system says so."""
+    if not hasattr(os, "getloadavg"):
+        return ""
+    return f" (load {os.getloadavg()[0]:.1f} on {cores()} cores)"
 
 
 def _with_state(device: Device, state: tuple[tuple[str, str], ...]) -> tuple[str, str]:
@@ -163,11 +190,7 @@ def _of_probe(device: Device, figures: Probe) -> Iterator[Measured]:
     fma = next(one for one in device.instructions if one.lanes > 1 and one.dtype == "float32")
     raw = _per_clock(figures.peak_gflop_s, figures.lanes, device)
     yield Measured(f"{fma.name}.per_clock", fma.per_clock, figures.spread["peak"], raw)
-    measured = {
-        "bytes_per_clock": figures.read_bytes_per_clock,
-        "write_bytes_per_clock": figures.write_bytes_per_clock,
-        "bandwidth_gb_s": figures.read_gb_s,
-    }
+    measured = {name: getattr(figures, field) for field, name in TABLES.items()}
     for layer in device.layers[1:]:
         for field, by_layer in measured.items():
             value = getattr(layer, field)

@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +126,36 @@ def measure(runtime: OpenCLRuntime, caches: tuple[CacheLevel, ...], units: int, 
         launch_us=_short(launch.value),
         wake_us=_short(wake.value),
         spread=_spreads(clock, rates[best], (launch, wake), {layer: bands[layer, "reading", 1] for layer in sizes}),
+    )
+
+
+TABLES = {
+    "read_bytes_per_clock": "bytes_per_clock",
+    "write_bytes_per_clock": "write_bytes_per_clock",
+    "read_gb_s": "bandwidth_gb_s",
+}
+"""Figures of each layer, and what they are called in a spec."""
+
+
+def figures_of(found: Probe) -> dict[str, float]:
+    """Everything measured, by the path that a spec would give it."""
+    single = {name: getattr(found, name) for name in ("clock_mhz", "peak_gflop_s", "launch_us", "wake_us")}
+    return single | {
+        f"{layer}.{name}": value for field, name in TABLES.items() for layer, value in getattr(found, field).items()
+    }
+
+
+def better_of(one: Probe, other: Probe) -> Probe:
+    """The higher rates and the shorter times of two measurements of one machine: others only ever slow it down."""
+    rates = lambda field: {x: max(value, getattr(other, field)[x]) for x, value in getattr(one, field).items()}
+    first = one if one.peak_gflop_s >= other.peak_gflop_s else other
+    return replace(
+        first,
+        clock_mhz=max(one.clock_mhz, other.clock_mhz),
+        launch_us=min(one.launch_us, other.launch_us),
+        wake_us=min(one.wake_us, other.wake_us),
+        **{field: rates(field) for field in TABLES},
+        spread={name: max(value, other.spread.get(name, 0.0)) for name, value in one.spread.items()},
     )
 
 

@@ -9,7 +9,7 @@ from rollergen.hal.chases import first_dear
 from rollergen.hal.clock import NOT_READABLE, clock_state
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.host_facts import cache_levels
-from rollergen.hal.host_probe import probe
+from rollergen.hal.host_probe import Probe, probe
 from rollergen.hal.lints import WARNING, lint
 from rollergen.hal.load import load_device, save_device
 from rollergen.hal.microbench import Figure
@@ -96,3 +96,43 @@ def test_the_file_must_be_a_new_spec(tmp_path, file, text):
     result = run("devices", "probe", "--opencl", "0", "-o", str(tmp_path / file))
     assert result.exit_code == 2 and text in result.stderr
     assert (tmp_path / "old.json").read_text() == "{}"
+
+
+def figures(**changed):
+    layers = {"l1": 60.0, "dram": 10.0}
+    return Probe(**{
+        "runtime": "r", "units": 2, "clock_mhz": 3000.0, "peak_gflop_s": 90.0, "lanes": 8, "attribute": "",
+        "read_bytes_per_clock": layers, "write_bytes_per_clock": layers, "read_gb_s": layers, "launch_us": 2.0,
+        "wake_us": 10.0, "spread": {"clock": 0.01, "l1": 0.1, "dram": 0.2}, **changed,
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"clock_mhz": 2000.0}, "clock_mhz does not repeat: 3000 and then 2000; the machine is busy"),
+        ({"read_gb_s": {"l1": 60.0, "dram": 84.2}}, r"dram\.bandwidth_gb_s does not repeat: 10 and then 84\.2;"),
+        ({"write_bytes_per_clock": {"l1": 30.0, "dram": 10.0}}, r"l1\.write_bytes_per_clock does not repeat: 60 and then 30;"),
+        ({"launch_us": 9.0}, "launch_us does not repeat: 2 and then 9; .*: end what else runs there, and probe again"),
+    ],
+)
+def test_a_figure_that_does_not_repeat_is_refused_with_both_values(changed, text):
+    made = iter((figures(), figures(**changed)))
+    with pytest.raises(RuntimeUnavailableError, match=text):
+        device_probe.repeated(lambda: next(made))
+
+
+def test_of_two_measurements_that_agree_the_better_figures_stay():
+    other = figures(clock_mhz=3100.0, launch_us=1.8, wake_us=25.0, read_gb_s={"l1": 62.0, "dram": 9.0})
+    made = iter((figures(), other))
+    found = device_probe.repeated(lambda: next(made))
+    assert (found.clock_mhz, found.launch_us, found.wake_us) == (3100.0, 1.8, 10.0)
+    assert found.read_gb_s == {"l1": 62.0, "dram": 10.0}
+
+
+def test_the_command_writes_nothing_of_figures_that_do_not_repeat(tmp_path, monkeypatch):
+    made = iter((figures(), figures(clock_mhz=1000.0)))
+    monkeypatch.setattr(device_probe, "measure", lambda *_: next(made))
+    result = run("devices", "probe", "--opencl", "0", "-o", str(tmp_path / "mine.json"))
+    assert result.exit_code == 2 and "clock_mhz does not repeat: 3000 and then 1000" in result.stderr
+    assert not (tmp_path / "mine.json").exists()
