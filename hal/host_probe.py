@@ -154,7 +154,9 @@ def better_of(one: Probe, other: Probe) -> Probe:
         clock_mhz=max(one.clock_mhz, other.clock_mhz),
         launch_us=min(one.launch_us, other.launch_us),
         wake_us=min(one.wake_us, other.wake_us),
-        **{field: rates(field) for field in TABLES},
+        read_bytes_per_clock=rates("read_bytes_per_clock"),
+        write_bytes_per_clock=rates("write_bytes_per_clock"),
+        read_gb_s=rates("read_gb_s"),
         spread={name: max(value, other.spread.get(name, 0.0)) for name, value in one.spread.items()},
     )
 
