@@ -156,7 +156,8 @@ class Facts:
 
 
 _KEPT: OrderedDict[tuple[int, int], Facts] = OrderedDict()
-_KEPT_AT_MOST = 512
+_KEPT_AT_MOST = 64
+"""A build asks about some 60 definitions; those of builds before are never asked for again."""
 
 
 def facts_of(definition: Definition, residents: tuple[Resident, ...] = ()) -> Facts:

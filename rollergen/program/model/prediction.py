@@ -267,7 +267,7 @@ def _predicted(stage: Stage, device: Device) -> StagePrediction:
     return StagePrice(stage, device).prediction
 
 
-kept: Kept[tuple[Stage, Device], StagePrice] = Kept(1024)
+kept: Kept[tuple[Stage, Device], StagePrice] = Kept(256)
 """Prices of a draft: what priced a program is what explains it, and what a verifier learns from."""
 
 
