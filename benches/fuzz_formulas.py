@@ -29,7 +29,7 @@ KINDS = ("cpu", *INTERPRETED, *RUN, "gate")
 SAVED_EVERY_S = 60.0
 RENEWED_AFTER = 100
 """Programs that one process runs before another takes over: PoCL keeps memory of every kernel."""
-LIMIT_S = 900.0
+LIMIT_S = 1800.0
 """Of one program on all devices: on a machine that others use, what takes longer hangs."""
 
 

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 
 from tests.fuzzing.formulas.bounds import DIGITS
 from tests.fuzzing.formulas.nodes import Const, Load, Node, Op, Reduce
 from tests.fuzzing.formulas.programs import DEFAULT, Tensor, computed
-from tests.fuzzing.formulas.reductions import Reductions
+from tests.fuzzing.formulas.scalars import Scalars
 
 LENGTHS = (1, 3, 5, 7, 8, 16, 17, 32, 33, 61, 64, 67, 128, 131)
 
 
-def rows(random: Random, tensors: list[Tensor], dtype: str) -> None:
+def rows(random: Random, tensors: list[Tensor], names: Iterator[str], dtype: str) -> None:
     """Appends to `tensors` one or two reductions of each row, and mostly a tensor of its elements and these."""
-    draw = Reductions(random, tensors)
+    draw = Scalars(random, tensors)
     lead = tuple(random.choice([1, 2, 3, 5, 8, 13]) for _ in range(random.choice([0, 1, 1, 2])))
     length = random.choice(LENGTHS)
     x = draw.given((*lead, length), dtype, "spread" if dtype in DIGITS else "full")
     outer = [f"i{n}" for n in range(len(lead))]
     known: list[Tensor] = []
     for _ in range(random.choice([1, 2, 2])):
-        axis = (f"k{Reductions.axes}", length)
-        Reductions.axes += 1
+        axis = (next(names), length)
         body = _joined(random, Load(dtype, x.name, (*outer, axis[0])), known, outer)
         fold = random.choice(["max", "sum", "sum", "min"])
         made = Reduce(DEFAULT.get(dtype, dtype), fold, (body,), (axis,))

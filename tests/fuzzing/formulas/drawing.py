@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from math import prod
 from random import Random
 from typing import Any
@@ -39,13 +40,13 @@ def draw(seed: int) -> tuple[Program, dict[str, Any], dict[str, Bounded]]:
 
 def _drawn(random: Random) -> Program:
     tensors: list[Tensor] = []
-    Reductions.axes = 0
+    names = (f"k{number}" for number in count())
     homes = random.choices(DTYPES, [4, 3, 2, 2, 3, 2, 2, 2], k=2)
     if random.random() < 0.15:
-        rows(random, tensors, random.choice([dtype for dtype in DTYPES if dtype != "bool"]))
+        rows(random, tensors, names, random.choice([dtype for dtype in DTYPES if dtype != "bool"]))
     for _ in range(random.choices([0 if tensors else 1, 1, 2, 3, 4], [4, 4, 4, 2, 1])[0]):
         dtype, shape = random.choice(homes) if random.random() < 0.8 else random.choice(DTYPES), _shape(random)
-        body = Reductions(random, tensors).body(dtype, {f"i{n}": extent for n, extent in enumerate(shape)})
+        body = Reductions(random, tensors, names).body(dtype, {f"i{n}": extent for n, extent in enumerate(shape)})
         tensors.append(computed(tensors, shape, body))
     made = [tensor for tensor in tensors if tensor.body is not None]
     read = {node.tensor for tensor in made for node in walk(tensor.body) if isinstance(node, Load)}
@@ -79,7 +80,7 @@ def telling(output: Bounded) -> bool:
 
 def distinct(output: Bounded) -> float:
     """Different values as a share of how many there could be (of a condition: whether both occur)."""
-    count = np.unique(output.value).size
+    values = np.unique(output.value).size
     if output.dtype == "bool":
-        return count / min(output.value.size, 2)
-    return min(1.0, count / min(output.value.size, {"int8": 200, "bfloat16": 200}.get(output.dtype, output.value.size)))
+        return values / min(output.value.size, 2)
+    return min(1.0, values / min(output.value.size, {"int8": 200, "bfloat16": 200}.get(output.dtype, output.value.size)))

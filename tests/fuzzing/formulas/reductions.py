@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
+from random import Random
 
 from tests.fuzzing.formulas.bounds import DIGITS
 from tests.fuzzing.formulas.nodes import Const, Node, Op, Position, Reduce
-from tests.fuzzing.formulas.programs import DEFAULT
+from tests.fuzzing.formulas.programs import DEFAULT, Tensor
 from tests.fuzzing.formulas.scalars import FLOATS, INTEGERS, Scalars, Scope
 
 EXTENTS = (1, 2, 3, 3, 4, 5, 5, 7, 8, 11, 13, 16, 17, 31, 32, 37, 64, 67)
@@ -15,9 +17,11 @@ TUPLES = ("argmax", "argmin", "sum_and_max", "ends", "moments")
 
 
 class Reductions(Scalars):
-    """Reductions among the values of a tensor; the names of their axes are unique in a program."""
+    """Reductions among the values of a tensor; ``names`` gives their axes names that are unique in a program."""
 
-    axes = 0
+    def __init__(self, random: Random, tensors: list[Tensor], names: Iterator[str]) -> None:
+        super().__init__(random, tensors)
+        self.names = names
 
     def body(self, dtype: str, scope: Scope) -> Node:
         """What a tensor is at a point of its axes."""
@@ -65,8 +69,7 @@ class Reductions(Scalars):
         left, made = MOST_POINTS // max(1, prod(scope.values())), []
         for _ in range(min(most, self.random.choices([1, 2, 3], [6, 3, 1])[0])):
             extent = self.random.choice([one for one in EXTENTS if one <= left] or [1])
-            made.append((f"k{Reductions.axes}", extent))
-            Reductions.axes += 1
+            made.append((next(self.names), extent))
             left //= extent
         return tuple(made)
 

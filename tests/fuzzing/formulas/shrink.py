@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import count
+from itertools import count, takewhile
 
 from rollergen.errors import RollergenError
 from tests.fuzzing.formulas.bounds import DIGITS
@@ -14,19 +15,16 @@ from tests.fuzzing.formulas.programs import Program, Tensor
 Fails = Callable[[Program], bool]
 
 
-def shrunk(program: Program, fails: Fails, tries: int = 150) -> Program:
-    """Smaller programs are tried, the boldest cuts first, until none of them fails or the tries are used up."""
-    smaller = True
-    while smaller and tries > 0:
-        smaller = False
-        for candidate in _smaller(program):
-            if not _meant(candidate):
-                continue
-            tries -= 1
-            if fails(candidate):
-                program, smaller = candidate, True
-            if smaller or tries <= 0:
-                break
+def shrunk(program: Program, fails: Fails, seconds: float = 300.0) -> Program:
+    """Smaller programs are tried, the boldest cuts first, until none of them fails or the time is up."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        meant = (candidate for candidate in _smaller(program) if _meant(candidate))
+        in_time = takewhile(lambda _: time.monotonic() < end, meant)
+        smaller = next(filter(fails, in_time), None)
+        if smaller is None:
+            break
+        program = smaller
     return program
 
 
