@@ -23,9 +23,9 @@ from results import begun, keep, result_path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.fuzzing.formulas.cases import Tried, tried
-from tests.fuzzing.formulas.trials import INTERPRETED, RUN
+from tests.fuzzing.formulas.trials import INTERPRETED, OWN, RUN
 
-KINDS = ("cpu", *INTERPRETED, *RUN, "gate")
+KINDS = (*OWN, *INTERPRETED, *RUN, "gate")
 SAVED_EVERY_S = 60.0
 RENEWED_AFTER = 100
 """Programs that one process runs before another takes over: PoCL keeps memory of every kernel."""

@@ -13,7 +13,7 @@ from tests.fuzzing.formulas.drawing import distinct, draw
 from tests.fuzzing.formulas.programs import Program
 from tests.fuzzing.formulas.reference import evaluated
 from tests.fuzzing.formulas.shrink import shrunk
-from tests.fuzzing.formulas.trials import INTERPRETED, RUN, Failure, failure
+from tests.fuzzing.formulas.trials import INTERPRETED, OWN, RUN, Failure, failure
 
 GATED, RAN = 25, 5
 """One program of so many goes through the gate, and is run as it is written for another device."""
@@ -39,7 +39,8 @@ class Tried:
 
 
 def tried(seed: int, devices: tuple[str, ...] = (), minimise: bool = True) -> Tried:
-    """The program of a seed on the devices named, else on all: the CPU, five interpreted, now and then the gate."""
+    """The program of a seed on the devices named, else on all: the CPU (the model's first choice, called as a kernel, or
+    another one), five interpreted, now and then others run here, and the gate."""
     start = time.perf_counter()
     program, arrays, wanted = draw(seed)
     found = Tried(list(map(distinct, wanted.values())), spent_s={"drawn": time.perf_counter() - start})
@@ -59,14 +60,14 @@ def tried(seed: int, devices: tuple[str, ...] = (), minimise: bool = True) -> Tr
 
 def _devices(seed: int) -> tuple[str, ...]:
     run = (RUN[seed // RAN % len(RUN)],) if seed % RAN == 0 else ()
-    return ("cpu", *INTERPRETED, *run, *(("gate",) if seed % GATED == 0 else ()))
+    return (OWN[seed % 2], *INTERPRETED, *run, *(("gate",) if seed % GATED == 0 else ()))
 
 
 def _told(program: Program, failed: Failure, seed: int, minimise: bool) -> dict[str, Any]:
     if minimise:
         program = shrunk(program, lambda candidate: _again(candidate, failed, seed))
         failed = _failure(program, failed.device, seed) or failed
-    return {"seed": seed, **asdict(failed), "text": failed.text[:2000], "script": script(program, failed.device)}
+    return {"seed": seed, **asdict(failed), "text": failed.text[:2000], "script": script(program, failed.device, seed)}
 
 
 def _failure(program: Program, device: str, seed: int) -> Failure | None:
@@ -80,16 +81,14 @@ def _again(candidate: Program, failed: Failure, seed: int) -> bool:
     return found is not None and found.kind == failed.kind and (found.kind == "wrong" or found.text[:20] == failed.text[:20])
 
 
-def script(program: Program, device: str) -> str:
+def script(program: Program, device: str, seed: int) -> str:
     """Lines that show the failure."""
     arrays = "\n".join(
         f'arrays["{one.name}"] = contents("{one.content}", {one.shape}, "{one.dtype}")' for one in program.inputs
     )
-    run = {
-        "cpu": 'rg.build(outputs, "cpu", top_k=1, profile=False, cache=False)(**arrays)',
-        "gate": 'rg.build(outputs, "cpu", profile=True, cache=False)(**arrays)',
-    }.get(device, f'rg.build(outputs, "{device.removeprefix("run:")}", profile=False, cache=False).interpret(**arrays)')
     return (
-        "import rollergen as rg\nfrom tests.fuzzing.formulas.contents import contents\n\n"
-        f"{program.text}\noutputs, arrays = [{', '.join(program.outputs)}], {{}}\n{arrays}\nprint({run})"
+        "import rollergen as rg\nfrom tests.fuzzing.formulas.contents import contents\n"
+        "from tests.fuzzing.formulas.trials import results\n\n"
+        f"{program.text}\noutputs, arrays = [{', '.join(program.outputs)}], {{}}\n{arrays}\n"
+        f'print(results(outputs, arrays, "{device}", {seed}))'
     )

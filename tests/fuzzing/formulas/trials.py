@@ -17,6 +17,7 @@ import rollergen as rg
 from rollergen.dropped import every_drop_raises
 from rollergen.emit import emit
 from rollergen.errors import RollergenError
+from rollergen.expr.language import Tensor
 from rollergen.options import BuildOptions
 from rollergen.program.interpreter import interpret
 from rollergen.program.interpreter.bulk import interpret_bulk
@@ -26,6 +27,7 @@ from tests.fuzzing.formulas.programs import Program
 from tests.fuzzing.trial import PLAIN, drawn_options
 
 INTERPRETED = ("v100", "h200", "mi50", "ipu", "cortex-a53")
+OWN = ("cpu", "run:cpu")
 RUN = ("run:v100", "run:mi50", "run:ipu", "run:k80", "run:a100")
 DRAFT = 3
 """Programs of the model's draft from which one is taken."""
@@ -44,7 +46,7 @@ def failure(program: Program, arrays: Mapping[str, Any], wanted: Mapping[str, Bo
     """What is wrong on a device, if anything: an error, of a single candidate even, or a wrong element."""
     try:
         with every_drop_raises():
-            got = _results(program, arrays, device, seed)
+            got = results(program.built(), arrays, device, seed)
     except RollergenError as error:
         return Failure(device, f"refused: {type(error).__name__}", str(error))
     except Exception as error:  # none may be raised: a fault by definition
@@ -58,8 +60,9 @@ def failure(program: Program, arrays: Mapping[str, Any], wanted: Mapping[str, Bo
     return None
 
 
-def _results(program: Program, arrays: Mapping[str, Any], device: str, seed: int) -> Sequence[Any] | Failure:
-    outputs, options = program.built(), drawn_options(seed)
+def results(outputs: Sequence[Tensor], arrays: Mapping[str, Any], device: str, seed: int) -> Sequence[Any] | Failure:
+    """What the outputs are on a device; ``seed`` draws options, and which of the model's best programs it is."""
+    options = drawn_options(seed)
     if device in ("cpu", "gate"):
         count, checked = (1, False) if device == "cpu" else (None, True)
         kernel = rg.build(outputs, "cpu", top_k=count, profile=checked, cache=False, options=options)
@@ -68,7 +71,7 @@ def _results(program: Program, arrays: Mapping[str, Any], device: str, seed: int
     spec = rg.load_device(device.removeprefix("run:"))
     options = BuildOptions() if device in INTERPRETED and options is PLAIN else options
     chosen = rg.construct(outputs, spec, Random(seed).randint(1, DRAFT), options=options)[-1]
-    if device in RUN:
+    if device.startswith("run:"):
         made = run_opencl(chosen, arrays, spec)
     else:
         emit(chosen, spec)
