@@ -9,7 +9,8 @@ sources       emitted texts, as they were compiled
 kernels       one row for each built kernel: what it was built from, its candidates, which one was chosen
 records       one row for each profiled candidate, append-only: what verifiers learn from (`store.records`)
 
-Campaigns add two tables that say what they have delivered (`store.deliveries`).
+Campaigns add two tables that say what they have delivered (`store.deliveries`), finding a kernel one that says when it
+was used last (`store.eviction`).
 
 Rows of ``devices`` are named by `hal.load.device_hash`, those of the other tables by the hash of their
 content, so that damage shows and nothing stands twice.  ``kernels.key`` is the hash of the columns
@@ -17,7 +18,8 @@ content, so that damage shows and nothing stands twice.  ``kernels.key`` is the 
 
 ``kernels.names``: ``{"inputs": [...], "outputs": [...], "temporaries": [...]}`` of the expression it was built from.
 ``kernels.candidates``: in the model's order ``{rank, program, source (hashes), launches, predicted_s, compile_s,
-wall_s, event_s, times_s, rounds, compared, problems, check_s, ended}``, as in `measure.outcome.Outcome`.
+wall_s, event_s, times_s, rounds, compared, problems, check_s, ended, doubt, note, caches, noisy}``, as
+in `measure.outcome.Outcome`.
 """
 
 from __future__ import annotations
