@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import rollergen as rg
+from benches.foreign.refusals import REASONS
+from benches.results import begun, keep, keep_at, unfinished
 from rollergen.dropped import every_drop_raises
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.inputs import given_tensors
 from rollergen.expr.language import Tensor
 
 STAGES = ("definition", "cpu", "v100")
+KEPT_EVERY = 20
 Row = dict[str, Any]
 Compare = Callable[[str, Sequence[np.ndarray]], None]
 
@@ -105,3 +111,68 @@ def in_processes(examine: Callable[[str], Row], names: Sequence[str], jobs: int)
             yield {"name": left[0], "import": "crash: the process ended"}
             left = left[1:]
         jobs = 1
+
+
+@dataclass
+class Rows:
+    """The rows of one bench by name: kept while it runs, from where the next run goes on; a table when it is whole."""
+
+    bench: str
+    known: dict[str, Row]
+
+    @staticmethod
+    def begun(bench: str, whole: bool) -> Rows:
+        """What an interrupted run of this code has kept, of all cases alone."""
+        kept = begun(unfinished(bench)).get("rows", []) if whole else []
+        return Rows(bench, {row["name"]: row for row in kept})
+
+    def examine(self, examiner: Callable[[str], Row], names: Sequence[str], jobs: int, whole: bool) -> None:
+        """Adds the rows of `names`; faulty ones are printed as they come."""
+        for number, row in enumerate(in_processes(examiner, names, jobs), 1):
+            self.known[row["name"]] = row
+            if faulty(row):
+                print(json.dumps(row), flush=True)
+            if whole and (number % KEPT_EVERY == 0 or number == len(names)):
+                keep_at(unfinished(self.bench), {"rows": list(self.known.values())})
+
+    def told(self, names: Sequence[str], group: Callable[[Row], str], whole: bool) -> int:
+        """Prints the summary of `names` and, where they are all, keeps the table; 1 where one is faulty, else 0."""
+        found = [self.known[name] for name in names]
+        print(json.dumps(summary(found), indent=1))
+        if whole:
+            groups: dict[str, list[Row]] = {}
+            for row in found:
+                groups.setdefault(group(row), []).append(row)
+            table = [{"of": of, **counts(rows)} for of, rows in sorted(groups.items())]
+            keep(self.bench, {"summary": summary(found), "table": table, "refused": refusals(found),
+                              "faulty": [row for row in found if faulty(row)]})  # fmt: skip
+            unfinished(self.bench).unlink(missing_ok=True)
+        return 1 if any(map(faulty, found)) else 0
+
+
+def counts(rows: Sequence[Row]) -> dict[str, Any]:
+    """Of some rows: how many cases there are, are expressed, and are right at each stage."""
+    begins = lambda row, what, *stages: any(str(row.get(stage, "")).startswith(what) for stage in stages)
+    return {
+        "cases": len(rows),
+        "expressed": sum("refused" not in row for row in rows),
+        **{f"{stage} right": sum(row.get(stage) == "right" for row in rows) for stage in STAGES},
+        "wrong": sum(begins(row, "wrong", *STAGES) for row in rows),
+        "crashes": sum(begins(row, "crash", "import", *STAGES) for row in rows),
+    }
+
+
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """`counts`, and how many were refused for which reason."""
+    refused = Counter(row["refused"] for row in rows if "refused" in row)
+    reasons = {REASONS[reason]: count for reason, count in refused.most_common()}
+    return {**counts(rows), "refused": sum(refused.values()), "reasons": reasons}
+
+
+def refusals(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Names of the refused, by what refuses them."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if "refused" in row:
+            found.setdefault(": ".join(filter(None, (REASONS[row["refused"]], row["detail"]))), []).append(row["name"])
+    return dict(sorted(found.items()))

@@ -3,8 +3,8 @@
 Every one of the 1,884 node tests of onnx 1.23.2 is expressed by `rg.ops` and the language (the tables of
 ``onnx_*.py``, which an importer can use as they are), or refused with one of the reasons of ``refusals.py``.  What is
 expressed must be right three times, by the tolerance of ONNX's own runner: by its definition (`evaluate`), built and
-run on cpu, and built for a V100 and interpreted.  Rows are kept as they come in results/onnx_nodes_<cpu>_<day>.json,
-and the same command goes on from there.  Exits with 1 where one is wrong, or raises anything but the refusal.
+run on cpu, and built for a V100 and interpreted.  What is known is kept, and the same command goes on from there; the
+table is results/onnx_nodes_<cpu>_<day>.json.  Exits with 1 where one is wrong, or raises anything but the refusal.
 
 The environment is one of its own: ``pip install -e ".[cpu,foreign]"``; torch's build for CPUs is enough, which
 ``pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu`` takes first.
@@ -13,11 +13,9 @@ The environment is one of its own: ``pip install -e ".[cpu,foreign]"``; torch's 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 import warnings
-from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,10 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 
-from benches.foreign.cases import STAGES, Row, crash, examined, faulty, in_processes
+from benches.foreign.cases import STAGES, Row, Rows, crash, examined
 from benches.foreign.onnx_table import bound, imported
-from benches.foreign.refusals import REASONS, Refused
-from benches.results import begun, keep, result_path
+from benches.foreign.refusals import Refused
 
 NAME = "onnx_nodes"
 FLOAT16_RTOL = 2**-9
@@ -80,19 +77,6 @@ def examine(name: str, stages: tuple[str, ...] = STAGES) -> Row:
     return row | examined(tensors, graph.arrays, compare, stages)
 
 
-def summary(rows: list[Row]) -> dict[str, Any]:
-    """How many were right at each stage, and how many were refused for which reason."""
-    refused = Counter(row["refused"] for row in rows if "refused" in row)
-    return {
-        "cases": len(rows),
-        "expressed": sum("refused" not in row for row in rows),
-        **{f"{stage} right": sum(row.get(stage) == "right" for row in rows) for stage in STAGES},
-        "wrong": sum(any(str(row.get(s, "")).startswith("wrong") for s in STAGES) for row in rows),
-        "crashes": sum(any(str(row.get(s, "")).startswith("crash") for s in ("import", *STAGES)) for row in rows),
-        "refused": {reason: [count, REASONS[reason]] for reason, count in refused.most_common()},
-    }
-
-
 def sample(count: int) -> list[str]:
     """That many of those that are expressed, spread over all: the same ones each time."""
     expressed = [name for name in cases() if "refused" not in examine(name, ())]
@@ -105,20 +89,13 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="that many of those that are expressed, always the same ones")
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
+    if unknown := [name for name in arguments.names if name not in cases()]:
+        parser.error(f"{unknown[0]!r} is none of the {len(cases())} node tests of this onnx")
     wanted = sample(arguments.sample) if arguments.sample else arguments.names or list(cases())
     whole = not (arguments.names or arguments.sample)
-    rows = {row["name"]: row for row in begun(result_path(NAME)).get("rows", [])} if whole else {}
-    for number, row in enumerate(in_processes(examine, [n for n in wanted if n not in rows], arguments.jobs)):
-        rows[row["name"]] = row
-        if faulty(row):
-            print(json.dumps(row), flush=True)
-        if whole and number % 20 == 0:
-            keep(NAME, {"summary": summary(list(rows.values())), "rows": list(rows.values())})
-    found = [rows[name] for name in wanted]
-    if whole:
-        keep(NAME, {"summary": summary(found), "rows": found})
-    print(json.dumps(summary(found), indent=1))
-    return 1 if any(map(faulty, found)) else 0
+    rows = Rows.begun(NAME, whole)
+    rows.examine(examine, [name for name in wanted if name not in rows.known], arguments.jobs, whole)
+    return rows.told(wanted, lambda row: min(row["operators"]) if len(row["operators"]) == 1 else "functions", whole)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ that torch supports for them, is forwarded (``torch_operators.py``), or refused 
 ``refusals.py``.  All that is forwarded is compared by definition; of each operator and dtype `--kernels` samples (2;
 0: all), spread over them, are also built and run on cpu, and built for a V100 and interpreted.  Integers and conditions
 must equal torch's.  Floats are compared with torch's float64 of the same inputs by the tolerance of
-`torch.testing.assert_close` for the dtype, or may err as much as torch does in that dtype.  Rows are kept as they come
-in results/opinfo_<cpu>_<day>.json, and the same command goes on from there.  Exits with 1 where one is wrong, or raises
-anything but the refusal.
+`torch.testing.assert_close` for the dtype, or may err twice as much as torch does in that dtype.  What is known is
+kept, and the same command goes on from there; the table is results/opinfo_<cpu>_<day>.json.  Exits with 1 where one is
+wrong, or raises anything but the refusal.
 
 The environment is one of its own: ``pip install -e ".[cpu,foreign]"``; torch's build for CPUs is enough, which
 ``pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu`` takes first.
@@ -16,12 +16,10 @@ The environment is one of its own: ``pip install -e ".[cpu,foreign]"``; torch's 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 import time
 import warnings
-from collections import Counter
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -32,11 +30,10 @@ import numpy as np
 import torch
 from torch.testing._comparison import default_tolerances
 
-from benches.foreign.cases import STAGES, Row, crash, examined, faulty, in_processes
-from benches.foreign.refusals import REASONS, RULES, Refused
+from benches.foreign.cases import STAGES, Row, Rows, crash, examined
+from benches.foreign.refusals import RULES, Refused
 from benches.foreign.torch_operators import TABLE
 from benches.foreign.torch_pointwise import dtype_of
-from benches.results import begun, keep, result_path
 from rollergen import tensor as given
 from rollergen.errors import RollergenError
 from rollergen.expr.dtypes import ITEMSIZE
@@ -194,42 +191,33 @@ def _difference(array: np.ndarray, right: np.ndarray, theirs: np.ndarray, agree:
     return f"{count} of {agree.size} differ, at {at}: {array[at]}; expected {right[at]} (torch {theirs[at]})"
 
 
-def chosen(all_names: list[str], kernels: int) -> set[str]:
+def chosen(all_names: list[str], kernels: int) -> list[str]:
     """Of each operator and dtype that many samples, spread over them; 0: all."""
     groups: dict[str, list[str]] = {}
     for name in all_names:
         groups.setdefault(name.rsplit("/", 1)[0], []).append(name)
-    spread = lambda group: [group[len(group) * n // kernels] for n in range(kernels)] if kernels else group
-    return {name for group in groups.values() for name in spread(group)}
+    spread = lambda group: {group[len(group) * n // kernels]: None for n in range(kernels)} if kernels else group
+    return [name for group in groups.values() for name in spread(group)]
 
 
 def drawn(count: int) -> list[str]:
-    """That many samples, one of an operator and dtype, spread over all of these: the same ones each time."""
+    """That many samples that are forwarded, one of an operator and dtype, spread over all: the same ones each time."""
     pairs = [
         (operator, dtype)
         for operator, entry in operators().items()
         for dtype in ITEMSIZE
         if getattr(torch, dtype) in entry.dtypes
     ]
-    taken = [pairs[len(pairs) * n // count] for n in range(count)]
-    return [f"{operator}/{dtype}/{len(samples(operator, dtype)) // 2}" for operator, dtype in taken]
+    twice = [_forwarded(*pairs[len(pairs) * n // (2 * count)]) for n in range(2 * count)]  # of some, none is
+    forwarded = [name for name in twice if name is not None]
+    return [forwarded[len(forwarded) * n // count] for n in range(count)]
 
 
-def summary(rows: list[Row]) -> dict[str, Any]:
-    refused = Counter((row["refused"], row["name"].split("/")[0]) for row in rows if "refused" in row)
-    reasons = Counter(row["refused"] for row in rows if "refused" in row)
-    return {
-        "samples": len(rows),
-        "forwarded": sum("refused" not in row for row in rows),
-        **{f"{stage} right": sum(row.get(stage) == "right" for row in rows) for stage in STAGES},
-        "wrong": sum(any(str(row.get(s, "")).startswith("wrong") for s in STAGES) for row in rows),
-        "crashes": sum(any(str(row.get(s, "")).startswith("crash") for s in ("import", *STAGES)) for row in rows),
-        "refused": {
-            reason: {"samples": count, "why": REASONS[reason],
-                     "operators": {op: n for (r, op), n in sorted(refused.items()) if r == reason}}
-            for reason, count in reasons.most_common()
-        },
-    }  # fmt: skip
+def _forwarded(operator: str, dtype: str) -> str | None:
+    """The sample in the middle of those that are forwarded, or None."""
+    of = [f"{operator}/{dtype}/{n}" for n in range(len(samples(operator, dtype)))]
+    kept = [name for name in of if "refused" not in examine(name, ())]
+    return kept[len(kept) // 2] if kept else None
 
 
 def main() -> int:
@@ -241,24 +229,14 @@ def main() -> int:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     wanted = drawn(arguments.sample) if arguments.sample else names(arguments.operators)
-    built = set(wanted) if arguments.sample else chosen(wanted, arguments.kernels)
     whole = not (arguments.operators or arguments.sample)
-    rows = {row["name"]: row for row in begun(result_path(NAME)).get("rows", [])} if whole else {}
-    known = lambda row, name: row is not None and ("refused" in row or name not in built or "cpu" in row)
-    left = [name for name in wanted if not known(rows.get(name), name)]
-    for stages in (("definition",), STAGES):
-        some = [name for name in left if (name in built) == (stages == STAGES)]
-        for number, row in enumerate(in_processes(partial(examine, stages=stages), some, arguments.jobs)):
-            rows[row["name"]] = row
-            if faulty(row):
-                print(json.dumps(row), flush=True)
-            if whole and number % 100 == 0:
-                keep(NAME, {"summary": summary(list(rows.values())), "rows": list(rows.values())})
-    found = [rows[name] for name in wanted]
-    if whole:
-        keep(NAME, {"summary": summary(found), "rows": found})
-    print(json.dumps(summary(found), indent=1))
-    return 1 if any(map(faulty, found)) else 0
+    rows = Rows.begun(NAME, whole)
+    defined = partial(examine, stages=("definition",))
+    rows.examine(defined, [name for name in wanted if name not in rows.known], arguments.jobs, whole)
+    forwarded = [name for name in wanted if "definition" in rows.known[name]]
+    built = [name for name in chosen(forwarded, arguments.kernels) if "cpu" not in rows.known[name]]
+    rows.examine(examine, built, arguments.jobs, whole)
+    return rows.told(wanted, lambda row: row["name"].split("/")[0], whole)
 
 
 if __name__ == "__main__":

@@ -48,10 +48,11 @@ def scripts(root: Path) -> tuple[Script, ...]:
 
 
 def makers(root: Path) -> tuple[Script, ...]:
-    """What leaves results: the benches, the fuzzers, and the scripts for a machine with a GPU."""
-    fuzzers, gpu = (sorted((root / "benches").glob(pattern)) for pattern in ("fuzz*.py", "gpu/*.py"))
-    named = ((path, _results(path)) for path in gpu)
-    others = [Script(path.stem, _purpose(path), path, f"gpu_{name}") for path, name in named if name]
+    """What leaves results: the benches, the fuzzers, foreign tests, and the scripts for a machine with a GPU."""
+    folders = {"gpu": "gpu_", "foreign": ""}
+    fuzzers = sorted((root / "benches").glob("fuzz*.py"))
+    named = ((path, _results(path)) for folder in folders for path in sorted((root / "benches" / folder).glob("*.py")))
+    others = [Script(p.stem, _purpose(p), p, f"{folders[p.parent.name]}{name}") for p, name in named if name]
     return (*scripts(root), *others, *(Script(path.stem, _purpose(path), path) for path in fuzzers))
 
 

@@ -1,12 +1,14 @@
 """Foreign tests: a row tells wrong values, refusals of unknown kind and processes that end apart; others go on."""
 
+import json
 import os
 
 import numpy as np
 import pytest
 
 import rollergen as rg
-from benches.foreign.cases import crash, examined, faulty, in_processes
+from benches import results
+from benches.foreign.cases import Rows, crash, examined, faulty, in_processes
 from benches.foreign.refusals import OPERATORS, REASONS, RULES, Refused, accepted_dtype
 
 X = np.array([-1.0, 2.0], np.float32)
@@ -57,3 +59,25 @@ def test_every_refusal_has_a_listed_reason():
         Refused("because")
     with pytest.raises(Refused, match="a dtype that is none of rollergen's: uint8"):
         accepted_dtype(np.uint8)
+
+
+def _definition(name):
+    wanted = {"right": [0, 2], "wrong": [1, 2]}.get(name)
+    if wanted is None:
+        return {"name": name, "refused": "dtype", "detail": name}
+    return {"name": name, **examined([relu()], {"x": X}, expects(wanted), ("definition",))}
+
+
+def test_an_interrupted_run_goes_on_and_a_whole_one_leaves_a_table(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    Rows.begun("foreign", True).examine(_definition, ["right", "uint8"], 1, True)
+    rows = Rows.begun("foreign", True)
+    assert set(rows.known) == {"right", "uint8"}
+    rows.examine(_definition, ["wrong"], 1, True)
+    assert rows.told(["right", "uint8", "wrong"], lambda row: "relu", True) == 1
+    (path,) = tmp_path.iterdir()  # what was kept meanwhile is gone
+    kept = json.loads(path.read_text())
+    assert kept["table"] == [{"of": "relu", "cases": 3, "expressed": 2, "definition right": 1, "cpu right": 0,
+                              "v100 right": 0, "wrong": 1, "crashes": 0}]  # fmt: skip
+    assert kept["refused"] == {"a dtype that is none of rollergen's: uint8": ["uint8"]}
+    assert [row["name"] for row in kept["faulty"]] == ["wrong"] and '"wrong": 1' in capsys.readouterr().out
