@@ -24,6 +24,10 @@ class RuntimeUnavailableError(RollergenError, RuntimeError):
     """A runtime that cannot be had here; the message says what is missing and how to get it."""
 
 
+class LinkerError(RuntimeUnavailableError):
+    """A compiler that is there and finds no linker; the message says what to install."""
+
+
 class BuildError(RollergenError, RuntimeError):
     """Source that the device's compiler refused; the message carries the compiler's log."""
 

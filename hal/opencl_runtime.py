@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.hal.errors import BuildError, RuntimeUnavailableError
+from rollergen.hal.errors import BuildError, LinkerError, RuntimeUnavailableError
 from rollergen.hal.launch_limits import POCL_PRIVATE_BYTES, LaunchLimits
 from rollergen.hal.pocl_cache import directory, ensure, trouble
 from rollergen.hal.pocl_cpu_name import UnknownProcessorError, mend_cpu_name
+from rollergen.hal.pocl_linker import LinkerMissingError, require_linker
 
 POCL = "Portable Computing Language"
 INSTALL = 'pip install "rollergen[cpu]" (pyopencl with PoCL; wheels for Linux on x86-64)'
@@ -83,7 +84,7 @@ class OpenCLRuntime:
     PoCL reads the limit at the first use of OpenCL in a process and never again.
 
     Raises `RuntimeUnavailableError` where pyopencl or a CPU platform is missing, where PoCL cannot
-    compile for this processor, or where another limit of threads is already in force.
+    compile for this processor or finds no linker, or where another limit of threads is already in force.
     """
 
     def __init__(self, threads: int | None = None) -> None:
@@ -288,6 +289,11 @@ def _cpu_devices(opencl: Any, threads: int | None) -> tuple[Any, Any]:
                     mend_cpu_name(one.int_ptr, one.version)
                 except UnknownProcessorError as error:
                     raise RuntimeUnavailableError(str(error)) from None
+        if device.platform.name == POCL:
+            try:
+                require_linker()
+            except LinkerMissingError as error:
+                raise LinkerError(str(error)) from None
         return device, caller
 
 

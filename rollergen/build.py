@@ -15,6 +15,7 @@ from rollergen.dropped import collected_drops, drop, drop_notes, none_stands
 from rollergen.errors import ArgumentError, CheckFailedError, DeviceError, ExpressionError, array_advice, shown
 from rollergen.expr.language import Tensor
 from rollergen.expr.nesting import shallow_enough
+from rollergen.hal.errors import LinkerError
 from rollergen.hal.spec import Device
 from rollergen.judge import VerifierLike, judge_of
 from rollergen.kernel import Kernel
@@ -204,8 +205,8 @@ def _executor(device: Device, profile: bool | str) -> RuntimeExecutor | None:
         return None
     try:
         return executor_for(device)
-    except DeviceError:
-        if profile is True:
+    except DeviceError as error:
+        if profile is True or isinstance(error.__cause__, LinkerError):  # then the device is there
             raise
         return None
 

@@ -21,12 +21,13 @@ from rollergen.hal.load import device_to_json
 from rollergen.program import serial
 
 LAUNCHERS = ("launcher.py", "main.c", "opencl_subset.h", "pocl_cpu_name.h", "Makefile", "README.md")
-"""What every OpenCL bundle carries, as it stands under templates/; with pocl_cpu_name.py, which hal uses too."""
+"""What every OpenCL bundle carries, as it stands under templates/; with `SHARED`, which hal uses too."""
+SHARED = ("pocl_cpu_name.py", "pocl_linker.py")
 
 TABLES = "kernel_tables.h"
 DATA = ("program.json", "device.json", "candidates.json", "selftest.json")
 _MADE_BY_RUNNING = ("selftest", "__pycache__")
-_OURS = {MANIFEST, TABLES, "pocl_cpu_name.py", *SOURCES.values(), *LAUNCHERS, *DATA, *_MADE_BY_RUNNING}
+_OURS = {MANIFEST, TABLES, *SHARED, *SOURCES.values(), *LAUNCHERS, *DATA, *_MADE_BY_RUNNING}
 
 
 def save(contents: Contents, directory: str | Path) -> Path:
@@ -68,7 +69,7 @@ def _files(contents: Contents) -> dict[str, bytes]:
     if chosen.source.language == "opencl":
         templates = files("rollergen.bundle").joinpath("templates")
         found |= {name: templates.joinpath(name).read_bytes() for name in LAUNCHERS}
-        found["pocl_cpu_name.py"] = files("rollergen.hal").joinpath("pocl_cpu_name.py").read_bytes()
+        found |= {name: files("rollergen.hal").joinpath(name).read_bytes() for name in SHARED}
         found[TABLES] = tables(described(contents, {}), contents.tests).encode()
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in found.items()}
     found[MANIFEST] = _json(described(contents, hashes), indent=1)

@@ -11,7 +11,7 @@ import numpy as np
 from rollergen.emit import Launch, Source
 from rollergen.errors import DeviceError
 from rollergen.hal.cuda_runtime import CudaRuntime
-from rollergen.hal.errors import BuildError, RuntimeUnavailableError
+from rollergen.hal.errors import BuildError, LinkerError, RuntimeUnavailableError
 from rollergen.hal.launch_limits import LaunchLimits
 from rollergen.hal.runtime import InPlaceRuntime, Runtime, runtime_for
 from rollergen.hal.spec import Device
@@ -199,4 +199,4 @@ def executor_for(device: Device) -> RuntimeExecutor:
     try:
         return RuntimeExecutor(runtime_for(device))
     except RuntimeUnavailableError as error:
-        raise DeviceError(str(error)) from None
+        raise DeviceError(str(error)) from (error if isinstance(error, LinkerError) else None)

@@ -198,7 +198,7 @@ def test_no_launcher_imports_anything_but_numpy_and_pyopencl(saved):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) else []
             imported |= {name.split(".")[0] for name in names}
-    assert imported - set(sys.stdlib_module_names) == {"numpy", "pyopencl", "pocl_cpu_name"}
+    assert imported - set(sys.stdlib_module_names) == {"numpy", "pyopencl", "pocl_cpu_name", "pocl_linker"}
 
 
 def test_a_kernel_of_bare_programs_takes_what_is_right_from_their_definitions(tmp_path):

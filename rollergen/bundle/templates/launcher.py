@@ -142,7 +142,7 @@ def find_device(wanted, any_device=False, text=None):
         needs = f"one whose name contains {text!r}" if text is not None else f"{wanted['title']} ({wanted['name']})"
         raise CannotRun(f"needs {needs}; OpenCL devices here: {here}; --any-device takes any of them")
     device = min(found, key=preference) if wanted["type"] == "cpu" else found[0]
-    if device.platform.name == POCL and device.version.endswith("-generic"):
+    if device.platform.name == POCL:
         mend_pocl(device)
     return device
 
@@ -160,13 +160,16 @@ def suits(device, wanted):
 
 
 def mend_pocl(device):
-    """Where PoCL does not know the processor it would compile nothing: see pocl_cpu_name.py."""
+    """Where PoCL does not know the processor it would compile nothing, and where it finds no linker it would end this
+    process: see pocl_cpu_name.py and pocl_linker.py."""
     sys.path.insert(0, HERE)  # where this file is imported by its path, or started by python -I
     from pocl_cpu_name import UnknownProcessorError, mend_cpu_name
+    from pocl_linker import LinkerMissingError, require_linker
 
     try:
         mend_cpu_name(device.int_ptr, device.version)
-    except UnknownProcessorError as error:
+        require_linker()
+    except (UnknownProcessorError, LinkerMissingError) as error:
         raise CannotRun(str(error)) from None
     finally:
         sys.path.remove(HERE)
