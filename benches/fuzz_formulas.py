@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from results import begun, keep, result_path
+from results import begun, hash_of, keep, result_path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -26,6 +26,7 @@ from tests.fuzzing.formulas.cases import Tried, tried
 from tests.fuzzing.formulas.trials import INTERPRETED, OWN, RUN
 
 KINDS = (*OWN, *INTERPRETED, *RUN, "gate")
+GENERATOR = ("tests/fuzzing",)
 SAVED_EVERY_S = 60.0
 RENEWED_AFTER = 100
 """Programs that one process runs before another takes over: PoCL keeps memory of every kernel."""
@@ -52,12 +53,13 @@ class Run:
 
     @staticmethod
     def begun(first: int) -> Run:
-        """Where today's run of this code with that seed was left, else a new one."""
+        """Where today's run of this code and generator with that seed was left, else a new one."""
         known = begun(result_path(f"fuzz_formulas_{first}"))
-        return Run(**known["run"]) if known else Run(first)
+        return Run(**known["run"]) if known.get("generator") == hash_of(GENERATOR) else Run(first)
 
     def kept(self) -> Path:
-        shown = {"programs": self.programs, "outputs": self.outputs, "failed": len(self.failures)}
+        shown: dict[str, Any] = {"programs": self.programs, "outputs": self.outputs, "failed": len(self.failures)}
+        shown |= {"summary": self.summary, "generator": hash_of(GENERATOR)}
         return keep(f"fuzz_formulas_{self.first}", {**shown, "run": asdict(self)})
 
     @property

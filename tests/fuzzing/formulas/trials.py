@@ -1,7 +1,8 @@
 """What becomes of a program on a device, held to `reference`.
 
 "cpu" builds it for this machine's CPU and runs it, "gate" lets the gate check several candidates before; a device's name
-interprets one of the model's best programs for it, and "run:" before the name runs that one here, as OpenCL C.
+interprets one of the model's best programs for it; "run:" before the name runs that one here, as OpenCL C, and "cuda:"
+runs its CUDA text, by the fixture of tests/cuda.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from rollergen.options import BuildOptions
 from rollergen.program.interpreter import interpret
 from rollergen.program.interpreter.bulk import interpret_bulk
 from tests.agreement.readers import run_opencl
+from tests.cuda.test_programs import executed
 from tests.fuzzing.formulas.bounds import Bounded, differences
 from tests.fuzzing.formulas.programs import Program
 from tests.fuzzing.trial import PLAIN, drawn_options
 
 INTERPRETED = ("v100", "h200", "mi50", "ipu", "cortex-a53")
 OWN = ("cpu", "run:cpu")
-RUN = ("run:v100", "run:mi50", "run:ipu", "run:k80", "run:a100")
+RUN = ("run:v100", "cuda:h200", "run:mi50", "cuda:v100", "run:ipu", "cuda:a100", "run:k80")
 DRAFT = 3
 """Programs of the model's draft from which one is taken."""
 
@@ -68,11 +70,13 @@ def results(outputs: Sequence[Tensor], arrays: Mapping[str, Any], device: str, s
         kernel = rg.build(outputs, "cpu", top_k=count, profile=checked, cache=False, options=options)
         problems = [problem for candidate in kernel.candidates for problem in candidate.problems]
         return Failure(device, "gate", "; ".join(problems)) if problems else _several(kernel(**arrays))
-    spec = rg.load_device(device.removeprefix("run:"))
-    options = BuildOptions() if device in INTERPRETED and options is PLAIN else options
+    how, _, name = device.rpartition(":")
+    spec, options = rg.load_device(name), BuildOptions() if how != "run" and options is PLAIN else options
     chosen = rg.construct(outputs, spec, Random(seed).randint(1, DRAFT), options=options)[-1]
-    if device.startswith("run:"):
+    if how == "run":
         made = run_opencl(chosen, arrays, spec)
+    elif how == "cuda":
+        made = executed(chosen, emit(chosen, spec, "cuda"), arrays, reverse=seed % 2 == 1)
     else:
         emit(chosen, spec)
         made = (interpret_bulk if chosen.homes else interpret)(chosen, arrays, spec).outputs
