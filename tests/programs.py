@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rollergen.expr.combiners import named_combiner
 from rollergen.expr.definition import Axis, Definition, Reduction
 from rollergen.expr.index import Index, Within
 from rollergen.expr.values import Binary, Buffer, Const, Load, Partial, Unary
+from rollergen.program.assemble import levels
 from rollergen.program.rprogram import (
     Accumulator,
     BlockOrder,
@@ -217,10 +220,17 @@ def gpu_conv(ci=3, h=9, w=11, co=20, stride=1):
     return _program("mi50", Stage("conv", definition, loops, Compute("fma"), Accumulator(4, F32), copies, guards=guards))
 
 
+def in_blocks(program, longest):
+    """`program` with the sums of its last stage added up in blocks of so many terms, and these in blocks of 16."""
+    *others, stage = program.stages
+    return replace(program, stages=(*others, levels.in_blocks(stage, longest)))
+
+
 ALL = {
     "gpu_matmul": gpu_matmul(),
     "gpu_matmul_exact": gpu_matmul(128, 64, 32),
     "gpu_matmul_bias_prefetch": gpu_matmul(70, 100, 37, bias=True, depth=2),
+    "gpu_matmul_in_blocks": in_blocks(gpu_matmul(40, 50, 90, depth=2), 16),
     "gpu_matmul_swizzle": gpu_matmul(64, 64, 40, swizzle=4, padding=0),
     "cpu_matmul": cpu_matmul(),
     "cpu_matmul_masked": cpu_matmul(guard="mask", pack=False),
@@ -230,6 +240,9 @@ ALL = {
     "cpu_matmul_own_tiles_with_tails": cpu_matmul(pack=False, own=True),
     "cpu_row_sum": row_sum(),
     "gpu_row_sum": row_sum(shape="gpu"),
+    "cpu_row_sum_in_blocks": in_blocks(row_sum(3, 1510), 2),
+    "gpu_row_sum_in_blocks": in_blocks(row_sum(3, 1510, shape="gpu"), 2),
+    "cpu_matmul_in_blocks": in_blocks(cpu_matmul(20, 40, 37), 4),
     "cpu_softmax": softmax(),
     "gpu_softmax": softmax(shape="gpu"),
     "transpose": transpose(),

@@ -25,8 +25,9 @@ from rollergen.hal.masked_stores import MASK_REGISTERS
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage, fits_output
 from rollergen.program.assemble.elementwise import elementwise_stage
+from rollergen.program.assemble.levels import least_step
 from rollergen.program.assemble.nest import ceil_div
-from rollergen.program.assemble.plan import ContractionPlan, Size
+from rollergen.program.assemble.plan import ContractionPlan, Roles, Size
 from rollergen.program.model import least_seconds, price_stage, price_stages
 from rollergen.program.neighbours import in_a_row
 from rollergen.program.panels import panel_part
@@ -299,9 +300,7 @@ def grid(
     if structure.form.unrolled:
         held = [r for r in held if r > 1 and _written_out(structure.form, r * structure.vectors) <= _MOST_UNROLLED]
     rows = _within_waste(m_extent, held, rules)
-    shorter = [s for s in (_STEPS if roles.m else (*_FEW_STEPS, *_STEPS)) if s < k_extent]
-    if structure.form.unrolled:
-        shorter = []
+    shorter = [] if structure.form.unrolled else _shorter_steps(definition, roles)
     steps = sorted({*(shorter if fits_output(definition) else ()), k_extent})
     n_panels = ceil_div(n_extent, width)
     tried = len(shorter) + 1
@@ -319,6 +318,16 @@ def grid(
     r, s, p, q = np.repeat(r, len(s)), np.tile(s, len(r)), np.repeat(p, len(s)), np.tile(q, len(r))
     rising = np.lexsort((q, p, s, r))  # the first of equal price is drafted
     return r[rising], s[rising], p[rising], q[rising]
+
+
+def _shorter_steps(definition: Definition, roles: Roles) -> list[int]:
+    """Steps below the whole axis after which partial results wait in the output: so long that few of them are added up
+    there, one after the other."""
+    extent, steps = definition.axis(roles.k).extent, list(_STEPS if roles.m else (*_FEW_STEPS, *_STEPS))
+    least = least_step(definition, extent)
+    while steps[-1] < least:
+        steps.append(2 * steps[-1])
+    return [step for step in steps if least <= step < extent]
 
 
 def _within_waste(extent: int, tiles: Sequence[int], rules: AlignmentRules) -> list[int]:

@@ -26,7 +26,7 @@ def trip_count(place: Place, p: int, uniform: bool, ranges: Mapping[str, Bounds]
     share of the axis starts first counts, the others' overhang is the guards'.
     """
     loop, nest = place.nest.loops[p], place.nest
-    if loop.kind != SERIAL:
+    if loop.kind != SERIAL or loop.axis in place.full:
         return loop.extent
     base = nest.start(loop.axis)
     for q, outer in enumerate(nest.loops[:p]):
@@ -63,16 +63,20 @@ def whole_iterations(place: Place, p: int, out: Writer) -> int | Expr | None:
     """How many iterations of serial loop `p` lie wholly within its axis; None where the loop stays one.
 
     The innermost serial loop of the lanes' axis is written twice where that axis is masked: first the
-    iterations in which every vector is whole, without tests, then the tail.
+    iterations in which every vector is whole, without tests, then the tail.  So is the outermost of several in
+    which blocks of terms are added up: first the iterations in which all inside run to their ends.
     """
     nest, loop = place.nest, place.nest.loops[p]
-    if loop.kind != SERIAL or nest.lane_axis != loop.axis or not place.unsure(loop.axis) or nest.threads > 1:
+    if loop.kind != SERIAL or nest.lane_axis != loop.axis or loop.axis in place.full or nest.threads > 1:
         return None
     deeper = [inner for inner in nest.loops[p + 1 :] if inner.axis == loop.axis]
     in_tile = p >= nest.tile_depth or not nest.definition.reductions
-    if nest.lead is not None:
+    if nest.lead is not None or not in_tile:
         return None
-    if not in_tile or any(inner.kind == SERIAL for inner in deeper):
+    if any(inner.kind == SERIAL for inner in deeper):
+        if p != nest.first_block:
+            return None
+    elif not place.unsure(loop.axis):
         return None
     outer = ((place.point[q], nest.loops[q].stride) for q in range(p) if nest.loops[q].axis == loop.axis)
     reach = sum((inner.extent - 1) * inner.stride for inner in deeper)

@@ -30,8 +30,8 @@ Inner = Callable[[Place], None]
 class Phase:
     """One walk over loops: which of them run, which loads it uses (by number), where it ends.
 
-    ``grouped``: a loop that is not walked because results along it are stored as vectors.  ``before``, ``after``: a
-    depth, and what is done there before anything deeper is written, and once everything is.  ``together``: threads
+    ``grouped``: a loop that is not walked because results along it are stored as vectors.  ``before``, ``after``:
+    depths, and what is done there before anything deeper is written, and once everything is.  ``together``: threads
     fetch fragments of memory tiles together, where the walk ends.
     """
 
@@ -41,8 +41,8 @@ class Phase:
     fragments: bool
     lane: Lane | None
     grouped: int | None = None
-    before: tuple[int, Inner] | None = None
-    after: tuple[int, Inner] | None = None
+    before: tuple[tuple[int, Inner], ...] = ()
+    after: tuple[tuple[int, Inner], ...] = ()
     together: bool = False
 
 
@@ -56,16 +56,20 @@ def descend(context: Context, place: Place, depth: int, phase: Phase, inside: In
         place = make_copies(context, place, depth, phase)
     if phase.fragments and not phase.together:
         place = make_fragments(context, place, depth, phase)
-    if phase.before is not None and phase.before[0] == depth:
-        phase.before[1](place)
+    _done_at(depth, phase.before, place)
     if depth == phase.stop:
         inside(place)
     elif depth not in phase.loops:
         descend(context, place, depth + 1, phase, inside)
     else:
         open_loop(context, place, depth, phase, inside)
-    if phase.after is not None and phase.after[0] == depth:
-        phase.after[1](place)
+    _done_at(depth, phase.after, place)
+
+
+def _done_at(depth: int, every: tuple[tuple[int, Inner], ...], place: Place) -> None:
+    for at, what in every:
+        if at == depth:
+            what(place)
 
 
 def ask_ahead(context: Context, place: Place) -> None:
@@ -116,7 +120,7 @@ def open_loop(context: Context, place: Place, p: int, phase: Phase, inside: Inne
     whole = whole_iterations(place, p, out)
     if whole is not None:
         with out.loop(variable, whole, bounds):
-            inner(place.knowing([loop.axis]))
+            inner(place.knowing([loop.axis]).running_full(loop.axis))
     with out.loop(variable, count, bounds, start=0 if whole is None else whole):
         inner(place)
 

@@ -71,7 +71,7 @@ def reduce_matrices(context: Context, place: Place, reduction: Reduction) -> Reg
     """The reduction over all its loops; its results, each with the thread that stores it."""
     out, nest = context.out, context.nest
     matrices = matrices_of(context)
-    acc = reductions.make_accumulators(out, nest, reduction)
+    acc = reductions.make_levels(out, nest, reduction)[-1]
     reductions.start(out, place, acc)
     walked = frozenset(p for p in nest.positions("reduce", after=nest.tile_depth) if p < matrices.depth)
     loads = {number: nest.loads[number] for number in matrices.loads}

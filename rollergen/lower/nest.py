@@ -204,6 +204,14 @@ class Nest(WithDict):
         return min(max(self.stage.accumulator.at_loop, self.first_inner), self.innermost)
 
     @found_once
+    def first_block(self) -> int:
+        """Position of the outermost serial loop whose terms are added up in blocks along the lanes' axis; -1: none."""
+        if not self.stage.accumulator.flush:
+            return -1
+        own = [p for p, x in enumerate(self.loops) if x.kind == SERIAL and x.axis == self.lane_axis]
+        return next((p for p in own if p >= self.tile_depth), -1)
+
+    @found_once
     def innermost(self) -> int:
         """Depth inside all loops but the lane loop."""
         return len(self.loops) - (1 if self.loops and self.loops[-1].kind == LANE else 0)

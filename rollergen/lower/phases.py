@@ -145,9 +145,9 @@ def _reduce(
     phase = Phase(walked_loops(nest, "spatial", "reduce", "row"), nest.numbered(used), nest.innermost, True, nest.lane)
     if nest.instruction is not None:
         return (reduce_matrices(context, place, reduction),)
-    acc = reductions.make_accumulators(out, nest, reduction)
-    first = first_visit(place, out) if nest.stage.accumulator.carry else None
-    _start(context, place, acc, first)
+    levels = reductions.make_levels(out, nest, reduction)
+    acc = levels[-1]
+    reductions.start(out, place, levels[0])
 
     def point_scope(here: Place) -> Scope:
         names = _keep(context, here, number, made, totals, kept)
@@ -161,14 +161,26 @@ def _reduce(
 
     part = panel_part(nest.stage)
     if part is not None:
-        phase = replace(phase, before=(part.depth, lambda here: _fetch_next(context, here, used, part)))
+        phase = replace(phase, before=((part.depth, lambda here: _fetch_next(context, here, used, part)),))
+    phase = _in_levels(context, phase, levels)
     if nest.stage.accumulator.gathered:
         _gather(context, place, acc, phase, point_scope, bodies[0])
     else:
         descend(context, place, nest.tile_depth, phase, point)
     scope = scope_of(context, place, nest.lane, totals, {})
+    first = first_visit(place, out) if nest.stage.accumulator.carry else None
     output = once_per_result(context, output_access(place, out)) if first is not None else None
-    return reductions.finish(out, scope, acc, context.threads, output, first)
+    return reductions.finish(out, scope, levels[0], context.threads, output, first)
+
+
+def _in_levels(context: Context, phase: Phase, levels: tuple[reductions.Accumulators, ...]) -> Phase:
+    """The walk with accumulators inside the outermost ones started and combined into those outside."""
+    out, scope_at = context.out, lambda here: scope_of(context, here, context.nest.lane, {}, {})
+    for depth, outer, inner in zip(context.nest.stage.accumulator.flush, levels[:-1], levels[1:], strict=False):
+        begin = lambda here, inner=inner: reductions.start(out, here, inner)
+        end = lambda here, inner=inner, outer=outer: reductions.flush(out, scope_at(here), inner, outer)
+        phase = replace(phase, before=(*phase.before, (depth, begin)), after=((depth, end), *phase.after))
+    return phase
 
 
 def _fetch_next(context: Context, here: Place, used: tuple[Load, ...], part: PanelPart | None = None) -> None:
@@ -207,20 +219,8 @@ def _gather(
         gathering.put_together(out, scope_of(context, here, None, {}, {}), acc, held[-1])
 
     begin = lambda here: held.append(gathering.hold(out, here, acc))
-    walk = replace(phase, before=(depth, begin), after=(depth, together))
+    walk = replace(phase, before=(*phase.before, (depth, begin)), after=((depth, together), *phase.after))
     descend(context, place, nest.tile_depth, walk, point)
-
-
-def _start(context: Context, place: Place, acc: reductions.Accumulators, first: Expr | None) -> None:
-    """At the identity, or on later visits at what the output holds (split ones add that at the end)."""
-    out = context.out
-    if first is None or reductions.is_split(context.nest, context.threads):
-        reductions.start(out, place, acc)
-        return
-    with out.when(first):
-        reductions.start(out, place, acc)
-    with out.otherwise():
-        reductions.resume(out, place, acc, output_access(place, out))
 
 
 def _keep(

@@ -47,7 +47,7 @@ class Place(WithDict):
     also fills what a serial loop will not reach).  ``sources``: where loads, by number, are to be
     had other than in global memory.  ``origin``: the place that this one was made of, with which it shares what they
     have in common.  ``held``: bounds of loads that are known to hold here.  ``back``: how many points earlier the
-    tiles of axes whose tiles overlap begin here.
+    tiles of axes whose tiles overlap begin here.  ``full``: axes whose serial loops from here on run to their ends.
     """
 
     nest: Nest
@@ -58,6 +58,7 @@ class Place(WithDict):
     origin: Place | None = field(default=None, compare=False, repr=False)
     held: frozenset[Within] = frozenset()
     back: Mapping[str, Index] = field(default_factory=dict)
+    full: frozenset[str] = frozenset()
 
     @staticmethod
     def outermost(nest: Nest) -> Place:
@@ -91,24 +92,29 @@ class Place(WithDict):
         for p, at in changes.items():
             point[p] = at
         loosely = self.loose | loose
-        return Place(self.nest, tuple(point), self.whole, loosely, self.sources, self, self.held, self.back)
+        return Place(self.nest, tuple(point), self.whole, loosely, self.sources, self, self.held, self.back, self.full)
 
     def knowing(self, axes: Iterable[str]) -> Place:
         whole = self.whole.union(axes)
-        return Place(self.nest, self.point, whole, self.loose, self.sources, self, self.held, self.back)
+        return Place(self.nest, self.point, whole, self.loose, self.sources, self, self.held, self.back, self.full)
+
+    def running_full(self, axis: str) -> Place:
+        """The same place where the axis' serial loops inside run to their ends."""
+        full = self.full | {axis}
+        return Place(self.nest, self.point, self.whole, self.loose, self.sources, self, self.held, self.back, full)
 
     def holding(self, bounds: Iterable[Within]) -> Place:
         held = self.held.union(bounds)
-        return Place(self.nest, self.point, self.whole, self.loose, self.sources, self, held, self.back)
+        return Place(self.nest, self.point, self.whole, self.loose, self.sources, self, held, self.back, self.full)
 
     def beginning_earlier(self, axis: str, back: Index) -> Place:
         """The same place in a tile that begins `back` points earlier along the axis."""
         every = {**self.back, axis: back}
-        return Place(self.nest, self.point, self.whole, self.loose, self.sources, None, self.held, every)
+        return Place(self.nest, self.point, self.whole, self.loose, self.sources, None, self.held, every, self.full)
 
     def with_source(self, load: Load, source: Source) -> Place:
         sources = {**self.sources, self.nest.number(load): source}
-        return Place(self.nest, self.point, self.whole, self.loose, sources, self, self.held, self.back)
+        return Place(self.nest, self.point, self.whole, self.loose, sources, self, self.held, self.back, self.full)
 
     def source(self, load: Load) -> Source | None:
         """Where the load is to be had other than in global memory."""

@@ -23,17 +23,20 @@ from rollergen.lower.ir import LOCAL, PRIVATE, Assign, For, Statement, Write
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import Place, Registers, conjunction
 from rollergen.lower.writer import Writer
+from rollergen.program.levels import flush_depths
 from rollergen.program.rprogram import UNROLL
 
 
 @inner
 @dataclass(frozen=True, slots=True)
 class Accumulators:
-    """Registers of one reduction: for each component an array over the loops at ``positions``."""
+    """Registers of one level of a reduction (see `Accumulator.flush`): for each component an array over the loops at
+    ``positions``, those that are ``separate`` among them."""
 
     reduction: Reduction
     components: tuple[Registers, ...]
     positions: tuple[int, ...]
+    separate: tuple[int, ...]
 
 
 @inner
@@ -103,11 +106,16 @@ def reduces_lanes(nest: Nest) -> bool:
     return nest.lane_axis is not None and nest.roles[nest.lane_axis] != "spatial"
 
 
-def make_accumulators(out: Writer, nest: Nest, reduction: Reduction) -> Accumulators:
-    """Registers for every iteration of the spatial loops inside, and of chains of their own."""
+def make_levels(out: Writer, nest: Nest, reduction: Reduction) -> tuple[Accumulators, ...]:
+    """The accumulators of every level, the outermost first; only the innermost have chains of their own."""
     if "max" not in out.native:  # a function of the language keeps NaN at no cost
         reduction = without_nan_checks(nest.definition, reduction)
-    separate = tuple(p for p in nest.stage.accumulator.separate)
+    outer = [_make_accumulators(out, nest, reduction, ()) for _ in flush_depths(nest.stage, reduction)]
+    return (*outer, _make_accumulators(out, nest, reduction, nest.stage.accumulator.separate))
+
+
+def _make_accumulators(out: Writer, nest: Nest, reduction: Reduction, separate: tuple[int, ...]) -> Accumulators:
+    """Registers for every iteration of the spatial loops inside, and of the chains that are ``separate``."""
     positions = (*nest.positions("spatial", after=nest.tile_depth), *separate)
     lanes = nest.lane.width if nest.lane else 1
     shape = tuple([nest.loops[p].extent for p in positions])
@@ -118,7 +126,7 @@ def make_accumulators(out: Writer, nest: Nest, reduction: Reduction) -> Accumula
         dtype = register_dtype(body.dtype)
         name = out.register(wish, dtype, shape, lanes)
         components.append(Registers(name, digits, dtype, lanes))
-    return Accumulators(reduction, tuple(components), positions)
+    return Accumulators(reduction, tuple(components), positions, separate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,24 +175,41 @@ def start(out: Writer, place: Place, acc: Accumulators) -> None:
     out.add(body)
 
 
-def resume(out: Writer, place: Place, acc: Accumulators, output: Access) -> None:
-    """Every accumulator at what the output holds (`output`: for the point of the nest)."""
-    lane = place.nest.lane
+def flush(out: Writer, scope: Scope, inner: Accumulators, outer: Accumulators) -> None:
+    """What a block of terms came to, its chains put together, combined into the accumulators of the level outside."""
+    with loops_over(out, scope.place, outer.positions):
+        _combine_into(out, scope, outer, _across_chains(out, scope, inner))
+
+
+def _combine_into(out: Writer, scope: Scope, acc: Accumulators, values: tuple[Expr, ...]) -> None:
+    old = tuple(scope.place.element(registers) for registers in acc.components)
+    for element, value in zip(old, combine(out, scope, acc.reduction.combiner, old, values), strict=True):
+        out.assign(element, _as(element, value))
+
+
+def _add_waiting(out: Writer, scope: Scope, acc: Accumulators, output: Access) -> None:
+    """What waits in the output (`output`: for the point of the nest) combined with the accumulators."""
+    place, lane, registers = scope.place, scope.lane, acc.components[0]
+    tile = None
     if has_edge(out, output, lane) and lane is not None:
-        tile = RegisterTile.allocate(out, place.nest, acc.positions, acc.components[0].dtype)
+        tile = RegisterTile.allocate(out, place.nest, acc.positions, registers.dtype)
         with loops_over(out, place, acc.positions, rolled=True):
             tile.write(out, place, fetch(out, output, lane, "partial"))
-        with loops_over(out, place, acc.positions):
-            out.assign(place.element(acc.components[0]), tile.read(place))
-        return
     with loops_over(out, place, acc.positions):
-        value = fetch(out, output, place.nest.lane, "partial")
-        out.assign(place.element(acc.components[0]), value)
+        waiting = tile.read(place) if tile is not None else fetch(out, output, lane, "partial")
+        _put_behind(out, scope, acc, registers, waiting)
 
 
-def is_split(nest: Nest, threads: Threads) -> bool:
+def _put_behind(out: Writer, scope: Scope, acc: Accumulators, registers: Registers, waiting: Expr) -> None:
+    """What waits combined with what the registers hold, in the registers."""
+    element = scope.place.element(registers)
+    (value,) = combine(out, scope, acc.reduction.combiner, (waiting,), (element,))
+    out.assign(element, value)
+
+
+def is_split(nest: Nest, acc: Accumulators, threads: Threads) -> bool:
     """Whether one output has several accumulators."""
-    return bool(nest.stage.accumulator.separate) or reduces_lanes(nest) or threads.count > 1
+    return bool(acc.separate) or reduces_lanes(nest) or threads.count > 1
 
 
 def update(out: Writer, scope: Scope, acc: Accumulators, bodies: tuple[Expr, ...]) -> None:
@@ -193,9 +218,7 @@ def update(out: Writer, scope: Scope, acc: Accumulators, bodies: tuple[Expr, ...
     if condition is not None:
         pairs = zip(bodies, identities(acc, 1), strict=True)
         bodies = tuple(select(condition, body, identity) for body, identity in pairs)
-    old = tuple(scope.place.element(registers) for registers in acc.components)
-    for element, value in zip(old, combine(out, scope, acc.reduction.combiner, old, bodies), strict=True):
-        out.assign(element, _as(element, value))
+    _combine_into(out, scope, acc, bodies)
 
 
 def _as(element: Element, value: Expr) -> Expr:
@@ -254,11 +277,14 @@ def finish(
 ) -> tuple[Registers, ...]:
     """The reduction's results over the spatial loops, combined across chains, lanes and threads.
 
-    ``output`` and ``first``: where partial results of earlier visits wait that have not gone into the
-    accumulators, and the condition under which there are none yet.
+    ``output`` and ``first``: where partial results of earlier visits wait, and the condition under which there are
+    none yet.
     """
     nest = scope.place.nest
-    if not is_split(nest, threads):
+    if not is_split(nest, acc, threads):
+        if output is not None and first is not None:
+            with out.when(Operation("not", (first,), "bool")):
+                _add_waiting(out, scope, acc, output)
         return acc.components
     spatial = nest.positions("spatial", after=nest.tile_depth)
     lanes = 1 if reduces_lanes(nest) else acc.components[0].lanes
@@ -274,7 +300,9 @@ def finish(
         for registers, value in zip(totals, _folded(out, scope, acc, threads), strict=True):
             out.assign(scope.place.element(registers), value)
         if output is not None and first is not None:
-            _add_earlier(out, scope, acc, totals[0], output, first)
+            with out.when(Operation("not", (first,), "bool")):
+                waiting = fetch(out, output, None if totals[0].lanes == 1 else scope.lane, "partial")
+                _put_behind(out, scope, acc, totals[0], waiting)
     return totals
 
 
@@ -288,20 +316,11 @@ def _folded(out: Writer, scope: Scope, acc: Accumulators, threads: Threads) -> t
     return tuple(v if isinstance(v, Name) else out.let(f"{acc.reduction.name}_total", v) for v in values)
 
 
-def _add_earlier(out: Writer, scope: Scope, acc: Accumulators, total: Registers, output: Access, first: Expr) -> None:
-    with out.when(Operation("not", (first,), "bool")):
-        earlier = fetch(out, output, None if total.lanes == 1 else scope.lane, "partial")
-        element = scope.place.element(total)
-        (value,) = combine(out, scope, acc.reduction.combiner, (earlier,), (element,))
-        out.assign(element, value)
-
-
 def _across_chains(out: Writer, scope: Scope, acc: Accumulators) -> tuple[Expr, ...]:
     nest, place = scope.place.nest, scope.place
-    separate = nest.stage.accumulator.separate
     values: tuple[Expr, ...] = ()
-    for digits in product(*(range(nest.loops[p].extent) for p in separate)):
-        at = place.bind({p: Index.of(d) for p, d in zip(separate, digits, strict=True)})
+    for digits in product(*(range(nest.loops[p].extent) for p in acc.separate)):
+        at = place.bind({p: Index.of(d) for p, d in zip(acc.separate, digits, strict=True)})
         elements = tuple(at.element(registers) for registers in acc.components)
         values = _fold(out, scope, acc, values, elements, "chains") if values else elements
     return values

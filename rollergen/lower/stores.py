@@ -80,7 +80,7 @@ def _store_all(
             put(out, access, tile.read(here), lane, nest.stage.store)
 
     if tile is not None:
-        phase = replace(phase, after=(tile.positions[0], flush))
+        phase = replace(phase, after=((tile.positions[0], flush),))
     descend(context, place, nest.tile_depth, phase, point)
 
 

@@ -300,7 +300,7 @@ _DECISIONS: dict[type, Fields] = {
     Compute: (("instruction", TEXT), ("lanes", EXTENT), ("factors", OneOf(("", "tf32")))),
     Accumulator: (
         ("at_loop", COUNT), ("dtype", DTYPE), ("carry", FLAG), ("separate", Many(COUNT)),
-        ("combine", OneOf(("none", "shuffle", "groups", "tree"))), ("gathered", Many(COUNT)),
+        ("combine", OneOf(("none", "shuffle", "groups", "tree"))), ("gathered", Many(COUNT)), ("flush", Many(COUNT)),
     ),
     Resident: (("name", TEXT), ("value", VALUE), ("layer", TEXT), ("phase", COUNT)),
     Store: (("vector", EXTENT), ("streaming", FLAG), ("on_lines", FLAG), ("adds", FLAG), ("ahead", COUNT)),

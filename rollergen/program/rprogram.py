@@ -131,8 +131,8 @@ class Accumulator:
 
     They start at the identity at depth ``at_loop`` and are stored when its loops are through.  Where
     reduce loops run outside (`carry` true), the partial result waits in the output between visits:
-    the first visit starts from the identity, later ones from the output, the last one applies
-    ``result``; then accumulator and output dtype must be equal.
+    every visit starts from the identity, what it finds is combined with what waits, and the last one
+    applies ``result``; then accumulator and output dtype must be equal.
 
     Lane, group and thread loops of reduce or row axes, and the unroll loops (positions) in
     ``separate``, have accumulators of their own, combined at the end: across lanes and ``separate``
@@ -150,6 +150,11 @@ class Accumulator:
     ``gathered``: positions of unroll loops of row axes, with no other loop between or inside, whose points go into an
     online pair (see `rows.online_combiner`) together: the largest of them and of what the pair holds is found
     first, then what the pair's sum and each point add to it.
+
+    ``flush``: rising depths inside ``at_loop``, at each of which reductions that add rounded values (`levels.adds`)
+    have accumulators of their own: they start at the identity there, and when the loops of that depth are through they
+    are combined into those of the depth before (of ``at_loop``, before the first).  Points go into the innermost ones,
+    which alone have ``separate`` positions.  A sum of n terms thus errs as one of the longest chain, not as one of n.
     """
 
     at_loop: int
@@ -158,6 +163,7 @@ class Accumulator:
     separate: tuple[int, ...] = ()
     combine: str = "none"
     gathered: tuple[int, ...] = ()
+    flush: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

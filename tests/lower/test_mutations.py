@@ -32,6 +32,7 @@ from tests.lower.builders import row_reduction
 from tests.lower.harness import difference, random_inputs
 
 GPU, CPU = programs.ALL["gpu_matmul"], programs.ALL["cpu_matmul"]
+BLOCKS = programs.ALL["cpu_row_sum_in_blocks"]
 BIAS, PREFETCH = programs.ALL["cpu_matmul_bias"], programs.ALL["gpu_matmul_bias_prefetch"]
 
 
@@ -164,6 +165,21 @@ def second_chain_dropped(patch):
         scope.place.bind({p: Index() for p in acc.positions}).element(r) for r in acc.components))  # fmt: skip
 
 
+def blocks_started_at_other_depths(patch):
+    """Only the outermost accumulators start at the identity: those of blocks go on with what the last one held."""
+    old = phases._in_levels
+    outermost = lambda context, phase, levels: replace(old(context, phase, levels), before=phase.before)
+    patch(phases, "_in_levels", outermost)
+
+
+def blocks_dropped(patch):
+    patch(reductions, "flush", lambda out, scope, inner, outer: None)
+
+
+def blocks_taken_as_whole(patch):
+    patch(loops, "whole_iterations", lambda here, p, out: here.nest.loops[p].extent if p == here.nest.first_block else None)
+
+
 def tree_of_half_the_threads(patch):
     old = reductions.thread_shares
     patch(stage, "thread_shares", lambda nest, thread: replace(old(nest, thread), count=old(nest, thread).count // 2))
@@ -270,6 +286,11 @@ MUTATIONS = [
     (every_visit_is_the_last, BIAS),
     (odd_lanes_dropped, programs.ALL["cpu_row_sum"]),
     (second_chain_dropped, two_chains()),
+    (second_chain_dropped, BLOCKS),
+    (blocks_started_at_other_depths, BLOCKS),
+    (blocks_dropped, BLOCKS),
+    (blocks_dropped, programs.ALL["gpu_matmul_in_blocks"]),
+    (blocks_taken_as_whole, BLOCKS),
     (tree_of_half_the_threads, programs.ALL["gpu_row_sum"]),
     (digits_without_division, GPU),
     (first_register_for_all, CPU),

@@ -54,7 +54,11 @@ def accumulators(draw, loops, first):
     candidates = [p for p in reduce if p >= at_loop and loops[p].kind == "unroll"]
     separate = tuple(p for p in candidates if draw(st.booleans()))
     shared = any(loops[p].kind == "thread" and loops[p].extent > 1 for p in reduce)
-    return Accumulator(at_loop, F32, bool(outside), separate, "tree" if shared else "none")
+    ends = [p for p in range(at_loop, len(loops)) if loops[p].axis != "k" and loops[p].kind in ("serial", "unroll")]
+    depths = range(at_loop + 1, min([*ends, *(p - 1 for p in separate), len(loops) - 1]) + 1)
+    flush = draw(st.lists(st.sampled_from(depths), max_size=2, unique=True)) if depths else []
+    combine = "tree" if shared else "none"
+    return Accumulator(at_loop, F32, bool(outside), separate, combine, flush=tuple(sorted(flush)))
 
 
 @st.composite

@@ -11,6 +11,7 @@ from rollergen.expr.combiners import named_combiner
 from rollergen.program import blocks, traffic
 from rollergen.program.interpreter import copies as interpret_copies
 from rollergen.program.interpreter import execute as interpreter
+from rollergen.program.interpreter import levels as interpret_levels
 from rollergen.program.interpreter import loads as interpret_loads
 from rollergen.program.interpreter import plan as interpret_plan
 from rollergen.program.interpreter import points as interpret_points
@@ -227,11 +228,14 @@ MUTATIONS = {
     "masked points contribute their values": (interpret_reduce, "masked", lambda f: lambda c, bodies, mask: bodies),
     "masked points contribute zero to a maximum": (interpret_reduce, "masked", zero_for_masked),
     "accumulators start from a wrong identity": (interpret_reduce, "identities", wrong_identity),
-    "separate accumulators and lanes are dropped": (interpret_reduce, "in_order", first_only),
-    "lanes are not combined": (interpret_reduce, "combined_in_order", returning(())),
+    "separate accumulators are dropped": (interpret_reduce, "in_order", first_only),
+    "lanes are dropped": (interpret_reduce, "neighbours", first_only),
+    "blocks start from a wrong identity": (interpret_reduce, "blocks", lambda f: lambda *a: [x + 1 for x in f(*a)]),
+    "blocks of several leaves are never closed": (interpret_levels.Levels, "_close", returning(None)),
+    "lanes are not combined": (interpret_reduce, "combined_lanes", returning(())),
     "threads' accumulators are dropped": (interpret_reduce, "combined_across_threads", returning(())),
     "the tree forgets an odd accumulator": (interpret_reduce, "halved", not_the_last),
-    "partial results in the output are ignored": (interpreter, "carry_in", returning(None)),
+    "partial results in the output are ignored": (interpreter, "waiting", returning(np.float32(0))),
     "every visit is the first": (interpreter, "is_first", returning(True)),
     "no visit is the first": (interpreter, "is_first", returning(False)),
     "every visit applies the result": (interpreter, "is_last", returning(True)),

@@ -16,6 +16,7 @@ from rollergen.expr.quick import replaced
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.ahead import past_registers
+from rollergen.program.assemble.levels import in_blocks, longest_chain
 from rollergen.program.assemble.nest import (
     ceil_div,
     copy_vector,
@@ -79,7 +80,7 @@ def contraction_stage(
     spatial = {a.name for a in definition.of_role("spatial")} if over else set()
     banded = outside.count(GRID) > 1
     dtype = accumulator_dtype(definition)
-    return Stage(
+    stage = Stage(
         name=name,
         definition=definition,
         loops=tuple(loops),
@@ -90,6 +91,8 @@ def contraction_stage(
         guards=tuple([(axis, guard if axis in spatial else "mask") for axis in over]),
         block_order=BlockOrder(plan.width if banded and not is_batch(plan.width) else 0),
     )
+    waiting = block_layer(device) is not None and not panels
+    return in_blocks(stage, longest_chain(stage, device, reused=True), waiting=waiting)
 
 
 def in_buffers(stage: Stage, depth: int) -> Stage:

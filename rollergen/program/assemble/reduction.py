@@ -7,6 +7,7 @@ from rollergen.expr.quick import replaced
 from rollergen.expr.values import Load, Unary, Value, loads, walk
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
+from rollergen.program.assemble.levels import in_blocks, longest_chain
 from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, overhanging, useful, vector_copies
 from rollergen.program.assemble.plan import ReductionPlan
 from rollergen.program.layers import REGISTERS
@@ -34,7 +35,7 @@ def reduction_stage(definition: Definition, plan: ReductionPlan, device: Device,
     k = definition.of_role("reduce")[-1].name
     copies = vector_copies(definition, device, list(stage.loops), k, plan.vector)
     kept = residents(definition, plan.resident) if len(definition.reductions) > 1 else ()
-    return replaced(stage, residents=kept, copies=copies)
+    return _in_blocks(replaced(stage, residents=kept, copies=copies), device)
 
 
 def row_stage(definition: Definition, plan: ReductionPlan, device: Device, name: str = "rows") -> Stage:
@@ -46,7 +47,11 @@ def row_stage(definition: Definition, plan: ReductionPlan, device: Device, name:
     if plan.resident == device.backing.name:
         kept = tuple(r for r in kept if r.value.dtype == definition.output.dtype)[:1]
     copies = vector_copies(definition, device, list(stage.loops), j, plan.vector)
-    return replaced(stage, residents=kept, copies=copies, store=Store(vector=width))
+    return _in_blocks(replaced(stage, residents=kept, copies=copies, store=Store(vector=width)), device)
+
+
+def _in_blocks(stage: Stage, device: Device) -> Stage:
+    return in_blocks(stage, longest_chain(stage, device, reused=False))
 
 
 def _reduced(definition: Definition, plan: ReductionPlan, device: Device, role: str, name: str) -> Stage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from math import prod
 
 from rollergen.expr.definition import Axis
@@ -10,6 +11,7 @@ from rollergen.expr.rows import is_gathered
 from rollergen.hal.spec import Device
 from rollergen.program.check.alignment import power_of_two
 from rollergen.program.check.nest import refuse
+from rollergen.program.levels import adds
 from rollergen.program.rprogram import GROUP, PARALLEL, SERIAL, THREAD, UNROLL, Stage
 
 _COMBINE = ("none", "shuffle", "groups", "tree")
@@ -37,6 +39,35 @@ def check_accumulator(stage: Stage, axes: Mapping[str, Axis], first_inner: int, 
     if len(set(accumulator.separate)) != len(accumulator.separate):
         raise refuse(stage, f"accumulator.separate is {accumulator.separate}; expected each position once")
     _check_gathered(stage, reduced)
+    _check_flush(stage, axes, first_inner)
+
+
+def _check_flush(stage: Stage, axes: Mapping[str, Axis], first_inner: int) -> None:
+    """Blocks of terms begin at rising depths inside the accumulators', with no loop of the tile between."""
+    accumulator, flush = stage.accumulator, stage.accumulator.flush
+    if not flush:
+        return
+    start = max(accumulator.at_loop, first_inner)
+    bounds = (start, *flush, len(stage.loops))
+    if any(inner <= outer for outer, inner in pairwise(bounds)):
+        raise refuse(stage, f"accumulator.flush is {flush}; expected rising depths, {start + 1} to {bounds[-1] - 1}")
+    between = stage.loops[start : flush[-1]]
+    spatial = [loop.axis for loop in between if axes[loop.axis].role == "spatial" and loop.kind in (SERIAL, UNROLL)]
+    if spatial:
+        raise refuse(
+            stage, f"accumulator.flush is {flush}; expected no loop of the spatial axis {spatial[0]} outside a block"
+        )
+    early = [p for p in (*accumulator.separate, *accumulator.gathered) if p < flush[-1]]
+    if early:
+        raise refuse(
+            stage,
+            f"accumulator.flush is {flush}; expected loop {early[0]}, which is separate or gathered, inside the "
+            f"innermost blocks",
+        )
+    if not any(adds(reduction) for reduction in stage.definition.reductions):
+        raise refuse(stage, f"accumulator.flush is {flush}; expected none, as no reduction adds rounded values")
+    if stage.superstep is not None:
+        raise refuse(stage, f"accumulator.flush is {flush}; expected none in supersteps")
 
 
 def _check_gathered(stage: Stage, reduced: set[str]) -> None:

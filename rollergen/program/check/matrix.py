@@ -65,7 +65,7 @@ def _check_nest(stage: Stage, device: Device) -> None:
     if outside or serial or loose:
         raise refuse(stage, "a loop of results lies outside the fragments; expected all of them inside the sum's loops")
     accumulator = stage.accumulator
-    if accumulator.carry or accumulator.separate or accumulator.combine != "none":
+    if accumulator.carry or accumulator.separate or accumulator.flush or accumulator.combine != "none":
         raise refuse(stage, f"accumulator is {accumulator}; expected one a result, kept until the sum is through")
 
 

@@ -22,6 +22,7 @@ from rollergen.program.blocks import edge_blocks, grid_positions
 from rollergen.program.check.program import check
 from rollergen.program.interpreter import points as nest
 from rollergen.program.interpreter import reduce
+from rollergen.program.interpreter.levels import Levels
 from rollergen.program.interpreter.loads import executed_everywhere, fill, fill_ahead, read_load
 from rollergen.program.interpreter.memory import Memory, offsets, poison
 from rollergen.program.interpreter.plan import Traversal, plan_stage, visit_box
@@ -217,17 +218,17 @@ def carried_loops(stage: Stage, depth: int) -> tuple[int, ...]:
 def run_reduction(run: StageRun, visit: Visit, traversal: Traversal, reduction: Reduction, first: bool) -> None:
     """One reduction over all its points, finished into the visit's partials."""
     stage, box, combiner = run.stage, visit.box, reduction.combiner
-    accumulators = reduce.identities(combiner, reduce.accumulator_shape(stage, box))
-    if not first:
-        carry_in(run, visit, accumulators)
+    levels = Levels(stage, reduction, box, traversal.depth)
     for leaf in traverse(run, visit, traversal):
         points = Points.of_box(stage, leaf)
         scope = leaf_scope(run, visit, traversal, leaf, points)
         bodies = tuple(evaluate(value, scope) for value in traversal.values)
         bodies = reduce.masked(combiner, bodies, executed_everywhere(points, reduction.axes))
-        own = tuple(cut(array, stage, box, leaf) for array in accumulators)
-        reduce.accumulate(combiner, own, bodies, shape_of(stage, leaf), bool(stage.accumulator.gathered))
-    for component, part in enumerate(reduce.finished(stage, combiner, accumulators)):
+        levels.add(leaf, bodies)
+    found = levels.finished()
+    if not first:
+        found = reduce.combine(combiner, (waiting(run, visit, reduction),), found)
+    for component, part in enumerate(found):
         visit.partials[reduction.name, component] = part
 
 
@@ -272,17 +273,15 @@ def store_points(run: StageRun, points: Points) -> tuple[Array, Array]:
     return at, chosen
 
 
-def carry_in(run: StageRun, visit: Visit, accumulators: reduce.Parts) -> None:
-    """Accumulators that continue from the partial results in the output."""
+def waiting(run: StageRun, visit: Visit, reduction: Reduction) -> Array:
+    """The partial results of earlier visits in the output; identities where nothing is stored."""
     stage = run.stage
     points = Points.of_box(stage, visit_box(visit.box, run.plan.traversals[-1]))
     at, chosen = store_points(run, points)
     where = f"{run.name}: partial results in {stage.definition.output.name}"
     values = run.memory.read(stage.definition.output, at, chosen, where)
-    reduced = reduce.reduced_axes(stage)
-    inner = stage.loops[nest.grid_loops(stage) :]
-    part = accumulators[0][tuple(slice(0, 1) if loop.axis in reduced else slice(None) for loop in inner)]
-    part[...] = np.where(chosen, values, part)
+    identity = reduction.combiner.identity[0]
+    return np.where(chosen, values, numpy_dtype(identity.dtype).type(identity.value))
 
 
 def store_partial(run: StageRun, visit: Visit) -> None:

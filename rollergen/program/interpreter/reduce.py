@@ -6,6 +6,7 @@ loop's extent where the loop has accumulators of its own, else 1.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from rollergen.expr.combiners import named_combiner
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.rows import PART, WHOLE, shrinking
 from rollergen.expr.values import Combiner
-from rollergen.program.interpreter.points import Array, Box, first_inner, grid_loops
+from rollergen.program.interpreter.points import Array, Box, grid_loops
 from rollergen.program.interpreter.values import BINARY, Scope, evaluate
 from rollergen.program.rprogram import GROUP, LANE, PARALLEL, UNROLL, Stage
 
@@ -28,13 +29,14 @@ def reduced_axes(stage: Stage) -> frozenset[str]:
     return frozenset(axis.name for axis in stage.definition.of_role("reduce", "row"))
 
 
-def own_accumulators(stage: Stage) -> frozenset[int]:
-    """Positions of loops whose every iteration has an accumulator of its own (see `Accumulator`)."""
-    reduced = reduced_axes(stage)
+def own_accumulators(stage: Stage, separate: bool = True) -> frozenset[int]:
+    """Positions of loops whose every iteration has an accumulator of its own (see `Accumulator`), those that are
+    ``separate`` included or not."""
+    reduced, apart = reduced_axes(stage), separate_positions(stage) if separate else frozenset[int]()
     return frozenset(
         p
         for p, loop in enumerate(stage.loops)
-        if loop.axis not in reduced or loop.kind in (LANE, *PARALLEL) or p in separate_positions(stage)
+        if loop.axis not in reduced or loop.kind in (LANE, *PARALLEL) or p in apart
     )
 
 
@@ -42,9 +44,9 @@ def separate_positions(stage: Stage) -> frozenset[int]:
     return frozenset(p for p in stage.accumulator.separate if stage.loops[p].kind == UNROLL)
 
 
-def accumulator_shape(stage: Stage, box: Box) -> tuple[int, ...]:
+def accumulator_shape(stage: Stage, box: Box, separate: bool = True) -> tuple[int, ...]:
     """Sizes of the accumulators of a visit to `box`."""
-    own = own_accumulators(stage)
+    own = own_accumulators(stage, separate)
     return tuple(box.size(p) if p in own else 1 for p in range(grid_loops(stage), len(stage.loops)))
 
 
@@ -81,6 +83,33 @@ def accumulate(
         array[...] = new
 
 
+def blocks(
+    stage: Stage, combiner: Combiner, depths: tuple[int, ...], bodies: Parts, leaf_shape: tuple[int, ...]
+) -> Parts:
+    """The bodies of a leaf put together block by block, for blocks that begin at these `depths` (rising)."""
+    grid, own = grid_loops(stage), own_accumulators(stage, separate=False)
+    shape = tuple(leaf_shape[p - grid] if p in own else 1 for p in range(grid, len(stage.loops)))
+    inside = tuple(d for d, size in enumerate(shape) if size < leaf_shape[d])
+    parts = tuple(_spread(body, shape, leaf_shape, inside) for body in bodies)
+    apart = frozenset(p - grid for p in separate_positions(stage))
+    for depth in reversed(depths):
+        chained = tuple(d for d in inside if d + grid >= depth and d not in apart and parts[0].shape[d] > 1)
+        if depth == depths[-1]:
+            start = identities(combiner, (1,) * len(shape))
+            parts = gathered(start, parts, chained) if stage.accumulator.gathered else fold(combiner, parts, chained)
+            parts = chains(stage, combiner, parts)
+        else:
+            parts = fold(combiner, parts, chained)
+    return parts
+
+
+def chains(stage: Stage, combiner: Combiner, parts: Parts) -> Parts:
+    """Accumulators of separate positions put together, one after the other."""
+    for position in sorted(separate_positions(stage)):
+        parts = in_order(combiner, parts, position - grid_loops(stage))
+    return parts
+
+
 def _spread(body: Array, kept: tuple[int, ...], leaf: tuple[int, ...], chained: tuple[int, ...]) -> Array:
     """`body` with its full size along the dimensions that are folded."""
     body = np.asarray(body).reshape((1,) * (len(leaf) - np.ndim(body)) + np.shape(body))
@@ -93,10 +122,22 @@ def fold(combiner: Combiner, parts: Parts, dimensions: tuple[int, ...]) -> Parts
         return parts
     name = _NAMED.get(combiner.name)
     if name is not None and combiner == named_combiner(combiner.name, parts[0].dtype.name):
+        if combiner.name == "sum" and parts[0].dtype.kind == "f":
+            return (_added_in_order(parts[0], dimensions),)
         return (BINARY[name].reduce(parts[0], axis=dimensions, keepdims=True, dtype=parts[0].dtype),)  # type: ignore[attr-defined]
     for dimension in dimensions:
         parts = halved(combiner, parts, dimension)
     return parts
+
+
+def _added_in_order(part: Array, dimensions: tuple[int, ...]) -> Array:
+    """The sum along `dimensions`, one term after the other as the program adds them (NumPy's own adds neighbours
+    pairwise)."""
+    shape = tuple(1 if d in dimensions else size for d, size in enumerate(part.shape))
+    count = prod(part.shape[d] for d in dimensions)
+    terms = np.moveaxis(part, dimensions, range(len(dimensions))).reshape(count, -1)
+    total = np.add.reduce(terms, axis=0) if terms.shape[1] > 1 else np.add.accumulate(terms, axis=0)[-1]
+    return total.reshape(shape)
 
 
 def gathered(pair: Parts, points: Parts, dimensions: tuple[int, ...]) -> Parts:
@@ -114,21 +155,22 @@ def combine(combiner: Combiner, lhs: Parts, rhs: Parts) -> Parts:
     return tuple(evaluate(value, scope) for value in combiner.combine)
 
 
-def finished(stage: Stage, combiner: Combiner, accumulators: Parts) -> Parts:
-    """Accumulators of lanes, separate positions and threads combined: what every thread then has."""
+def finished(stage: Stage, combiner: Combiner, accumulators: Parts, separate: bool = True) -> Parts:
+    """Accumulators of lanes, ``separate`` positions (unless that is done) and threads combined: what every thread then
+    has."""
     grid = grid_loops(stage)
-    for position in combined_in_order(stage):
-        accumulators = in_order(combiner, accumulators, position - grid)
+    accumulators = chains(stage, combiner, accumulators) if separate else accumulators
+    for position in combined_lanes(stage):
+        accumulators = neighbours(combiner, accumulators, position - grid)
     for position in combined_across_threads(stage):
         accumulators = halved(combiner, accumulators, position - grid)
     return accumulators
 
 
-def combined_in_order(stage: Stage) -> tuple[int, ...]:
-    """Positions of separate loops, then the lane loop, where these reduce."""
-    reduced, start = reduced_axes(stage), first_inner(stage)
-    lanes = tuple(p for p, loop in stage.of_kind(LANE) if loop.axis in reduced)
-    return (*sorted(p for p in separate_positions(stage) if p >= start), *lanes)
+def combined_lanes(stage: Stage) -> tuple[int, ...]:
+    """Position of the lane loop, where it reduces."""
+    reduced = reduced_axes(stage)
+    return tuple(p for p, loop in stage.of_kind(LANE) if loop.axis in reduced)
 
 
 def combined_across_threads(stage: Stage) -> tuple[int, ...]:
@@ -149,6 +191,16 @@ def in_order(combiner: Combiner, parts: Parts, dimension: int) -> Parts:
     for position in range(1, parts[0].shape[dimension]):
         total = combine(combiner, total, take(position))
     return total
+
+
+def neighbours(combiner: Combiner, parts: Parts, dimension: int) -> Parts:
+    """Each two neighbours combined until one is left (the lanes of a vector)."""
+    parts = tuple(np.moveaxis(part, dimension, 0) for part in np.broadcast_arrays(*parts))
+    while (count := parts[0].shape[0]) > 1:
+        even = count - count % 2
+        joined = combine(combiner, tuple(p[0:even:2] for p in parts), tuple(p[1:even:2] for p in parts))
+        parts = tuple(np.concatenate([j, p[even:]]) for j, p in zip(joined, parts, strict=True))
+    return tuple(np.moveaxis(part, 0, dimension) for part in parts)
 
 
 def halved(combiner: Combiner, parts: Parts, dimension: int) -> Parts:

@@ -12,6 +12,7 @@ from rollergen.program.model.combining import Combining, combining_of
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import ITEMSIZE, Phase
 from rollergen.program.model.fragments import fragment_accesses, instruction_of
+from rollergen.program.model.levels import block_slots
 from rollergen.program.model.memory import Stream
 from rollergen.program.model.nest import Nest, unbuffered
 from rollergen.program.model.numeric import Number, most, product
@@ -51,7 +52,7 @@ class Moved:
 @unbuffered
 def moved_of(nest: Nest, device: Device, costs: Costs) -> Moved:
     entries, tile = _entries(nest), _tile_elements(nest)
-    slots: Number = _combining(nest, entries, tile)
+    slots: Number = _combining(nest, entries, tile) + block_slots(nest)
     walks: list[Walk] = []
     accesses: list[Access] = []
     matrix = instruction_of(nest, device)

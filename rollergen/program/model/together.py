@@ -119,6 +119,7 @@ def _common(stage: Stage, grid: tuple[str, ...], device: Device) -> Hashable:
     whole = (
         id(stage.definition), id(stage.residents) if stage.residents else 0, stage.compute, stage.once,
         stage.prefetch, stage.accumulator.dtype, stage.accumulator.carry, stage.accumulator.combine,
+        len(stage.accumulator.flush),
     )  # fmt: skip
     if lockstep_threads(device) == 1:
         walked = _rising(stage.loops)
@@ -281,6 +282,7 @@ def _joined(members: list[_Member]) -> Stage:
     accumulator = replaced(
         first.accumulator, at_loop=at([stage.accumulator.at_loop for stage in stages]),
         separate=of_role(_SEPARATE), gathered=of_role(_GATHERED),
+        flush=tuple([at(depths) for depths in zip(*[stage.accumulator.flush for stage in stages], strict=True)]),
     )  # fmt: skip
     copies = []
     for own in zip(*[stage.copies for stage in stages], strict=True):

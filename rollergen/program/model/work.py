@@ -18,6 +18,7 @@ from rollergen.program.model.fragments import (
     products,
 )
 from rollergen.program.model.lanes import lanes_apart, masks_loads
+from rollergen.program.model.levels import outer_accesses, outer_registers
 from rollergen.program.model.memory import Stream
 from rollergen.program.model.moved import Walk, moved_of
 from rollergen.program.model.nest import Nest, unbuffered
@@ -75,12 +76,15 @@ def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
     moved = moved_of(nest, device, costs)
     matrix, reduces, steps = instruction_of(nest, device), bool(nest.facts.definition.reductions), moved.steps
     registers, in_flight = _registers(nest, device, costs)
+    outside = outer_registers(nest, _words(nest, device, ITEMSIZE[nest.stage.accumulator.dtype]))
+    blocks = outer_accesses(nest, device, registers, outside)
+    registers = registers + (outside if nest.lockstep > 1 else 0)
     waiting = waiting_of(nest, costs)
     parked = parked_of(nest, device, waiting, registers)
     return Work(
         moved.slots, moved.walks, steps, _chain(nest, steps), moved.entries if reduces else 0, moved.tile_elements,
-        (*moved.accesses, *parked_accesses(nest, device, parked)), moved.streams, registers + waiting.live, in_flight,
-        _spilled(nest, device, costs, registers), _shared_bytes(nest, device) + moved.together.bytes,
+        (*moved.accesses, *blocks, *parked_accesses(nest, device, parked)), moved.streams, registers + waiting.live,
+        in_flight, _spilled(nest, device, costs, registers), _shared_bytes(nest, device) + moved.together.bytes,
         _stagings(nest, device), moved.together.clocks, reduces,
         0 if matrix is None else products(nest, device), parked, staging_steps(nest),
     )  # fmt: skip

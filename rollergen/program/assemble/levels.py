@@ -1,0 +1,135 @@
+"""Long sums cut into blocks: loops split in two, the blocks' accumulators told (see `Accumulator.flush`).
+
+before   k 15625 [serial], one accumulator
+after    k 4 | k 16 | k 16 | k 16, an accumulator at each |, too, which adds up at most 16 terms
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rollergen.expr.definition import Definition
+from rollergen.expr.quick import replaced
+from rollergen.hal.spec import Device
+from rollergen.program.assemble.nest import ceil_div, is_batch
+from rollergen.program.assemble.plan import Size
+from rollergen.program.levels import adds, is_chained
+from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, Loop, Stage
+from rollergen.tile.rules import block_layer
+
+LATER = 16
+"""Sums of blocks that are added up one after the other: few, as adding them costs next to nothing."""
+
+STREAMED, STREAMED_BY_THREADS = 16, 64
+"""Terms of a reduction without reuse in one chain.  Equal terms err by .08 units each on average, .16 at most, so that
+16 and three to five levels of 16 behind them stay within 4 units in the last place, as pairwise sums do.  A block's sum
+costs an addition for each of its chains: a sixteenth of those that a memory-bound loop has time for anyway."""
+
+MULTIPLIED, MULTIPLIED_BY_THREADS = 128, 8192
+"""Products of a contraction in one chain.  On CPUs as many as the libraries' (oneMKL and OpenBLAS add up 256 to 384);
+putting a register tile of them where the compiler finds room costs a two-hundredth of its multiply-adds.  GPU libraries
+add up all of k; beyond 8192 the accumulators of a thread are worth the registers of a second tile."""
+
+WAITING = 256
+"""Visits whose results are added up in the output."""
+
+COMBINED = 64
+"""Points of a tuple reduction in one chain: combining tuples takes several operations."""
+
+
+def least_step(definition: Definition, extent: int) -> int:
+    """Elements of a reduced axis between two visits of the output, at most `WAITING` of which are added up there."""
+    return ceil_div(extent, WAITING) if any(adds(reduction) for reduction in definition.reductions) else 1
+
+
+def longest_chain(stage: Stage, device: Device, *, reused: bool) -> int:
+    """Terms that one accumulator of the stage adds up; ``reused``: operands are, as in contractions."""
+    threads = block_layer(device) is not None
+    if reused:
+        return MULTIPLIED_BY_THREADS if threads else MULTIPLIED
+    if any(len(r.bodies) > 1 for r in stage.definition.reductions):
+        return COMBINED
+    return STREAMED_BY_THREADS if threads else STREAMED
+
+
+def in_blocks(stage: Stage, longest: int, *, waiting: bool = False) -> Stage:
+    """The stage (or batch of stages) with no accumulator that adds up more than `longest` terms, as far as its serial
+    loops can be split; unchanged where none does.
+
+    ``waiting``: where blocks of the outermost loop are enough, their sums wait in the output (`Accumulator.carry`), if
+    that is as wide as the accumulators, and take no registers.
+    """
+    if not any(adds(reduction) for reduction in stage.definition.reductions):
+        return stage
+    first = sum(loop.kind in (GRID, *PARALLEL) for loop in stage.loops)
+    chain: Size = 1
+    p = len(stage.loops) - 1
+    while p >= max(stage.accumulator.at_loop, first):
+        loop = stage.loops[p]
+        room = np.maximum(longest // chain, 1) if is_batch(chain) else max(longest // chain, 1)
+        if not is_chained(stage, p, loop):
+            if _largest(chain) > 1 and stage.definition.axis(loop.axis).role == "spatial":
+                return stage  # the tile's own loops: their accumulators live on
+            p -= 1
+        elif _largest(loop.extent / room) <= 1:
+            chain, p = chain * loop.extent, p - 1
+        elif loop.kind == SERIAL and _largest(room) > 1:
+            if waiting and p == stage.accumulator.at_loop and _can_wait(stage, loop.extent / room):
+                return _carrying(_split(stage, p, _block(loop.extent, room)), p + 1)
+            stage, chain, longest = _split(stage, p, _block(loop.extent, room)), 1, LATER
+        elif _largest(chain) > 1:
+            stage, chain, longest = _flushed(stage, p + 1), 1, LATER
+        else:
+            chain, p = loop.extent, p - 1
+    return stage
+
+
+def _can_wait(stage: Stage, visits: Size) -> bool:
+    same = stage.accumulator.dtype == stage.definition.output.dtype
+    return same and not stage.accumulator.flush and _largest(visits) <= WAITING
+
+
+def _carrying(stage: Stage, depth: int) -> Stage:
+    return replaced(stage, accumulator=replaced(stage.accumulator, at_loop=depth, carry=True, flush=()))
+
+
+def _largest(size: Size) -> float:
+    return float(np.max(size))
+
+
+def _block(extent: Size, room: Size) -> Size:
+    """Iterations of a block: at most `room`, all blocks alike where some number not below half of it divides the
+    extent, else nearly alike."""
+    if not is_batch(extent, room):
+        for block in range(room, room // 2, -1):
+            if extent % block == 0:
+                return block
+    return ceil_div(extent, ceil_div(extent, room))
+
+
+def _split(stage: Stage, p: int, block: Size) -> Stage:
+    """Loop `p` as blocks of so many iterations, each with accumulators of its own."""
+    loop = stage.loops[p]
+    digits = (
+        Loop(loop.axis, ceil_div(loop.extent, block), loop.stride * block, SERIAL),
+        Loop(loop.axis, block, loop.stride, SERIAL),
+    )
+    behind = lambda position: position + (position > p)
+    accumulator = replaced(
+        stage.accumulator,
+        separate=tuple(map(behind, stage.accumulator.separate)),
+        gathered=tuple(map(behind, stage.accumulator.gathered)),
+        flush=tuple(map(behind, stage.accumulator.flush)),
+    )
+    stage = replaced(
+        stage,
+        loops=(*stage.loops[:p], *digits, *stage.loops[p + 1 :]),
+        accumulator=accumulator,
+        copies=tuple([replaced(copy, at_loop=behind(copy.at_loop)) for copy in stage.copies]),
+        prefetch=behind(stage.prefetch),
+    )
+    return _flushed(stage, p + 1)
+
+
+def _flushed(stage: Stage, depth: int) -> Stage:
+    return replaced(stage, accumulator=replaced(stage.accumulator, flush=(depth, *stage.accumulator.flush)))
