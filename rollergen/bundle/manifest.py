@@ -20,9 +20,9 @@ from rollergen.hal.host import completed_on
 from rollergen.hal.load import device_hash
 from rollergen.hal.spec import Device
 from rollergen.hal.spec_schema import first_finding, validator
-from rollergen.measure.narrowing import computed
+from rollergen.measure.narrowing import program_accuracies
 from rollergen.measure.outcome import Outcome
-from rollergen.measure.tolerance import CONFIDENCE, accuracies, unit_roundoff
+from rollergen.measure.tolerance import CONFIDENCE, unit_roundoff
 from rollergen.program.rprogram import RProgram
 from rollergen.signature import Signature
 
@@ -154,7 +154,7 @@ def _packing(program: RProgram, source: Source) -> dict[str, Any]:
 
 
 def _tolerance(program: RProgram) -> dict[str, Any]:
-    known = accuracies(computed(program), program.inputs)
+    known = program_accuracies(program)
     outputs = {
         b.name: {
             "variance": known[b.name].variance,

@@ -18,10 +18,10 @@ from rollergen.errors import BundleError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.values import Buffer
 from rollergen.measure.gate import Oracle, Points
-from rollergen.measure.narrowing import computed
+from rollergen.measure.narrowing import computed, program_accuracies
 from rollergen.measure.points import sample_points
 from rollergen.measure.program_oracle import program_oracle
-from rollergen.measure.tolerance import accuracies, allowed_error, exact_magnitude
+from rollergen.measure.tolerance import allowed_error, exact_magnitude
 from rollergen.program.rprogram import RProgram
 
 MOST_POINTS = 100_000
@@ -74,7 +74,7 @@ def _self_test(
     title: str, seed: int, magnitude: int | None, program: RProgram, oracle: Oracle, points: Mapping[str, Points]
 ) -> SelfTest:
     arrays = {b.name: made_array(b, seed, position, magnitude) for position, b in enumerate(program.inputs)}
-    known = accuracies(computed(program), program.inputs)
+    known = program_accuracies(program)
     references = []
     for buffer in program.outputs:
         where = _distinct(points[buffer.name], buffer)

@@ -31,9 +31,9 @@ from rollergen.measure.arrays import (
     same_bits,
     unequal_bits,
 )
-from rollergen.measure.narrowing import computed, is_narrowed
+from rollergen.measure.narrowing import computed, is_narrowed, program_accuracies
 from rollergen.measure.points import sample_points
-from rollergen.measure.tolerance import RAMPS, Accuracy, accuracies, differences, exact_magnitude
+from rollergen.measure.tolerance import RAMPS, Accuracy, differences, exact_magnitude
 from rollergen.program.rprogram import RProgram
 
 Points = tuple[np.ndarray, ...]
@@ -99,7 +99,7 @@ class _Attempt:
 
     @property
     def accuracies(self) -> dict[str, Accuracy]:
-        return accuracies(computed(self.program), self.program.inputs)
+        return program_accuracies(self.program)
 
 
 class Gate:

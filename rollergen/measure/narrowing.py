@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.values import Cast, Load, Value
+from rollergen.measure.tolerance import Accuracy, accuracies
+from rollergen.program.levels import added_terms
 from rollergen.program.rprogram import RProgram, Stage
 
 _AS_MANY_BITS = "float16"
@@ -15,6 +17,11 @@ _AS_MANY_BITS = "float16"
 def is_narrowed(program: RProgram) -> bool:
     """Whether some stage cuts its factors (see `Compute.factors`)."""
     return any(stage.compute.factors for stage in program.stages)
+
+
+def program_accuracies(program: RProgram) -> dict[str, Accuracy]:
+    """Accuracy of every buffer that the program makes, added up in its order."""
+    return accuracies(computed(program), program.inputs, terms=tuple(map(added_terms, program.stages)))
 
 
 def computed(program: RProgram) -> tuple[Definition, ...]:

@@ -12,10 +12,10 @@ from rollergen.expr.language import Tensor
 from rollergen.expr.reference import evaluate_at
 from rollergen.expr.values import Buffer
 from rollergen.measure.gate import Oracle, Points
-from rollergen.measure.narrowing import computed
+from rollergen.measure.narrowing import program_accuracies
 from rollergen.measure.perturbed import within_rounding
 from rollergen.measure.points import sample_points
-from rollergen.measure.tolerance import accuracies, differences
+from rollergen.measure.tolerance import differences
 from rollergen.program.rprogram import RProgram
 
 
@@ -50,7 +50,7 @@ def compare(
     The elements are those the gate would sample for `program`, the tolerance is the gate's too.
     """
     points = sample_points(program, np.random.default_rng(0))
-    accuracy = accuracies(computed(program), program.inputs)
+    accuracy = program_accuracies(program)
     compared, problems = 0, []
     for buffer, result in zip(program.outputs, results, strict=True):
         where = points[buffer.name]

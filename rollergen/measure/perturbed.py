@@ -9,14 +9,14 @@ CSD-970002, 1997) evaluates the definition in float64, every operation in a dtyp
     x -> round(x (1 + amplitude * units * u * noise), dtype),    noise uniform in [-1, 1)
 
 with the units of `tolerance.ULPS`.  The noise is a function of the operation and of its axes' values, so that what is
-computed once and used often errs alike wherever it is used.  A sum's partial sums, in a random order, err by their own
-size each.  A product's partial products come about in a random order and in those that leave the range of the dtype
-soonest (the largest factors first, the smallest first, both apart): they may become infinite or zero, and infinity
-times zero is NaN.  float16 and bfloat16 are computed with as float32; what was computed is then rounded or, as within a
-stage, stays wide: none of it, all of it, or as chance has it, while conversions always round.  An element of size
-`want` may lie as far away as the farthest of the evaluations, of which the largest `amplitude` is
-`tolerance.CONFIDENCE`, and the rounding of its own dtype (u |want|, not amplified) further; it may be infinite or NaN
-where one of them is.  Of zeros of both signs the larger, or smaller, is either one.
+computed once and used often errs alike wherever it is used.  A sum's partial sums, in a random order and in chains of
+at most `levels.LONGEST`, err by their own size each.  A product's partial products come about in a random order and in
+those that leave the range of the dtype soonest (the largest factors first, the smallest first, both apart): they may
+become infinite or zero, and infinity times zero is NaN.  float16 and bfloat16 are computed with as float32; what was
+computed is then rounded or, as within a stage, stays wide: none of it, all of it, or as chance has it, while
+conversions always round.  An element of size `want` may lie as far away as the farthest of the evaluations, of which
+the largest `amplitude` is `tolerance.CONFIDENCE`, and the rounding of its own dtype (u |want|, not amplified) further;
+it may be infinite or NaN where one of them is.  Of zeros of both signs the larger, or smaller, is either one.
 
 With an amplitude of 0 an evaluation is what correctly rounded operations make of the definition.  Noise of any size
 lacks that where exact results lie between two numbers of a narrow dtype, as one float16 of 0.25 to 0.5 in eight does
@@ -42,6 +42,7 @@ from rollergen.expr.reductions import Reduce
 from rollergen.expr.reference import Evaluation, points_of
 from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value, Var
 from rollergen.measure.tolerance import CONFIDENCE, ULPS, unit_roundoff
+from rollergen.program.levels import LONGEST
 
 _CYCLE = (CONFIDENCE, 1.0, CONFIDENCE / 2, CONFIDENCE / 4)
 _NOISY = 8 * len(_CYCLE)
@@ -162,10 +163,8 @@ class _Perturbed(Evaluation):
         if name == "prod":
             total = _product(terms, _REGISTER.get(body.dtype, body.dtype), self._number // len(_CYCLE) % _ORDERS)
             return (total * (1.0 + size * np.sum(noise, axis=-1)),)
-        partial = np.cumsum(terms, axis=-1)
-        errors = np.sum(np.where(np.isfinite(partial), partial, 0.0) * noise, axis=-1)
-        total = partial[..., -1] + size * errors
-        return (_rounded(np.asarray(total), body.dtype),)
+        total, errors = _added(terms, noise)
+        return (_rounded(np.asarray(total + size * errors), body.dtype),)
 
     def combine(self, node: Reduce, lhs: tuple[Array, ...], rhs: tuple[Array, ...]) -> tuple[Array, ...]:
         operands = {f"lhs{c}": value for c, value in enumerate(lhs)} | {f"rhs{c}": value for c, value in enumerate(rhs)}
@@ -217,6 +216,21 @@ class _Perturbed(Evaluation):
                 index = index.reshape(index.shape[:rank]) if rank is not None and index.ndim > rank else index
                 place = _mixed(place + index.astype(np.uint64))
         return place
+
+
+def _added(terms: Array, noise: Array) -> tuple[Array, Array]:
+    """(the sum over the last axis, the sum of its partial sums' errors, each of which is as large as the noise says):
+    in chains no longer than programs have, and their sums again."""
+    errors, shape = np.zeros(terms.shape[:-1]), terms.shape[:-1]
+    while terms.shape[-1] > 1:
+        count = terms.shape[-1]
+        blocks = -(-count // LONGEST)
+        beyond = [(0, 0)] * len(shape) + [(0, blocks * LONGEST - count if blocks > 1 else 0)]
+        partial = np.cumsum(np.pad(terms, beyond).reshape(*shape, blocks, -1), axis=-1)
+        known = np.where(np.isfinite(partial), partial, 0.0).reshape(*shape, -1)[..., :count]
+        errors = errors + np.sum(known * noise[..., :count], axis=-1)
+        terms = partial[..., -1]
+    return terms[..., 0], errors
 
 
 def _extreme_of(terms: Array, fold: Callable[..., Array], negative: bool) -> Array:

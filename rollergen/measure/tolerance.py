@@ -4,7 +4,10 @@ Every operation in a dtype of unit roundoff u adds a relative error of at most u
 units, `ULPS`, for functions).  Roundings of different operations are nearly independent, so their
 errors add in quadrature (Higham and Mary, "A New Approach to Probabilistic Rounding Error
 Analysis", SIAM J. Sci. Comput. 41(5), 2019): a sum of n terms has a standard error of at most
-sqrt(n) u times the scale of the result, whatever the order of summation.  An element `want` passes if
+sqrt(n) u times the scale of the result, whatever the order of summation.  Where the order is known, n is the length
+of its chains (`levels.added_terms`), and equal terms are allowed for, whose roundings all fall on one side: they err by
+up to n/2 u (Higham, "Accuracy and Stability of Numerical Algorithms", 2nd edition, section 4.2).  An element `want`
+passes if
 
     |got - want| <= CONFIDENCE * sqrt(variance) * max(|want|, rms of all wants) + u_out * |want| + tiny + steps
 
@@ -24,7 +27,7 @@ Where every intermediate value is a whole number that its dtype holds exactly, t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import ml_dtypes
@@ -188,12 +191,18 @@ def _counted(body: Value, neutral: Const) -> Value:
     return body.a if isinstance(body, Select) and body.b == neutral else body
 
 
-def _reduce(reduction: Reduction, length: int, scope: _Scope) -> tuple[Accuracy, ...]:
+def _of_sum(length: int, terms: int) -> float:
+    """Squared units by which a sum of so many terms errs, added up in chains of so many (0: in any order)."""
+    chain = min(terms, length)
+    return max(chain, (chain / (2 * CONFIDENCE)) ** 2) if terms else length
+
+
+def _reduce(reduction: Reduction, length: int, scope: _Scope, terms: int) -> tuple[Accuracy, ...]:
     neutral = reduction.combiner.identity
     bodies = tuple(scope.of(_counted(body, one)) for body, one in zip(reduction.bodies, neutral, strict=True))
     if reduction.combiner.name == "sum":
         dtype = reduction.bodies[0].dtype
-        added = length * unit_roundoff(dtype) ** 2
+        added = _of_sum(length, terms) * unit_roundoff(dtype) ** 2
         one = bodies[0]
         steps = math.sqrt(length) * one.steps  # jumps are as independent as roundings
         return (Accuracy(one.variance + added, length * one.magnitude, steps, one.whole).held_in(dtype),)
@@ -204,16 +213,12 @@ def _reduce(reduction: Reduction, length: int, scope: _Scope) -> tuple[Accuracy,
     return tuple(_inexact(length * worst) for _ in step)
 
 
-def _define(definition: Definition, buffers: Mapping[str, Accuracy]) -> Accuracy:
-    return _scoped(definition, buffers)[1]
-
-
-def _scoped(definition: Definition, buffers: Mapping[str, Accuracy]) -> tuple[_Scope, Accuracy]:
-    """What is known of the values within a definition, and of what it makes."""
+def _scoped(definition: Definition, buffers: Mapping[str, Accuracy], terms: int = 0) -> tuple[_Scope, Accuracy]:
+    """What is known of the values within a definition, and of what it makes; ``terms``: see `accuracies`."""
     scope = _Scope(buffers, definition.ranges(), {})
     for reduction in definition.reductions:
         length = math.prod(definition.axis(name).extent for name in reduction.axes)
-        for component, accuracy in enumerate(_reduce(reduction, length, scope)):
+        for component, accuracy in enumerate(_reduce(reduction, length, scope, terms)):
             scope.partials[reduction.name, component] = accuracy
     result, dtype = definition.result, definition.output.dtype
     if isinstance(result, Cast) and result.dtype == dtype and unit_roundoff(dtype):
@@ -232,13 +237,16 @@ def _added_up(definition: Definition, one: Accuracy) -> Accuracy:
 
 
 def accuracies(
-    definitions: Iterable[Definition], inputs: Iterable[Buffer], magnitude: float = math.inf
-) -> dict[str, Accuracy]:
-    """Accuracy of every buffer, for exact inputs that are whole numbers up to `magnitude`."""
+    definitions: Iterable[Definition], inputs: Iterable[Buffer], magnitude: float = math.inf,
+    terms: Sequence[int] = (),
+) -> dict[str, Accuracy]:  # fmt: skip
+    """Accuracy of every buffer, for exact inputs that are whole numbers up to `magnitude`.  ``terms``: for each
+    definition, the length of the chains in which its sums are added up; none: in any order."""
     known = {buffer.name: Accuracy(0.0, 1.0 if buffer.dtype == "bool" else magnitude) for buffer in inputs}
     stored = dict(known)
-    for definition in definitions:
-        made, name = _define(definition, stored), definition.output.name
+    every = tuple(definitions)
+    for definition, chain in zip(every, terms or (0,) * len(every), strict=True):
+        (_, made), name = _scoped(definition, stored, chain), definition.output.name
         known[name] = _widest((made, known[name])) if name in known else made
         stored[name] = _as_stored(definition, known[name])
     return known

@@ -13,7 +13,7 @@ from math import prod
 from rollergen.expr.definition import Reduction
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.values import Binary, walk
-from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, UNROLL, Loop, Stage
+from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Loop, Stage
 
 
 def adds(reduction: Reduction) -> bool:
@@ -38,6 +38,24 @@ def chain_lengths(stage: Stage) -> tuple[int, ...]:
     return (*levels, chained(stage, range(first, start))) if stage.accumulator.carry else tuple(levels)
 
 
+LONGEST = 8192
+"""Terms of the longest chain that any program should have: with threads, where a second register tile costs occupancy,
+GPU libraries add up as many and more."""
+
+
+def added_terms(stage: Stage) -> int:
+    """The length of a chain that errs at most as a sum of the stage does: the chains of all levels one after the other,
+    those of lanes and threads halved again and again.  A chain beyond `LONGEST` counts as one of that length: what a
+    program that has one loses is an error of its own."""
+    lanes = prod(loop.extent for loop in stage.loops if loop.kind in (LANE, *PARALLEL) and _reduces(stage, loop))
+    separate = prod(stage.loops[p].extent for p in stage.accumulator.separate)
+    return sum(min(length, LONGEST) for length in chain_lengths(stage)) + separate - 1 + (lanes - 1).bit_length()
+
+
+def _reduces(stage: Stage, loop: Loop) -> bool:
+    return stage.definition.axis(loop.axis).role != "spatial"
+
+
 def chained(stage: Stage, positions: range) -> int:
     """Terms that the loops at these positions bring to one accumulator."""
     return prod(stage.loops[p].extent for p in positions if is_chained(stage, p, stage.loops[p]))
@@ -47,4 +65,4 @@ def is_chained(stage: Stage, position: int, loop: Loop) -> bool:
     """Whether the iterations of the loop go into one accumulator, one after the other."""
     if loop.kind not in (SERIAL, UNROLL) or position in stage.accumulator.separate:
         return False
-    return stage.definition.axis(loop.axis).role != "spatial"
+    return _reduces(stage, loop)
