@@ -9,6 +9,7 @@ from typing import Any
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
+from rollergen.program.levels import chain_lengths
 from rollergen.program.matrix import matrix_instruction
 from rollergen.program.model.prediction import StagePrediction, predict
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, UNROLL, Loop, RProgram, Stage
@@ -205,6 +206,9 @@ def decisions(stage: Stage, device: Device) -> list[str]:
         said.append("partial sums wait in the output between reduction blocks")
     if accumulator.separate:
         said.append(f"{prod(stage.loops[p].extent for p in accumulator.separate)} independent chains")
+    if accumulator.flush:
+        lengths = ", then ".join(str(length) for length in chain_lengths(stage)[: len(accumulator.flush) + 1])
+        said.append(f"sums in blocks of {lengths} terms")
     if accumulator.gathered:
         said.append(f"{prod(stage.loops[p].extent for p in accumulator.gathered)} elements at once")
     if accumulator.combine != "none":

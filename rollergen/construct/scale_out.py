@@ -9,6 +9,7 @@ from rollergen.construct.scale_up import reuse_score
 from rollergen.expr.definition import Definition
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
+from rollergen.program.assemble.levels import least_step
 from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import ContractionPlan, Roles
 from rollergen.tile.rtile import RTile
@@ -42,6 +43,7 @@ def panel_plan(
     lanes = vector_lanes(device, accumulator_dtype(definition))
     rm = registers[roles.m] if roles.m else 1
     rn = max(1, registers[roles.n or ""] // lanes)
+    extent = definition.axis(roles.k).extent
     carries = accumulator_dtype(definition) == definition.output.dtype
     return ContractionPlan(
         rm=rm,
@@ -49,7 +51,7 @@ def panel_plan(
         lanes=lanes,
         pm=ceil_div(outer[roles.m], rm) if roles.m else 1,
         pn=ceil_div(outer[roles.n or ""], rn * lanes),
-        kc=outer[roles.k] if carries else definition.axis(roles.k).extent,
+        kc=max(outer[roles.k], least_step(definition, extent)) if carries else extent,
         staged=staged,
     )
 

@@ -86,7 +86,9 @@ def test_the_c_launcher_compiles_without_a_warning_and_passes(saved, make, devic
 
 def test_a_wrong_source_fails(saved):
     directory = saved(kernels.total)
-    break_source(directory, "acc[k01] + a", "acc[k01] - a")
+    found = re.search(r"\[k\d+\] \+ a", (directory / "kernel.cl").read_text())
+    assert found, "the addition of an element"
+    break_source(directory, found.group(), found.group().replace("+", "-"))
     ran = launched(directory)
     assert ran.returncode == 1 and "compared elements of C are wrong, such as C[] = " in ran.stdout, ran.stdout
     assert ran.stdout.endswith("FAILED\n")

@@ -91,7 +91,7 @@ def contraction_stage(
         guards=tuple([(axis, guard if axis in spatial else "mask") for axis in over]),
         block_order=BlockOrder(plan.width if banded and not is_batch(plan.width) else 0),
     )
-    waiting = block_layer(device) is not None and not panels
+    waiting = block_layer(device) is not None and not panels and fits_output(definition)
     return in_blocks(stage, longest_chain(stage, device, reused=True), waiting=waiting)
 
 

@@ -56,8 +56,8 @@ def in_blocks(stage: Stage, longest: int, *, waiting: bool = False) -> Stage:
     """The stage (or batch of stages) with no accumulator that adds up more than `longest` terms, as far as its serial
     loops can be split; unchanged where none does.
 
-    ``waiting``: where blocks of the outermost loop are enough, their sums wait in the output (`Accumulator.carry`), if
-    that is as wide as the accumulators, and take no registers.
+    ``waiting``: where blocks of the outermost loop are enough, their sums wait in the output (`Accumulator.carry`) and
+    take no registers.
     """
     if not any(adds(reduction) for reduction in stage.definition.reductions):
         return stage
@@ -74,7 +74,8 @@ def in_blocks(stage: Stage, longest: int, *, waiting: bool = False) -> Stage:
         elif _largest(loop.extent / room) <= 1:
             chain, p = chain * loop.extent, p - 1
         elif loop.kind == SERIAL and _largest(room) > 1:
-            if waiting and p == stage.accumulator.at_loop and _can_wait(stage, loop.extent / room):
+            few = not stage.accumulator.flush and _largest(loop.extent / room) <= WAITING
+            if waiting and few and p == stage.accumulator.at_loop:
                 return _carrying(_split(stage, p, _block(loop.extent, room)), p + 1)
             stage, chain, longest = _split(stage, p, _block(loop.extent, room)), 1, LATER
         elif _largest(chain) > 1:
@@ -82,11 +83,6 @@ def in_blocks(stage: Stage, longest: int, *, waiting: bool = False) -> Stage:
         else:
             chain, p = loop.extent, p - 1
     return stage
-
-
-def _can_wait(stage: Stage, visits: Size) -> bool:
-    same = stage.accumulator.dtype == stage.definition.output.dtype
-    return same and not stage.accumulator.flush and _largest(visits) <= WAITING
 
 
 def _carrying(stage: Stage, depth: int) -> Stage:
