@@ -115,7 +115,7 @@ class Choice:
     account: Account
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)
 def choice(
     definition: Definition, device: Device, rules: AlignmentRules, count: int, room: int | None = None
 ) -> Choice:

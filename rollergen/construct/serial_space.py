@@ -213,7 +213,7 @@ class Packing:
         return self._prices
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def copy_stage(definition: Definition, device: Device) -> Stage:
     """The cheapest elementwise stage for a packing or padding copy; once, if its source is constant."""
     once = all(load.buffer.constant for load in definition.loads())
