@@ -15,6 +15,7 @@ from typing import Any
 from rollergen.campaign.cluster import resource
 from rollergen.campaign.plan import Plan, Task
 from rollergen.campaign.work import perform
+from rollergen.dropped import error_text
 from rollergen.errors import DeviceError, RollergenError
 from rollergen.store.deliveries import Delivery, deliver, finished
 
@@ -88,9 +89,11 @@ def _answer(future: Any, client: Any) -> Delivery | str:
     try:
         delivery = future.result(timeout=60)
     except RollergenError as error:
-        return f"{type(error).__name__}: {error}"
+        return error_text(error)
     except (OSError, TimeoutError) as error:
         raise ClusterLostError(_lost(str(error) or type(error).__name__)) from None
+    except Exception as error:  # a fault of the task's own: the others go on
+        return error_text(error)
     assert isinstance(delivery, Delivery)
     return delivery
 

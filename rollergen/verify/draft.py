@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rollergen.construct import construct
 from rollergen.construct.choose import Ranked
+from rollergen.dropped import standing
 from rollergen.errors import ArgumentError
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
@@ -55,7 +56,10 @@ class Verified:
         self, graph: Graph, device: Device, options: BuildOptions, count: int, reasons: bool
     ) -> tuple[tuple[Ranked, ...], Verdict]:
         drafted = construct(graph, device, options, max(count, DRAFT))
-        return drafted, self.verifier.rerank([one.program for one in drafted], device, count, reasons)
+        rate = lambda some: self.verifier.rerank([one.program for one in some], device, count, reasons)
+        rated = standing([drafted], rate, lambda some: f"the verifier's order of {len(some)} programs")
+        failed = Verdict(tuple(range(len(drafted))), "it failed, as a drop tells")
+        return drafted, next((verdict for _, verdict in rated), failed)
 
 
 class NoneReleased(Model):

@@ -68,6 +68,14 @@ def test_a_task_that_fails_is_told_and_tried_again_next_time():
     assert run(plan(30), store_path(), Client(), task=pretend).delivered == 1
 
 
+def test_an_error_of_python_in_one_task_is_its_own():
+    def confused(task):
+        raise KeyError("mask8")
+
+    found = run(plan(30), store_path(), Client(), task=confused)
+    assert found.failed == (("relu shape=30 float32", "KeyError: 'mask8'"),) and found.delivered == 0
+
+
 def test_records_of_another_store_are_merged_by_their_keys():
     other = store_path().with_name("other.sqlite")
     for path, wall_s in ((store_path(), 1e-3), (other, 2e-3)):

@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.construct import construct
 from rollergen.construct.choose import choice
 from rollergen.construct.serial_space import copy_stage
-from rollergen.dropped import every_drop_raises
+from rollergen.dropped import collected_drops, every_drop_raises
 from rollergen.errors import CheckFailedError, DropWarning, ProgramError
 from rollergen.expr.canonical import canonicalize
 from rollergen.program.rprogram import GRID, RProgram
 from rollergen.store.cache import forget_failures
 from rollergen.verify.collect import programs_of
+from rollergen.verify.draft import Verified
 
 T = rg.tensor
 MASK8 = KeyError("mask8")
@@ -242,3 +244,20 @@ def test_what_cannot_be_written_is_a_failed_outcome_of_a_profile(monkeypatch):
     failing(monkeypatch, "measure.profiler:emit_all", first_of(programs))
     first, second = rg.profile(programs, "cpu")
     assert first.problems == ("KeyError: 'mask8'",) and second.state == "passed"
+
+
+def test_a_verifier_that_fails_leaves_the_models_order(monkeypatch):
+    class Confused:
+        identity = "confused"
+
+        def rerank(self, *given):
+            raise ValueError("features")
+
+    expr, device = EXPRESSIONS["row"](), rg.load_device("v100")
+    graph = canonicalize(expr)
+    judge = Verified(Confused())
+    with collected_drops() as drops:
+        ranked = judge.programs(graph, device, rg.BuildOptions(), 3)
+        notes = judge.notes(graph, device, rg.BuildOptions(), 3)
+    assert [one.program for one in ranked] == [one.program for one in construct(graph, device, top_k=3)]
+    assert drops[0].text.endswith("programs: ValueError: features") and "the model's order stands: it failed" in notes[0]
