@@ -59,7 +59,7 @@ EXPRESSIONS = {
     "spread": lambda: spread(T("X", (1031,))),
     "matmul": lambda: rg.ops.matmul(T("A", (39, 1021)), T("B", (1021, 51))),
     "matmul and more": lambda: rg.ops.relu(
-        rg.ops.sub(rg.ops.matmul(T("A", (39, 1028)), T("B", (1028, 52))), T("C", (39, 52)))
+        rg.ops.sub(rg.ops.matmul(T("A", (39, 2060)), T("B", (2060, 52))), T("C", (39, 52)))
     ),
     "int8 matmul": lambda: rg.ops.matmul(T("A", (37, 1031), "int8"), T("B", (1031, 41), "int8")),
     "float16 matmul": lambda: rg.ops.matmul(T("A", (37, 1031), "float16"), T("B", (1031, 41), "float16")),

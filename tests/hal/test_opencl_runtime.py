@@ -161,7 +161,7 @@ def test_launches_alone_and_of_all_cores_run_in_the_order_given(run, timed):
         assert all((value == value[0]).all() for value in values)
 
 
-def test_repeated_launches_of_both_kinds_run_in_order(run):
+def test_prepared_launches_of_both_kinds_run_in_order(run):
     module = run.compile(ADD, alone=(True, False))
     values, one = [np.zeros(4096, np.float32) for _ in range(4)], np.ones(4096, np.float32)
     launches = []
@@ -169,7 +169,7 @@ def test_repeated_launches_of_both_kinds_run_in_order(run):
         kernel = module.kernel("add")
         run.set_arguments(kernel, [run.wrap(values[step]), run.wrap(values[step + 1]), run.wrap(one)])
         launches.append((kernel, 16, 256, step == 1))
-    call = run.repeating(launches)
+    call = run.prepared(launches)
     for _ in range(20):
         values[0] += 1
         call()

@@ -60,18 +60,18 @@ def _printed(patch: Patch, method: str, change: Callable[[str], str], where: typ
 
 
 def division_truncates(patch):
-    def division(atom, known, old=index_code._division):
+    def division(atom, known, long, old=index_code._division):
         ranges = dict(zip(atom.index.names(), known, strict=True))
-        text = f"({index_code.index_code(atom.index, ranges)})"
+        text = f"({index_code.index_code(atom.index, ranges, False, long)})"
         text = f"{text} % {atom.divisor}" if isinstance(atom, Mod) else f"{text}/{atom.divisor}"
-        return text, old(atom, known)[1]
+        return text, old(atom, known, long)[1]
 
     patch(index_code, "_division", lru_cache(division))
 
 
 def constants_of_indices_dropped(patch):
     old = c_family.index_code
-    patch(c_family, "index_code", lambda index, ranges: old(index - index.const, ranges))
+    patch(c_family, "index_code", lambda index, *rest: old(index - index.const, *rest))
 
 
 def last_iteration_dropped(patch):
