@@ -34,7 +34,8 @@ def pack_operand(
 
     The panel buffer has shape [other spatial axes..., ceil(extent / width), reduce axes..., width],
     padded beyond the axis with `pad_value`, or with the fill of a load that is guarded itself: a view is
-    materialised as it is iterated, so packing the image of a convolution is im2col.
+    materialised as it is iterated, so packing the image of a convolution is im2col.  Points that the user
+    never stores are not read: their indices may leave the tensor.
     """
     extent = definition.axis(axis).extent
     used = load.axes()
@@ -50,7 +51,8 @@ def pack_operand(
     name = fresh_buffer(definition, f"{load.buffer.name}_packed")
     packed = Buffer(name, tuple(a.extent for a in axes), load.buffer.dtype, "temporary")
     position = Index.axis(panel) * width + Index.axis(column)
-    guard = tuple(bound.substitute({axis: position}) for bound in load.guard)
+    stored = tuple(bound for bound in definition.where if bound.index.axes() <= used)
+    guard = tuple(bound.substitute({axis: position}) for bound in (*load.guard, *stored))
     if extent % width:
         guard = (Within(position, 0, extent), *guard)
     indices = tuple(i.substitute({axis: position}) for i in load.indices)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.program.interpreter import interpret
 
 
 def interpreted(tensor, device, *arrays):
@@ -23,3 +24,21 @@ def test_a_tensor_of_which_nothing_is_read_has_a_home_all_the_same(device):
     rows = np.arange(3, dtype=np.float32)
     made = interpreted(never, device, np.ones((3, 5), np.float32), rows)
     assert np.array_equal(made, np.broadcast_to(rows[:, None] + 2, (3, 4)))
+
+
+def test_what_a_window_s_padding_would_read_of_another_operand_is_not_packed():
+    """Seed 1700028: positions of two axes walked as one reach the padding of lines, for which x[...] has no element."""
+    x, y, k = rg.tensor("x", (2,)), rg.tensor("y", (6, 11)), rg.reduce_axis("k", 3)
+
+    def body(i, j):
+        at = i * 3 + k * 2
+        window = rg.select(at < 6, y[at, j + k * 3], 3.0)
+        return rg.sum(x[((j + 1) // 2 + 1) // 3] * window, axis=k)
+
+    made = rg.compute((2, 4), body)
+    a, b = np.array([2.0, 5.0], np.float32), np.arange(66, dtype=np.float32).reshape(6, 11)
+    at = lambda i, j, n: b[i * 3 + n * 2, j + n * 3] if i * 3 + n * 2 < 6 else 3.0
+    want = [[sum(a[((j + 1) // 2 + 1) // 3] * at(i, j, n) for n in range(3)) for j in range(4)] for i in range(2)]
+    for program in rg.construct(made, "cortex-a53", 10):
+        got = interpret(program, {"x": a, "y": b}, rg.load_device("cortex-a53")).outputs
+        assert np.array_equal(got[program.outputs[0].name], want)

@@ -29,10 +29,10 @@ def shrunk(program: Program, fails: Fails, seconds: float = 300.0) -> Program:
 
 
 def _meant(program: Program) -> bool:
-    """Whether the language takes it, and it computes something from inputs."""
+    """Whether the language takes it (no axis has lost its reduction), and it computes something from inputs."""
     try:
         program.built()
-    except RollergenError:
+    except (RollergenError, NameError):
         return False
     return bool(program.inputs) and all(program[name].body is not None for name in program.outputs)
 
