@@ -20,8 +20,8 @@ from rollergen.hal.spec import Device
 from rollergen.judge import VerifierLike, judge_of
 from rollergen.kernel import Kernel
 from rollergen.measure.ahead import compiled_ahead
+from rollergen.measure.comparison import Oracle
 from rollergen.measure.executor import Executor, RuntimeExecutor, executor_for
-from rollergen.measure.gate import Oracle
 from rollergen.measure.isolation import bench_for
 from rollergen.measure.oracle import expression_oracle
 from rollergen.measure.outcome import Outcome, Progress, silent

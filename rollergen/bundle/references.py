@@ -17,7 +17,7 @@ from rollergen.bundle.inputs import made_array
 from rollergen.errors import BundleError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.values import Buffer
-from rollergen.measure.gate import Oracle, Points
+from rollergen.measure.comparison import Oracle, Points
 from rollergen.measure.narrowing import computed, program_accuracies
 from rollergen.measure.points import sample_points
 from rollergen.measure.program_oracle import program_oracle
@@ -63,7 +63,7 @@ def self_tests(program: RProgram, oracle: Oracle | None = None) -> tuple[SelfTes
     oracle = oracle or program_oracle(program)
     magnitude = exact_magnitude(computed(program), program.inputs)
     second = "other random inputs" if magnitude is None else "whole-number inputs"
-    points = sample_points(program, np.random.default_rng(1))
+    points = sample_points(program, 1)
     return (
         _self_test("random inputs", 0, None, program, oracle, points),
         _self_test(second, 1, magnitude, program, oracle, points),

@@ -15,26 +15,34 @@ from rollergen.expr.values import Buffer
 ALIGNMENT_BYTES = 64
 """A cache line, and the widest vector of today's CPUs."""
 
-GUARD_BYTES = 64 * 8
-"""At least 64 elements of the widest dtype."""
+PAGE_BYTES, MOST_ZONE_BYTES = 4096, 1 << 18
+"""Of a guard zone: at least a page, at most so much."""
 
 CALLER_LEAD_BYTES = 16
 """Large NumPy arrays begin so far behind a cache line: malloc's header stands before them (glibc on x86-64)."""
 
-READ_PATTERN, WRITTEN_PATTERN, WHOLE_PATTERN = 0xFF, 0xFE, 0xA5
-"""Bytes of guard zones.  Around floating inputs NaN, so that what is read there shows in the result; around floating
-outputs another one, huge or NaN, so that a NaN written there shows as well; around anything else an odd number."""
+READ_PATTERNS, WRITTEN_PATTERNS, WHOLE_PATTERNS = (0xFF, 0x7B, 0xFB), (0xFE, 0x7D, 0xFD), (0xA5, 0x5A, 0xA5)
+"""Bytes of guard zones in different runs.  Around floating inputs NaN, then numbers near both ends of every floating
+dtype, so that what is read there shows in the result, maxima and minima included; around floating outputs and
+temporaries other such bytes, so that a value copied from there shows as well; around anything else odd numbers of
+either sign."""
 
 _POISON_BITS = {
-    "float16": (0x7E5A, 0xFE5A),
-    "bfloat16": (0x7FDA, 0xFFDA),
-    "float32": (0x7FC05A5A, 0xFFC05A5A),
-    "float64": (0x7FF85A5A5A5A5A5A, 0xFFF85A5A5A5A5A5A),
-    "int8": (0x7F, 0x80),
-    "int32": (0x7FFFFFFF, 0x80000000),
-    "int64": (0x7FFFFFFFFFFFFFFF, 0x8000000000000000),
-    "bool": (0xA5, 0x5A),
+    "float16": (0x7E5A, 0xFB5A, 0x7B5A),
+    "bfloat16": (0x7FDA, 0xFB5A, 0x7B5A),
+    "float32": (0x7FC05A5A, 0xFB5A5A5A, 0x7B5A5A5A),
+    "float64": (0x7FF85A5A5A5A5A5A, 0xFB5A5A5A5A5A5A5A, 0x7B5A5A5A5A5A5A5A),
+    "int8": (0x7F, 0x80, 0x5A),
+    "int32": (0x7FFFFFFF, 0x80000000, 0x5A5A5A5A),
+    "int64": (0x7FFFFFFFFFFFFFFF, 0x8000000000000000, 0x5A5A5A5A5A5A5A5A),
+    "bool": (0xA5, 0x5A, 0xA5),
 }
+
+
+def zone_bytes(nbytes: int) -> int:
+    """Of a guard zone beside an array of ``nbytes``: whole pages, as long as the array, which no tile exceeds, up to a
+    limit: a tile that overhangs begins beside the array."""
+    return min(max(1, -(-nbytes // PAGE_BYTES)) * PAGE_BYTES, MOST_ZONE_BYTES)
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
@@ -51,7 +59,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: str) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """``array`` with a zone of `GUARD_BYTES` before and one after it, filled with the byte ``pattern``."""
+    """``array`` between two zones of `zone_bytes` that are filled with the byte ``pattern``."""
 
     array: np.ndarray
     before: np.ndarray
@@ -59,24 +67,22 @@ class Guarded:
     pattern: int
 
     @staticmethod
-    def empty(shape: tuple[int, ...], dtype: str, lead_bytes: int = 0, *, given: bool = False) -> Guarded:
+    def empty(
+        shape: tuple[int, ...], dtype: str, lead_bytes: int = 0, *, given: bool = False, variant: int = 0
+    ) -> Guarded:
         """Contents undefined; the first element lies `lead_bytes` behind a multiple of `ALIGNMENT_BYTES`.
 
-        ``given``: it is an input.
+        ``given``: it is an input.  ``variant``: which of the patterns.
         """
         kind = numpy_dtype(dtype)
-        end = GUARD_BYTES + prod(shape) * kind.itemsize
-        whole = aligned_empty((lead_bytes + end + GUARD_BYTES,), "int8").view(np.uint8)[lead_bytes:]
-        inside = whole[GUARD_BYTES:end].view(kind).reshape(shape)
-        pattern = (READ_PATTERN if given else WRITTEN_PATTERN) if is_float(dtype) else WHOLE_PATTERN
-        made = Guarded(inside, whole[:GUARD_BYTES], whole[end:], pattern)
+        size = prod(shape) * kind.itemsize
+        zone = zone_bytes(size)
+        whole = aligned_empty((lead_bytes + size + 2 * zone,), "int8").view(np.uint8)[lead_bytes:]
+        patterns = (READ_PATTERNS if given else WRITTEN_PATTERNS) if is_float(dtype) else WHOLE_PATTERNS
+        inside = whole[zone : zone + size].view(kind).reshape(shape)
+        made = Guarded(inside, whole[:zone], whole[zone + size :], patterns[variant])
         made.reset()
         return made
-
-    def restore(self, contents: np.ndarray) -> None:
-        """The array's contents as given, both zones as they were made."""
-        self.array[...] = contents
-        self.reset()
 
     def reset(self) -> None:
         """Both zones as they were made."""
@@ -84,24 +90,28 @@ class Guarded:
 
     def damage(self) -> str | None:
         """Where the zones were written to, or None if they are as they were made."""
-        for zone, where in ((self.before[::-1], "before the first"), (self.after, "after the last")):
-            touched = np.flatnonzero(zone != self.pattern)
-            if touched.size:
+        for zone, where, order in ((self.before, "before the first", -1), (self.after, "after the last", 1)):
+            if np.any(zone.view(np.uint64) != self.pattern * 0x0101010101010101):  # words: a sixth of the time of bytes
+                touched = np.flatnonzero(zone[::order] != self.pattern)
                 return f"{touched.size} bytes written {where} element, the nearest {touched[0]} bytes away"
         return None
 
 
-def guarded(buffers: Iterable[Buffer], lead_bytes: int = CALLER_LEAD_BYTES) -> dict[str, Guarded]:
+def guarded(buffers: Iterable[Buffer], lead_bytes: int = CALLER_LEAD_BYTES, variant: int = 0) -> dict[str, Guarded]:
     """One guarded array for each buffer, contents undefined; inputs and outputs begin where a caller's do, or
     `lead_bytes` behind a multiple of `ALIGNMENT_BYTES`; temporaries, which are ours, at one."""
     leads = lambda buffer: 0 if buffer.kind == "temporary" else lead_bytes
-    return {b.name: Guarded.empty(b.shape, b.dtype, leads(b), given=b.kind == "input") for b in buffers}
+    return {
+        b.name: Guarded.empty(b.shape, b.dtype, leads(b), given=b.kind == "input", variant=variant) for b in buffers
+    }
 
 
 def poison(array: np.ndarray, dtype: str, variant: int) -> None:
-    """Fills with a value no kernel is likely to compute: a NaN with a payload, an extreme integer, no truth value.
+    """Fills with a value no kernel is likely to compute: a NaN with a payload, numbers near both ends of the dtype, no
+    truth value.
 
-    The two variants differ, so an element that holds its poison after both of two runs was not written.
+    An element that holds its poison after two runs with different variants was not written.  What is read from there
+    shows in the result of at least one of three: a maximum ignores the smallest numbers, a minimum the largest.
     """
     _bits(array)[...] = _POISON_BITS[dtype][variant]
 
@@ -121,36 +131,44 @@ def unequal_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(_bits(a) != _bits(b))
 
 
-def random_array(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> np.ndarray:
+def fill_random(array: np.ndarray, rng: np.random.Generator) -> None:
     """Uniform in [-1, 1) (floats), in -8 ... 7 (integers), or true and false."""
-    kind = numpy_dtype(dtype)
+    kind = array.dtype
     if kind == np.bool_:
-        return rng.integers(0, 2, shape).astype(kind)
-    if kind.kind == "i":
-        return rng.integers(-8, 8, shape).astype(kind)
-    if kind == np.float64:
-        return rng.random(shape) * 2 - 1
-    values = rng.random(shape, dtype=np.float32)
-    values *= 2
-    values -= 1
-    return values.astype(kind, copy=False)
+        array[...] = rng.integers(0, 2, array.shape)
+    elif kind.kind == "i":
+        array[...] = rng.integers(-8, 8, array.shape)
+    else:
+        values = array if kind in (np.float32, np.float64) else np.empty(array.shape, np.float32)
+        rng.random(out=values, dtype=values.dtype)
+        values *= 2
+        values -= 1
+        if values is not array:
+            array[...] = values
 
 
-def integer_array(shape: tuple[int, ...], dtype: str, magnitude: int, rng: np.random.Generator) -> np.ndarray:
-    """Whole numbers from ``-magnitude`` to ``magnitude``; true and false where the dtype is bool."""
-    kind = numpy_dtype(dtype)
-    if kind == np.bool_:
-        return rng.integers(0, 2, shape).astype(kind)
-    return rng.integers(-magnitude, magnitude, shape, dtype=np.int8, endpoint=True).astype(kind)
+def random_array(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> np.ndarray:
+    """An array as `fill_random` makes it."""
+    array = np.empty(shape, numpy_dtype(dtype))
+    fill_random(array, rng)
+    return array
 
 
-def ramp_array(shape: tuple[int, ...], dtype: str, magnitude: int) -> np.ndarray:
+def fill_whole(array: np.ndarray, low: int, high: int, rng: np.random.Generator) -> None:
+    """Whole numbers from ``low`` to ``high``; true and false where the dtype is bool."""
+    low, high = (0, 1) if array.dtype == np.bool_ else (low, high)
+    array[...] = rng.integers(low, high, array.shape, dtype=np.int8, endpoint=True)
+
+
+def fill_ramp(array: np.ndarray, magnitude: int) -> None:
     """Whole numbers that count the elements, from ``-magnitude`` to ``magnitude`` and again: neighbours, rows and
     columns all differ, so an element taken from another place shows."""
-    kind = numpy_dtype(dtype)
+    kind, flat = array.dtype, array.reshape(-1)
     if kind == np.bool_:
         period = np.arange(7) * 5 % 7 < 3
     else:
         most = min(magnitude, 127) if kind == np.int8 else magnitude
-        period = np.arange(-most, min(most + 1, prod(shape) - most)).astype(kind)
-    return np.resize(period, shape)
+        period = np.arange(-most, min(most + 1, flat.size - most), dtype=np.int32).astype(kind)
+    for start in range(0, flat.size, period.size):
+        part = flat[start : start + period.size]
+        part[...] = period[: part.size]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -46,6 +47,9 @@ class Bench(Protocol):
     def repeat(self, candidate: Outcome, calls: int) -> float:
         """Mean seconds of one call, by the host's clock, of so many in a row; else as `time`."""
 
+    def revoked(self) -> dict[int, str]:
+        """Why candidates that had passed are wrong after all, by rank (`Gate.revoked`); asked after all checks."""
+
     def close(self) -> None:
         """Lets go of everything."""
 
@@ -72,7 +76,9 @@ class LocalBench:
         try:
             session = self._compiled(candidate)
             compiled = time.perf_counter()
-            verdict = self._gate.check(candidate.program, lambda arrays: self._call(session, arrays))
+            once = any(launch.once for launch in candidate.source.launches)
+            run, again = (partial(self._call, session, guarded=True, once=when) for when in (True, False))
+            verdict = self._gate.check(candidate.program, run, again if once else None, candidate.rank)
             checked = time.perf_counter()
             if verdict.passed:
                 self._keep_ready(candidate, session)
@@ -114,6 +120,9 @@ class LocalBench:
         self._notify("comparing")
         return seconds
 
+    def revoked(self) -> dict[int, str]:
+        return self._gate.revoked()
+
     def close(self) -> None:
         self._ready.clear()
         self._made.clear()
@@ -153,9 +162,12 @@ class LocalBench:
             self._made[candidate.rank] = self._made.pop(candidate.rank)
         return session
 
-    def _call(self, session: Session, arrays: Mapping[str, np.ndarray]) -> None:
+    def _call(
+        self, session: Session, arrays: Mapping[str, np.ndarray], *, guarded: bool = False, once: bool = True
+    ) -> None:
         self._notify("running")
-        session.set(arrays)
-        session.once()
+        session.set(arrays, guarded=guarded)
+        if once:
+            session.once()
         session.run()
         self._notify("comparing")

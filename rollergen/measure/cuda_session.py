@@ -9,21 +9,19 @@ import numpy as np
 
 from rollergen.emit import Launch
 from rollergen.errors import DeviceError
+from rollergen.measure.arrays import READ_PATTERNS, zone_bytes
 
-ZONE_BYTES = 256
-"""Before and behind every copy: CUDA aligns allocations to as much."""
-
-ZONE_PATTERN = 0xFF
-"""As around the host's inputs: NaN in every floating dtype, so that what is read there shows."""
+ALIGNMENT_BYTES = 256
+"""CUDA aligns allocations to as much; also the zone beside a copy of an ordinary call."""
 
 
 class _Copy:
-    """A host array's copy on the device, between zones that must stay as they are."""
+    """A host array's copy on the device, between zones of one byte that must stay as they are."""
 
-    def __init__(self, runtime: Any, array: np.ndarray) -> None:
-        self.array, self._lead = array, ZONE_BYTES + array.ctypes.data % ZONE_BYTES
-        self._whole = runtime.empty(self._lead + array.nbytes + ZONE_BYTES)
-        self._whole.fill(ZONE_PATTERN)
+    def __init__(self, runtime: Any, array: np.ndarray, zone: int, pattern: int) -> None:
+        self.array, self._lead, self._pattern = array, zone + array.ctypes.data % ALIGNMENT_BYTES, pattern
+        self._whole = runtime.empty(self._lead + array.nbytes + zone)
+        self._whole.fill(pattern)
         self._part = self._whole[self._lead : self._lead + array.nbytes]
         if array.nbytes:
             self._part.set(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
@@ -34,8 +32,8 @@ class _Copy:
         whole = self._whole.get()
         end = self._lead + self.array.nbytes
         zones = np.concatenate([whole[: self._lead], whole[end:]])
-        if np.any(zones != ZONE_PATTERN):
-            raise DeviceError(f"{int(np.sum(zones != ZONE_PATTERN))} bytes were written outside {name}")
+        if np.any(zones != self._pattern):
+            raise DeviceError(f"{int(np.sum(zones != self._pattern))} bytes were written outside {name}")
         if self.array.nbytes and self.array.flags.writeable:
             self.array.reshape(-1).view(np.uint8)[...] = whole[self._lead : end]
 
@@ -57,11 +55,16 @@ class CudaSession:
                 self._slots.setdefault(name, []).append((kernel, position))
         self._copies: dict[str, _Copy] = {}
         self._fresh = False
+        self._checks = 0
 
-    def set(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copies host arrays to the device."""
+    def set(self, arrays: Mapping[str, np.ndarray], *, guarded: bool = False) -> None:
+        """Copies host arrays to the device; those of a check between zones as its own arrays have, of other bytes each
+        time."""
+        pattern = READ_PATTERNS[self._checks % len(READ_PATTERNS)] if guarded else READ_PATTERNS[0]
+        self._checks += guarded
         for name, array in arrays.items():
-            copy = self._copies[name] = _Copy(self._runtime, array)
+            zone = zone_bytes(array.nbytes) if guarded else ALIGNMENT_BYTES
+            copy = self._copies[name] = _Copy(self._runtime, array, zone, pattern)
             self._point(name, copy.address)
         self._fresh = True
 

@@ -19,11 +19,11 @@ from rollergen.errors import CheckFailedError
 from rollergen.hal.spec import Device
 from rollergen.measure.bounds import doubt
 from rollergen.measure.clocks import timed_on
+from rollergen.measure.comparison import Oracle
 from rollergen.measure.executor import executor_for
-from rollergen.measure.gate import Oracle
 from rollergen.measure.isolation import bench_for
 from rollergen.measure.outcome import Outcome, Progress
-from rollergen.measure.profiler import all_failed, warn_of_doubts
+from rollergen.measure.profiler import all_failed, warn_of_doubts, without_revoked
 from rollergen.measure.timing import Timed
 from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
@@ -79,6 +79,7 @@ def time_passed(job: Job, passed: Sequence[Outcome]) -> tuple[Outcome, ...]:
             if all(one.problems for one in again) or time.perf_counter() - start < job.options.time_budget_s:
                 found = bench.check(candidate)
                 again.append(replace(found, compile_s=candidate.compile_s, check_s=candidate.check_s))
+        again = without_revoked(again, bench.revoked())
         running = [Timed(outcome) for outcome in again if not outcome.problems]
         note = timed_on(job.device, running, bench, lambda *_: None)
         doubts = lambda one, seconds: doubt(one.program, job.device, seconds)

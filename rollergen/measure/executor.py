@@ -34,8 +34,10 @@ class PreparedLaunches:
 class Session(Protocol):
     """The launches of one compiled program, with their arguments.  For one thread at a time."""
 
-    def set(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Buffers by name, C-contiguous, used in place and kept alive until set again or released."""
+    def set(self, arrays: Mapping[str, np.ndarray], *, guarded: bool = False) -> None:
+        """Buffers by name, C-contiguous, used in place and kept alive until set again or released.
+
+        ``guarded``: of a check; what is not used in place is copied between guard zones (`arrays.zone_bytes`)."""
 
     def release(self, names: Iterable[str]) -> None:
         """Lets go of the arrays; set them again before the next run."""
@@ -145,7 +147,7 @@ class _Session:
                 self._slots.setdefault(name, []).append((kernel, position))
         self._nothing = runtime.wrap(np.zeros(16, np.int32))
 
-    def set(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def set(self, arrays: Mapping[str, np.ndarray], *, guarded: bool = False) -> None:
         for name, array in arrays.items():
             buffer = self._buffers[name] = self._runtime.wrap(array)
             for kernel, position in self._slots.get(name, ()):

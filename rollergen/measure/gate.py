@@ -3,63 +3,42 @@
 Inputs and outputs lie between guard zones, outputs and temporaries start as poison, and the result
 is compared with the oracle at sampled points that include every edge class (`points.py`), within a
 tolerance derived from the computation (`tolerance.py`; what lies outside is judged by `perturbed.py`).
-The trials: random inputs, twice, which must give the same bits although poison and alignment of the outputs
-differ; where the computation is exact on them, whole numbers with tolerance 0 (else random inputs again); then hostile
-inputs (`adversarial.py`).
+The runs: on random inputs, twice, which must give the same bits although poison and alignment of the outputs differ and
+temporaries hold what the first run left there; on other inputs of `inputs.py`; where launches are marked ``once``, on
+other inputs again without these.  The first candidate that passes is compared with the oracle on whole tiles for as
+long as that is cheap (`reference.py`), the others with it in all elements: where two disagree the oracle decides, and
+the wrong one falls, the first included.  So whichever is chosen was compared in full; where no other one passes, on a
+sample of whole tiles at least (`Gate.revoked`).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.values import Buffer
 from rollergen.measure.adversarial import Ordeal, ordeals
-from rollergen.measure.arrays import (
-    CALLER_LEAD_BYTES,
-    Guarded,
-    guarded,
-    integer_array,
-    poison,
-    poisoned,
-    ramp_array,
-    random_array,
-    same_bits,
-    unequal_bits,
-)
-from rollergen.measure.narrowing import computed, is_narrowed, program_accuracies
+from rollergen.measure.arrays import Guarded, guarded, poison, poisoned, same_bits, unequal_bits
+from rollergen.measure.comparison import SUSPECTS, Comparison, Oracle, Points, disagreements, said
+from rollergen.measure.facts import Facts
 from rollergen.measure.points import sample_points
-from rollergen.measure.tolerance import RAMPS, Accuracy, differences, exact_magnitude
+from rollergen.measure.reference import Reference
+from rollergen.measure.tolerance import differences
+from rollergen.measure.trials import LEADS, Trial, make_trials, mixed
 from rollergen.program.rprogram import RProgram
-
-Points = tuple[np.ndarray, ...]
-Oracle = Callable[[Mapping[str, np.ndarray], str, Points], np.ndarray]
-"""``oracle(arrays by input name, output name, coordinates)``: float64 values of the output there."""
-
-
-@runtime_checkable
-class Definition(Protocol):
-    """An oracle that knows how its values come about."""
-
-    def within_rounding(
-        self, arrays: Mapping[str, np.ndarray], output: str, points: Points, got: np.ndarray, want: np.ndarray
-    ) -> np.ndarray:
-        """Which of the elements `got` are what rounding may make of `want` (bool); dear."""
-
 
 Run = Callable[[Mapping[str, np.ndarray]], object]
 """Runs a candidate on arrays by buffer name (inputs, temporaries, outputs), in place."""
 
-_SUSPECTS = 256
-_FIRST = 16
-"""Of the elements that the tolerance refuses: whose computation is looked into before that of the others."""
+FEW_POINTS = 96
+"""Compared on equal values, whose results are alike."""
 
-LEADS = CALLER_LEAD_BYTES, 0
-"""Alignment of the arrays of a call in the runs of the first and of the second kind: programs write both cases."""
+SHARE = 10
+"""More of the first candidate that passes is compared with the oracle for one part in so many of what the gate took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,95 +53,130 @@ class Verdict:
         return not self.problems
 
 
-@dataclass(slots=True)
-class _Trial:
-    """One set of inputs, shared by all candidates, and (``remembers``) the first accepted outputs on it."""
-
-    title: str
-    number: int
-    exact: bool
-    inputs: dict[str, Guarded]
-    pristine: dict[str, np.ndarray]
-    remembers: bool = True
-    accepted: dict[str, np.ndarray] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One candidate, how it is run, the points at which it is compared, and what it writes to: one set of arrays for
-    each variant of poison, used again by later runs (fresh memory costs more than a run)."""
+    """One candidate, how it is run, the points at which it is compared, and what it writes to: outputs of two
+    alignments, used again by later runs (fresh memory costs more than a run).
 
-    program: RProgram
+    ``kept``: copies of outputs that later candidates may be compared with; ``compared``: elements in each comparison.
+    """
+
+    number: int
+    facts: Facts
     run: Run
     points: Mapping[str, Points]
-    made: tuple[dict[str, Guarded], dict[str, Guarded]]
+    outputs: tuple[dict[str, Guarded], dict[str, Guarded]]
+    temporaries: dict[str, Guarded]
+    kept: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
+    compared: list[int] = field(default_factory=list)
 
     @property
-    def accuracies(self) -> dict[str, Accuracy]:
-        return program_accuracies(self.program)
+    def program(self) -> RProgram:
+        return self.facts.program
 
 
 class Gate:
     """Checks candidates that compute the same outputs from the same inputs.
 
-    The first program given decides the inputs' names, shapes and dtypes.  Not thread-safe.
+    The first program given decides names, shapes and dtypes of inputs and outputs.  Not thread-safe.
     """
 
     def __init__(self, program: RProgram, oracle: Oracle, seed: int = 0) -> None:
-        self._oracle = oracle
-        self._seed = seed
-        self._trials = _make_trials(program, np.random.default_rng(seed))
-        self._ordeals = ordeals(program, np.random.default_rng(seed + 2))
+        began = time.perf_counter()
+        self._comparison, self._seed, facts = Comparison(oracle), seed, Facts(program)
+        self._trials = make_trials(facts, np.random.default_rng(seed))
+        self._ordeals = ordeals(facts, seed + 1)
         flat = {name: array.reshape(-1) for name, array in self._trials[0].pristine.items()}
         self._ordinary = {
             ordeal.title: {name: flat[name][at] for name, (at, _) in ordeal.patches.items()} for ordeal in self._ordeals
         }
+        self._outputs = guarded(program.outputs, LEADS[0]), guarded(program.outputs, LEADS[1], 1)
+        self._reference: Reference | None = None
+        self._revoked: dict[int, str] = {}
+        self._seconds = time.perf_counter() - began
 
     @property
     def inputs(self) -> dict[str, np.ndarray]:
         """The random inputs of the first trial by name: what the profiler times on."""
         return {name: zone.array for name, zone in self._trials[0].inputs.items()}
 
-    def check(self, program: RProgram, run: Run) -> Verdict:
+    def check(self, program: RProgram, run: Run, again: Run | None = None, number: int = 0) -> Verdict:
         """Runs the candidate on every trial; an exception of ``run`` is the caller's to handle.
 
-        Hostile inputs are left out where ordinary ones show a fault already.
+        ``again``: runs it without the launches that are marked ``once``; None where there are none.  ``number``: by
+        which `revoked` knows the candidate.  Hostile inputs are left out where ordinary ones show a fault already.
         """
-        points = sample_points(program, np.random.default_rng(self._seed + 1))
-        made = program.temporaries + program.outputs
-        attempt = _Attempt(program, run, points, (guarded(made, LEADS[0]), guarded(made, LEADS[1])))
-        first, second = self._trials
-        problems: list[str] = []
-        results = self._run(attempt, first, 0, problems)
-        problems += _unsteady(results, self._run(attempt, first, 1, problems, compared=False), attempt)
-        others = self._run(attempt, second, 1, problems)
-        problems += self._never_written(program, first, results, second, others)
-        ran = 2
+        began = time.perf_counter()
+        points = sample_points(program, self._seed + 1)
+        attempt = _Attempt(number, Facts(program), run, points, self._outputs, guarded(program.temporaries))
+        problems = self._ordinary_runs(attempt, again)
         if not problems:
+            for trial in self._trials[2:]:
+                self._run(replace(attempt, points=_some(points)), trial, 0, problems, poisoned_as=2)
             for ordeal in self._ordeals:
                 self._suffer(attempt, ordeal, problems)
-            ran += len(self._ordeals)
-        compared = ran * sum(len(p[0]) if p else 1 for p in attempt.points.values())
-        return Verdict(tuple(problems), compared)
+        self._seconds += time.perf_counter() - began
+        if not problems:
+            problems += self._admitted(attempt)
+        return Verdict(tuple(problems), sum(attempt.compared))
+
+    def revoked(self) -> dict[int, str]:
+        """By number of candidates that had passed, why they are wrong after all: later ones showed it, or whole tiles,
+        which are looked at now if no other candidate passed."""
+        if self._reference is not None and not self._reference.seconded:
+            self._revoke(self._reference.examine(0.0, sample=True))
+        return self._revoked
+
+    def _admitted(self, attempt: _Attempt) -> list[str]:
+        """A candidate that passed all runs seconds the reference, or becomes it; then, what its tiles show."""
+        if self._reference is not None:
+            self._reference.seconded = True
+            return []
+        facts, second = attempt.facts, self._trials[1]
+        reference = Reference(attempt.number, facts, attempt.kept, second, self._comparison, self._seed + 3)
+        text = reference.examine(self._seconds / SHARE, sample=False)
+        attempt.compared.append(reference.compared)
+        self._reference = None if text else reference
+        return [text] if text else []
+
+    def _revoke(self, text: str) -> None:
+        if text and self._reference is not None:
+            self._revoked[self._reference.number] = text
+            self._reference = None
+
+    def _ordinary_runs(self, attempt: _Attempt, again: Run | None) -> list[str]:
+        """What is wrong on random inputs, on those of the second kind, and after launches marked ``once``."""
+        first, second = self._trials[:2]
+        problems: list[str] = []
+        results = self._run(attempt, first, 0, problems)
+        problems += _unsteady(results, self._run(attempt, first, 1, problems, compared=False, fresh=False), attempt)
+        others = self._run(attempt, second, 1, problems, poisoned_as=2, fresh=False)
+        problems += self._never_written(attempt.program, results, second, others)
+        if again is not None:
+            later = mixed(attempt.program, first, second)
+            self._run(replace(attempt, run=again), later, 0, problems, fresh=False)
+        return problems
 
     def _run(
-        self, attempt: _Attempt, trial: _Trial, variant: int, problems: list[str], *, compared: bool = True,
-        absolute: bool = False,
+        self, attempt: _Attempt, trial: Trial, which: int, problems: list[str], *, poisoned_as: int | None = None,
+        compared: bool = True, fresh: bool = True,
     ) -> dict[str, np.ndarray]:  # fmt: skip
-        """The outputs of one run by name; what is wrong with them is added to `problems`."""
-        program, made = attempt.program, attempt.made[variant]
-        for buffer in program.temporaries + program.outputs:
-            made[buffer.name].reset()
-            poison(made[buffer.name].array, buffer.dtype, variant)
-        zones = {**trial.inputs, **made}
+        """The outputs of one run by name; what is wrong with them is added to `problems`.
+
+        ``which``: of the outputs' arrays; ``fresh``: temporaries are poisoned as well, else as the last run left them.
+        """
+        program, variant = attempt.program, which if poisoned_as is None else poisoned_as
+        zones = {**trial.inputs, **attempt.temporaries, **attempt.outputs[which]}
+        for buffer in (*(program.temporaries if fresh else ()), *program.outputs):
+            poison(zones[buffer.name].array, buffer.dtype, variant)
         attempt.run({name: zone.array for name, zone in zones.items()})
         found = _damages(zones, trial)
+        results = {buffer.name: zones[buffer.name].array for buffer in program.outputs}
         if compared:
-            for buffer in program.outputs:
-                text = self._compare(attempt, trial, buffer, made[buffer.name].array, absolute)
-                found += [text] if text else []
+            texts = (self._compare(attempt, trial, buffer, results[buffer.name]) for buffer in program.outputs)
+            found += [text for text in texts if text]
         problems += [f"{trial.title}: {text}" for text in found]
-        return {buffer.name: made[buffer.name].array for buffer in program.outputs}
+        return results
 
     def _suffer(self, attempt: _Attempt, ordeal: Ordeal, problems: list[str]) -> None:
         """One run on hostile inputs: those of the first trial, for the time being with the ordeal's elements."""
@@ -170,135 +184,63 @@ class Gate:
         for name, (offsets, values) in ordeal.patches.items():
             for array in (base.inputs[name].array, base.pristine[name]):
                 array.reshape(-1)[offsets] = values
-        trial = _Trial(ordeal.title, 0, False, base.inputs, base.pristine, remembers=False)
         try:
-            self._run(attempt, trial, 0, problems, absolute=ordeal.absolute)
+            trial = Trial(ordeal.title, base.inputs, base.pristine, absolute=ordeal.absolute)
+            self._run(attempt, trial, 0, problems)
         finally:
             for name, (offsets, _) in ordeal.patches.items():
                 for array in (base.inputs[name].array, base.pristine[name]):
                     array.reshape(-1)[offsets] = self._ordinary[ordeal.title][name]
 
-    def _compare(
-        self, attempt: _Attempt, trial: _Trial, buffer: Buffer, got: np.ndarray, absolute: bool
-    ) -> str | None:
-        accuracy = attempt.accuracies[buffer.name]
-        suspects = self._suspects(trial, buffer, got, accuracy, _is_exact(trial, attempt))
-        where = tuple(np.concatenate(pair) for pair in zip(attempt.points[buffer.name], suspects, strict=True))
-        want = np.asarray(self._oracle(trial.pristine, buffer.name, where), dtype=np.float64)
-        scale = None
-        if absolute:
-            sizes = {name: np.abs(array) for name, array in trial.pristine.items()}
-            scale = np.asarray(self._oracle(sizes, buffer.name, where), dtype=np.float64)
-        wrong = differences(
-            np.asarray(got[where]), want, accuracy.variance, buffer.dtype, _is_exact(trial, attempt), accuracy.steps,
-            scale,
-        )
-        if np.any(wrong) and accuracy.variance and not trial.exact:
-            wrong = self._refused(attempt, trial, buffer.name, (where, np.asarray(got[where]), want), wrong)
-        if not np.any(wrong):
-            if trial.remembers and buffer.name not in trial.accepted:
-                trial.accepted[buffer.name] = got.copy()
-            return None
-        at = int(np.argmax(wrong)) if where else 0
-        place = ", ".join(str(int(axis[at])) for axis in where)
-        value, expected = np.atleast_1d(got[where])[at], np.atleast_1d(want)[at]
-        return (
-            f"{int(np.sum(wrong))} of {wrong.size} compared elements of {buffer.name} are wrong, "
-            f"such as {buffer.name}[{place}] = {value}, expected {expected}"
-        )
-
-    def _refused(
-        self, attempt: _Attempt, trial: _Trial, output: str, found: tuple[Points, np.ndarray, np.ndarray],
-        wrong: np.ndarray,
-    ) -> np.ndarray:  # fmt: skip
-        """Of the elements that seem wrong those that are, in view of how their values come about (`perturbed.py`).
-
-        Few are tried first: a candidate that is wrong is mostly wrong in all of them.
-        """
-        if not isinstance(self._oracle, Definition) or is_narrowed(attempt.program):
-            return wrong
-        (where, got, want), refused = found, np.atleast_1d(wrong).copy()
-        accused = np.flatnonzero(refused)
-        for some in (accused[:_FIRST], accused[_FIRST:]):
-            if some.size:
-                at = tuple(axis[some] for axis in where)
-                values = np.atleast_1d(got)[some], np.atleast_1d(want)[some]
-                refused[some] = ~self._oracle.within_rounding(trial.pristine, output, at, *values)
-            if refused[some].any():
-                break
-        return refused.reshape(np.shape(wrong))
+    def _compare(self, attempt: _Attempt, trial: Trial, buffer: Buffer, got: np.ndarray) -> str | None:
+        """What is wrong at the sampled points, and where the output differs from the reference's."""
+        where = attempt.points[buffer.name]
+        other = self._reference
+        known = None if other is None else other.known(trial, buffer)
+        if other is not None and known is not None and got.ndim:
+            suspects = disagreements(attempt.facts, other.facts, trial, buffer, got, known)
+            where = tuple(np.concatenate(pair) for pair in zip(where, suspects, strict=True))
+        want = self._comparison.wanted(trial.pristine, buffer, where)
+        wrong = self._comparison.wrong(attempt.facts, trial, buffer, where, got, want)
+        attempt.compared.append(wrong.size)
+        if other is not None and known is not None:
+            mistaken = self._comparison.wrong(other.facts, trial, buffer, where, known, want) & ~wrong
+            if mistaken.any():
+                text = said(buffer.name, where, known, want, mistaken)
+                self._revoke(f"{trial.title}: {text}; a later candidate is right there")
+        if wrong.any():
+            return said(buffer.name, where, got, want, wrong)
+        if trial.remembers and self._reference is None:
+            attempt.kept[trial.title, buffer.name] = got.copy()
+        return None
 
     def _never_written(
-        self, program: RProgram, first: _Trial, results: Mapping[str, np.ndarray], second: _Trial,
-        others: Mapping[str, np.ndarray],
-    ) -> list[str]:  # fmt: skip
+        self, program: RProgram, results: Mapping[str, np.ndarray], second: Trial, others: Mapping[str, np.ndarray]
+    ) -> list[str]:
         """Of every output what kept its poison in both trials."""
         texts = []
         for buffer in program.outputs:
-            blank = poisoned(results[buffer.name], buffer.dtype, first.number)
-            blank &= poisoned(others[buffer.name], buffer.dtype, second.number)
+            blank = poisoned(results[buffer.name], buffer.dtype, 0)
+            blank &= poisoned(others[buffer.name], buffer.dtype, 2)
             texts.append(self._unwritten(second, buffer, others[buffer.name], blank))
         return [text for text in texts if text]
 
-    def _unwritten(self, trial: _Trial, buffer: Buffer, got: np.ndarray, where: np.ndarray) -> str:
+    def _unwritten(self, trial: Trial, buffer: Buffer, got: np.ndarray, where: np.ndarray) -> str:
         """Which elements kept their poison; none if they are right (a narrow integer may equal it)."""
         if not where.any():
             return ""
-        at = tuple(axis[:_SUSPECTS] for axis in np.nonzero(where)) if where.ndim else ()
-        want = np.asarray(self._oracle(trial.pristine, buffer.name, at), dtype=np.float64)
-        held = got[at].view(np.uint8) if buffer.dtype == "bool" else got[at]
+        at = tuple(axis[:SUSPECTS] for axis in np.nonzero(where)) if where.ndim else ()
+        want = self._comparison.wanted(trial.pristine, buffer, at)
+        held = np.reshape(got[at].view(np.uint8) if buffer.dtype == "bool" else got[at], -1)
         if not is_float(buffer.dtype) and np.array_equal(held, want):
             return ""
         first, name = ", ".join(str(int(axis[0])) for axis in at), buffer.name
         return f"{int(where.sum())} of {where.size} elements of {name} were never written, such as {name}[{first}]"
 
-    def _suspects(
-        self, trial: _Trial, buffer: Buffer, got: np.ndarray, accuracy: Accuracy, exact: bool
-    ) -> Points:
-        """Elements where this output and an accepted one disagree: the oracle decides about them too."""
-        known = trial.accepted.get(buffer.name)
-        if known is None or not got.ndim:
-            return (np.zeros(0, dtype=np.int64),) * got.ndim
-        unequal = np.flatnonzero(got != known)
-        mine, other = got.reshape(-1)[unequal], known.reshape(-1)[unequal].astype(np.float64)
-        wrong = differences(mine, other, 4 * accuracy.variance, buffer.dtype, exact, 2 * accuracy.steps)
-        return np.unravel_index(unequal[wrong][:_SUSPECTS], got.shape)
 
-
-FEW = 64
-"""Below so many elements an output says little of the scale on which its rounding errors lie: sums that happen to
-cancel would be compared with themselves.  Then the random inputs are not negative."""
-
-
-def _is_exact(trial: _Trial, attempt: _Attempt) -> bool:
-    """Whether results on the trial's whole numbers have no tolerance: not of a candidate that cuts its factors."""
-    return trial.exact and not is_narrowed(attempt.program)
-
-
-def _make_trials(program: RProgram, rng: np.random.Generator) -> tuple[_Trial, _Trial]:
-    definitions = computed(program)
-    ramp = exact_magnitude(definitions, program.inputs, RAMPS)
-    magnitude = exact_magnitude(definitions, program.inputs)
-
-    def trial(title: str, number: int, make: Callable[[Buffer], np.ndarray], exact: bool) -> _Trial:
-        zones = guarded(program.inputs, LEADS[number])
-        for buffer in program.inputs:
-            zones[buffer.name].array[...] = make(buffer)
-        return _Trial(title, number, exact, zones, {name: zone.array.copy() for name, zone in zones.items()})
-
-    few = any(buffer.elements < FEW for buffer in program.outputs)
-
-    def random(buffer: Buffer) -> np.ndarray:
-        array = random_array(buffer.shape, buffer.dtype, rng)
-        return np.abs(array) if few and is_float(buffer.dtype) else array
-
-    first = trial("random inputs", 0, random, False)
-    if magnitude is None:
-        return first, trial("other random inputs", 1, random, False)
-    whole = magnitude
-    if ramp is not None:
-        return first, trial("whole-number ramps", 1, lambda b: ramp_array(b.shape, b.dtype, ramp), True)
-    return first, trial("whole-number inputs", 1, lambda b: integer_array(b.shape, b.dtype, whole, rng), True)
+def _some(points: Mapping[str, Points]) -> Mapping[str, Points]:
+    """The first points, which are corners and edges."""
+    return {name: tuple(axis[:FEW_POINTS] for axis in where) for name, where in points.items()}
 
 
 def _unsteady(results: Mapping[str, np.ndarray], again: Mapping[str, np.ndarray], attempt: _Attempt) -> list[str]:
@@ -310,7 +252,7 @@ def _unsteady(results: Mapping[str, np.ndarray], again: Mapping[str, np.ndarray]
         one, other = results[buffer.name], again[buffer.name]
         differ = unequal_bits(one, other)
         if in_any_order and is_float(buffer.dtype):
-            accuracy = attempt.accuracies[buffer.name]
+            accuracy = attempt.facts.accuracies[buffer.name]
             differ &= differences(one, other.astype(np.float64), 4 * accuracy.variance, buffer.dtype, False)
         differ &= ~poisoned(results[buffer.name], buffer.dtype, 0)  # never written: reported as such
         if differ.any():
@@ -320,13 +262,15 @@ def _unsteady(results: Mapping[str, np.ndarray], again: Mapping[str, np.ndarray]
     return found
 
 
-def _damages(zones: Mapping[str, Guarded], trial: _Trial) -> list[str]:
-    damaged = [(name, zone.damage()) for name, zone in zones.items()]
-    found = [f"{name}: {damage}" for name, damage in damaged if damage]
+def _damages(zones: dict[str, Guarded], trial: Trial) -> list[str]:
+    """What was written where nothing may be written; made good again."""
+    found = []
+    for name, zone in zones.items():
+        if damage := zone.damage():
+            found.append(f"{name}: {damage}")
+            zone.reset()
     for name, original in trial.pristine.items():
-        zone = trial.inputs[name]
-        if not same_bits(zone.array, original):
+        if not same_bits(trial.inputs[name].array, original):
             found.append(f"input {name} was changed")
-        if found:
-            zone.restore(original)
+            trial.inputs[name].array[...] = original
     return found

@@ -22,8 +22,9 @@ from typing import Any
 from rollergen.errors import DeviceError
 from rollergen.hal.spec import Device
 from rollergen.measure.bench import Bench, LocalBench, Lost
+from rollergen.measure.comparison import Oracle
 from rollergen.measure.executor import Executor
-from rollergen.measure.gate import Gate, Oracle
+from rollergen.measure.gate import Gate
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.worker import GRACE_S, Limits, Setup
 from rollergen.options import BuildOptions
@@ -140,6 +141,7 @@ class IsolatedBench:
         self._setup = setup
         self._worker: Worker | None = None
         self._ready: set[int] = set()
+        self._revoked: dict[int, str] = {}
 
     def check(self, candidate: Outcome) -> Outcome:
         try:
@@ -152,6 +154,7 @@ class IsolatedBench:
             problems=found.problems,
         )  # fmt: skip
         if checked.problems:
+            self.revoked()
             self._drop()
         else:
             self._ready.add(candidate.rank)
@@ -163,6 +166,11 @@ class IsolatedBench:
 
     def repeat(self, candidate: Outcome, calls: int) -> float:
         return float(self._asked(candidate, "repeat", (candidate, calls)))
+
+    def revoked(self) -> dict[int, str]:
+        if self._worker is not None:
+            self._revoked |= self._worker.ask("revoked", ())
+        return dict(self._revoked)
 
     def close(self) -> None:
         self._drop()

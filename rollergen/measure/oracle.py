@@ -11,7 +11,7 @@ from rollergen.expr.inputs import given_tensors
 from rollergen.expr.language import Tensor
 from rollergen.expr.reference import evaluate_at
 from rollergen.expr.values import Buffer
-from rollergen.measure.gate import Oracle, Points
+from rollergen.measure.comparison import Oracle, Points
 from rollergen.measure.narrowing import program_accuracies
 from rollergen.measure.perturbed import within_rounding
 from rollergen.measure.points import sample_points
@@ -49,7 +49,7 @@ def compare(
 
     The elements are those the gate would sample for `program`, the tolerance is the gate's too.
     """
-    points = sample_points(program, np.random.default_rng(0))
+    points = sample_points(program, 0)
     accuracy = program_accuracies(program)
     compared, problems = 0, []
     for buffer, result in zip(program.outputs, results, strict=True):

@@ -46,11 +46,11 @@ def sample_axes(
     edges = [edge_positions(axis, stages) for axis in axes]
     corners = _corners(axes, stages)
     count = max(SAMPLES, *(len(e) for e in edges))
+    anywhere = [rng.integers(0, axis.extent, SAMPLES) for axis in axes]  # first: the same for all tiles of an axis
     columns = {}
     for number, (axis, positions) in enumerate(zip(axes, edges, strict=True)):
         each_once = rng.permutation(np.resize(np.asarray(positions), count))
-        anywhere = rng.integers(0, axis.extent, SAMPLES)
-        columns[axis.name] = np.concatenate([corners[:, number], each_once, anywhere]).astype(np.int64)
+        columns[axis.name] = np.concatenate([corners[:, number], each_once, anywhere[number]]).astype(np.int64)
     return columns
 
 
@@ -78,13 +78,22 @@ def output_offsets(definition: Definition, columns: Mapping[str, np.ndarray]) ->
     return np.broadcast_to(offset, kept.shape)[kept]
 
 
-def sample_points(program: RProgram, rng: np.random.Generator) -> dict[str, tuple[np.ndarray, ...]]:
+def sample_stages(program: RProgram, seed: int) -> dict[int, dict[str, np.ndarray]]:
+    """`sample_axes` of every stage, by its number.  Of stages that write to one output, and of programs that differ in
+    their tiles only, the points anywhere are the same."""
+    return {
+        number: sample_axes(stage.definition, program.stages, np.random.default_rng(seed))
+        for number, stage in enumerate(program.stages)
+    }
+
+
+def sample_points(program: RProgram, seed: int) -> dict[str, tuple[np.ndarray, ...]]:
     """For every output its coordinates to compare, one array for each dimension."""
     points: dict[str, list[np.ndarray]] = {}
-    names = {buffer.name for buffer in program.outputs}
-    for stage in program.stages:
+    names, sampled = {buffer.name for buffer in program.outputs}, sample_stages(program, seed)
+    for number, stage in enumerate(program.stages):
         if stage.definition.output.name in names:
-            columns = sample_axes(stage.definition, program.stages, rng)
+            columns = sampled[number]
             points.setdefault(stage.definition.output.name, []).append(output_offsets(stage.definition, columns))
     shapes = {buffer.name: buffer.shape for buffer in program.outputs}
     return {

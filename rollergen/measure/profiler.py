@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -102,6 +102,8 @@ def measure_on(
                 passed.append(Timed(candidate))
         outcomes.append(candidate)
         progress("compiled and checked", number + 1, len(candidates))
+    outcomes = without_revoked(outcomes, bench.revoked())
+    passed = [one for one in passed if one.outcome in outcomes]
     checked()
     note = timed_on(device, passed, bench, progress)
     doubts = lambda one, seconds: "" if device is None else doubt(one.program, device, seconds)
@@ -111,6 +113,11 @@ def measure_on(
         raise CheckFailedError(all_failed(results))
     warn_of_doubts(results)
     return results
+
+
+def without_revoked(outcomes: Iterable[Outcome], revoked: Mapping[int, str]) -> list[Outcome]:
+    """The outcomes, those failed that were shown to be wrong after they had passed."""
+    return [replace(one, problems=(revoked[one.rank],)) if one.rank in revoked else one for one in outcomes]
 
 
 def warn_of_doubts(outcomes: Sequence[Outcome]) -> None:

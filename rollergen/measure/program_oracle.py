@@ -27,7 +27,7 @@ from rollergen.expr.values import (
     substitute_axes,
     transform,
 )
-from rollergen.measure.gate import Oracle, Points
+from rollergen.measure.comparison import Oracle, Points
 from rollergen.measure.perturbed import within_rounding
 from rollergen.program.rprogram import RProgram
 
@@ -42,7 +42,8 @@ class ProgramOracle:
     def __call__(self, arrays: Mapping[str, np.ndarray], output: str, points: Points) -> np.ndarray:
         tensor = self.tensors[output]
         needed = {t.buffer.name: arrays[t.buffer.name] for t in given_tensors((tensor,))}
-        return evaluate_at(tensor, needed, self._own(output, points)).reshape(np.shape(points)[1:])
+        found = evaluate_at(tensor, needed, self._own(output, points))
+        return found.reshape(np.broadcast_shapes(*map(np.shape, points)))
 
     def within_rounding(
         self, arrays: Mapping[str, np.ndarray], output: str, points: Points, got: np.ndarray, want: np.ndarray
@@ -52,7 +53,9 @@ class ProgramOracle:
 
     def _own(self, output: str, points: Points) -> Points:
         """The points in the shape that the definition has."""
-        flat = np.ravel_multi_index(points, self.shapes[output]) if points else np.zeros(1, np.int64)
+        if self.shapes[output] == self.tensors[output].shape:
+            return points
+        flat = np.ravel_multi_index(np.broadcast_arrays(*points), self.shapes[output]) if points else np.zeros(1, int)
         return np.unravel_index(flat, self.tensors[output].shape)
 
 

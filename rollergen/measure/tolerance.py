@@ -329,18 +329,39 @@ def allowed_error(
     return margin + unit * size + tiny + steps if variance else margin
 
 
+def rounded_once(want: np.ndarray, kind: np.dtype) -> np.ndarray:
+    """`want` (float64) rounded to the nearest number of `kind`, ties to even.
+
+    ml_dtypes takes float64 to bfloat16 through float32, and so rounds twice.  A float32 rounded to odd instead (cut
+    off, its last bit set where that changed it) keeps the side of the tie (Boldo and Melquiond, "Emulation of FMA and
+    correctly rounded sums", IEEE Transactions on Computers 57(4), 2008).
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if want.dtype != np.float64 or kind != ml_dtypes.bfloat16:
+            return want.astype(kind)
+        near = np.atleast_1d(want.astype(np.float32))
+        inexact = np.isfinite(near) & (near != want)
+        bits = near.view(np.uint32)
+        bits -= inexact & (np.abs(near) > np.abs(want))
+        bits |= inexact
+        return near.astype(kind).reshape(want.shape)
+
+
 def differences(
     got: np.ndarray, want: np.ndarray, variance: float, dtype: str, exact: bool, steps: float = 0.0,
     scale: np.ndarray | None = None,
 ) -> np.ndarray:  # fmt: skip
-    """Where `got` (any dtype) is not an acceptable value of `want` (float64); bool, same shape.
+    """Where `got` (any dtype) is not an acceptable value of `want` (float64, or integers); bool, same shape.
 
     ``exact``: `got` must be `want` rounded once to `dtype`.  NaN matches NaN, an infinity itself and what is beyond
-    the dtype's range.
+    the dtype's range.  Truth values are compared as the bytes 0 and 1 that NumPy knows.
     """
+    if want.dtype.kind in "ib" and (exact or variance == 0.0):
+        raw = got.view(np.uint8) if got.dtype == np.bool_ else got
+        return np.asarray(raw != want.astype(raw.dtype))
     actual = got.astype(np.float64)
     if exact or variance == 0.0:
-        rounded = want.astype(got.dtype).astype(np.float64)
+        rounded = rounded_once(want, got.dtype).astype(np.float64)
         return ~((actual == rounded) | (np.isnan(actual) & np.isnan(rounded)))
     with np.errstate(invalid="ignore", over="ignore"):
         largest = float(ml_dtypes.finfo(dtype).max) if unit_roundoff(dtype) else math.inf

@@ -18,8 +18,9 @@ from multiprocessing.connection import Connection
 from rollergen.errors import RollergenError
 from rollergen.hal.spec import Device
 from rollergen.measure.bench import LocalBench
+from rollergen.measure.comparison import Oracle
 from rollergen.measure.executor import Executor, executor_for
-from rollergen.measure.gate import Gate, Oracle
+from rollergen.measure.gate import Gate
 from rollergen.program.rprogram import RProgram
 
 GRACE_S = 5.0

@@ -13,11 +13,9 @@ from functools import lru_cache
 from typing import Any
 
 import rollergen as rg
-from rollergen.construct import construct
 from rollergen.emit import Source, c_family, emit, index_code, opencl
 from rollergen.emit.c_family import CFamily
 from rollergen.emit.opencl import OpenCL
-from rollergen.expr.canonical import canonicalize
 from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.index import Mod, Within
 from rollergen.expr.values import Buffer, Load
@@ -35,6 +33,7 @@ from tests.lower.builders import ix, program_of
 from tests.lower.devices import DEVICES
 from tests.lower.test_mutations import MUTATIONS as LOWERING
 from tests.lower.test_mutations import negative_rows, padded_rows
+from tests.measure.planted import Planted, built, planted
 
 Patch = Callable[[Any, str, Any], None]
 Mutate = Callable[[Patch], None]
@@ -48,6 +47,10 @@ class Mutant:
     part: str
     mutate: Mutate
     program: RProgram
+
+    def sources(self) -> tuple[Source, Source]:
+        """The right one and the one with the fault.  Raises RollergenError where that cannot be emitted."""
+        return source_of(self.program, None), source_of(self.program, self)
 
 
 # Printers
@@ -226,16 +229,12 @@ def floored_rows() -> RProgram:
     return program_of("cpu", definition, (Loop("i", 30, 1, "serial"), Loop("j", 20, 1, "serial")))
 
 
-def built(expression: Any) -> RProgram:
-    return construct(canonicalize(expression), resolve("cpu"), top_k=1)[0].program
-
-
 def _square(size: int = 48) -> RProgram:
     return built(rg.ops.matmul(rg.tensor("A", (size, size)), rg.tensor("B", (size, size))))
 
 
-def mutants() -> tuple[Mutant, ...]:
-    """All of them, the lowering's first."""
+def mutants() -> tuple[Mutant | Planted, ...]:
+    """All of them, the lowering's first, those planted into kernels written by hand last."""
     tensor, ops, all_ = rg.tensor, rg.ops, programs.ALL
     half = built(ops.cast(tensor("X", (100,)), "bfloat16"))
     small = built(ops.matmul(tensor("A", (20, 30), "int8"), tensor("B", (30, 40), "int8")))
@@ -273,6 +272,7 @@ def mutants() -> tuple[Mutant, ...]:
         *(Mutant(mutate.__name__, "lowering", mutate, program) for mutate, program in LOWERING),
         *(Mutant(mutate.__name__, "printer", mutate, program) for mutate, program in printed),
         *(Mutant(change.__name__, "launch", change, program) for change, program in launched),
+        *planted(),
     )
 
 
@@ -316,32 +316,37 @@ class Bench:
     def __init__(self) -> None:
         self._worker: Worker | None = None
 
-    def problems(self, program: RProgram, source: Source) -> tuple[str, ...]:
-        """What the gate says of this source of the program."""
+    def problems(self, program: RProgram, *sources: Source) -> tuple[str, ...]:
+        """What the gate says of the first of these sources of the program, the others being candidates that follow."""
         setup = Setup(resolve("cpu"), program, program_oracle(program), limits=Limits(30.0, 5.0))
         if self._worker is None:
             self._worker = Worker(setup)
         else:
             self._worker.ask("open", setup)
         try:
-            return self._worker.ask("check", Outcome(0, program, source, 0.0)).problems
+            first, *others = (
+                self._worker.ask("check", Outcome(rank, program, one, 0.0)) for rank, one in enumerate(sources)
+            )
+            revoked = self._worker.ask("revoked", ())
         except Lost as lost:
             self.close()
             return (str(lost),)
+        assert not any(other.problems for other in others), others[0].problems
+        return first.problems or tuple(text for rank, text in revoked.items() if rank == 0)
 
     def close(self) -> None:
         if self._worker is not None:
             self._worker.end()
         self._worker = None
 
-    def caught(self, mutant: Mutant) -> tuple[str, ...]:
+    def caught(self, mutant: Mutant | Planted) -> tuple[str, ...]:
         """What the gate says of a mutant; AssertionError where it refuses the program without its fault as well, or
         where the fault changes no text."""
-        right = source_of(mutant.program, None)
-        assert (found := self.problems(mutant.program, right)) == (), f"{mutant.name}, without the fault: {found}"
         try:
-            wrong = source_of(mutant.program, mutant)
+            right, wrong = mutant.sources()
         except rg.errors.RollergenError as error:
             return (f"not emitted: {error}",)
         assert wrong != right, f"{mutant.name} changes nothing in this program"
-        return self.problems(mutant.program, wrong)
+        assert (found := self.problems(mutant.program, right)) == (), f"{mutant.name}, without the fault: {found}"
+        followed = isinstance(mutant, Planted) and mutant.followed
+        return self.problems(mutant.program, wrong, *((right,) if followed else ()))

@@ -6,12 +6,15 @@ import pytest
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
-from rollergen.measure.adversarial import CANCELLATION, DENORMALS, INFINITIES, LARGE, ordeals
+from rollergen.measure.adversarial import ordeals
+from rollergen.measure.facts import Facts
 from rollergen.measure.gate import Gate
+from rollergen.measure.inputs import CANCELLING, ENDS, INFINITE, LARGE, SPECIAL
 from rollergen.measure.oracle import expression_oracle
 from rollergen.targets import resolve
 
 T, ops = rg.tensor, rg.ops
+CANCELLATION, DENORMALS, INFINITIES, WRAPPING = (kind.title for kind in (CANCELLING, SPECIAL, INFINITE, ENDS))
 
 
 def program_of(expression):
@@ -24,7 +27,7 @@ def gate(expression):
 
 
 def titles(expression):
-    return {one.title for one in ordeals(program_of(expression), np.random.default_rng(0))}
+    return {one.title for one in ordeals(Facts(program_of(expression)), 1)}
 
 
 @pytest.mark.parametrize(
@@ -36,7 +39,9 @@ def titles(expression):
         (ops.sub(T("X", (100,)), T("Y", (100,))), {INFINITIES, DENORMALS}),
         (ops.prod(T("X", (10, 10)), 1), {DENORMALS}),
         (ops.cast(T("X", (100,)), "int32"), {DENORMALS}),
-        (ops.matmul(T("A", (20, 30), "int8"), T("B", (30, 40), "int8")), set()),
+        (ops.matmul(T("A", (20, 30), "int8"), T("B", (30, 40), "int8")), {WRAPPING}),
+        (ops.argmax(T("X", (20, 30), "int64"), 1), {WRAPPING}),
+        (ops.softmax(T("X", (20, 30))), {INFINITIES, DENORMALS}),
         (ops.matmul(T("A", (20, 30), "float16"), T("B", (30, 40), "float16")), {INFINITIES, DENORMALS}),
     ],
 )

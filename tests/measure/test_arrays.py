@@ -3,7 +3,14 @@
 import numpy as np
 
 from rollergen.expr.values import Buffer
-from rollergen.measure.arrays import ALIGNMENT_BYTES, CALLER_LEAD_BYTES, GUARD_BYTES, guarded
+from rollergen.measure.arrays import (
+    ALIGNMENT_BYTES,
+    CALLER_LEAD_BYTES,
+    MOST_ZONE_BYTES,
+    PAGE_BYTES,
+    guarded,
+    zone_bytes,
+)
 
 BUFFERS = [Buffer(kind, (5, 77), "float32", kind) for kind in ("input", "output", "temporary")]
 
@@ -17,9 +24,16 @@ def test_guard_zones_enclose_an_array_and_tell_where_they_were_touched():
     for zone in guarded(BUFFERS).values():
         assert zone.damage() is None
         around = np.lib.stride_tricks.as_strided(zone.array.view(np.uint8), (zone.array.nbytes + 1,), (1,))
-        zone.restore(np.zeros(zone.array.shape, np.float32))
         around[-1] ^= 1
         assert "after the last element, the nearest 0 bytes away" in zone.damage()
-        zone.restore(np.zeros(zone.array.shape, np.float32))
-        zone.before[GUARD_BYTES - 3] ^= 1
+        zone.reset()
+        zone.before[PAGE_BYTES - 3] ^= 1
         assert "before the first element, the nearest 2 bytes away" in zone.damage()
+
+
+def test_a_guard_zone_is_whole_pages_as_long_as_its_array():
+    assert [zone_bytes(n) for n in (0, 1, 4096, 4097, 2**30)] == [4096, 4096, 4096, 8192, MOST_ZONE_BYTES]
+    for zone in guarded(BUFFERS, variant=1).values():
+        assert zone.before.size == zone.after.size == PAGE_BYTES
+        zone.after[PAGE_BYTES - 1] ^= 1
+        assert "1 bytes written after the last element, the nearest 4095 bytes away" in zone.damage()

@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.construct import construct
+from rollergen.expr.canonical import canonicalize
 from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.index import Index
 from rollergen.expr.values import Binary, Buffer, Cast, Const, Load
 from rollergen.measure.gate import Gate
+from rollergen.measure.oracle import expression_oracle
+from rollergen.measure.reference import Reference
+from rollergen.targets import resolve
 from tests import programs
 
 M, N, K = 70, 100, 37
@@ -47,7 +52,8 @@ def before(array, offset):
 def test_a_right_result_passes_and_says_how_much_was_compared():
     result = verdict(lambda arrays: None)
     assert result.passed, result.problems
-    assert result.compared == 5 * (192 + 192 + 3 * 3)  # two ordinary and three hostile trials; edges, anywhere, corners
+    sampled = 192 + 192 + 3 * 3  # edges, anywhere, corners
+    assert result.compared >= 5 * sampled + 96 + 1024  # ordinary and hostile trials; equal values; at least one tile
 
 
 def write(name, make, offset, value):
@@ -142,7 +148,7 @@ def test_every_point_compared_lies_inside_the_output_and_covers_its_ends(name):
 
     program = programs.ALL[name]
     for buffer in program.outputs:
-        points = sample_points(program, np.random.default_rng(0))[buffer.name]
+        points = sample_points(program, 0)[buffer.name]
         assert len(points) == len(buffer.shape)
         for axis, extent in zip(points, buffer.shape, strict=True):
             assert axis.min() == 0 and axis.max() == extent - 1
@@ -206,3 +212,63 @@ def test_a_result_that_depends_on_what_lay_in_the_output_before_is_refused():
 
     problems = Gate(PROGRAM, oracle).check(PROGRAM, run).problems
     assert any("two runs on the same inputs differ" in p for p in problems)
+
+
+INTERIOR = (20, 30)
+
+
+def wrong_inside(arrays):
+    matmul(arrays)
+    arrays["C"][INTERIOR] += 1.0
+
+
+def unseen(monkeypatch):
+    """Gates whose samples and tiles miss `INTERIOR`."""
+    monkeypatch.setattr(Reference, "examine", lambda self, seconds, *, sample: "")
+    return Gate(PROGRAM, oracle)
+
+
+def test_a_candidate_that_a_later_right_one_disagrees_with_is_revoked(monkeypatch):
+    gate = unseen(monkeypatch)
+    assert gate.check(PROGRAM, wrong_inside, number=4).passed
+    assert gate.check(PROGRAM, matmul, number=5).passed
+    (number, text), *others = gate.revoked().items()
+    assert number == 4 and not others
+    assert "C[20, 30]" in text and text.endswith("a later candidate is right there")
+    assert not gate.check(PROGRAM, wrong_inside, number=6).passed
+
+
+def test_a_candidate_that_stays_alone_is_compared_with_the_oracle_on_whole_tiles():
+    gate = Gate(PROGRAM, oracle)
+    assert not gate.check(PROGRAM, wrong_inside).passed  # few elements: all of them
+    assert gate.check(PROGRAM, matmul).passed and gate.revoked() == {}
+
+
+def test_launches_marked_once_must_not_see_what_changes_between_calls():
+    packed = {}
+
+    def run(arrays):
+        packed["B"] = arrays["B"].copy()
+        again(arrays)
+
+    def again(arrays):
+        matmul({**arrays, "B": packed["B"]})
+
+    assert Gate(PROGRAM, oracle).check(PROGRAM, run).passed
+    problems = Gate(PROGRAM, oracle).check(PROGRAM, run, again).problems
+    assert problems and problems[0].startswith("other inputs after the launches marked once")
+
+
+@pytest.mark.parametrize("offset", [1, 900])
+def test_what_is_read_behind_an_input_shows_in_a_maximum_that_ignores_nan(offset):
+    expression = rg.ops.max(rg.tensor("X", (40, 70)), 1, name="Y")
+    program = construct(canonicalize(expression), resolve("cpu"), top_k=1)[0].program
+
+    def run(arrays):
+        arrays[program.outputs[0].name][...] = arrays["X"].max(1)
+        if offset == 900:
+            behind = beyond(arrays["X"], offset)[offset]
+            arrays[program.outputs[0].name][-1:] = np.fmax(arrays["X"][-1:].max(1), behind)
+
+    problems = Gate(program, expression_oracle((expression,), program.outputs)).check(program, run).problems
+    assert bool(problems) == (offset == 900), problems

@@ -1,14 +1,18 @@
-"""Every seeded fault of the printers and the launches is caught by the gate; those of the lowering by its own tests,
-and all of them by ``python benches/check_gate.py``."""
+"""Every seeded fault of the printers and the launches is caught by the gate, and one of each class of those planted into
+kernels written by hand; those of the lowering by its own tests, and all of them by ``python benches/check_gate.py``."""
 
 from collections import Counter
 
 import pytest
 
 from tests.measure.mutants import Bench, mutants
+from tests.measure.planted import Planted
 
 MUTANTS = mutants()
-LATER = [one for one in MUTANTS if one.part != "lowering"]
+SEEDED = [one for one in MUTANTS if one.part in ("printer", "launch")]
+PLANTED = {one.part: one for one in MUTANTS if isinstance(one, Planted)}
+"""The last of each class."""
+LATER = [*SEEDED, *PLANTED.values()]
 
 
 @pytest.fixture(scope="module")
@@ -30,5 +34,6 @@ def test_faults_of_the_lowering_are_caught_as_well(name, bench):
 
 def test_there_are_different_faults_of_every_part():
     parts = Counter(one.part for one in MUTANTS)
+    assert sum(parts[part] for part in PLANTED) >= 40
     assert parts["lowering"] >= 25 and parts["printer"] >= 15 and parts["launch"] >= 4
     assert len({(one.name, one.program) for one in MUTANTS}) == len(MUTANTS)

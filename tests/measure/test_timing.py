@@ -33,6 +33,9 @@ class Clock:
             raise Lost("ended after 1 s while running", "time")
         return seconds, seconds / 2
 
+    def revoked(self):
+        return {}
+
     def close(self):
         pass
 

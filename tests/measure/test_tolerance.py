@@ -1,5 +1,6 @@
 """Tolerances follow from dtypes and lengths: right results pass, a missing term does not."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,14 @@ from rollergen.expr.combiners import named_combiner
 from rollergen.expr.definition import Axis, Definition, Reduction
 from rollergen.expr.index import Index
 from rollergen.expr.values import Binary, Buffer, Cast, Const, Load, Partial, Select, Unary
-from rollergen.measure.tolerance import accuracies, differences, exact_magnitude, order_decides, unit_roundoff
+from rollergen.measure.tolerance import (
+    accuracies,
+    differences,
+    exact_magnitude,
+    order_decides,
+    rounded_once,
+    unit_roundoff,
+)
 from tests import programs
 
 F32 = "float32"
@@ -178,3 +186,12 @@ def test_a_copy_in_a_narrower_dtype_is_exact_and_a_rounded_value_that_is_read_ag
     assert order_decides(placed.definitions, placed.inputs)
     plain = canonicalize(rg.ops.argmax(x, (0,)))
     assert not order_decides(plain.definitions, plain.inputs)
+
+
+def test_float64_is_rounded_to_bfloat16_once():
+    """ml_dtypes rounds to float32 first, which loses on which side of a tie a number lies."""
+    above, below = (1 + 2.0**-8) * (1 + 2.0**-52), (1 + 3 * 2.0**-8) * (1 - 2.0**-52)
+    numbers = np.array([above, -above, below, 1 + 2.0**-8, 1 + 3 * 2.0**-8, np.inf, np.nan, 1e39, 0.0, 2.0**-140])
+    got = rounded_once(numbers, np.dtype(ml_dtypes.bfloat16)).astype(np.float64)
+    wanted = [1 + 2.0**-7, -1 - 2.0**-7, 1 + 2.0**-7, 1, 1 + 2.0**-6, np.inf, np.nan, np.inf, 0, 0]
+    np.testing.assert_array_equal(got, wanted)
