@@ -33,7 +33,7 @@ add up all of k; beyond 8192 the accumulators of a thread are worth the register
 WAITING = 256
 """Visits whose results are added up in the output."""
 
-COMBINED = 64
+COMBINED, COMBINED_BY_THREADS = 64, 256
 """Points of a tuple reduction in one chain: combining tuples takes several operations."""
 
 
@@ -48,7 +48,7 @@ def longest_chain(stage: Stage, device: Device, *, reused: bool) -> int:
     if reused:
         return MULTIPLIED_BY_THREADS if threads else MULTIPLIED
     if any(len(r.bodies) > 1 for r in stage.definition.reductions):
-        return COMBINED
+        return COMBINED_BY_THREADS if threads else COMBINED
     return STREAMED_BY_THREADS if threads else STREAMED
 
 
