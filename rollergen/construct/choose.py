@@ -115,7 +115,7 @@ class Choice:
     account: Account
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)
 def choice(
     definition: Definition, device: Device, rules: AlignmentRules, count: int, room: int | None = None
 ) -> Choice:
