@@ -129,18 +129,17 @@ def ties() -> Iterator[Planted]:
 
 def chains() -> Iterator[Planted]:
     """One chain of additions where several would do: equal values leave its errors one sign."""
-    n, blocked = 1 << 20, "float total = 0; for (int j = 0; j < 1024; ++j) { float part = 0; "
-    blocked += "for (int k = 0; k < 1024; ++k) part += X[j * 1024 + k]; total += part; }"
-    naive = f"float total = 0; for (int k = 0; k < {n}; ++k) total += X[k];"
-    yield handmade("chains", "sum_in_one_chain", ops.sum(T("X", (n,)), 0), "FAULT out[0] = total;", blocked, naive)
-    mean = f"out[0] = total / {n};"
-    yield handmade("chains", "mean_in_one_chain", ops.mean(T("X", (n,)), 0), f"FAULT {mean}", blocked, naive)
-    for axis, name in ((1, "rows"), (0, "columns")):
-        shape = (2, 1 << 19) if axis == 1 else (1 << 19, 2)
-        read = "X[r * 524288 + j * 512 + k]" if axis == 1 else "X[(j * 512 + k) * 2 + r]"
-        body = "for (int r = 0; r < 2; ++r) { float total = 0; for (int j = 0; j < 1024; ++j) { float part = 0;"
-        body += f" for (int k = 0; k < 512; ++k) {{ FAULT += {read}; }} total += part; }} out[r] = total; }}"
-        yield handmade("chains", f"sum_of_{name}_in_one_chain", ops.sum(T("X", shape), axis), body, "part", "total")
+    loops = "for (int a = 0; a < 16; ++a) {{ float A = 0; for (int b = 0; b < 16; ++b) {{ float B = 0; "
+    loops += "for (int c = 0; c < 16; ++c) {{ float C = 0; for (int d = 0; d < 16; ++d) FAULT += X[{at}]; "
+    loops += "B += C; }} A += B; }} total += A; }}"
+    n, place = 1 << 16, "(((a * 16 + b) * 16 + c) * 16 + d)"
+    for name, maker, after in (("sum", ops.sum, "total"), ("mean", ops.mean, f"total / {n}")):
+        body = f"float total = 0; {loops.format(at=place)} out[0] = {after};"
+        yield handmade("chains", f"{name}_in_one_chain", maker(T("X", (n,)), 0), body, "C", "total")
+    for axis, name, at in ((1, "rows", f"r * {n} + {place}"), (0, "columns", f"{place} * 2 + r")):
+        body = f"for (int r = 0; r < 2; ++r) {{ float total = 0; {loops.format(at=at)} out[r] = total; }}"
+        shape = (2, n) if axis == 1 else (n, 2)
+        yield handmade("chains", f"sum_of_{name}_in_one_chain", ops.sum(T("X", shape), axis), body, "C", "total")
 
 
 def roundings() -> Iterator[Planted]:
