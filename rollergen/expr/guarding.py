@@ -24,7 +24,7 @@ def push_guards(value: Value, ranges: Ranges) -> Value:
     def change(node: Value) -> Value | None:
         if isinstance(node, Select):
             return _pushed(node, ranges)
-        return _secured(node, ranges) if isinstance(node, Load) else None
+        return secured(node, ranges) if isinstance(node, Load) else None
 
     # Selects first: a load's range is judged under the guards that it got.
     value = transform(value, lambda node: _pushed(node, ranges) if isinstance(node, Select) else None)
@@ -67,7 +67,7 @@ def _with_guards(value: Value, bounds: tuple[Within, ...], fill: float | int) ->
     return transform(value, change)
 
 
-def _secured(load: Load, ranges: Ranges) -> Load | None:
+def secured(load: Load, ranges: Ranges) -> Load | None:
     """`load` with its own range as guard along dimensions where it may be out of range."""
     own = tuple(
         Within(index, 0, extent)

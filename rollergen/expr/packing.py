@@ -34,8 +34,7 @@ def pack_operand(
 
     The panel buffer has shape [other spatial axes..., ceil(extent / width), reduce axes..., width],
     padded beyond the axis with `pad_value`, or with the fill of a load that is guarded itself: a view is
-    materialised as it is iterated, so packing the image of a convolution is im2col.  Points that the user
-    never stores are not read: their indices may leave the tensor.
+    materialised as it is iterated, so packing the image of a convolution is im2col.
     """
     extent = definition.axis(axis).extent
     used = load.axes()
@@ -51,8 +50,7 @@ def pack_operand(
     name = fresh_buffer(definition, f"{load.buffer.name}_packed")
     packed = Buffer(name, tuple(a.extent for a in axes), load.buffer.dtype, "temporary")
     position = Index.axis(panel) * width + Index.axis(column)
-    stored = tuple(bound for bound in definition.where if bound.index.axes() <= used)
-    guard = tuple(bound.substitute({axis: position}) for bound in (*load.guard, *stored))
+    guard = tuple(bound.substitute({axis: position}) for bound in load.guard)
     if extent % width:
         guard = (Within(position, 0, extent), *guard)
     indices = tuple(i.substitute({axis: position}) for i in load.indices)

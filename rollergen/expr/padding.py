@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rollergen.expr.definition import Axis, Definition
+from rollergen.expr.guarding import secured
 from rollergen.expr.index import Index, Within
 from rollergen.expr.packing import fresh_axis, fresh_buffer, replace_load
-from rollergen.expr.values import Buffer, Load, substitute_axes
+from rollergen.expr.values import Buffer, Load, Value, substitute_axes, transform
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +106,23 @@ def _walked_flat(
     count = sum((w.positions - 1) * stride for w, stride in zip(windows, strides, strict=True)) + 1
     axes = [a for a in definition.axes if a.name not in position]
     spatial, others = [a for a in axes if a.role == "spatial"], [a for a in axes if a.role != "spatial"]
+    axes = [*spatial, Axis(flat, count), *others]
+    ranges = {a.name: (0, a.extent - 1) for a in axes}
+
+    def within(node: Value) -> Value | None:
+        """Other operands have no elements for the positions in the padding of a line."""
+        return secured(node, ranges) if isinstance(node, Load) and node.buffer.name != padded.name else None
+
     return replace(
         rewritten,
-        axes=(*spatial, Axis(flat, count), *others),
+        axes=tuple(axes),
         target=tuple(index.substitute(position) for index in definition.target),
         where=(*definition.where, *inside),
         reductions=tuple(
-            replace(r, bodies=tuple(substitute_axes(b, position) for b in r.bodies)) for r in rewritten.reductions
+            replace(r, bodies=tuple(transform(substitute_axes(b, position), within) for b in r.bodies))
+            for r in rewritten.reductions
         ),
-        result=substitute_axes(rewritten.result, position),
+        result=transform(substitute_axes(rewritten.result, position), within),
     )
 
 

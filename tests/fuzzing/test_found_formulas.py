@@ -26,19 +26,36 @@ def test_a_tensor_of_which_nothing_is_read_has_a_home_all_the_same(device):
     assert np.array_equal(made, np.broadcast_to(rows[:, None] + 2, (3, 4)))
 
 
-def test_what_a_window_s_padding_would_read_of_another_operand_is_not_packed():
-    """Seed 1700028: positions of two axes walked as one reach the padding of lines, for which x[...] has no element."""
-    x, y, k = rg.tensor("x", (2,)), rg.tensor("y", (6, 11)), rg.reduce_axis("k", 3)
+def windows(inside, outside):
+    """A window of y, whose positions of two axes may be walked as one over padded lines, times x or plus x."""
+    y, k = rg.tensor("y", (6, 11)), rg.reduce_axis("k", 3)
 
     def body(i, j):
         at = i * 3 + k * 2
-        window = rg.select(at < 6, y[at, j + k * 3], 3.0)
-        return rg.sum(x[((j + 1) // 2 + 1) // 3] * window, axis=k)
+        return rg.sum(rg.select(at < 6, y[at, j + k * 3], 3.0) * inside(i, j), axis=k) + outside(i, j)
 
-    made = rg.compute((2, 4), body)
-    a, b = np.array([2.0, 5.0], np.float32), np.arange(66, dtype=np.float32).reshape(6, 11)
-    at = lambda i, j, n: b[i * 3 + n * 2, j + n * 3] if i * 3 + n * 2 < 6 else 3.0
-    want = [[sum(a[((j + 1) // 2 + 1) // 3] * at(i, j, n) for n in range(3)) for j in range(4)] for i in range(2)]
-    for program in rg.construct(made, "cortex-a53", 10):
-        got = interpret(program, {"x": a, "y": b}, rg.load_device("cortex-a53")).outputs
+    return rg.compute((2, 4), body)
+
+
+@pytest.mark.parametrize("device", ["cortex-a53", "cpu", "mi50"])
+@pytest.mark.parametrize("where", ["packed", "read in the sum", "read after the sum"])
+def test_the_padding_of_a_window_s_lines_reads_nothing_of_other_operands(where, device):
+    """Seeds 1700028 and 2000058: positions in the padding, which are not stored, read beyond the end of x."""
+    x = rg.tensor("x", (2,) if where == "packed" else (2, 7))
+    reads = {"packed": lambda i, j: x[((j + 1) // 2 + 1) // 3]}.get(where, lambda i, j: x[i, j * 2])
+    made = windows(lambda i, j: 1.0, reads) if "after" in where else windows(reads, lambda i, j: 0.0)
+    arrays = {"x": np.arange(x.shape[-1] * 2.0)[: np.prod(x.shape)].reshape(x.shape), "y": np.arange(66.0).reshape(6, 11)}
+    arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
+    want = expected(arrays["x"], arrays["y"], where)
+    for program in rg.construct(made, device, 10):
+        got = interpret(program, arrays, rg.load_device(device)).outputs
         assert np.array_equal(got[program.outputs[0].name], want)
+
+
+def expected(x, y, where):
+    at = lambda i, j: x[((j + 1) // 2 + 1) // 3] if where == "packed" else x[i, j * 2]
+    found = np.zeros((2, 4))
+    for i, j, k in np.ndindex(2, 4, 3):
+        window = y[i * 3 + k * 2, j + k * 3] if i * 3 + k * 2 < 6 else 3.0
+        found[i, j] += window if "after" in where else window * at(i, j)
+    return found + (np.array([[at(i, j) for j in range(4)] for i in range(2)]) if "after" in where else 0)
