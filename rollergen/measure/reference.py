@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 
@@ -13,8 +14,8 @@ from rollergen.measure.facts import Facts
 from rollergen.measure.tiles import Tiling, tilings
 from rollergen.measure.trials import Trial
 
-ALWAYS = 8192
-"""Elements that are compared whatever it takes: all of a small output."""
+SMALL = 2**20
+"""Points of all definitions up to which every element is compared whatever it takes: tens of milliseconds."""
 
 Kept = Mapping[tuple[str, str], np.ndarray]
 """Copies of outputs by the trial's title and the output's name."""
@@ -32,6 +33,7 @@ class Reference:
         self.number, self.outputs, self.seconded = number, outputs, False
         self.compared = 0
         self.facts, self._trial, self._comparison = facts, trial, comparison
+        self._small = sum(math.prod(axis.extent for axis in d.axes) for d in facts.definitions) <= SMALL
         self._left = self._boxes(np.random.default_rng(seed))
 
     def known(self, trial: Trial, buffer: Buffer) -> np.ndarray | None:
@@ -42,7 +44,7 @@ class Reference:
         (``sample``) all those of every edge class and a tenth of the others (`tiles.tilings`)."""
         until = time.perf_counter() + seconds
         for needed, buffer, tiling, number in self._left:
-            if self.compared >= ALWAYS and time.perf_counter() > until and not (sample and needed):
+            if not self._small and time.perf_counter() > until and not (sample and needed):
                 break
             where = tiling.points(number, buffer.shape)
             got = self.outputs[self._trial.title, buffer.name]

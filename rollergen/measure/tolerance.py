@@ -34,6 +34,7 @@ import ml_dtypes
 import numpy as np
 
 from rollergen.expr.definition import Definition, Reduction
+from rollergen.expr.dtypes import rounded
 from rollergen.expr.index import Bounds
 from rollergen.expr.splitting import summed_axes
 from rollergen.expr.values import (
@@ -329,24 +330,6 @@ def allowed_error(
     return margin + unit * size + tiny + steps if variance else margin
 
 
-def rounded_once(want: np.ndarray, kind: np.dtype) -> np.ndarray:
-    """`want` (float64) rounded to the nearest number of `kind`, ties to even.
-
-    ml_dtypes takes float64 to bfloat16 through float32, and so rounds twice.  A float32 rounded to odd instead (cut
-    off, its last bit set where that changed it) keeps the side of the tie (Boldo and Melquiond, "Emulation of FMA and
-    correctly rounded sums", IEEE Transactions on Computers 57(4), 2008).
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        if want.dtype != np.float64 or kind != ml_dtypes.bfloat16:
-            return want.astype(kind)
-        near = np.atleast_1d(want.astype(np.float32))
-        inexact = np.isfinite(near) & (near != want)
-        bits = near.view(np.uint32)
-        bits -= inexact & (np.abs(near) > np.abs(want))
-        bits |= inexact
-        return near.astype(kind).reshape(want.shape)
-
-
 def differences(
     got: np.ndarray, want: np.ndarray, variance: float, dtype: str, exact: bool, steps: float = 0.0,
     scale: np.ndarray | None = None,
@@ -361,8 +344,9 @@ def differences(
         return np.asarray(raw != want.astype(raw.dtype))
     actual = got.astype(np.float64)
     if exact or variance == 0.0:
-        rounded = rounded_once(want, got.dtype).astype(np.float64)
-        return ~((actual == rounded) | (np.isnan(actual) & np.isnan(rounded)))
+        with np.errstate(invalid="ignore", over="ignore"):
+            nearest = rounded(want, dtype).astype(np.float64)
+        return ~((actual == nearest) | (np.isnan(actual) & np.isnan(nearest)))
     with np.errstate(invalid="ignore", over="ignore"):
         largest = float(ml_dtypes.finfo(dtype).max) if unit_roundoff(dtype) else math.inf
         actual = np.where(np.isinf(actual) & (np.abs(want) > largest), np.copysign(np.abs(want), actual), actual)
