@@ -105,6 +105,11 @@ class CudaRuntime:
         return f"NVRTC {self._nvrtc} through CuPy {self.cupy.__version__}"
 
     @property
+    def compiles_slowly(self) -> bool:
+        """NVRTC compiles ten programs in one to five seconds."""
+        return False
+
+    @property
     def limits(self) -> LaunchLimits:
         return LaunchLimits(self.gpu.threads, self.gpu.shared_bytes)
 

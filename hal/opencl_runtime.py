@@ -115,6 +115,11 @@ class OpenCLRuntime:
         return str(self.device.platform.version)
 
     @property
+    def compiles_slowly(self) -> bool:
+        """PoCL takes 0.5 to 1 s for a program, and lets one thread in at a time."""
+        return True
+
+    @property
     def limits(self) -> LaunchLimits:
         """What a launch may ask for; PoCL ends the process beyond it."""
         private = POCL_PRIVATE_BYTES if self.device.platform.name == POCL else None

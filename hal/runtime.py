@@ -30,6 +30,10 @@ class Runtime(Protocol):
     def limits(self) -> LaunchLimits:
         """What one launch may ask for."""
 
+    @property
+    def compiles_slowly(self) -> bool:
+        """Whether a build measures fewer candidates, because its compiler takes its time with each."""
+
     def compile(self, text: str, options: Sequence[str] = ()) -> Any:
         """A module; its ``kernel(entry)`` makes kernels.  Raises BuildError with the compiler's log."""
 

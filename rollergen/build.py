@@ -85,7 +85,7 @@ def build(
     progress = progress or silent
     target = resolve(device)
     executor = _executor(target, profile)
-    count = _count(top_k, executor)
+    count = _count(top_k, executor is not None and executor.runtime.compiles_slowly)
     with shallow_enough("rg.build of the expression"):
         graph = planned(expr, target, options, inputs)
     driver = None if executor is None else executor.driver
@@ -218,9 +218,10 @@ def _check_notes(candidates: Sequence[Outcome], options: BuildOptions, executor:
     return (MEASURED,) if executor is not None else check_notes(candidates)
 
 
-def _count(top_k: int | None, executor: Executor | None) -> int:
+def _count(top_k: int | None, compiles_slowly: bool) -> int:
+    """How many candidates are emitted, and compiled and measured where the device is present."""
     if top_k is None:
-        return CANDIDATES if executor is None else CANDIDATES_WHERE_COMPILING_IS_SLOW
+        return CANDIDATES_WHERE_COMPILING_IS_SLOW if compiles_slowly else CANDIDATES
     if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= 50:
         raise ArgumentError(f"top_k is {shown(top_k)}; expected None or an integer from 1 to 50")
     return top_k

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from rollergen.hal.errors import BuildError
 from rollergen.targets import resolve
 from tests.cuda.host import compiler
 
+build_module = importlib.import_module("rollergen.build")  # `rollergen.build` is the function
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 V100, H200 = "Tesla V100-PCIE-16GB|7|0|17179869184", "NVIDIA H200|9|0|150000000000"
 
@@ -113,6 +115,19 @@ def test_a_build_checks_times_and_calls(cupy):
     a, b = inputs()
     got = built(a, b)
     assert type(got) is np.ndarray and np.array_equal(got, a @ b)
+
+
+@pytest.mark.parametrize(("device", "count"), [("cuda", 10), ("cpu", 4)])
+def test_fewer_candidates_are_measured_only_where_compiling_is_slow(cupy, monkeypatch, device, count):
+    measured = []
+
+    def nothing_run(candidates, *others):
+        measured.append(len(candidates))
+        return candidates, candidates[0]
+
+    monkeypatch.setattr(build_module, "_measured", nothing_run)
+    rg.build(rg.ops.matmul(rg.tensor("A", (64, 128)), rg.tensor("B", (128, 96))), device, profile=True, cache=False)
+    assert measured == [count]
 
 
 def test_device_arrays_are_neither_copied_nor_waited_for(cupy, kernel):
