@@ -7,14 +7,15 @@ import sys
 import types
 from typing import Any
 
+from rollergen.expr.primitives import FUNCTIONS
+
 __version__ = "0.1.0"
 
 _LANGUAGE = "rollergen.expr.language"
 _NAMES = {
     **dict.fromkeys(
         ("tensor", "reduce_axis", "compute", "sum", "max", "min", "prod", "reduce", "maximum", "minimum", "select",
-         "cast", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "floor",
-         "round", "pow", "Tensor"),
+         "cast", "abs", "pow", "Tensor", *FUNCTIONS),
         _LANGUAGE,
     ),
     "einsum": "rollergen.expr.einsum",

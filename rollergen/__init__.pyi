@@ -1,5 +1,7 @@
 """The public names, for editors and type checkers: at run time each is loaded at its first use."""
 
+from typing import Any as _Any
+
 from rollergen import errors
 from rollergen.build import build
 from rollergen.bundle.read import load
@@ -10,10 +12,6 @@ from rollergen.expr.language import (
     abs,
     cast,
     compute,
-    erf,
-    exp,
-    floor,
-    log,
     max,
     maximum,
     min,
@@ -22,14 +20,11 @@ from rollergen.expr.language import (
     prod,
     reduce,
     reduce_axis,
-    round,
-    rsqrt,
     select,
-    sqrt,
     sum,
-    tanh,
     tensor,
 )
+from rollergen.expr.scalars import Expr as _Expr
 from rollergen.kernel import Kernel
 from rollergen.options import BuildOptions
 from rollergen.research import construct, load_device, predict, profile, space
@@ -77,3 +72,12 @@ __all__ = [
     "tanh",
     "tensor",
 ]
+
+def exp(x: _Any) -> _Expr: ...
+def log(x: _Any) -> _Expr: ...
+def sqrt(x: _Any) -> _Expr: ...
+def rsqrt(x: _Any) -> _Expr: ...
+def tanh(x: _Any) -> _Expr: ...
+def erf(x: _Any) -> _Expr: ...
+def floor(x: _Any) -> _Expr: ...
+def round(x: _Any) -> _Expr: ...

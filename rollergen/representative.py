@@ -10,6 +10,7 @@ from typing import Any
 
 import rollergen as rg
 from rollergen.expr.language import Tensor
+from rollergen.expr.primitives import FUNCTIONS, PRIMITIVES
 
 
 def representative() -> dict[str, Tensor]:
@@ -41,8 +42,8 @@ def _functions() -> Tensor:
 
     def at(i: Any, j: Any) -> Any:
         a, b = x[i, j], y[i, j]
-        smooth = rg.exp(a) + rg.tanh(b) + rg.erf(a) + rg.log(b) + rg.floor(a)
-        return smooth + rg.sqrt(a) / (rg.rsqrt(b) + rg.pow(a, b)) + rg.cast(i + j, "float32")
+        priced = [getattr(rg, name)(a) for name in FUNCTIONS if PRIMITIVES[name].cost]
+        return sum(priced) / rg.pow(a, b) + rg.cast(i + j, "float32")
 
     return rg.compute((64, 100), at, name="Y")
 

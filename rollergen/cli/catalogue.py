@@ -13,6 +13,7 @@ from typing import Any
 
 import rollergen as rg
 from rollergen.errors import ArgumentError
+from rollergen.expr.primitives import FUNCTIONS
 
 Sizes = Mapping[str, Any]
 """What was given on the command line, and the defaults of what was not."""
@@ -91,8 +92,7 @@ def _two(sizes: Sizes, tensor: Make) -> Iterator[Any]:
 
 
 def _elementwise() -> Iterator[Operator]:
-    for name in ("relu", "leaky_relu", "gelu", "silu", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "erf", "abs",
-                 "neg", "floor", "round"):  # fmt: skip
+    for name in ("relu", "leaky_relu", "gelu", "silu", "sigmoid", "abs", "neg", *FUNCTIONS):
         yield _entry(name, "shape=4096x1024", _one)
     for name in ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "equal", "not_equal", "less", "less_equal",
                  "greater", "greater_equal"):  # fmt: skip

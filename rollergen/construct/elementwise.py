@@ -15,6 +15,7 @@ from rollergen.construct.ledger import waste_limit
 from rollergen.dropped import at_once, plan_text, standing
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import linear
+from rollergen.expr.primitives import LONG, PRIMITIVES
 from rollergen.expr.values import Unary, walk
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.elementwise import elementwise_axes, elementwise_stage, reading_axes
@@ -122,8 +123,6 @@ def _serial_plans(
 
 _LIVE = 8
 """Registers of a vector of a function that is written out: its steps' and its arguments'."""
-_LONG = ("exp", "log", "tanh", "erf")
-"""Functions that are written out, a chain of some twenty operations each."""
 
 
 def _side_by_side(definition: Definition, device: Device, n: str, lanes: int, staged: int) -> Iterator[int]:
@@ -133,7 +132,7 @@ def _side_by_side(definition: Definition, device: Device, n: str, lanes: int, st
     times = device.limits.registers_per_thread // _LIVE
     loads = definition.loads()
     single = {definition.output.dtype, *(load.dtype for load in loads)} == {"float32"}
-    functions = [node for node in walk(definition.result) if isinstance(node, Unary) and node.op in _LONG]
+    functions = [n for n in walk(definition.result) if isinstance(n, Unary) and PRIMITIVES[n.op].chain >= LONG]
     plain = staged < 0 and all(lane_stride(load, n) in (0, 1) and not load.guard for load in loads)
     whole = definition.axis(n).extent % (times * lanes) == 0
     if times > 1 and lanes > 1 and single and functions and plain and whole:

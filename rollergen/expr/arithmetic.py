@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from rollergen.expr.dtypes import is_float, numpy_dtype
+from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value, Var
 
 Array = Any
-
-
-def _error_function(x: Array) -> Array:
-    return np.asarray(np.frompyfunc(math.erf, 1, 1)(x), np.float64)
-
-
-_UNARY: dict[str, Callable[[Array], Array]] = {
-    "neg": np.negative, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x),
-    "tanh": np.tanh, "erf": _error_function, "abs": np.abs, "floor": np.floor,
-    "round": np.rint, "not": np.logical_not,
-}  # fmt: skip
-_BINARY: dict[str, Callable[[Array, Array], Array]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "max": np.maximum,
-    "min": np.minimum, "pow": np.power, "lt": np.less, "le": np.less_equal, "gt": np.greater,
-    "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "and": np.logical_and, "or": np.logical_or,
-}  # fmt: skip
-_GROWING = ("add", "sub", "mul", "pow", "neg", "abs")
-"""Operations whose result may lie outside the range of the operands' dtype."""
 
 
 def wide(dtype: str) -> Any:
@@ -39,8 +21,9 @@ def wide(dtype: str) -> Any:
 
 def applied(node: Unary | Binary, *operands: Array) -> Array:
     """The operation of `node` on arrays of its operands."""
-    made = _UNARY[node.op](*operands) if isinstance(node, Unary) else _BINARY[node.op](*operands)
-    return wrapped(made, node.dtype) if node.op in _GROWING else made
+    primitive = PRIMITIVES[node.op]
+    made = primitive.on_arrays()(*operands)
+    return wrapped(made, node.dtype) if primitive.wraps else made
 
 
 def wrapped(x: Array, dtype: str) -> Array:

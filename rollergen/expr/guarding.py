@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from rollergen.expr import guards
 from rollergen.expr.index import Bounds, Within
+from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.quick import replaced
 from rollergen.expr.values import Binary, Cast, Const, Load, Select, Unary, Value, loads, transform
 
@@ -108,7 +109,7 @@ def _constant(value: Value) -> float | int | bool | None:
 def _unary(op: str, x: float) -> float | None:
     if op in ("neg", "abs"):
         return -x if op == "neg" else abs(x)
-    return x if op in ("tanh", "sqrt", "erf", "floor", "round") and x == 0 else None
+    return x if PRIMITIVES[op].keeps_zero and x == 0 else None
 
 
 def _binary(op: str, a: float, b: float) -> float | None:

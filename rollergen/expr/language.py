@@ -15,11 +15,12 @@ import itertools
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rollergen.errors import ExpressionError, ShapeError, shown
 from rollergen.expr.dtypes import dtype_name
 from rollergen.expr.nesting import shallow_enough
+from rollergen.expr.primitives import FUNCTIONS
 from rollergen.expr.reads import check_reads
 from rollergen.expr.reductions import Reduce, max, min, prod, reduce, sum
 from rollergen.expr.scalars import (
@@ -27,27 +28,27 @@ from rollergen.expr.scalars import (
     absolute,
     as_expr,
     cast,
-    erf,
-    exp,
-    floor,
-    log,
+    function,
     maximum,
     merge_axes,
     minimum,
     power,
-    round,
-    rsqrt,
     select,
-    sqrt,
-    tanh,
 )
 from rollergen.expr.slots import IndexExpr, ReduceAxis, axis, index_of
 from rollergen.expr.values import Buffer, IndexValue, Load, Value, walk
 
 abs = absolute
 pow = power
+globals().update({name: function(name) for name in FUNCTIONS})
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """The functions, as rollergen/__init__.pyi declares them."""
+
 
 __all__ = [
+    *FUNCTIONS,
     "Expr",
     "Producer",
     "Reduce",
@@ -56,10 +57,6 @@ __all__ = [
     "abs",
     "cast",
     "compute",
-    "erf",
-    "exp",
-    "floor",
-    "log",
     "max",
     "maximum",
     "min",
@@ -68,12 +65,8 @@ __all__ = [
     "prod",
     "reduce",
     "reduce_axis",
-    "round",
-    "rsqrt",
     "select",
-    "sqrt",
     "sum",
-    "tanh",
     "tensor",
 ]
 

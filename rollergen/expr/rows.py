@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from rollergen.expr.combiners import named_combiner
 from rollergen.expr.definition import Definition, Reduction
+from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.values import Binary, Cast, Combiner, Const, Partial, Select, Unary, Value, Var
 
 _LEAST = {"float32": -3.4028234663852886e38, "float64": -1.7976931348623157e308}
@@ -47,10 +48,11 @@ def _keeps_nan(value: Value, source: Value) -> bool:
     if value == source:
         return True
     match value:
-        case Unary(op="neg" | "abs" | "exp" | "log" | "sqrt" | "rsqrt" | "tanh" | "erf"):
-            return _keeps_nan(value.x, source)
-        case Binary(op="add" | "sub" | "mul" | "div"):
-            return _keeps_nan(value.a, source) or _keeps_nan(value.b, source)
+        case Unary():
+            return PRIMITIVES[value.op].keeps_nan and _keeps_nan(value.x, source)
+        case Binary():
+            kept = _keeps_nan(value.a, source) or _keeps_nan(value.b, source)
+            return PRIMITIVES[value.op].keeps_nan and kept
         case Cast(dtype="float16" | "bfloat16" | "float32" | "float64"):
             return _keeps_nan(value.x, source)
     return False

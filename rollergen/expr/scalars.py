@@ -18,12 +18,10 @@ from rollergen.expr.dtypes import (
     is_float,
     scalar_dtype,
 )
+from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.show import show
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Select, Unary, Value
 
-_SYMBOL = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "max": "maximum", "min": "minimum",
-           "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "and": "&", "or": "|"}  # fmt: skip
-_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 _TRUTH = (
     "the truth of ({}) is not known while an expression is built; write (a <= i) & (i < b) instead of a <= i < b, "
     "& | ~ instead of and, or, not, and rg.select(condition, a, b) instead of if"
@@ -248,21 +246,17 @@ def _widened(operand: Expr | float | int | bool) -> Expr | float | int | bool:
 
 
 def binary(op: str, a: Any, b: Any) -> Expr:
-    """One of `values.BINARY` on two operands, dtypes checked."""
-    where = _SYMBOL[op]
+    """One of `primitives.BINARY` on two operands, dtypes checked."""
+    primitive = PRIMITIVES[op]
+    where = primitive.symbol or f"{op}imum"
     x, y = alike(where, a, b)
-    if op in ("and", "or"):
+    if primitive.takes == "bool":
         _require_bool(x, where)
-        dtype = "bool"
-    elif op in _COMPARISONS:
-        if op not in ("eq", "ne"):
-            _require_number(x, where)
-        dtype = "bool"
-    else:
-        dtype = x.dtype
+    elif primitive.takes != "any":
         _require_number(x, where)
-        if op in ("div", "pow") and not is_float(dtype):
-            raise DtypeError(f"{where} of {dtype} values; expected a floating dtype: cast the operands first")
+    if primitive.takes == "float" and not is_float(x.dtype):
+        raise DtypeError(f"{where} of {x.dtype} values; expected a floating dtype: cast the operands first")
+    dtype = "bool" if primitive.truth else x.dtype
     if op == "div" and isinstance(y.value, Const) and y.value.value == 1:
         return x  # exact for every x: a mean of one element
     return Expr(Binary(op, x.value, y.value, dtype), merge_axes(x.axes, y.axes))
@@ -277,7 +271,7 @@ def power(a: Any, b: Any) -> Expr:
 
 
 def unary(op: str, x: Any) -> Expr:
-    """One of the floating functions of `values.UNARY`."""
+    """One of `primitives.FUNCTIONS`."""
     e = as_expr(x, op)
     if not is_float(e.dtype):
         raise DtypeError(f'{op} of a {e.dtype} value; expected a floating dtype, e.g. rg.cast(x, "float32")')
@@ -332,23 +326,15 @@ def absolute(x: Any) -> Expr:
     return abs(as_expr(x, "abs"))
 
 
-def _floating(op: str, meaning: str) -> Callable[[Any], Expr]:
-    def function(x: Any) -> Expr:
-        return unary(op, x)
+def function(name: str) -> Callable[[Any], Expr]:
+    """The function of that name among `primitives.FUNCTIONS`."""
 
-    function.__name__ = function.__qualname__ = op
-    function.__doc__ = f"{meaning} of a floating value, elementwise."
-    return function
+    def of(x: Any) -> Expr:
+        return unary(name, x)
 
-
-exp = _floating("exp", "e to the power")
-log = _floating("log", "Natural logarithm")
-sqrt = _floating("sqrt", "Square root")
-rsqrt = _floating("rsqrt", "Reciprocal square root")
-tanh = _floating("tanh", "Hyperbolic tangent")
-erf = _floating("erf", "Error function")
-floor = _floating("floor", "Largest integer that does not exceed it")
-round = _floating("round", "Nearest integer, ties to even,")
+    of.__name__ = of.__qualname__ = name
+    of.__doc__ = f"{PRIMITIVES[name].meaning} of a floating value, elementwise."
+    return of
 
 
 def _require_number(x: Expr, where: str) -> None:

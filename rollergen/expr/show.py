@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-          "eq": "==", "ne": "!=", "and": "&", "or": "|"}  # fmt: skip
+_INFIX = {row.name: row.symbol for row in PRIMITIVES.values() if row.symbol and row.operands == 2}
 
 
 def show(value: Value) -> str:
@@ -29,8 +29,8 @@ def show(value: Value) -> str:
                 return f"{_operand(value.a)}{_spaced(value.op)}{_operand(value.b)}"
             return f"{value.op}imum({show(value.a)}, {show(value.b)})"
         case Unary():
-            if value.op in ("neg", "not"):
-                return ("-" if value.op == "neg" else "~") + _operand(value.x)
+            if symbol := PRIMITIVES[value.op].symbol:
+                return symbol + _operand(value.x)
             return f"{value.op}({show(value.x)})"
         case Select():
             return f"select({show(value.cond)}, {show(value.a)}, {show(value.b)})"

@@ -15,9 +15,6 @@ from typing import Any
 from rollergen.expr.index import Index, Within, linear
 from rollergen.expr.quick import quick, replaced
 
-UNARY = ("neg", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "floor", "round", "not")
-BINARY = ("add", "sub", "mul", "div", "max", "min", "pow", "lt", "le", "gt", "ge", "eq", "ne", "and", "or")
-
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
@@ -134,7 +131,7 @@ class IndexValue(Value):
 
 @dataclass(frozen=True, slots=True)
 class Unary(Value):
-    """One of `UNARY` applied to ``x``."""
+    """One of `primitives.UNARY` applied to ``x``."""
 
     op: str
     x: Value
@@ -150,7 +147,7 @@ class Unary(Value):
 @quick
 @dataclass(frozen=True, slots=True)
 class Binary(Value):
-    """One of `BINARY`; comparisons and logic have dtype bool.  ``max``/``min`` propagate NaN."""
+    """One of `primitives.BINARY`; comparisons and logic have dtype bool.  ``max``/``min`` propagate NaN."""
 
     op: str
     a: Value

@@ -18,6 +18,7 @@ import numpy as np
 from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import rounded
 from rollergen.expr.index import Index
+from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.quick import inner
 from rollergen.expr.rows import is_below_its_row, is_online_exponent, is_shrinking_exponent
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-_CALLS = {"sqrt": "sqrt"}
 
 
 @inner
@@ -236,8 +236,6 @@ def _unary(out: Writer, op: str, x: Expr, dtype: str) -> Expr:
         x = out.atom("x", x)
         zero = Number(0, dtype, x.lanes)
         return select(compare("gt", x, zero), x, _wrapping("sub", (zero, x), dtype))
-    if op in _CALLS:
-        return Call(_CALLS[op], (x,), dtype, x.lanes)
     return maths.call(out, op, x)
 
 
@@ -339,11 +337,11 @@ def zero_when_masked(value: Value, axis: str) -> bool:
         case Cast():
             return zero(value.x)
         case Unary():
-            return value.op in ("neg", "abs", "sqrt", "tanh", "erf", "floor", "round") and zero(value.x)
+            return PRIMITIVES[value.op].keeps_zero and zero(value.x)
         case Binary(op="mul"):
             return (zero(value.a) and _finite(value.b, axis)) or (zero(value.b) and _finite(value.a, axis))
-        case Binary(op="add" | "sub" | "max" | "min"):
-            return zero(value.a) and zero(value.b)
+        case Binary():
+            return PRIMITIVES[value.op].keeps_zero and zero(value.a) and zero(value.b)
         case Select():
             return zero(value.a) and zero(value.b)
     return False

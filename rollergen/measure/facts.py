@@ -11,6 +11,7 @@ import numpy as np
 from rollergen.expr.definition import Definition, Reduction
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.index import linear
+from rollergen.expr.primitives import PRIMITIVES, Primitive
 from rollergen.expr.splitting import summed_axes
 from rollergen.expr.values import Binary, Cast, Const, Load, Partial, Select, Unary, Value, loads, walk
 from rollergen.measure.narrowing import computed, is_narrowed, program_accuracies
@@ -20,8 +21,6 @@ from rollergen.program.rprogram import RProgram
 FEW = 64
 """Below so many elements an output says little of the scale on which its rounding errors lie: sums that happen to
 cancel would be compared with themselves.  Then the random inputs are not negative."""
-
-_SIGNED = ("neg", "abs", "floor", "round", "mul", "div", "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not")
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class Facts:
     @cached_property
     def exponential(self) -> bool:
         """Whether a function is there that overflows, or should saturate, where its operand is large."""
-        return self._has("exp", "tanh", "erf")
+        return any(row.saturates for row in self._primitives)
 
     @cached_property
     def extremes(self) -> bool:
@@ -95,16 +94,16 @@ class Facts:
 
     @cached_property
     def divided(self) -> bool:
-        return self._has("div", "rsqrt", "pow")
+        return any(row.divides for row in self._primitives)
 
     @cached_property
     def raised(self) -> bool:
-        return self._has("pow")
+        return PRIMITIVES["pow"] in self._primitives
 
     @cached_property
     def jumps(self) -> bool:
         """Whether floats are made whole numbers."""
-        return self._has("floor", "round") or bool(self._made_whole)
+        return any(row.jumps for row in self._primitives) or bool(self._made_whole)
 
     @cached_property
     def unlimited(self) -> bool:
@@ -122,8 +121,9 @@ class Facts:
         """Whether the sign of a zero that comes out is told by the definition: not that of a sum, nor of the larger of
         two zeros (IEEE 754, sections 5.3.1 and 6.3)."""
         known = (Load, Const, Cast, Select)
-        told = (isinstance(n, known) or (isinstance(n, (Unary, Binary)) and n.op in _SIGNED) for n in self.nodes)
-        return not self.reduces and all(told) and not any(map(summed_axes, self.definitions))
+        told = (isinstance(n, (*known, Unary, Binary)) for n in self.nodes)
+        signed = all(told) and all(row.keeps_sign for row in self._primitives)
+        return not self.reduces and signed and not any(map(summed_axes, self.definitions))
 
     @cached_property
     def _made_whole(self) -> tuple[Cast, ...]:
@@ -136,8 +136,9 @@ class Facts:
         read = {load.buffer.name for definition in self.definitions for load in definition.loads()}
         return tuple(d if d.output.name in read else _unrounded(d) for d in self.definitions)
 
-    def _has(self, *ops: str) -> bool:
-        return any(isinstance(node, (Unary, Binary)) and node.op in ops for node in self.nodes)
+    @cached_property
+    def _primitives(self) -> set[Primitive]:
+        return {PRIMITIVES[node.op] for node in self.nodes if isinstance(node, (Unary, Binary))}
 
 
 def _unrounded(definition: Definition) -> Definition:

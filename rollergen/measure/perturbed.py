@@ -8,7 +8,7 @@ CSD-970002, 1997) evaluates the definition in float64, every operation in a dtyp
 
     x -> round(x (1 + amplitude * units * u * noise), dtype),    noise uniform in [-1, 1)
 
-with the units of `tolerance.ULPS`.  The noise is a function of the operation and of its axes' values, so that what is
+with the units of `Primitive.ulps`.  The noise is a function of the operation and of its axes' values, so that what is
 computed once and used often errs alike wherever it is used.  A sum's partial sums, in a random order and in chains of
 at most `levels.LONGEST`, err by their own size each.  A product's partial products come about in a random order and in
 those that leave the range of the dtype soonest (the largest factors first, the smallest first, both apart): they may
@@ -38,10 +38,11 @@ import numpy as np
 from rollergen.expr.arithmetic import applied, converted, wide
 from rollergen.expr.dtypes import is_float, numpy_dtype
 from rollergen.expr.language import Tensor, free_axes
+from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.reference import Evaluation, points_of
 from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value, Var
-from rollergen.measure.tolerance import CONFIDENCE, ULPS, unit_roundoff
+from rollergen.measure.tolerance import CONFIDENCE, unit_roundoff
 from rollergen.program.levels import LONGEST
 
 _CYCLE = (CONFIDENCE, 1.0, CONFIDENCE / 2, CONFIDENCE / 4)
@@ -52,7 +53,6 @@ AMPLITUDES = _CYCLE * 8 + (0.0,) * 16
 _ORDERS = 4
 """Ways in which the factors of a product come together: one for each cycle of amplitudes in turn."""
 
-_EXACT = ("neg", "abs", "not", "floor", "round", "max", "min", "lt", "le", "gt", "ge", "eq", "ne", "and", "or")
 _REGISTER = {"float16": "float32", "bfloat16": "float32"}
 
 Array = Any
@@ -116,8 +116,8 @@ class _Perturbed(Evaluation):
                 return _rounded(exact, value.dtype) if is_float(value.dtype) else exact
             case Cast():
                 return self._erring(value, exact, axes, 0.0)
-            case Unary(op) | Binary(op) if op not in _EXACT:
-                return self._erring(value, exact, axes, ULPS.get(op, 1.0))
+            case Unary(op) | Binary(op) if PRIMITIVES[op].ulps:
+                return self._erring(value, exact, axes, float(PRIMITIVES[op].ulps))
         return exact
 
     def _extreme(self, value: Binary, a: Array, b: Array) -> Array:
@@ -183,7 +183,7 @@ class _Perturbed(Evaluation):
             case Select():
                 return np.where(*parts)
             case Unary(op) | Binary(op):
-                exact, units = applied(value, *parts), 0.0 if op in _EXACT else ULPS.get(op, 1.0)
+                exact, units = applied(value, *parts), float(PRIMITIVES[op].ulps)
             case _:
                 raise NotImplementedError(type(value).__name__)
         if not is_float(value.dtype) or not (units or isinstance(value, Cast)):

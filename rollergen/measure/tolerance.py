@@ -1,7 +1,7 @@
 """How far a right result may lie from the oracle: derived from dtypes and lengths, not chosen.
 
 Every operation in a dtype of unit roundoff u adds a relative error of at most u (its allowance of
-units, `ULPS`, for functions).  Roundings of different operations are nearly independent, so their
+units, `Primitive.ulps`, for functions).  Roundings of different operations are nearly independent, so their
 errors add in quadrature (Higham and Mary, "A New Approach to Probabilistic Rounding Error
 Analysis", SIAM J. Sci. Comput. 41(5), 2019): a sum of n terms has a standard error of at most
 sqrt(n) u times the scale of the result, whatever the order of summation.  Where the order is known, n is the length
@@ -36,6 +36,7 @@ import numpy as np
 from rollergen.expr.definition import Definition, Reduction
 from rollergen.expr.dtypes import rounded
 from rollergen.expr.index import Bounds
+from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.splitting import summed_axes
 from rollergen.expr.values import (
     Binary,
@@ -55,13 +56,6 @@ from rollergen.expr.values import (
 CONFIDENCE = 8.0
 """Standard errors allowed: beyond 6 even of 10^9 elements none is expected to lie."""
 
-ULPS = {"exp": 4, "log": 4, "sqrt": 3, "rsqrt": 4, "tanh": 6, "erf": 16, "div": 3, "pow": 16}
-"""Units in the last place that OpenCL C allows these (specification, section 7.4, full profile; rsqrt and
-exp rounded up to also admit our own polynomials)."""
-
-_EXACT_OPS = ("neg", "abs", "not")
-_JUMPS = ("floor", "round")
-_PREDICATES = ("lt", "le", "gt", "ge", "eq", "ne", "and", "or")
 _MANTISSA_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 _INTEGER_BITS = {"int8": 7, "int32": 31, "int64": 63, "bool": 1}
 
@@ -128,9 +122,10 @@ class _Scope:
                 return _widest((self.of(a), self.of(b)), self.of(condition).variance)
             case Unary(op, x):
                 inner = self.of(x)
-                if op in _JUMPS:
+                if PRIMITIVES[op].jumps:
                     return inner.jumped()
-                return inner if op in _EXACT_OPS else _inexact(inner.variance).rounded(value.dtype, ULPS[op])
+                units = PRIMITIVES[op].ulps
+                return _inexact(inner.variance).rounded(value.dtype, units) if units else inner
             case Binary("mul", a, b):
                 return _product(self.of(a), self.of(b), _factor(a), _factor(b), value.dtype)
             case Binary(op, a, b):
@@ -180,11 +175,11 @@ def _binary(op: str, a: Accuracy, b: Accuracy, dtype: str) -> Accuracy:
     both = a.variance + b.variance
     if op in ("max", "min"):
         return _widest((a, b))
-    if op in _PREDICATES:
+    if PRIMITIVES[op].truth:
         return Accuracy(both, 1.0, 1.0 if both else 0.0, True)
     if op in ("add", "sub"):
         return Accuracy(both, a.magnitude + b.magnitude, a.steps + b.steps, a.whole and b.whole).rounded(dtype)
-    return _inexact(both).rounded(dtype, ULPS[op])
+    return _inexact(both).rounded(dtype, PRIMITIVES[op].ulps)
 
 
 def _counted(body: Value, neutral: Const) -> Value:
@@ -271,7 +266,7 @@ def _is_held(value: Value, dtype: str) -> bool:
         case Select(_, a, b):
             return _is_held(a, dtype) and _is_held(b, dtype)
         case Unary(op, x):
-            return op in _EXACT_OPS and _is_held(x, dtype)
+            return not PRIMITIVES[op].ulps and _is_held(x, dtype)
         case Binary(op, a, b):
             return op in ("max", "min") and _is_held(a, dtype) and _is_held(b, dtype)
     return False
@@ -284,7 +279,7 @@ def order_decides(definitions: Iterable[Definition], inputs: Iterable[Buffer]) -
     for definition in definitions:
         scope, made = _scoped(definition, stored)
         values = [definition.result, *(body for r in definition.reductions for body in r.bodies)]
-        compared = (n for value in values for n in walk(value) if isinstance(n, Binary) and n.op in _PREDICATES)
+        compared = (n for value in values for n in walk(value) if isinstance(n, Binary) and PRIMITIVES[n.op].truth)
         if any(scope.of(n).variance for n in compared):
             return True
         told = (r.bodies for r in definition.reductions if any(not unit_roundoff(b.dtype) for b in r.bodies[1:]))

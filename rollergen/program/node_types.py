@@ -15,9 +15,8 @@ from rollergen.errors import ProgramError
 from rollergen.expr.definition import Axis, Definition, Reduction
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import FloorDiv, Index, Mod, Within
+from rollergen.expr.primitives import BINARY, UNARY
 from rollergen.expr.values import (
-    BINARY,
-    UNARY,
     Binary,
     Buffer,
     Cast,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from rollergen.errors import name_advice
-from rollergen.expr.operators.activations import gelu, leaky_relu, relu, sigmoid, silu, tanh
+from rollergen.expr.operators.activations import gelu, leaky_relu, relu, sigmoid, silu
 from rollergen.expr.operators.attention import attention
 from rollergen.expr.operators.contractions import batch_matmul, linear, matmul
 from rollergen.expr.operators.convolutions import conv1d, conv2d, conv3d, conv_transpose2d, depthwise_conv2d
@@ -15,23 +15,17 @@ from rollergen.expr.operators.elementwise import (
     clip,
     div,
     equal,
-    erf,
-    exp,
-    floor,
     greater,
     greater_equal,
     less,
     less_equal,
-    log,
     maximum,
     minimum,
     mul,
     neg,
     not_equal,
+    pointwise,
     pow,
-    round,
-    rsqrt,
-    sqrt,
     sub,
     where,
 )
@@ -54,8 +48,19 @@ from rollergen.expr.operators.reductions import (
 )
 from rollergen.expr.operators.spellings import torch_spellings
 from rollergen.expr.operators.views import concat, expand, pad, reshape, slice, transpose, upsample_nearest
+from rollergen.expr.primitives import FUNCTIONS
+
+exp = pointwise("exp")
+log = pointwise("log")
+sqrt = pointwise("sqrt")
+rsqrt = pointwise("rsqrt")
+tanh = pointwise("tanh")
+erf = pointwise("erf")
+floor = pointwise("floor")
+round = pointwise("round")
 
 __all__ = [
+    *FUNCTIONS,
     "abs",
     "add",
     "argmax",
@@ -78,10 +83,7 @@ __all__ = [
     "dequantize",
     "div",
     "equal",
-    "erf",
-    "exp",
     "expand",
-    "floor",
     "gelu",
     "global_avg_pool",
     "global_max_pool",
@@ -92,7 +94,6 @@ __all__ = [
     "less",
     "less_equal",
     "linear",
-    "log",
     "log_softmax",
     "logsumexp",
     "matmul",
@@ -113,17 +114,13 @@ __all__ = [
     "relu",
     "reshape",
     "rms_norm",
-    "round",
-    "rsqrt",
     "sigmoid",
     "silu",
     "slice",
     "softmax",
-    "sqrt",
     "std",
     "sub",
     "sum",
-    "tanh",
     "transpose",
     "upsample_nearest",
     "var",

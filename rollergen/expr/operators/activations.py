@@ -49,16 +49,6 @@ def sigmoid(x: Tensor, *, name: str | None = None) -> Tensor:
     return _rounded_once("sigmoid", lambda v: 1 / (1 + rg.exp(-v)), x, name)
 
 
-def tanh(x: Tensor, *, name: str | None = None) -> Tensor:
-    """Hyperbolic tangent of floating values, any shape.
-
-    >>> import rollergen as rg
-    >>> rg.ops.tanh(rg.tensor("x", (2,))).evaluate([0.0, 99.0])
-    array([0., 1.])
-    """
-    return elementwise("tanh", rg.tanh, x, name=name)
-
-
 def silu(x: Tensor, *, name: str | None = None) -> Tensor:
     """``x * sigmoid(x)`` of floating values, any shape.
 

@@ -6,6 +6,7 @@ of two dtypes are refused with advice, numbers take the dtype of the tensors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import rollergen.expr.language as rg
@@ -19,6 +20,7 @@ from rollergen.expr.operators.arguments import (
     number,
     require_tensor,
 )
+from rollergen.expr.primitives import PRIMITIVES
 
 Operand = Tensor | Number
 
@@ -224,74 +226,22 @@ def abs(x: Tensor, *, name: str | None = None) -> Tensor:
     return elementwise("abs", rg.abs, x, name=name)
 
 
-def exp(x: Tensor, *, name: str | None = None) -> Tensor:
-    """e to the power of every element, any shape.
+def pointwise(function: str) -> Callable[..., Tensor]:
+    """The operator of one of `primitives.FUNCTIONS`."""
+    row = PRIMITIVES[function]
+
+    def operator(x: Tensor, *, name: str | None = None) -> Tensor:
+        return elementwise(function, getattr(rg, function), x, name=name)
+
+    given, found = row.example
+    operator.__name__ = operator.__qualname__ = function
+    operator.__doc__ = f"""{row.meaning} of every element, a floating value; any shape.
 
     >>> import rollergen as rg
-    >>> rg.ops.exp(rg.tensor("x", (2,))).evaluate([0.0, 0.0])
-    array([1., 1.])
+    >>> rg.ops.{function}(rg.tensor("x", (2,))).evaluate({given})
+    {found}
     """
-    return elementwise("exp", rg.exp, x, name=name)
-
-
-def log(x: Tensor, *, name: str | None = None) -> Tensor:
-    """Natural logarithm of every element, any shape; -inf of 0, NaN of negative values.
-
-    >>> import rollergen as rg
-    >>> rg.ops.log(rg.tensor("x", (2,))).evaluate([1.0, 0.0])
-    array([  0., -inf])
-    """
-    return elementwise("log", rg.log, x, name=name)
-
-
-def sqrt(x: Tensor, *, name: str | None = None) -> Tensor:
-    """Square root of every element, any shape; NaN of negative values.
-
-    >>> import rollergen as rg
-    >>> rg.ops.sqrt(rg.tensor("x", (2,))).evaluate([4.0, 2.25])
-    array([2. , 1.5])
-    """
-    return elementwise("sqrt", rg.sqrt, x, name=name)
-
-
-def rsqrt(x: Tensor, *, name: str | None = None) -> Tensor:
-    """``1 / sqrt(x)``, any shape.
-
-    >>> import rollergen as rg
-    >>> rg.ops.rsqrt(rg.tensor("x", (2,))).evaluate([4.0, 0.25])
-    array([0.5, 2. ])
-    """
-    return elementwise("rsqrt", rg.rsqrt, x, name=name)
-
-
-def erf(x: Tensor, *, name: str | None = None) -> Tensor:
-    """Error function of every element, any shape.
-
-    >>> import rollergen as rg
-    >>> rg.ops.erf(rg.tensor("x", (3,))).evaluate([0.0, 9.0, -9.0])
-    array([ 0.,  1., -1.])
-    """
-    return elementwise("erf", rg.erf, x, name=name)
-
-
-def floor(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The largest integers that do not exceed the elements, as floating values; any shape.
-
-    >>> import rollergen as rg
-    >>> rg.ops.floor(rg.tensor("x", (3,))).evaluate([1.5, -1.5, 2.0])
-    array([ 1., -2.,  2.])
-    """
-    return elementwise("floor", rg.floor, x, name=name)
-
-
-def round(x: Tensor, *, name: str | None = None) -> Tensor:
-    """The nearest integers, as floating values, ties to even as NumPy and PyTorch do; any shape.
-
-    >>> import rollergen as rg
-    >>> rg.ops.round(rg.tensor("x", (4,))).evaluate([0.5, 1.5, -2.5, 2.6])
-    array([ 0.,  2., -2.,  3.])
-    """
-    return elementwise("round", rg.round, x, name=name)
+    return operator
 
 
 def bias_add(x: Tensor, bias: Tensor, *, axis: int = 1, name: str | None = None) -> Tensor:

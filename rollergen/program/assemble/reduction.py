@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rollergen.expr.definition import Definition
+from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.quick import replaced
 from rollergen.expr.values import Load, Unary, Value, loads, walk
 from rollergen.hal.spec import Device
@@ -127,12 +128,9 @@ def _row_store_vector(definition: Definition, loops: list[Loop], axis: str, plan
     return min(plan.vector, copy_vector(definition, definition.stored(), axis, plan.vector))
 
 
-_COSTLY = ("exp", "log", "tanh", "erf", "sqrt", "rsqrt")
-
-
 def is_costly(node: Value) -> bool:
     """Whether the value is a function that takes several operations."""
-    return isinstance(node, Unary) and node.op in _COSTLY
+    return isinstance(node, Unary) and PRIMITIVES[node.op].chain > 1
 
 
 def residents(definition: Definition, layer: str) -> tuple[Resident, ...]:

@@ -13,10 +13,11 @@ import numpy as np
 
 from rollergen.expr.combiners import named_combiner
 from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import PART, WHOLE, shrinking
 from rollergen.expr.values import Combiner
 from rollergen.program.interpreter.points import Array, Box, grid_loops
-from rollergen.program.interpreter.values import BINARY, Scope, evaluate
+from rollergen.program.interpreter.values import Scope, evaluate
 from rollergen.program.rprogram import GROUP, LANE, PARALLEL, UNROLL, Stage
 
 Parts = tuple[Any, ...]
@@ -124,7 +125,7 @@ def fold(combiner: Combiner, parts: Parts, dimensions: tuple[int, ...]) -> Parts
     if name is not None and combiner == named_combiner(combiner.name, parts[0].dtype.name):
         if combiner.name == "sum" and parts[0].dtype.kind == "f":
             return (_added_in_order(parts[0], dimensions),)
-        return (BINARY[name].reduce(parts[0], axis=dimensions, keepdims=True, dtype=parts[0].dtype),)  # type: ignore[attr-defined]
+        return (PRIMITIVES[name].on_arrays().reduce(parts[0], axis=dimensions, keepdims=True, dtype=parts[0].dtype),)  # type: ignore[attr-defined]
     for dimension in dimensions:
         parts = halved(combiner, parts, dimension)
     return parts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,22 +11,9 @@ import numpy as np
 from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import rounded
 from rollergen.expr.index import Index
+from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
 from rollergen.program.interpreter.points import Array, both
-
-_error_function = np.frompyfunc(math.erf, 1, 1)
-
-UNARY: dict[str, Callable[[Array], Array]] = {
-    "neg": np.negative, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh, "abs": np.abs,
-    "floor": np.floor, "round": np.rint, "not": np.logical_not,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "erf": lambda x: np.asarray(_error_function(x.astype(np.float64))).astype(np.float64),
-}  # fmt: skip
-BINARY: dict[str, Callable[[Array, Array], Array]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "max": np.maximum,
-    "min": np.minimum, "pow": np.power, "lt": np.less, "le": np.less_equal, "gt": np.greater,
-    "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "and": np.logical_and, "or": np.logical_or,
-}  # fmt: skip
 
 
 def _no_load(load: Load, wanted: Array) -> Array:
@@ -84,9 +70,9 @@ def _node(value: Value, scope: Scope) -> Array:
         case Cast():
             return evaluate(value.x, scope)
         case Unary():
-            return UNARY[value.op](evaluate(value.x, scope))
+            return PRIMITIVES[value.op].on_arrays()(evaluate(value.x, scope))
         case Binary():
-            return BINARY[value.op](evaluate(value.a, scope), evaluate(value.b, scope))
+            return PRIMITIVES[value.op].on_arrays()(evaluate(value.a, scope), evaluate(value.b, scope))
         case Select():
             condition = evaluate(value.cond, scope)
             chosen = evaluate(value.a, scope.narrowed(condition))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from rollergen.expr.primitives import PRIMITIVES
 from rollergen.hal.spec import Device
 
 MEANINGS: dict[str, str] = {
@@ -90,7 +91,7 @@ MEANINGS: dict[str, str] = {
     "amp_conv_zero_clocks": "issue slots of a worker that clears one row of partial results of windows",
     **{
         f"op_{name}": f"multiply-add slots of one {name}"
-        for name in ("exp", "log", "sqrt", "rsqrt", "tanh", "erf", "pow", "div", "floor", "index")
+        for name in (*dict.fromkeys(row.cost for row in PRIMITIVES.values() if row.cost), "index")
     },
 }
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import FloorDiv, Index, Mod, Within, linear
+from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import PART, WHOLE, is_below_its_row, is_online_exponent, is_shrinking_exponent, shrinking
 from rollergen.expr.values import (
     Binary,
@@ -273,7 +274,7 @@ def _operation(node: Value, definition: Definition | None) -> str:
         below = online or (definition is not None and is_below_its_row(definition, node.x))
         return "exp_below" if below else "exp"
     if isinstance(node, (Unary, Binary)):
-        return node.op
+        return PRIMITIVES[node.op].cost or node.op
     if isinstance(node, (Const, Load, Var, Partial)):
         return ""
     if isinstance(node, IndexValue):
