@@ -51,6 +51,8 @@ def hash_of(folders: Sequence[str], root: Path = ROOT) -> str:
 
 def _files(folder: Path) -> Iterator[Path]:
     for path in folder.iterdir():
+        if path.is_symlink():  # rollergen/hal is the folder hal
+            continue
         if path.is_dir() and path.name not in _NO_CODE:
             yield from _files(path)
         elif path.is_file():
