@@ -1,4 +1,7 @@
-"""What a launch costs here, and which part of each case's time it is: ``python benches/bench_launch.py``.
+"""What calls and launches cost here, and which part of each case's time they are: ``python benches/bench_launch.py``.
+
+First the host time of calls of tiny operators on one core, beside NumPy and PyTorch: the same arrays each time and
+others, with and without ``out=`` (`benches.call_costs`); ``chrt -r 5`` before the command keeps other programs away.
 
 A kernel of 16 elements has nothing to do: its call is the launch (Python, pyopencl, PoCL's queue), timed as
 `bench_operators` times its cases, beside the libraries, on one core and on all of them.  On several cores the threads
@@ -29,6 +32,7 @@ from rich.table import Table
 
 import rollergen as rg
 from benches.bench_operators import CORES, class_means, measure
+from benches.call_costs import TINY, call_costs
 from benches.operator_cases import Case
 from benches.peers import Operation
 from benches.results import RESULTS, keep, machine_kind
@@ -78,18 +82,37 @@ def without(cases: Sequence[dict[str, Any]], launch_s: float, wake_s: float) -> 
     }
 
 
+def calls_table(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Table:
+    """Microseconds of a call: a row for each operator and caller, a column for each way of calling."""
+    ways = list(next(iter(next(iter(found.values())).values())))
+    table = Table("us a call", "by", *ways)
+    for case, callers in found.items():
+        for who, seconds in callers.items():
+            table.add_row(case, who, *(f"{1e6 * seconds[way]:.2f}" for way in ways))
+    return table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--alone", help=argparse.SUPPRESS)
+    parser.add_argument("--calls", action="store_true", help="only the host time of calls")
     parser.add_argument("--seconds", type=float, default=2.0, help="least seconds of timing")
     parser.add_argument("--all-cores", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.alone in TINY:
+        print(json.dumps(call_costs(given.alone)))
+        return
     if given.alone:
         wake_s = resolve("cpu").wake_us * 1e-6
         print(json.dumps({**measure(CASES[given.alone], given.seconds), "cores": len(CORES), "wake": wake_s}))
         return
     os.sched_setaffinity(0, PRESENT)  # for the processes of the cases
-    console, found = Console(width=120), {}
+    console = Console(width=120)
+    found: dict[str, Any] = {"calls": {case: alone(__file__, case, given.seconds) for case in TINY}}
+    console.print(calls_table(found["calls"]))
+    if given.calls:
+        console.print(f"kept in {keep('calls', found)}")
+        return
     table = Table("cores", "call", "ours", "waking", "the libraries' calls", *FIGURES)
     for mode, (name, options) in MODES.items():
         for one in [alone(__file__, case, given.seconds, *options) for case in CASES]:

@@ -63,9 +63,10 @@ class InPlaceRuntime(Runtime, Protocol):
     def takes_addresses(self) -> bool:
         """Whether kernels take addresses of host memory, as `memory` gives them."""
 
-    def memory(self, array: np.ndarray) -> Any:
-        """The array's own memory as an argument, in a fraction of the time of `wrap`: ``svm_ptr`` is its address,
-        ``size`` its bytes.  ValueError where it is strided or read-only."""
+    @property
+    def memory(self) -> Callable[[np.ndarray], Any]:
+        """What makes an argument of an array's own memory, which it keeps alive, in a fraction of the time of `wrap`:
+        ``svm_ptr`` is its address.  ValueError where the array is strided or read-only."""
 
     def prepared(self, launches: Sequence[tuple[Any, int, int, bool]]) -> Callable[[], None]:
         """Launches (kernel, blocks, threads, alone) in order, and waits; arguments may be set between two calls."""

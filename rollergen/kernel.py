@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,7 +27,7 @@ from rollergen.measure.executor import Compiled, Executor, Session, executor_for
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import cache_state
 from rollergen.packed import NEVER, Packed
-from rollergen.prepared import PreparedCall
+from rollergen.prepared import Call, not_made, prepared_call
 from rollergen.program.rprogram import RProgram
 from rollergen.signature import Signature
 
@@ -70,6 +70,19 @@ def _presence(device: Device) -> str:
         return ""
 
 
+@dataclass(slots=True)
+class _Mine:
+    """What a kernel keeps for one thread: ``packed`` says of which constants the session's temporaries were made."""
+
+    session: Session
+    call: Call
+    packed: Packed = NEVER
+
+
+class _Local(threading.local):
+    mine: _Mine | None = None
+
+
 class Kernel:
     """A built kernel; made by `rollergen.build`.
 
@@ -103,7 +116,7 @@ class Kernel:
         self._chosen, self._cuts = chosen, tuple(cuts)
         self._constants = tuple(i for i, b in enumerate(chosen.program.inputs) if b.constant)
         self._names = tuple(b.name for b in (*chosen.program.inputs, *chosen.program.outputs))
-        self._lock, self._local = threading.Lock(), threading.local()
+        self._lock, self._local = threading.Lock(), _Local()
         self._compiled: Compiled | None = None
         self._gpu: GpuCalls | None = None
         self._packs = 0
@@ -144,11 +157,15 @@ class Kernel:
         Raises ArgumentError, ShapeError or DtypeError for arrays that do not fit ``signature``, and
         DeviceError where the device is not present in this machine.
         """
-        prepared = getattr(self._local, "prepared", None)
-        if prepared is not None and not named and stream is None and self._local.packed.version in (-1, self._packs):
-            results = self.signature.new_results(arrays) if out is None else _listed(out)
-            if prepared(arrays, results, self._local.packed):
-                return results[0] if len(results) == 1 else results
+        mine = self._local.mine
+        if mine is not None and not named and stream is None:
+            result = mine.call(arrays, out, mine.packed, self._packs)
+            if result is not None:
+                return result
+        return self._called(arrays, named, out, stream)
+
+    def _called(self, arrays: tuple[Any, ...], named: Mapping[str, Any], out: Any, stream: Any) -> Any:
+        """A call that is not prepared: a thread's first, and with arrays that are to be converted or refused."""
         if self.language == "cuda" and any(map(on_device, (*arrays, *named.values()))):
             with self._lock:
                 self._gpu = self._gpu or GpuCalls(self.device, self.program, self.signature, self._chosen.source)
@@ -162,44 +179,41 @@ class Kernel:
         given = self.signature.arrange(arrays, named)
         passed = None if given is arrays else self.signature.passed(arrays, named)
         results = self.signature.results(out, given, passed)
-        session = self._session()
+        mine = self._mine()
+        session = mine.session
         try:
             session.set(dict(zip(self._names, (*given, *results), strict=True)))
             if self._constants:
-                self._pack(session, self._originals(given if passed is None else passed))
+                self._pack(mine, self._originals(given if passed is None else passed))
             session.run()
-            if self._local.prepared is not None and passed is None:
-                self._local.prepared.remember(given, self._local.packed)
         finally:
             session.release(self._names)
         returned = _returned(out, results, passed)
         return returned[0] if len(returned) == 1 else returned
 
-    def _session(self) -> Session:
-        """This thread's session, temporaries set."""
-        session = getattr(self._local, "session", None)
-        if session is None:
+    def _mine(self) -> _Mine:
+        """What the kernel keeps for this thread."""
+        if self._local.mine is None:
             with self._lock:
                 if self._compiled is None:
                     self._compiled = executor_for(self.device).prepare(self._chosen.source)
                 session = self._compiled.session()
             session.set({b.name: aligned_empty(b.shape, b.dtype) for b in self.program.temporaries})
             launches = session.prepare()
-            self._local.prepared = None if launches is None else PreparedCall(launches, self.signature)
-            self._local.session, self._local.packed = session, NEVER
-        return session
+            self._local.mine = _Mine(session, not_made if launches is None else prepared_call(launches, self.signature))
+        return self._local.mine
 
     def _originals(self, passed: Sequence[Any]) -> tuple[Any, ...]:
         """The constant arrays as they were passed (not the copies that strided ones become)."""
         return tuple(passed[i] for i in self._constants)
 
-    def _pack(self, session: Session, constants: tuple[Any, ...]) -> None:
+    def _pack(self, mine: _Mine, constants: tuple[Any, ...]) -> None:
         version = self._packs  # before packing: what is changed meanwhile is packed at the next call
         seen = [view(one, self._names[i], self.signature) for i, one in zip(self._constants, constants, strict=True)]
-        if not self._local.packed.holds(version, constants, seen):
-            self._local.packed = NEVER
-            session.once()
-            self._local.packed = Packed.of(version, constants, seen)
+        if not mine.packed.holds(version, constants, seen):
+            mine.packed = NEVER
+            mine.session.once()
+            mine.packed = Packed.of(version, constants, seen)
 
     def repack(self) -> None:
         """Packs constant tensors anew at the next call of every thread: after changing a NumPy array in place."""
@@ -227,7 +241,7 @@ class Kernel:
         given = self.signature.arrange(arrays, named)
         out = self.signature.results(None, given)
         self(*given, out=out)
-        walls, events, session = [], [], self._session()
+        walls, events, session = [], [], self._mine().session
         for _ in range(rounds):
             start = time.perf_counter()
             self(*given, out=out)

@@ -42,6 +42,13 @@ class Packed:
             and all(memory.is_of(*pair) for memory, *pair in zip(self._memories, arrays, seen, strict=True))
         )
 
+    def holds_at(self, version: int, arrays: Sequence[np.ndarray], addresses: Sequence[int]) -> bool:
+        """As `holds`, of NumPy arrays at these addresses."""
+        return self.version == version and all(
+            known() is array and memory.place == (address, array.strides)
+            for known, memory, array, address in zip(self._arrays, self._memories, arrays, addresses, strict=True)
+        )
+
 
 NEVER = Packed(-1)
 

@@ -13,8 +13,7 @@ from rollergen.errors import ArgumentError, DtypeError, ShapeError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.values import Buffer
 from rollergen.interop import view
-from rollergen.measure.arrays import aligned_empty
-from rollergen.result_pool import POOL, SMALLEST_BYTES
+from rollergen.result_pool import new_result
 
 _OVERLAP_WORK = 10_000
 """Candidates that `numpy.shares_memory` may look at; where these do not decide, arrays count as overlapping."""
@@ -68,13 +67,6 @@ class Parameter:
             )
         if array.shape != self.shape:
             raise ShapeError(f"{self.name} has shape {array.shape}; expected {self.shape}: {signature}")
-
-
-def _new_result(parameter: Parameter, inputs: Sequence[Any]) -> np.ndarray:
-    if parameter.size_bytes < SMALLEST_BYTES:
-        return aligned_empty(parameter.shape, parameter.dtype.name)
-    beside = inputs[0].ctypes.data if inputs and isinstance(inputs[0], np.ndarray) else 0
-    return POOL.array(parameter.shape, parameter.dtype, beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +139,9 @@ class Signature:
             raise ArgumentError(f"{len(arrays) + len(named)} arrays given, expected {len(names)}{lacks}: {self}")
         return (*arrays, *(named[name] for name in names[len(arrays) :]))
 
-    def new_results(self, inputs: Sequence[Any]) -> tuple[np.ndarray, ...]:
-        """New arrays to write into, contents undefined; large ones of the pool, out of step with the first input."""
-        return tuple([_new_result(one, inputs) for one in self._results])
+    def _new_results(self, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        beside = inputs[0].ctypes.data if inputs else 0
+        return tuple([new_result(one.shape, one.dtype)(beside) for one in self._results])
 
     def results(
         self, out: Any, inputs: Sequence[np.ndarray], passed: Sequence[Any] | None = None
@@ -160,7 +152,7 @@ class Signature:
         Raises ArgumentError where one is strided, read-only, or overlaps an input or another output.
         """
         if out is None:
-            return self.new_results(inputs)
+            return self._new_results(inputs)
         given = out if isinstance(out, (tuple, list)) else (out,)
         if len(given) != len(self._results):
             raise ArgumentError(f"out has {len(given)} arrays; expected {len(self._results)}: {self}")

@@ -66,6 +66,25 @@ def test_without_out_a_new_array_is_returned(kernel, called):
     assert np.array_equal(kernel(a, b), a + b) and not out.any() and not checked
 
 
+def test_an_equal_dtype_that_is_another_object_is_prepared(kernel, called):
+    a, b, _, checked = called
+    other = a.view(np.dtype("float32").newbyteorder("="))
+    assert other.dtype is not a.dtype
+    assert np.array_equal(kernel(other, b), a + b) and not checked
+
+
+@pytest.mark.parametrize(
+    "change", [lambda a: a.T.copy().T, lambda a: np.zeros(a.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(a.shape)]
+)
+def test_arrays_of_another_order_or_misaligned_are_not_read_as_they_lie(kernel, called, change):
+    a, b, out, checked = called
+    given = change(a)
+    given[...] = a
+    assert np.array_equal(kernel(given, b, out=out), a + b) and len(checked) == 1
+    with pytest.raises(ArgumentError, match="strided or misaligned"):
+        kernel(a, b, out=given)
+
+
 def test_an_array_given_another_shape_in_place_is_refused(kernel, called):
     a, b, out, _ = called
     with warnings.catch_warnings():
@@ -167,6 +186,41 @@ def test_every_thread_prepares_its_own_calls(kernel):
     assert not wrong
 
 
+class TestSeveralOutputs:
+    """A tuple of results, the caller's or new."""
+
+    @pytest.fixture
+    def twice(self):
+        x = rg.tensor("X", (M, N))
+        return rg.build([rg.ops.relu(x, name="P"), rg.ops.neg(x, name="Q")], "cpu", top_k=1, profile=False, cache=False)
+
+    def test_new_results_and_the_callers_are_both_prepared(self, twice, monkeypatch):
+        x = np.random.default_rng(1).standard_normal((M, N), dtype=np.float32)
+        twice(x)
+        monkeypatch.setattr(type(twice.signature), "arrange", None)
+        p, q = twice(x)
+        assert np.array_equal(p, np.maximum(x, 0)) and np.array_equal(q, -x)
+        out = np.empty_like(x), np.empty_like(x)
+        assert all(one is own for one, own in zip(twice(x, out=out), out, strict=True))
+        assert np.array_equal(out[0], p) and np.array_equal(out[1], q)
+
+    def test_outputs_that_overlap_each_other_or_lack_one_are_refused(self, twice):
+        x, out = np.ones((M, N), np.float32), np.ones((M, N), np.float32)
+        twice(x)
+        with pytest.raises(ArgumentError, match="out=Q overlaps"):
+            twice(x, out=(out, out))
+        with pytest.raises(ArgumentError, match="out has 1 arrays; expected 2"):
+            twice(x, out=(out,))
+        with pytest.raises(ArgumentError, match="out has 1 arrays; expected 2"):
+            twice(x, out=out)
+
+
+def test_a_kernel_without_inputs_is_prepared():
+    kernel = rg.build(rg.compute((N,), lambda i: rg.cast(i, "float32")), "cpu", top_k=1, profile=False, cache=False)
+    for _ in range(2):
+        assert np.array_equal(kernel(), np.arange(N))
+
+
 class TestConstants:
     """A constant tensor's array is packed once, and anew where the caller says so."""
 
@@ -187,7 +241,7 @@ class TestConstants:
     def test_constants_are_packed_once_for_prepared_calls(self, linear, monkeypatch):
         x, w, out = self.arrays()
         linear(x, w, out=out)
-        session = type(linear._local.session)
+        session = type(linear._local.mine.session)
         packed = []
         monkeypatch.setattr(session, "once", lambda self: packed.append(1))
         other = x + 1
@@ -198,6 +252,16 @@ class TestConstants:
         x, w, out = self.arrays()
         linear(x, w, out=out)
         w.__setstate__((w + 1).__reduce__()[2])
+        linear(x, w, out=out)
+        assert np.array_equal(out, x @ w)
+
+    def test_weights_given_other_strides_in_place_are_packed_anew(self, linear):
+        x, _, out = self.arrays()
+        w = np.random.default_rng(5).integers(-3, 4, (96, 64)).astype(np.float32).T
+        linear(x, w, out=out)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            w.strides = (96 * 4, 4)
         linear(x, w, out=out)
         assert np.array_equal(out, x @ w)
 

@@ -57,9 +57,11 @@ def test_strided_and_misaligned_inputs_are_copied(given):
     assert second is b
 
 
-def test_new_results_are_aligned_for_vectors():
-    (result,) = MATMUL.results(None, (a, b))
-    assert result.shape == (4, 5) and result.ctypes.data % 64 == 0
+@pytest.mark.parametrize("rows", [128, 513, 4096])  # from 64 KiB on, of NumPy's memory and the pool's
+def test_new_results_that_gain_by_it_begin_on_a_line(rows):
+    signature = Signature((Buffer("X", (rows, 128)),), (Buffer("Y", (rows, 128), kind="output"),))
+    (result,) = signature.results(None, (np.ones((rows, 128), np.float32),))
+    assert result.shape == (rows, 128) and result.ctypes.data % 64 == 0
 
 
 def frozen():

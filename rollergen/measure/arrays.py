@@ -49,9 +49,9 @@ def _bits(array: np.ndarray) -> np.ndarray:
     return array.view(f"u{array.dtype.itemsize}")
 
 
-def aligned_empty(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+def aligned_empty(shape: tuple[int, ...], dtype: str | np.dtype) -> np.ndarray:
     """A C-contiguous array, contents undefined, whose first element lies at a multiple of `ALIGNMENT_BYTES`."""
-    kind = numpy_dtype(dtype)
+    kind = numpy_dtype(dtype) if isinstance(dtype, str) else dtype
     whole = np.empty(prod(shape) * kind.itemsize + ALIGNMENT_BYTES, np.uint8)
     address = addressof(c_char.from_buffer(whole))  # type: ignore[arg-type]  # four times as fast as whole.ctypes.data
     return np.ndarray(shape, kind, whole, -address % ALIGNMENT_BYTES)
