@@ -6,15 +6,12 @@ import re
 from collections.abc import Callable, Iterator
 
 from rollergen.hal.bounded_json import shown
+from rollergen.hal.dtypes import DTYPES
 from rollergen.hal.errors import SpecError
 from rollergen.hal.spec import Device
 
 _ATTRIBUTES = re.compile(r"(__attribute__\(\([a-z_]\w*(\([\w, ]*\))?\)\) ?)*", re.ASCII)
 _CUDA_ARCH = re.compile(r"(sm_[1-9]\d{1,2}[af]?)?", re.ASCII)
-_BITS = {
-    "float64": 64, "float32": 32, "tf32": 32, "float16": 16, "bfloat16": 16, "int64": 64, "int32": 32, "int8": 8,
-}  # fmt: skip
-"""Of an element as registers hold it."""
 MOST_UNITS = 1 << 20
 """Beyond every chip there is (a wafer has 900,000 cores): predictions keep an account of each unit's memory."""
 _OPAQUE = ((16, 16, 16), (32, 8, 16), (8, 32, 16))
@@ -155,15 +152,16 @@ def matrix_instructions_have_fragments(device: Device) -> Iterator[str]:
     for number, one in enumerate(device.instructions):
         if not one.is_matrix:
             continue
-        if one.layout == "quads" and ((one.m, one.n) != (16, 8) or one.k * _BITS[one.dtype] not in (128, 256)):
+        if one.layout == "quads" and ((one.m, one.n) != (16, 8) or one.k * DTYPES[one.dtype].bits not in (128, 256)):
             shape = f"{one.m} x {one.n} x {one.k}"
             yield f"instructions[{number}].k: {shape} {one.dtype} in quads; expected 16 x 8, k of 16 or 32 bytes (PTX)"
         if one.layout == "opaque" and (one.m, one.n, one.k) not in _OPAQUE:
             shape = f"{one.m} x {one.n} x {one.k}"
             expected = ", ".join(" x ".join(map(str, each)) for each in _OPAQUE)
             yield f"instructions[{number}].m: {shape} in opaque fragments; expected one of {expected} (CUDA's wmma)"
-        bits = {"a_registers": one.m * one.k * _BITS[one.dtype], "b_registers": one.k * one.n * _BITS[one.dtype]}
-        bits["accumulator_registers"] = one.m * one.n * _BITS[one.accumulator_dtype]
+        factor = DTYPES[one.dtype].bits
+        bits = {"a_registers": one.m * one.k * factor, "b_registers": one.k * one.n * factor}
+        bits["accumulator_registers"] = one.m * one.n * DTYPES[one.accumulator_dtype].bits
         for name, needed in bits.items():
             if getattr(one, name) * 32 * one.lanes < needed:
                 least = -(-needed // (32 * one.lanes))

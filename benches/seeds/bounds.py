@@ -12,12 +12,12 @@ from math import prod
 import numpy as np
 
 from rollergen.expr.definition import Definition
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import Index
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
 from rollergen.program.model.roofline import multiply_add_seconds
 from rollergen.program.rprogram import RProgram
-from rollergen.tile.rules import ITEMSIZE
 
 
 def roofline_seconds(graph: Graph, program: RProgram, device: Device) -> float:

@@ -17,10 +17,10 @@ from math import prod
 
 import numpy as np
 
-from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.dtypes import is_float, numpy_dtype
 from rollergen.expr.values import Buffer
+from rollergen.hal.dtypes import DTYPES
 
-SIGNIFICANT_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 _PIECE = 1 << 20  # elements made at a time
 
 
@@ -51,7 +51,7 @@ def _values(words: np.ndarray, dtype: str, magnitude: int | None) -> np.ndarray:
         return words >> np.uint64(63)
     if magnitude is not None:
         return ((words >> np.uint64(32)) % np.uint64(2 * magnitude + 1)).astype(np.int64) - magnitude
-    if dtype not in SIGNIFICANT_BITS:
+    if not is_float(dtype):
         return (words >> np.uint64(60)).astype(np.int64) - 8
-    bits = SIGNIFICANT_BITS[dtype]
+    bits = DTYPES[dtype].significant
     return (words >> np.uint64(64 - bits)).astype(np.float64) * 2.0 ** (1 - bits) - 1.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rollergen.errors import DoesNotFitError
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.stages import Graph
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
-from rollergen.tile.rules import ITEMSIZE
 
 
 def require_fit(graph: Graph, device: Device) -> None:

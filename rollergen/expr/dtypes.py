@@ -13,21 +13,13 @@ from typing import Any
 import numpy as np
 
 from rollergen.errors import DtypeError, shown
+from rollergen.hal.dtypes import DTYPES
 
-ITEMSIZE = {
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "float64": 8,
-    "int8": 1,
-    "int32": 4,
-    "int64": 8,
-    "bool": 1,
-}
-FLOATS = ("float16", "bfloat16", "float32", "float64")
-INTEGERS = ("int8", "int32", "int64")
-_ACCUMULATOR = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}
-_BITS = {"int8": 8, "int32": 32, "int64": 64}
+_TENSORS = tuple(row for row in DTYPES.values() if not row.matrix_only)
+ITEMSIZE = {row.name: row.bits // 8 for row in _TENSORS}
+"""Bytes of an element, by the names of the dtypes that tensors may have."""
+FLOATS = tuple(row.name for row in _TENSORS if row.kind == "float")
+INTEGERS = tuple(row.name for row in _TENSORS if row.kind == "integer")
 
 
 def dtype_name(dtype: Any, where: str = "dtype") -> str:
@@ -109,7 +101,7 @@ def accumulator_dtype(dtype: str) -> str:
     """What a reduction over values of `dtype` accumulates in."""
     if dtype == "bool":
         raise DtypeError('a reduction over bool values; cast them first, e.g. rg.cast(x, "int32")')
-    return _ACCUMULATOR.get(dtype, dtype)
+    return DTYPES[dtype].accumulator
 
 
 def reduced_dtype(dtype: str) -> str:
@@ -156,7 +148,7 @@ def check_scalar(scalar: float | int | bool, dtype: str, operation: str) -> floa
         raise DtypeError(
             f"{operation} of a {dtype} value and {shown(scalar)}; expected {_expected(dtype)}, or a cast first"
         )
-    half = 1 << (_BITS[dtype] - 1)
+    half = 1 << DTYPES[dtype].significant
     if not -half <= scalar < half:
         raise DtypeError(f"{operation}: {_shown(scalar)} does not fit {dtype}; expected {-half} to {half - 1}")
     return scalar

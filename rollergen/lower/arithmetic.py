@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rollergen.errors import ProgramError
-from rollergen.expr.dtypes import rounded
+from rollergen.expr.dtypes import is_float, rounded
 from rollergen.expr.index import Index
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.quick import inner
 from rollergen.expr.rows import is_below_its_row, is_online_exponent, is_shrinking_exponent
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
+from rollergen.hal.dtypes import DTYPES
 from rollergen.lower import maths
 from rollergen.lower.expressions import BITS, Broadcast, Build, Call, Convert, Expr, Name, Number, Operation, Position
 from rollergen.lower.nest import Lane, Nest
@@ -31,7 +32,6 @@ from rollergen.lower.writer import Writer
 if TYPE_CHECKING:
     from rollergen.lower.place import Place
 
-FLOATS = ("float64", "float32", "float16", "bfloat16")
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
@@ -109,7 +109,7 @@ def _below_its_row(nest: Nest, value: Value) -> bool:
 
 def register_dtype(dtype: str) -> str:
     """float16 and bfloat16 are computed with as float32."""
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
+    return DTYPES[dtype].register if dtype in DTYPES else dtype
 
 
 def widen(*operands: Expr) -> tuple[Expr, ...]:
@@ -289,7 +289,7 @@ def extreme(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
     if dtype in ("float32", "float16", "bfloat16") and op in out.native:
         return Call(out.native[op], (a, b), a.dtype, a.lanes)
     inner = select(compare(order, a, b), a, b)
-    if dtype not in FLOATS:
+    if not is_float(dtype):
         return inner
     return select(compare("ne", a, a), a, inner)
 

@@ -17,16 +17,14 @@ from typing import Union
 
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.quick import inner
+from rollergen.hal.dtypes import DTYPES
 
-BITS = {
-    "float64": 64, "int64": 64, "float32": 32, "int32": 32, "uint32": 32, "uint64": 64,
-    "float16": 32, "bfloat16": 32, "uint16": 16, "int8": 8, "bool": 8,
-}  # fmt: skip
+_UNSIGNED = {"uint16": 16, "uint32": 32, "uint64": 64}
+"""Dtypes that only texts have, and their bits."""
+BITS = {row.name: DTYPES[row.register].bits for row in DTYPES.values()} | _UNSIGNED
 """Width of a value in a register: float16 and bfloat16 are computed with as float32."""
-
-STORAGE_BYTES = {
-    "float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "uint16": 2, "int8": 1, "bool": 1,
-}  # fmt: skip
+_STORED = {row.name: row.bits for row in DTYPES.values()} | _UNSIGNED
+STORAGE_BYTES = {name: bits // 8 for name, bits in _STORED.items()}
 
 
 @inner

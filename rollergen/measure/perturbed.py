@@ -42,6 +42,7 @@ from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.reference import Evaluation, points_of
 from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value, Var
+from rollergen.hal.dtypes import DTYPES
 from rollergen.measure.tolerance import CONFIDENCE, unit_roundoff
 from rollergen.program.levels import LONGEST
 
@@ -53,7 +54,6 @@ AMPLITUDES = _CYCLE * 8 + (0.0,) * 16
 _ORDERS = 4
 """Ways in which the factors of a product come together: one for each cycle of amplitudes in turn."""
 
-_REGISTER = {"float16": "float32", "bfloat16": "float32"}
 
 Array = Any
 
@@ -135,7 +135,7 @@ class _Perturbed(Evaluation):
     def _held(self, node: _Node, exact: Array, noise: Array, units: float) -> Array:
         """``units`` 0: of what is only rounded, not computed."""
         dtype = node.value.dtype
-        register = _REGISTER.get(dtype, dtype)
+        register = DTYPES[dtype].register
         wide = node.value is self._last or (node.wide and not isinstance(node.value, Cast))
         size = self._amplitude * units * unit_roundoff(register)
         return _rounded(np.asarray(exact * (1.0 + size * noise)), register if wide else dtype)
@@ -161,7 +161,7 @@ class _Perturbed(Evaluation):
         noise = _uniform(_mixed(place[..., None] + np.arange(count, dtype=np.uint64) + np.uint64(sum(first) << 32)))
         size = self._amplitude * unit_roundoff(body.dtype)
         if name == "prod":
-            total = _product(terms, _REGISTER.get(body.dtype, body.dtype), self._number // len(_CYCLE) % _ORDERS)
+            total = _product(terms, DTYPES[body.dtype].register, self._number // len(_CYCLE) % _ORDERS)
             return (total * (1.0 + size * np.sum(noise, axis=-1)),)
         total, errors = _added(terms, noise)
         return (_rounded(np.asarray(total + size * errors), body.dtype),)

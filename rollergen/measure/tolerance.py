@@ -34,7 +34,7 @@ import ml_dtypes
 import numpy as np
 
 from rollergen.expr.definition import Definition, Reduction
-from rollergen.expr.dtypes import rounded
+from rollergen.expr.dtypes import is_float, rounded
 from rollergen.expr.index import Bounds
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.splitting import summed_axes
@@ -52,22 +52,21 @@ from rollergen.expr.values import (
     Var,
     walk,
 )
+from rollergen.hal.dtypes import DTYPES
 
 CONFIDENCE = 8.0
 """Standard errors allowed: beyond 6 even of 10^9 elements none is expected to lie."""
 
-_MANTISSA_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
-_INTEGER_BITS = {"int8": 7, "int32": 31, "int64": 63, "bool": 1}
 
 
 def unit_roundoff(dtype: str) -> float:
     """2^-p for p significant bits; 0 for integers, which do not round."""
-    return 2.0 ** -_MANTISSA_BITS[dtype] if dtype in _MANTISSA_BITS else 0.0
+    return 2.0 ** -DTYPES[dtype].significant if is_float(dtype) else 0.0
 
 
 def largest_exact(dtype: str) -> float:
     """Whole numbers up to this magnitude are exact in the dtype, and so are their sums below it."""
-    return 2.0 ** _MANTISSA_BITS[dtype] if dtype in _MANTISSA_BITS else 2.0 ** _INTEGER_BITS[dtype] - 1
+    return 2.0 ** DTYPES[dtype].significant - (not is_float(dtype))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,10 @@ from math import prod
 from typing import Any
 
 from rollergen.expr.definition import Definition
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import FloorDiv, Index
 from rollergen.expr.values import Binary, Unary, walk
 from rollergen.tile.exact_traffic import Traffic, traffic
-from rollergen.tile.rules import ITEMSIZE
 
 Size = Any
 """An int, or an int array of many tiles."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
 
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import FloorDiv, Index, Mod, Within
-from rollergen.tile.rules import ITEMSIZE
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import numpy as np
 
 from rollergen.errors import check_field_names
 from rollergen.expr.definition import Definition
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device, Instruction, MemoryLayer
 
@@ -97,9 +98,6 @@ class AlignmentRules:
     def waste_limits(self) -> tuple[float, ...]:
         """The limits of padding waste to try in turn (ROLLER, section 3.2: raised greedily)."""
         return EPSILONS if self.epsilon is None else (self.epsilon,)
-
-
-ITEMSIZE = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "bool": 1}
 
 
 def padding_waste(extent: Any, tile: Any) -> Any:

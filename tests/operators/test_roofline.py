@@ -20,9 +20,9 @@ import rollergen as rg
 from rollergen.construct import construct
 from rollergen.errors import ShapeError
 from rollergen.expr.canonical import canonicalize
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.program.model import predict_stage
 from rollergen.program.model.roofline import multiply_add_seconds
-from rollergen.tile.rules import ITEMSIZE
 
 T, ops = rg.tensor, rg.ops
 DEVICES = ("v100", "a100", "h200", "k80", "mi50")

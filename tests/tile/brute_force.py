@@ -4,8 +4,8 @@ from itertools import product
 
 import numpy as np
 
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import linear
-from rollergen.tile.rules import ITEMSIZE
 
 
 def brute_force(stage, transaction_bytes, blocks=None):

@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from rollergen.expr.definition import Definition
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.quick import replaced
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
@@ -43,7 +44,7 @@ from rollergen.program.rprogram import (
     Stage,
     Store,
 )
-from rollergen.tile.rules import ITEMSIZE, AlignmentRules, bank_padding, block_layer, contiguous_axis, main_instruction
+from rollergen.tile.rules import AlignmentRules, bank_padding, block_layer, contiguous_axis, main_instruction
 
 
 def accumulator_dtype(definition: Definition) -> str:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from math import prod
 
 from rollergen.expr.definition import Definition
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import linear
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
@@ -35,7 +36,7 @@ from rollergen.program.rprogram import (
     Stage,
     Store,
 )
-from rollergen.tile.rules import ITEMSIZE, block_layer, contiguous_axis, main_instruction
+from rollergen.tile.rules import block_layer, contiguous_axis, main_instruction
 
 
 def elementwise_stage(

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from rollergen.expr.definition import Definition
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import Index
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.neighbours import moved_at_once
 from rollergen.program.rprogram import GRID, SERIAL, UNROLL, Copy, Loop
-from rollergen.tile.rules import ITEMSIZE, contiguous_axis
+from rollergen.tile.rules import contiguous_axis
 
 Digit = tuple[str, Any]
 """(kind, extent): one digit of an axis, without its stride."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.quick import inner
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.access import Access
 from rollergen.program.model.costs import Costs
-from rollergen.program.model.facts import ITEMSIZE, count_operations
+from rollergen.program.model.facts import count_operations
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, least, most, whole_log2
 from rollergen.program.rprogram import GROUP, LANE, PARALLEL, THREAD

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.expr.definition import Definition
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import FloorDiv, Index, Mod, Within, linear
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import PART, WHOLE, is_below_its_row, is_online_exponent, is_shrinking_exponent, shrinking
@@ -33,8 +34,6 @@ from rollergen.expr.values import (
 )
 from rollergen.program.model.numeric import Number, ceil_div, gcd, least, product, times
 from rollergen.program.rprogram import Resident
-
-ITEMSIZE = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "bool": 1}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

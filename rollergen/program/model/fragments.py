@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device, Instruction, MemoryLayer
 from rollergen.program.matrix import (
     ROW_BYTES,
@@ -22,7 +23,6 @@ from rollergen.program.matrix import (
     scratch_pitch,
 )
 from rollergen.program.model.access import Access
-from rollergen.program.model.facts import ITEMSIZE
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, per_distinct
 from rollergen.program.model.tiles import block_copy, tile_shape

@@ -6,10 +6,10 @@ outside no room: their way to the first cache and back.  Of threads: their regis
 
 from __future__ import annotations
 
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
 from rollergen.program.levels import adds
 from rollergen.program.model.access import Access
-from rollergen.program.model.facts import ITEMSIZE
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, choose
 from rollergen.program.model.occupancy import register_cap

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.quick import inner
 from rollergen.hal.spec import Device
 from rollergen.program.model.access import Access, direct_access, fill_accesses, register_accesses
 from rollergen.program.model.combining import Combining, combining_of
 from rollergen.program.model.costs import Costs, costs_of
-from rollergen.program.model.facts import ITEMSIZE, Phase
+from rollergen.program.model.facts import Phase
 from rollergen.program.model.fragments import fragment_accesses, instruction_of
 from rollergen.program.model.levels import block_slots
 from rollergen.program.model.memory import Stream

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
 from rollergen.program.model.costs import costs_of
 from rollergen.program.rprogram import UNROLL, Accumulator, BlockOrder, Loop, Stage
 from rollergen.tile.exact_traffic import traffic
-from rollergen.tile.rules import ITEMSIZE
 
 
 def roofline_seconds(stage: Stage, device: Device) -> float:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.quick import inner
 from rollergen.hal.spec import Device
 from rollergen.program.model.access import Access
 from rollergen.program.model.bounds import is_tested, is_uneven, retested
 from rollergen.program.model.costs import Costs
-from rollergen.program.model.facts import ITEMSIZE
 from rollergen.program.model.fragments import (
     fragment_registers,
     instruction_of,
