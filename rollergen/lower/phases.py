@@ -28,7 +28,7 @@ from rollergen.lower.residents import allocate_residents, keep, kept_values, pha
 from rollergen.lower.stores import Kept, Totals, once_per_result, write_result
 from rollergen.lower.visits import first_visit
 from rollergen.lower.writer import Writer
-from rollergen.program.panels import PanelPart, panel_part
+from rollergen.program.panels import PanelPart, asked_ahead, panel_part
 from rollergen.program.rprogram import PARALLEL, Resident
 
 
@@ -191,11 +191,10 @@ def _fetch_next(context: Context, here: Place, used: tuple[Load, ...], part: Pan
     if part is not None:
         changes[part.vectors] = (here.point[part.inner] % nest.loops[part.vectors].extent).simplify(out.ranges)
     following = here.bind(changes)
-    for load in used:
-        if nest.loops[p].axis in load.axes():
-            offset = load.offset().substitute(following.axes)
-            first = offset.substitute({nest.lane.variable: Index()}) if nest.lane else offset
-            out.fetch_ahead(nest.parameters[load.buffer.name], first.simplify(out.ranges))
+    for load in asked_ahead(nest.stage, used):
+        offset = load.offset().substitute(following.axes)
+        first = offset.substitute({nest.lane.variable: Index()}) if nest.lane else offset
+        out.fetch_ahead(nest.parameters[load.buffer.name], first.simplify(out.ranges))
 
 
 def _gather(

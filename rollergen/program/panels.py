@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rollergen.expr.quick import quick
+from rollergen.expr.values import Load
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Stage
 
 
@@ -38,3 +40,11 @@ def panel_part(stage: Stage) -> PanelPart | None:
         return None
     depth = max(steps) + 1
     return PanelPart(inner[0], vectors[0], depth) if stage.accumulator.at_loop < depth <= vectors[0] else None
+
+
+def asked_ahead(stage: Stage, used: Iterable[Load]) -> tuple[Load, ...]:
+    """Of the loads of the last reduction, those whose next element is asked for: they change with the loop that is
+    prefetched and, of a panel, with no loop inside its step but that over its vectors."""
+    axis, part = stage.loops[stage.prefetch].axis, panel_part(stage)
+    inside = set() if part is None else {loop.axis for loop in stage.loops[part.depth :]} - {axis}
+    return tuple(load for load in used if axis in load.axes() and not inside & set(load.axes()))

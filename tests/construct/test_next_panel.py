@@ -26,16 +26,16 @@ M, N, K = 40, 200, 24
 EXPRESSION = rg.ops.matmul(rg.tensor("A", (M, K)), rg.tensor("B", (K, N)), name="C")
 
 
-def program(order="ji", asks=True):
+def program(order="ji", asks=True, expression=EXPRESSION):
     """8 rows of 2 vectors, five register tiles a panel; the panel's next one is asked for."""
-    (definition,) = canonicalize(EXPRESSION).definitions
+    (definition,) = canonicalize(expression).definitions
     made = [one for form in forms(definition, AVX512) for one in structures(form, AVX512, RULES)]
     plain = [one for one in made if not one.staged and not one.packed and one.vectors == 2]
     structure = next(one for one in plain if one.order == order)
     stage = structure.stage(structure.plan(8, 12, 5, 3), AVX512, RULES)
     (panels,) = [p for p, loop in enumerate(stage.loops) if loop.kind == SERIAL and loop.axis == "j"]
     stage = replace(stage, prefetch=panels if asks else -1)
-    return replace(rg.construct(EXPRESSION, AVX512, top_k=1)[0], stages=(stage,), temporaries=())
+    return replace(rg.construct(expression, AVX512, top_k=1)[0], stages=(stage,), temporaries=())
 
 
 def test_each_register_tile_asks_for_one_vector_at_each_step():
@@ -44,6 +44,16 @@ def test_each_register_tile_asks_for_one_vector_at_each_step():
     text = emit(made, DEVICES["cpu"]).text
     assert len(re.findall("__builtin_prefetch", text)) == 2  # one where the panel is whole, one in its tail
     assert re.search(r"\(i\d? % 2\)\*16", text)
+
+
+def test_what_changes_inside_a_step_is_not_asked_for():
+    """Its address is not known where the step begins."""
+    a, b, g = rg.tensor("A", (M, K)), rg.tensor("B", (K, N)), rg.tensor("G", (M, N))
+    k = rg.reduce_axis("k", K)
+    capped = rg.compute((M, N), lambda i, j: rg.sum(rg.minimum(a[i, k] * b[k, j], g[i, j]), axis=k), name="C")
+    text = emit(program(expression=capped), DEVICES["cpu"]).text
+    asked = re.findall(r"__builtin_prefetch\(.*?(\w+?)_at", text)
+    assert set(asked) == {"B"}
 
 
 def test_together_they_ask_for_all_vectors_of_the_next_panel():

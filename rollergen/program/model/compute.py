@@ -15,7 +15,7 @@ from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, most
 from rollergen.program.model.services import path_layer
 from rollergen.program.model.work import Work
-from rollergen.program.panels import panel_part
+from rollergen.program.panels import asked_ahead, panel_part
 from rollergen.program.rprogram import GRID, LANE, PARALLEL
 from rollergen.tile.rules import main_instruction
 
@@ -84,9 +84,7 @@ def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Num
 def _fetched_ahead(nest: Nest) -> Number:
     """Instructions of one thread that ask for lines of the next row: one for each vector that the last reduction
     reads of it; of the next panel, one for each step of a register tile."""
-    axis = nest.loops[nest.stage.prefetch].axis
-    reduction = nest.stage.definition.reductions[-1]
-    asked = sum(axis in load.axes() for load in loads(*reduction.bodies))
+    asked = len(asked_ahead(nest.stage, loads(*nest.stage.definition.reductions[-1].bodies)))
     part = panel_part(nest.stage)
     if part is not None:
         return asked * nest.passed(tuple([p for p in nest.in_thread() if p < part.depth]))
