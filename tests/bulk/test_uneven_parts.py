@@ -13,11 +13,20 @@ from rollergen.program.rprogram import RProgram
 from tests.bulk.test_interpreter import assert_agree
 
 T = rg.tensor
+
+
+def sums_above_their_row():
+    """The result is of the sum and of its place."""
+    x, k = T("X", (3, 2053)), rg.reduce_axis("k", 2053)
+    return rg.compute((3,), lambda i: rg.maximum(rg.sum(x[i, k], axis=k), rg.cast(2 * i, "float32")))
+
+
 EXPRESSIONS = {
     "sum": lambda: rg.ops.sum(T("X", (5003,)), axis=0),
     "sums of rows": lambda: rg.ops.sum(T("X", (3, 2053)), axis=1),
     "largest of int8": lambda: rg.ops.max(T("X", (2053,), "int8"), axis=0),
     "conv 3x3": lambda: rg.ops.conv2d(T("X", (1, 61, 4, 5)), T("W", (7, 61, 3, 3)), padding=1),
+    "sums above their row": sums_above_their_row,
     "matmul": lambda: rg.ops.matmul(T("A", (2, 5003)), T("B", (5003, 3))),
 }
 

@@ -190,7 +190,10 @@ class _Machine:
             _count_part(counts, parts, one[order], finisher[order], slots[part][order])
             body = evaluate(reduction.bodies[0], Scope(load=_reader(parts, one, where)))
             total = reduce.combine(reduction.combiner, total, (body,)) if total else (body,)
-        result = evaluate(definition.result, Scope(partials={(reduction.name, 0): total[0]}))
+        finished = {(reduction.name, 0): total[0]}
+        result = evaluate(
+            definition.result, Scope(partials=finished, index=lambda index: index.evaluate(points.values))
+        )
         flat = _flat(definition.target, definition.output.shape, points.values, len(finisher))
         tile, place = np.full((2, definition.output.elements), -1, dtype=np.int64)
         tile[flat] = finisher
