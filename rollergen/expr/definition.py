@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Annotated, Any
 
 from rollergen.expr.index import Bounds, Index, Within
+from rollergen.expr.limits import Among, Count
 from rollergen.expr.values import Buffer, Combiner, Load, Value, loads
+
+Role = Annotated[str, Among(("spatial", "reduce", "row"))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +28,8 @@ class Axis:
     """
 
     name: str
-    extent: int
-    role: str = "spatial"
+    extent: Count
+    role: Role = "spatial"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from math import gcd
 from operator import itemgetter
 from typing import Any, ClassVar, Union
 
+from rollergen.expr.limits import Divisor
 from rollergen.expr.quick import quick
 
 Bounds = tuple[int, int]
@@ -73,7 +74,7 @@ class FloorDiv(_Divided):
     """``index // divisor`` with a divisor of at least 2."""
 
     index: Index
-    divisor: int
+    divisor: Divisor
 
     def __hash__(self) -> int:
         if self._hash is None:
@@ -92,7 +93,7 @@ class Mod(_Divided):
     """``index % divisor`` with a divisor of at least 2; never negative."""
 
     index: Index
-    divisor: int
+    divisor: Divisor
 
     def __hash__(self) -> int:
         if self._hash is None:

@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import is_not
-from typing import Any
+from typing import Annotated, Any
 
 from rollergen.expr.index import Index, Within, linear
+from rollergen.expr.limits import Among, Count, DtypeName
+from rollergen.expr.primitives import BINARY, UNARY
 from rollergen.expr.quick import quick, replaced
+
+BufferKind = Annotated[str, Among(("input", "output", "temporary"))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +25,9 @@ class Buffer:
     """A tensor in memory: row-major, dense.  ``kind`` is input, output or temporary."""
 
     name: str
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-    kind: str = "input"
+    shape: tuple[Count, ...]
+    dtype: DtypeName = "float32"
+    kind: BufferKind = "input"
     constant: bool = False
 
     @property
@@ -52,7 +56,7 @@ class Const(Value):
     """A literal.  0.0 and -0.0 are two, and a NaN equals itself."""
 
     value: float | int | bool
-    dtype: str
+    dtype: DtypeName
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not Const:
@@ -126,16 +130,16 @@ class IndexValue(Value):
     """An index used as a number."""
 
     index: Index
-    dtype: str = "int32"
+    dtype: DtypeName = "int32"
 
 
 @dataclass(frozen=True, slots=True)
 class Unary(Value):
     """One of `primitives.UNARY` applied to ``x``."""
 
-    op: str
+    op: Annotated[str, Among(UNARY)]
     x: Value
-    dtype: str
+    dtype: DtypeName
 
     def children(self) -> tuple[Value, ...]:
         return (self.x,)
@@ -149,10 +153,10 @@ class Unary(Value):
 class Binary(Value):
     """One of `primitives.BINARY`; comparisons and logic have dtype bool.  ``max``/``min`` propagate NaN."""
 
-    op: str
+    op: Annotated[str, Among(BINARY)]
     a: Value
     b: Value
-    dtype: str
+    dtype: DtypeName
 
     def children(self) -> tuple[Value, ...]:
         return (self.a, self.b)
@@ -168,7 +172,7 @@ class Select(Value):
     cond: Value
     a: Value
     b: Value
-    dtype: str
+    dtype: DtypeName
 
     def children(self) -> tuple[Value, ...]:
         return (self.cond, self.a, self.b)
@@ -182,7 +186,7 @@ class Cast(Value):
     """``x`` converted to ``dtype``."""
 
     x: Value
-    dtype: str
+    dtype: DtypeName
 
     def children(self) -> tuple[Value, ...]:
         return (self.x,)
@@ -196,7 +200,7 @@ class Var(Value):
     """A named value: a combiner's operand (``lhs0``, ``rhs0``, ...) or a resident row value."""
 
     name: str
-    dtype: str
+    dtype: DtypeName
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +208,8 @@ class Partial(Value):
     """Component ``component`` of the finished reduction ``name`` of the same stage."""
 
     name: str
-    dtype: str
-    component: int = 0
+    dtype: DtypeName
+    component: Count = 0
 
 
 @dataclass(frozen=True, slots=True)

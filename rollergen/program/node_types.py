@@ -1,21 +1,20 @@
 """The types a program is made of, field by field, and how each field stands in JSON.
 
-The registry is written out by hand: only what stands here is ever made from a text, and a test holds it
-against the dataclasses.
+The types are listed by hand: only what stands here is ever made from a text.  Their fields follow from the annotations
+of the dataclasses, with the limits of `expr.limits`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import isfinite
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from rollergen.errors import ProgramError
 from rollergen.expr.definition import Axis, Definition, Reduction
-from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import FloorDiv, Index, Mod, Within
-from rollergen.expr.primitives import BINARY, UNARY
+from rollergen.expr.limits import AtLeast
 from rollergen.expr.values import (
     Binary,
     Buffer,
@@ -27,16 +26,9 @@ from rollergen.expr.values import (
     Partial,
     Select,
     Unary,
-    Value,
     Var,
 )
 from rollergen.program.rprogram import (
-    GRID,
-    GROUP,
-    LANE,
-    SERIAL,
-    THREAD,
-    UNROLL,
     Accumulator,
     BlockOrder,
     Compute,
@@ -254,75 +246,40 @@ class AtomField(Field):
             yield data
 
 
-TEXT, FLAG, INTEGER, COUNT, EXTENT, DIVISOR = Text(), Flag(), Whole(), Whole(0), Whole(1), Whole(2)
-DTYPE = OneOf(tuple(ITEMSIZE))
-TEXTS, VALUE, INDEX, BUFFER = Many(TEXT), Node((Value,)), Node((Index,)), Node((Buffer,))
-INDICES, BOUNDS, VALUES, BUFFERS = Many(INDEX), Many(Node((Within,))), Many(VALUE), Many(BUFFER)
-LOOP_KIND = OneOf((GRID, GROUP, THREAD, SERIAL, UNROLL, LANE))
-
+TEXT = Text()
 Fields = tuple[tuple[str, Field], ...]
+_PLAIN: dict[Any, Field] = {str: TEXT, bool: Flag(), int: Whole(), float | int: Number(), float | int | bool: Number()}
 
-_EXPRESSIONS: dict[type, Fields] = {
-    FloorDiv: (("index", INDEX), ("divisor", DIVISOR)),
-    Mod: (("index", INDEX), ("divisor", DIVISOR)),
-    Index: (("terms", Many(Pair(AtomField(Node((FloorDiv, Mod))), INTEGER))), ("const", INTEGER)),
-    Within: (("index", INDEX), ("low", INTEGER), ("high", INTEGER)),
-    Buffer: (
-        ("name", TEXT), ("shape", Many(COUNT)), ("dtype", DTYPE), ("kind", OneOf(("input", "output", "temporary"))),
-        ("constant", FLAG),
-    ),
-    Const: (("value", Number()), ("dtype", DTYPE)),
-    Load: (("buffer", BUFFER), ("indices", INDICES), ("guard", BOUNDS), ("fill", Number())),
-    IndexValue: (("index", INDEX), ("dtype", DTYPE)),
-    Unary: (("op", OneOf(UNARY)), ("x", VALUE), ("dtype", DTYPE)),
-    Binary: (("op", OneOf(BINARY)), ("a", VALUE), ("b", VALUE), ("dtype", DTYPE)),
-    Select: (("cond", VALUE), ("a", VALUE), ("b", VALUE), ("dtype", DTYPE)),
-    Cast: (("x", VALUE), ("dtype", DTYPE)),
-    Var: (("name", TEXT), ("dtype", DTYPE)),
-    Partial: (("name", TEXT), ("dtype", DTYPE), ("component", COUNT)),
-    Combiner: (("name", TEXT), ("identity", Many(Node((Const,)))), ("combine", VALUES)),
-    Axis: (("name", TEXT), ("extent", COUNT), ("role", OneOf(("spatial", "reduce", "row")))),
-    Reduction: (("name", TEXT), ("combiner", Node((Combiner,))), ("axes", TEXTS), ("bodies", VALUES)),
-    Definition: (
-        ("output", BUFFER), ("axes", Many(Node((Axis,)))), ("target", INDICES), ("result", VALUE),
-        ("reductions", Many(Node((Reduction,)))), ("where", BOUNDS),
-    ),
-}  # fmt: skip
+_EXPRESSIONS = (
+    FloorDiv, Mod, Index, Within, Buffer, Const, Load, IndexValue, Unary, Binary, Select, Cast, Var, Partial, Combiner,
+    Axis, Reduction, Definition,
+)  # fmt: skip
+_DECISIONS = (Loop, Copy, Compute, Accumulator, Resident, Store, BlockOrder, Stage, Superstep, Home, RProgram)
 
-_DECISIONS: dict[type, Fields] = {
-    Loop: (("axis", TEXT), ("extent", COUNT), ("stride", EXTENT), ("kind", LOOP_KIND)),
-    Copy: (
-        ("load", COUNT), ("from_layer", TEXT), ("to_layer", TEXT), ("at_loop", COUNT), ("order", TEXTS),
-        ("along", TEXT), ("vector", EXTENT), ("padding", COUNT), ("swizzle", COUNT), ("depth", EXTENT),
-        ("asynchronous", FLAG), ("window", FLAG), ("runs", Many(EXTENT)),
-    ),
-    Compute: (("instruction", TEXT), ("lanes", EXTENT), ("factors", OneOf(("", "tf32")))),
-    Accumulator: (
-        ("at_loop", COUNT), ("dtype", DTYPE), ("carry", FLAG), ("separate", Many(COUNT)),
-        ("combine", OneOf(("none", "shuffle", "groups", "tree"))), ("gathered", Many(COUNT)), ("flush", Many(COUNT)),
-    ),
-    Resident: (("name", TEXT), ("value", VALUE), ("layer", TEXT), ("phase", COUNT)),
-    Store: (("vector", EXTENT), ("streaming", FLAG), ("on_lines", FLAG), ("adds", FLAG), ("ahead", COUNT)),
-    BlockOrder: (("width", COUNT),),
-    Stage: (
-        ("name", TEXT), ("definition", Node((Definition,))), ("loops", Many(Node((Loop,)))),
-        ("compute", Node((Compute,))), ("accumulator", Node((Accumulator,))), ("copies", Many(Node((Copy,)))),
-        ("residents", Many(Node((Resident,)))), ("store", Node((Store,))),
-        ("guards", Many(Pair(TEXT, OneOf(("none", "mask", "peel", "overlap"))))), ("block_order", Node((BlockOrder,))),
-        ("once", FLAG), ("superstep", Perhaps(Node((Superstep,)))), ("prefetch", INTEGER),
-    ),
-    Superstep: (
-        ("copied", Many(COUNT)), ("weights", INTEGER), ("outputs", TEXT), ("inputs", TEXT), ("steps", Many(COUNT)),
-        ("shares", TEXT),
-    ),
-    Home: (("buffer", TEXT), ("rule", OneOf(("planned", "finished"))), ("stage", TEXT), ("load", INTEGER)),
-    RProgram: (
-        ("device", TEXT), ("inputs", BUFFERS), ("outputs", BUFFERS), ("stages", Many(Node((Stage,)))),
-        ("temporaries", BUFFERS), ("homes", Many(Node((Home,)))),
-    ),
-}  # fmt: skip
 
-NODES: dict[type, Fields] = {**_EXPRESSIONS, **_DECISIONS}
+def _field(hint: Any) -> Field:
+    """How values of a field that is annotated so stand in JSON."""
+    parts = get_args(hint)
+    if get_origin(hint) is Annotated:
+        return Whole(parts[1].least) if isinstance(parts[1], AtLeast) else OneOf(parts[1].words)
+    if get_origin(hint) is tuple:
+        return Many(_field(parts[0])) if parts[1] is Ellipsis else Pair(_field(parts[0]), _field(parts[1]))
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    if parts and str in parts:
+        return AtomField(Node(tuple(one for one in parts if one is not str)))
+    if parts and type(None) in parts:
+        return Perhaps(_field(parts[0]))
+    return Node((hint,))
+
+
+def _fields(kind: type) -> Fields:
+    """What makes two records of the type unequal, in the order of declaration."""
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple((one.name, _field(hints[one.name])) for one in fields(kind) if one.compare)
+
+
+NODES: dict[type, Fields] = {kind: _fields(kind) for kind in (*_EXPRESSIONS, *_DECISIONS)}
 """Every type that a program may hold, with its fields in the order of a row."""
 
 SIGNATURES: dict[str, type] = {kind.__name__: kind for kind in NODES}

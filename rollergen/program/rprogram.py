@@ -29,13 +29,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from operator import attrgetter
+from typing import Annotated
 
 from rollergen.expr.definition import Definition
+from rollergen.expr.limits import Among, Count, DtypeName, Extent
 from rollergen.expr.quick import quick
 from rollergen.expr.values import Buffer, Load, Value
 
 GRID, GROUP, THREAD, SERIAL, UNROLL, LANE = "grid", "group", "thread", "serial", "unroll", "lane"
 PARALLEL = (GROUP, THREAD)
+LoopKind = Annotated[str, Among((GRID, GROUP, THREAD, SERIAL, UNROLL, LANE))]
+Combine = Annotated[str, Among(("none", "shuffle", "groups", "tree"))]
+Guard = Annotated[str, Among(("none", "mask", "peel", "overlap"))]
 
 
 @quick
@@ -44,9 +49,9 @@ class Loop:
     """One digit of an axis: ``extent`` iterations, ``stride`` axis elements apart."""
 
     axis: str
-    extent: int
-    stride: int
-    kind: str
+    extent: Count
+    stride: Extent
+    kind: LoopKind
 
 
 @quick
@@ -90,19 +95,19 @@ class Copy:
     threads along it the t-th stages positions t, t + n, ... (the last thread loop of a dimension is the fastest).
     """
 
-    load: int
+    load: Count
     from_layer: str
     to_layer: str
-    at_loop: int
+    at_loop: Count
     order: tuple[str, ...]
     along: str
-    vector: int = 1
-    padding: int = 0
-    swizzle: int = 0
-    depth: int = 1
+    vector: Extent = 1
+    padding: Count = 0
+    swizzle: Count = 0
+    depth: Extent = 1
     asynchronous: bool = False
     window: bool = False
-    runs: tuple[int, ...] = ()
+    runs: tuple[Extent, ...] = ()
 
 
 @quick
@@ -119,8 +124,8 @@ class Compute:
     """
 
     instruction: str
-    lanes: int = 1
-    factors: str = ""
+    lanes: Extent = 1
+    factors: Annotated[str, Among(("", "tf32"))] = ""
 
 
 @quick
@@ -157,13 +162,13 @@ class Accumulator:
     which alone have ``separate`` positions.  A sum of n terms thus errs as one of the longest chain, not as one of n.
     """
 
-    at_loop: int
-    dtype: str
+    at_loop: Count
+    dtype: DtypeName
     carry: bool = False
-    separate: tuple[int, ...] = ()
-    combine: str = "none"
-    gathered: tuple[int, ...] = ()
-    flush: tuple[int, ...] = ()
+    separate: tuple[Count, ...] = ()
+    combine: Combine = "none"
+    gathered: tuple[Count, ...] = ()
+    flush: tuple[Count, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +182,7 @@ class Resident:
     name: str
     value: Value
     layer: str
-    phase: int
+    phase: Count
 
 
 @quick
@@ -199,11 +204,11 @@ class Store:
     of the innermost serial loop later is asked for, to be written: stores of a tile come at once, and otherwise wait
     for their lines together.  Nothing is read or written by that."""
 
-    vector: int = 1
+    vector: Extent = 1
     streaming: bool = False
     on_lines: bool = False
     adds: bool = False
-    ahead: int = 0
+    ahead: Count = 0
 
 
 @quick
@@ -213,7 +218,7 @@ class BlockOrder:
     bands of ``width`` rows: ``band, rest = divmod(id, width * Q); rows = min(width, P - band * width);
     p = band * width + rest % rows; q = rest // rows`` (keeps a wave's footprint square)."""
 
-    width: int = 0
+    width: Count = 0
 
 
 PLANNED, FINISHED = "planned", "finished"
@@ -240,11 +245,11 @@ class Superstep:
     one block finish equal shares of it, dealt as in `Home`.  "": each tile finishes its own block.
     """
 
-    copied: tuple[int, ...] = ()
+    copied: tuple[Count, ...] = ()
     weights: int = -1
     outputs: str = ""
     inputs: str = ""
-    steps: tuple[int, ...] = ()
+    steps: tuple[Count, ...] = ()
     shares: str = ""
 
 
@@ -258,7 +263,7 @@ class Home:
     """
 
     buffer: str
-    rule: str
+    rule: Annotated[str, Among((PLANNED, FINISHED))]
     stage: str
     load: int = -1
 
@@ -299,7 +304,7 @@ class Stage(_Remembered):
     copies: tuple[Copy, ...] = ()
     residents: tuple[Resident, ...] = ()
     store: Store = Store()
-    guards: tuple[tuple[str, str], ...] = ()
+    guards: tuple[tuple[str, Guard], ...] = ()
     block_order: BlockOrder = BlockOrder()
     once: bool = False
     superstep: Superstep | None = None
