@@ -76,8 +76,9 @@ def peaks_agree(device: Device) -> Iterator[Finding]:
         rate = 2e-6 * device.units * one.m * one.n * one.k * one.per_clock * device.clock_mhz
         printed = one.peak_dense_tflop_s
         if printed and not printed / _SLACK <= rate <= printed * _SLACK:
+            # an instruction that the target offers may reach less than what is printed, and never more
             yield Finding(
-                WARNING, f"instructions[{number}].per_clock",
+                WARNING if rate > printed else NOTE, f"instructions[{number}].per_clock",
                 f"makes {rate:.4g} TFLOP/s of {one.name}, {printed:g} are printed",
                 "units x 2 m n k x per_clock x clock is the peak; a rate twice too high is often the sparse one",
             )  # fmt: skip

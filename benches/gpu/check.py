@@ -1,9 +1,10 @@
 """Every operator at full size on the GPU, its whole result held to torch's in float64: ``python benches/gpu/check.py``.
 
-The kernel is built as a user builds it (ten candidates through the gate, the fastest kept in the cache), called with
-torch's arrays of the GPU, and each element compared; the tolerance is the gate's (`rollergen.measure.tolerance`).
-Where float64 does not fit the GPU's memory, float32 is the reference, and its own rounding is allowed for.  Rows are
-kept in results/gpu_correctness_<spec>.json.  Exits with 1 where one is wrong, with 3 where time ran out: call it again.
+The model's first choice is compiled and called, nothing else, so that the whole list is done in minutes (`compare.py`
+measures ten candidates, each through the gate, and compares the fastest as here).  Each element is compared; the
+tolerance is the gate's (`rollergen.measure.tolerance`), and integers must be equal.  Where float64 does not fit the
+GPU's memory, float32 is the reference, and its own rounding is allowed for.  Rows are kept in
+results/gpu_correctness_<spec>.json.  Exits with 1 where one is wrong, with 3 where time ran out: call it again.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import rollergen as rg
-from benches.gpu import machine
+from benches.gpu import machine, predict
 from benches.gpu.machine import Machine
-from benches.gpu.peers import fix_precision, operator
-from benches.gpu.predict import digest
+from benches.gpu.peers import fix_precision
 from benches.gpu.rows import Row, Rows
+from benches.gpu.torch_calls import operator
+from rollergen.emit import Source
 from rollergen.errors import RollergenError
-from rollergen.measure.narrowing import computed
-from rollergen.measure.tolerance import CONFIDENCE, Accuracy, accuracies, unit_roundoff
+from rollergen.measure.narrowing import program_accuracies
+from rollergen.measure.tolerance import CONFIDENCE, Accuracy, unit_roundoff
 from rollergen.suites import Entry
 
 NAME = "correctness"
@@ -32,35 +34,24 @@ PIECE = 1 << 24
 """Elements that are compared at once."""
 
 
-def build(entry: Entry, on: Machine) -> rg.Kernel:
-    """Measured, and kept in the cache, where `compare.py` finds it."""
-    return rg.build(entry.make(), on.device, profile=True)
-
-
 def row(entry: Entry, on: Machine) -> Row:
-    found: Row = {"suite": entry.suite, "id": entry.id, "kind": entry.kind, "dtype": entry.dtype}
     started = time.perf_counter()
-    try:
-        kernel = build(entry, on)
-    except RollergenError as error:
-        return {**found, "state": f"failed: {error}"}
-    found |= {"build_s": round(time.perf_counter() - started, 2), "digest": digest_of(kernel)}
+    kernel = rg.build(entry.make(), on.device, profile=False, top_k=1, cache=False)
+    found = {**machine.facts_of(entry), "digest": digest_of(kernel)}
     with on.only_for_a_while():
-        return found | compared(entry, kernel, on)
+        found |= compared(entry, kernel, on, on.inputs(kernel))
+    return {**found, "seconds": round(time.perf_counter() - started, 2)}
 
 
 def digest_of(kernel: rg.Kernel) -> str:
-    from rollergen.emit import Source
-
-    return digest(Source(kernel.source, kernel.launches, kernel.language))
+    return predict.digest(Source(kernel.source, kernel.launches, kernel.language))
 
 
-def compared(entry: Entry, kernel: rg.Kernel, on: Machine) -> Row:
+def compared(entry: Entry, kernel: rg.Kernel, on: Machine, inputs: tuple[Any, ...]) -> Row:
     """The whole result of one call, with its reference's dtype."""
-    inputs = on.inputs(kernel)
     got = kernel(*inputs)
     (out,) = kernel.program.outputs
-    accuracy = accuracies(computed(kernel.program), kernel.program.inputs)[out.name]
+    accuracy = program_accuracies(kernel.program)[out.name]
     want, dtype = reference(entry, inputs)
     variance = accuracy.variance
     if dtype == "float32":
@@ -113,16 +104,24 @@ def summary(rows: list[Row]) -> Row:
     return {**count, "elements": sum(one.get("elements", 0) for one in rows)}
 
 
-def main(words: list[str] | None = None, where: str = "cuda") -> int:
-    given = machine.parser(__doc__).parse_args(words)
-    on, found = Machine(machine.spec(given.device), where), machine.entries(given)
+def main(words: list[str] | None = None) -> int:
+    given = machine.parsed(machine.parser(__doc__), words)
+    on, found = machine.machine(given), machine.entries(given)
+    try:
+        known = predict.predicted(machine.path(given.results, predict.NAME, on.device), list(found))
+    except RollergenError as error:
+        print(error)
+        return 2
     facts = {**on.facts(), "precision": fix_precision()}
-    rows = Rows(machine.path(given.results, NAME, on.device), machine.key, facts, summary)
-    code = rows.fill(found, lambda key: row(found[key], on), machine.budget(given), given.again)
+    rows = Rows(machine.path(given.results, NAME, on.device), facts, summary, predict.stamps(known))
+    code = rows.fill(
+        found, lambda key: row(found[key], on), machine.budget(given), again=given.again, retry=given.retry,
+        alive=on.alive,
+    )  # fmt: skip
     bad = [one for one in rows.all() if one["state"] != "right"]
     for one in bad:
         print(f"{one['suite']}:{one['id']}: {one['state']}")
-    return 1 if bad else code
+    return code or int(bool(bad))
 
 
 if __name__ == "__main__":

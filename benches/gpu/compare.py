@@ -1,33 +1,37 @@
-"""Ours beside torch, torch.compile, Triton, TileLang, in turns: ``python benches/gpu/compare.py [--suite NAME ...]``.
+"""Ours beside others, in turns: ``python benches/gpu/compare.py [--peers] [--core] [--suite NAME ...]``.
+
+Ten candidates are built, checked by the gate and measured, as a user's build does; the fastest is compared in whole
+with torch in float64, and timed beside torch's own call (cuBLAS, cuDNN); with ``--peers`` beside torch.compile, Triton
+and TileLang, which take longer to compile and to tune.
 
 float32 is float32 on all sides: TF32 is off for matrix products and for cuDNN, and cuDNN chooses by its own
 benchmark.  Times are medians by the GPU's events, of the call alone (`timer.py`), warm and cold, which each row
-states.  torch writes into an array that is there wherever it can; weights that ours may pack are packed before.  Which
-of the others' kernels ran is noted, Winograd's apart: it does fewer multiplications than the definition.  Triton's and
-TileLang's are of matrix products (Triton's also of relu and sums), tuned and checked before they are timed; the file
-says why one of the two is absent, a row why one does not compete.
+states.  Whoever competes is held to our result before it is timed.  Which of the others' kernels ran is noted,
+Winograd's apart: it does fewer multiplications than the definition.  The file says who is absent and why, a row who
+does not compete and why.
 
 Predictions must be there, of the same code, and committed, before (`predict.py`): a row says what was predicted for
-the program that won.  Rows are kept in results/gpu_timings_<spec>.json; `summary.py` reads them.  Exits with 3 where
-time ran out: call it again.
+the program that won.  Rows are kept in results/gpu_timings_<spec>.json and gpu_peers_<spec>.json; `report.py` reads
+them.  Exits with 3 where time ran out: call it again.
 """
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benches.gpu import machine, predict
-from benches.gpu.check import build, digest_of
+import rollergen as rg
+from benches.gpu import dry, machine, peers, predict
+from benches.gpu.check import compared, digest_of
 from benches.gpu.machine import Machine, gpu_state
-from benches.gpu.peers import WRITTEN, fix_precision, peers, written
-from benches.gpu.rows import Row, Rows, of_other_code
+from benches.gpu.peers import WRITTEN, compilers, fix_precision, libraries
+from benches.gpu.rows import Row, Rows
 from benches.gpu.timer import STATES, Timer, Times
 from benches.peers import reasons
 from rollergen.errors import RollergenError
@@ -36,26 +40,50 @@ from rollergen.suites import Entry
 NAME, OURS = "timings", "rollergen"
 
 
-def row(entry: Entry, on: Machine, timer: Timer, predicted: Row, seconds: float, compile_with: Row) -> Row:
+@dataclass(frozen=True)
+class Settings:
+    """``seconds``: of turns for each operator and state of the cache; ``compile_with``: arguments of torch.compile;
+    ``peers``: whether those that compile and tune compete, instead of the libraries."""
+
+    on: Machine
+    timer: Timer
+    seconds: float
+    compile_with: Row
+    peers: bool
+
+
+def build(entry: Entry, on: Machine) -> rg.Kernel:
+    """Measured, and kept in the cache: who comes again finds it there.  In a dry run two candidates, of no cache."""
+    few = {"top_k": 2, "cache": False} if on.dry else {}
+    return rg.build(entry.make(), on.device, profile=True, **few)
+
+
+def row(entry: Entry, to: Settings, predicted: Row) -> Row:
     """One operator: times of all calls in both states, and ratios (the best of the others' over ours)."""
-    found: Row = {"suite": entry.suite, "id": entry.id, "kind": entry.kind, "dtype": entry.dtype}
-    try:
-        kernel = build(entry, on)
-    except RollergenError as error:
-        return {**found, "state": f"failed: {error}"}
+    started, on = time.perf_counter(), to.on
+    kernel = build(entry, on)
+    found: Row = {**machine.facts_of(entry), "build_s": round(time.perf_counter() - started, 2)}
     with on.only_for_a_while():
-        inputs, out, other = on.inputs(kernel), on.empty(kernel), on.empty(kernel)
-        calls = {OURS: lambda: kernel(*inputs, out=out), **peers(entry, inputs, other, compile_with)}
-        more, refused = written(entry, inputs, calls["torch"]())
-        calls |= more
-        times = {state: timer.alternate(calls, seconds, state) for state in STATES}
+        inputs, out = on.inputs(kernel), on.empty(kernel)
+        found |= compared(entry, kernel, on, inputs)
+        if found["state"] != "right":
+            return found
+        offered = compilers if to.peers else libraries
+        calls, refused = offered(entry, inputs, kernel(*inputs), to.compile_with)
+        calls = {OURS: lambda: kernel(*inputs, out=out), **calls}
+        times = {state: to.timer.alternate(calls, to.seconds, state) for state in STATES}
         kernels = {name: kernel_names(call) for name, call in calls.items() if name != OURS}
-    programs = {one["digest"]: (rank, one) for rank, one in enumerate(predicted["programs"])}
-    rank, program = programs.get(digest_of(kernel), (None, {}))
-    found |= {"predicted_us": program.get("us"), "rank": rank, "kernels": kernels, "gpu_state": gpu_state()}
-    found["not competing"] = refused
+    found |= _won(kernel, predicted) | {"kernels": kernels, "not competing": refused, "gpu_state": gpu_state()}
     found["winograd"] = [name for name, used in kernels.items() if any("winograd" in one.lower() for one in used)]
-    return {**found, **_ratios(times), "state": "timed" if _all_timed(times) else "failed: every round came late"}
+    found["state"] = "timed" if _all_timed(times) else "failed: every round came late"
+    return {**found, **_ratios(times), "seconds": round(time.perf_counter() - started, 2)}
+
+
+def _won(kernel: rg.Kernel, predicted: Row) -> Row:
+    """The predicted rank and time of the program that was the fastest; None where it was not among the predicted."""
+    ranks = {digest: (rank, us) for rank, (digest, us) in enumerate(predicted["programs"])}
+    rank, us = ranks.get(digest_of(kernel), (None, None))
+    return {"rank": rank, "predicted_us": us}
 
 
 def _all_timed(times: dict[str, dict[str, Times | None]]) -> bool:
@@ -100,43 +128,36 @@ def committed(path: Path) -> str:
     return log.stdout.strip()
 
 
-def predictions(path: Path) -> dict[Any, Row]:
-    return {machine.key(one): one for one in json.loads(path.read_text())["rows"]}
-
-
-def main(words: list[str] | None = None, where: str = "cuda") -> int:
-    from benches.gpu.summary import summary
+def main(words: list[str] | None = None) -> int:
+    from benches.gpu.report import counted
 
     parser = machine.parser(__doc__)
+    parser.add_argument("--peers", action="store_true", help="torch.compile, Triton and TileLang instead of torch")
     parser.add_argument("--seconds", type=float, default=0.5, help="of turns for each operator and cache state")
-    parser.add_argument("--predictions", type=Path, help="the committed file; default: the one under benches/results")
+    parser.add_argument("--predictions", type=Path, help="the committed file; default: the one beside the results")
     parser.add_argument("--predictions-commit", help="the commit that has them, to be stated where there is no git")
     parser.add_argument("--compile-mode", default="default", help="of torch.compile: max-autotune-no-cudagraphs, ...")
-    parser.add_argument("--compile-backend", default="inductor", help="of torch.compile")
-    given = parser.parse_args(words)
-    on, found = Machine(machine.spec(given.device), where), machine.entries(given)
-    file = given.predictions or machine.path(machine.RESULTS, predict.NAME, on.device)
-    compile_with = {"mode": given.compile_mode} if given.compile_backend == "inductor" else {}
-    compile_with["backend"] = given.compile_backend
+    given = machine.parsed(parser, words)
+    on, found = machine.machine(given), machine.entries(given)
+    file = given.predictions or machine.path(given.results, predict.NAME, on.device)
+    compile_with = dry.COMPILE_WITH if on.dry else {"mode": given.compile_mode, "backend": "inductor"}
     try:
-        commit = given.predictions_commit or committed(file)
-        facts = {**on.facts(), "precision": fix_precision(), "torch.compile": compile_with, "predictions": commit}
-        facts["absent"] = reasons([one.LIBRARY for one in WRITTEN])
-        known = predictions(file)
-        missing = [":".join(key) for key in found if key not in known]
-        if any(map(of_other_code, known.values())):
-            again = "benches/gpu/predict.py makes it anew, and it is to be committed"
-            raise RollergenError(f"{file} is of other code than this checkout's: {again}")
-        if missing:
-            raise RollergenError(f"{file} has no prediction for {', '.join(missing[:5])} ({len(missing)} in all)")
+        commit = given.predictions_commit or ("a dry run" if on.dry else committed(file))
+        known = predict.predicted(file, list(found))
     except RollergenError as error:
         print(error)
         return 2
+    facts = {**on.facts(), "precision": fix_precision(), "torch.compile": compile_with, "predictions": commit}
+    facts["absent"] = reasons([one.LIBRARY for one in WRITTEN])
     timer = Timer(on.runtime, on.device.clock_mhz)
-    make = lambda key: row(found[key], on, timer, known[key], given.seconds, compile_with)
-    rows = Rows(machine.path(given.results, NAME, on.device), machine.key, facts, summary)
-    code = rows.fill(found, make, machine.budget(given), given.again)
-    return 1 if any(one["state"] != "timed" for one in rows.all()) else code
+    to = Settings(on, timer, 0.0 if on.dry else given.seconds, compile_with, given.peers)
+    path = machine.path(given.results, peers.NAME if given.peers else NAME, on.device)
+    rows = Rows(path, facts, counted, predict.stamps(known))
+    code = rows.fill(
+        found, lambda key: row(found[key], to, known[key]), machine.budget(given), again=given.again,
+        retry=given.retry, alive=on.alive,
+    )  # fmt: skip
+    return code or int(any(one["state"] != "timed" for one in rows.all()))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""The GPU that is present, for the benches of this folder: its spec, runtime, torch's view of it, its state."""
+"""The GPU that is present, for the benches of this folder: its spec, runtime, torch's view of it, its state; and the
+options that all of them have."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,24 +15,32 @@ from pathlib import Path
 from typing import Any
 
 import rollergen as rg
-from benches.gpu.peers import SUITES
+from benches.gpu import dry
+from benches.gpu.cases import DEFAULT, SUITES, Key, is_core, listed
 from benches.gpu.rows import RESULTS, Budget, Row
 from rollergen.hal.cuda_runtime import CudaRuntime
 from rollergen.hal.runtime import cuda_runtime_for
 from rollergen.hal.spec import Device
-from rollergen.suites import Entry, suite
+from rollergen.suites import Entry
 from rollergen.targets import resolve
 
 BUDGET_S = 540.0
-Key = tuple[str, str]
+DRY_RESULTS = Path(tempfile.gettempdir()) / "rollergen_gpu_dry_run"
+WHOLE = 8
+"""Integers of the inputs lie below this, and not below its negative."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """``device``: the spec whose programs run; ``where``: torch's name of the memory that they run on."""
+    """``device``: the spec whose programs run; ``dry``: on the stand-in, with torch on the CPU."""
 
     device: Device
-    where: str = "cuda"
+    dry: bool = False
+
+    @property
+    def where(self) -> str:
+        """torch's name of the memory that calls work in."""
+        return "cpu" if self.dry else "cuda"
 
     @cached_property
     def runtime(self) -> CudaRuntime:
@@ -50,15 +60,28 @@ class Machine:
             "state_before": gpu_state(),
         }
 
+    def alive(self) -> bool:
+        """Whether the GPU still answers this process: after an illegal access none of its calls succeeds."""
+        try:
+            self.runtime.empty(1).fill(0)
+            self.runtime.finish()
+        except Exception:  # of the driver, or of CuPy, whatever it is: there is nothing to go on with
+            return False
+        return True
+
     def inputs(self, kernel: rg.Kernel, seed: int = 1) -> tuple[Any, ...]:
-        """Random values from -1 to 1, of the kernel's shapes and dtypes, on the GPU."""
+        """Random values from -1 to 1, integers from -`WHOLE` to `WHOLE` - 1, of the kernel's shapes and dtypes."""
         import torch
 
         source = torch.Generator(device=self.where).manual_seed(seed)
         made = []
         for one in kernel.signature.inputs:
-            values = torch.rand(one.shape, generator=source, device=self.where, dtype=torch.float32) * 2 - 1
-            made.append(values.to(getattr(torch, str(one.dtype))))
+            dtype = getattr(torch, str(one.dtype))
+            if dtype.is_floating_point:
+                values = torch.rand(one.shape, generator=source, device=self.where, dtype=torch.float32) * 2 - 1
+                made.append(values.to(dtype))
+            else:
+                made.append(torch.randint(-WHOLE, WHOLE, one.shape, generator=source, device=self.where, dtype=dtype))
         return tuple(made)
 
     def empty(self, kernel: rg.Kernel) -> Any:
@@ -94,30 +117,49 @@ def gpu_state() -> Row | None:
     return dict(zip(QUERIED.split(","), (one.strip() for one in done.stdout.splitlines()[0].split(",")), strict=True))
 
 
-def parser(text: str) -> argparse.ArgumentParser:
+def parser(text: str | None) -> argparse.ArgumentParser:
     """The options that all scripts of the folder have."""
     words = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--device", default="cuda", help="a spec's name or file; default: that of the GPU present")
-    words.add_argument("--suite", nargs="+", default=["roller"], choices=SUITES)
+    words.add_argument("--suite", nargs="+", default=list(DEFAULT), choices=SUITES)
+    words.add_argument("--core", action="store_true", help="only the core of the list")
     words.add_argument("--only", nargs="+", help="identifiers of operators")
     words.add_argument("--budget-s", type=float, default=BUDGET_S, help="seconds after which no operator is begun")
-    words.add_argument("--results", type=Path, default=RESULTS, help="the folder of the result files")
+    words.add_argument("--results", type=Path, help="the folder of the result files; default: benches/results")
     words.add_argument("--again", action="store_true", help="also what is there")
+    words.add_argument("--retry", action="store_true", help="also what was wrong, or failed")
+    words.add_argument("--dry-run", action="store_true", help="without a GPU: small sizes, on the tests' stand-in")
     return words
 
 
-def spec(name: str) -> Device:
-    return resolve(name)
+def parsed(words: argparse.ArgumentParser, given: Sequence[str] | None) -> argparse.Namespace:
+    """The options; from here on a dry run has the stand-in."""
+    found = words.parse_args(given)
+    if found.dry_run:
+        dry.install()
+    found.results = found.results or (DRY_RESULTS if found.dry_run else RESULTS)
+    found.results.mkdir(parents=True, exist_ok=True)
+    return found
+
+
+def machine(given: argparse.Namespace) -> Machine:
+    return Machine(resolve(given.device), given.dry_run)
 
 
 def entries(given: argparse.Namespace) -> dict[Key, Entry]:
-    """Those asked for, by suite and identifier."""
-    found = [entry for name in given.suite for entry in suite(name).entries]
-    return {(e.suite, e.id): e for e in found if not given.only or e.id in given.only}
+    """Those asked for, core ones first."""
+    found = listed(tuple(given.suite))
+    found = {
+        key: one
+        for key, one in found.items()
+        if (not given.only or one.id in given.only) and (not given.core or is_core(one))
+    }
+    return dry.cut(found) if given.dry_run else found
 
 
-def key(row: Row) -> Key:
-    return row["suite"], row["id"]
+def facts_of(entry: Entry) -> Row:
+    """What each row says of its operator."""
+    return {"kind": entry.kind, "dtype": entry.dtype}
 
 
 def path(folder: Path, what: str, device: Device) -> Path:

@@ -1,8 +1,12 @@
-"""All that a machine with an NVIDIA GPU is to measure, in order: ``python benches/gpu/run.py [--budget-s SECONDS]``.
+"""All that a machine with an NVIDIA GPU is to measure, the most important first: ``python benches/gpu/run.py``.
 
-Checks that predictions are there and committed, then correctness, timings, and the means by class, each a script of
-this folder in a process of its own.  Stops after so many seconds (default: under ten minutes) and exits with 3 where
-something is left: call it again, until it exits with 0.  Options that are not every script's go to `compare.py`.
+The pieces, each a script of this folder in a process of its own: predictions (which must be there and committed, and
+then take no time), correctness of the whole list, timings of its core beside torch, its core beside compilers, the
+same of the rest, programs collected for the learned rankers; then the page, from whatever there is.
+
+Stops after ``--budget-s`` seconds (default: nine minutes) and exits with 3 where something is left: call it again,
+until it exits with 0 (or 1, where an operator is wrong or failed).  Options that are not every script's go to
+`compare.py`.  ``--dry-run`` goes all the way without a GPU, in small.  README.md says what to do when.
 """
 
 from __future__ import annotations
@@ -11,42 +15,83 @@ import argparse
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benches.gpu import machine
-from benches.gpu.rows import UNFINISHED
+from benches.gpu.rows import LOST, UNFINISHED
 
-STEPS = ("predict.py", "check.py", "compare.py", "summary.py")
 HERE = Path(__file__).resolve().parent
+MOST_RESTARTS = 20
+"""Processes that one call may start for a piece whose GPU answers no more."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """``script`` with ``options``; ``core``: of the core of the list alone."""
+
+    script: str
+    options: tuple[str, ...] = ()
+    core: bool = False
+
+    @property
+    def title(self) -> str:
+        return " ".join((self.script, *self.options, *("--core",) * self.core))
+
+
+PIECES = (
+    Piece("predict.py"),
+    Piece("check.py"),
+    Piece("compare.py", core=True),
+    Piece("compare.py", ("--peers",), core=True),
+    Piece("compare.py"),
+    Piece("compare.py", ("--peers",)),
+    Piece("collect.py"),
+)
+PAGE = Piece("report.py")
+ENDS = (0, 1)
+"""Exit codes after which the next piece makes sense: 1 says that an operator is wrong, or failed."""
 
 
 def main(words: list[str] | None = None) -> int:
     given, others = machine.parser(__doc__).parse_known_args(words)
     end, worst = time.perf_counter() + given.budget_s, 0
-    for step in STEPS:
-        left = end - time.perf_counter()
-        if left <= 0:
-            print(f"no time left for {step}; call it again")
-            return worst or UNFINISHED
-        print(f"== {step}", flush=True)
-        command = [sys.executable, str(HERE / step), *options(step, given, others), "--budget-s", f"{left:.0f}"]
-        code = subprocess.run(command, check=False).returncode
-        if code == UNFINISHED:
-            return worst or UNFINISHED
+    for piece in PIECES:
+        code = performed(piece, given, others, end)
         worst = max(worst, code)
+        if code not in ENDS:
+            break
+    performed(PAGE, given, others, end)
     return worst
 
 
-def options(step: str, given: argparse.Namespace, others: list[str]) -> list[str]:
-    """Those of a step: only `compare.py` has others than the common ones; predictions are where they are committed."""
-    words = ["--device", given.device, "--suite", *given.suite]
+def performed(piece: Piece, given: argparse.Namespace, others: Sequence[str], end: float) -> int:
+    """The exit code of the piece; one whose GPU answers no more goes on in another process."""
+    for _ in range(MOST_RESTARTS):
+        left = end - time.perf_counter()
+        if left <= 0 and piece != PAGE:
+            print(f"no time left for {piece.title}; call it again", flush=True)
+            return UNFINISHED
+        print(f"== {piece.title}", flush=True)
+        words = [*options(piece, given, others), "--budget-s", f"{left:.0f}"]
+        code = subprocess.run([sys.executable, str(HERE / piece.script), *words], check=False).returncode
+        if code != LOST:
+            return code
+    return LOST
+
+
+def options(piece: Piece, given: argparse.Namespace, others: Sequence[str]) -> list[str]:
+    """Those of a piece: only `compare.py` has others than the common ones."""
+    words = ["--device", given.device, "--suite", *given.suite, *piece.options]
     words += ["--only", *given.only] if given.only else []
-    if step == "predict.py":
-        return words
-    words += ["--results", str(given.results)] + ["--again"] * (given.again and step != "summary.py")
-    return words + (others if step == "compare.py" else [])
+    words += ["--results", str(given.results)] if given.results else []
+    flags = {"--core": piece.core or given.core, "--again": given.again, "--retry": given.retry}
+    flags["--dry-run"] = given.dry_run
+    words += [name for name, wanted in flags.items() if wanted]
+    return words + (list(others) if piece.script == "compare.py" else [])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Kernels in Triton, of float32 and float16 arrays in row-major order; float32 stays float32 (no TF32).
+"""Kernels in Triton, of float32, float16 and bfloat16 arrays in row-major order, products of int8 too; float32 stays
+float32 (no TF32), integers are added up in int32.
 
 Importing this needs Triton.  Each has a handful of configurations, the first of which fits every GPU since sm_80;
 `tuned` is the kernel under Triton's own autotuner, which times them at the first call for each of its key's values.
@@ -26,12 +27,13 @@ def matmul(a, b, c, m, n, k, am, ak, bk, bn, TILE_M: tl.constexpr, TILE_N: tl.co
     inner = tl.arange(0, TILE_K)
     at_a = a + (rows % m)[:, None] * am + inner[None, :] * ak
     at_b = b + inner[:, None] * bk + (columns % n)[None, :] * bn
-    total = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
+    whole: tl.constexpr = a.dtype.element_ty == tl.int8
+    total = tl.zeros((TILE_M, TILE_N), dtype=tl.int32 if whole else tl.float32)
     for done in range(0, k, TILE_K):
         left = k - done
-        x = tl.load(at_a, mask=inner[None, :] < left, other=0.0)
-        y = tl.load(at_b, mask=inner[:, None] < left, other=0.0)
-        total = tl.dot(x, y, total, input_precision="ieee")
+        x = tl.load(at_a, mask=inner[None, :] < left, other=0)
+        y = tl.load(at_b, mask=inner[:, None] < left, other=0)
+        total = tl.dot(x, y, total, input_precision="ieee", out_dtype=tl.int32 if whole else tl.float32)
         at_a += TILE_K * ak
         at_b += TILE_K * bk
     at_c = c + rows[:, None] * n + columns[None, :]
@@ -46,6 +48,22 @@ def softmax(x, y, columns, TILE: tl.constexpr):
     value = tl.load(x + row * columns + at, mask=at < columns, other=float("-inf")).to(tl.float32)
     power = tl.exp(value - tl.max(value, axis=0))
     tl.store(y + row * columns + at, (power / tl.sum(power, axis=0)).to(y.dtype.element_ty), mask=at < columns)
+
+
+@triton.jit
+def norm(x, weight, bias, y, columns, eps, CENTRED: tl.constexpr, TILE: tl.constexpr):
+    """Of each row, which lies in registers: layer norm, or (not ``CENTRED``) the root mean square's, without a bias."""
+    row = tl.program_id(0)
+    at = tl.arange(0, TILE)
+    mask = at < columns
+    value = tl.load(x + row * columns + at, mask=mask, other=0.0).to(tl.float32)
+    if CENTRED:
+        value = tl.where(mask, value - tl.sum(value, axis=0) / columns, 0.0)
+    scale = tl.rsqrt(tl.sum(value * value, axis=0) / columns + eps)
+    result = value * scale * tl.load(weight + at, mask=mask, other=0.0).to(tl.float32)
+    if CENTRED:
+        result += tl.load(bias + at, mask=mask, other=0.0).to(tl.float32)
+    tl.store(y + row * columns + at, result.to(y.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -119,6 +137,7 @@ CONFIGURATIONS: dict[str, list[triton.Config]] = {
         _product(16, 32, 64, 2, 3),
     ],
     "softmax": [triton.Config({}, num_warps=warps) for warps in (4, 8, 16, 2)],
+    "norm": [triton.Config({}, num_warps=warps) for warps in (4, 8, 16, 2)],
     "unary": _strips((1024, 4), (2048, 8), (512, 4), (4096, 8)),
     "add": _strips((1024, 4), (2048, 8), (512, 4), (4096, 8)),
     "reduce_rows": _strips((1024, 4), (256, 2), (512, 4), (2048, 8), (4096, 16)),
@@ -128,11 +147,12 @@ CONFIGURATIONS: dict[str, list[triton.Config]] = {
     ],
 }  # fmt: skip
 KERNELS: dict[str, Any] = {
-    "matmul": matmul, "softmax": softmax, "unary": unary, "add": add, "reduce_rows": reduce_rows,
+    "matmul": matmul, "softmax": softmax, "norm": norm, "unary": unary, "add": add, "reduce_rows": reduce_rows,
     "reduce_columns": reduce_columns,
 }  # fmt: skip
 _KEYS = {
-    "matmul": ["m", "n", "k"], "softmax": ["columns"], "unary": ["size", "NAME"], "add": ["size"],
+    "matmul": ["m", "n", "k"], "softmax": ["columns"], "norm": ["columns", "CENTRED"], "unary": ["size", "NAME"],
+    "add": ["size"],
     "reduce_rows": ["columns"], "reduce_columns": ["rows", "columns"],
 }  # fmt: skip
 _TUNED: dict[str, Any] = {}

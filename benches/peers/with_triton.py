@@ -54,15 +54,32 @@ def _matmul(name: str, tensors: Sequence[Any], out: Any) -> Launch:
     return Launch("matmul", (a, b, out, m, n, k, *a.stride(), *b.stride()), grid, {})
 
 
+def _row_tile(name: str, columns: int) -> int:
+    """The power of two that holds a row.  Raises NotOfferedError for one that is too long."""
+    if columns > LONGEST_ROW:
+        raise NotOfferedError(f"{name} of rows of {columns}; here Triton has those of at most {LONGEST_ROW}")
+    return 1 << (columns - 1).bit_length()
+
+
 def _softmax(name: str, tensors: Sequence[Any], out: Any, dim: int) -> Launch:
     (x,) = tensors
     columns = x.shape[-1]
     if dim not in (-1, x.dim() - 1):
         raise NotOfferedError(f"softmax over axis {dim} of {tuple(x.shape)}; here Triton has that of the last one")
-    if columns > LONGEST_ROW:
-        raise NotOfferedError(f"softmax of rows of {columns}; here Triton has those of at most {LONGEST_ROW}")
-    tile = 1 << (columns - 1).bit_length()
+    tile = _row_tile(name, columns)
     return Launch("softmax", (x, out, columns), lambda chosen: (x.numel() // columns,), {"TILE": tile})
+
+
+def _norm(name: str, tensors: Sequence[Any], out: Any, normalized_shape: Sequence[int]) -> Launch:
+    """With weights: (x, weight, bias) of layer_norm, (x, weight) of rms_norm."""
+    centred = name == "layer_norm"
+    if len(tensors) != 2 + centred or len(normalized_shape) != 1:
+        has = "here Triton has that of the last axis with its weights"
+        raise NotOfferedError(f"{name} of {len(tensors)} arrays over {len(normalized_shape)} axes; {has}")
+    x, weight, bias, columns = tensors[0], tensors[1], tensors[-1], normalized_shape[0]
+    how = {"CENTRED": centred, "TILE": _row_tile(name, columns)}
+    arguments = (x, weight, bias, out, columns, 1e-5 if centred else 1e-6)
+    return Launch("norm", arguments, lambda chosen: (x.numel() // columns,), how)
 
 
 def _unary(name: str, tensors: Sequence[Any], out: Any) -> Launch:
@@ -95,7 +112,7 @@ def _reduce(name: str, tensors: Sequence[Any], out: Any, dim: int | Sequence[int
 
 
 _TABLE: Mapping[str, Callable[..., Launch]] = {
-    "matmul": _matmul, "softmax": _softmax, "add": _add,
+    "matmul": _matmul, "softmax": _softmax, "add": _add, "layer_norm": _norm, "rms_norm": _norm,
     **dict.fromkeys(("relu", "gelu", "silu", "sigmoid", "tanh"), _unary),
     **dict.fromkeys(("sum", "mean", "max"), _reduce),
 }  # fmt: skip

@@ -98,9 +98,12 @@ def _of_pacm(train: Dataset, seed: int) -> dict[str, Streamed]:
 
 
 def streams(
-    data: Dataset, objective: str, seeds: Sequence[int], progress: Progress = _QUIET, kept: Unfinished | None = None
-) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """(by method the macro figures of all operators, and Top-1 by thirds of the stream; methods left out, and why)."""
+    data: Dataset, objective: str, seeds: Sequence[int], progress: Progress = _QUIET, kept: Unfinished | None = None,
+    source: Dataset | None = None,
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:  # fmt: skip
+    """(by method the macro figures of all operators, and Top-1 by thirds of the stream; methods left out, and why).
+
+    ``source``: A, such as another device's records, if not a half of `data`; all of `data` is then B."""
     kept = kept or Unfinished()
     families, left_out = ["trees"], {}
     try:
@@ -112,7 +115,9 @@ def streams(
     for number, seed in enumerate(seeds):
         for family in families:
             name = f"{objective}, stream of {family}, {MEASURED} measured, seed {seed}"
-            for method, run in kept.part(name, partial(_both_halves, data, objective, family, seed)).items():
+            name += "" if source is None else f", from {len(source)} records of another source"
+            run_all = partial(_followed_by_all, data, source, objective, family, seed)
+            for method, run in kept.part(name, run_all).items():
                 found.setdefault(method, []).append(run)
         progress("operators one after another", number + 1, len(seeds))
     return {method: _line(runs, data) for method, runs in found.items()}, left_out
@@ -129,15 +134,18 @@ def _line(runs: Sequence[Sequence[Any]], data: Dataset) -> dict[str, Any]:
     return {**macro(every), **{name: float(np.mean(own)) for name, own in zip(THIRDS, by_third, strict=True) if own}}
 
 
-def _both_halves(data: Dataset, objective: str, family: str, seed: int) -> dict[str, list[Any]]:
+def _followed_by_all(
+    data: Dataset, source: Dataset | None, objective: str, family: str, seed: int
+) -> dict[str, list[Any]]:
+    """By method; trained on each half and followed on the other, or trained on `source` and followed on all."""
+    halves = ((data.of(train), data.of(test)) for train, test in folds(data, HALVES, seed))
     found: dict[str, list[Any]] = {}
-    for train, test in folds(data, HALVES, seed):
-        source = data.of(train)
-        learners = _of_pacm(source, seed) if family == "pacm" else _of_trees(source, objective, seed)
+    for known, stream in halves if source is None else ((source, data),):
+        learners = _of_pacm(known, seed) if family == "pacm" else _of_trees(known, objective, seed)
         if family == "trees":
             learners = {"analytical": Frozen(Analytical()), **learners}
         for method, learner in learners.items():
-            found.setdefault(method, []).extend(followed(learner, data.of(test), seed))
+            found.setdefault(method, []).extend(followed(learner, stream, seed))
     return found
 
 

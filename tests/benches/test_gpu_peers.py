@@ -57,6 +57,42 @@ def interpreted():
         print(name)
 
 
+def interpreted_norms():
+    import torch
+
+    from benches.peers import triton_kernels
+
+    rng = torch.Generator().manual_seed(0)
+    x, w, b = (torch.rand(shape, generator=rng) - 0.5 for shape in ((7, 100), (100,), (100,)))
+    f = torch.nn.functional
+    wanted = {
+        "layer_norm": ((x, w, b), f.layer_norm(x, (100,), w, b)), "rms_norm": ((x, w), f.rms_norm(x, (100,), w, 1e-6)),
+    }  # fmt: skip
+    for name, (tensors, want) in wanted.items():
+        out = torch.full_like(x, float("nan"))
+        made = with_triton.launch(name, tensors, out, {"normalized_shape": (100,)})
+        triton_kernels.KERNELS[made.kernel][made.grid({})](*made.arguments, **made.constants)
+        np.testing.assert_allclose(out.numpy(), want.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def interpreted_int8():
+    import torch
+
+    from benches.peers import triton_kernels
+
+    a, b = (torch.randint(-128, 128, shape, dtype=torch.int8) for shape in ((33, 70), (70, 65)))
+    out = torch.full((33, 65), -1, dtype=torch.int32)
+    made, chosen = with_triton.launch("matmul", (a, b), out, {}), triton_kernels.CONFIGURATIONS["matmul"][0].kwargs
+    triton_kernels.KERNELS["matmul"][made.grid(chosen)](*made.arguments, **made.constants, **chosen)
+    assert torch.equal(out, a.int() @ b.int())
+
+
+@needs("triton", "torch")
+@pytest.mark.parametrize("what", ["interpreted_norms", "interpreted_int8"])
+def test_triton_norms_and_products_of_integers_compute_what_torch_does(what):
+    alone(f"from tests.benches.test_gpu_peers import {what}; {what}()", TRITON_INTERPRET="1")
+
+
 @needs("triton", "torch")
 def test_triton_kernels_compute_the_definition():
     script = "from tests.benches.test_gpu_peers import interpreted; interpreted()"
@@ -73,7 +109,8 @@ def compiled(name, dtype, constants):
 
     kernel, chosen = KERNELS[name], CONFIGURATIONS[name][0]
     known = {**constants, **chosen.kwargs}
-    types = {"scale": "fp32"} | dict.fromkeys("abcxyz", f"*{dtype}")
+    types = {"scale": "fp32", "eps": "fp32"} | {"weight": f"*{dtype}", "bias": f"*{dtype}"} | dict.fromkeys("abcxyz", f"*{dtype}")
+    types["c"] = "*i32" if dtype == "i8" else types["c"]
     signature = {one: "constexpr" if one in known else types.get(one, "i32") for one in kernel.arg_names}
     source = triton.compiler.ASTSource(fn=kernel, signature=signature, constexprs=known)
     options = {"num_warps": chosen.num_warps, "num_stages": chosen.num_stages}
@@ -83,7 +120,8 @@ def compiled(name, dtype, constants):
 @pytest.mark.parametrize(
     ("name", "dtype", "constants"),
     [
-        ("matmul", "fp32", {}), ("matmul", "fp16", {}), ("softmax", "fp32", {"TILE": 1024}),
+        ("matmul", "fp32", {}), ("matmul", "fp16", {}), ("matmul", "bf16", {}), ("matmul", "i8", {}), ("softmax", "fp32", {"TILE": 1024}),
+        ("norm", "bf16", {"TILE": 1024, "CENTRED": True}),
         ("unary", "fp32", {"NAME": "gelu"}), ("add", "fp32", {}), ("reduce_rows", "fp32", {"IS_MAX": False}),
         ("reduce_columns", "fp16", {"IS_MAX": True}),
     ],
@@ -93,7 +131,7 @@ def test_triton_kernels_compile_for_a_gpu_and_keep_their_precision(name, dtype, 
     made = compiled(name, dtype, constants)
     assert made.asm["cubin"][:4] == b"\x7fELF" and made.metadata.shared <= SHARED
     assert "tf32" not in made.asm["ptx"]
-    assert ("mma.sync" in made.asm["ptx"]) == (name == "matmul" and dtype == "fp16")
+    assert ("mma.sync" in made.asm["ptx"]) == (name == "matmul" and dtype != "fp32")
 
 
 LOWERED = """
@@ -117,7 +155,8 @@ def test_triton_refuses_what_no_kernel_is_written_for():
     torch = pytest.importorskip("torch")
     x = torch.zeros(4, 5, 6)
     asked = {
-        "layer_norm": ({"normalized_shape": (6,)}, "Triton has no layer_norm here"),
+        "log_softmax": ({"dim": -1}, "Triton has no log_softmax here"),
+        "layer_norm": ({"normalized_shape": (6,)}, "layer_norm of 1 arrays over 1 axes; here Triton has that of the last"),
         "softmax": ({"dim": 0}, r"softmax over axis 0 of \(4, 5, 6\)"),
         "sum": ({"dim": (0, 2)}, r"sum over axes \[0, 2\]; here Triton has those that are adjacent"),
     }

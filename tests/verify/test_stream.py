@@ -84,3 +84,19 @@ def test_without_torch_pacm_is_left_out(data, monkeypatch):
     monkeypatch.setattr(stream, "optional", refused)
     found, left_out = stream.streams(data, "cautious", [0])
     assert list(found) == ["analytical", "verifier", "verifier, updated"] and left_out == {"pacm": "torch is missing"}
+
+
+def test_rankers_that_begin_with_another_source_are_judged_on_all_operators_in_one_stream(data, monkeypatch):
+    begun, streamed = [], []
+    monkeypatch.setattr(stream, "optional", lambda module, extra: None)
+    for family in ("trees", "pacm"):
+        monkeypatch.setattr(stream, f"_of_{family}", lambda train, *_, name=family: begun.append(train) or {name: Noting()})
+    followed = stream.followed
+    monkeypatch.setattr(stream, "followed", lambda *given: streamed.append(given[1]) or followed(*given))
+    source = data.of(np.arange(50))
+    found, _ = stream.streams(data, "cautious", [0], source=source)
+    assert list(found) == ["analytical", "trees", "pacm"]
+    assert all(one is source for one in begun) and all(one is data for one in streamed)
+    begun.clear()
+    stream.streams(data, "cautious", [0])
+    assert len(begun) == 4 and not any(one is source for one in begun)

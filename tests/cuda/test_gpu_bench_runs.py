@@ -1,0 +1,242 @@
+"""The benches of a machine with a GPU, gone through without one: torch on the CPU, CuPy and the GPU `fake`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+
+import rollergen as rg
+from benches.gpu import check, collect, compare, dry, machine, predict, report, rows, run, transfer
+from benches.gpu.rows import COMPLETE, LOST, UNFINISHED
+from benches.gpu.timer import Timer
+from rollergen.errors import RollergenError
+from rollergen.expr.canonical import canonicalize
+from rollergen.hal.cuda_runtime import CudaRuntime
+from rollergen.hal.load import load_device
+from tests.cuda.host import compiler
+from tests.cuda.test_cupy import H200, cupy  # noqa: F401 (a fixture)
+
+on_host = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+
+
+@on_host
+def test_calls_are_timed_in_turns_in_both_states_of_the_cache(cupy):  # noqa: F811
+    timer, calls = Timer(CudaRuntime(), 1000.0), []
+    cupy.LOG.clear()
+    times = timer.alternate({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 0.0, "warm")
+    assert "".join(calls[6:12]) == "abbaab"  # after three calls of each to warm up
+    assert times["a"].rounds == times["b"].rounds == 9 and times["a"].late == 0
+    assert times["a"].least_us <= times["a"].lower_us <= times["a"].median_us <= times["a"].upper_us
+    assert not any(what[0] == "fill" for what in cupy.LOG)
+    timer.alternate({"a": lambda: None}, 0.0, "cold")
+    order = [what[0] for what in cupy.LOG if what[0] in ("fill", "launch")]
+    assert order[-18:] == ["fill", "launch"] * 9  # flushed, then held, then the call
+
+
+@on_host
+def test_a_round_that_the_device_did_not_wait_for_does_not_count(cupy, monkeypatch):  # noqa: F811
+    timer = Timer(CudaRuntime(), 1000.0, hold_s=0.01)
+    monkeypatch.setattr(cupy.cuda.Event, "done", True)
+    assert timer.alternate({"a": lambda: None}, 0.0, "warm") == {"a": None}
+    assert timer.hold_s == 0.16  # doubled until it is beyond a tenth of a second
+
+
+def test_only_committed_predictions_count(tmp_path):
+    git = lambda *words: subprocess.run(["git", "-C", str(tmp_path), *words], check=True, capture_output=True)
+    file = tmp_path / "predictions.json"
+    with pytest.raises(RollergenError, match=r"is missing; expected it made by benches/gpu/predict\.py"):
+        compare.committed(file)
+    git("init", "-q")
+    file.write_text("{}")
+    with pytest.raises(RollergenError, match="is not committed"):
+        compare.committed(file)
+    git("add", ".")
+    git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "predicted")
+    assert len(compare.committed(file)) == 40
+    file.write_text("{} ")
+    with pytest.raises(RollergenError, match="is not committed"):
+        compare.committed(file)
+
+
+def test_predictions_of_other_code_are_made_anew(tmp_path, monkeypatch):
+    words = ["--device", "h200", "--only", "E0", "--results", str(tmp_path)]
+    assert predict.main(words) == COMPLETE
+    made = []
+    monkeypatch.setattr(predict, "row", lambda entry, device: made.append(entry.id) or {"state": "predicted"})
+    assert predict.main(words) == COMPLETE and made == []
+    monkeypatch.setattr(rows, "code", lambda: {"product": "another"})
+    assert predict.main(words) == COMPLETE and made == ["E0"]
+
+
+SAMPLE = ("decode 1x4096x4096 int8", "softmax 65536x2048 bfloat16")
+
+
+@pytest.fixture
+def words(monkeypatch, cupy, tmp_path):  # noqa: F811
+    """Options of a dry run of two operators; a kernel of one candidate, not measured, of no cache."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setenv("FAKE_GPU", H200)
+    build = lambda entry, on: rg.build(entry.make(), on.device, profile=False, top_k=1, cache=False)
+    monkeypatch.setattr(compare, "build", build)
+    monkeypatch.setattr(compare, "kernel_names", lambda call: ["a_Winograd_kernel"])
+    monkeypatch.setattr(compare, "reasons", lambda libraries: {one.name: "no GPU" for one in libraries})
+    monkeypatch.setattr(torch, "compile", lambda call, **how: call)  # the real one takes long
+    return ["--dry-run", "--results", str(tmp_path), "--only", *SAMPLE]
+
+
+def kept(tmp_path, what):
+    return json.loads((tmp_path / f"gpu_{what}_h200.json").read_text())
+
+
+@on_host
+def test_a_dry_run_goes_from_predictions_to_the_page(words, tmp_path, capsys):
+    assert predict.main(words) == COMPLETE and check.main(words) == COMPLETE
+    right = kept(tmp_path, "correctness")
+    assert right["summary"] == {"right": 2, "wrong": 0, "failed": 0, "elements": sum(r["elements"] for r in right["rows"])}
+    assert right["gpu"].startswith("NVIDIA H200") and right["precision"]["cudnn.allow_tf32"] is False
+    assert all(row["reference"] == "torch, float64" for row in right["rows"])
+
+    assert compare.main(words) == compare.main([*words, "--peers"]) == COMPLETE
+    for what, others in (("timings", {"torch"}), ("peers", {"torch.compile"})):
+        timed = kept(tmp_path, what)
+        assert timed["absent"] == {"Triton": "no GPU", "TileLang": "no GPU"} and timed["summary"] == {"timed": 2}
+        for row in timed["rows"]:
+            assert row["rank"] == 0 and row["predicted_us"] > 0 and row["date"]
+            for state in ("warm", "cold"):
+                assert set(row[state]) == {"rollergen", *others} - set(row["not competing"])
+                times = [row[state][name]["median_us"] for name in others if name in row[state]]
+                assert bool(times) == bool(row["winograd"]) == (row[f"ratio_{state}"] is not None)
+                if times:
+                    ratio = min(times) / row[state]["rollergen"]["median_us"]
+                    assert row[f"ratio_{state}"] == pytest.approx(ratio, abs=1e-4)
+
+    assert report.main(words) == 0
+    page, content = (tmp_path / "gpu_report_h200.md").read_text(), kept(tmp_path, "report")
+    assert content["headlines"][0]["figure"] == "2 of 2 operators (right 2)"
+    assert [one["what"] for one in content["headlines"][1:]] == ["decode products, 1 operators", "softmax, 1 operators"]
+    assert set(content["classes by dtype"]) == {"decode products, int8", "softmax, bfloat16"}
+    assert content["measured"]["predictions"] == "a dry run" and content["measured"]["driver"]
+    assert page.index("of the peak (best peer") < page.index("## classes") < page.index("## operators")
+    assert capsys.readouterr().out.count("prediction off by a factor of") == 2
+
+
+@on_host
+def test_programs_are_collected_until_the_seconds_are_spent(words, tmp_path, monkeypatch):
+    monkeypatch.setitem(collect.DRY, "count", 2)
+    assert collect.main([*words, "--collect-s", "0"]) == COMPLETE
+    assert collect.main([*words, "--collect-s", "1e-3"]) == COMPLETE  # one operator spends them
+    (row,) = kept(tmp_path, "collection")["rows"]
+    assert row["programs"] == row["right"] == 2 and row["best_ms"] <= row["median_ms"]
+    from rollergen.store.record_files import read
+
+    file = read(tmp_path / "gpu_records_h200.jsonl.xz")
+    assert len(file.records) == 2 and [one.name for one in file.devices.values()] == ["h200"]
+    assert collect.main([*words, "--collect-s", "1e-3"]) == COMPLETE
+    assert len(read(tmp_path / "gpu_records_h200.jsonl.xz").records) == 2
+
+
+def test_without_records_nothing_is_transferred(words, capsys):
+    assert transfer.main(words) == 2
+    assert "gpu_records_h200.jsonl.xz is missing; expected it made by benches/gpu/collect.py" in capsys.readouterr().out
+
+
+@on_host
+def test_a_wrong_kernel_is_found_and_not_timed(words, tmp_path, monkeypatch):
+    def negated(entry, on):
+        x = canonicalize(entry.make()).inputs[0]
+        return rg.build(rg.ops.neg(rg.tensor(x.name, x.shape, x.dtype)), on.device, profile=False, top_k=1, cache=False)
+
+    monkeypatch.setattr(compare, "build", negated)
+    words = [*words[:-2], SAMPLE[1]]
+    assert predict.main(words) == COMPLETE and compare.main(words) == 1
+    (row,) = kept(tmp_path, "timings")["rows"]
+    assert row["state"] == f"wrong: {row['elements']} of {row['elements']} elements" and "cold" not in row
+    assert report.main(words) == 0
+    assert kept(tmp_path, "report")["not right, or not timed"] == [
+        {"operator": f"gpu:{SAMPLE[1]}", "state": row["state"]}
+    ]
+
+
+def test_integers_of_inputs_are_not_all_zero(words):
+    torch = pytest.importorskip("torch")
+    kernel = rg.build(rg.ops.add(rg.tensor("A", (64,), "int8"), rg.tensor("B", (64,), "int8")), "h200", profile=False)
+    for one in machine.Machine(load_device("h200"), dry=True).inputs(kernel):
+        assert one.dtype == torch.int8 and one.min() >= -machine.WHOLE and one.max() < machine.WHOLE
+        assert len(one.unique()) > machine.WHOLE
+
+
+def test_nothing_is_measured_beside_predictions_of_other_code_or_none(words, tmp_path, monkeypatch, capsys):
+    assert check.main(words) == compare.main(words) == 2
+    assert capsys.readouterr().out.count("gpu_predictions_h200.json has no prediction for gpu:decode") == 2
+    assert predict.main(words) == COMPLETE
+    monkeypatch.setattr(rows, "code", lambda: {"product": "another"})
+    assert check.main(words) == compare.main(words) == 2
+    assert capsys.readouterr().out.count("gpu_predictions_h200.json is of other code than this checkout's") == 2
+    assert [one.name for one in tmp_path.iterdir()] == ["gpu_predictions_h200.json"]
+
+
+def test_the_dry_run_has_every_kind_and_dtype_once():
+    from benches.gpu import cases
+
+    small = dry.cut(cases.listed())
+    kinds = [(one.suite, one.kind, one.dtype) for one in small.values()]
+    assert sorted(kinds) == sorted({(one.suite, one.kind, one.dtype) for one in cases.listed().values()})
+    assert all(cases.traffic(one) < 1 << 20 for one in small.values())
+
+
+def line(**facts):
+    means = {"ratio": 2.0, "ratio, warm": 4.0, "measured over predicted": 2.0, "rank": 0, "peer's share": 0.25, "share": 0.5}
+    return {**means, **facts}
+
+
+def test_means_are_geometric_and_of_what_is_there():
+    lines = [line(), line(ratio=0.5, **{"measured over predicted": 0.5, "rank": 3}), line(ratio=None, **{"peer's share": None})]
+    means = report.classes(lines, lambda one: "a")["a"]
+    assert means["ratio"] == 1.0 and means["least ratio"] == 0.5 and means["ratio, warm"] == 4.0
+    assert means["share of the peak"] == 0.5 and means["best peer's share"] == 0.25
+    assert means["prediction off by"] == 2.0 and means["first choices that won"] == 2 and means["operators"] == 3
+    assert report.kendall_tau([(1, 10), (2, 20), (3, 15)]) == pytest.approx(1 / 3)
+
+
+def test_the_peak_is_the_printed_rate_of_the_dtype_or_the_bandwidth():
+    from benches.gpu import cases
+
+    device = load_device("h200")
+    seconds, binds = report.peak_s(cases.listed()["gpu", "matmul 8192x8192x8192 float16"], device)
+    assert binds == "arithmetic" and seconds == pytest.approx(2 * 8192**3 / 989.4e12)
+    seconds, binds = report.peak_s(cases.listed()["gpu", "add 67108864 int8"], device)
+    assert binds == "memory" and seconds == pytest.approx(3 * 2**26 / 4.8e12)
+
+
+def test_the_pieces_are_run_in_order_until_time_runs_out_and_the_page_at_the_end(monkeypatch, tmp_path):
+    asked, ends = [], []
+
+    def done(command, check):
+        asked.append([one for one in command if str(one).endswith(".py") or one in ("--core", "--peers")])
+        asked[-1][0] = asked[-1][0].rpartition("/")[2]
+        return SimpleNamespace(returncode=ends.pop(0) if ends else 0)
+
+    monkeypatch.setattr(run.subprocess, "run", done)
+    core, peers = ["compare.py", "--core"], ["compare.py", "--peers"]
+    both = ["compare.py", "--peers", "--core"]
+    assert run.main([]) == 0
+    assert asked == [["predict.py"], ["check.py"], core, both, core[:1], peers, ["collect.py"], ["report.py"]]
+    asked.clear()
+    ends[:] = [0, 1, UNFINISHED]
+    assert run.main([]) == UNFINISHED and asked == [["predict.py"], ["check.py"], core, ["report.py"]]
+    asked.clear()
+    ends[:] = [0, LOST, LOST, 0]  # another process goes on
+    assert run.main([]) == 0 and asked[:5] == [["predict.py"], *[["check.py"]] * 3, core]
+    asked.clear()
+    assert run.main(["--budget-s", "-1"]) == UNFINISHED and asked == [["report.py"]]
+
+
+def test_every_piece_has_the_options_it_is_given():
+    given = machine.parser("").parse_args(["--device", "h200", "--only", "M1", "--results", "x", "--retry", "--dry-run"])
+    words = run.options(run.Piece("check.py", core=True), given, ["--seconds", "1"])
+    assert words == ["--device", "h200", "--suite", "gpu", "roller", "--only", "M1", "--results", "x", "--core", "--retry",
+                     "--dry-run"]  # fmt: skip
+    assert run.options(run.Piece("compare.py", ("--peers",)), given, ["--seconds", "1"])[-2:] == ["--seconds", "1"]
