@@ -1,15 +1,18 @@
 """The built-in devices: complete, documented, and in agreement with the figures that their sources state."""
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+import rollergen
+from rollergen.expr.primitives import PRIMITIVES
 from rollergen.hal import spec_schema
 from rollergen.hal.extending import completed
 from rollergen.hal.load import device_names, load_device
-from rollergen.program.model.costs import MEANINGS
+from rollergen.program.model.costs import meanings
 
 FOLDER = Path(spec_schema.__file__).parents[1] / "devices"
 SHIPPED = [*device_names(), "template"]
@@ -108,9 +111,11 @@ def test_the_schema_is_one():
     jsonschema.Draft202012Validator.check_schema(spec_schema.schema())
 
 
-def test_the_schema_has_exactly_the_costs_that_the_model_knows_with_their_meanings():
-    costs = spec_schema.schema()["$defs"]["costs"]["properties"]
-    assert {name: entry["description"] for name, entry in costs.items()} == MEANINGS
+def test_the_model_reads_every_cost_of_the_schema_and_primitives_name_only_these():
+    text = "".join(path.read_text("utf-8") for path in Path(rollergen.__file__).parent.glob("program/model/**/*.py"))
+    operations = {f"op_{row.cost}" for row in PRIMITIVES.values() if row.cost} | {"op_index"}
+    assert operations <= set(meanings())
+    assert [name for name in set(meanings()) - operations if not re.search(rf"\b{name}\b", text)] == []
 
 
 @pytest.mark.parametrize("name", device_names())

@@ -1,7 +1,7 @@
 """Reader 1 of the rProgram: its predicted time, from named limiters in closed form.
 
 One model for all devices: which terms apply follows from what the spec has (banks, sets and ways, ports, a
-reorder window, translation buffers, ...); every constant is a field of the spec (`model_costs.MEANINGS`).
+reorder window, translation buffers, ...); every constant is a field of the spec (`costs.meanings`).
 
 A limiter is the time that one resource of the busiest unit would need alone.  Limiters of resources that
 work side by side combine as a p-norm (a maximum would leave thousands of ties); what no overlap hides is
