@@ -63,7 +63,7 @@ def prepared_call(launches: PreparedLaunches, signature: Signature) -> Call:
         scope |= {f"dtype_{a}": one.dtype, f"shape_{a}": one.shape, f"bytes_{a}": one.size_bytes}
         scope[f"new_{a}"] = new_result(one.shape, one.dtype)
     exec(_code("\n".join(_lines(parameters, len(signature.inputs), positions))), scope)
-    call: Call = scope["call"]
+    call: Call = scope.pop("call")  # it keeps the scope: a scope that kept it would be a cycle
     return call
 
 
