@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from functools import _lru_cache_wrapper
 from types import FunctionType
 
 import numpy as np
@@ -67,3 +68,20 @@ def test_a_kernel_that_ran_leaves_none_but_pyopencls(without_collector):
 def test_a_profiled_build_leaves_none_but_pyopencls(without_collector):
     work = lambda n: rg.build(FORMS["matmul"](34 + n), "cpu", top_k=1, cache=False)
     assert len(in_cycles(work)) <= 16
+
+
+MOST_REMEMBERED = 256
+"""Twice what any operator of `FORMS`, and of the networks' sizes, asks a memo for (128)."""
+
+
+@pytest.mark.parametrize("device", ["cpu", "v100"])
+def test_memos_hold_few_values(device):
+    """A memo that holds thousands grows with each kernel that is built, and its values lie between those of builds."""
+    rg.build(FORMS["convolution"](34), device, profile=False, cache=False)
+    memos = [one for one in gc.get_objects() if isinstance(one, _lru_cache_wrapper)]
+    own = {f"{one.__module__}.{one.__qualname__}": one for one in memos if one.__module__.startswith("rollergen.")}
+    limits = {name: one.cache_info().maxsize for name, one in own.items()}
+    of_types = "rollergen.emit.unrolling._parts"  # one value for each class of nodes
+    assert "rollergen.expr.index.linear" in limits
+    assert [name for name, limit in limits.items() if limit is None] == [of_types]
+    assert [name for name, limit in limits.items() if limit is not None and limit > MOST_REMEMBERED] == []

@@ -23,9 +23,10 @@ from rollergen.expr.quick import quick
 
 Bounds = tuple[int, int]
 
-KEPT = 8192
-"""Results of each operation that are kept: the candidates of one operator ask for few different ones, again and
-again.  They are values of values, so it does not matter who asks."""
+KEPT = 256
+"""Results of each operation that are kept: the candidates of one operator ask for few different ones (at most 128: a
+strided convolution for an H200), again and again; the next operator asks for others.  They are values of values, so it
+does not matter who asks."""
 
 
 class _Copied:

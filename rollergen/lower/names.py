@@ -44,7 +44,7 @@ _PATTERN = re.compile(
 functions."""
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def identifier(text: str) -> str:
     """`text` as an ASCII C identifier that is no keyword, type or function of either language.
 

@@ -171,7 +171,7 @@ def transaction_elements(device: Device, dtype: str, rules: AlignmentRules) -> i
     return max(1, device.backing.transaction_bytes // ITEMSIZE[dtype])
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)
 def contiguous_axis(load: Load) -> str | None:
     """The axis along which the load's addresses are adjacent, if any."""
     for atom, coefficient in load.offset().terms:

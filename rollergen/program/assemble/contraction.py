@@ -280,7 +280,7 @@ def _transactions(definition: Definition, load: Load, axis: str, device: Device)
     return _touched(load, axis, neighbours, device.backing.transaction_bytes)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)
 def _touched(load: Load, axis: str, neighbours: int, transaction_bytes: int) -> int:
     offset = load.offset()
     places = dict.fromkeys(offset.axes(), 0) | {axis: np.arange(neighbours)}

@@ -88,7 +88,7 @@ def copy_vector(
     return gcd(_widest(load, along, guarded), granule, definition.axis(along).extent, limit)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)
 def _widest(load: Load, along: str, guarded: bool) -> int:
     """Neighbours along an axis that goes on for ever which one access may move."""
     if contiguous_axis(load) != along:

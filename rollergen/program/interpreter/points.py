@@ -65,7 +65,7 @@ def grid_loops(stage: Stage) -> int:
     return sum(loop.kind == GRID for loop in stage.loops)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def variable_array(start: int, stop: int, dimension: int, rank: int) -> Array:
     """start .. stop - 1 along one of `rank` dimensions."""
     shape = [1] * rank

@@ -104,7 +104,7 @@ def _passage(
     return tuple(Access(-2, role, layer, each, ROW_BYTES, service, reduces=False) for role in ("write", "read"))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _row_service(pitch: int, layer: MemoryLayer) -> int:
     """Wavefronts of a load whose threads name 16 rows of 16 bytes, in two columns."""
     lane = np.arange(32)

@@ -149,7 +149,7 @@ def _rising(loops: Sequence[Loop]) -> tuple[int, ...]:
     return tuple(sorted(range(len(loops) - 1, -1, -1), key=strides.__getitem__))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _shape(
     loops: tuple[tuple[str, str], ...], rising: tuple[int, ...], separate: tuple[int, ...], gathered: tuple[int, ...]
 ) -> Shape:

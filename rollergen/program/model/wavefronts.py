@@ -43,7 +43,7 @@ def wavefronts_of_rows(addresses: np.ndarray, width_bytes: int, layer: MemoryLay
     return [_banked(tuple(one), width_bytes, layer.banks, layer.bank_bytes, merge_pairs) for one in relative]
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=256)
 def _banked(lanes: tuple[int, ...], width_bytes: int, banks: int, bank_bytes: int, merge_pairs: bool) -> int:
     """Wavefronts for addresses relative to a row of banks: few patterns recur in many programs."""
     lanes_per_phase = max(1, min(banks * bank_bytes // width_bytes, banks))

@@ -47,7 +47,7 @@ def operator_features(programs: Sequence[RProgram], sizes: np.ndarray, out: np.n
     out[-len(SIZES) :] = sizes
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _what(definitions: tuple[Definition, ...], inputs: tuple[Buffer, ...]) -> tuple[float, ...]:
     kind = operator_of(definitions).kind
     read = {buffer.dtype for buffer in inputs}

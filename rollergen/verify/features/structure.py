@@ -101,7 +101,7 @@ def operator_of(definitions: Sequence[Definition]) -> Operator:
     return _operator(tuple(definitions))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def _operator(definitions: tuple[Definition, ...]) -> Operator:
     made = {one.output.name: one for one in definitions}
     read = {load.buffer.name for one in definitions for load in one.loads()}

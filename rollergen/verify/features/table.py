@@ -129,7 +129,7 @@ def table_of(stage: Stage) -> Table:
     return _table(stage.definition, flops_of(stage))
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=256)
 def _table(definition: Definition, flops: int) -> Table:
     axes = {axis.name: n for n, axis in enumerate(definition.axes)}
     numbers = _inputs(definition)
@@ -178,7 +178,7 @@ def _operand(
     )  # fmt: skip
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def roles_of(definition: Definition, lane: str | None) -> tuple[int, ...]:
     """Every axis' role, as its position in `ROLES`: reduced and row axes reduce; of the others col is what lanes or
     neighbouring threads walk (``lane``), row the longest that shares operands with it, batch the rest."""
