@@ -221,7 +221,9 @@ def decisions(stage: Stage, device: Device) -> list[str]:
         said.append("the next row is fetched while this one is computed")
     if stage.store.streaming:
         said.append("stores bypass the caches")
-    if stage.store.ahead:
+    if stage.store.ahead and stage.definition.reductions:
+        said.append("the result's row is asked for before it is written")
+    elif stage.store.ahead:
         said.append(f"lines are asked for {stage.store.ahead} tiles before they are written")
     if stage.store.adds:
         said.append("results are added atomically, in any order")

@@ -15,11 +15,12 @@ from rollergen.expr.definition import Definition
 from rollergen.expr.rows import is_gathered, online
 from rollergen.expr.splitting import split_reduction
 from rollergen.expr.values import walk
-from rollergen.hal.spec import Device
+from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage
 from rollergen.program.assemble.nest import ceil_div, copy_vector
 from rollergen.program.assemble.plan import ContractionPlan, ReductionPlan
 from rollergen.program.assemble.reduction import is_costly, reduction_stage, row_stage
+from rollergen.program.check.tiles import asks_for_rows
 from rollergen.program.layers import REGISTERS
 from rollergen.program.rprogram import SERIAL, Stage
 from rollergen.tile.rules import (
@@ -170,7 +171,7 @@ def combine_stage(definition: Definition, device: Device, rules: AlignmentRules)
 
 
 def row_candidates(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
-    ahead = next_row_prefetched if rules.shapes.prefetch else lambda stage, device: stage
+    ahead = asking_ahead if rules.shapes.prefetch else lambda stage, device: stage
     make = lambda plan: ahead(row_stage(definition, plan, device), device)
     stages = assembled(row_plans(definition, device, rules), make, "row resident")
     yield from candidates("row resident", stages, device)
@@ -185,25 +186,53 @@ def row_candidates(definition: Definition, device: Device, rules: AlignmentRules
         yield from candidates("online", stages, device)
 
 
-def next_row_prefetched(stage: Stage, device: Device) -> Stage:
+def asking_ahead(stage: Stage, device: Device) -> Stage:
+    """The stage with its next row, and the lines of its result, asked for while a row is computed, where that helps."""
+    first = next((layer for layer in device.layers[:-1] if not layer.managed), None)
+    if first is None or block_layer(device) is not None or stage.threads > 1 or len(stage.definition.reductions) < 2:
+        return stage
+    return result_asked_for(next_row_prefetched(stage, first), first)
+
+
+def result_asked_for(stage: Stage, first: MemoryLayer) -> Stage:
+    """The stage with the row of the output asked for by the last reduction, where the first cache holds it beside the
+    row that is read, or that reduction computes a costly function.
+
+    Stores that wait for their lines keep loads waiting whose addresses share bytes with theirs modulo 4 KiB (Intel's
+    optimization manual, "4K aliasing"; NumPy's large arrays all begin 16 bytes behind a page).  On a Sapphire Rapids
+    Xeon a layer norm of 4096 x 1024 takes 1.32 to 1.35 ms wherever its arrays lie, without 1.35 to 1.66; of 128 KB, in
+    the first caches, .92 to .97 of the time; but of rows of 8192 and more 1.1 times as long, and log_softmax .85."""
+    if not asks_for_rows(stage):
+        return stage
+    if _row_bytes(stage) <= first.capacity_bytes or _is_costly(stage):
+        return replace(stage, store=replace(stage.store, ahead=1))
+    return stage
+
+
+def next_row_prefetched(stage: Stage, first: MemoryLayer) -> Stage:
     """The stage with the next row fetched while one is computed, where that helps: the first reduction waits for
     memory, the last computes a costly function of a row that lies in the first cache, so that without it memory and
     arithmetic take turns.  On a Sapphire Rapids Xeon softmax and log_softmax take .76 to .97 of the time; norms,
     which compute little, the same, and rows whose successor does not fit beside them into the first cache more."""
-    definition = stage.definition
-    first = next((layer for layer in device.layers[:-1] if not layer.managed), None)
-    if first is None or block_layer(device) is not None or stage.threads > 1 or len(definition.reductions) < 2:
-        return stage
-    if not any(is_costly(node) for body in definition.reductions[-1].bodies for node in walk(body)):
-        return stage
-    walked = {axis.name for axis in definition.of_role("row", "reduce")}
+    walked = {axis.name for axis in stage.definition.of_role("row", "reduce")}
     rows = [p for p, loop in enumerate(stage.loops) if loop.kind == SERIAL and loop.axis not in walked]
-    loads = [load for load in definition.loads() if load.axes() & walked]
-    points = prod(definition.axis(axis).extent for axis in walked)
-    held = 2 * sum(ITEMSIZE[load.dtype] for load in loads) + ITEMSIZE[definition.output.dtype]
-    if not rows or held * points > first.capacity_bytes:
+    if not rows or not _is_costly(stage) or _row_bytes(stage, ahead=1) > first.capacity_bytes:
         return stage
     return replace(stage, prefetch=rows[-1])
+
+
+def _is_costly(stage: Stage) -> bool:
+    """Whether the last reduction computes a costly function."""
+    return any(is_costly(node) for body in stage.definition.reductions[-1].bodies for node in walk(body))
+
+
+def _row_bytes(stage: Stage, ahead: int = 0) -> int:
+    """Of what is read for a row, and for so many more, and of what is written."""
+    definition = stage.definition
+    walked = {axis.name for axis in definition.of_role("row", "reduce")}
+    loads = [load for load in definition.loads() if load.axes() & walked]
+    held = (1 + ahead) * sum(ITEMSIZE[load.dtype] for load in loads) + ITEMSIZE[definition.output.dtype]
+    return held * prod(definition.axis(axis).extent for axis in walked)
 
 
 def fills_output(definition: Definition) -> bool:

@@ -190,8 +190,11 @@ class Nest(WithDict):
 
     @found_once
     def asks_at(self) -> int:
-        """The depth, inside all serial loops, at which lines that are written later are asked for; -1: none are."""
-        return max(p for p, x in enumerate(self.loops) if x.kind == SERIAL) + 1 if self.stage.store.ahead else -1
+        """The depth, inside all serial loops, at which lines that are written later are asked for; -1: none are, or
+        rows (`phases`)."""
+        if not self.stage.store.ahead or self.definition.reductions:
+            return -1
+        return max(p for p, x in enumerate(self.loops) if x.kind == SERIAL) + 1
 
     @found_once
     def first_inner(self) -> int:

@@ -156,8 +156,11 @@ def _reduce(
     def point(here: Place) -> None:
         scope = point_scope(here)
         reductions.update(out, scope, acc, evaluate_all(out, scope, bodies))
-        if number == len(nest.definition.reductions) - 1 and nest.stage.prefetch >= 0 and part is None:
-            _fetch_next(context, here, used)
+        if number == len(nest.definition.reductions) - 1:
+            if nest.stage.prefetch >= 0 and part is None:
+                _fetch_next(context, here, used)
+            if nest.stage.store.ahead:
+                _ask_for_result(context, here)
 
     part = panel_part(nest.stage)
     if part is not None:
@@ -195,6 +198,14 @@ def _fetch_next(context: Context, here: Place, used: tuple[Load, ...], part: Pan
         offset = load.offset().substitute(following.axes)
         first = offset.substitute({nest.lane.variable: Index()}) if nest.lane else offset
         out.fetch_ahead(nest.parameters[load.buffer.name], first.simplify(out.ranges))
+
+
+def _ask_for_result(context: Context, here: Place) -> None:
+    """Asks for where the row's result at this point will be written (`Store.ahead`)."""
+    nest, out = context.nest, context.out
+    first = here if nest.lane_position is None else here.bind({nest.lane_position: Index()})
+    access = output_access(first, out)
+    out.fetch_ahead(access.pointer, access.offset, writing=True)
 
 
 def _gather(

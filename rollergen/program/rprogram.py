@@ -202,7 +202,8 @@ class Store:
 
     ``ahead``: before a tile of the unrolled and lane loops is computed, where its vectors will begin so many iterations
     of the innermost serial loop later is asked for, to be written: stores of a tile come at once, and otherwise wait
-    for their lines together.  Nothing is read or written by that."""
+    for their lines together.  In a stage of rows with several reductions it is 0 or 1: the last reduction asks, at each
+    point, for where the row's result there will be written.  Nothing is read or written by that."""
 
     vector: Extent = 1
     streaming: bool = False

@@ -13,7 +13,7 @@ from rollergen.program.check.alignment import layer_problem, power_of_two
 from rollergen.program.check.copies import check_copy
 from rollergen.program.check.matrix import check_matrix
 from rollergen.program.check.nest import refuse
-from rollergen.program.layers import block_capacity, managed_bytes
+from rollergen.program.layers import REGISTERS, block_capacity, managed_bytes
 from rollergen.program.neighbours import side_by_side
 from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL, Resident, Stage
 from rollergen.tile.rules import block_layer
@@ -118,17 +118,28 @@ def _check_lines(stage: Stage, axes: Mapping[str, Axis]) -> None:
 
 
 def _check_ahead(stage: Stage, device: Device | None) -> None:
-    """What is asked for ahead is written by one thread at its next steps."""
+    """What is asked for ahead is written by one thread at its next steps, or behind its last reduction of a row."""
     if not stage.store.ahead:
         return
     serial = any(loop.kind == SERIAL for loop in stage.loops)
     one = device is None or block_layer(device) is None
-    if stage.definition.reductions or stage.store.streaming or not serial or not one:
+    rows = stage.store.ahead == 1 and asks_for_rows(stage)
+    if (stage.definition.reductions and not rows) or stage.store.streaming or not serial or not one:
         raise refuse(
             stage,
             f"store.ahead is {stage.store.ahead}; expected 0, but on a device whose blocks are one thread, of a stage "
-            "with a serial loop that reduces nothing and stores through the caches",
+            "with a serial loop that stores through the caches and reduces nothing, or 1 of rows with several "
+            "reductions, none of which writes to the output",
         )
+
+
+def asks_for_rows(stage: Stage) -> bool:
+    """Whether there is a reduction that can ask for the row of the output before anything is written there."""
+    definition = stage.definition
+    several, rows = len(definition.reductions) >= 2, {axis.name for axis in definition.of_role("row")}
+    places = {axis for index in definition.target for axis in index.axes()}
+    outside = any(one.layer != REGISTERS for one in stage.residents)
+    return several and bool(rows) and rows <= places and stage.threads == 1 and not outside
 
 
 def _check_adds(stage: Stage) -> None:

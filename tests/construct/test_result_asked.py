@@ -1,0 +1,90 @@
+"""The row of the output is asked for before it is written: where that helps, what is asked for, and what it costs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+import rollergen as rg
+from rollergen.construct import construct
+from rollergen.emit import emit
+from rollergen.errors import ProgramError
+from rollergen.expr.canonical import canonicalize
+from rollergen.program.check import check
+from rollergen.program.interpreter import interpret
+from rollergen.program.model.compute import instructions_of
+from rollergen.program.model.costs import costs_of
+from rollergen.program.model.facts import facts_of
+from rollergen.program.model.nest import nest_of
+from rollergen.program.model.work import work_of
+from rollergen.program.serial import from_text, to_text
+from tests.agreement import readers
+from tests.lower.harness import random_inputs
+from tests.program.hand_devices import AVX512
+
+X = rg.tensor("X", (96, 1000))
+NORM = rg.ops.layer_norm(X, (1000,))
+
+
+def program(expression, device=AVX512):
+    return construct(canonicalize(expression), device, top_k=1)[0].program
+
+
+def asking(made, ahead):
+    (stage,) = made.stages
+    return replace(made, stages=(replace(stage, store=replace(stage.store, ahead=ahead)),))
+
+
+@pytest.mark.parametrize(
+    "expression", [NORM, rg.ops.log_softmax(X), rg.ops.layer_norm(rg.tensor("X", (96, 1003)), (1003,))]
+)
+def test_what_the_last_reduction_asks_for_is_what_is_written(expression):
+    text = emit(program(expression), AVX512).text
+    asked = set(re.findall(r"__builtin_prefetch\(\(const void \*\)\(size_t\)\((out_at[^)]*)\), 1, 3\)", text))
+    written = set(re.findall(r"global float16u \*\)\((out_at[^)]*)\) =", text))
+    assert asked and asked <= written  # what is masked at the row's end has other names
+    assert text.rindex("__builtin_prefetch") < text.index("(global float16u *)(out_at"), "all before the first store"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        rg.ops.softmax(X),
+        rg.ops.rms_norm(X, (1000,)),
+        rg.ops.layer_norm(rg.tensor("X", (64, 9000)), (9000,)),
+        rg.ops.var(X, 1),
+    ],
+    ids=["the output holds exponentials", "the one reduction waits for memory", "long rows", "no rows are written"],
+)
+def test_elsewhere_nothing_is_asked_for(expression):
+    assert all(stage.store.ahead == 0 for stage in program(expression).stages)
+
+
+@pytest.mark.parametrize("name", ["v100", "mi50"])
+def test_gpus_have_other_blocks_in_the_meantime(name):
+    assert all(stage.store.ahead == 0 for stage in program(NORM, readers.device(name)).stages)
+
+
+def test_values_and_bytes_do_not_change_and_the_program_is_read_back():
+    made = program(NORM)
+    inputs, without = random_inputs(made), asking(made, 0)
+    one, other = (interpret(p, inputs, AVX512) for p in (made, without))
+    assert one.outputs["out"].tobytes() == other.outputs["out"].tobytes() and one.traffic == other.traffic
+    assert from_text(to_text(made)) == made != without
+
+
+def test_each_vector_of_the_result_costs_an_instruction():
+    made, counts = program(NORM), []
+    for (stage,) in (made.stages, asking(made, 0).stages):
+        nest, costs = nest_of(stage, facts_of(stage.definition, stage.residents), AVX512), costs_of(AVX512)
+        counts.append(instructions_of(nest, AVX512, costs, work_of(nest, AVX512, costs)))
+    rows = 96 / made.stages[0].blocks
+    assert counts[0] - counts[1] == pytest.approx(rows * -(-1000 // 16), rel=0.05)
+
+
+@pytest.mark.parametrize("expression, ahead", [(NORM, 2), (rg.ops.softmax(X), 1), (rg.ops.rms_norm(X, (1000,)), 1)])
+def test_where_no_reduction_can_ask_it_is_refused(expression, ahead):
+    with pytest.raises(ProgramError, match=rf"store\.ahead is {ahead}; expected 0"):
+        check(asking(program(expression), ahead), AVX512)
