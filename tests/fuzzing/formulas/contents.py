@@ -22,7 +22,7 @@ def contents(how: str, shape: tuple[int, ...], dtype: str) -> Any:
     kind, _, seed = how.partition(":")
     rng, held = np.random.default_rng(int(seed)), NUMPY[dtype]
     if dtype == "bool":
-        return rng.random(shape) < 0.5
+        return np.asarray(rng.random(shape) < 0.5)
     if dtype in DIGITS:
         return np.asarray({
             "whole": lambda: rng.integers(-8, 9, shape), "eighths": lambda: rng.integers(-40, 41, shape) / 8,
@@ -31,11 +31,11 @@ def contents(how: str, shape: tuple[int, ...], dtype: str) -> Any:
         }[kind]()).astype(held)  # fmt: skip
     info = np.iinfo(held)
     ends = np.array([info.min, info.min + 1, -1, 0, 1, info.max - 1, info.max], held)
-    return {
+    return np.asarray({
         "small": lambda: rng.integers(-9, 10, shape, held), "ties": lambda: rng.integers(0, 3, shape, held),
         "full": lambda: rng.integers(info.min, info.max, shape, held, endpoint=True), "ends": lambda: rng.choice(ends, shape),
         "halves": lambda: np.trunc(halves(rng, shape, info.bits) * 2.0 ** (info.bits - 2)).astype(held),
-    }[kind]()  # fmt: skip
+    }[kind]())  # fmt: skip
 
 
 def halves(rng: Any, shape: tuple[int, ...], digits: int) -> Any:
