@@ -39,7 +39,7 @@ class Known:
     """An executor that compiles every source once."""
 
     def __init__(self, executor: Executor) -> None:
-        self._executor, self._compiled = executor, dict[str, Compiled]()
+        self._executor, self.memory, self._compiled = executor, executor.memory, dict[str, Compiled]()
 
     def prepare(self, source: Source) -> Compiled:
         if source.text not in self._compiled:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
+from rollergen.measure.footprint import Footprint, building, bytes_text, calling
 from rollergen.measure.outcome import Outcome
 from rollergen.program.levels import chain_lengths
 from rollergen.program.matrix import matrix_instruction
@@ -36,6 +37,7 @@ def explanation(
         "measured_seconds": chosen.wall_s,
         "event_seconds": chosen.event_s,
         "profiling": profiling(chosen, others),
+        "memory_bytes": dict(calling(chosen.program).parts),
         "cuts": list(cuts),
         "construction": list(growth),
         "stages": [
@@ -48,8 +50,11 @@ def explanation(
 
 
 def profiling(chosen: Outcome, others: Sequence[Outcome]) -> Facts | None:
-    """Seconds that compiling, checking and timing the candidates took, and how they were timed; None where nothing was
-    run.  Compilers that leave a part of their work for the first launch do it in checking."""
+    """Seconds that compiling, checking and timing the candidates took, bytes that checking copied to and from the
+    device's memory, the most memory that it and timing allocate, and how they were timed; None where nothing was run.
+
+    Compilers that leave a part of their work for the first launch do it in checking.
+    """
     tried = [one for one in others if one.state != "not run"]
     if chosen.wall_s is None or not tried:
         return None
@@ -57,6 +62,9 @@ def profiling(chosen: Outcome, others: Sequence[Outcome]) -> Facts | None:
         "candidates": len(tried),
         "compile_seconds": sum(one.compile_s or 0.0 for one in tried),
         "check_seconds": sum(one.check_s or 0.0 for one in tried),
+        "memory_bytes": dict(building([one.program for one in tried], chosen.source.language != "cuda").parts),
+        "sent_bytes": sum(one.sent_bytes for one in tried),
+        "fetched_bytes": sum(one.fetched_bytes for one in tried),
         "timing_seconds": sum(sum(one.times_s) for one in tried),
         "rounds": chosen.rounds,
         "spread_seconds": chosen.spread_s,
@@ -70,11 +78,16 @@ def _profiling_line(facts: Facts) -> str:
     parts = {name: facts[f"{name}_seconds"] for name in ("compile", "check", "timing")}
     total = sum(parts.values()) or 1.0
     shares = ", ".join(f"{name} {seconds_text(s)} ({s / total:.0%})" for name, s in parts.items())
+    copied = ""
+    if facts["sent_bytes"]:
+        both = f"{bytes_text(facts['sent_bytes'])} to the device, {bytes_text(facts['fetched_bytes'])} back"
+        copied = f", the check copied {both}"
     noise = "" if facts["spread_seconds"] is None else f", quartiles {seconds_text(facts['spread_seconds'])} apart"
     clock = f", {facts['clock']}" if facts["clock"] else ""
     busy = f", noisy: {facts['noisy']}" if facts["noisy"] else ""
     how = f"{facts['rounds']} rounds with {facts['caches']} caches{noise}{clock}{busy}"
-    return f"  {facts['candidates']} candidates: {shares}; {how}"
+    memory = f"memory at most {Footprint(facts['memory_bytes'])}"
+    return f"  {facts['candidates']} candidates: {shares}{copied}; {how}; {memory}"
 
 
 def runner_up(chosen: Outcome, others: Iterable[Outcome]) -> Outcome | None:
@@ -298,15 +311,6 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
-def bytes_text(count: float) -> str:
-    """``12.5 KiB``, with the unit that suits."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    raise AssertionError("unreachable")
-
-
 def explanation_text(facts: Facts) -> str:
     """The same facts as readable plain text."""
     device = facts["device"]
@@ -317,6 +321,7 @@ def explanation_text(facts: Facts) -> str:
         measured = f"measured {seconds_text(facts['measured_seconds'])} (device's own time {own})"
     lines.append(f"  predicted {seconds_text(facts['predicted_seconds'])}, {measured}")
     lines += [_profiling_line(facts["profiling"])] if facts["profiling"] else []
+    lines.append(f"  memory of a call: {Footprint(facts['memory_bytes'])}")
     lines += [f"  presence: {facts['presence']}"] if "presence" in facts else []
     lines += [f"  cut: {cut}" for cut in facts["cuts"]] or ["  no cut: one stage for each output"]
     lines += [f"  construction: {note}" for note in facts["construction"]]

@@ -22,8 +22,8 @@ from rollergen.hal.cuda_runtime import import_cupy, present_gpu
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.spec import Device
 from rollergen.interop import alike, view
-from rollergen.measure.arrays import aligned_empty
 from rollergen.measure.executor import Compiled, Executor, Session, executor_for
+from rollergen.measure.memory import HOST, Memory
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import cache_state
 from rollergen.packed import NEVER, Packed
@@ -118,6 +118,7 @@ class Kernel:
         self._names = tuple(b.name for b in (*chosen.program.inputs, *chosen.program.outputs))
         self._lock, self._local = threading.Lock(), _Local()
         self._compiled: Compiled | None = None
+        self._memory: Memory = HOST
         self._gpu: GpuCalls | None = None
         self._packs = 0
 
@@ -196,9 +197,10 @@ class Kernel:
         if self._local.mine is None:
             with self._lock:
                 if self._compiled is None:
-                    self._compiled = executor_for(self.device).prepare(self._chosen.source)
+                    executor = executor_for(self.device)
+                    self._compiled, self._memory = executor.prepare(self._chosen.source), executor.memory
                 session = self._compiled.session()
-            session.set({b.name: aligned_empty(b.shape, b.dtype) for b in self.program.temporaries})
+            session.set({b.name: self._memory.empty(b) for b in self.program.temporaries})
             launches = session.prepare()
             self._local.mine = _Mine(session, not_made if launches is None else prepared_call(launches, self.signature))
         return self._local.mine

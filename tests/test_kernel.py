@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import rollergen.kernel
 from rollergen.errors import ArgumentError, DeviceError
 from rollergen.explain import explanation, runner_up
 from rollergen.kernel import Kernel, is_present
+from rollergen.measure import memory
 from rollergen.measure.profiler import propose
 from rollergen.targets import resolve
 from tests import programs
@@ -88,8 +88,8 @@ def test_threads_may_call_the_same_kernel_at_once(matmul, eager_switching):
 
 def test_temporaries_are_allocated_once(monkeypatch):
     kernel, allocated = made(programs.cpu_matmul(M, N, K)), []
-    allocate = rollergen.kernel.aligned_empty
-    monkeypatch.setattr(rollergen.kernel, "aligned_empty", lambda *x: allocated.append(x) or allocate(*x))
+    allocate = memory.aligned_empty
+    monkeypatch.setattr(memory, "aligned_empty", lambda *x: allocated.append(x) or allocate(*x))
     a, b = arrays()
     for _ in range(3):
         kernel(A=a, B=b)

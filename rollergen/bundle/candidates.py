@@ -12,9 +12,9 @@ from rollergen.program import serial
 from rollergen.program.rprogram import RProgram
 
 _SECONDS = ("predicted_s", "compile_s", "wall_s", "event_s", "check_s")
-_LATER = {"check_s": None, "ended": "", "doubt": "", "note": "", "noisy": ""}
+_LATER = {"check_s": None, "ended": "", "doubt": "", "note": "", "noisy": "", "sent_bytes": 0, "fetched_bytes": 0}
 """Keys that bundles written by earlier versions do not have, and what their absence means."""
-_COUNTS = ("rank", "rounds", "compared")
+_COUNTS = ("rank", "rounds", "compared", "sent_bytes", "fetched_bytes")
 MOST = 1000
 
 

@@ -23,7 +23,7 @@ class Ahead:
     Sources that it was not told of are compiled when they are asked for."""
 
     def __init__(self, executor: Executor, sources: Iterable[Source]) -> None:
-        self._executor = executor
+        self._executor, self.memory = executor, executor.memory
         self._pool = ThreadPoolExecutor(1, "compile ahead")
         self._begun: dict[str, Future[Compiled]] = {
             source.text: self._pool.submit(executor.prepare, source) for source in sources

@@ -78,9 +78,8 @@ class Guarded:
         size = prod(shape) * kind.itemsize
         zone = zone_bytes(size)
         whole = aligned_empty((lead_bytes + size + 2 * zone,), "int8").view(np.uint8)[lead_bytes:]
-        patterns = (READ_PATTERNS if given else WRITTEN_PATTERNS) if is_float(dtype) else WHOLE_PATTERNS
         inside = whole[zone : zone + size].view(kind).reshape(shape)
-        made = Guarded(inside, whole[:zone], whole[zone + size :], patterns[variant])
+        made = Guarded(inside, whole[:zone], whole[zone + size :], pattern_of(dtype, given, variant))
         made.reset()
         return made
 
@@ -90,11 +89,22 @@ class Guarded:
 
     def damage(self) -> str | None:
         """Where the zones were written to, or None if they are as they were made."""
-        for zone, where, order in ((self.before, "before the first", -1), (self.after, "after the last", 1)):
-            if np.any(zone.view(np.uint64) != self.pattern * 0x0101010101010101):  # words: a sixth of the time of bytes
-                touched = np.flatnonzero(zone[::order] != self.pattern)
-                return f"{touched.size} bytes written {where} element, the nearest {touched[0]} bytes away"
-        return None
+        return touched(self.before, self.after, self.pattern)
+
+
+def pattern_of(dtype: str, given: bool, variant: int) -> int:
+    """The byte of guard zones around an array; ``given``: it is an input."""
+    patterns = (READ_PATTERNS if given else WRITTEN_PATTERNS) if is_float(dtype) else WHOLE_PATTERNS
+    return patterns[variant]
+
+
+def touched(before: np.ndarray, after: np.ndarray, pattern: int) -> str | None:
+    """Where two zones (uint8, whole pages) were written to, or None if they hold the pattern only."""
+    for zone, where, order in ((before, "before the first", -1), (after, "after the last", 1)):
+        if np.any(zone.view(np.uint64) != pattern * 0x0101010101010101):  # words: a sixth of the time of bytes
+            hit = np.flatnonzero(zone[::order] != pattern)
+            return f"{hit.size} bytes written {where} element, the nearest {hit[0]} bytes away"
+    return None
 
 
 def guarded(buffers: Iterable[Buffer], lead_bytes: int = CALLER_LEAD_BYTES, variant: int = 0) -> dict[str, Guarded]:
@@ -113,12 +123,17 @@ def poison(array: np.ndarray, dtype: str, variant: int) -> None:
     An element that holds its poison after two runs with different variants was not written.  What is read from there
     shows in the result of at least one of three: a maximum ignores the smallest numbers, a minimum the largest.
     """
-    _bits(array)[...] = _POISON_BITS[dtype][variant]
+    _bits(array)[...] = poison_bits(dtype, variant)
+
+
+def poison_bits(dtype: str, variant: int) -> int:
+    """Of an element that `poison` filled."""
+    return _POISON_BITS[dtype][variant]
 
 
 def poisoned(array: np.ndarray, dtype: str, variant: int) -> np.ndarray:
     """Where the array still holds exactly its poison (bool, same shape)."""
-    return _bits(array) == _POISON_BITS[dtype][variant]
+    return _bits(array) == poison_bits(dtype, variant)
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:

@@ -8,16 +8,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-import numpy as np
-
 from rollergen.dropped import error_text
 from rollergen.errors import ArgumentError
-from rollergen.expr.dtypes import numpy_dtype
 from rollergen.hal.spec import Device
-from rollergen.measure.arrays import aligned_empty
 from rollergen.measure.eviction import Sweep
 from rollergen.measure.executor import Executor, Session
+from rollergen.measure.footprint import timing
 from rollergen.measure.gate import Gate
+from rollergen.measure.memory import Array
 from rollergen.measure.outcome import Outcome
 
 Notify = Callable[[str], None]
@@ -77,7 +75,7 @@ class LocalBench:
             session = self._compiled(candidate)
             compiled = time.perf_counter()
             once = any(launch.once for launch in candidate.source.launches)
-            run, again = (partial(self._call, session, guarded=True, once=when) for when in (True, False))
+            run, again = (partial(self._call, session, once=when) for when in (True, False))
             verdict = self._gate.check(candidate.program, run, again if once else None, candidate.rank)
             checked = time.perf_counter()
             if verdict.passed:
@@ -86,8 +84,9 @@ class LocalBench:
             return replace(candidate, problems=(f"out of memory: {error}".rstrip(": "),))
         except Exception as error:  # whatever a runtime, a compiler or the gate raises, it is this candidate's
             return replace(candidate, problems=(error_text(error),))
+        sent, fetched = self._gate.memory.traffic.taken()
         return replace(
-            candidate, compile_s=compiled - start, check_s=checked - compiled,
+            candidate, compile_s=compiled - start, check_s=checked - compiled, sent_bytes=sent, fetched_bytes=fetched,
             problems=verdict.problems, compared=verdict.compared,
         )  # fmt: skip
 
@@ -143,16 +142,26 @@ class LocalBench:
         return session
 
     def _keep_ready(self, candidate: Outcome, session: Session) -> None:
-        made = {b.name: aligned_empty(b.shape, b.dtype) for b in candidate.program.temporaries}
         # Timed on outputs as callers make them: NumPy's own arrays begin at multiples of 16 bytes only.
-        made |= {b.name: np.empty(b.shape, numpy_dtype(b.dtype)) for b in candidate.program.outputs}
+        program, memory = candidate.program, self._gate.memory
+        self._make_room(timing(program))
+        made = {buffer.name: memory.empty(buffer) for buffer in (*program.temporaries, *program.outputs)}
         self._call(session, {**self._gate.inputs, **made})
         self._ready[candidate.rank] = session
         self._made.pop(candidate.rank, None)
         self._made[candidate.rank] = tuple(made)
         while self._kept is not None and len(self._made) > self._kept:
-            oldest = next(iter(self._made))
-            self._ready[oldest].release(self._made.pop(oldest))
+            self._release_oldest()
+
+    def _make_room(self, needed_bytes: int) -> None:
+        """Lets go of the arrays of others until there is so much memory, or nobody has any."""
+        free_bytes = self._gate.memory.free_bytes
+        while self._made and (free := free_bytes()) is not None and free < needed_bytes:
+            self._release_oldest()
+
+    def _release_oldest(self) -> None:
+        oldest = next(iter(self._made))
+        self._ready[oldest].release(self._made.pop(oldest))
 
     def _with_arrays(self, candidate: Outcome) -> Session:
         session = self._ready[candidate.rank]
@@ -162,11 +171,9 @@ class LocalBench:
             self._made[candidate.rank] = self._made.pop(candidate.rank)
         return session
 
-    def _call(
-        self, session: Session, arrays: Mapping[str, np.ndarray], *, guarded: bool = False, once: bool = True
-    ) -> None:
+    def _call(self, session: Session, arrays: Mapping[str, Array], *, once: bool = True) -> None:
         self._notify("running")
-        session.set(arrays, guarded=guarded)
+        session.set(arrays)
         if once:
             session.once()
         session.run()

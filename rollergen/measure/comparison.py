@@ -10,17 +10,13 @@ import numpy as np
 
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.values import Buffer
-from rollergen.measure.arrays import unequal_bits
 from rollergen.measure.facts import Facts
+from rollergen.measure.memory import Array, Memory, Points, Tolerance
 from rollergen.measure.tolerance import differences
 from rollergen.measure.trials import Trial
 
-Points = tuple[np.ndarray, ...]
 Oracle = Callable[[Mapping[str, np.ndarray], str, Points], np.ndarray]
 """``oracle(arrays by input name, output name, coordinates)``: float64 values of the output there, or integers."""
-
-SUSPECTS = 256
-"""Elements at most about which the oracle decides where two candidates disagree."""
 
 _FIRST = 16
 """Of the elements that the tolerance refuses: whose computation is looked into before that of the others."""
@@ -50,11 +46,11 @@ class Comparison:
         return want.astype(np.float64) if is_float(buffer.dtype) else want
 
     def wrong(
-        self, facts: Facts, trial: Trial, buffer: Buffer, where: Points, got: np.ndarray, want: np.ndarray
+        self, facts: Facts, trial: Trial, buffer: Buffer, where: Points, values: np.ndarray, want: np.ndarray
     ) -> np.ndarray:
-        """Which elements of `got` at points that broadcast together are not `want` (bool, of one dimension)."""
+        """Which `values` at points that broadcast together are not `want` (bool, of one dimension, as both are)."""
         accuracy, judged = facts.accuracies[buffer.name], self._definition is not None and not facts.narrow
-        values, scale = np.reshape(got[where], -1), None
+        scale = None
         if trial.absolute:
             scale = self.wanted({name: np.abs(array) for name, array in trial.pristine.items()}, buffer, where)
         steps = 0.0 if judged else accuracy.steps
@@ -89,7 +85,7 @@ def is_exact(trial: Trial, facts: Facts) -> bool:
 
 
 def disagreements(
-    facts: Facts, other_facts: Facts, trial: Trial, buffer: Buffer, got: np.ndarray, known: np.ndarray
+    memory: Memory, facts: Facts, other_facts: Facts, trial: Trial, buffer: Buffer, got: Array, known: Array
 ) -> Points:
     """Elements where two candidates' outputs differ by more than both may err: some of all of them.
 
@@ -97,12 +93,7 @@ def disagreements(
     """
     errors = [math.sqrt(one.accuracies[buffer.name].variance) for one in (facts, other_facts)]
     exact = is_exact(trial, facts) and is_exact(trial, other_facts)
-    unequal = np.flatnonzero(unequal_bits(got, known))
-    mine, other = got.reshape(-1)[unequal], known.reshape(-1)[unequal]
-    wanted = other.astype(np.float64) if is_float(buffer.dtype) else other
-    wrong = unequal[differences(mine, wanted, sum(errors) ** 2, buffer.dtype, exact)]
-    some = wrong if wrong.size <= SUSPECTS else wrong[np.linspace(0, wrong.size - 1, SUSPECTS).astype(np.int64)]
-    return np.unravel_index(some, got.shape) if got.ndim else ()
+    return memory.unequal(got, known, Tolerance(sum(errors) ** 2, exact)).points(buffer.shape)
 
 
 def flat(points: Points) -> Points:
@@ -110,11 +101,11 @@ def flat(points: Points) -> Points:
     return tuple(axis.reshape(-1) for axis in np.broadcast_arrays(*points)) if points else ()
 
 
-def said(name: str, where: Points, got: np.ndarray, want: np.ndarray, wrong: np.ndarray) -> str:
-    """How many are wrong, and the first of them."""
+def said(name: str, where: Points, values: np.ndarray, want: np.ndarray, wrong: np.ndarray) -> str:
+    """How many of the values at `where` are wrong, and the first of them."""
     at = int(np.argmax(wrong))
     place = tuple(int(axis[at]) for axis in flat(where))
     return (
         f"{int(np.sum(wrong))} of {wrong.size} compared elements of {name} are wrong, "
-        f"such as {name}[{', '.join(map(str, place))}] = {got[place]}, expected {want[at]}"
+        f"such as {name}[{', '.join(map(str, place))}] = {values[at]}, expected {want[at]}"
     )

@@ -9,19 +9,23 @@ import numpy as np
 
 from rollergen.emit import Launch
 from rollergen.errors import DeviceError
-from rollergen.measure.arrays import READ_PATTERNS, zone_bytes
+from rollergen.measure.arrays import READ_PATTERNS
+from rollergen.measure.cuda_memory import DeviceArray
 
 ALIGNMENT_BYTES = 256
-"""CUDA aligns allocations to as much; also the zone beside a copy of an ordinary call."""
+"""CUDA aligns allocations to as much; also the zone beside a copy."""
+
+
+_PATTERN = READ_PATTERNS[0]
 
 
 class _Copy:
     """A host array's copy on the device, between zones of one byte that must stay as they are."""
 
-    def __init__(self, runtime: Any, array: np.ndarray, zone: int, pattern: int) -> None:
-        self.array, self._lead, self._pattern = array, zone + array.ctypes.data % ALIGNMENT_BYTES, pattern
-        self._whole = runtime.empty(self._lead + array.nbytes + zone)
-        self._whole.fill(pattern)
+    def __init__(self, runtime: Any, array: np.ndarray) -> None:
+        self.array, self._lead = array, ALIGNMENT_BYTES + array.ctypes.data % ALIGNMENT_BYTES
+        self._whole = runtime.empty(self._lead + array.nbytes + ALIGNMENT_BYTES)
+        self._whole.fill(_PATTERN)
         self._part = self._whole[self._lead : self._lead + array.nbytes]
         if array.nbytes:
             self._part.set(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
@@ -32,8 +36,8 @@ class _Copy:
         whole = self._whole.get()
         end = self._lead + self.array.nbytes
         zones = np.concatenate([whole[: self._lead], whole[end:]])
-        if np.any(zones != self._pattern):
-            raise DeviceError(f"{int(np.sum(zones != self._pattern))} bytes were written outside {name}")
+        if np.any(zones != _PATTERN):
+            raise DeviceError(f"{int(np.sum(zones != _PATTERN))} bytes were written outside {name}")
         if self.array.nbytes and self.array.flags.writeable:
             self.array.reshape(-1).view(np.uint8)[...] = whole[self._lead : end]
 
@@ -41,7 +45,8 @@ class _Copy:
 class CudaSession:
     """The launches of a program on the stream that is current when they are made.
 
-    Without host arrays nothing waits for the device; with them `run` does, and after `set` brings the copies back once.
+    After `point` alone nothing waits for the device; with arrays that were set `run` does, and after `set` brings the
+    copies of host arrays back once.
     """
 
     def __init__(self, runtime: Any, module: Any, launches: Sequence[Launch]) -> None:
@@ -53,19 +58,14 @@ class CudaSession:
         for launch, kernel in kernels:
             for position, name in enumerate(launch.arguments):
                 self._slots.setdefault(name, []).append((kernel, position))
-        self._copies: dict[str, _Copy] = {}
+        self._set: dict[str, _Copy | DeviceArray] = {}
         self._fresh = False
-        self._checks = 0
 
-    def set(self, arrays: Mapping[str, np.ndarray], *, guarded: bool = False) -> None:
-        """Copies host arrays to the device; those of a check between zones as its own arrays have, of other bytes each
-        time."""
-        pattern = READ_PATTERNS[self._checks % len(READ_PATTERNS)] if guarded else READ_PATTERNS[0]
-        self._checks += guarded
+    def set(self, arrays: Mapping[str, np.ndarray | DeviceArray]) -> None:
+        """Host arrays are copied to the device, its own are used in place."""
         for name, array in arrays.items():
-            zone = zone_bytes(array.nbytes) if guarded else ALIGNMENT_BYTES
-            copy = self._copies[name] = _Copy(self._runtime, array, zone, pattern)
-            self._point(name, copy.address)
+            one = self._set[name] = array if isinstance(array, DeviceArray) else _Copy(self._runtime, array)
+            self._point(name, one.address)
         self._fresh = True
 
     def point(self, addresses: Mapping[str, int]) -> None:
@@ -79,19 +79,20 @@ class CudaSession:
 
     def release(self, names: Iterable[str]) -> None:
         for name in names:
-            self._copies.pop(name, None)
+            self._set.pop(name, None)
 
     def once(self) -> None:
         self._launch(self._once)
 
     def run(self) -> None:
         self._launch(self._each)
-        if self._copies:
+        if self._set:
             self._runtime.finish()
         if self._fresh:
             self._fresh = False
-            for name, copy in self._copies.items():
-                copy.read(name)
+            for name, one in self._set.items():
+                if isinstance(one, _Copy):
+                    one.read(name)
 
     def prepare(self) -> None:
         """None: host arrays are copied at every call."""

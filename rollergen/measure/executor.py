@@ -15,7 +15,9 @@ from rollergen.hal.errors import BuildError, LinkerError, RuntimeUnavailableErro
 from rollergen.hal.launch_limits import LaunchLimits
 from rollergen.hal.runtime import InPlaceRuntime, Runtime, runtime_for
 from rollergen.hal.spec import Device
+from rollergen.measure.cuda_memory import CudaMemory
 from rollergen.measure.cuda_session import CudaSession
+from rollergen.measure.memory import HOST, Array, Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +36,9 @@ class PreparedLaunches:
 class Session(Protocol):
     """The launches of one compiled program, with their arguments.  For one thread at a time."""
 
-    def set(self, arrays: Mapping[str, np.ndarray], *, guarded: bool = False) -> None:
-        """Buffers by name, C-contiguous, used in place and kept alive until set again or released.
-
-        ``guarded``: of a check; what is not used in place is copied between guard zones (`arrays.zone_bytes`)."""
+    def set(self, arrays: Mapping[str, Array]) -> None:
+        """Buffers by name, C-contiguous, kept alive until set again or released; those of the executor's memory are
+        used in place."""
 
     def release(self, names: Iterable[str]) -> None:
         """Lets go of the arrays; set them again before the next run."""
@@ -66,6 +67,10 @@ class Compiled(Protocol):
 class Executor(Protocol):
     """Compiles for one device."""
 
+    @property
+    def memory(self) -> Memory:
+        """Whose arrays its sessions use in place."""
+
     def prepare(self, source: Source) -> Compiled:
         """Raises DeviceError with the compiler's message where it refuses the source, and where a launch asks for more
         than the runtime takes: beyond that, runtimes end the process."""
@@ -76,6 +81,7 @@ class RuntimeExecutor:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self.memory: Memory = CudaMemory(runtime) if isinstance(runtime, CudaRuntime) else HOST
 
     @property
     def driver(self) -> str:
@@ -147,7 +153,7 @@ class _Session:
                 self._slots.setdefault(name, []).append((kernel, position))
         self._nothing = runtime.wrap(np.zeros(16, np.int32))
 
-    def set(self, arrays: Mapping[str, np.ndarray], *, guarded: bool = False) -> None:
+    def set(self, arrays: Mapping[str, np.ndarray]) -> None:
         for name, array in arrays.items():
             buffer = self._buffers[name] = self._runtime.wrap(array)
             for kernel, position in self._slots.get(name, ()):

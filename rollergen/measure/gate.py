@@ -21,17 +21,17 @@ import numpy as np
 
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.values import Buffer
-from rollergen.measure.adversarial import Ordeal, ordeals
-from rollergen.measure.arrays import Guarded, guarded, poison, poisoned, same_bits, unequal_bits
-from rollergen.measure.comparison import SUSPECTS, Comparison, Oracle, Points, disagreements, said
+from rollergen.measure.adversarial import Ordeal, Patches, ordeals
+from rollergen.measure.comparison import Comparison, Oracle, disagreements, said
 from rollergen.measure.facts import Facts
+from rollergen.measure.footprint import checking, require, with_temporaries
+from rollergen.measure.memory import HOST, Array, Memory, Places, Points, Tolerance, Zone
 from rollergen.measure.points import sample_points
 from rollergen.measure.reference import Reference
-from rollergen.measure.tolerance import differences
 from rollergen.measure.trials import LEADS, Trial, make_trials, mixed
 from rollergen.program.rprogram import RProgram
 
-Run = Callable[[Mapping[str, np.ndarray]], object]
+Run = Callable[[Mapping[str, Array]], object]
 """Runs a candidate on arrays by buffer name (inputs, temporaries, outputs), in place."""
 
 FEW_POINTS = 96
@@ -65,9 +65,9 @@ class _Attempt:
     facts: Facts
     run: Run
     points: Mapping[str, Points]
-    outputs: tuple[dict[str, Guarded], dict[str, Guarded]]
-    temporaries: dict[str, Guarded]
-    kept: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
+    outputs: tuple[Mapping[str, Zone], Mapping[str, Zone]]
+    temporaries: Mapping[str, Zone]
+    kept: dict[tuple[str, str], Array] = field(default_factory=dict)
     compared: list[int] = field(default_factory=list)
 
     @property
@@ -78,25 +78,29 @@ class _Attempt:
 class Gate:
     """Checks candidates that compute the same outputs from the same inputs.
 
-    The first program given decides names, shapes and dtypes of inputs and outputs.  Not thread-safe.
+    The first program given decides names, shapes and dtypes of inputs and outputs.  ``memory``: in which candidates
+    use arrays in place.  Not thread-safe.
     """
 
-    def __init__(self, program: RProgram, oracle: Oracle, seed: int = 0) -> None:
+    def __init__(self, program: RProgram, oracle: Oracle, seed: int = 0, memory: Memory = HOST) -> None:
         began = time.perf_counter()
         self._comparison, self._seed, facts = Comparison(oracle), seed, Facts(program)
-        self._trials = make_trials(facts, np.random.default_rng(seed))
+        self.memory = memory
+        names = ", ".join(buffer.name for buffer in program.outputs)
+        require(checking(program, memory is HOST), memory, f"checking candidates of {names}")
+        self._trials = make_trials(facts, np.random.default_rng(seed), memory)
         self._ordeals = ordeals(facts, seed + 1)
         flat = {name: array.reshape(-1) for name, array in self._trials[0].pristine.items()}
         self._ordinary = {
             ordeal.title: {name: flat[name][at] for name, (at, _) in ordeal.patches.items()} for ordeal in self._ordeals
         }
-        self._outputs = guarded(program.outputs, LEADS[0]), guarded(program.outputs, LEADS[1], 1)
+        self._outputs = memory.guarded(program.outputs, LEADS[0]), memory.guarded(program.outputs, LEADS[1], 1)
         self._reference: Reference | None = None
         self._revoked: dict[int, str] = {}
         self._seconds = time.perf_counter() - began
 
     @property
-    def inputs(self) -> dict[str, np.ndarray]:
+    def inputs(self) -> dict[str, Array]:
         """The random inputs of the first trial by name: what the profiler times on."""
         return {name: zone.array for name, zone in self._trials[0].inputs.items()}
 
@@ -107,8 +111,10 @@ class Gate:
         which `revoked` knows the candidate.  Hostile inputs are left out where ordinary ones show a fault already.
         """
         began = time.perf_counter()
+        if program.temporaries:
+            require(with_temporaries(program), self.memory, "this candidate")
         points = sample_points(program, self._seed + 1)
-        attempt = _Attempt(number, Facts(program), run, points, self._outputs, guarded(program.temporaries))
+        attempt = _Attempt(number, Facts(program), run, points, self._outputs, self.memory.guarded(program.temporaries))
         problems = self._ordinary_runs(attempt, again)
         if not problems:
             for trial in self._trials[2:]:
@@ -133,7 +139,9 @@ class Gate:
             self._reference.seconded = True
             return []
         facts, second = attempt.facts, self._trials[1]
-        reference = Reference(attempt.number, facts, attempt.kept, second, self._comparison, self._seed + 3)
+        reference = Reference(
+            attempt.number, facts, attempt.kept, second, self._comparison, self._seed + 3, self.memory
+        )
         text = reference.examine(self._seconds / SHARE, sample=False)
         attempt.compared.append(reference.compared)
         self._reference = None if text else reference
@@ -149,7 +157,8 @@ class Gate:
         first, second = self._trials[:2]
         problems: list[str] = []
         results = self._run(attempt, first, 0, problems)
-        problems += _unsteady(results, self._run(attempt, first, 1, problems, compared=False, fresh=False), attempt)
+        again_on_the_same = self._run(attempt, first, 1, problems, compared=False, fresh=False)
+        problems += self._unsteady(results, again_on_the_same, attempt)
         others = self._run(attempt, second, 1, problems, poisoned_as=2, fresh=False)
         problems += self._never_written(attempt.program, results, second, others)
         if again is not None:
@@ -160,7 +169,7 @@ class Gate:
     def _run(
         self, attempt: _Attempt, trial: Trial, which: int, problems: list[str], *, poisoned_as: int | None = None,
         compared: bool = True, fresh: bool = True,
-    ) -> dict[str, np.ndarray]:  # fmt: skip
+    ) -> dict[str, Array]:  # fmt: skip
         """The outputs of one run by name; what is wrong with them is added to `problems`.
 
         ``which``: of the outputs' arrays; ``fresh``: temporaries are poisoned as well, else as the last run left them.
@@ -168,9 +177,9 @@ class Gate:
         program, variant = attempt.program, which if poisoned_as is None else poisoned_as
         zones = {**trial.inputs, **attempt.temporaries, **attempt.outputs[which]}
         for buffer in (*(program.temporaries if fresh else ()), *program.outputs):
-            poison(zones[buffer.name].array, buffer.dtype, variant)
+            self.memory.poison(zones[buffer.name].array, variant)
         attempt.run({name: zone.array for name, zone in zones.items()})
-        found = _damages(zones, trial)
+        found = self._damages(zones, trial)
         results = {buffer.name: zones[buffer.name].array for buffer in program.outputs}
         if compared:
             texts = (self._compare(attempt, trial, buffer, results[buffer.name]) for buffer in program.outputs)
@@ -180,62 +189,89 @@ class Gate:
 
     def _suffer(self, attempt: _Attempt, ordeal: Ordeal, problems: list[str]) -> None:
         """One run on hostile inputs: those of the first trial, for the time being with the ordeal's elements."""
-        base = self._trials[0]
-        for name, (offsets, values) in ordeal.patches.items():
-            for array in (base.inputs[name].array, base.pristine[name]):
-                array.reshape(-1)[offsets] = values
+        base, ordinary = self._trials[0], self._ordinary[ordeal.title]
+        self._replace(base, ordeal.patches)
         try:
             trial = Trial(ordeal.title, base.inputs, base.pristine, absolute=ordeal.absolute)
             self._run(attempt, trial, 0, problems)
         finally:
-            for name, (offsets, _) in ordeal.patches.items():
-                for array in (base.inputs[name].array, base.pristine[name]):
-                    array.reshape(-1)[offsets] = self._ordinary[ordeal.title][name]
+            self._replace(base, {name: (at, ordinary[name]) for name, (at, _) in ordeal.patches.items()})
 
-    def _compare(self, attempt: _Attempt, trial: Trial, buffer: Buffer, got: np.ndarray) -> str | None:
+    def _replace(self, trial: Trial, patches: Patches) -> None:
+        """Few elements of a trial's inputs."""
+        for name, (offsets, values) in patches.items():
+            trial.pristine[name].reshape(-1)[offsets] = values
+            self.memory.scatter(trial.inputs[name].array, offsets, values)
+
+    def _compare(self, attempt: _Attempt, trial: Trial, buffer: Buffer, got: Array) -> str | None:
         """What is wrong at the sampled points, and where the output differs from the reference's."""
         where = attempt.points[buffer.name]
         other = self._reference
         known = None if other is None else other.known(trial, buffer)
         if other is not None and known is not None and got.ndim:
-            suspects = disagreements(attempt.facts, other.facts, trial, buffer, got, known)
+            suspects = disagreements(self.memory, attempt.facts, other.facts, trial, buffer, got, known)
             where = tuple(np.concatenate(pair) for pair in zip(where, suspects, strict=True))
         want = self._comparison.wanted(trial.pristine, buffer, where)
-        wrong = self._comparison.wrong(attempt.facts, trial, buffer, where, got, want)
+        values = self.memory.gather(got, where)
+        wrong = self._comparison.wrong(attempt.facts, trial, buffer, where, values, want)
         attempt.compared.append(wrong.size)
         if other is not None and known is not None:
-            mistaken = self._comparison.wrong(other.facts, trial, buffer, where, known, want) & ~wrong
+            theirs = self.memory.gather(known, where)
+            mistaken = self._comparison.wrong(other.facts, trial, buffer, where, theirs, want) & ~wrong
             if mistaken.any():
-                text = said(buffer.name, where, known, want, mistaken)
+                text = said(buffer.name, where, theirs, want, mistaken)
                 self._revoke(f"{trial.title}: {text}; a later candidate is right there")
         if wrong.any():
-            return said(buffer.name, where, got, want, wrong)
+            return said(buffer.name, where, values, want, wrong)
         if trial.remembers and self._reference is None:
-            attempt.kept[trial.title, buffer.name] = got.copy()
+            attempt.kept[trial.title, buffer.name] = self.memory.copy(got)
         return None
 
     def _never_written(
-        self, program: RProgram, results: Mapping[str, np.ndarray], second: Trial, others: Mapping[str, np.ndarray]
+        self, program: RProgram, results: Mapping[str, Array], second: Trial, others: Mapping[str, Array]
     ) -> list[str]:
         """Of every output what kept its poison in both trials."""
         texts = []
         for buffer in program.outputs:
-            blank = poisoned(results[buffer.name], buffer.dtype, 0)
-            blank &= poisoned(others[buffer.name], buffer.dtype, 2)
+            blank = self.memory.unwritten(results[buffer.name], others[buffer.name], (0, 2))
             texts.append(self._unwritten(second, buffer, others[buffer.name], blank))
         return [text for text in texts if text]
 
-    def _unwritten(self, trial: Trial, buffer: Buffer, got: np.ndarray, where: np.ndarray) -> str:
+    def _unwritten(self, trial: Trial, buffer: Buffer, got: Array, blank: Places) -> str:
         """Which elements kept their poison; none if they are right (a narrow integer may equal it)."""
-        if not where.any():
+        if not blank.count:
             return ""
-        at = tuple(axis[:SUSPECTS] for axis in np.nonzero(where)) if where.ndim else ()
-        want = self._comparison.wanted(trial.pristine, buffer, at)
-        held = np.reshape(got[at].view(np.uint8) if buffer.dtype == "bool" else got[at], -1)
+        at = blank.points(buffer.shape)
+        want, held = self._comparison.wanted(trial.pristine, buffer, at), self.memory.gather(got, at)
+        held = held.view(np.uint8) if buffer.dtype == "bool" else held
         if not is_float(buffer.dtype) and np.array_equal(held, want):
             return ""
-        first, name = ", ".join(str(int(axis[0])) for axis in at), buffer.name
-        return f"{int(where.sum())} of {where.size} elements of {name} were never written, such as {name}[{first}]"
+        elements, name = f"{blank.count} of {buffer.elements} elements of {buffer.name}", _first(blank, buffer)
+        return f"{elements} were never written, such as {name}"
+
+    def _unsteady(self, results: Mapping[str, Array], again: Mapping[str, Array], attempt: _Attempt) -> list[str]:
+        """Outputs that two runs on the same inputs do not agree on to the last bit; where the program adds in any
+        order, to twice the tolerance."""
+        found = []
+        in_any_order = any(stage.store.adds for stage in attempt.program.stages)
+        for buffer in attempt.program.outputs:
+            variance, tolerance = attempt.facts.accuracies[buffer.name].variance, None
+            if in_any_order and is_float(buffer.dtype):
+                tolerance = Tolerance(4 * variance, everywhere=True)
+            # Never written elements, which hold the first run's poison, are reported as such.
+            differ = self.memory.unequal(results[buffer.name], again[buffer.name], tolerance, unless=0)
+            if differ.count:
+                how = f"in {differ.count} of {buffer.elements} elements of {buffer.name}, such as"
+                found.append(f"two runs on the same inputs differ {how} {_first(differ, buffer)}")
+        return found
+
+    def _damages(self, zones: Mapping[str, Zone], trial: Trial) -> list[str]:
+        """What was written where nothing may be written; made good again."""
+        found = [f"{name}: {damage}" for name, damage in self.memory.damages(zones)]
+        for name in self.memory.changed(trial.inputs, trial.pristine):
+            found.append(f"input {name} was changed")
+            self.memory.write(trial.inputs[name].array, trial.pristine[name])
+        return found
 
 
 def _some(points: Mapping[str, Points]) -> Mapping[str, Points]:
@@ -243,34 +279,6 @@ def _some(points: Mapping[str, Points]) -> Mapping[str, Points]:
     return {name: tuple(axis[:FEW_POINTS] for axis in where) for name, where in points.items()}
 
 
-def _unsteady(results: Mapping[str, np.ndarray], again: Mapping[str, np.ndarray], attempt: _Attempt) -> list[str]:
-    """Outputs that two runs on the same inputs do not agree on to the last bit; where the program adds in any order,
-    to twice the tolerance."""
-    found = []
-    in_any_order = any(stage.store.adds for stage in attempt.program.stages)
-    for buffer in attempt.program.outputs:
-        one, other = results[buffer.name], again[buffer.name]
-        differ = unequal_bits(one, other)
-        if in_any_order and is_float(buffer.dtype):
-            accuracy = attempt.facts.accuracies[buffer.name]
-            differ &= differences(one, other.astype(np.float64), 4 * accuracy.variance, buffer.dtype, False)
-        differ &= ~poisoned(results[buffer.name], buffer.dtype, 0)  # never written: reported as such
-        if differ.any():
-            at = ", ".join(str(int(axis[0])) for axis in np.nonzero(np.atleast_1d(differ))[: differ.ndim])
-            how, name = f"in {int(differ.sum())} of {differ.size} elements", buffer.name
-            found.append(f"two runs on the same inputs differ {how} of {name}, such as {name}[{at}]")
-    return found
-
-
-def _damages(zones: dict[str, Guarded], trial: Trial) -> list[str]:
-    """What was written where nothing may be written; made good again."""
-    found = []
-    for name, zone in zones.items():
-        if damage := zone.damage():
-            found.append(f"{name}: {damage}")
-            zone.reset()
-    for name, original in trial.pristine.items():
-        if not same_bits(trial.inputs[name].array, original):
-            found.append(f"input {name} was changed")
-            trial.inputs[name].array[...] = original
-    return found
+def _first(places: Places, buffer: Buffer) -> str:
+    """``C[3, 4]``."""
+    return f"{buffer.name}[{', '.join(str(int(axis[0])) for axis in places.points(buffer.shape))}]"

@@ -151,7 +151,7 @@ class IsolatedBench:
             return replace(candidate, problems=(str(lost),), ended=lost.cause)
         checked = replace(
             candidate, compile_s=found.compile_s, check_s=found.check_s, compared=found.compared,
-            problems=found.problems,
+            sent_bytes=found.sent_bytes, fetched_bytes=found.fetched_bytes, problems=found.problems,
         )  # fmt: skip
         if checked.problems:
             self.revoked()
@@ -211,7 +211,7 @@ def bench_for(
     if options.isolate:
         bench = IsolatedBench(Setup(device, first, oracle, limits=limits, kept=kept))
     else:
-        bench = LocalBench(executor, Gate(first, oracle), device=device, kept=kept)
+        bench = LocalBench(executor, Gate(first, oracle, memory=executor.memory), device=device, kept=kept)
     try:
         yield bench
     finally:

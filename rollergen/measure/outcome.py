@@ -25,7 +25,8 @@ class Outcome:
     device's; None where it was not timed.  ``compile_s``: seconds waited for its compiler, which may have begun before
     (`ahead.py`).  ``times_s``: all by the host's clock, in order.
     ``problems`` is why it may not win; ``compared`` counts the elements that were held against the
-    oracle.  ``rank``: its place under the model, from 0.  ``ended``: "time" or "crash" where its
+    oracle; ``sent_bytes`` and ``fetched_bytes`` are what its check copied to and from the device's memory.
+    ``rank``: its place under the model, from 0.  ``ended``: "time" or "crash" where its
     process was lost with it (`isolation.py`), else "".  ``doubt``: why
     its times are not believed (then ``wall_s`` is None), else "".  ``note``: what else there is to know of it, else "".
     ``noisy``: why its times, which stand, look like those of a busy machine (`noise.py`), else "".
@@ -41,6 +42,8 @@ class Outcome:
     event_s: float | None = None
     rounds: int = 0
     compared: int = 0
+    sent_bytes: int = 0
+    fetched_bytes: int = 0
     problems: tuple[str, ...] = ()
     times_s: tuple[float, ...] = ()
     check_s: float | None = None

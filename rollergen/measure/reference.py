@@ -11,13 +11,14 @@ import numpy as np
 from rollergen.expr.values import Buffer
 from rollergen.measure.comparison import Comparison, said
 from rollergen.measure.facts import Facts
+from rollergen.measure.memory import Array, Memory
 from rollergen.measure.tiles import Tiling, tilings
 from rollergen.measure.trials import Trial
 
 SMALL = 2**20
 """Points of all definitions up to which every element is compared whatever it takes: tens of milliseconds."""
 
-Kept = Mapping[tuple[str, str], np.ndarray]
+Kept = Mapping[tuple[str, str], Array]
 """Copies of outputs by the trial's title and the output's name."""
 
 
@@ -28,15 +29,15 @@ class Reference:
     """
 
     def __init__(
-        self, number: int, facts: Facts, outputs: Kept, trial: Trial, comparison: Comparison, seed: int
+        self, number: int, facts: Facts, outputs: Kept, trial: Trial, comparison: Comparison, seed: int, memory: Memory
     ) -> None:
         self.number, self.outputs, self.seconded = number, outputs, False
         self.compared = 0
-        self.facts, self._trial, self._comparison = facts, trial, comparison
+        self.facts, self._trial, self._comparison, self._memory = facts, trial, comparison, memory
         self._small = sum(math.prod(axis.extent for axis in d.axes) for d in facts.definitions) <= SMALL
         self._left = self._boxes(np.random.default_rng(seed))
 
-    def known(self, trial: Trial, buffer: Buffer) -> np.ndarray | None:
+    def known(self, trial: Trial, buffer: Buffer) -> Array | None:
         return self.outputs.get((trial.title, buffer.name))
 
     def examine(self, seconds: float, *, sample: bool) -> str:
@@ -47,7 +48,7 @@ class Reference:
             if not self._small and time.perf_counter() > until and not (sample and needed):
                 break
             where = tiling.points(number, buffer.shape)
-            got = self.outputs[self._trial.title, buffer.name]
+            got = self._memory.gather(self.outputs[self._trial.title, buffer.name], where)
             want = self._comparison.wanted(self._trial.pristine, buffer, where)
             wrong = self._comparison.wrong(self.facts, self._trial, buffer, where, got, want)
             self.compared += wrong.size

@@ -315,13 +315,28 @@ def allowed_error(
 
     ``scale``: of the errors where it is known, instead of the wants' own size and their root mean square.
     """
-    unit = unit_roundoff(dtype)
-    size = np.abs(np.where(np.isfinite(want), want, 0.0))
+    size = sizes(want)
     if scale is None:
-        scale = np.maximum(size, math.sqrt(float(np.mean(size**2)))) if want.size else size
+        scale = np.maximum(size, root_mean_square(want))
+    margin, unit, tiny = allowance(variance, dtype)
+    return margin * scale + unit * size + tiny + steps if variance else margin * scale
+
+
+def allowance(variance: float, dtype: str) -> tuple[float, float, float]:
+    """Factors of the formula at the head of this module: (of the scale, of the want's own size, the tiny one)."""
+    unit = unit_roundoff(dtype)
     tiny = float(ml_dtypes.finfo(dtype).tiny) if unit and (variance or dtype != "float64") else 0.0
-    margin = CONFIDENCE * math.sqrt(variance) * scale
-    return margin + unit * size + tiny + steps if variance else margin
+    return CONFIDENCE * math.sqrt(variance), unit, tiny
+
+
+def sizes(values: np.ndarray) -> np.ndarray:
+    """Magnitudes of float64 values, 0 of what is not finite."""
+    return np.abs(np.where(np.isfinite(values), values, 0.0))
+
+
+def root_mean_square(values: np.ndarray) -> float:
+    """Of float64 values, those that are not finite taken as 0."""
+    return math.sqrt(float(np.mean(sizes(values) ** 2))) if values.size else 0.0
 
 
 def differences(

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rollergen.measure.arrays import CALLER_LEAD_BYTES, Guarded, guarded
+from rollergen.expr.dtypes import numpy_dtype
+from rollergen.measure.arrays import CALLER_LEAD_BYTES
 from rollergen.measure.facts import Facts
 from rollergen.measure.inputs import EQUAL, RANDOM, SECOND, Whole
+from rollergen.measure.memory import Memory, Zone
 from rollergen.program.rprogram import RProgram
 
 LEADS = CALLER_LEAD_BYTES, 0
@@ -25,32 +27,33 @@ class Trial:
     """
 
     title: str
-    inputs: Mapping[str, Guarded]
+    inputs: Mapping[str, Zone]
     pristine: Mapping[str, np.ndarray]
     exact: bool = False
     remembers: bool = False
     absolute: bool = False
 
 
-def make_trials(facts: Facts, rng: np.random.Generator) -> tuple[Trial, ...]:
+def kinds_of(facts: Facts) -> tuple[Whole, ...]:
     """Random inputs, those of the second kind, and equal ones where these say something."""
     second = next(kind for kind in SECOND if kind.applies(facts))
-    last = (EQUAL,) if EQUAL.applies(facts) else ()
-    return tuple(_trial(kind, number, facts, rng) for number, kind in enumerate((RANDOM, second, *last)))
+    return (RANDOM, second, EQUAL) if EQUAL.applies(facts) else (RANDOM, second)
 
 
-def _trial(kind: Whole, number: int, facts: Facts, rng: np.random.Generator) -> Trial:
-    zones = guarded(facts.program.inputs, LEADS[number % 2], number)
+def make_trials(facts: Facts, rng: np.random.Generator, memory: Memory) -> tuple[Trial, ...]:
+    """One for each of `kinds_of`, its inputs in `memory`."""
+    return tuple(_trial(kind, number, facts, rng, memory) for number, kind in enumerate(kinds_of(facts)))
+
+
+def _trial(kind: Whole, number: int, facts: Facts, rng: np.random.Generator, memory: Memory) -> Trial:
+    zones, pristine = memory.guarded(facts.program.inputs, LEADS[number % 2], number), {}
     for position, buffer in enumerate(facts.program.inputs):
-        kind.fill(zones[buffer.name].array, buffer, position, facts, rng)
-    copied = _one_for_all if kind is EQUAL else np.copy
-    pristine = {name: copied(zone.array) for name, zone in zones.items()}
+        shape = (1,) * len(buffer.shape) if kind is EQUAL else buffer.shape
+        values = np.empty(shape, numpy_dtype(buffer.dtype))
+        kind.fill(values, buffer, position, facts, rng)
+        pristine[buffer.name] = np.broadcast_to(values, buffer.shape) if kind is EQUAL else values
+        memory.write(zones[buffer.name].array, pristine[buffer.name])
     return Trial(kind.title, zones, pristine, exact=kind.exact, remembers=number < 2)
-
-
-def _one_for_all(array: np.ndarray) -> np.ndarray:
-    """An array of equal values that takes no memory."""
-    return np.broadcast_to(array.reshape(-1)[:1].copy(), array.shape) if array.size and array.ndim else array.copy()
 
 
 def mixed(program: RProgram, first: Trial, second: Trial) -> Trial:

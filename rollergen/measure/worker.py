@@ -87,8 +87,9 @@ def _opened(setup: Setup, connection: Connection) -> LocalBench:
         connection.send(("now", state))
 
     notify("comparing")
-    gate = Gate(setup.program, setup.oracle, setup.seed)
-    bench = LocalBench(setup.opens(setup.device), gate, notify, setup.device, setup.kept)
+    executor = setup.opens(setup.device)
+    gate = Gate(setup.program, setup.oracle, setup.seed, executor.memory)
+    bench = LocalBench(executor, gate, notify, setup.device, setup.kept)
     if setup.limits.memory_bytes is not None:
         _limit_memory(setup.limits.memory_bytes)
     _alarm(0)

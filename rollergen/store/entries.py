@@ -19,7 +19,7 @@ from rollergen.store.keys import Key, as_text, sha256
 
 _FIGURES = (
     "rank", "predicted_s", "compile_s", "wall_s", "event_s", "rounds", "compared", "check_s", "ended", "doubt",
-    "note", "caches", "noisy",
+    "note", "caches", "noisy", "sent_bytes", "fetched_bytes",
 )  # fmt: skip
 COLUMNS = (
     "key", "expression", "device", "options", "profiled", "driver", "rollergen", "signature", "names",

@@ -18,8 +18,8 @@ content, so that damage shows and nothing stands twice.  ``kernels.key`` is the 
 
 ``kernels.names``: ``{"inputs": [...], "outputs": [...], "temporaries": [...]}`` of the expression it was built from.
 ``kernels.candidates``: in the model's order ``{rank, program, source (hashes), launches, predicted_s, compile_s,
-wall_s, event_s, times_s, rounds, compared, problems, check_s, ended, doubt, note, caches, noisy}``, as
-in `measure.outcome.Outcome`.
+wall_s, event_s, times_s, rounds, compared, problems, check_s, ended, doubt, note, caches, noisy,
+sent_bytes, fetched_bytes}``, as in `measure.outcome.Outcome`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,15 @@ def run(source: Source, arrays: Mapping[str, np.ndarray], reverse: bool = False,
         return Run(pickle.loads(job.read_bytes()))
 
 
+_FOLDER = tempfile.TemporaryDirectory()
+
+
+@cache
+def compiled_once(source: Source) -> Path:
+    """`compile_text`, in a folder that stays as long as this process."""
+    return compile_text(source, Path(tempfile.mkdtemp(dir=_FOLDER.name)))
+
+
 def compile_text(source: Source, folder: Path) -> Path:
     """The shared object of `source`, with one launcher ``launch_<entry>`` for each kernel."""
     text = folder / "kernel.cpp"
@@ -104,4 +114,4 @@ def seeded(source: Source, pattern: str, replacement: str, count: int = 1) -> So
     return Source(text, source.launches, source.language)
 
 
-__all__ = ["HostError", "Launch", "Run", "compile_text", "compiler", "run", "seeded"]
+__all__ = ["HostError", "Launch", "Run", "compile_text", "compiled_once", "compiler", "run", "seeded"]

@@ -11,6 +11,7 @@ from rollergen.measure import ahead as module
 from rollergen.measure import clocks
 from rollergen.measure.ahead import Ahead, compiled_ahead
 from rollergen.measure.executor import executor_for
+from rollergen.measure.memory import HOST
 from rollergen.targets import resolve
 
 pytest.importorskip("pyopencl", reason="compiling needs pyopencl")
@@ -21,6 +22,8 @@ PATIENCE_S = 60.0
 
 class Recorder:
     """Compiles a source when it is let; refuses what it was told to."""
+
+    memory = HOST
 
     def __init__(self, refused=()):
         self.seen, self.refused, self.begun, self.go_on = [], refused, threading.Event(), threading.Event()

@@ -1,8 +1,11 @@
 """Arrays that candidates are checked and timed on."""
 
 import numpy as np
+import pytest
 
+from rollergen.errors import DeviceError
 from rollergen.expr.values import Buffer
+from rollergen.measure import memory
 from rollergen.measure.arrays import (
     ALIGNMENT_BYTES,
     CALLER_LEAD_BYTES,
@@ -11,6 +14,9 @@ from rollergen.measure.arrays import (
     guarded,
     zone_bytes,
 )
+from rollergen.measure.footprint import checking, with_temporaries
+from rollergen.measure.gate import Gate
+from tests.measure.faulty import RIGHT
 
 BUFFERS = [Buffer(kind, (5, 77), "float32", kind) for kind in ("input", "output", "temporary")]
 
@@ -37,3 +43,11 @@ def test_a_guard_zone_is_whole_pages_as_long_as_its_array():
         assert zone.before.size == zone.after.size == PAGE_BYTES
         zone.after[PAGE_BYTES - 1] ^= 1
         assert "1 bytes written after the last element, the nearest 4095 bytes away" in zone.damage()
+
+
+def test_a_check_that_host_memory_does_not_hold_is_refused_before_it_allocates(monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 70_000)
+    text = r"checking candidates of Y takes 75\.16 KiB \(3 sets of inputs 11\.72 KiB, 2 copies of them 7\.812 KiB, .*host memory"
+    with pytest.raises(DeviceError, match=text):
+        Gate(RIGHT, None)
+    assert checking(RIGHT, host=True).total > 70_000 > with_temporaries(RIGHT).total == 0

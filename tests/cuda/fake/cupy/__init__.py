@@ -5,28 +5,21 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import os
 import re
-import shutil
-import tempfile
 import time
-from pathlib import Path
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
 
 from rollergen.emit import Launch, Source
-from tests.cuda.host import HostError, compile_text
+from tests.cuda.host import HostError, compiled_once
 
 __version__ = "13.0.0"
 LOG: list[tuple] = []
 """What was asked of the device, in order."""
-
-_FOLDER = Path(tempfile.mkdtemp())
-atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
-
 
 class CUDARuntimeError(RuntimeError):
     pass
@@ -84,12 +77,12 @@ class ndarray:
 
     def get(self):
         _refuse_capture("a synchronous copy")
-        LOG.append(("get",))
+        LOG.append(("get", self.nbytes))
         return self._memory.copy()
 
     def set(self, array):
         _refuse_capture("a synchronous copy")
-        LOG.append(("set",))
+        LOG.append(("set", self.nbytes))
         assert array.shape == self.shape and array.dtype == self.dtype
         self._memory[...] = array
 
@@ -104,17 +97,37 @@ class ndarray:
         return ndarray(self._memory[key])
 
 
+ALIVE = {"now": 0, "peak": 0}
+"""Bytes of arrays that somebody holds, and the most that there were."""
+
+
+def _died(size):
+    ALIVE["now"] -= size
+
+
+def _free():
+    """Half of the memory is taken by others."""
+    return max(0, _gpu()[3] // 2 - ALIVE["now"])
+
+
 def empty(shape, dtype=float):
     kind = np.dtype(dtype)
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
-    if size > _gpu()[3]:
+    if size > _free():
         raise OutOfMemoryError(f"Out of memory allocating {size} bytes")
     _refuse_capture("an allocation")
     LOG.append(("empty", size))
     whole = np.full(size + 256, 0x5A, np.uint8)
+    ALIVE["now"] += size
+    ALIVE["peak"] = max(ALIVE["peak"], ALIVE["now"])
+    weakref.finalize(whole, _died, size)
     start = -whole.ctypes.data % 256
     return ndarray(whole[start : start + size].view(kind).reshape(shape))
+
+
+def get_default_memory_pool():
+    return SimpleNamespace(free_all_blocks=lambda: None)
 
 
 def asarray(array):
@@ -179,8 +192,7 @@ class RawModule:
         entries = re.findall(r"__global__[^(]*?(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", self._code)
         launches = tuple(Launch(entry, 1, 1, ()) for entry in entries if entry != "__launch_bounds__")
         try:
-            folder = Path(tempfile.mkdtemp(dir=_FOLDER))
-            self._library = ctypes.CDLL(str(compile_text(Source(self._code, launches, "cuda"), folder)))
+            self._library = ctypes.CDLL(str(compiled_once(Source(self._code, launches, "cuda"))))
         except HostError as error:
             raise CompileException(str(error)) from None
 
@@ -262,7 +274,7 @@ def get_current_stream():
 cuda = SimpleNamespace(
     runtime=SimpleNamespace(
         CUDARuntimeError=CUDARuntimeError, getDeviceCount=_count, getDeviceProperties=_properties,
-        getDevice=lambda: 0, driverGetVersion=lambda: 12080, memGetInfo=lambda: (_gpu()[3] // 2, _gpu()[3]),
+        getDevice=lambda: 0, driverGetVersion=lambda: 12080, memGetInfo=lambda: (_free(), _gpu()[3]),
     ),
     driver=SimpleNamespace(CUDADriverError=CUDADriverError),
     compiler=SimpleNamespace(CompileException=CompileException),
