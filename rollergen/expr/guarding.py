@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from rollergen.expr import guards
+from rollergen.expr.dtypes import is_float, rounded
 from rollergen.expr.index import Bounds, Within
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.quick import replaced
 from rollergen.expr.values import Binary, Cast, Const, Load, Select, Unary, Value, loads, transform
+from rollergen.hal.dtypes import DTYPES
 
 Ranges = Mapping[str, Bounds]
 
@@ -49,7 +53,7 @@ def _pushed(node: Select, ranges: Ranges) -> Value | None:
         return constant
     for fill in dict.fromkeys((constant.value, 0)):
         guarded = _with_guards(chosen, needed, fill)
-        if guarded is not None and _same(_constant(guarded), constant.value):
+        if guarded is not None and _same(_constant(guarded), _held(constant.value, constant.dtype)):
             return guarded
     return None
 
@@ -81,28 +85,41 @@ def secured(load: Load, ranges: Ranges) -> Load | None:
     return replaced(load, guard=guards.relative_to(guards.merged(kept + own), load.indices))
 
 
-def _same(a: float | int | bool | None, b: float | int | bool) -> bool:
-    return a is not None and a == b and math.copysign(1, a) == math.copysign(1, b)
+def _same(a: float | int | bool | None, b: float | int | bool | None) -> bool:
+    return a is not None and b is not None and a == b and math.copysign(1, a) == math.copysign(1, b)
+
+
+def _held(number: float | int | bool | None, dtype: str) -> float | int | bool | None:
+    """`number` as a value of the dtype, a float rounded; None where the dtype has none: no int32 is 0.25."""
+    if number is None or dtype == "bool" or isinstance(number, bool):
+        return number if isinstance(number, bool) or number in (0, 1) else None
+    if is_float(dtype):
+        with np.errstate(over="ignore"):
+            return float(rounded(number, dtype))
+    half = 1 << DTYPES[dtype].significant
+    return int(number) if float(number).is_integer() and -half <= number < half else None
 
 
 def _constant(value: Value) -> float | int | bool | None:
     """What `value` is where all guards fail; None where that is not a constant."""
     match value:
         case Const():
-            return value.value
+            return _held(value.value, value.dtype)
         case Load():
-            return value.fill
+            return _held(value.fill, value.dtype)
         case Cast(x=x, dtype=dtype):
             inner = _constant(x)
             if inner is None or isinstance(inner, bool) or dtype == "bool":
                 return None
-            return float(inner) if "float" in dtype else (int(inner) if math.isfinite(inner) else None)
+            if is_float(dtype):
+                return _held(float(inner), dtype)
+            return _held(int(inner), dtype) if math.isfinite(inner) else None
         case Unary(op=op, x=x):
             inner = _constant(x)
             return None if inner is None else _unary(op, inner)
         case Binary(op=op, a=a, b=b):
             left, right = _constant(a), _constant(b)
-            return None if left is None or right is None else _binary(op, left, right)
+            return None if left is None or right is None else _held(_binary(op, left, right), value.dtype)
     return None
 
 
