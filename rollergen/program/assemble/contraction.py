@@ -78,7 +78,7 @@ def contraction_stage(
     copies = _contraction_copies(definition, roles, plan, device, rules, loops, k_block, first_inner)
     over = overhanging(definition, loops)
     guard = "mask" if block_layer(device) else "peel"
-    spatial = {a.name for a in definition.of_role("spatial")} if over else set()
+    spatial_axes = {a.name for a in definition.of_role("spatial")}
     banded = outside.count(GRID) > 1
     dtype = accumulator_dtype(definition)
     stage = Stage(
@@ -89,11 +89,12 @@ def contraction_stage(
         accumulator=Accumulator(at_loop, dtype, carry=carry),
         copies=copies,
         store=Store(vector=_store_vector(definition, roles, plan)),
-        guards=tuple([(axis, guard if axis in spatial else "mask") for axis in over]),
+        guards=tuple([(axis, guard if axis in spatial_axes else "mask") for axis in over]),
         block_order=BlockOrder(plan.width if banded and not is_batch(plan.width) else 0),
     )
-    waiting = block_layer(device) is not None and not panels and fits_output(definition)
-    return in_blocks(stage, longest_chain(stage, device, reused=True), waiting=waiting)
+    reused = any(spatial_axes - load.axes() for load in definition.body_loads())  # else a sum of columns
+    waiting = reused and block_layer(device) is not None and not panels and fits_output(definition)
+    return in_blocks(stage, longest_chain(stage, device, reused=reused), waiting=waiting)
 
 
 def in_buffers(stage: Stage, depth: int) -> Stage:
