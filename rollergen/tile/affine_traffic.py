@@ -58,7 +58,8 @@ def _dimension_classes(access: Access, d: int, axes: dict[str, AxisVisits]) -> d
             [np.repeat(held, len(own.bases), axis=0), np.tile(own.held(), len(held))[:, None]], axis=1
         )
     classes: dict[Offsets, np.ndarray] = {}
-    for counts, clip, members in _groups(starts, held, low, high):
+    reach = 1 + sum(abs(coefficient) * own.last_offset for own, coefficient in terms)
+    for counts, clip, members in _groups(starts, held, low, high, reach):
         values = _index_values(terms, counts, clip)
         if values is None:
             continue
@@ -80,19 +81,19 @@ def _bounds(access: Access, d: int) -> tuple[int, int]:
 
 
 def _groups(
-    starts: np.ndarray, held: np.ndarray, low: int, high: int
+    starts: np.ndarray, held: np.ndarray, low: int, high: int, reach: int
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, int], np.ndarray]]:
-    """Visits with the same counts along each axis and the same distance to the guards, as far as these are near."""
-    far = 2**40
-    clips = np.stack([np.clip(low - starts, -far, far), np.clip(high - starts, -far, far)], axis=1)
-    if low <= -(2**61):
-        clips[:, 0] = -far
-    if high >= 2**61:
-        clips[:, 1] = far
-    keys, inverse = np.unique(np.concatenate([held, clips], axis=1), axis=0, return_inverse=True)
-    inverse = inverse.ravel()
-    for number, key in enumerate(keys):
-        yield tuple(int(v) for v in key[:-2]), (int(key[-2]), int(key[-1])), np.flatnonzero(inverse == number)
+    """Visits with the same counts along each axis and the same distance to the guards, which counts as far as a tile
+    reaches: all tiles that no guard cuts are one group."""
+    clips = np.stack([np.clip(low - starts, -reach, reach), np.clip(high - starts, -reach, reach)], axis=1)
+    facts = np.concatenate([held, clips], axis=1)
+    group = np.zeros(len(facts), dtype=np.int64)
+    for column in facts.T:  # a hundred times as fast as np.unique of rows
+        values, own = np.unique(column, return_inverse=True)
+        group = np.unique(group * len(values) + own, return_inverse=True)[1]
+    for number, first in enumerate(np.unique(group, return_index=True)[1]):
+        *counts, low_clip, high_clip = facts[first].tolist()
+        yield tuple(counts), (low_clip, high_clip), np.flatnonzero(group == number)
 
 
 def _index_values(

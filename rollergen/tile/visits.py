@@ -59,6 +59,10 @@ class AxisVisits:
         return self.tile
 
     @property
+    def last_offset(self) -> int:
+        return (self.tile.count - 1) * self.tile.step if isinstance(self.tile, Progression) else int(self.tile[-1])
+
+    @property
     def nonempty(self) -> int:
         return int((self.bases < self.extent).sum())
 

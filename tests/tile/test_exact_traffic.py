@@ -11,6 +11,7 @@ from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.index import Index, Within
 from rollergen.expr.values import Buffer, Load
 from rollergen.program.rprogram import Accumulator, BlockOrder, Compute, Copy, Loop, Stage
+from rollergen.tile.affine_traffic import _groups
 from rollergen.tile.exact_traffic import traffic
 from rollergen.tile.segments import Progression, convolve_residues, distinct_transactions, offsets_of
 from tests.programs import ALL, gpu_conv, gpu_matmul
@@ -142,6 +143,14 @@ def test_sizes_do_not_set_the_cost_of_counting_an_affine_stage():
     elements = 65 * 65 * (4097 * 4093) / 4097 * 4097 / 65  # every block column of C reads all of A
     assert found["A"].transactions > elements / 8
     assert found["C"].transactions >= 4097 * 4099 / 8
+
+
+def test_tiles_that_no_guard_cuts_are_counted_as_one():
+    """Else the cost of counting grows with the square of the blocks: minutes for a tensor of 2**31 elements."""
+    starts = np.arange(0, 2**20, 1024)
+    groups = list(_groups(starts, np.full((len(starts), 1), 1024), 5000, 2**19 + 7, reach=1024))
+    assert len(groups) == 7  # before the guard's range, inside, behind, and two tiles at each of its ends
+    assert sorted(np.concatenate([members for *_, members in groups])) == list(range(len(starts)))
 
 
 def test_cutting_a_gather_never_loses_and_adds_at_most_a_tenth(monkeypatch):
