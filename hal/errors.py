@@ -58,8 +58,9 @@ def shown(value: Any) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name most like `name`; "" where none is much like it."""
-    return next(iter(get_close_matches(name, list(known), n=1, cutoff=_ALIKE)), "")
+    """The known name most like `name`, in capitals or not; "" where none is much like it."""
+    spelled = {one.lower(): one for one in known}
+    return next((spelled[one] for one in get_close_matches(name.lower(), spelled, n=1, cutoff=_ALIKE)), "")
 
 
 def name_advice(name: str, known: Iterable[str]) -> str:

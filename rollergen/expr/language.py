@@ -310,7 +310,8 @@ def _parameter_names(fn: Callable[..., Any], count: int, where: str) -> tuple[st
 def check_shape(shape: Any, where: str) -> tuple[int, ...]:
     """`shape` as a tuple of extents of at least 1; ShapeError otherwise."""
     if isinstance(shape, int) or hasattr(shape, "__index__"):
-        raise ShapeError(f"{where}: shape is {shown(shape)}; expected a tuple of integers, e.g. ({shape},)")
+        example = "(64, 32)" if getattr(shape, "shape", ()) else f"({shape},)"
+        raise ShapeError(f"{where}: shape is {shown(shape)}; expected a tuple of integers, e.g. {example}")
     try:
         extents = tuple(shape)
     except TypeError:

@@ -32,6 +32,11 @@ CASES = {
     "axis first": (over(lambda i, j: rg.sum(k, axis=A[i, k])), TypeError, "the axis k stands first"),
     "name": (lambda: rg.tensor("A b", (4,)), TypeError, "name is 'A b'; expected an identifier"),
     "extent": (lambda: rg.tensor("A", (4, 0)), ValueError, "an extent is 0; expected an integer of at least 1"),
+    "an array for a shape": (
+        lambda: rg.tensor("A", np.zeros((200, 200))),
+        ValueError,
+        "shape is a numpy.ndarray of shape (200, 200) and dtype float64; expected a tuple of integers, e.g. (64, 32)",
+    ),
     "bare extent": (lambda: rg.tensor("A", 4), ValueError, "shape is 4; expected a tuple of integers, e.g. (4,)"),
     "dtype": (lambda: rg.tensor("A", (4,), dtype="float8"), errors.DtypeError, "A's dtype is 'float8'; expected one of float16"),
     "rank": (over(lambda i, j: A[i]), errors.ShapeError, "A has 2 dimensions (4, 3); got 1 indices"),
