@@ -12,7 +12,7 @@ from rollergen.hal.errors import SpecError
 from rollergen.hal.load import device_hash, device_names, device_to_json, load_device, parse_device
 from tests.cli.test_cli import ok
 
-ROOT = Path(spec_schema.__file__).parents[1]
+ROOT = Path(spec_schema.__file__).resolve().parents[1]
 RAN = [{"how": "ran on it", "what": "one product"}]
 
 
