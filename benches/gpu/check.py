@@ -49,7 +49,7 @@ def digest_of(kernel: rg.Kernel) -> str:
 
 def compared(entry: Entry, kernel: rg.Kernel, on: Machine, inputs: tuple[Any, ...]) -> Row:
     """The whole result of one call, with its reference's dtype."""
-    got = kernel(*inputs)
+    got = on.tensor(kernel(*on.arrays(inputs)))
     (out,) = kernel.program.outputs
     accuracy = program_accuracies(kernel.program)[out.name]
     want, dtype = reference(entry, inputs)

@@ -5,7 +5,7 @@ with torch in float64, and timed beside torch's own call (cuBLAS, cuDNN); with `
 and TileLang, which take longer to compile and to tune.
 
 float32 is float32 on all sides: TF32 is off for matrix products and for cuDNN, and cuDNN chooses by its own
-benchmark.  Times are medians by the GPU's events, of the call alone (`timer.py`), warm and cold, which each row
+benchmark.  Times are medians by the device's clock, of the call alone (`timer.py`), warm and cold, which each row
 states.  Whoever competes is held to our result before it is timed.  Which of the others' kernels ran is noted,
 Winograd's apart: it does fewer multiplications than the definition.  The file says who is absent and why, a row who
 does not compete and why.
@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -38,6 +39,7 @@ from rollergen.errors import RollergenError
 from rollergen.suites import Entry
 
 NAME, OURS = "timings", "rollergen"
+LATE = "the host was slower than the GPU in every round"
 
 
 @dataclass(frozen=True)
@@ -64,19 +66,30 @@ def row(entry: Entry, to: Settings, predicted: Row) -> Row:
     kernel = build(entry, on)
     found: Row = {**machine.facts_of(entry), "build_s": round(time.perf_counter() - started, 2)}
     with on.only_for_a_while():
-        inputs, out = on.inputs(kernel), on.empty(kernel)
+        inputs = on.inputs(kernel)
         found |= compared(entry, kernel, on, inputs)
-        if found["state"] != "right":
-            return found
-        offered = compilers if to.peers else libraries
-        calls, refused = offered(entry, inputs, kernel(*inputs), to.compile_with)
-        calls = {OURS: lambda: kernel(*inputs, out=out), **calls}
-        times = {state: to.timer.alternate(calls, to.seconds, state) for state in STATES}
-        kernels = {name: kernel_names(call) for name, call in calls.items() if name != OURS}
-    found |= _won(kernel, predicted) | {"kernels": kernels, "not competing": refused, "gpu_state": gpu_state()}
-    found["winograd"] = [name for name, used in kernels.items() if any("winograd" in one.lower() for one in used)]
-    found["state"] = "timed" if _all_timed(times) else "failed: every round came late"
-    return {**found, **_ratios(times), "seconds": round(time.perf_counter() - started, 2)}
+        if found["state"] == "right":
+            found |= _won(kernel, predicted) | _timed(entry, kernel, inputs, to)
+    return {**found, "seconds": round(time.perf_counter() - started, 2)}
+
+
+def _timed(entry: Entry, kernel: rg.Kernel, inputs: tuple[Any, ...], to: Settings) -> Row:
+    """The times of a kernel that is right, and of who competes."""
+    arrays, (out,) = to.on.arrays(inputs), to.on.arrays([to.on.empty(kernel)])
+    offered = compilers if to.peers else libraries
+    calls, refused = offered(entry, inputs, to.on.tensor(kernel(*arrays)), to.compile_with)
+    calls = {OURS: lambda: kernel(*arrays, out=out), **calls}
+    times = {state: to.timer.alternate(calls, to.seconds, state) for state in STATES}
+    late = [name for name in calls if any(each[name] is None for each in times.values())]
+    kernels = {name: kernel_names(call) for name, call in calls.items() if name not in (OURS, *late)}
+    found = {
+        "kernels": kernels, "not competing": refused | dict.fromkeys(late, LATE), "gpu_state": gpu_state(),
+        "winograd": [name for name, used in kernels.items() if any("winograd" in one.lower() for one in used)],
+    }  # fmt: skip
+    if OURS in late:
+        return {**found, "state": f"failed: {LATE}"}
+    measured = {state: {n: one for n, one in each.items() if one and n not in late} for state, each in times.items()}
+    return {**found, **_ratios(measured), "state": "timed"}
 
 
 def _won(kernel: rg.Kernel, predicted: Row) -> Row:
@@ -86,16 +99,12 @@ def _won(kernel: rg.Kernel, predicted: Row) -> Row:
     return {"rank": rank, "predicted_us": us}
 
 
-def _all_timed(times: dict[str, dict[str, Times | None]]) -> bool:
-    return all(one is not None for each in times.values() for one in each.values())
-
-
-def _ratios(times: dict[str, dict[str, Times | None]]) -> Row:
+def _ratios(times: dict[str, dict[str, Times]]) -> Row:
     found: Row = {}
     for state, each in times.items():
-        found[state] = {name: one and one.as_dict() for name, one in each.items()}
-        ours, theirs = each[OURS], [one.median_us for name, one in each.items() if name != OURS and one]
-        found[f"ratio_{state}"] = round(min(theirs) / ours.median_us, 4) if ours and theirs else None
+        found[state] = {name: one.as_dict() for name, one in each.items()}
+        theirs = [one.median_us for name, one in each.items() if name != OURS]
+        found[f"ratio_{state}"] = round(min(theirs) / each[OURS].median_us, 4) if theirs else None
     return found
 
 

@@ -18,6 +18,7 @@ import rollergen as rg
 from benches.gpu import dry
 from benches.gpu.cases import DEFAULT, SUITES, Key, is_core, listed
 from benches.gpu.rows import RESULTS, Budget, Row
+from rollergen import interop
 from rollergen.hal.cuda_runtime import CudaRuntime
 from rollergen.hal.runtime import cuda_runtime_for
 from rollergen.hal.spec import Device
@@ -90,6 +91,18 @@ class Machine:
 
         (out,) = kernel.signature.outputs
         return torch.empty(tuple(out.shape), dtype=getattr(torch, str(out.dtype)), device=self.where)
+
+    def arrays(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """What a kernel is called with: the tensors; in a dry run copies of them in the stand-in's memory."""
+        if not self.dry:
+            return tuple(tensors)
+        return tuple(self.runtime.wrap(interop.view(one, "a tensor", self.device.name)) for one in tensors)
+
+    def tensor(self, array: Any) -> Any:
+        """A result as torch's tensor."""
+        import torch
+
+        return interop.alike((array.get(),), (torch.empty(0),))[0] if self.dry else array
 
     @contextmanager
     def only_for_a_while(self) -> Iterator[None]:

@@ -68,7 +68,7 @@ def operator(entry: Entry, device: Device, timed: Row, beside: Row) -> Row:
     """One line of the last table; ``beside``: the same operator's row of the slow peers, or nothing."""
     both = [one for one in (timed, beside) if one]
     ours_us = timed["cold"][OURS]["median_us"]
-    theirs = {n: us for row in both for n, us in row["cold"].items() if n != OURS and us}
+    theirs = {n: us for row in both for n, us in row["cold"].items() if n != OURS and us["median_us"]}
     best = min(theirs, key=lambda name: theirs[name]["median_us"], default=None)
     least_s, binds = peak_s(entry, device)
     found = {

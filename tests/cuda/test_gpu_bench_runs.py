@@ -111,7 +111,7 @@ def test_a_dry_run_goes_from_predictions_to_the_page(words, tmp_path, capsys):
                 assert bool(times) == bool(row["winograd"]) == (row[f"ratio_{state}"] is not None)
                 if times:
                     ratio = min(times) / row[state]["rollergen"]["median_us"]
-                    assert row[f"ratio_{state}"] == pytest.approx(ratio, abs=1e-4)
+                    assert row[f"ratio_{state}"] == pytest.approx(ratio, abs=1e-4)  # 0: torch's work is the host's here
 
     assert report.main(words) == 0
     page, content = (tmp_path / "gpu_report_h200.md").read_text(), kept(tmp_path, "report")
@@ -119,7 +119,7 @@ def test_a_dry_run_goes_from_predictions_to_the_page(words, tmp_path, capsys):
     assert [one["what"] for one in content["headlines"][1:]] == ["decode products, 1 operators", "softmax, 1 operators"]
     assert set(content["classes by dtype"]) == {"decode products, int8", "softmax, bfloat16"}
     assert content["measured"]["predictions"] == "a dry run" and content["measured"]["driver"]
-    assert page.index("of the peak (best peer") < page.index("## classes") < page.index("## operators")
+    assert page.index(" of the peak") < page.index("## classes") < page.index("## operators")
     assert capsys.readouterr().out.count("prediction off by a factor of") == 2
 
 
