@@ -88,3 +88,15 @@ def test_each_vector_of_the_result_costs_an_instruction():
 def test_where_no_reduction_can_ask_it_is_refused(expression, ahead):
     with pytest.raises(ProgramError, match=rf"store\.ahead is {ahead}; expected 0"):
         check(asking(program(expression), ahead), AVX512)
+
+
+def test_rows_without_a_serial_loop_ask_for_nothing():
+    """The row of five is unrolled whole."""
+    x = rg.tensor("x", (1, 5), "int64")
+    k, n = rg.reduce_axis("k", 5), rg.reduce_axis("n", 5)
+    least = rg.compute((1,), lambda i: rg.min(rg.cast(1, "int64"), axis=n))
+    total = rg.compute((1,), lambda i: rg.sum(x[i, k], axis=k))
+    rows = rg.compute((1, 5), lambda i, j: least[i] - total[i], name="y")
+    for device in (AVX512, rg.load_device("cortex-a53")):
+        for one in construct(canonicalize(rows), device, top_k=10):
+            check(one.program, device)

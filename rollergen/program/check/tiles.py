@@ -121,10 +121,9 @@ def _check_ahead(stage: Stage, device: Device | None) -> None:
     """What is asked for ahead is written by one thread at its next steps, or behind its last reduction of a row."""
     if not stage.store.ahead:
         return
-    serial = any(loop.kind == SERIAL for loop in stage.loops)
     one = device is None or block_layer(device) is None
     rows = stage.store.ahead == 1 and asks_for_rows(stage)
-    if (stage.definition.reductions and not rows) or stage.store.streaming or not serial or not one:
+    if (stage.definition.reductions and not rows) or stage.store.streaming or not _has_serial(stage) or not one:
         raise refuse(
             stage,
             f"store.ahead is {stage.store.ahead}; expected 0, but on a device whose blocks are one thread, of a stage "
@@ -139,7 +138,11 @@ def asks_for_rows(stage: Stage) -> bool:
     several, rows = len(definition.reductions) >= 2, {axis.name for axis in definition.of_role("row")}
     places = {axis for index in definition.target for axis in index.axes()}
     outside = any(one.layer != REGISTERS for one in stage.residents)
-    return several and bool(rows) and rows <= places and stage.threads == 1 and not outside
+    return several and bool(rows) and rows <= places and stage.threads == 1 and _has_serial(stage) and not outside
+
+
+def _has_serial(stage: Stage) -> bool:
+    return any(loop.kind == SERIAL for loop in stage.loops)
 
 
 def _check_adds(stage: Stage) -> None:
