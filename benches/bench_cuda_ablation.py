@@ -83,7 +83,7 @@ def compiled(program: Any, on: Device) -> Row:
     times = [float(stage.seconds) for stage in predict(program, on).stages]
     kernel = code.kernel(source.launches[times.index(max(times))].entry)
     found: Row = {"registers": kernel.registers, "stack_bytes": kernel.stack_bytes}
-    counts, loops = histogram(code.cubin), main_loops(code.cubin)
+    counts, loops = histogram(code.code), main_loops(code.code)
     if counts is not None and loops is not None:
         loop = loops[kernel.entry]
         found["instructions"] = sum(counts[kernel.entry].values())

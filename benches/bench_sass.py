@@ -106,7 +106,7 @@ def loop_row(name: str, on: Device) -> Row:
     """The main loop of the first choice."""
     program = construct(canonicalize(LOOPS[name]()), on, top_k=10)[0].program
     compiled = compile_cuda(emit(program, on, "cuda").text, cuda_arch(on))
-    counts = main_loops(compiled.cubin)
+    counts = main_loops(compiled.code)
     kernel, stage = compiled.kernels[-1], program.stages[-1]
     found: Row = {"case": name, "device": on.name, "registers": kernel.registers, "stack_bytes": kernel.stack_bytes}
     found["model_share"] = float(multiply_add_share(stage, on))
@@ -128,7 +128,7 @@ def walk_row(on: Device) -> Row:
     walks = (one.program for one in construct(graph, on, options, top_k=10) if one.forms == ("online",))
     program = next(one for one in walks if prod(_unrolled(one.stages[-1])) == 16)
     compiled = compile_cuda(emit(program, on, "cuda").text, cuda_arch(on))
-    counts, kernel = main_loops(compiled.cubin, ("MUFU",)), compiled.kernels[-1]
+    counts, kernel = main_loops(compiled.code, ("MUFU",)), compiled.kernels[-1]
     found: Row = {"case": ONLINE, "device": on.name, "registers": kernel.registers, "stack_bytes": kernel.stack_bytes}
     if counts is None:
         return {**found, "note": "no disassembler here reads this architecture"}
@@ -158,7 +158,7 @@ def straight_row(name: str, on: Device) -> Row:
     """Instructions of the whole kernel over the outputs of a thread: loops count once, paths of edges count too."""
     program = construct(canonicalize(STRAIGHT[name]()), on, top_k=10)[0].program
     compiled = compile_cuda(emit(program, on, "cuda").text, cuda_arch(on))
-    counts, kernel, stage = histogram(compiled.cubin), compiled.kernels[-1], program.stages[-1]
+    counts, kernel, stage = histogram(compiled.code), compiled.kernels[-1], program.stages[-1]
     outputs = 1
     for loop in stage.loops:
         if loop.kind in ("unroll", "lane") and stage.definition.axis(loop.axis).role != "reduce":

@@ -92,7 +92,7 @@ def machine_code(case: str, device_name: str) -> int | None:
 
     device = load_device(device_name)
     program = construct(canonicalize(cases()[case]()), device, top_k=1)[0].program
-    found = histogram(compile_cuda(emit(program, device).text, cuda_arch(device)).cubin)
+    found = histogram(compile_cuda(emit(program, device).text, cuda_arch(device)).code)
     return None if found is None else sum(sum(kernel.values()) for kernel in found.values())
 
 

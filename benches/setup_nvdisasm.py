@@ -57,7 +57,7 @@ def main() -> None:
     if not is_installed():
         print(f'{made}: not tried, for want of pip install "rollergen[nvrtc]"')
         return
-    counts = histogram(compile_cuda(ADDITION, "sm_70").cubin)
+    counts = histogram(compile_cuda(ADDITION, "sm_70").code)
     if counts is None or counts["addition"].get("FADD") != 1:
         raise SystemExit(f"{made} does not read sm_70: {counts}")
     print(f"{made}: reads sm_70")

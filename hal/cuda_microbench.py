@@ -170,7 +170,7 @@ class CudaBench:
         return self._with(self._module.kernel(entry), blocks, *arrays)
 
     def _with(self, kernel: Any, blocks: int, *arrays: Any) -> Ready:
-        self.runtime.set_arguments(kernel, [np.uint64(array.data.ptr) for array in arrays])
+        self.runtime.set_arguments(kernel, arrays)
         return Ready(self.runtime, kernel, arrays, blocks)
 
     def _out(self, blocks: int) -> Any:

@@ -7,15 +7,20 @@ says so.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from rollergen.hal import cubin_cache
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
+from rollergen.hal.held_stream import HeldStream
 from rollergen.hal.launch_limits import LaunchLimits
+from rollergen.hal.nvrtc import OPTIONS, compile_cuda, target_for
 
 INSTALL = 'pip install "rollergen[cuda]" (CuPy with NVRTC, for CUDA 12; "rollergen[cuda13]" for CUDA 13)'
 STATIC_SHARED_BYTES = 48 << 10
@@ -56,30 +61,54 @@ class Launched:
 
 
 class Kernel:
-    """An entry point and its arguments, which it keeps alive: for one thread at a time."""
+    """An entry point and its arguments, which are addresses and whose arrays it keeps alive: for one thread at a time.
 
-    __slots__ = ("_buffers", "raw")
+    ``values``: the arguments, in memory of which the driver is told once, so that a launch passes one address for all.
+    ``dynamic_bytes``: of shared memory beside the kernel's own arrays, at each launch.
+    """
 
-    def __init__(self, raw: Any) -> None:
-        self.raw = raw
-        self._buffers: dict[int, Any] = {}
+    __slots__ = ("_kept", "_pointers", "dynamic_bytes", "function", "parameters", "set_address", "values")
+
+    def __init__(self, function: Any, dynamic_bytes: int, arguments: int = 0) -> None:
+        self.function, self.dynamic_bytes = function, dynamic_bytes
+        self._kept: dict[int, Any] = {}
+        self.take(arguments)
+
+    def take(self, arguments: int) -> None:
+        """Makes room for so many arguments, none of which is set."""
+        self.values = array("Q", bytes(8 * arguments))
+        self.set_address: Callable[[int, int], None] = self.values.__setitem__
+        first, size = self.values.buffer_info()[0], self.values.itemsize
+        self._pointers = array("Q", range(first, first + size * arguments, size))
+        self.parameters: int = self._pointers.buffer_info()[0]
 
     def set_arg(self, position: int, buffer: Any) -> None:
-        """A CuPy array, or an address as NumPy's uint64."""
-        self._buffers[position] = buffer
-
-    def arguments(self) -> tuple[Any, ...]:
-        return tuple(self._buffers[position] for position in range(len(self._buffers)))
+        """A CuPy array, which is kept, or an address, whose owner keeps it."""
+        if isinstance(buffer, int):
+            self.values[position] = buffer
+        else:
+            self._kept[position] = buffer
+            self.values[position] = buffer.data.ptr
 
 
 class Module:
-    """Compiled text: its kernels."""
+    """Loaded machine code: its kernels.  CuPy unloads it when it and its kernels have died."""
 
-    def __init__(self, raw: Any) -> None:
-        self._raw = raw
+    def __init__(self, raw: Any, driver: Any) -> None:
+        self._raw, self._driver = raw, driver
+        self._opted: dict[str, int] = {}
 
-    def kernel(self, entry: str) -> Kernel:
-        return Kernel(self._raw.get_function(entry))
+    def kernel(self, entry: str, arguments: int = 0, dynamic_bytes: int = 0) -> Kernel:
+        """Raises BuildError where the device has not got so much shared memory for a block."""
+        function = self._raw.get_function(entry)
+        if dynamic_bytes > self._opted.get(entry, STATIC_SHARED_BYTES):
+            most = self._driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            try:
+                self._driver.funcSetAttribute(function.ptr, most, dynamic_bytes)
+            except self._driver.CUDADriverError as error:
+                raise BuildError(f"{entry} takes {dynamic_bytes} bytes of shared memory a block: {error}") from None
+            self._opted[entry] = dynamic_bytes
+        return Kernel(function, dynamic_bytes, arguments)
 
 
 class CudaRuntime:
@@ -93,6 +122,7 @@ class CudaRuntime:
         self.gpu = present_gpu(self.cupy)
         self._nvrtc = _nvrtc_version(self.cupy)
         self._flushed: Any = None
+        self._held: HeldStream | None = None
         self._lock = threading.Lock()
 
     @property
@@ -114,16 +144,31 @@ class CudaRuntime:
         return LaunchLimits(self.gpu.threads, self.gpu.shared_bytes)
 
     def compile(self, text: str, options: Sequence[str] = ()) -> Module:
-        """Builds `text` for the device present; raises `BuildError` with the compiler's log."""
-        module = self.cupy.RawModule(code=text, options=("--std=c++17", *options), backend="nvrtc")
+        """Builds `text` for the device present, as `nvrtc.compile_cuda` does where it is only looked at.
+
+        Raises `BuildError` with the compiler's log, or the driver's reason.
+        """
+        nvrtc = self.cupy.cuda.nvrtc
+        arch = target_for(self.gpu.capability, nvrtc)
+        known = cubin_cache.key(text, arch, (*OPTIONS, *options), self._nvrtc)
+        code = cubin_cache.find(known)
+        if code is None:
+            code = compile_cuda(text, arch, options, nvrtc).code
+            cubin_cache.keep(known, code)
+        return self._loaded(code, arch)
+
+    def _loaded(self, code: bytes, arch: str) -> Module:
+        module, driver = self.cupy.cuda.function.Module(), self.cupy.cuda.driver
         try:
-            module.compile()
-        except self.cupy.cuda.compiler.CompileException as error:
-            advice = f"; CUDA's headers are missing: {INSTALL}" if "could not open source file" in str(error) else ""
-            raise BuildError(f"NVRTC failed for {self.gpu}: {error}{advice}") from None
-        except self.cupy.cuda.driver.CUDADriverError as error:
-            raise BuildError(f"the driver refused the module on {self.gpu}: {error}") from None
-        return Module(module)
+            module.load(code)
+        except driver.CUDADriverError as error:
+            told = self.cupy.cuda.runtime.driverGetVersion()
+            newer = int(self._nvrtc.partition(".")[0]) > told // 1000
+            advice = (
+                f": NVRTC {self._nvrtc} is newer than the driver, which is of CUDA {_version(told)}" if newer else ""
+            )
+            raise BuildError(f"the driver refused code for {arch} on {self.gpu}: {error}{advice}") from None
+        return Module(module, driver)
 
     def wrap(self, array: np.ndarray) -> Any:
         """A copy on the device, of the array's shape and dtype."""
@@ -141,18 +186,25 @@ class CudaRuntime:
             ) from None
 
     def set_arguments(self, kernel: Kernel, buffers: Sequence[Any]) -> None:
+        kernel.take(len(buffers))
         for position, buffer in enumerate(buffers):
             kernel.set_arg(position, buffer)
 
-    def launch(
-        self, kernel: Kernel, blocks: int, threads: int, *, timed: bool = False, dynamic_bytes: int = 0
-    ) -> Launched | None:
-        """Enqueues on the current stream; ``dynamic_bytes``: of shared memory beside the kernel's own arrays."""
-        if dynamic_bytes > STATIC_SHARED_BYTES:
-            kernel.raw.max_dynamic_shared_size_bytes = dynamic_bytes
+    def launch(self, kernel: Kernel, blocks: int, threads: int, *, timed: bool = False) -> Launched | None:
+        """Enqueues on the current stream."""
         start = self._event() if timed else None
-        kernel.raw((blocks,), (threads,), kernel.arguments(), shared_mem=dynamic_bytes)
+        self.launching(kernel, blocks, threads, self.cupy.cuda.get_current_stream().ptr)()
         return Launched(self.cupy, start, self._event()) if timed else None
+
+    def launching(self, kernel: Kernel, blocks: int, threads: int, stream: int) -> Callable[[], None]:
+        """What enqueues the kernel, with the arguments that it has then, on the stream of this address."""
+        shape = (blocks, 1, 1, threads, 1, 1, kernel.dynamic_bytes)
+        launch = self.cupy.cuda.driver.launchKernel
+        return partial(launch, kernel.function.ptr, *shape, stream, kernel.parameters, 0)
+
+    def bind_thread(self) -> None:
+        """Makes the GPU's context that of the calling thread, as launches expect it."""
+        self.cupy.cuda.Device(self.gpu.number).use()
 
     def flush(self) -> None:
         """Overwrites twice the L2 cache's bytes on the current stream: what follows finds none of its operands."""
@@ -160,6 +212,14 @@ class CudaRuntime:
             if self._flushed is None:
                 self._flushed = self.empty(2 * self.gpu.l2_bytes)
         self._flushed.fill(0)
+
+    @property
+    def held(self) -> HeldStream:
+        """What times work on the current stream."""
+        with self._lock:
+            if self._held is None:
+                self._held = HeldStream(self)
+        return self._held
 
     def finish(self) -> None:
         """Waits for the current stream."""
@@ -216,7 +276,7 @@ def present_gpu(cupy: Any) -> Gpu:
     try:
         count = runtime.getDeviceCount()
     except runtime.CUDARuntimeError as error:
-        raise RuntimeUnavailableError(f"no CUDA driver answers ({error}); install NVIDIA's, see nvidia-smi") from None
+        raise RuntimeUnavailableError(_driver_trouble(cupy, error)) from None
     if count == 0:
         raise RuntimeUnavailableError("the CUDA driver has no device; see nvidia-smi and CUDA_VISIBLE_DEVICES")
     number = int(cupy.cuda.Device().id)
@@ -225,6 +285,19 @@ def present_gpu(cupy: Any) -> Gpu:
         number, found["name"].decode(), (found["major"], found["minor"]), found["totalGlobalMem"],
         found["sharedMemPerBlockOptin"], found["maxThreadsPerBlock"], found["l2CacheSize"],
     )  # fmt: skip
+
+
+def _driver_trouble(cupy: Any, error: Exception) -> str:
+    """Why the driver does not count its devices, and what to do."""
+    told, wanted = cupy.cuda.runtime.driverGetVersion(), cupy.cuda.runtime.runtimeGetVersion()
+    if told == 0:
+        return f"no CUDA driver answers ({error}); install NVIDIA's, see nvidia-smi"
+    if told // 1000 >= wanted // 1000:
+        return f"the CUDA driver does not count its devices ({error}); see nvidia-smi"
+    return (
+        f"the driver is of CUDA {_version(told)}, and CuPy {cupy.__version__} is made for CUDA {_version(wanted)}: "
+        f"update the driver, or pip uninstall cupy-cuda{wanted // 1000}x and install that of its version: {INSTALL}"
+    )
 
 
 def _version(number: int) -> str:

@@ -1,4 +1,4 @@
-"""NVIDIA's compiler without a GPU: CUDA text -> machine code for a real architecture, and what it uses.
+"""NVIDIA's compiler: CUDA text -> machine code for a real architecture, and what it uses; a GPU is not needed.
 
 `pip install "rollergen[nvrtc]"` brings the library (Linux, Windows); no driver and no toolkit is needed.  Version
 12.9 is the last that compiles for sm_70, and starts at sm_50.
@@ -6,19 +6,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.util import find_spec
-from pathlib import Path
+from typing import Any
 
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
+from rollergen.hal.nvrtc_library import INSTALL, library
 
-INSTALL = 'pip install "rollergen[nvrtc]" (nvidia-cuda-nvrtc-cu12, 86 MB; needs no GPU)'
 OPTIONS = ("--std=c++17", "--ptxas-options=-v", "-w")
-_PACKAGE = "nvidia.cuda_nvrtc"
+"""Of every compilation, whether its code is run or only looked at; NVRTC keeps denormal numbers by default."""
 _FUNCTION = re.compile(r"Compiling entry function '(?P<name>\w+)' for '\w+'")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
@@ -40,10 +37,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """Machine code for ``arch`` (an ELF file), and the use of each kernel in the order of the text."""
+    """Machine code for ``arch`` (an ELF file), and the use of each kernel in the order of the text; or PTX, of which no
+    use is known."""
 
     arch: str
-    cubin: bytes
+    code: bytes
     kernels: tuple[Usage, ...]
     compiler: str
 
@@ -54,54 +52,69 @@ class Compiled:
 def is_installed() -> bool:
     """Whether the compiler can be loaded here."""
     try:
-        _library()
+        library()
     except RuntimeUnavailableError:
         return False
     return True
 
 
-def compile_cuda(text: str, arch: str, options: Sequence[str] = ()) -> Compiled:
-    """`text` compiled for `arch`, such as sm_70.
+def compile_cuda(text: str, arch: str, options: Sequence[str] = (), nvrtc: Any = None) -> Compiled:
+    """`text` compiled for `arch`: machine code of sm_70, or PTX of compute_70.
+
+    ``nvrtc``: `cupy.cuda.nvrtc` where kernels run; None: the library of NVIDIA's wheel.  Denormal numbers are kept,
+    as the definition of an operator keeps them: pass ``--ftz=true`` to have them flushed.
 
     Raises RuntimeUnavailableError where the library is not installed, BuildError where it has not got the
     architecture, and with the compiler's log where it refuses the text.
     """
-    require(arch)
-    library, program = _library(), ctypes.c_void_p()
-    _check(library, library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernel.cu", 0, None, None))
+    nvrtc = nvrtc or library()
+    require(arch, nvrtc)
+    program = nvrtc.createProgram(text, "kernel.cu", (), ())
     try:
-        words = [word.encode() for word in (f"--gpu-architecture={arch}", *OPTIONS, *options)]
-        status = library.nvrtcCompileProgram(program, len(words), (ctypes.c_char_p * len(words))(*words))
-        log = _bytes(library, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
-        if status:
-            raise BuildError(f"NVRTC {version()} refused the source for {arch}:\n{log}")
-        cubin = _bytes(library, program, "CUBIN")
+        try:
+            nvrtc.compileProgram(program, (f"--gpu-architecture={arch}", *OPTIONS, *options))
+        except RuntimeError:  # NVRTCError of either library
+            log = nvrtc.getProgramLog(program)
+            raise BuildError(f"NVRTC {version(nvrtc)} refused the source for {arch}:\n{log}") from None
+        log = nvrtc.getProgramLog(program)
+        is_machine_code = arch.startswith("sm_")
+        code = nvrtc.getCUBIN(program) if is_machine_code else nvrtc.getPTX(program)
     finally:
-        library.nvrtcDestroyProgram(ctypes.byref(program))
-    return Compiled(arch, cubin, usage(log), f"NVRTC {version()}")
+        nvrtc.destroyProgram(program)
+    return Compiled(arch, code, usage(log) if is_machine_code else (), f"NVRTC {version(nvrtc)}")
 
 
-def require(arch: str) -> None:
+def target_for(capability: tuple[int, int], nvrtc: Any = None) -> str:
+    """What a GPU's code is compiled to: its own machine code, or, by a compiler that is older than the GPU, PTX of
+    the latest architecture that it knows, which the driver translates.
+
+    Raises BuildError where the compiler has dropped the GPU's architecture.
+    """
+    number, known = 10 * capability[0] + capability[1], architectures(nvrtc)
+    if number in known or number < known[0]:
+        require(f"sm_{number}", nvrtc)
+        return f"sm_{number}"
+    return f"compute_{max(one for one in known if one <= number)}"
+
+
+def require(arch: str, nvrtc: Any = None) -> None:
     """Raises BuildError where the installed compiler has not got the architecture, and says why and which it has."""
-    if not re.fullmatch(r"sm_\d+a?", arch):
+    if not re.fullmatch(r"(sm|compute)_\d+a?", arch):
         raise BuildError(f"arch is {arch!r}; expected a real architecture such as 'sm_70'")
-    known, number = architectures(), int(re.sub(r"\D", "", arch))
+    known, number = architectures(nvrtc), int(re.sub(r"\D", "", arch))
     if number in known:
         return
     why = "has dropped all earlier ones" if number < known[0] else "does not know this one"
     listed = ", ".join(f"sm_{one}" for one in known)
     raise BuildError(
-        f"NVRTC {version()} cannot compile for {arch}: it {why}; it compiles for {listed}. The source was not looked at"
+        f"NVRTC {version(nvrtc)} cannot compile for {arch}: it {why}; it compiles for {listed}. The source was not "
+        "looked at"
     )
 
 
-def architectures() -> tuple[int, ...]:
+def architectures(nvrtc: Any = None) -> tuple[int, ...]:
     """The numbers of those that the installed compiler compiles for, such as 70, in ascending order."""
-    library, count = _library(), ctypes.c_int()
-    _check(library, library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
-    numbers = (ctypes.c_int * count.value)()
-    _check(library, library.nvrtcGetSupportedArchs(numbers))
-    return tuple(sorted(numbers))
+    return tuple(sorted((nvrtc or library()).getSupportedArchs()))
 
 
 def usage(log: str) -> tuple[Usage, ...]:
@@ -125,50 +138,9 @@ def usage(log: str) -> tuple[Usage, ...]:
     return tuple(found)
 
 
-def version() -> str:
+def version(nvrtc: Any = None) -> str:
     """Of the library, such as "12.9"."""
-    major, minor = ctypes.c_int(), ctypes.c_int()
-    library = _library()
-    _check(library, library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
-    return f"{major.value}.{minor.value}"
+    return "{}.{}".format(*(nvrtc or library()).getVersion())
 
 
-@lru_cache(maxsize=1)
-def _library() -> ctypes.CDLL:
-    folder = _folder()
-    built_in = sorted(folder.glob("libnvrtc-builtins.so*")) if folder else []
-    files = sorted(folder.glob("libnvrtc.so*")) + sorted(folder.glob("nvrtc64_*.dll")) if folder else []
-    if not files:
-        raise RuntimeUnavailableError(f"NVIDIA's compiler NVRTC is not installed; {INSTALL}")
-    try:
-        for file in built_in:  # NVRTC opens it by its bare name
-            ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
-        library = ctypes.CDLL(str(files[0]))
-    except OSError as error:
-        raise RuntimeUnavailableError(f"{files[0]} cannot be loaded ({error}); {INSTALL}") from None
-    library.nvrtcGetErrorString.restype = ctypes.c_char_p
-    return library
-
-
-def _folder() -> Path | None:
-    """Where the wheel's libraries lie."""
-    try:
-        found = find_spec(_PACKAGE)
-    except ModuleNotFoundError:
-        return None
-    places = list(found.submodule_search_locations or ()) if found else []
-    folders = [Path(place) / name for place in places for name in ("lib", "bin")]
-    return next((folder for folder in folders if folder.is_dir()), None)
-
-
-def _check(library: ctypes.CDLL, status: int) -> None:
-    if status:
-        raise BuildError(f"NVRTC: {library.nvrtcGetErrorString(status).decode()}")
-
-
-def _bytes(library: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
-    size = ctypes.c_size_t()
-    _check(library, getattr(library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
-    text = ctypes.create_string_buffer(size.value)
-    _check(library, getattr(library, f"nvrtcGet{what}")(program, text))
-    return text.raw
+__all__ = ["INSTALL", "Compiled", "Usage", "compile_cuda", "is_installed", "library", "target_for", "usage", "version"]

@@ -94,7 +94,8 @@ def build(
     oracle = expression_oracle(_tensors(expr), graph.outputs)
     references = lambda program: self_tests(program, oracle)
     found = kept.find()
-    drafted = lambda wanted: judge.programs(graph, target, options, wanted, executor is not None and top_k is None)
+    varied = executor is not None and top_k is None  # the kernel keeps what it was drafted by, and no executor
+    drafted = lambda wanted: judge.programs(graph, target, options, wanted, varied)
     if found is None:
         with collected_drops():
             with paused_collector():

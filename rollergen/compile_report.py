@@ -70,7 +70,7 @@ def compile_report(
     if source is None or source.language != "cuda":
         source = emit(program, device, "cuda")
     compiled = compile_cuda(source.text, arch)
-    counts = histogram(compiled.cubin) if instructions else None
+    counts = histogram(compiled.code) if instructions else None
     reports = tuple(
         _report(compiled, launch, facts, device, counts)
         for launch, facts in zip(source.launches, predicted_facts(program, device), strict=True)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import settings
 
 from rollergen.dropped import every_drop_raises
+from rollergen.hal.user_cache import DIRECTORY_VARIABLE
 from rollergen.store.cache import forget_failures
-from rollergen.store.location import DIRECTORY_VARIABLE
 
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")

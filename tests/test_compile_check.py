@@ -11,7 +11,7 @@ import pytest
 import rollergen as rg
 from rollergen.compile_check import check_notes, compile_checked, first_kept
 from rollergen.errors import ArgumentError, BuildError, DeviceError, RuntimeUnavailableError
-from rollergen.hal import nvrtc
+from rollergen.hal import nvrtc, nvrtc_library
 
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_installed(), reason="rollergen[nvrtc] is not installed")
 CHECKED = rg.BuildOptions(compile_check=True)
@@ -97,13 +97,13 @@ def test_an_architecture_that_the_compiler_has_not_got_is_an_error_of_its_own():
 
 
 def test_without_the_compiler_the_error_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(nvrtc, "_PACKAGE", "nvidia.no_such_package")
-    nvrtc._library.cache_clear()
+    monkeypatch.setattr(nvrtc_library, "_PACKAGE", "nvidia.no_such_package")
+    nvrtc_library.library.cache_clear()
     try:
         with pytest.raises(RuntimeUnavailableError, match=r'compile_check=True: .* pip install "rollergen\[nvrtc\]"'):
             rg.build(product(), "v100", profile=False, cache=False, top_k=1, options=CHECKED)
     finally:
-        nvrtc._library.cache_clear()
+        nvrtc_library.library.cache_clear()
 
 
 def test_a_device_without_cuda_is_refused():

@@ -11,7 +11,7 @@ import pytest
 import rollergen as rg
 from rollergen.compile_report import occupancy
 from rollergen.errors import BuildError, DeviceError, RuntimeUnavailableError
-from rollergen.hal import nvrtc
+from rollergen.hal import nvrtc, nvrtc_library
 from rollergen.hal.nvrtc import Usage, compile_cuda, is_installed, usage
 from rollergen.hal.sass import counted, loops_counted
 from rollergen.program.model.occupancy import granted_registers, warps_by_registers
@@ -85,7 +85,7 @@ def test_text_that_is_wrong_is_refused_with_the_log():
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("arch", ["sm_1", "compute_70", ""])
+@pytest.mark.parametrize("arch", ["sm_1", "compute_7x", ""])
 def test_an_architecture_that_does_not_exist_is_refused(arch):
     with pytest.raises(BuildError, match=arch or "arch is ''"):
         compile_cuda('extern "C" __global__ void k() { }', arch)
@@ -111,13 +111,13 @@ def test_a_device_without_cuda_is_named():
 
 
 def test_a_missing_compiler_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(nvrtc, "_PACKAGE", "nvidia.no_such_package")
-    nvrtc._library.cache_clear()
+    monkeypatch.setattr(nvrtc_library, "_PACKAGE", "nvidia.no_such_package")
+    nvrtc_library.library.cache_clear()
     try:
         with pytest.raises(RuntimeUnavailableError, match=r'NVRTC is not installed; pip install "rollergen\[nvrtc\]"'):
             kernel("matmul, odd").compile_report()
     finally:
-        nvrtc._library.cache_clear()
+        nvrtc_library.library.cache_clear()
 
 
 LOG = """ptxas info    : 0 bytes gmem

@@ -25,6 +25,9 @@ def install() -> None:
         os.environ["FAKE_GPU"] = GPU
     if fake not in sys.path:
         sys.path.insert(0, fake)
+    import cupy
+
+    cupy.cuda.Event.done = False  # torch's tensors are in host memory here, so that calls wait for the stand-in
 
 
 def cut(found: dict[Key, Entry]) -> dict[Key, Entry]:

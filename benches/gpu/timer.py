@@ -65,7 +65,7 @@ class Timer:
     def _set_hold(self, seconds: float) -> None:
         self.hold_s = seconds
         self._clocks = self._runtime.wrap(np.array([int(seconds * self._clock_mhz * 1e6)], np.int64))
-        self._runtime.set_arguments(self._kernel, [np.uint64(self._clocks.data.ptr)])
+        self._runtime.set_arguments(self._kernel, [self._clocks])
 
     def once(self, call: Call, state: str) -> float | None:
         """Seconds of one call; None where the device did not wait long enough."""

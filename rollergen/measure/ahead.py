@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 from rollergen.emit import Source
 from rollergen.hal.cuda_runtime import CudaRuntime
@@ -28,6 +29,11 @@ class Ahead:
         self._begun: dict[str, Future[Compiled]] = {
             source.text: self._pool.submit(executor.prepare, source) for source in sources
         }
+
+    @property
+    def runtime(self) -> Any:
+        """The executor's, None where it has none."""
+        return getattr(self._executor, "runtime", None)
 
     def prepare(self, source: Source) -> Compiled:
         """As the executor's own, and raises what that raised."""

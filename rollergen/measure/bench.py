@@ -11,12 +11,12 @@ from typing import Protocol
 from rollergen.dropped import error_text
 from rollergen.errors import ArgumentError
 from rollergen.hal.spec import Device
-from rollergen.measure.eviction import Sweep
+from rollergen.measure.eviction import sweep_of
 from rollergen.measure.executor import Executor, Session
 from rollergen.measure.footprint import timing
 from rollergen.measure.gate import Gate
 from rollergen.measure.memory import Array
-from rollergen.measure.outcome import Outcome
+from rollergen.measure.outcome import Outcome, Reading
 
 Notify = Callable[[str], None]
 """Told what begins now: "compiling", "running" or "comparing"."""
@@ -36,14 +36,11 @@ class Bench(Protocol):
     def check(self, candidate: Outcome) -> Outcome:
         """The candidate with its verdict; ready to be timed if it has no problems."""
 
-    def time(self, candidate: Outcome) -> tuple[float, float]:
-        """Seconds of one call of a candidate that passed: by the host's clock, and by the device's.
-
-        Raises Lost where its process ends with it.
-        """
+    def time(self, candidate: Outcome) -> Reading:
+        """A timing of a candidate that passed.  Raises Lost where its process ends with it."""
 
     def repeat(self, candidate: Outcome, calls: int) -> float:
-        """Mean seconds of one call, by the host's clock, of so many in a row; else as `time`."""
+        """Mean seconds of one call, by the clock that ranks, of so many in a row; else as `time`."""
 
     def revoked(self) -> dict[int, str]:
         """Why candidates that had passed are wrong after all, by rank (`Gate.revoked`); asked after all checks."""
@@ -65,7 +62,7 @@ class LocalBench:
         before they are timed.  None: of all.  Hundreds of programs with packed operands take gigabytes.
         """
         self._executor, self._gate, self._notify, self._device, self._kept = executor, gate, notify, device, kept
-        self._sweep: Sweep | None = None
+        self._sweep: Callable[[], None] | None = None
         self._ready: dict[int, Session] = {}
         self._made: dict[int, tuple[str, ...]] = {}  # of those that have arrays, used last at the end
 
@@ -94,28 +91,17 @@ class LocalBench:
         """Makes a candidate that passed elsewhere ready to be timed here."""
         self._keep_ready(candidate, self._compiled(candidate))
 
-    def time(self, candidate: Outcome) -> tuple[float, float]:
+    def time(self, candidate: Outcome) -> Reading:
         session = self._with_arrays(candidate)
         self._notify("running")
-        self._prepare_caches(candidate)
-        start = time.perf_counter()
-        session.run()
-        wall = time.perf_counter() - start
-        self._prepare_caches(candidate)
-        event = session.event_seconds()
+        reading = session.reading(self._sweep_before(candidate))
         self._notify("comparing")
-        return wall, event
+        return reading
 
     def repeat(self, candidate: Outcome, calls: int) -> float:
         session = self._with_arrays(candidate)
         self._notify("running")
-        seconds, in_a_row = 0.0, 1 if candidate.caches == "cold" else calls
-        for _ in range(calls // in_a_row):
-            self._prepare_caches(candidate)
-            start = time.perf_counter()
-            for _ in range(in_a_row):
-                session.run()
-            seconds += (time.perf_counter() - start) / calls
+        seconds = session.repeat(calls, self._sweep_before(candidate))
         self._notify("comparing")
         return seconds
 
@@ -126,14 +112,15 @@ class LocalBench:
         self._ready.clear()
         self._made.clear()
 
-    def _prepare_caches(self, candidate: Outcome) -> None:
+    def _sweep_before(self, candidate: Outcome) -> Callable[[], None] | None:
+        """What is done before each run that shall find cold caches; None where they are to be warm."""
         if candidate.caches != "cold":
-            return
+            return None
         if self._sweep is None:
             if self._device is None:
                 raise ArgumentError('this bench knows no device; expected one, or candidates with caches="warm"')
-            self._sweep = Sweep(self._executor, self._device)
-        self._sweep()
+            self._sweep = sweep_of(self._executor, self._device)
+        return self._sweep
 
     def _compiled(self, candidate: Outcome) -> Session:
         self._notify("compiling")

@@ -39,8 +39,8 @@ class DeviceArray:
     seal: int = 0
 
     @property
-    def address(self) -> np.uint64:
-        return np.uint64(self.part.data.ptr)
+    def address(self) -> int:
+        return int(self.part.data.ptr)
 
     @property
     def ndim(self) -> int:
@@ -211,8 +211,8 @@ class CudaMemory:
     def _launch(self, dtype: np.dtype[Any], entry: str, blocks: int, *arguments: Any) -> None:
         """Arguments: arrays of the device, which may be let go of: their memory is used again in this stream only."""
         kernel = self._kernel(dtype.name, entry)
-        for position, one in enumerate(arguments):
-            kernel.set_arg(position, one.address if isinstance(one, DeviceArray) else np.uint64(one.data.ptr))
+        addresses = [one.address if isinstance(one, DeviceArray) else one.data.ptr for one in arguments]
+        self._runtime.set_arguments(kernel, addresses)
         self._runtime.launch(kernel, blocks, THREADS)
 
     def _kernel(self, dtype: str, entry: str) -> Any:

@@ -5,10 +5,13 @@ It is a kernel of the device's own, so that the caches of every core are swept, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from rollergen.emit import Launch, Source
 from rollergen.errors import DeviceError
+from rollergen.hal.cuda_runtime import CudaRuntime
 from rollergen.hal.spec import Device
 from rollergen.measure.executor import Executor
 
@@ -49,6 +52,12 @@ class Sweep:
 
     def __call__(self) -> None:
         self._session.run()
+
+
+def sweep_of(executor: Executor, device: Device) -> Callable[[], None]:
+    """What leaves the caches of the device full of something else.  Raises DeviceError where there is no such thing."""
+    runtime = getattr(executor, "runtime", None)
+    return runtime.flush if isinstance(runtime, CudaRuntime) else Sweep(executor, device)
 
 
 def cached_bytes(device: Device) -> int:

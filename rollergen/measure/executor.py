@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -18,19 +19,21 @@ from rollergen.hal.spec import Device
 from rollergen.measure.cuda_memory import CudaMemory
 from rollergen.measure.cuda_session import CudaSession
 from rollergen.measure.memory import HOST, Array, Memory
+from rollergen.measure.outcome import Reading
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedLaunches:
-    """``run()`` makes the launches of a call, in order, and waits for the last.
+    """``run()`` makes the launches of a call, in order, and waits for the last where arrays are in host memory.
 
     ``setters``: for each input and output (set_argument, position) wherever a launch takes it; ``memory(array)``: what
-    is set there, which keeps the array alive.  It raises ValueError for arrays that are strided or read-only.
+    is set there for an array in host memory, which it keeps alive.  It raises ValueError for arrays that are strided or
+    read-only.
     """
 
     run: Callable[[], None]
     setters: Mapping[str, Sequence[tuple[Callable[[int, Any], None], int]]]
-    memory: Callable[[np.ndarray], Any]
+    memory: Callable[[np.ndarray], Any] | None = None
 
 
 class Session(Protocol):
@@ -50,7 +53,13 @@ class Session(Protocol):
         """Runs the launches of a call, in order, and waits for the last."""
 
     def event_seconds(self) -> float:
-        """Runs the launches of a call; the sum of the device's own times for them."""
+        """Runs the launches of a call; the device's own time for them."""
+
+    def reading(self, sweep: Callable[[], None] | None) -> Reading:
+        """A timing of a call; ``sweep``: called before each run, for cold caches."""
+
+    def repeat(self, calls: int, sweep: Callable[[], None] | None) -> float:
+        """Mean seconds of one call of so many in a row, by the clock of `reading`."""
 
     def prepare(self) -> PreparedLaunches | None:
         """The launches of a call on kernels of their own, whatever is set here later; None where arrays are not used
@@ -183,6 +192,23 @@ class _Session:
         ]
         self._runtime.finish()
         return sum(one.seconds() for one in launched)
+
+    def reading(self, sweep: Callable[[], None] | None) -> Reading:
+        wall = self.repeat(1, sweep)
+        if sweep is not None:
+            sweep()
+        return Reading(wall, self.event_seconds())
+
+    def repeat(self, calls: int, sweep: Callable[[], None] | None) -> float:
+        seconds, in_a_row = 0.0, calls if sweep is None else 1
+        for _ in range(calls // in_a_row):
+            if sweep is not None:
+                sweep()
+            start = time.perf_counter()
+            for _ in range(in_a_row):
+                self.run()
+            seconds += (time.perf_counter() - start) / calls
+        return seconds
 
     def prepare(self) -> PreparedLaunches | None:
         if not self._runtime.takes_addresses:

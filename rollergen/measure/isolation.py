@@ -25,7 +25,7 @@ from rollergen.measure.bench import Bench, LocalBench, Lost
 from rollergen.measure.comparison import Oracle
 from rollergen.measure.executor import Executor
 from rollergen.measure.gate import Gate
-from rollergen.measure.outcome import Outcome
+from rollergen.measure.outcome import Outcome, Reading
 from rollergen.measure.worker import GRACE_S, Limits, Setup
 from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
@@ -160,9 +160,8 @@ class IsolatedBench:
             self._ready.add(candidate.rank)
         return checked
 
-    def time(self, candidate: Outcome) -> tuple[float, float]:
-        wall, event = self._asked(candidate, "time", candidate)
-        return wall, event
+    def time(self, candidate: Outcome) -> Reading:
+        return Reading(*self._asked(candidate, "time", candidate))
 
     def repeat(self, candidate: Outcome, calls: int) -> float:
         return float(self._asked(candidate, "repeat", (candidate, calls)))

@@ -63,8 +63,8 @@ def _taken(passed: Sequence[Timed], bench: Bench, progress: Progress, before: Se
     if not timed:
         return None
     best = min(timed, key=lambda one: median(one.walls))
-    best_s, why = median(best.walls), disturbed(best.walls, best.outcome.predicted_s)
-    if not scattered(best.walls) and any(_agree(best_s, other.best_s) for other in before):
+    best_s, why = median(best.walls), best.host_bound or disturbed(best.walls, best.outcome.predicted_s)
+    if not best.host_bound and not scattered(best.walls) and any(_agree(best_s, other.best_s) for other in before):
         why = ""
     return _Taken(best_s, why, tuple((one, one.walls, one.events) for one in timed))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import quantiles
+from typing import NamedTuple
 
 from rollergen.emit import Source
 from rollergen.program.rprogram import RProgram
@@ -17,13 +18,26 @@ def silent(what: str, done: int, of: int) -> None:
     """Progress that nobody watches."""
 
 
+class Reading(NamedTuple):
+    """One timing of a call, in seconds: ``wall_s``, by which candidates are ranked, and the device's own ``event_s``.
+
+    On a CPU ``wall_s`` is by the host's clock.  On a GPU both are the device's time of one call among many in a row,
+    all of which were enqueued before the first began (`hal/held_stream.py`): neither launching from Python nor waiting
+    for the device is in it.  ``host_bound``: why the host's pace is in them all the same, "" if it is not.
+    """
+
+    wall_s: float
+    event_s: float
+    host_bound: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of one candidate.
 
-    ``wall_s`` and ``event_s``: medians in seconds of one call, by the host's clock and by the
-    device's; None where it was not timed.  ``compile_s``: seconds waited for its compiler, which may have begun before
-    (`ahead.py`).  ``times_s``: all by the host's clock, in order.
+    ``wall_s`` and ``event_s``: medians in seconds of one call, as in `Reading`; None where it was not timed.
+    ``compile_s``: seconds waited for its compiler, which may have begun before (`ahead.py`).  ``times_s``: those of
+    ``wall_s``, in order.
     ``problems`` is why it may not win; ``compared`` counts the elements that were held against the
     oracle; ``sent_bytes`` and ``fetched_bytes`` are what its check copied to and from the device's memory.
     ``rank``: its place under the model, from 0.  ``ended``: "time" or "crash" where its

@@ -16,7 +16,7 @@ from statistics import median
 from rollergen.dropped import error_text
 from rollergen.errors import DeviceError
 from rollergen.measure.bench import Bench, Lost
-from rollergen.measure.outcome import Outcome, Progress
+from rollergen.measure.outcome import Outcome, Progress, Reading
 
 ROUNDS = 15
 LEAST_ROUNDS = 3
@@ -39,17 +39,19 @@ Doubt = Callable[[Outcome, float], str]
 
 @dataclass(slots=True)
 class Timed:
-    """A candidate that passed the gate, and its times so far; ``noisy``: as in `Outcome`."""
+    """A candidate that passed the gate, and its times so far; ``noisy``: as in `Outcome`, ``host_bound``: as in
+    `Reading`."""
 
     outcome: Outcome
     walls: list[float] = field(default_factory=list)
     events: list[float] = field(default_factory=list)
     noisy: str = ""
+    host_bound: str = ""
 
     def once(self, bench: Bench) -> float | None:
-        """The wall seconds of one run; None if the candidate was lost with it."""
+        """The seconds of one run by the clock that ranks; None if the candidate was lost with it."""
         try:
-            wall, event = bench.time(self.outcome)
+            wall, event, self.host_bound = Reading(*bench.time(self.outcome))
         except Exception as error:  # also what runtimes raise: it is this candidate's
             self.outcome = lost_when_timed(self.outcome, error)
             return None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rollergen.errors import ProgramError, SpecError
+from rollergen.hal import cubin_cache
 from rollergen.hal.load import parse_device
 from rollergen.program.serial import from_text
 from rollergen.store import deliveries
@@ -34,9 +35,9 @@ class Verdict:
 
 def listing(path: Path) -> Facts:
     """Where the store is, its size, its kernels (newest first) and how many records it has.  Raises StoreError."""
+    size = size_bytes(path) + cubin_cache.size_bytes()
     found: Facts = {
-        "path": str(path), "version": VERSION, "bytes": size_bytes(path), "limit_bytes": limit_bytes(), "records": 0,
-        "kernels": [],
+        "path": str(path), "version": VERSION, "bytes": size, "limit_bytes": limit_bytes(), "records": 0, "kernels": [],
     }  # fmt: skip
     with reading(path) as connection:
         if connection is not None:
@@ -79,11 +80,12 @@ def records(path: Path) -> Iterator[Facts]:
 
 
 def clear(path: Path, *, with_records: bool = False) -> Facts:
-    """Removes all kernels, and with_records the records too; a damaged file and one of another version
-    altogether.  Returns how much was removed; raises StoreError where that cannot be done.
+    """Removes all kernels and their machine code, and with_records the records too; a damaged file and one of another
+    version altogether.  Returns how much was removed; raises StoreError where that cannot be done.
     """
     try:
-        return _cleared(path, with_records)
+        removed = _cleared(path, with_records)
+        return {**removed, "bytes": removed["bytes"] + cubin_cache.clear()}
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror or error}; {ELSEWHERE}") from None
 

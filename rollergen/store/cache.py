@@ -17,6 +17,7 @@ from typing import TypeVar
 from rollergen.emit import emit
 from rollergen.errors import CacheWarning, ProgramError
 from rollergen.expr.stages import Graph
+from rollergen.hal import cubin_cache
 from rollergen.hal.load import device_to_json
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
@@ -106,7 +107,7 @@ class Cache:
             connection.executemany(
                 "INSERT OR IGNORE INTO records (hash, record) VALUES (?, ?)", [(sha256(text), text) for text in texts]
             )
-        keep_below(self._path, limit)
+        keep_below(self._path, limit - cubin_cache.size_bytes())
 
     def _renamed(self, entry: Entry) -> Found:
         own = _names(self._graph)

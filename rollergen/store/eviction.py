@@ -9,8 +9,6 @@ Records stay as long as removing kernels is enough; then the oldest go too, and 
 
 from __future__ import annotations
 
-import os
-import re
 import sqlite3
 import time
 import warnings
@@ -18,19 +16,16 @@ from contextlib import closing
 from pathlib import Path
 
 from rollergen.errors import CacheWarning
+from rollergen.hal import user_cache
+from rollergen.hal.user_cache import LIMIT_VARIABLE
 from rollergen.store.database import StoreError, connected, writing
 from rollergen.store.deliveries import forget_removed
 from rollergen.store.schema import without_triggers
 
-VARIABLE = "ROLLERGEN_CACHE_LIMIT"
-"""Environment variable with another bound, in bytes or with a unit."""
-DEFAULT_BYTES = 1 << 30
-LEAST_BYTES = 1 << 20
 _LEFT = 0.75
 """Of the bound, once something was removed: making the file smaller copies all that is left."""
 _PARTS = 16
 """In so many steps everything would be removed."""
-_UNITS = {"": 0, "B": 0, "KIB": 10, "MIB": 20, "GIB": 30, "TIB": 40}
 
 _TABLE = "CREATE TABLE IF NOT EXISTS uses (key TEXT PRIMARY KEY, used_at REAL NOT NULL) WITHOUT ROWID"
 _OLDEST = """SELECT kernels.key FROM kernels LEFT JOIN uses ON uses.key = kernels.key
@@ -39,15 +34,11 @@ _REFERRED = "SELECT json_extract(value, '$.{0}') FROM kernels, json_each(candida
 
 
 def limit_bytes() -> int:
-    """What the store may take: ``$ROLLERGEN_CACHE_LIMIT``, else 1 GiB.  Raises StoreError."""
-    text = os.environ.get(VARIABLE, "").strip()
-    if not text:
-        return DEFAULT_BYTES
-    match = re.fullmatch(r"(\d{1,18})\s*([A-Za-z]*)", text, re.ASCII)
-    unit = _UNITS.get(match[2].upper()) if match else None
-    if match is None or unit is None or int(match[1]) << unit < LEAST_BYTES:
-        raise StoreError(f"{VARIABLE} is {text!r:.40}; expected at least 1 MiB, such as 1073741824 or 1GiB")
-    return int(match[1]) << unit
+    """What the cache may take (`user_cache.limit_bytes`).  Raises StoreError."""
+    try:
+        return user_cache.limit_bytes()
+    except ValueError as error:
+        raise StoreError(str(error)) from None
 
 
 def size_bytes(path: Path) -> int:
@@ -79,7 +70,7 @@ def keep_below(path: Path, limit: int) -> None:
     compact(path)
     if lost:
         text = f"{path}: its {lost} oldest records were removed to keep it below {limit} bytes"
-        warnings.warn(f"{text}; {VARIABLE} names another bound", CacheWarning, stacklevel=2)
+        warnings.warn(f"{text}; {LIMIT_VARIABLE} names another bound", CacheWarning, stacklevel=2)
 
 
 def compact(path: Path) -> None:

@@ -94,7 +94,7 @@ def test_the_compiler_makes_copies_past_the_registers(arch):
     compiled = nvrtc.compile_cuda(emit(program, A100, "cuda").text, arch)
     assert compiled.kernels[0].stack_bytes == 0
     assert compiled.kernels[0].shared_bytes == predict_stage(program.stages[0], A100).shared_bytes
-    counts = histogram(compiled.cubin)
+    counts = histogram(compiled.code)
     if counts is not None:
         found = counts["matmul"]
         assert found.get("LDGSTS", 0) + found.get("LDGSTS.128", 0) > 0 and not any(

@@ -4,7 +4,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import ArgumentError, DeviceError
-from rollergen.measure import bench as bench_module
+from rollergen.measure import eviction
 from rollergen.measure.bench import LocalBench
 from rollergen.measure.eviction import TIMES, Sweep, cached_bytes
 from rollergen.measure.executor import executor_for
@@ -40,7 +40,7 @@ def test_every_timed_run_finds_swept_caches_where_asked_for(caches, least, monke
         def __call__(self):
             sweeps.append(1)
 
-    monkeypatch.setattr(bench_module, "Sweep", Counting)
+    monkeypatch.setattr(eviction, "Sweep", Counting)
     bench = local()
     (outcome,) = measure_on(bench, propose([RIGHT], CPU, caches=caches))
     assert outcome.caches == caches and outcome.state == "passed"

@@ -21,11 +21,12 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from rollergen.hal.user_cache import DIRECTORY_VARIABLE
 from rollergen.store import admin
 from rollergen.store.collection import stored
 from rollergen.store.database import StoreError
 from rollergen.store.deliveries import finished, key_of_record
-from rollergen.store.location import DIRECTORY_VARIABLE, store_path
+from rollergen.store.location import store_path
 from tests.store.builders import build, build_profiled, prepared, tasks, work
 
 SAMPLE, CHECK_EVERY = 40, 25

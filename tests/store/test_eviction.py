@@ -8,10 +8,12 @@ from contextlib import closing
 import pytest
 
 from rollergen.errors import CacheWarning
-from rollergen.store import admin, collection, eviction
+from rollergen.hal import user_cache
+from rollergen.hal.user_cache import LIMIT_VARIABLE as VARIABLE
+from rollergen.store import admin, collection
 from rollergen.store.cache import forget_failures
 from rollergen.store.database import StoreError, writing
-from rollergen.store.eviction import VARIABLE, keep_below, limit_bytes, size_bytes
+from rollergen.store.eviction import keep_below, limit_bytes, size_bytes
 from rollergen.store.location import store_path
 from tests.store.builders import build
 from tests.verify.records import recorded
@@ -42,7 +44,7 @@ def test_kernels_used_longest_ago_go_and_the_file_shrinks():
 
 def test_a_build_that_takes_the_store_beyond_its_bound_makes_room(monkeypatch):
     sizes = []
-    monkeypatch.setattr(eviction, "LEAST_BYTES", 1)
+    monkeypatch.setattr(user_cache, "LEAST_BYTES", 1)
     monkeypatch.setenv(VARIABLE, "300KiB")
     for number in range(14):
         build(number)
@@ -83,7 +85,7 @@ def test_damaged_kernels_go_first():
 
 
 def test_builders_may_go_on_while_room_is_made(monkeypatch):
-    monkeypatch.setattr(eviction, "LEAST_BYTES", 1)
+    monkeypatch.setattr(user_cache, "LEAST_BYTES", 1)
     monkeypatch.setenv(VARIABLE, "200KiB")
     wrong = []
 

@@ -16,11 +16,12 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import CacheWarning, ProgramError
+from rollergen.hal.user_cache import DIRECTORY_VARIABLE
 from rollergen.store import admin, database
 from rollergen.store.cache import forget_failures
 from rollergen.store.database import StoreError, reading, writing
 from rollergen.store.keys import fingerprint
-from rollergen.store.location import DIRECTORY_VARIABLE, store_path
+from rollergen.store.location import store_path
 from rollergen.store.schema import STATEMENTS
 from tests.store.builders import build
 

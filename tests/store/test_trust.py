@@ -12,11 +12,12 @@ import pytest
 from rollergen.errors import CacheWarning
 from rollergen.hal import host_probe
 from rollergen.hal.trusted import distrusted
+from rollergen.hal.user_cache import DIRECTORY_VARIABLE
 from rollergen.store import admin
 from rollergen.store.cache import forget_failures
 from rollergen.store.entries import COLUMNS, row_hash
 from rollergen.store.keys import sha256
-from rollergen.store.location import DIRECTORY_VARIABLE, store_path
+from rollergen.store.location import store_path
 from tests.store.builders import build
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no users as POSIX has them")

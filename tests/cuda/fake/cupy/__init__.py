@@ -1,4 +1,4 @@
-"""What rollergen uses of CuPy 13, over host memory: kernels run from their CUDA text through the fixture.
+"""What rollergen uses of CuPy 14, over host memory: kernels run from their CUDA text through the fixture.
 
 ``FAKE_GPU`` of the environment is "name|major|minor|bytes of memory"; "no driver" and "no device" are what they say.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import threading
 import time
 import weakref
 from types import SimpleNamespace
@@ -17,15 +18,12 @@ import numpy as np
 from rollergen.emit import Launch, Source
 from tests.cuda.host import HostError, compiled_once
 
-__version__ = "13.0.0"
+__version__ = "14.2.0"
 LOG: list[tuple] = []
 """What was asked of the device, in order."""
 
+
 class CUDARuntimeError(RuntimeError):
-    pass
-
-
-class CompileException(Exception):
     pass
 
 
@@ -43,16 +41,20 @@ def _gpu():
 
 
 def _count():
-    if os.environ["FAKE_GPU"] == "no driver":
+    if os.environ["FAKE_GPU"] in ("no driver", "old driver", "broken driver"):
         raise CUDARuntimeError("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version")
     return 0 if os.environ["FAKE_GPU"] == "no device" else 1
+
+
+def _driver_version():
+    return {"no driver": 0, "old driver": 11080}.get(os.environ["FAKE_GPU"], 12080)
 
 
 def _properties(number):
     name, major, minor, memory = _gpu()
     return {
         "name": name.encode(), "major": major, "minor": minor, "totalGlobalMem": memory, "maxThreadsPerBlock": 1024,
-        "sharedMemPerBlockOptin": {7: 98304, 8: 166912, 9: 232448}[major], "l2CacheSize": 1 << 20,
+        "sharedMemPerBlockOptin": {3: 49152, 7: 98304, 8: 166912, 9: 232448, 12: 101376}[major], "l2CacheSize": 1 << 20,
         "multiProcessorCount": 2, "maxThreadsPerMultiProcessor": 2048, "maxBlocksPerMultiProcessor": 32,
         "regsPerMultiprocessor": 65536, "sharedMemPerMultiprocessor": 98304,
     }  # fmt: skip
@@ -64,7 +66,7 @@ class ndarray:
     def __init__(self, memory):
         self._memory = memory
         self.shape, self.dtype, self.nbytes = memory.shape, memory.dtype, memory.nbytes
-        self.data = SimpleNamespace(ptr=memory.ctypes.data)
+        self.strides, self.data = memory.strides, SimpleNamespace(ptr=memory.ctypes.data, device_id=0)
         self.device = SimpleNamespace(id=0)
 
     @property
@@ -140,28 +142,204 @@ def from_dlpack(thing):
     return thing.exported()
 
 
-class RawKernel:
-    def __init__(self, library, name):
-        self._function, self.name = getattr(library, f"launch_{name}"), name
-        self.max_dynamic_shared_size_bytes = 48 << 10
+_PROGRAMS: dict[int, SimpleNamespace] = {}
+"""What NVRTC holds."""
+LOADED: list[str] = []
+"""Texts of the modules that are loaded."""
+_FUNCTIONS: dict[int, Function] = {}
+_MAGIC = b"\x7fELF of the stand-in "
 
-    def __call__(self, grid, block, args, *, shared_mem=0):
-        if shared_mem > self.max_dynamic_shared_size_bytes:
-            raise CUDADriverError("CUDA_ERROR_INVALID_VALUE: invalid argument")
-        assert all(type(one) is np.uint64 for one in args), "an argument is no pointer"
-        stream = get_current_stream().ptr
-        captured = _CAPTURES.get(stream)
-        LOG.append(("launch" if captured is None else "captured", self.name, grid, block, stream, shared_mem))
-        if captured is None:
-            self._run(grid, block, args)
-        else:
-            captured.append(lambda: self._run(grid, block, args))
 
-    def _run(self, grid, block, args):
-        pointers = (ctypes.c_void_p * len(args))(*map(int, args))
-        message = ctypes.create_string_buffer(512)
-        if self._function(pointers, grid[0], block[0], 0, message):
+def _entries(text):
+    found = re.findall(r"__global__[^(]*?(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(([^)]*)\)", text)
+    return {entry: parameters.count(",") + 1 for entry, parameters in found if entry != "__launch_bounds__"}
+
+
+def _library(text):
+    launches = tuple(Launch(entry, 1, 1, ()) for entry in _entries(text))
+    return ctypes.CDLL(str(compiled_once(Source(text, launches, "cuda"))))
+
+
+class NVRTCError(RuntimeError):
+    pass
+
+
+class nvrtc:
+    """NVRTC 12.8 through CuPy: its machine code is the text itself behind its options."""
+
+    NVRTCError = NVRTCError
+
+    def getVersion():
+        return 12, 8
+
+    def getSupportedArchs():
+        return 50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90, 100, 101, 120
+
+    def createProgram(text, name, headers, include_names):
+        assert type(text) is type(name) is str and not headers and not include_names
+        handle = len(_PROGRAMS) + 1
+        _PROGRAMS[handle] = SimpleNamespace(text=text, log="", options=())
+        return handle
+
+    def compileProgram(handle, options):
+        program = _PROGRAMS[handle]
+        program.options = tuple(options)
+        LOG.append(("compile", program.options))
+        try:
+            _library(program.text)
+        except HostError as error:
+            program.log = str(error)
+            raise NVRTCError("NVRTC_ERROR_COMPILATION (6)") from None
+        program.log = "".join(map(_USE.format, _entries(program.text)))
+
+    def getProgramLog(handle):
+        return _PROGRAMS[handle].log
+
+    def getCUBIN(handle):
+        assert _PROGRAMS[handle].options[0].startswith("--gpu-architecture=sm_"), "no machine code was asked for"
+        return _MAGIC + "\0".join((" ".join(_PROGRAMS[handle].options), _PROGRAMS[handle].text)).encode()
+
+    def getPTX(handle):
+        return _MAGIC + b"\0" + _PROGRAMS[handle].text.encode()
+
+    def destroyProgram(handle):
+        del _PROGRAMS[handle]
+
+
+_USE = """ptxas info    : Compiling entry function '{}' for 'sm_70'
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 32 registers
+"""
+
+
+class Module:
+    """`cupy.cuda.function.Module`, which unloads itself when it dies."""
+
+    def __init__(self):
+        self.text, self.handles = None, {}
+
+    def load(self, code):
+        assert type(code) is bytes
+        if not code.startswith(_MAGIC):
+            raise CUDADriverError("CUDA_ERROR_INVALID_IMAGE: device kernel image is invalid")
+        text = code.partition(b"\0")[2].decode()
+        self.library, self.text = _library(text), text
+        _BOUND.context = True
+        LOADED.append(text)
+        LOG.append(("load", len(code)))
+
+    def get_function(self, name):
+        return Function(self, name)
+
+    def __del__(self):
+        if self.text is not None:
+            LOADED.remove(self.text)
+            for handle in self.handles.values():
+                _FUNCTIONS.pop(id(handle), None)
+            LOG.append(("unload", len(self.text)))
+
+
+class Function:
+    """`cupy.cuda.function.Function`; the driver's handle of a name is the same as often as it is asked for."""
+
+    def __init__(self, module, name):
+        self.module, self.name = module, name
+        if name not in _entries(module.text):
+            raise CUDADriverError("CUDA_ERROR_NOT_FOUND: named symbol not found")
+        self.handle = module.handles.setdefault(name, _Handle(module, name))
+        self.ptr = id(self.handle)
+        _FUNCTIONS[self.ptr] = self.handle
+
+
+class _Handle:
+    def __init__(self, module, name):
+        self.function, self.name, self.text = getattr(module.library, f"launch_{name}"), name, module.text
+        self.arguments, self.most_shared = _entries(module.text)[name], 48 << 10
+
+    def run(self, blocks, threads, arguments, stream):
+        message, started = ctypes.create_string_buffer(512), time.process_time()
+        if self.text not in IDLE and self.function(arguments, blocks, threads, 0, message):
             raise CUDADriverError(message.value.decode())
+        spent = time.process_time() - started
+        held = ctypes.c_int64.from_address(arguments[0]).value * 1e-9 if self.name == "hold" else None
+        CLOCK.computed(SECONDS.get(self.text, spent) if held is None else held, stream)
+
+
+SECONDS: dict[str, float] = {}
+"""What a launch of a kernel of this text takes the device; else as long as it takes here."""
+IDLE: set[str] = set()
+"""Texts whose kernels compute nothing: of tests that ask for times only."""
+
+
+class _Clock:
+    """The host asks and goes on; the device begins when it has done what was asked before.
+
+    Seconds that pass for both: a launch takes the host `LAUNCH_S`, an event the device `EVENT_S`, and waiting as long as the device needs; what
+    this process does beside takes none.
+    """
+
+    def __init__(self):
+        self.host, self.free = 0.0, {}
+
+    def computed(self, seconds, stream):
+        self.free[stream] = self.device(stream) + seconds
+
+    def device(self, stream):
+        """When the device comes to what is enqueued now."""
+        return max(self.host, self.free.get(stream, 0.0))
+
+    def wait(self, stream):
+        self.host = self.device(stream)
+
+
+LAUNCH_S, EVENT_S = 5e-6, 1e-7
+CLOCK = _Clock()
+
+
+class driver:
+    """`cupy.cuda.driver`."""
+
+    CUDADriverError = CUDADriverError
+    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+
+    def funcSetAttribute(function, attribute, value):
+        assert attribute == driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        if value > _properties(0)["sharedMemPerBlockOptin"]:
+            raise CUDADriverError("CUDA_ERROR_INVALID_VALUE: invalid argument")
+        _FUNCTIONS[function].most_shared = value
+        LOG.append(("attribute", _FUNCTIONS[function].name, value))
+
+    def launchKernel(function, x, y, z, block_x, block_y, block_z, shared, stream, parameters, extra):
+        """``parameters``: the address of the addresses of the arguments, which are copied at once."""
+        assert (y, z, block_y, block_z, extra) == (1, 1, 1, 1, 0)
+        if not getattr(_BOUND, "context", False):
+            raise CUDADriverError("CUDA_ERROR_INVALID_CONTEXT: invalid device context")
+        if function not in _FUNCTIONS:
+            raise CUDADriverError("CUDA_ERROR_INVALID_HANDLE: its module is not loaded")
+        one = _FUNCTIONS[function]
+        if shared > one.most_shared:
+            raise CUDADriverError("CUDA_ERROR_INVALID_VALUE: invalid argument")
+        places = (ctypes.c_uint64 * one.arguments).from_address(parameters) if one.arguments else ()
+        arguments = (ctypes.c_void_p * one.arguments)(*(ctypes.c_uint64.from_address(place).value for place in places))
+        CLOCK.host += LAUNCH_S
+        captured = _CAPTURES.get(stream)
+        LOG.append(("launch" if captured is None else "captured", one.name, (x,), (block_x,), stream, shared))
+        if captured is None:
+            one.run(x, block_x, arguments, stream)
+        else:
+            captured.append(lambda: one.run(x, block_x, arguments, stream))
+
+
+_BOUND = threading.local()
+"""Whether a context is the calling thread's."""
+
+
+class Device:
+    def __init__(self, number=0):
+        self.id = number
+
+    def use(self):
+        _BOUND.context = True
 
 
 _CAPTURES = {}
@@ -181,25 +359,6 @@ class Graph:
         LOG.append(("replay", len(self._captured)))
         for one in self._captured:
             one()
-
-
-class RawModule:
-    def __init__(self, *, code, options=(), backend="nvrtc"):
-        self._code, self._library = code, None
-        assert backend == "nvrtc" and all(option.startswith("--") for option in options)
-
-    def compile(self, log_stream=None):
-        entries = re.findall(r"__global__[^(]*?(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", self._code)
-        launches = tuple(Launch(entry, 1, 1, ()) for entry in entries if entry != "__launch_bounds__")
-        try:
-            self._library = ctypes.CDLL(str(compiled_once(Source(self._code, launches, "cuda"))))
-        except HostError as error:
-            raise CompileException(str(error)) from None
-
-    def get_function(self, name):
-        if self._library is None:
-            self.compile()
-        return RawKernel(self._library, name)
 
 
 def _refuse_legacy(stream):
@@ -222,6 +381,7 @@ class Stream:
     def synchronize(self):
         _refuse_capture("a synchronization")
         LOG.append(("synchronize", self.ptr))
+        CLOCK.wait(self.ptr)
 
     def wait_event(self, event):
         if _CAPTURES.get(self.ptr) is not None and event.captured is not _CAPTURES[self.ptr]:
@@ -251,8 +411,10 @@ class ExternalStream(Stream):
 
 
 class Event:
-    done = False
-    """Whether the device has come to it: never before somebody waits."""
+    @property
+    def done(self):
+        """Whether the device has come to it."""
+        return CLOCK.host >= self.at
 
     def __init__(self, block=False, disable_timing=False, interprocess=False):
         self.at = self.captured = None
@@ -261,7 +423,8 @@ class Event:
         stream = stream or get_current_stream()
         _refuse_legacy(stream)
         self.captured = _CAPTURES.get(stream.ptr)
-        self.at = time.perf_counter()
+        self.at = CLOCK.device(stream.ptr)
+        CLOCK.computed(EVENT_S, stream.ptr)
 
 
 _STREAMS = [Stream(0)]
@@ -274,13 +437,11 @@ def get_current_stream():
 cuda = SimpleNamespace(
     runtime=SimpleNamespace(
         CUDARuntimeError=CUDARuntimeError, getDeviceCount=_count, getDeviceProperties=_properties,
-        getDevice=lambda: 0, driverGetVersion=lambda: 12080, memGetInfo=lambda: (_free(), _gpu()[3]),
+        getDevice=lambda: 0, driverGetVersion=_driver_version, runtimeGetVersion=lambda: 12090,
+        memGetInfo=lambda: (_free(), _gpu()[3]),
     ),
-    driver=SimpleNamespace(CUDADriverError=CUDADriverError),
-    compiler=SimpleNamespace(CompileException=CompileException),
+    driver=driver, function=SimpleNamespace(Module=Module), nvrtc=nvrtc, Device=Device,
     memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
-    nvrtc=SimpleNamespace(getVersion=lambda: (12, 8)),
-    Device=lambda: SimpleNamespace(id=0),
     Stream=Stream, ExternalStream=ExternalStream, Event=Event, get_current_stream=get_current_stream,
     get_elapsed_time=lambda start, end: (end.at - start.at) * 1e3,
 )  # fmt: skip
