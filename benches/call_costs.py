@@ -1,8 +1,10 @@
 """Host time of a call of a tiny operator: same and other arrays each time, with and without ``out=``; read by
-`bench_launch`."""
+`bench_launch`.  For CUDA it is what precedes the driver's own launch, through a stand-in for CuPy."""
 
 from __future__ import annotations
 
+import os
+import sys
 import timeit
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import rollergen as rg
+from benches.results import ROOT
 
 Call = Callable[..., object]
 """``call(*inputs, out=None)``."""
@@ -65,6 +68,7 @@ def _callers(tiny: Tiny) -> Iterator[tuple[str, Call, list[list[Any]]]]:
     kernel = rg.build(tiny.make(*[rg.tensor(f"X{i}", tiny.shape) for i in range(tiny.inputs)]), "cpu")
     yield "rollergen", kernel, arrays
     yield "NumPy", tiny.numpy, arrays
+    yield "rollergen, CUDA's host side", *_on_cuda(tiny)
     try:
         import torch
     except ImportError:
@@ -73,6 +77,19 @@ def _callers(tiny: Tiny) -> Iterator[tuple[str, Call, list[list[Any]]]]:
     tensors = [[torch.from_numpy(array) for array in each] for each in arrays]
     yield "rollergen, PyTorch's tensors", kernel, tensors
     yield "PyTorch", getattr(torch, tiny.torch), tensors
+
+
+def _on_cuda(tiny: Tiny) -> tuple[Call, list[list[Any]]]:
+    """A kernel for CUDA and arrays of the tests' stand-in for CuPy, whose launch and allocation do nothing."""
+    os.environ["FAKE_GPU"] = "Tesla V100-PCIE-16GB|7|0|17179869184"
+    sys.path.insert(0, str(ROOT / "tests" / "cuda" / "fake"))
+    import cupy
+
+    cupy.cuda.driver.launchKernel = lambda *_: None
+    arrays = [[cupy.empty(tiny.shape, np.float32) for _ in range(tiny.inputs + 1)] for _ in range(SETS)]
+    cupy.empty = lambda *_: arrays[0][-1]
+    tensors = [rg.tensor(f"X{i}", tiny.shape) for i in range(tiny.inputs)]
+    return rg.build(tiny.make(*tensors), "v100", profile=False, cache=False), arrays
 
 
 def _ways(call: Call, sets: list[list[Any]]) -> Iterator[tuple[str, timeit.Timer]]:

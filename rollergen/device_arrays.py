@@ -81,7 +81,7 @@ def device_view(thing: Any, name: str, where: object, cupy: Any) -> DeviceView:
 def _of_torch(tensor: Any, name: str, where: object) -> DeviceView:
     if tensor.requires_grad:
         raise ArgumentError(f"{name} requires gradients, which kernels do not track; pass {name}.detach(): {where}")
-    if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+    if not tensor.iscontiguous_strides() or tensor.is_conj() or tensor.is_neg():
         raise ArgumentError(f"{name} is strided or a lazy view; pass {name}.contiguous(): {where}")
     dtype = numpy_dtype(str(tensor.dtype).removeprefix("torch."))
     return DeviceView(tensor.data_ptr(), tuple(tensor.shape), dtype, tensor)
@@ -95,13 +95,14 @@ def _of_interface(thing: Any, name: str, where: object) -> DeviceView:
     if dtype.kind == "V" and isinstance(getattr(thing, "dtype", None), np.dtype):
         dtype = thing.dtype  # bfloat16 has no letter of its own
     strides = facts.get("strides")
-    if strides is not None and tuple(strides) != _contiguous(shape, dtype.itemsize) and prod(shape):
+    if strides is not None and tuple(strides) != contiguous_strides(shape, dtype.itemsize) and prod(shape):
         raise ArgumentError(f"{name} has strides {tuple(strides)}; pass {name}.copy(), which has none: {where}")
     address, read_only = facts["data"]
     return DeviceView(int(address), shape, dtype, thing, not read_only, facts.get("stream"))
 
 
-def _contiguous(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """In bytes, of an array in the order of C."""
     return tuple(prod(shape[axis + 1 :]) * itemsize for axis in range(len(shape)))
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rollergen.device_arrays import DeviceView, callers_stream, check_apart, device_view, in_kind, new_like
 from rollergen.emit import Source
+from rollergen.emit.alignment import ARGUMENT_BYTES
 from rollergen.errors import ArgumentError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.hal.spec import Device
-from rollergen.measure.executor import RuntimeExecutor, executor_for
+from rollergen.measure.executor import PreparedLaunches, RuntimeExecutor, executor_for
 from rollergen.packed import NEVER, Packed
+from rollergen.prepared import Arrays, Call, prepared_call
 from rollergen.program.rprogram import RProgram
 from rollergen.signature import Parameter, Signature
 
@@ -23,14 +28,26 @@ class _Lane:
     """A thread's session on one stream of one GPU, with temporaries of its own: calls of a stream run in order.
 
     ``captured``: CUDA graphs replay launches that use the temporaries, which therefore are theirs from then on.
+    ``calls``: its prepared calls, by the class of their arrays; ``capturing``: whether the stream is being captured,
+    None where that makes no difference.
     """
 
     def __init__(self, runtime: Any, session: Any, program: RProgram) -> None:
+        self.calls: dict[type | None, Call] = {}
         self.session, self.packed, self.captured = session, NEVER, False
+        self.capturing: Callable[[], bool] | None = None
         self._temporaries = {
             b.name: runtime.empty(b.elements * numpy_dtype(b.dtype).itemsize) for b in program.temporaries
         }
         session.point({name: array.data.ptr for name, array in self._temporaries.items()})
+
+
+class _Mine(threading.local):
+    """What a thread keeps: its sessions by GPU and stream, and what tells the current stream, by the arrays' class."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[tuple[int, int], _Lane] = {}
+        self.streams: dict[type | None, Callable[[], int]] = {}
 
 
 class GpuCalls:
@@ -47,7 +64,7 @@ class GpuCalls:
         self._inputs = tuple(map(Parameter.of, program.inputs))
         self._outputs = tuple(map(Parameter.of, program.outputs))
         self._executors: dict[int, tuple[RuntimeExecutor, Any]] = {}
-        self._lock, self._local = threading.Lock(), threading.local()
+        self._lock, self._mine = threading.Lock(), _Mine()
         self._replayed: list[_Lane] = []
         self._ran: set[int] = set()
         self._packs = any(launch.once for launch in source.launches)
@@ -70,8 +87,44 @@ class GpuCalls:
                 self._launch(runtime, compiled, views, made, passed, version)
         except TypeError as error:
             raise ArgumentError(f"{error}: {self._signature}") from None
+        if stream is None:
+            self._prepare(runtime, passed)
         returned = tuple(results) if out is not None else in_kind(results, passed)
         return returned[0] if len(returned) == 1 else returned
+
+    def prepared(self) -> Call:
+        """Calls of this thread with arrays, a GPU and a current stream as an earlier call had them."""
+        lanes, streams = self._mine.lanes, self._mine.streams
+        get_device: Callable[[], int] = self._compiled()[0].cupy.cuda.runtime.getDevice
+
+        def call(arrays: tuple[Any, ...], out: Any, packed: Packed, version: int) -> Any:
+            kind = arrays[0].__class__ if arrays else None
+            stream = streams.get(kind)
+            if stream is None:
+                return None
+            lane = lanes.get((get_device(), stream()))
+            if lane is None or kind not in lane.calls or (lane.capturing is not None and lane.capturing()):
+                return None
+            return lane.calls[kind](arrays, out, lane.packed, version)
+
+        return call
+
+    def _prepare(self, runtime: Any, passed: Sequence[Any]) -> None:
+        """Prepares the calls that follow on the current stream with arrays as these are."""
+        found = arrays_like(passed, runtime.gpu.number, runtime.cupy)
+        if found is None:
+            return
+        kind, stream = found
+        kind = kind if self._packs else replace(kind, place="")
+        address = stream()
+        lane = self._mine.lanes.get((runtime.gpu.number, address))
+        if lane is None or lane.captured or kind.array in lane.calls:
+            return
+        launches = PreparedLaunches(lane.session.launches_on(address), lane.session.setters())
+        lane.calls[kind.array] = prepared_call(launches, self._signature, kind)
+        self._mine.streams[kind.array] = stream
+        if self._program.temporaries and address not in (0, 1):
+            lane.capturing = runtime.cupy.cuda.ExternalStream(address).is_capturing
 
     def _launch(
         self, runtime: Any, compiled: Any, views: Sequence[DeviceView], made: Sequence[DeviceView],
@@ -110,8 +163,7 @@ class GpuCalls:
         return executor.runtime, compiled
 
     def _lane(self, runtime: Any, compiled: Any, stream: int) -> _Lane:
-        lanes: dict[tuple[int, int], _Lane] = self._local.__dict__.setdefault("lanes", {})
-        key = runtime.gpu.number, stream
+        lanes, key = self._mine.lanes, (runtime.gpu.number, stream)
         found = lanes.get(key)
         if found is None or found.captured:
             found = lanes[key] = _Lane(runtime, compiled.session(), self._program)
@@ -125,11 +177,12 @@ class GpuCalls:
             if runtime.gpu.number not in self._ran:
                 raise self._too_late("has not run yet")
             return self._lane(runtime, compiled, stream)
-        found: _Lane | None = self._local.__dict__.get("lanes", {}).get((runtime.gpu.number, stream))
+        found = self._mine.lanes.get((runtime.gpu.number, stream))
         if found is None:
             raise self._too_late("has no temporaries there")
         if not found.captured:
             found.captured = True
+            found.calls.clear()
             with self._lock:
                 self._replayed.append(found)
         return found
@@ -173,3 +226,39 @@ def _is_captured(stream: Any) -> bool:
     """Whether launches in the stream go into a CUDA graph; those of the legacy default stream cannot."""
     return stream.ptr not in (0, 1) and bool(stream.is_capturing())
 
+
+def arrays_like(inputs: Sequence[Any], gpu: int, cupy: Any) -> tuple[Arrays, Callable[[], int]] | None:
+    """The kind of arrays that the inputs all are, for prepared calls on this GPU, and what tells the current stream's
+    address for them; None for those of other libraries, and of several."""
+    if inputs and all(type(one) is cupy.ndarray for one in inputs):
+        new = lambda shape, dtype: lambda beside: cupy.empty(shape, dtype)
+        current = cupy.cuda.get_current_stream
+        return replace(_CUPY, array=cupy.ndarray, new=new, names={"gpu": gpu}), lambda: current().ptr
+    torch = sys.modules.get("torch")
+    if torch is not None and inputs and all(type(one) is torch.Tensor for one in inputs):
+        of = lambda dtype: getattr(torch, dtype.name)
+        new = lambda shape, dtype: partial(_new_tensor, shape, of(dtype), inputs[0].device)
+        stream = torch.cuda.current_stream
+        return replace(_TORCH, array=torch.Tensor, dtype=of, new=new, names={"gpu": gpu}), lambda: stream().cuda_stream
+    return None
+
+
+def _new_tensor(shape: tuple[int, ...], dtype: Any, device: Any, beside: int) -> Any:
+    return sys.modules["torch"].empty(shape, dtype=dtype, device=device)
+
+
+_ALIGNED = f"if at_{{a}} % {ARGUMENT_BYTES}: return None"
+_CUPY = Arrays(
+    object,
+    unfit="{a}.strides != strides_{a} or {a}.data.device_id != gpu",
+    taken=("at_{a} = {a}.data.ptr", _ALIGNED),
+    argument="at_{a}",
+    place="shape_{a}",
+)
+_TORCH = Arrays(
+    object,
+    unfit="{a}.requires_grad or not {a}.is_contiguous() or {a}.is_neg() or {a}.is_conj() or {a}.get_device() != gpu",
+    taken=("at_{a} = {a}.data_ptr()", _ALIGNED),
+    argument="at_{a}",
+    place="shape_{a}",
+)

@@ -72,15 +72,17 @@ def _presence(device: Device) -> str:
 
 @dataclass(slots=True)
 class _Mine:
-    """What a kernel keeps for one thread: ``packed`` says of which constants the session's temporaries were made."""
+    """What a kernel keeps for one thread: ``packed`` says of which constants the session's temporaries were made;
+    ``session``: of calls with arrays in host memory, if there was one."""
 
-    session: Session
-    call: Call
+    call: Call = not_made
+    session: Session | None = None
     packed: Packed = NEVER
 
 
 class _Local(threading.local):
-    mine: _Mine | None = None
+    def __init__(self) -> None:
+        self.mine = _Mine()
 
 
 class Kernel:
@@ -149,7 +151,8 @@ class Kernel:
 
     @property
     def measured_time(self) -> float | None:
-        """Median wall seconds of one call when the kernel was built; None if it was not profiled."""
+        """Median seconds of one call when the kernel was built, by the clock that ranks candidates: the host's, on a
+        GPU the device's; None if it was not profiled."""
         return self._chosen.wall_s
 
     def __call__(self, /, *arrays: Any, out: Any = None, stream: Any = None, **named: Any) -> Any:
@@ -159,7 +162,7 @@ class Kernel:
         DeviceError where the device is not present in this machine.
         """
         mine = self._local.mine
-        if mine is not None and not named and stream is None:
+        if not named and stream is None:
             result = mine.call(arrays, out, mine.packed, self._packs)
             if result is not None:
                 return result
@@ -170,7 +173,10 @@ class Kernel:
         if self.language == "cuda" and any(map(on_device, (*arrays, *named.values()))):
             with self._lock:
                 self._gpu = self._gpu or GpuCalls(self.device, self.program, self.signature, self._chosen.source)
-            return self._gpu.call(arrays, named, out, stream, self._packs)
+            results = self._gpu.call(arrays, named, out, stream, self._packs)
+            if self._local.mine.call is not_made:
+                self._local.mine.call = self._gpu.prepared()
+            return results
         if stream is not None and self.language == "cuda":
             raise ArgumentError(f"stream={shown(stream)}: arrays in host memory are waited for; pass arrays of the GPU")
         if stream is not None:
@@ -180,21 +186,21 @@ class Kernel:
         given = self.signature.arrange(arrays, named)
         passed = None if given is arrays else self.signature.passed(arrays, named)
         results = self.signature.results(out, given, passed)
-        mine = self._mine()
-        session = mine.session
+        mine, session = self._local.mine, self._session()
         try:
             session.set(dict(zip(self._names, (*given, *results), strict=True)))
             if self._constants:
-                self._pack(mine, self._originals(given if passed is None else passed))
+                self._pack(mine, session, self._originals(given if passed is None else passed))
             session.run()
         finally:
             session.release(self._names)
         returned = _returned(out, results, passed)
         return returned[0] if len(returned) == 1 else returned
 
-    def _mine(self) -> _Mine:
-        """What the kernel keeps for this thread."""
-        if self._local.mine is None:
+    def _session(self) -> Session:
+        """This thread's session for arrays in host memory, temporaries set."""
+        mine = self._local.mine
+        if mine.session is None:
             with self._lock:
                 if self._compiled is None:
                     executor = executor_for(self.device)
@@ -202,19 +208,21 @@ class Kernel:
                 session = self._compiled.session()
             session.set({b.name: self._memory.empty(b) for b in self.program.temporaries})
             launches = session.prepare()
-            self._local.mine = _Mine(session, not_made if launches is None else prepared_call(launches, self.signature))
-        return self._local.mine
+            if launches is not None:
+                mine.call = prepared_call(launches, self.signature)
+            mine.session = session
+        return mine.session
 
     def _originals(self, passed: Sequence[Any]) -> tuple[Any, ...]:
         """The constant arrays as they were passed (not the copies that strided ones become)."""
         return tuple(passed[i] for i in self._constants)
 
-    def _pack(self, mine: _Mine, constants: tuple[Any, ...]) -> None:
+    def _pack(self, mine: _Mine, session: Session, constants: tuple[Any, ...]) -> None:
         version = self._packs  # before packing: what is changed meanwhile is packed at the next call
         seen = [view(one, self._names[i], self.signature) for i, one in zip(self._constants, constants, strict=True)]
         if not mine.packed.holds(version, constants, seen):
             mine.packed = NEVER
-            mine.session.once()
+            session.once()
             mine.packed = Packed.of(version, constants, seen)
 
     def repack(self) -> None:
@@ -243,7 +251,7 @@ class Kernel:
         given = self.signature.arrange(arrays, named)
         out = self.signature.results(None, given)
         self(*given, out=out)
-        walls, events, session = [], [], self._mine().session
+        walls, events, session = [], [], self._session()
         for _ in range(rounds):
             start = time.perf_counter()
             self(*given, out=out)

@@ -42,11 +42,11 @@ class Packed:
             and all(memory.is_of(*pair) for memory, *pair in zip(self._memories, arrays, seen, strict=True))
         )
 
-    def holds_at(self, version: int, arrays: Sequence[np.ndarray], addresses: Sequence[int]) -> bool:
-        """As `holds`, of NumPy arrays at these addresses."""
+    def holds_at(self, version: int, arrays: Sequence[Any], places: Sequence[tuple[Any, ...]]) -> bool:
+        """As `holds`, of arrays at these places (`_place`)."""
         return self.version == version and all(
-            known() is array and memory.place == (address, array.strides)
-            for known, memory, array, address in zip(self._arrays, self._memories, arrays, addresses, strict=True)
+            known() is array and memory.place == place and memory.is_unchanged(array)
+            for known, memory, array, place in zip(self._arrays, self._memories, arrays, places, strict=True)
         )
 
 
@@ -61,8 +61,10 @@ class _Memory:
     storage: tuple[Any, int | None] | None
 
     def is_of(self, array: Any, seen: Seen) -> bool:
-        if self.place != _place(seen):
-            return False
+        return self.place == _place(seen) and self.is_unchanged(array)
+
+    def is_unchanged(self, array: Any) -> bool:
+        """Whether a torch tensor has the same storage, in which torch has counted no change."""
         if self.storage is None:
             return True
         reference, changes = self.storage

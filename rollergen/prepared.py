@@ -6,13 +6,15 @@ function that does it is written as text for the kernel's signature, without loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType
 from typing import Any
 
 import numpy as np
 
+from rollergen.device_arrays import contiguous_strides
 from rollergen.measure.executor import PreparedLaunches
 from rollergen.packed import Packed
 from rollergen.result_pool import new_result
@@ -24,12 +26,42 @@ made; None where it has not.  ``packed``: the constants that the thread's tempor
 `Kernel.repack` was called."""
 
 
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """The arrays of one library, and how the text of a call spells what it asks of an array ``{a}`` of theirs.
+
+    ``unfit``: true of one that the call must leave to the general path; ``taken``: what leaves its address in
+    ``at_{a}``; ``argument``: what is set as the launches' argument; ``place``: what tells a constant's memory, beside
+    its address, from what it was when it was packed (`Packed.holds_at`), "" where nothing is.  ``array``: their class;
+    ``dtype``: theirs for NumPy's; ``new``: what makes results, given the address of the first input; ``names``: others
+    of the text.
+    """
+
+    array: type
+    unfit: str
+    taken: tuple[str, ...]
+    argument: str
+    place: str
+    dtype: Callable[[np.dtype], Any] = lambda dtype: dtype
+    new: Callable[[tuple[int, ...], np.dtype], Callable[[int], Any]] = new_result
+    names: Mapping[str, Any] = field(default_factory=dict)
+
+
+NUMPY = Arrays(
+    np.ndarray,
+    unfit="not {a}.flags.carray",  # contiguous, aligned and writeable: OpenCL's addresses do not say read-only
+    taken=("memory_{a} = memory({a})", "at_{a} = memory_{a}.svm_ptr"),
+    argument="memory_{a}",
+    place="{a}.strides",
+)
+
+
 def not_made(arrays: tuple[Any, ...], out: Any, packed: Packed, version: int) -> None:
     """The prepared call of a runtime that copies arrays: none is made."""
 
 
-def prepared_call(launches: PreparedLaunches, signature: Signature) -> Call:
-    """Calls of one thread with plain NumPy arrays that fit the signature as they are.
+def prepared_call(launches: PreparedLaunches, signature: Signature, kind: Arrays = NUMPY) -> Call:
+    """Calls of one thread with arrays of one kind, such as plain NumPy arrays, that fit the signature as they are.
 
     Where an array does not (another library's, strided, read-only, of a wrong shape, overlapping an output), the call
     is not made: the general path converts it, or says what is wrong.  Of a kernel with one input and one output:
@@ -55,14 +87,15 @@ def prepared_call(launches: PreparedLaunches, signature: Signature) -> Call:
     """
     parameters = {f"a{i}": one for i, one in enumerate(signature.parameters)}
     positions: dict[str, list[int]] = {}
-    scope: dict[str, Any] = {"ndarray": np.ndarray, "memory": launches.memory, "run": launches.run}
+    scope: dict[str, Any] = {"ndarray": kind.array, "memory": launches.memory, "run": launches.run, **kind.names}
     for a, one in parameters.items():
         setters = launches.setters.get(one.name, ())
         positions[a] = [position for _, position in setters]
         scope |= {f"set_{a}_{i}": set_argument for i, (set_argument, _) in enumerate(setters)}
-        scope |= {f"dtype_{a}": one.dtype, f"shape_{a}": one.shape, f"bytes_{a}": one.size_bytes}
-        scope[f"new_{a}"] = new_result(one.shape, one.dtype)
-    exec(_code("\n".join(_lines(parameters, len(signature.inputs), positions))), scope)
+        scope[f"strides_{a}"] = contiguous_strides(one.shape, one.dtype.itemsize)
+        scope |= {f"dtype_{a}": kind.dtype(one.dtype), f"shape_{a}": one.shape, f"bytes_{a}": one.size_bytes}
+        scope[f"new_{a}"] = kind.new(one.shape, one.dtype)
+    exec(_code("\n".join(_lines(parameters, len(signature.inputs), positions, kind))), scope)
     call: Call = scope.pop("call")  # it keeps the scope: a scope that kept it would be a cycle
     return call
 
@@ -72,7 +105,9 @@ def _code(text: str) -> CodeType:
     return compile(text, "<prepared call>", "exec")
 
 
-def _lines(parameters: dict[str, Parameter], count: int, positions: dict[str, list[int]]) -> Iterator[str]:
+def _lines(
+    parameters: dict[str, Parameter], count: int, positions: dict[str, list[int]], kind: Arrays
+) -> Iterator[str]:
     """The text of `call`; the first ``count`` parameters are inputs, ``positions`` where launches take each."""
     names = list(parameters)
     inputs, outputs = names[:count], names[count:]
@@ -80,27 +115,25 @@ def _lines(parameters: dict[str, Parameter], count: int, positions: dict[str, li
     yield f" if len(arrays) != {count}: return None"
     yield f" [{', '.join(inputs)}] = arrays"
     for a in inputs:
-        yield from _taken(a, positions[a])
-    if constants := [a for a in inputs if parameters[a].constant]:
-        given, at = ", ".join(constants), ", ".join(f"at_{a}" for a in constants)
+        yield from _taken(a, positions[a], kind)
+    if kind.place and (constants := [a for a in inputs if parameters[a].constant]):
+        given, at = ", ".join(constants), ", ".join(f"(at_{a}, {kind.place.format(a=a)})" for a in constants)
         yield f" if not packed.holds_at(version, [{given}], [{at}]): return None"
     yield from _outputs(outputs, f"at_{inputs[0]}" if inputs else "0")
     for number, a in enumerate(outputs, start=count):
-        yield from _taken(a, positions[a])
+        yield from _taken(a, positions[a], kind)
         for b in names[:number]:  # a call whose output shares a byte with another array is refused
             yield f" if -bytes_{b} < at_{b} - at_{a} < bytes_{a}: return None"
     yield " run()"
     yield f" return {', '.join(outputs)}"
 
 
-def _taken(a: str, positions: list[int]) -> Iterator[str]:
-    """Checks the array and sets it as an argument.  ``carray``: contiguous, aligned and writeable: OpenCL's addresses
-    do not say read-only."""
+def _taken(a: str, positions: list[int], kind: Arrays) -> Iterator[str]:
+    """Checks the array and sets it as an argument."""
     yield f" if {a}.__class__ is not ndarray or {a}.dtype != dtype_{a} or {a}.shape != shape_{a}: return None"
-    yield f" if not {a}.flags.carray: return None"
-    yield f" memory_{a} = memory({a})"
-    yield f" at_{a} = memory_{a}.svm_ptr"
-    yield from (f" set_{a}_{i}({position}, memory_{a})" for i, position in enumerate(positions))
+    yield f" if {kind.unfit.format(a=a)}: return None"
+    yield from (f" {line.format(a=a)}" for line in kind.taken)
+    yield from (f" set_{a}_{i}({position}, {kind.argument.format(a=a)})" for i, position in enumerate(positions))
 
 
 def _outputs(outputs: list[str], beside: str) -> Iterator[str]:

@@ -6,13 +6,14 @@ not captured.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen.errors import ArgumentError
+from rollergen.errors import ArgumentError, RollergenError
 from rollergen.gpu_calls import GpuCalls
 from tests.cuda.host import compiler
 from tests.cuda.test_cupy import cupy  # noqa: F401 (a fixture)
@@ -68,6 +69,99 @@ def test_a_call_is_its_launches_and_nothing_else(cupy, form):  # noqa: F811
     assert {what[4] for what in cupy.LOG[1:]} == {stream.ptr}
     want = FORMS[form]().evaluate(*whole_numbers(kernel))
     assert np.array_equal(out.get(), want) and np.array_equal(new.get(), want)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_calls_that_follow_with_other_arrays_are_prepared(cupy, form, monkeypatch):  # noqa: F811
+    kernel = built(form)
+    stream, given, out = on_gpu(cupy, kernel)
+    with stream:
+        kernel(*given)
+        monkeypatch.setattr(GpuCalls, "call", lambda *_: pytest.fail("not prepared"))
+        assert kernel(*given, out=out) is out
+        assert np.array_equal(out.get(), FORMS[form]().evaluate(*whole_numbers(kernel)))
+        if form == "constant weights":  # other constants would have to be packed
+            given[0] = cupy.asarray(whole_numbers(kernel, seed=1)[0])
+            others = [given[0].get(), whole_numbers(kernel)[1]]
+        else:
+            others = whole_numbers(kernel, seed=1)
+            given = [cupy.asarray(one) for one in others]
+        cupy.LOG.clear()
+        new = kernel(*given)
+        assert kinds(cupy) == ["empty", *["launch"] * len(kernel.launches)]
+        assert {what[4] for what in cupy.LOG[1:]} == {stream.ptr}
+    assert new is not out and np.array_equal(new.get(), FORMS[form]().evaluate(*others))
+
+
+def test_each_stream_has_prepared_calls_of_its_own(cupy):  # noqa: F811
+    kernel = built("one kernel")
+    first, given, out = on_gpu(cupy, kernel)
+    second = cupy.cuda.Stream()
+    for stream in (first, second, first, second):
+        with stream:
+            cupy.LOG.clear()
+            kernel(*given, out=out)
+        assert {what[4] for what in cupy.LOG if what[0] == "launch"} == {stream.ptr}
+
+
+def test_what_a_prepared_call_cannot_take_is_told_by_the_general_one(cupy):  # noqa: F811
+    kernel = built("one kernel")
+    _, (a, b), out = on_gpu(cupy, kernel)
+    kernel(a, b, out=out)
+    wide = cupy.asarray(np.zeros((21, 90), "f4"))[:, ::2]
+    elsewhere, doubles = cupy.asarray(b.get()), cupy.asarray(b.get().astype("f8"))
+    elsewhere.data.device_id = elsewhere.device.id = 1
+    shifted = cupy.ndarray(cupy.empty((37 * 21 + 1,), np.float32)._memory[1:].reshape(37, 21))
+    for arrays, message in {
+        (a, wide): "B has strides", (a, elsewhere): "B is on GPU 1, the current one is 0", (shifted, b): "no multiple of",
+        (a,): "1 arrays given", (a, doubles): "B has dtype float64", (b, a): "A has shape",
+    }.items():  # fmt: skip
+        with pytest.raises(RollergenError, match=message):
+            kernel(*arrays, out=out)
+    square = rg.build(rg.ops.relu(T("A", (37, 21)), name="B"), "cuda", profile=False, cache=False)
+    square(a)
+    with pytest.raises(ArgumentError, match="out=B overlaps"):
+        square(a, out=a)
+
+
+def test_prepared_calls_leave_the_temporaries_of_a_graph_alone(cupy):  # noqa: F811
+    kernel = built("a split sum and its second kernel")
+    stream, given, out = on_gpu(cupy, kernel)
+    want = FORMS["a split sum and its second kernel"]().evaluate(*whole_numbers(kernel))
+    with stream:
+        kernel(*given, out=out)
+        kernel(*given, out=out)
+        stream.begin_capture()
+        kernel(*given, out=out)
+        graph = stream.end_capture()
+        cupy.LOG.clear()
+        kernel(*given, out=out)
+        assert [what for what in kinds(cupy) if what == "empty"] == ["empty"] * len(kernel.program.temporaries)
+        cupy.LOG.clear()
+        kernel(*given, out=out)
+    assert kinds(cupy) == ["launch"] * len(kernel.launches)
+    out.fill(0)
+    graph.launch()
+    assert np.array_equal(out.get(), want)
+
+
+def test_threads_have_prepared_calls_of_their_own(cupy):  # noqa: F811
+    kernel = built("a split sum and its second kernel")
+    _, given, out = on_gpu(cupy, kernel)
+    others, wrong = [cupy.asarray(one) for one in whole_numbers(kernel, seed=1)], []
+    want = FORMS["a split sum and its second kernel"]().evaluate(*whole_numbers(kernel, seed=1))
+
+    def work():
+        for _ in range(3):
+            if not np.array_equal(kernel(*others).get(), want):
+                wrong.append(1)
+
+    kernel(*given, out=out)
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    kernel(*given, out=out)
+    assert not wrong and not np.array_equal(out.get(), want)
 
 
 def test_the_first_call_allocates_temporaries_and_copies_nothing(cupy):  # noqa: F811
