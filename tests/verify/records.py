@@ -26,7 +26,7 @@ def outcome(rank, program, device, times_s, problems=()):
     from rollergen.measure.profiler import propose
 
     one = propose([program], device)[0]
-    return Outcome(rank, program, one.source, one.predicted_s, 0.1, times_s[0], times_s[0], 1, 1, problems, times_s)
+    return Outcome(rank, program, one.source, one.predicted_s, 0.1, times_s[0], times_s[0], 1, 1, problems=problems, times_s=times_s)
 
 
 @lru_cache(maxsize=2)
