@@ -158,7 +158,7 @@ def main(words: list[str] | None = None) -> int:
         return 2
     facts = {**on.facts(), "precision": fix_precision(), "torch.compile": compile_with, "predictions": commit}
     facts["absent"] = reasons([one.LIBRARY for one in WRITTEN])
-    timer = Timer(on.runtime, on.device.clock_mhz)
+    timer = Timer(on.runtime)
     to = Settings(on, timer, 0.0 if on.dry else given.seconds, compile_with, given.peers)
     path = machine.path(given.results, peers.NAME if given.peers else NAME, on.device)
     rows = Rows(path, facts, counted, predict.stamps(known))

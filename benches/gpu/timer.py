@@ -1,9 +1,8 @@
-"""Times of calls on a GPU, by its own events: only what the device does counts, not how fast the host asks.
+"""Calls of several libraries on a GPU, timed in turns by the device's own clock (`hal.held_stream`).
 
-Before each call the device is held busy by a kernel that waits, while the host enqueues the call between two events;
-a round whose first event had passed before all was enqueued measured the host too, is not counted, and the next ones
-hold longer.  Each call is timed in two states of the L2 cache: "warm" (its operands as its previous call left them;
-the others' calls lie between) and "cold" (overwritten before each call, outside the events).
+The device waits while the host enqueues, so that only what the device does counts.  Each call is timed in two states of
+the L2 cache: "warm" (calls in a row, each of which finds what the one before left) and "cold" (overwritten before each
+call, outside the events).
 """
 
 from __future__ import annotations
@@ -11,31 +10,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from math import ceil
 from statistics import median, quantiles
 from typing import Any
-
-import numpy as np
 
 Call = Callable[[], object]
 
 LEAST_ROUNDS, MOST_ROUNDS, WARM_UP = 9, 200, 3
-MOST_HOLD_S = 0.1
 STATES = ("warm", "cold")
-
-_HOLD = """
-extern "C" __global__ void hold(const long long *__restrict__ clocks)
-{
-#ifdef __CUDACC__
-    const long long start = clock64();
-    while (clock64() - start < clocks[0]) { }
-#endif
-}
-"""
+IN_A_ROW_S, MOST_IN_A_ROW = 1e-3, 32
+"""Of the device, so that what the events cost does not count; calls, of which a library's may launch several kernels
+(CUDA takes about a thousand launches before one waits for the device)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Microseconds of one call: of ``rounds`` that count, and how many did not (``late``)."""
+    """Microseconds of one call: of ``rounds`` that count, and how many did not (``late``: the host was slower than the
+    stream can be held)."""
 
     median_us: float
     least_us: float
@@ -55,32 +46,28 @@ class Times:
 
 
 class Timer:
-    """Of calls that enqueue on the current stream of the runtime's GPU.  ``clock_mhz``: at most its clock."""
+    """Of calls that enqueue on the current stream of the runtime's GPU."""
 
-    def __init__(self, runtime: Any, clock_mhz: float, hold_s: float = 5e-4) -> None:
-        self._runtime, self._clock_mhz = runtime, clock_mhz
-        self._kernel = runtime.compile(_HOLD).kernel("hold")
-        self._set_hold(hold_s)
+    def __init__(self, runtime: Any) -> None:
+        self._runtime = runtime
 
-    def _set_hold(self, seconds: float) -> None:
-        self.hold_s = seconds
-        self._clocks = self._runtime.wrap(np.array([int(seconds * self._clock_mhz * 1e6)], np.int64))
-        self._runtime.set_arguments(self._kernel, [self._clocks])
+    def once(self, call: Call, state: str, calls: int = 1) -> float | None:
+        """Seconds of one call, of so many in a row; None where the host was slower than the device."""
 
-    def once(self, call: Call, state: str) -> float | None:
-        """Seconds of one call; None where the device did not wait long enough."""
+        def enqueue() -> None:
+            for _ in range(calls):
+                call()
+
+        before = {"before": self._runtime.flush} if state == "cold" else {}
+        seconds, late = self._runtime.held.seconds(enqueue, **before)
+        return None if late else float(seconds) / calls
+
+    def in_a_row(self, call: Call, state: str) -> int:
+        """Calls that are timed together: one where the cache is overwritten before each."""
         if state == "cold":
-            self._runtime.flush()
-        self._runtime.launch(self._kernel, 1, 1)
-        start, end = self._runtime.cupy.cuda.Event(), self._runtime.cupy.cuda.Event()
-        start.record()
-        call()
-        end.record()
-        late = bool(start.done)
-        self._runtime.finish()
-        if late and self.hold_s < MOST_HOLD_S:
-            self._set_hold(2 * self.hold_s)
-        return None if late else float(self._runtime.cupy.cuda.get_elapsed_time(start, end)) * 1e-3
+            return 1
+        seconds = self.once(call, state)
+        return 1 if seconds is None else max(1, min(MOST_IN_A_ROW, ceil(IN_A_ROW_S / max(seconds, 1e-9))))
 
     def alternate(self, calls: Mapping[str, Call], seconds: float, state: str) -> dict[str, Times | None]:
         """Times of each call, timed in turns (the order turns by one from round to round) for so many seconds of
@@ -89,13 +76,14 @@ class Timer:
             for _ in range(WARM_UP):
                 call()
         self._runtime.finish()
+        rows = {name: self.in_a_row(call, state) for name, call in calls.items()}
         found: dict[str, list[float]] = {name: [] for name in calls}
         late = dict.fromkeys(calls, 0)
         names, started, rounds = list(calls), time.perf_counter(), 0
         while rounds < LEAST_ROUNDS or (time.perf_counter() - started < seconds and rounds < MOST_ROUNDS):
             turn = rounds % len(names)
             for name in names[turn:] + names[:turn]:
-                took = self.once(calls[name], state)
+                took = self.once(calls[name], state, rows[name])
                 if took is None:
                     late[name] += 1
                 else:

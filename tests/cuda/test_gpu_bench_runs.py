@@ -11,10 +11,9 @@ import pytest
 import rollergen as rg
 from benches.gpu import check, collect, compare, dry, machine, predict, report, rows, run, transfer
 from benches.gpu.rows import COMPLETE, LOST, UNFINISHED
-from benches.gpu.timer import Timer
+from benches.gpu.timer import IN_A_ROW_S, MOST_IN_A_ROW, Timer
 from rollergen.errors import RollergenError
 from rollergen.expr.canonical import canonicalize
-from rollergen.hal.cuda_runtime import CudaRuntime
 from rollergen.hal.load import load_device
 from tests.cuda.host import compiler
 from tests.cuda.test_cupy import H200, cupy  # noqa: F401 (a fixture)
@@ -22,26 +21,47 @@ from tests.cuda.test_cupy import H200, cupy  # noqa: F401 (a fixture)
 on_host = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 
-@on_host
-def test_calls_are_timed_in_turns_in_both_states_of_the_cache(cupy):  # noqa: F811
-    timer, calls = Timer(CudaRuntime(), 1000.0), []
-    cupy.LOG.clear()
-    times = timer.alternate({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 0.0, "warm")
-    assert "".join(calls[6:12]) == "abbaab"  # after three calls of each to warm up
+class Held:
+    """A stream whose device takes `each` seconds for a call; ``late``: the host is slower than it can be held."""
+
+    def __init__(self, each=0.0, late=False):
+        self.each, self.late, self.asked = each, late, []
+
+    def seconds(self, enqueue, before=lambda: None):
+        before()
+        count = len(self.asked)
+        enqueue()
+        return self.each * (len(self.asked) - count), self.late
+
+
+def timer_of(held):
+    flushed = lambda: held.asked.append("flush")
+    return Timer(SimpleNamespace(held=held, finish=lambda: None, flush=flushed))
+
+
+def test_calls_are_timed_in_turns_in_both_states_of_the_cache():
+    held = Held(each=2e-3)  # so long that one call is timed by itself
+    calls = {name: lambda name=name: held.asked.append(name) for name in "ab"}
+    times = timer_of(held).alternate(calls, 0.0, "warm")
+    assert "".join(held.asked[8:14]) == "abbaab"  # after three calls of each to warm up, and one to count by
     assert times["a"].rounds == times["b"].rounds == 9 and times["a"].late == 0
-    assert times["a"].least_us <= times["a"].lower_us <= times["a"].median_us <= times["a"].upper_us
-    assert not any(what[0] == "fill" for what in cupy.LOG)
-    timer.alternate({"a": lambda: None}, 0.0, "cold")
-    order = [what[0] for what in cupy.LOG if what[0] in ("fill", "launch")]
-    assert order[-18:] == ["fill", "launch"] * 9  # flushed, then held, then the call
+    assert times["a"].least_us == times["a"].median_us == times["a"].upper_us == 2000 and "flush" not in held.asked
+    held.asked.clear()
+    timer_of(held).alternate({"a": calls["a"]}, 0.0, "cold")
+    assert held.asked == ["a"] * 3 + ["flush", "a"] * 9
 
 
-@on_host
-def test_a_round_that_the_device_did_not_wait_for_does_not_count(cupy, monkeypatch):  # noqa: F811
-    timer = Timer(CudaRuntime(), 1000.0, hold_s=0.01)
-    monkeypatch.setattr(cupy.cuda.Event, "done", True)
-    assert timer.alternate({"a": lambda: None}, 0.0, "warm") == {"a": None}
-    assert timer.hold_s == 0.16  # doubled until it is beyond a tenth of a second
+def test_short_calls_are_timed_in_a_row_where_the_cache_is_warm():
+    held = Held(each=1e-4)
+    timer, call = timer_of(held), lambda: held.asked.append("a")
+    assert timer.in_a_row(call, "warm") == IN_A_ROW_S / held.each == 10 and timer.in_a_row(call, "cold") == 1
+    assert timer.once(call, "warm", 10) == pytest.approx(held.each)
+    held.each = 1e-9
+    assert timer.in_a_row(call, "warm") == MOST_IN_A_ROW
+
+
+def test_a_round_in_which_the_host_was_slower_than_the_device_does_not_count():
+    assert timer_of(Held(1e-3, late=True)).alternate({"a": lambda: None}, 0.0, "warm") == {"a": None}
 
 
 def test_only_committed_predictions_count(tmp_path):
