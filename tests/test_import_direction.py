@@ -6,7 +6,7 @@ import pytest
 
 from tests.imports import imported, modules
 
-STAGES = ("expr", "tile", "program", "construct", "lower", "emit", "measure")
+STAGES = ("expr", "tile", "program", "space", "construct", "lower", "emit", "measure")
 """In the order of the pipeline; the modules beside the folders come after all of them."""
 
 BEFORE_ALL = {"rollergen.errors", "rollergen.hal.errors", "rollergen.dropped"}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from rollergen.construct.candidate import Candidate, candidate, cheapest
 from rollergen.construct.elementwise import elementwise_candidates
+from rollergen.construct.ledger import Ledger
 from rollergen.expr.definition import Definition
 from rollergen.expr.splitting import add_reduction
 from rollergen.hal.spec import Device
@@ -37,5 +38,6 @@ def adding(definition: Definition, axis: str, parts: int, device: Device, rules:
     pair = add_reduction(definition, axis, parts) if rules.atomics and exchanges(device) else None
     if pair is None:
         return None
-    stages = [replace(one.stages[0], name="zeros") for one in elementwise_candidates(pair[0], device, rules, 1)]
+    zeros = elementwise_candidates(pair[0], device, rules, 1, Ledger())
+    stages = [replace(one.stages[0], name="zeros") for one in zeros]
     return Adding(cheapest(stages, device), pair[1])

@@ -12,7 +12,7 @@ from rollergen.construct.candidate import Candidate, best, candidates_text, form
 from rollergen.construct.elementwise import elementwise_candidates
 from rollergen.construct.fit import require_fit, room_bytes, size_bytes
 from rollergen.construct.forms import forms
-from rollergen.construct.ledger import BACKING_STORE, Account, Ledger, waste_limit, waste_of
+from rollergen.construct.ledger import Account, Ledger, waste_limit, waste_of
 from rollergen.construct.matrix_space import matrix_candidates
 from rollergen.construct.reductions import reduction_candidates, row_candidates
 from rollergen.construct.rename import rename_buffers
@@ -34,6 +34,7 @@ from rollergen.program.check import check_each
 from rollergen.program.model import price_program, price_stage
 from rollergen.program.model.nest import lockstep_threads
 from rollergen.program.rprogram import RProgram, Stage
+from rollergen.space.rules import BACKING_STORE
 from rollergen.tile.rules import AlignmentRules, block_layer, contiguous_axis, vector_lanes
 
 LEAST_CONSIDERED = 10
@@ -222,13 +223,13 @@ def _spaces(definition: Definition, device: Device, rules: AlignmentRules) -> It
     of = definition, device, rules
     kind = kind_of(definition)
     if kind == ROW:
-        yield lambda count, ledger: row_candidates(*of)
+        yield lambda count, ledger: row_candidates(*of, ledger)
     elif kind == ELEMENTWISE:
-        yield lambda count, ledger: elementwise_candidates(*of, count)
+        yield lambda count, ledger: elementwise_candidates(*of, count, ledger)
     if kind == REDUCTION or (kind == CONTRACTION and (_dot_shaped(definition, device) or _in_rows(definition))):
-        yield lambda count, ledger: reduction_candidates(*of)
+        yield lambda count, ledger: reduction_candidates(*of, ledger)
     if definition.reductions:
-        yield lambda count, ledger: window_candidates(*of, count)
+        yield lambda count, ledger: window_candidates(*of, count, ledger)
     if kind == CONTRACTION:
         for form in forms(definition, device):
             if block_layer(device) is None:

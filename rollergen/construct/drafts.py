@@ -45,6 +45,7 @@ class Draftable(NamedTuple):
 
 
 SIZES = ("rm", "kc", "pm", "pn")
+"""The digits of a serial space."""
 
 
 def drafted(spaces: Sequence[Draftable], each: int, count: int) -> list[Drafted]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil, log10
 from typing import TypeVar
 
@@ -13,18 +13,9 @@ from rollergen.dropped import Drop
 from rollergen.hal.spec import Device
 from rollergen.program.model import StagePrice
 from rollergen.program.rprogram import GRID, SERIAL, Stage
+from rollergen.space.engine import Tally
+from rollergen.space.rules import BLOCK_MEMORY, REGISTERS, TENSOR_SHAPE, THREADS
 from rollergen.tile.rules import AlignmentRules, padding_waste
-
-LONGER = "longer than the axes"
-EXECUTION_UNIT = "execution unit"
-TRANSACTION = "memory transaction"
-TENSOR_SHAPE = "tensor shape"
-NARROW_OUTPUT = "partial sums do not fit the output"
-THREADS = "threads of a block"
-REGISTERS = "registers"
-UNROLLED = "unrolled code"
-BLOCK_MEMORY = "block memory"
-BACKING_STORE = "workspace in the backing store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +47,15 @@ class Account:
 
 
 @dataclass
-class Ledger:
+class Ledger(Tally):
     """Collects an `Account` while the candidates of one definition are constructed."""
 
-    considered: int = 0
-    rejected: dict[str, int] = field(default_factory=dict)
     least_waste: float | None = None
     least_bytes: int | None = None
 
     def account(self, dropped: Sequence[Drop] = ()) -> Account:
         found = sorted(self.rejected.items(), key=lambda item: (-item[1], item[0]))
         return Account(self.considered, tuple(found), self.least_waste, self.least_bytes, tuple(dropped))
-
-    def reject(self, constraint: str, count: int = 1) -> None:
-        if count:
-            self.rejected[constraint] = self.rejected.get(constraint, 0) + count
-
-    def sieve(self, kept: np.ndarray, constraint: str, allowed: np.ndarray | bool) -> np.ndarray:
-        """`kept` where `allowed`; what is lost counts for the constraint."""
-        left = kept & allowed
-        self.reject(constraint, int(np.count_nonzero(kept)) - int(np.count_nonzero(left)))
-        return left
 
     def unfit(self, predicted: StagePrice, device: Device) -> None:
         """Counts the tiles of a (batched) prediction that do not fit a unit of the device."""
@@ -104,7 +83,7 @@ class Ledger:
 
     def wasteful(self, waste: float) -> None:
         """Counts one program that only the waste limit rejects."""
-        self.reject(TENSOR_SHAPE)
+        self.reject(TENSOR_SHAPE.name)
         self.least_waste = _least(self.least_waste, waste)
 
 

@@ -24,7 +24,7 @@ from rollergen.construct.candidate import (
     rounded,
 )
 from rollergen.construct.forms import Form
-from rollergen.construct.ledger import LONGER, REGISTERS, TENSOR_SHAPE, THREADS, Ledger
+from rollergen.construct.ledger import Ledger
 from rollergen.construct.reductions import combine_stage
 from rollergen.dropped import as_far_as_possible, in_pieces, plan_text
 from rollergen.expr.definition import Definition
@@ -35,10 +35,12 @@ from rollergen.program.assemble.matrix import MatrixPlan, axes_of, matrix_stage
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.matrix import TF32, matrix_operands
 from rollergen.program.model import price_stage
-from rollergen.tile.rules import AlignmentRules, block_layer, fits_tensor
+from rollergen.space.engine import Points
+from rollergen.space.matrix import matrix_tiles
+from rollergen.space.rules import aligned_tiles
+from rollergen.tile.rules import AlignmentRules, block_layer
 
-_TILES = (1, 2, 4, 8)
-_WIDTHS = (1, 2, 4, 8)
+_SIZES = ("fm", "fn", "gm", "gn")
 _STEPS = (1, 2, 4)
 _DEPTHS = (1, 2)
 _RING = (3, 4)
@@ -99,7 +101,7 @@ def _shaped(
     definition: Definition, roles: Roles, name: str, instruction: Instruction, device: Device, rules: AlignmentRules,
     count: int, ledger: Ledger,
 ) -> Iterator[Candidate]:  # fmt: skip
-    points = _points(definition, roles, instruction, device, rules, ledger)
+    points = aligned_tiles(matrix_tiles(definition, roles, instruction, device, rules), ledger)
     if not len(points):
         return
     k_extent = definition.axis(roles.k).extent
@@ -114,7 +116,7 @@ def _shaped(
             plan = MatrixPlan(instruction.name, 1, 1, 1, 1, steps, depth)
             drafted = lambda some, plan=plan: _draft(definition, roles, plan, some, device, rules, ledger)
             said = lambda some, plan=plan: f"{name}: {len(some)} tiles of {plan_text(plan)}"
-            for _, found in in_pieces(points, drafted, len, lambda some, which: some[which], said):
+            for _, found in in_pieces(points, drafted, len, Points.where, said):
                 drafts += found
     plans = cheapest_first(drafts)[: 2 * count]
     make = lambda plan: matrix_stage(definition, roles, plan, device, rules)
@@ -122,13 +124,13 @@ def _shaped(
 
 
 def _draft(
-    definition: Definition, roles: Roles, plan: MatrixPlan, points: np.ndarray, device: Device, rules: AlignmentRules,
+    definition: Definition, roles: Roles, plan: MatrixPlan, points: Points, device: Device, rules: AlignmentRules,
     ledger: Ledger,
 ) -> list[tuple[float, MatrixPlan]]:  # fmt: skip
     """The best of the plans that have the tiles of ``points``, with their prices."""
     instruction = device.instruction(plan.instruction)
-    fm, fn, gm, gn = points.T
-    batch = replace(plan, fm=fm, fn=fn, gm=gm, gn=gn)
+    sized = lambda size_of: replace(plan, **{name: size_of(points[name]) for name in _SIZES})
+    batch = sized(lambda column: column)
     stage = matrix_stage(definition, roles, batch, device, rules)
     predicted = price_stage(stage, device)
     ledger.unfit(predicted, device)
@@ -136,36 +138,9 @@ def _draft(
     residents = np.broadcast_to(predicted.resident_blocks, seconds.shape)
     picked = []
     for at in lowest(seconds, len(seconds))[:16]:
-        fm, fn, gm, gn = (int(value) for value in points[at])
-        one = replace(batch, fm=fm, fn=fn, gm=gm, gn=gn)
+        one = sized(lambda column, at=at: int(column[at]))
         resident = int(residents[at])
         block = one.fm * one.gm * instruction.m, one.fn * one.gn * instruction.n
         width = grid_band(stage.definition, roles, block, device.units * resident, device, rules)
         picked.append((rounded(float(seconds[at])), replace(one, width=width)))
     return picked
-
-
-def _points(
-    definition: Definition, roles: Roles, instruction: Instruction, device: Device, rules: AlignmentRules,
-    ledger: Ledger,
-) -> np.ndarray:  # fmt: skip
-    """Rows (fm, fn, gm, gn) that the rules and limits allow; waste raised until some are left."""
-    grids = np.meshgrid(_TILES, _TILES, _WIDTHS, _WIDTHS, indexing="ij")
-    fm, fn, gm, gn = (g.reshape(-1).astype(np.int64) for g in grids)
-    ledger.considered += len(fm)
-    threads = gm * gn * instruction.lanes
-    held = fm * fn * instruction.accumulator_registers
-    held = held + fm * instruction.a_registers + fn * instruction.b_registers
-    ok = ledger.sieve(np.ones(len(fm), dtype=bool), THREADS, threads <= device.limits.threads_per_block)
-    ok = ledger.sieve(ok, REGISTERS, held <= device.limits.registers_per_thread - 32)
-    m_extent, n_extent = definition.axis(roles.m or "").extent, definition.axis(roles.n or "").extent
-    block_m, block_n = fm * gm * instruction.m, fn * gn * instruction.n
-    short = ((block_m < 2 * m_extent) | (fm * gm == 1)) & ((block_n < 2 * n_extent) | (fn * gn == 1))
-    ok = ledger.sieve(ok, LONGER, short)
-    fit = ok
-    for epsilon in rules.waste_limits():
-        fit = ok & fits_tensor(m_extent, block_m, epsilon, rules) & fits_tensor(n_extent, block_n, epsilon, rules)
-        if fit.sum() >= min(24, ok.sum()):
-            break
-    ledger.reject(TENSOR_SHAPE, int((ok & ~fit).sum()))
-    return np.stack([fm, fn, gm, gn], axis=1)[fit]

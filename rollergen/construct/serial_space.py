@@ -12,36 +12,30 @@ from math import prod
 import numpy as np
 
 from rollergen.construct.candidate import Candidate, assembled, candidate, cheapest, rounded, stage_text
-from rollergen.construct.counts import private_limit
-from rollergen.construct.drafts import Draftable, drafted
-from rollergen.construct.elementwise import elementwise_plans
+from rollergen.construct.drafts import SIZES, Draftable, drafted
 from rollergen.construct.forms import Form, needs_packing, operands
-from rollergen.construct.ledger import LONGER, NARROW_OUTPUT, REGISTERS, TENSOR_SHAPE, Ledger, waste_limit
+from rollergen.construct.ledger import Ledger, waste_limit
 from rollergen.dropped import as_far_as_possible, at_once, in_pieces, plan_text, standing
 from rollergen.expr.definition import Definition
 from rollergen.expr.packing import pack_operand
 from rollergen.expr.values import Buffer, Load
 from rollergen.hal.masked_stores import MASK_REGISTERS
 from rollergen.hal.spec import Device
-from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage, fits_output
+from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage
 from rollergen.program.assemble.elementwise import elementwise_stage
-from rollergen.program.assemble.levels import least_step
 from rollergen.program.assemble.nest import ceil_div
-from rollergen.program.assemble.plan import ContractionPlan, Roles, Size
+from rollergen.program.assemble.plan import ContractionPlan, Size
 from rollergen.program.model import least_seconds, price_stage, price_stages
 from rollergen.program.neighbours import in_a_row
 from rollergen.program.panels import panel_part
 from rollergen.program.rprogram import SERIAL, Stage
-from rollergen.tile.rules import ITEMSIZE, AlignmentRules, fits_tensor, padding_waste, vector_lanes
+from rollergen.space.contraction import MOST_WRITTEN_OUT, serial_tiles, written_out
+from rollergen.space.elementwise import elementwise_plans
+from rollergen.space.engine import Points, Tally
+from rollergen.space.rules import aligned_tiles
+from rollergen.tile.rules import ITEMSIZE, AlignmentRules, padding_waste, vector_lanes
 
-_ROWS = tuple(range(1, 15))
 _VECTORS = (1, 2, 3, 4, 6, 8, 12, 16)
-_STEPS = (32, 64, 128, 256, 384, 512, 1024)
-_FEW_STEPS = (8, 16)
-"""Of a vector times a matrix, which is read once: few of its rows at a time, each to its end."""
-_MOST_UNROLLED = 360
-"""Steps of the reduction, over all vectors of a tile, that are written out one after the other."""
-_PANELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def serial_candidates(
@@ -56,7 +50,7 @@ def serial_candidates(
         found, spaces = [], []
         for structure in alike:
             points = grid(structure, device, rules, ledger)
-            own = [] if points is None else _draftables(structure, points, device, rules)
+            own = _draftables(structure, points, device, rules) if len(points) else []
             found += [structure] * len(own)
             spaces += own
         best = drafted(spaces, count, count if alike and alike[0].staged else 3 * count)
@@ -96,28 +90,22 @@ def _asking(made: Sequence[Shaped], device: Device) -> Iterator[Candidate]:
             yield structure.candidate(asking, device, float(price.seconds))
 
 
-def _draftables(
-    structure: Structure, points: tuple[np.ndarray, ...], device: Device, rules: AlignmentRules
-) -> list[Draftable]:
+def _draftables(structure: Structure, points: Points, device: Device, rules: AlignmentRules) -> list[Draftable]:
     """All plans of a structure as one, or those of which a bound can be found."""
-    said = lambda points: f"{structure.name}: {len(points[0])} tiles"
+    said = lambda points: f"{structure.name}: {len(points)} tiles"
     bounded = lambda points: _draftable(structure, points, device, rules)
-    some = lambda points, which: tuple(own[which] for own in points)
-    return [space for _, space in in_pieces(points, bounded, lambda points: len(points[0]), some, said)]
+    return [space for _, space in in_pieces(points, bounded, len, Points.where, said)]
 
 
-def _draftable(
-    structure: Structure, points: tuple[np.ndarray, ...], device: Device, rules: AlignmentRules
-) -> Draftable:
-    rows, step, pm, pn = points
-    plan = structure.plan(rows, step, pm, pn)
+def _draftable(structure: Structure, points: Points, device: Device, rules: AlignmentRules) -> Draftable:
+    plan = structure.plan(*(points[name] for name in SIZES))
 
     def exactly(plan: ContractionPlan, limit: float) -> np.ndarray:
         return np.asarray(price_stage(structure.stage(plan, device, rules), device, limit).seconds)
 
     bounds = np.asarray(least_seconds(structure.stage(plan, device, rules), device), dtype=float)
     beside = lambda: rounded(sum(structure.packing.copy_prices(device)))
-    return Draftable(plan, np.broadcast_to(bounds, rows.shape), exactly, beside)
+    return Draftable(plan, np.broadcast_to(bounds, (len(points),)), exactly, beside)
 
 
 def _sparing(found: list[Structure], rules: AlignmentRules) -> list[Structure]:
@@ -218,7 +206,7 @@ def copy_stage(definition: Definition, device: Device) -> Stage:
     """The cheapest elementwise stage for a packing or padding copy; once, if its source is constant."""
     once = all(load.buffer.constant for load in definition.loads())
     name = "copy_" + definition.output.name
-    plans = elementwise_plans(definition, device, AlignmentRules())
+    plans = elementwise_plans(definition, device, AlignmentRules(), Tally())
     stage = cheapest(assembled(plans, lambda plan: elementwise_stage(definition, plan, device, name), name), device)
     return replace(stage, once=once)
 
@@ -226,14 +214,10 @@ def copy_stage(definition: Definition, device: Device) -> Stage:
 def _line_vectors(form: Form, whole: int, device: Device) -> int:
     """Vectors of a line in tiles of several lines: all, of which compilers see what guards cut; where two lines do not
     fit, as many as have their masks, one for each tap along them, in registers; 0 where that is not even two."""
-    fits = 3 * whole <= device.limits.registers_per_thread and _written_out(form, 2 * whole) <= _MOST_UNROLLED
+    held = 3 * whole <= device.limits.registers_per_thread
+    fits = held and written_out(form.definition, 2 * whole) <= MOST_WRITTEN_OUT
     few = MASK_REGISTERS // form.definition.axis(form.roles.k).extent
     return whole if fits else few if few > 1 else 0
-
-
-def _written_out(form: Form, vectors: int) -> int:
-    """Steps of a tile of so many vectors, where all taps are unrolled."""
-    return vectors * prod(axis.extent for axis in form.definition.of_role("reduce"))
 
 
 def structures(form: Form, device: Device, rules: AlignmentRules) -> Iterator[Structure]:
@@ -285,63 +269,14 @@ def _own_tiles(form: Form, packed: tuple[Load, ...], lanes: int) -> tuple[int, .
     return tuple(found)
 
 
-def grid(
-    structure: Structure, device: Device, rules: AlignmentRules, ledger: Ledger
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
-    """Arrays (rows, step, panels of m, panels of n) of all points that the rules allow."""
-    definition, roles = structure.definition, structure.form.roles
-    m_extent = definition.axis(roles.m).extent if roles.m else 1
-    n_extent = definition.axis(roles.n or "").extent
-    k_extent = definition.axis(roles.k).extent
-    registers = device.limits.registers_per_thread
-    width = structure.vectors * structure.lanes
-    short = [r for r in _ROWS if r <= m_extent]
-    held = [r for r in short if r * structure.vectors + structure.vectors + 2 <= registers + 2] or [1]
-    if structure.form.unrolled:
-        held = [r for r in held if r > 1 and _written_out(structure.form, r * structure.vectors) <= _MOST_UNROLLED]
-    rows = _within_waste(m_extent, held, rules)
-    shorter = [] if structure.form.unrolled else _shorter_steps(definition, roles)
-    steps = sorted({*(shorter if fits_output(definition) else ()), k_extent})
-    n_panels = ceil_div(n_extent, width)
-    tried = len(shorter) + 1
-    ledger.considered += len(_ROWS) * tried
-    ledger.reject(LONGER, (len(_ROWS) - len(short)) * tried)
-    ledger.reject(REGISTERS, (len(short) - len(held)) * tried)
-    ledger.reject(TENSOR_SHAPE, (len(held) - len(rows)) * tried)
-    ledger.reject(NARROW_OUTPUT, len(rows) * (tried - len(steps)))
-    each, room = structure.tile_bytes(1, 1), private_limit(device)
-    along_m = [(r, p) for r in rows for p in _panel_counts(ceil_div(m_extent, r), device.units)]
-    along_n = [(s, q) for s in steps for q in _panel_counts(n_panels, device.units) if s * q * each <= room]
-    if not along_n:
-        return None
-    (r, p), (s, q) = (np.array(pairs, dtype=np.int64).T for pairs in (along_m, along_n))
-    r, s, p, q = np.repeat(r, len(s)), np.tile(s, len(r)), np.repeat(p, len(s)), np.tile(q, len(r))
-    rising = np.lexsort((q, p, s, r))  # the first of equal price is drafted
-    return r[rising], s[rising], p[rising], q[rising]
-
-
-def _shorter_steps(definition: Definition, roles: Roles) -> list[int]:
-    """Steps below the whole axis after which partial results wait in the output: so long that few of them are added up
-    there, one after the other."""
-    extent, steps = definition.axis(roles.k).extent, list(_STEPS if roles.m else (*_FEW_STEPS, *_STEPS))
-    least = least_step(definition, extent)
-    while steps[-1] < least:
-        steps.append(2 * steps[-1])
-    return [step for step in steps if least <= step < extent]
-
-
-def _within_waste(extent: int, tiles: Sequence[int], rules: AlignmentRules) -> list[int]:
-    """Tiles within the smallest waste limit that leaves at least four of them (or all there are)."""
-    for epsilon in rules.waste_limits():
-        kept = [tile for tile in tiles if fits_tensor(extent, tile, epsilon, rules)]
-        if len(kept) >= min(4, len(tiles)) or (kept and rules.epsilon is not None):
-            return kept
-    return list(tiles)
-
-
-def _panel_counts(panels: int, units: int) -> list[int]:
-    even = ceil_div(panels, units)
-    return sorted({p for p in _PANELS if p < panels} | {panels, even})
+def grid(structure: Structure, device: Device, rules: AlignmentRules, tally: Tally) -> Points:
+    """All tiles of the structure that the rules admit."""
+    width, form = structure.vectors * structure.lanes, structure.form
+    space = serial_tiles(
+        structure.definition, form.roles, device, rules, structure.vectors, width, form.unrolled,
+        structure.tile_bytes(1, 1),
+    )  # fmt: skip
+    return aligned_tiles(space, tally)
 
 
 def exact(structure: Structure, plan: ContractionPlan, device: Device, rules: AlignmentRules) -> Candidate:

@@ -9,6 +9,7 @@ from itertools import islice
 
 from rollergen.construct.candidate import Candidate
 from rollergen.construct.choose import definition_candidates, program_of, some_candidates
+from rollergen.construct.drafts import SIZES
 from rollergen.construct.forms import forms
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.roles import CONTRACTION, kind_of
@@ -19,6 +20,7 @@ from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
+from rollergen.space.engine import Points
 from rollergen.tile.rules import AlignmentRules, block_layer
 
 
@@ -59,25 +61,24 @@ def space(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) 
     make = lambda one: program_of(graph, device, (*firsts[:at], one, *firsts[at + 1 :])).program
     if kind_of(definition) == CONTRACTION and block_layer(device) is None:
         blocks = list(_serial_blocks(definition, device, rules))
-        total = sum(len(columns[0]) for _, columns in blocks)
+        total = sum(len(points) for _, points in blocks)
         return Space(total, lambda number: make(_serial_point(blocks, number, device, rules)))
     candidates = definition_candidates(definition, device, rules, 10_000)
     return Space(len(candidates), lambda number: make(candidates[number]))
 
 
-def _serial_blocks(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[tuple[Structure, tuple]]:
+def _serial_blocks(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[tuple[Structure, Points]]:
     for form in forms(definition, device):
         for structure in structures(form, device, rules):
-            columns = grid(structure, device, rules, Ledger())
-            if columns is not None:
-                yield structure, columns
+            yield structure, grid(structure, device, rules, Ledger())
 
 
-def _serial_point(blocks: list, number: int, device: Device, rules: AlignmentRules) -> Candidate:
-    for structure, columns in blocks:
-        size = len(columns[0])
-        if number < size:
-            rows, step, pm, pn = (int(column[number]) for column in columns)
-            return exact(structure, structure.plan(rows, step, pm, pn), device, rules)
-        number -= size
+def _serial_point(
+    blocks: list[tuple[Structure, Points]], number: int, device: Device, rules: AlignmentRules
+) -> Candidate:
+    for structure, points in blocks:
+        if number < len(points):
+            sizes = (int(points[name][number]) for name in SIZES)
+            return exact(structure, structure.plan(*sizes), device, rules)
+        number -= len(points)
     raise IndexError(number)

@@ -6,25 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from math import lcm, prod
-from typing import NamedTuple
-
-import numpy as np
 
 from rollergen.construct.adding import adding
 from rollergen.construct.candidate import Candidate, assembled, candidate, candidates, price, rounded
 from rollergen.construct.forms import Form
-from rollergen.construct.ledger import (
-    EXECUTION_UNIT,
-    LONGER,
-    REGISTERS,
-    TENSOR_SHAPE,
-    THREADS,
-    TRANSACTION,
-    UNROLLED,
-    Ledger,
-)
+from rollergen.construct.ledger import Ledger
 from rollergen.construct.reductions import combine_stage
 from rollergen.construct.thread_drafts import Draft, Priced, best_of_each_tile, drafts_of, priced_batches
 from rollergen.dropped import as_far_as_possible, standing
@@ -43,25 +31,15 @@ from rollergen.program.assemble.contraction import (
 )
 from rollergen.program.assemble.plan import ContractionPlan, Roles
 from rollergen.program.rprogram import Stage
-from rollergen.tile.rules import (
-    AlignmentRules,
-    aligned_multiple,
-    padding_waste,
-    thread_multiple,
-    vector_lanes,
-)
+from rollergen.space.contraction import first_step, thread_tiles
+from rollergen.space.rules import aligned_tiles
+from rollergen.tile.rules import AlignmentRules, vector_lanes
 
-_TILES = (1, 2, 4, 8, 16)
-_THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _STEPS = (8, 16)
 _LONGER_STEPS = (8, 16, 32)
 """Of copies that hold no registers."""
 _LEAST_STEP, _MOST_STEP = 4, 25
 """Of one staged tile along the reduction, where windows decide it."""
-_MOST_UNROLLED = 512
-"""Multiply-adds, each with loads and tests of its own, that one thread has written out: more no longer fit the
-instruction cache (and take compilers minutes)."""
-_PANELS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class ThreadSpace:
@@ -174,20 +152,17 @@ def _structures(
     lanes = lanes if n_extent >= lanes else 1
     single = device.execution_width == 1
     wide = rules.shapes.register_tiles and rules.shapes.wide_accesses
+    step = first_step(definition, roles, device)
     for vm in _vectors(m_extent, single) if roles.m and wide else (1,):
         for vn in _vectors(n_extent, single) if lanes == 1 and wide else (1,):
             if vm == vn == 1 and min(m_extent, n_extent) >= 64 and wide:
                 continue  # with both axes this long some fragment of four fits and is never worse
-            points = _points(vm, vn, lanes, device, rules, definition, roles, ledger)
-            if len(points):
-                rm, rn, tm, tn, pm, pn = points.T
-                step = _first_step(definition, roles, device)
-                yield (
-                    ContractionPlan(rm, rn, lanes, tm, tn, 1, 1, pm, pn, step, vm, vn, unroll=1, staged=staged, depth=1)
-                    if device.execution_width == 1
-                    else ContractionPlan(
-                        rm, rn, lanes, tm, tn, 1, 1, 1, 1, step, vm, vn, unroll=step, staged=staged, depth=1
-                    )
+            found = aligned_tiles(thread_tiles(definition, roles, device, rules, vm, vn, lanes, staged), ledger)
+            if len(found):
+                sizes = {name: found[name] for name in ("rm", "rn", "tm", "tn", *(("pm", "pn") if single else ()))}
+                unroll = 1 if single else step
+                yield ContractionPlan(
+                    **sizes, lanes=lanes, kc=step, vm=vm, vn=vn, unroll=unroll, staged=staged, depth=1
                 )
 
 
@@ -195,111 +170,6 @@ def _vectors(extent: int, few_registers: bool) -> tuple[int, ...]:
     """Fragment widths worth trying: single elements and full vectors; pairs where the axis or the
     register file is small."""
     return (1, 2, 4) if extent < 32 or few_registers else (1, 4)
-
-
-def _first_step(definition: Definition, roles: Roles, device: Device) -> int:
-    extent = definition.axis(roles.k).extent
-    if device.execution_width == 1 and not fits_output(definition):
-        return extent
-    return min(8 if device.execution_width > 1 else 128, extent)
-
-
-def _points(
-    vm: int, vn: int, lanes: int, device: Device, rules: AlignmentRules, definition: Definition, roles: Roles,
-    ledger: Ledger,
-) -> np.ndarray:  # fmt: skip
-    """Rows (rm, rn, tm, tn, pm, pn) that the rules and limits allow; waste raised until some are left."""
-    m_extent = definition.axis(roles.m).extent if roles.m else 1
-    n_extent = definition.axis(roles.n or "").extent
-    grid = _within_limits(vm, vn, lanes, device, rules, bool(roles.m))
-    points = grid.points
-    rm, rn, tm, tn, pm, pn = points.T
-    ledger.considered += grid.considered
-    for constraint, count in grid.rejected:
-        ledger.reject(constraint, count)
-    ok = np.ones(len(points), dtype=bool)
-    if device.execution_width > 1 and not staged_loads(definition, roles):
-        written_out = rm * rn * _taps(definition, roles, device)
-        ok = ledger.sieve(ok, UNROLLED, (written_out <= _MOST_UNROLLED) | (rm * rn == vm * vn))
-    block_m, block_n = rm * tm * pm, rn * tn * pn * lanes
-    # The smallest block that rule 1 allows stays, however short the axes are: no space is empty.
-    least = 1 if device.execution_width == 1 else thread_multiple(device, rules)
-    smallest = (rm == vm) & (rn == vn) & (tm * tn == least) & (pm * pn == 1)
-    short = ((block_m < 2 * m_extent) | (rm * tm * pm == vm)) & ((block_n < 2 * n_extent) | (rn * tn * pn == vn))
-    ok = ledger.sieve(ok, LONGER, smallest | short)
-    unit = aligned_multiple(definition, roles.n or "", device, rules)
-    aligned = (block_n % unit == 0) | (n_extent < unit)
-    if (ok & aligned).any():
-        ok = ledger.sieve(ok, TRANSACTION, aligned)
-    if not ok.any():
-        return np.empty((0, 6), dtype=np.int64)
-    fit = _least_waste(ok, ((m_extent, block_m), (n_extent, block_n)), rules)
-    ledger.reject(TENSOR_SHAPE, int(np.count_nonzero(ok & ~fit)))
-    return np.asfortranarray(points[fit])
-
-
-def _grid(vm: int, vn: int, device: Device, rules: AlignmentRules, has_m: bool) -> np.ndarray:
-    """Every (rm, rn, tm, tn, pm, pn) of fragments of these widths, a row each; all 1 along an m that there is none
-    of."""
-    tiles_m = [t for t in _TILES if t % vm == 0 and (t == vm or vm == 4)] if has_m else [1]
-    tiles_n = [t for t in _TILES if t % vn == 0 and (t == vn or vn == 4)]
-    if not rules.shapes.wide_accesses:
-        tiles_m, tiles_n = list(_TILES) if has_m else [1], list(_TILES)
-    if not rules.shapes.register_tiles:
-        tiles_m, tiles_n = [1], [1]
-    single = device.execution_width == 1
-    most = device.limits.threads_per_block
-    threads_m = ([1, most] if single else _THREADS) if has_m else [1]
-    threads_n = [1] if single else list(_THREADS)
-    panels = _PANELS if single else (1,)
-    sizes = tiles_m, tiles_n, threads_m, threads_n, panels if has_m else [1], panels
-    grids = np.meshgrid(*[np.array(each, dtype=np.int64) for each in sizes], indexing="ij")
-    return np.stack([grid.reshape(-1) for grid in grids], axis=1)
-
-
-class _Grid(NamedTuple):
-    """``points`` of those that were ``considered``, and what ``rejected`` the others."""
-
-    points: np.ndarray
-    considered: int
-    rejected: tuple[tuple[str, int], ...]
-
-
-@lru_cache(maxsize=64)
-def _within_limits(vm: int, vn: int, lanes: int, device: Device, rules: AlignmentRules, has_m: bool) -> _Grid:
-    """The rows of `_grid` that the device's threads and registers allow (read only): the same for all definitions."""
-    points, own = _grid(vm, vn, device, rules, has_m), Ledger()
-    rm, rn, tm, tn, _, _ = points.T
-    threads, single = tm * tn, device.execution_width == 1
-    ok = own.sieve(np.ones(len(points), dtype=bool), THREADS, threads <= device.limits.threads_per_block)
-    ok = own.sieve(ok, EXECUTION_UNIT, single or threads % thread_multiple(device, rules) == 0)
-    ok = own.sieve(ok, REGISTERS, rm * rn * lanes <= (2 * device.limits.registers_per_thread if single else 128))
-    allowed = np.asfortranarray(points[ok])  # whoever looks at it takes column by column
-    allowed.flags.writeable = False
-    return _Grid(allowed, len(points), tuple(own.rejected.items()))
-
-
-def _least_waste(
-    ok: np.ndarray, axes: tuple[tuple[int, np.ndarray], ...], rules: AlignmentRules
-) -> np.ndarray:
-    """Which of the rows that are `ok` fit every (extent, tile), epsilon raised until there are enough."""
-    enough = min(24, int(np.count_nonzero(ok)))
-    waste = np.full(len(ok), np.inf)
-    waste[ok] = np.maximum.reduce([padding_waste(extent, tile[ok]) for extent, tile in axes])
-    for epsilon in rules.waste_limits():
-        fit = ok & (waste <= epsilon) if rules.tensor_shape else ok
-        if np.count_nonzero(fit) >= enough:
-            break
-    if not fit.any():
-        # Only the user's own limit leaves nothing: the least wasteful tiles say by how much.
-        fit = ok & (waste == waste[ok].min())
-    return fit
-
-
-def _taps(definition: Definition, roles: Roles, device: Device) -> int:
-    """Steps of the reduction that are written out one after the other."""
-    last = definition.axis(roles.taps[-1]).extent if roles.taps else 1
-    return _first_step(definition, roles, device) * last
 
 
 def _variants(

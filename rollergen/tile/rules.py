@@ -11,8 +11,6 @@ from functools import lru_cache
 from math import lcm
 from typing import Any
 
-import numpy as np
-
 from rollergen.errors import check_field_names
 from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
@@ -187,13 +185,6 @@ def aligned_multiple(definition: Definition, axis: str, device: Device, rules: A
         if contiguous_axis(load) == axis:
             multiple = lcm(multiple, transaction_elements(device, load.dtype, rules))
     return multiple
-
-
-def fits_tensor(extent: int, tile: Any, epsilon: float, rules: AlignmentRules) -> Any:
-    """Rule 4: at most `epsilon` of the axis is padding (an axis smaller than the tile: its own waste)."""
-    if not rules.tensor_shape:
-        return np.ones(np.shape(tile), dtype=bool) if np.ndim(tile) else True
-    return padding_waste(extent, tile) <= epsilon
 
 
 def bank_padding(device: Device, row_elements: int, dtype: str, vector: int, rules: AlignmentRules) -> int:

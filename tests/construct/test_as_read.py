@@ -8,13 +8,14 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
-from rollergen.construct.elementwise import elementwise_plans
 from rollergen.expr.canonical import canonicalize
 from rollergen.program.assemble.elementwise import elementwise_stage, reading_axes
 from rollergen.program.assemble.plan import ElementwisePlan
 from rollergen.program.interpreter import interpret
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
+from rollergen.space.elementwise import elementwise_plans
+from rollergen.space.engine import Tally
 from rollergen.tile.rules import AlignmentRules
 from tests.agreement.readers import assert_traffic, assert_values, run_opencl, small_integers
 from tests.lower.devices import AVX512
@@ -67,4 +68,4 @@ def test_other_maps_have_no_order_of_reading_of_their_own(expression):
 
 def test_small_outputs_stay_in_the_caches():
     (definition,) = canonicalize(permuted((7, 6, 32), (1, 0, 2))).definitions
-    assert not any(plan.as_read for plan in elementwise_plans(definition, AVX512, AlignmentRules()))
+    assert not any(plan.as_read for plan in elementwise_plans(definition, AVX512, AlignmentRules(), Tally()))

@@ -9,11 +9,12 @@ import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
 from rollergen.construct.growth import growth_notes
-from rollergen.construct.ledger import TENSOR_SHAPE, Account, waste_of
+from rollergen.construct.ledger import Account, waste_of
 from rollergen.errors import ConstructionError
 from rollergen.expr.canonical import canonicalize
 from rollergen.options import BuildOptions
 from rollergen.program.interpreter import interpret
+from rollergen.space.rules import TENSOR_SHAPE
 from rollergen.tile.rules import AlignmentRules
 from tests.program.hand_devices import AVX512, TURING
 
@@ -104,7 +105,7 @@ def test_the_ledger_is_part_of_the_explanation():
 
 
 def test_an_account_reads_as_a_sentence():
-    one = Account(1404, (("registers", 1300), (TENSOR_SHAPE, 12)), least_waste=0.02706)
+    one = Account(1404, (("registers", 1300), (TENSOR_SHAPE.name, 12)), least_waste=0.02706)
     assert one.text() == "1,404 tiles considered; rejected: registers 1,300, tensor shape 12"
     assert one.relaxation() == "epsilon=0.0271 (and padding=True) admits one"
     assert Account(3, ()).text().endswith("rejected: none") and not Account(3, ()).relaxation()

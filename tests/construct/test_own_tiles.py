@@ -47,9 +47,9 @@ def test_nothing_is_copied_where_it_is_used_once_or_lies_apart(expression):
 
 def test_tiles_stay_within_half_of_the_second_cache():
     structure = own_structures(matmul(2000, 4000, 4000))[0]
-    _, steps, _, panels = grid(structure, AVX512, RULES, Ledger())
+    points = grid(structure, AVX512, RULES, Ledger())
     width = structure.vectors * structure.lanes
-    assert 0 < (steps * panels * width * 4).max() <= 512 << 10
+    assert 0 < (points["kc"] * points["pn"] * width * 4).max() <= 512 << 10
 
 
 @pytest.mark.parametrize("shape", [(30, 96, 40), (31, 101, 41)])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 import rollergen as rg
-from rollergen.construct.elementwise import elementwise_plans
 from rollergen.expr.canonical import canonicalize
 from rollergen.program.assemble.elementwise import elementwise_stage
 from rollergen.program.interpreter import interpret
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
+from rollergen.space.elementwise import elementwise_plans
+from rollergen.space.engine import Tally
 from rollergen.tile.rules import AlignmentRules
 from tests.agreement.readers import assert_traffic, assert_values, run_opencl, small_integers
 from tests.lower.devices import AVX512
@@ -29,7 +30,7 @@ def gelu(elements, dtype="float32"):
 def programs(expression, lanes):
     graph = canonicalize(expression)
     (definition,) = graph.definitions
-    for plan in elementwise_plans(definition, AVX512, AlignmentRules()):
+    for plan in elementwise_plans(definition, AVX512, AlignmentRules(), Tally()):
         if plan.lanes == lanes:
             yield RProgram(AVX512.name, graph.inputs, graph.outputs, (elementwise_stage(definition, plan, AVX512),))
 
@@ -63,5 +64,5 @@ def test_the_model_tells_them_from_single_vectors_by_their_loops_alone():
 )
 def test_short_chains_uneven_ends_wide_numbers_and_strided_reads_are_taken_one_vector_at_a_time(expression):
     graph = canonicalize(expression)
-    plans = elementwise_plans(graph.definitions[-1], AVX512, AlignmentRules())
+    plans = elementwise_plans(graph.definitions[-1], AVX512, AlignmentRules(), Tally())
     assert max(plan.lanes for plan in plans) <= 16

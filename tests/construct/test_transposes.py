@@ -6,7 +6,6 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
-from rollergen.construct.elementwise import elementwise_plans
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
 from rollergen.options import BuildOptions
@@ -14,6 +13,8 @@ from rollergen.program.assemble.elementwise import elementwise_stage
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.rprogram import RProgram
+from rollergen.space.elementwise import elementwise_plans
+from rollergen.space.engine import Tally
 from rollergen.tile.rules import AlignmentRules, CodeShapes
 from tests.agreement.readers import assert_traffic, assert_values, device, run_opencl, small_integers
 from tests.cuda.host import compiler
@@ -30,7 +31,7 @@ def turning(expression):
     """A program for each plan that turns a tile and stores it in vectors."""
     graph = canonicalize(expression)
     (definition,) = graph.definitions
-    for plan in elementwise_plans(definition, V100, AlignmentRules()):
+    for plan in elementwise_plans(definition, V100, AlignmentRules(), Tally()):
         if plan.staged >= 0 and plan.um * plan.vector > 1:
             yield RProgram("v100", graph.inputs, graph.outputs, (elementwise_stage(definition, plan, V100),))
 
@@ -79,7 +80,7 @@ def test_every_plan_of_a_narrow_transpose_for_vectors_is_a_program_that_gives_th
     spec, expression = device(name), rg.ops.transpose(rg.tensor("X", shape, dtype), order)
     graph = canonicalize(expression)
     (definition,) = graph.definitions
-    for plan in elementwise_plans(definition, spec, AlignmentRules()):
+    for plan in elementwise_plans(definition, spec, AlignmentRules(), Tally()):
         program = RProgram(name, graph.inputs, graph.outputs, (elementwise_stage(definition, plan, spec),))
         check(program, spec)
         arrays = small_integers(program)

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rollergen as rg
-from rollergen.construct.elementwise import elementwise_plans
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
@@ -17,6 +16,8 @@ from rollergen.program.assemble.plan import ElementwisePlan
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.rprogram import RProgram
+from rollergen.space.elementwise import elementwise_plans
+from rollergen.space.engine import Tally
 from rollergen.tile.rules import AlignmentRules
 from tests.lower.harness import numpy_dtype, runtime
 from tests.lower.test_shapes import QUICK
@@ -92,6 +93,6 @@ def test_rows_that_begin_differently_are_refused():
 def test_construction_begins_on_lines_where_the_output_is_large():
     large = canonicalize(rg.ops.transpose(rg.tensor("X", (4096, 4096)), (1, 0))).definitions[0]
     small = canonicalize(rg.ops.transpose(rg.tensor("X", (64, 64)), (1, 0))).definitions[0]
-    plans = [list(elementwise_plans(definition, AVX512, AlignmentRules())) for definition in (large, small)]
+    plans = [list(elementwise_plans(definition, AVX512, AlignmentRules(), Tally())) for definition in (large, small)]
     assert any(plan.on_lines for plan in plans[0])
     assert not any(plan.on_lines for plan in plans[1]) and any(plan.turned for plan in plans[1])

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rollergen as rg
-from rollergen.construct.elementwise import elementwise_plans
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
@@ -21,6 +20,8 @@ from rollergen.program.interpreter import interpret
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
 from rollergen.program.serial import from_text, to_text
+from rollergen.space.elementwise import elementwise_plans
+from rollergen.space.engine import Tally
 from rollergen.tile.rules import AlignmentRules
 from tests.lower.test_lines import run_at
 from tests.lower.test_shapes import QUICK
@@ -87,5 +88,5 @@ def test_nothing_is_asked_for_ahead_of_streams():
 
 def test_construction_turns_matrices_of_any_size_in_registers():
     definition = canonicalize(rg.ops.transpose(rg.tensor("X", (1009, 997)), (1, 0))).definitions[0]
-    turned = [plan for plan in elementwise_plans(definition, AVX512, AlignmentRules()) if plan.turned]
+    turned = [plan for plan in elementwise_plans(definition, AVX512, AlignmentRules(), Tally()) if plan.turned]
     assert turned and all(plan.across and plan.ahead for plan in turned)

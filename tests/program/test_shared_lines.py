@@ -43,7 +43,8 @@ def lines_structure(graph):
 @pytest.mark.parametrize("stride", [1, 2])
 def test_a_batch_of_such_tiles_costs_what_each_costs(stride):
     structure = lines_structure(depthwise(stride))
-    rows, step, pm, pn = grid(structure, AVX512, AlignmentRules(), Ledger())
+    points = grid(structure, AVX512, AlignmentRules(), Ledger())
+    rows, step, pm, pn = (points[name] for name in ("rm", "kc", "pm", "pn"))
     plan = lambda rows, step, pm, pn: ContractionPlan(
         rm=rows, rn=structure.vectors, lanes=structure.lanes, pm=pm, pn=pn, kc=step, order=structure.order
     )

@@ -8,6 +8,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
+from rollergen.construct.ledger import Ledger
 from rollergen.construct.window_space import window_candidates
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
@@ -116,7 +117,7 @@ def test_the_model_prefers_windows_for_depthwise_convolutions(where):
 def test_windows_are_left_out_where_they_are_switched_off_or_threads_are_vectors():
     assert ("windows",) not in forms(BuildOptions(shapes=CodeShapes(windows=False)))
     definition = canonicalize(IMAGES["stride 1, padded"]()).definitions[0]
-    made = {where: list(window_candidates(definition, device(where), BuildOptions().rules, 4)) for where in DEVICES}
+    made = {where: list(window_candidates(definition, device(where), BuildOptions().rules, 4, Ledger())) for where in DEVICES}
     assert made == {"v100": made["v100"], "mi50": made["mi50"], "cpu": [], "ipu": []}
     assert made["v100"] and made["mi50"]
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.index import Index
 from rollergen.expr.values import Buffer, Load
-from rollergen.tile.rules import AlignmentRules, contiguous_axis, fits_tensor, padding_waste
+from rollergen.tile.rules import AlignmentRules, contiguous_axis, padding_waste
 
 sizes = st.integers(1, 5000)
 
@@ -20,16 +20,6 @@ def test_padding_waste_is_the_padded_share_of_the_axis(extent, tile):
 @given(sizes, st.integers(1, 50))
 def test_an_exact_fit_wastes_nothing(tile, count):
     assert padding_waste(tile * count, tile) == 0
-
-
-@given(sizes, sizes)
-def test_the_tensor_rule_switched_off_accepts_every_tile(extent, tile):
-    assert fits_tensor(extent, tile, 0.0, AlignmentRules(tensor_shape=False))
-
-
-@given(sizes, sizes, st.floats(0, 2))
-def test_the_tensor_rule_accepts_exactly_the_tiles_within_the_limit(extent, tile, epsilon):
-    assert fits_tensor(extent, tile, epsilon, AlignmentRules()) == (padding_waste(extent, tile) <= epsilon)
 
 
 def test_a_given_waste_limit_is_the_only_one_tried():

@@ -9,15 +9,17 @@ from rollergen.tile.rules import AlignmentRules, block_layer, thread_multiple
 POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
-def thread_counts(device: Device, rules: AlignmentRules, limit: int = 1024) -> list[int]:
-    """Numbers of threads of a block that rule 1 allows; [1] where a block is one thread."""
+def thread_counts(device: Device, limit: int = 1024) -> list[int]:
+    """Numbers of threads of a block; [1] where a block is one thread."""
     if block_layer(device) is None:
         return [1]
     most = min(device.limits.threads_per_block, limit)
-    if device.execution_width == 1:
-        return sorted({1, most})
-    unit = thread_multiple(device, rules)
-    return [count for count in POWERS if count % unit == 0 and count <= most]
+    return sorted({1, most}) if device.execution_width == 1 else [count for count in POWERS if count <= most]
+
+
+def least_threads(device: Device, rules: AlignmentRules) -> int:
+    """Of a block that the execution unit rule admits."""
+    return 1 if block_layer(device) is None else thread_multiple(device, rules)
 
 
 def item_counts(device: Device, extent: int) -> list[int]:

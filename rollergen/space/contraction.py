@@ -1,0 +1,161 @@
+"""The tiles of contractions: by blocks of threads that share a managed layer, and by blocks of one thread."""
+
+from __future__ import annotations
+
+from math import prod
+
+from rollergen.expr.definition import Definition
+from rollergen.hal.spec import Device
+from rollergen.program.assemble.contraction import accumulator_dtype, fits_output
+from rollergen.program.assemble.levels import least_step
+from rollergen.program.assemble.nest import ceil_div
+from rollergen.program.assemble.plan import Roles, Size
+from rollergen.program.rprogram import LANE, SERIAL, THREAD, UNROLL
+from rollergen.space.counts import least_threads, power_below, private_limit, thread_counts
+from rollergen.space.engine import Digit, Rule, TileSpace, limit
+from rollergen.space.rules import BLOCK_MEMORY, LONGER, NARROW_OUTPUT, REGISTERS, THREADS, UNROLLED
+from rollergen.tile.rules import AlignmentRules, vector_lanes
+
+_TILES = (1, 2, 4, 8, 16)
+_THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_PANELS = (1, 2, 4, 8, 16, 32, 64)
+_MOST_ACCUMULATORS = 128
+"""Of a scalar thread."""
+_MOST_UNROLLED = 512
+"""Multiply-adds, each with loads and tests of its own, that one thread has written out: more no longer fit the
+instruction cache (and take compilers minutes)."""
+ENOUGH = 24
+"""Tiles with which the shape rule is content."""
+
+
+def first_step(definition: Definition, roles: Roles, device: Device) -> int:
+    """The step of k with which tiles are priced."""
+    extent = definition.axis(roles.k).extent
+    if device.execution_width == 1 and not fits_output(definition):
+        return extent
+    return min(8 if device.execution_width > 1 else 128, extent)
+
+
+def thread_tiles(
+    definition: Definition, roles: Roles, device: Device, rules: AlignmentRules, vm: int, vn: int, lanes: int,
+    staged: tuple[int, ...],
+) -> TileSpace:  # fmt: skip
+    """Register tiles of fragments of `vm` and `vn` elements, threads and, for threads that run alone, panels."""
+    m, n = roles.m or "", roles.n or ""
+    single, most = device.execution_width == 1, device.limits.threads_per_block
+    threads_n = (1,) if single else _THREADS
+    panels = _PANELS if single else (1,)
+    digits = (
+        Digit("lanes", n, LANE, (lanes,)),
+        Digit("rm", m, UNROLL, _fragments(vm, rules) if m else (1,)),
+        Digit("rn", n, UNROLL, _fragments(vn, rules)),
+        Digit("pm", m, SERIAL, panels if m else (1,)),
+        Digit("pn", n, SERIAL, panels),
+        Digit("tm", m, THREAD, ((1, most) if single else _THREADS) if m else (1,)),
+        Digit("tn", n, THREAD, threads_n),
+    )
+    registers = 2 * device.limits.registers_per_thread if single else _MOST_ACCUMULATORS
+    limits = [
+        limit(THREADS, "tm tn", lambda tm, tn: tm * tn <= most),
+        limit(REGISTERS, "rm rn", lambda rm, rn: rm * rn * lanes <= registers),
+    ]
+    if not single and not staged:
+        taps = first_step(definition, roles, device) * (definition.axis(roles.taps[-1]).extent if roles.taps else 1)
+        allowed = lambda rm, rn: (rm * rn * taps <= _MOST_UNROLLED) | (rm * rn == vm * vn)
+        limits.append(limit(UNROLLED, "rm rn", allowed))
+    limits.append(_not_longer(definition, roles, device, rules, vm, vn))
+    return TileSpace(definition, device, rules, digits, tuple(limits), n, ENOUGH)
+
+
+def _fragments(width: int, rules: AlignmentRules) -> tuple[int, ...]:
+    """Elements along one axis that a thread computes, in fragments of so many."""
+    if not rules.shapes.register_tiles:
+        return (1,)
+    if not rules.shapes.wide_accesses:
+        return _TILES
+    return tuple(t for t in _TILES if t % width == 0 and (t == width or width == 4))
+
+
+def _not_longer(
+    definition: Definition, roles: Roles, device: Device, rules: AlignmentRules, vm: int, vn: int
+) -> Rule:
+    """No block covers an axis twice, unless it could not be smaller; the smallest block that the execution unit rule
+    allows stays, however short the axes are: no space is empty."""
+    m_extent = definition.axis(roles.m).extent if roles.m else 1
+    n_extent = definition.axis(roles.n or "").extent
+    least = least_threads(device, rules)
+
+    def allowed(lanes, rm, rn, pm, pn, tm, tn):
+        block_m, block_n = rm * tm * pm, rn * tn * pn
+        smallest = (rm == vm) & (rn == vn) & (tm * tn == least) & (pm * pn == 1)
+        short_m = (block_m < 2 * m_extent) | (block_m == vm)
+        return smallest | (short_m & ((block_n * lanes < 2 * n_extent) | (block_n == vn)))
+
+    return limit(LONGER, "lanes rm rn pm pn tm tn", allowed)
+
+
+_ROWS = tuple(range(1, 15))
+_STEPS = (32, 64, 128, 256, 384, 512, 1024)
+_FEW_STEPS = (8, 16)
+"""Of a vector times a matrix, which is read once: few of its rows at a time, each to its end."""
+MOST_WRITTEN_OUT = 360
+"""Steps of the reduction, over all vectors of a tile, that are written out one after the other."""
+_SERIAL_PANELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_ENOUGH_ROWS = 4
+"""Numbers of rows with which the shape rule is content."""
+
+
+def serial_tiles(
+    definition: Definition, roles: Roles, device: Device, rules: AlignmentRules, vectors: int, width: int,
+    unrolled: bool, own_bytes: int,
+) -> TileSpace:  # fmt: skip
+    """Rows of a register tile of so many `vectors`, `width` elements in all, steps of k and panels.
+
+    ``unrolled``: the whole reduction is written out.  ``own_bytes``: of an element along k of one panel in the arrays
+    that a block copies operands into.
+    """
+    m_extent = definition.axis(roles.m).extent if roles.m else 1
+    k_extent = definition.axis(roles.k).extent
+    panels = lambda count: sorted({p for p in _SERIAL_PANELS if p < count} | {count, ceil_div(count, device.units)})
+    steps = sorted({*(() if unrolled else _shorter_steps(definition, roles)), k_extent})
+    digits = (
+        Digit("rm", roles.m or "", UNROLL, _ROWS),
+        Digit("kc", roles.k, SERIAL, steps),
+        Digit("pm", roles.m or "", SERIAL, lambda rows: panels(ceil_div(m_extent, rows)), of=("rm",)),
+        Digit("pn", roles.n or "", SERIAL, panels(ceil_div(definition.axis(roles.n or "").extent, width))),
+    )
+    registers, room = device.limits.registers_per_thread, private_limit(device)
+    limits = [
+        limit(LONGER, "rm", lambda rows: rows <= m_extent),
+        limit(REGISTERS, "rm", lambda rows: (rows * vectors + vectors <= registers) | (rows == 1)),
+        limit(NARROW_OUTPUT, "kc", lambda step: fits_output(definition) | (step == k_extent)),
+        limit(BLOCK_MEMORY, "kc pn", lambda step, count: step * count * own_bytes <= room),
+    ]
+    if unrolled:
+        allowed = lambda rows: (rows > 1) & (written_out(definition, rows * vectors) <= MOST_WRITTEN_OUT)
+        limits.insert(2, limit(UNROLLED, "rm", allowed))
+    return TileSpace(definition, device, rules, digits, tuple(limits), enough=_ENOUGH_ROWS)
+
+
+def written_out(definition: Definition, vectors: Size) -> Size:
+    """Steps of a tile of so many vectors, where all taps are unrolled."""
+    return vectors * prod(axis.extent for axis in definition.of_role("reduce"))
+
+
+def _shorter_steps(definition: Definition, roles: Roles) -> list[int]:
+    """Steps below the whole axis after which partial results wait in the output: so long that few of them are added up
+    there, one after the other."""
+    extent, steps = definition.axis(roles.k).extent, list(_STEPS if roles.m else (*_FEW_STEPS, *_STEPS))
+    least = least_step(definition, extent)
+    while steps[-1] < least:
+        steps.append(2 * steps[-1])
+    return [step for step in steps if least <= step < extent]
+
+
+def combining_tiles(definition: Definition, roles: Roles, device: Device, rules: AlignmentRules) -> TileSpace:
+    """Blocks of neighbouring outputs, of which each thread sums the few parts alone."""
+    n, extent, least = roles.n or "", definition.axis(roles.n or "").extent, least_threads(device, rules)
+    lanes = min(vector_lanes(device, accumulator_dtype(definition)), power_below(extent))
+    digits = (Digit("lanes", n, LANE, (lanes,)), Digit("tn", n, THREAD, thread_counts(device)))
+    short = limit(LONGER, "tn", lambda threads: (threads * lanes <= 2 * extent) | (threads == least))
+    return TileSpace(definition, device, rules, digits, (short,))

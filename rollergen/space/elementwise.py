@@ -1,0 +1,284 @@
+"""The tiles of elementwise stages: copies, packing, transposes, maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import prod
+from typing import Any
+
+from rollergen.expr.definition import Definition
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.index import linear
+from rollergen.expr.primitives import LONG, PRIMITIVES
+from rollergen.expr.values import Unary, walk
+from rollergen.hal.spec import Device
+from rollergen.program.assemble.elementwise import elementwise_axes, reading_axes
+from rollergen.program.assemble.nest import ceil_div, copy_vector, lane_stride
+from rollergen.program.assemble.plan import ElementwisePlan
+from rollergen.program.neighbours import in_a_row
+from rollergen.program.rprogram import GRID, LANE, SERIAL, THREAD, UNROLL
+from rollergen.space.counts import least_threads, power_below, private_limit, thread_counts
+from rollergen.space.engine import Digit, Rule, Tally, TileSpace, joint, limit, plans
+from rollergen.space.rules import BLOCK_MEMORY, LONGER, UNROLLED, aligned_tiles
+from rollergen.tile.rules import (
+    AlignmentRules,
+    block_layer,
+    contiguous_axis,
+    vector_lanes,
+)
+
+_LIVE = 8
+"""Registers of a vector of a function that is written out: its steps' and its arguments'."""
+_AHEAD = 2
+"""Vectors that are asked for before they are written: the next one's line is where this one ends."""
+_WRITTEN_ON = (16, 32, 64)
+"""Vectors of a row of the output that follow each other, where stores wait for their lines: what writes a vector here
+and the next one in another row finds no line fetched ahead (1009 x 997 elements by an AVX-512 core: 1.2 ms; a vector of
+each of 64 rows in turn 1.9 to 3.3)."""
+_MOST_TURNED = 16
+"""Elements of a thread in a tile that is written out: more are walked in a loop by compilers."""
+_SIDE = 32
+"""Of a square tile that threads transpose through their block's layer."""
+
+
+def elementwise_plans(
+    definition: Definition, device: Device, rules: AlignmentRules, tally: Tally
+) -> Iterator[ElementwisePlan]:
+    of = _SerialMap if block_layer(device) is None else _ThreadMap
+    return of(definition, device, rules, tally).plans()
+
+
+def transposed_load(definition: Definition) -> int:
+    """The load that is contiguous along m but strided along n; -1 if there is none.  (Every other element is
+    read as two vectors.)"""
+    m, n, _ = elementwise_axes(definition)
+    for number, load in enumerate(definition.loads()):
+        if lane_stride(load, n) == 2:
+            continue
+        if m is not None and contiguous_axis(load) == m and n in load.axes() and not load.guard:
+            return number
+    return -1
+
+
+class _Map:
+    """An elementwise stage along (m, n) on a device."""
+
+    def __init__(self, definition: Definition, device: Device, rules: AlignmentRules, tally: Tally) -> None:
+        self.definition, self.device, self.rules, self.tally = definition, device, rules, tally
+        self.m, self.n, _ = elementwise_axes(definition)
+        self.m_extent = definition.axis(self.m).extent if self.m else 1
+        self.n_extent = definition.axis(self.n).extent
+        self.staged = transposed_load(definition)
+        dtypes = [definition.output.dtype, *(load.dtype for load in definition.loads())]
+        self.lanes = vector_lanes(device, max(dtypes, key=lambda dtype: ITEMSIZE[dtype]))
+
+    def tiled(self, *digits: Digit, limits: Iterable[Rule] = (), **others: Any) -> list[ElementwisePlan]:
+        """The plans of one loop structure; ``others``: what is the same in all of them."""
+        space = TileSpace(self.definition, self.device, self.rules, digits, tuple(limits))
+        return plans(ElementwisePlan, aligned_tiles(space, self.tally), **others)
+
+    def along_m(self, name: str, kind: str, choices: Iterable[int]) -> Digit:
+        return Digit(name, self.m or "", kind, tuple(choices))
+
+    def along_n(self, name: str, kind: str, choices: Iterable[int]) -> Digit:
+        return Digit(name, self.n, kind, tuple(choices))
+
+
+class _ThreadMap(_Map):
+    """By blocks of threads that share a managed layer."""
+
+    def plans(self) -> Iterator[ElementwisePlan]:
+        self.lanes = self.lanes if self.n_extent >= self.lanes else 1
+        lockstep = self.device.execution_width > 1
+        if self.staged >= 0 and lockstep:
+            yield from self._staged()
+        yield from self._direct()
+        if lockstep and self.staged < 0 and self.rules.shapes.grid_stride:
+            yield from self._striding()
+        if not lockstep:
+            yield from self._in_panels()
+
+    def _direct(self) -> list[ElementwisePlan]:
+        """A block for each tile: threads along n, then along m."""
+        width, n_power = self.device.execution_width, power_below(self.n_extent)
+        lanes, least = self.lanes, least_threads(self.device, self.rules)
+        pairs = {
+            (threads // tn, tn)
+            for threads in thread_counts(self.device)
+            for tn in (threads, min(threads, n_power), min(threads, width))
+        }
+        short = lambda tm, tn, vector, un: (tn * vector * un * lanes <= 2 * self.n_extent) | (
+            (tm * tn == least) & (vector * un == 1)
+        )
+        return self.tiled(
+            self.along_n("lanes", LANE, (lanes,)),
+            *joint(("tm", self.m or "", THREAD), ("tn", self.n, THREAD), pairs),
+            self.along_n("vector", UNROLL, self._vectors((1, 2, 4))),
+            self.along_n("un", UNROLL, (1, 2, 4)),
+            limits=[
+                limit(LONGER, "tm", lambda tm: (tm == 1) | ((tm <= 2 * self.m_extent) & (self.m is not None))),
+                limit(LONGER, "tm tn vector un", short),
+            ],
+        )
+
+    def _striding(self) -> list[ElementwisePlan]:
+        """As many blocks along n as run at once, which together stride over it, where that is at least two rounds."""
+        others = prod(a.extent for a in self.definition.of_role("spatial", "row") if a.name != self.n)
+        (vector,) = self._vectors((4,))
+
+        def strides(tn: int, un: int) -> Iterator[int]:
+            resident, tile = self.device.limits.threads_per_unit // tn, tn * vector * un * self.lanes
+            for units in (resident, max(1, resident // 2)):
+                blocks = ceil_div(self.device.units * units, others)
+                if 2 * blocks <= ceil_div(self.n_extent, tile) and blocks * tile <= self.n_extent:
+                    yield blocks
+
+        return self.tiled(
+            self.along_n("lanes", LANE, (self.lanes,)),
+            self.along_n("vector", UNROLL, (vector,)),
+            self.along_n("tn", THREAD, thread_counts(self.device)[-3:]),
+            self.along_n("un", UNROLL, (1, 2, 4)),
+            Digit("strides", self.n, GRID, strides, of=("tn", "un")),
+        )
+
+    def _staged(self) -> Iterator[ElementwisePlan]:
+        """A square tile through the block's layer, stored element by element or in vectors; of the latter, a thread's
+        part is written out."""
+        in_turn = lambda tm: (_SIDE // tm,)
+        yield from self.tiled(
+            self.along_n("tn", THREAD, (_SIDE,)),
+            self.along_m("tm", THREAD, (4, 8, 16)),
+            Digit("pm", self.m or "", SERIAL, in_turn, of=("tm",)),
+            staged=self.staged,
+        )
+        most = max(1, 16 // ITEMSIZE[self.definition.output.dtype])
+        vector = copy_vector(self.definition, self.definition.stored(), self.n, most)
+        if vector > 1 and self.rules.shapes.turned_vectors:
+            yield from self.tiled(
+                self.along_n("vector", UNROLL, (vector,)),
+                self.along_n("tn", THREAD, (_SIDE // vector,)),
+                self.along_m("tm", THREAD, (2, 4, 8, 16, 32)),
+                Digit("um", self.m or "", UNROLL, in_turn, of=("tm",)),
+                limits=[limit(UNROLLED, "um", lambda um: um * vector <= _MOST_TURNED)],
+                staged=self.staged,
+            )
+
+    def _in_panels(self) -> list[ElementwisePlan]:
+        """By threads that run alone."""
+        most = self.device.limits.threads_per_block
+        return self.tiled(
+            self.along_n("lanes", LANE, (self.lanes,)),
+            self.along_n("tn", THREAD, (most,)),
+            self.along_n("pn", SERIAL, (1, 4, 16, 64, 256)),
+            self.along_m("pm", SERIAL, (1, 4, 16, 64)),
+            limits=[
+                limit(LONGER, "pn", lambda pn: pn * self.lanes * most <= 2 * self.n_extent),
+                limit(LONGER, "pm", lambda pm: pm <= self.m_extent),
+            ],
+        )
+
+    def _vectors(self, widths: tuple[int, ...]) -> tuple[int, ...]:
+        return (1,) if self.lanes > 1 else widths
+
+
+class _SerialMap(_Map):
+    """By blocks of one thread."""
+
+    def plans(self) -> Iterator[ElementwisePlan]:
+        self.lanes = min(self.lanes, power_below(self.n_extent))
+        streams = self.staged < 0 and self._worth_streaming()
+        if self.staged >= 0 and self.lanes > 1:
+            yield from self._turned()
+        for lanes in (self.lanes, *self._side_by_side()):
+            yield from self._walking(lanes, streams)
+
+    def _walking(self, lanes: int, streams: bool) -> Iterator[ElementwisePlan]:
+        """Blocks of so many vectors of `lanes`, and of so many rows."""
+        steps, units = ceil_div(self.n_extent, lanes), self.device.units
+        digits = (
+            self.along_n("lanes", LANE, (lanes,)),
+            self.along_n("pn", SERIAL, sorted({1, 4, 16, 64, 256, 1024, 4096, ceil_div(steps, units), steps})),
+            self.along_m("pm", SERIAL, sorted({1, 8, 16, 32, 64, ceil_div(self.m_extent, units)})),
+        )
+        limits = (limit(LONGER, "pn", lambda pn: pn <= steps), limit(LONGER, "pm", lambda pm: pm <= self.m_extent))
+        for streaming in (False, True) if streams else (False,):
+            yield from self.tiled(*digits, limits=limits, streaming=streaming)
+        if self.staged >= 0:
+            room = private_limit(self.device)
+            held = limit(BLOCK_MEMORY, "pm pn", lambda pm, pn: pm * pn * lanes * 4 <= room)
+            yield from self.tiled(*digits, limits=(*limits, held), staged=self.staged, layer=self.device.layers[1].name)
+        axes = reading_axes(self.definition) if streams else None
+        if axes:
+            yield from self._as_read(axes[0], steps, lanes)
+
+    def _as_read(self, m: str, steps: int, lanes: int) -> list[ElementwisePlan]:
+        """Whole rows in the order in which they are read: stores that bypass the caches wait for nothing, wherever they
+        go, while reads are fetched ahead as long as they follow each other."""
+        extent = self.definition.axis(m).extent
+        return self.tiled(
+            self.along_n("lanes", LANE, (lanes,)),
+            self.along_n("pn", SERIAL, (steps,)),
+            Digit("pm", m, SERIAL, (1, 8, 16, 32, 64)),
+            limits=[limit(LONGER, "pm", lambda pm: pm <= extent)],
+            streaming=True,
+            as_read=True,
+        )
+
+    def _turned(self) -> list[ElementwisePlan]:
+        """Square tiles turned in registers; where every row of the output begins alike, and stores may bypass the
+        caches, these begin on its lines."""
+        lanes = self.lanes
+        if self.m is None or self.m_extent < lanes:
+            return []
+        if self.m_extent % lanes and not in_a_row(self.definition.loads()[self.staged], self.m):
+            return []
+        vectors = ceil_div(self.n_extent, lanes)
+        on_lines = self.n_extent >= _WRITTEN_ON[0] * lanes and self._rows_alike() and self._worth_streaming()
+        # On lines one step more than a power of two, so that blocks are even though the first starts early.
+        steps = [n + 1 for n in (1, 2, 4, 8, 16, 32, 64)] if on_lines else {min(n, vectors) for n in _WRITTEN_ON}
+
+        def short(pn: Any) -> Any:
+            blocks = ceil_div(self.n_extent + lanes - 1, pn * lanes)
+            return (blocks - 1) * pn * lanes < self.n_extent
+
+        rows = ceil_div(self.m_extent, lanes)
+        limits = [limit(LONGER, "pm", lambda pm: pm <= rows), *([limit(LONGER, "pn", short)] if on_lines else [])]
+        how = {"streaming": True, "on_lines": True} if on_lines else {"across": True, "ahead": _AHEAD}
+        return self.tiled(
+            self.along_n("lanes", LANE, (lanes,)),
+            self.along_m("pm", SERIAL, (1, 2, 4, 8, 16)),
+            self.along_n("pn", SERIAL, sorted(steps)),
+            limits=limits,
+            staged=self.staged,
+            layer=self.device.layers[1].name,
+            turned=lanes,
+            **how,
+        )
+
+    def _side_by_side(self) -> Iterator[int]:
+        """Lanes of as many vectors at once as registers hold, where each is a long chain of operations: the operations
+        of one vector stand between those of another, which need not wait for them.  (A processor that reorders
+        operations looks ahead by about a hundred, which is fewer chains than would keep its pipes busy.)"""
+        times, loads = self.device.limits.registers_per_thread // _LIVE, self.definition.loads()
+        single = {self.definition.output.dtype, *(load.dtype for load in loads)} == {"float32"}
+        nodes = walk(self.definition.result)
+        functions = any(isinstance(node, Unary) and PRIMITIVES[node.op].chain >= LONG for node in nodes)
+        plain = self.staged < 0 and all(lane_stride(load, self.n) in (0, 1) and not load.guard for load in loads)
+        whole = self.n_extent % (times * self.lanes) == 0
+        if times > 1 and self.lanes > 1 and single and functions and plain and whole:
+            yield times * self.lanes
+
+    def _rows_alike(self) -> bool:
+        """Whether the output's rows along n lie multiples of the lanes apart."""
+        offset = linear(self.definition.target, self.definition.output.shape)
+        return all(coefficient % self.lanes == 0 for atom, coefficient in offset.terms if atom != self.n)
+
+    def _worth_streaming(self) -> bool:
+        """Whether stores may bypass the caches: the output is large beside them, nobody reads it next, and it is
+        written in whole vectors.  (Arrays of a host begin at multiples of 16 bytes only: short runs that do not begin
+        on lines lose their first and last ones, which costs more than it saves.)"""
+        output = self.definition.output
+        cache = max((layer.capacity_bytes for layer in self.device.layers[1:-1]), default=0)
+        contiguous = contiguous_axis(self.definition.stored()) == self.n
+        whole = self.n_extent % self.lanes == 0 and contiguous
+        return output.elements * ITEMSIZE[output.dtype] > cache // 8 and whole and output.kind == "output"

@@ -1,0 +1,50 @@
+"""The tiles of contractions by matrix instructions: multiples of the instruction's shape."""
+
+from __future__ import annotations
+
+from rollergen.expr.definition import Definition
+from rollergen.hal.spec import Device, Instruction
+from rollergen.program.assemble.plan import Roles
+from rollergen.program.rprogram import GROUP, THREAD, UNROLL
+from rollergen.space.contraction import ENOUGH
+from rollergen.space.engine import Digit, TileSpace, limit
+from rollergen.space.rules import LONGER, REGISTERS, THREADS
+from rollergen.tile.rules import AlignmentRules
+
+_TILES = (1, 2, 4, 8)
+_WIDTHS = (1, 2, 4, 8)
+_OTHER_REGISTERS = 32
+"""Of a thread, for addresses and what is on its way."""
+
+
+def matrix_tiles(
+    definition: Definition, roles: Roles, instruction: Instruction, device: Device, rules: AlignmentRules
+) -> TileSpace:
+    """Tiles of an execution width (`fm` x `fn` instructions) and execution widths of a block (`gm` x `gn`)."""
+    m, n = roles.m or "", roles.n or ""
+    m_extent, n_extent = definition.axis(m).extent, definition.axis(n).extent
+    digits = (
+        Digit("lanes", "", THREAD, (instruction.lanes,)),
+        Digit("m", m, UNROLL, (instruction.m,)),
+        Digit("n", n, UNROLL, (instruction.n,)),
+        Digit("fm", m, UNROLL, _TILES),
+        Digit("fn", n, UNROLL, _TILES),
+        Digit("gm", m, GROUP, _WIDTHS),
+        Digit("gn", n, GROUP, _WIDTHS),
+    )
+
+    def registers(fm, fn):
+        operands = fm * instruction.a_registers + fn * instruction.b_registers
+        return fm * fn * instruction.accumulator_registers + operands
+
+    def short(fm, fn, gm, gn):
+        short_m = (fm * gm * instruction.m < 2 * m_extent) | (fm * gm == 1)
+        return short_m & ((fn * gn * instruction.n < 2 * n_extent) | (fn * gn == 1))
+
+    most, room = device.limits.threads_per_block, device.limits.registers_per_thread - _OTHER_REGISTERS
+    limits = (
+        limit(THREADS, "gm gn", lambda gm, gn: gm * gn * instruction.lanes <= most),
+        limit(REGISTERS, "fm fn", lambda fm, fn: registers(fm, fn) <= room),
+        limit(LONGER, "fm fn gm gn", short),
+    )
+    return TileSpace(definition, device, rules, digits, limits, enough=ENOUGH)

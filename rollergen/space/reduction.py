@@ -1,0 +1,181 @@
+"""The tiles of reductions without operand reuse, and of rows that are reduced and walked again: rows of a block, and
+threads, vectors and chains along a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from rollergen.expr.definition import Definition
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.hal.spec import Device
+from rollergen.program.assemble.contraction import accumulator_dtype
+from rollergen.program.assemble.nest import ceil_div, copy_vector
+from rollergen.program.assemble.plan import ReductionPlan, Size
+from rollergen.program.layers import REGISTERS
+from rollergen.program.rprogram import LANE, SERIAL, THREAD, UNROLL
+from rollergen.space.counts import POWERS, item_counts, least_threads, power_below, private_limit, thread_counts
+from rollergen.space.engine import Digit, Rule, Tally, TileSpace, joint, limit, plans
+from rollergen.space.rules import LONGER, UNROLLED, aligned_tiles
+from rollergen.tile.rules import (
+    AlignmentRules,
+    block_layer,
+    contiguous_axis,
+    exchanges,
+    vector_lanes,
+)
+
+_STEP = "lanes vector chains threads"
+"""The digits of one step along a row."""
+
+
+class _Line:
+    """The axis that threads share out (the last reduced one, or a row's last), and the axis of rows outside it."""
+
+    def __init__(self, definition: Definition, device: Device, rules: AlignmentRules, *roles: str) -> None:
+        self.definition, self.device, self.rules = definition, device, rules
+        self.axis = definition.of_role(*roles)[-1]
+        spatial = definition.of_role("spatial")
+        self.across, self.rows = (spatial[-1].name, spatial[-1].extent) if spatial else ("", 1)
+        lanes = vector_lanes(device, accumulator_dtype(definition))
+        self.lanes = min(lanes, power_below(self.axis.extent))
+
+    def space(
+        self, pairs: Iterable[tuple[int, int]], vectors: Sequence[int], chains: Sequence[int],
+        limits: Iterable[Rule] = (), lanes: int = 1, turns: Callable[[int], Iterable[int]] = lambda threads: (1,),
+    ) -> TileSpace:  # fmt: skip
+        """``pairs``: rows side by side in a block, and threads of each; ``turns``: how many rows a block of so many
+        threads a row may take one after the other."""
+        along = self.axis.name
+        digits = (
+            Digit("lanes", along, LANE, (lanes,)),
+            *joint(("row_threads", self.across, THREAD), ("threads", along, THREAD), pairs),
+            Digit("vector", along, UNROLL, vectors),
+            Digit("chains", along, UNROLL, chains),
+            Digit("rows", self.across, SERIAL, turns, of=("threads",)),
+        )
+        return TileSpace(self.definition, self.device, self.rules, digits, tuple(limits))
+
+    def not_longer(self, vectors: Sequence[int], least: int) -> Rule:
+        """No step covers the axis twice; that of the ``least`` threads and vector stays, however short the axis is."""
+
+        def allowed(lanes: Size, vector: Size, chains: Size, threads: Size) -> Any:
+            smallest = (threads == least) & (vector * chains == vectors[0])
+            return smallest | (threads * vector * lanes * chains <= 2 * self.axis.extent)
+
+        return limit(LONGER, _STEP, allowed)
+
+    def vectors(self, otherwise: tuple[int, ...]) -> tuple[int, ...]:
+        """How many adjacent elements a thread takes at once: where threads exchange registers, which is where scalar
+        threads fetch vectors of 16 bytes, as many as all operands along the axis allow."""
+        if self.lanes > 1:
+            return (1,)
+        if not exchanges(self.device):
+            return otherwise
+        along = [load for load in self.definition.loads() if contiguous_axis(load) == self.axis.name]
+        if not along:
+            return (1,)
+        most = 16 // max(ITEMSIZE[load.dtype] for load in along)
+        return (min(most, max(copy_vector(self.definition, load, self.axis.name, most) for load in along)),)
+
+    def together(self) -> Iterator[tuple[int, int]]:
+        """Rows side by side where their threads exchange registers: an execution width or less for a row, four or
+        eight widths a block."""
+        if exchanges(self.device):
+            for threads in (widths * self.device.execution_width for widths in (4, 8)):
+                for per_row in (count for count in POWERS if 4 <= count <= self.device.execution_width):
+                    if threads // per_row <= self.rows and threads <= self.device.limits.threads_per_block:
+                        yield threads // per_row, per_row
+
+
+def reduction_plans(
+    definition: Definition, device: Device, rules: AlignmentRules, tally: Tally, *, brief: bool = False
+) -> list[ReductionPlan]:
+    """Threads, vectors and chains along the reduce axis, or several rows side by side.  ``brief``: blocks
+    of one middling size only (for the parts of a split reduction, whose number varies instead)."""
+    line = _Line(definition, device, rules, "reduce")
+    counts, vectors, least = thread_counts(device, 512), line.vectors((1, 4)), least_threads(device, rules)
+    if brief and len(counts) > 2:
+        counts, least = counts[-2:-1], counts[-2]
+    turns = lambda threads: item_counts(device, line.rows)[:8] if threads == 1 else (1,)
+    chains = (1, 2, 4, 8) if line.lanes > 1 else (1, 4)
+    alone = [(1, threads) for threads in counts]
+    spaces = [line.space(alone, vectors, chains, [line.not_longer(vectors, least)], line.lanes, turns)]
+    if not brief:
+        apart = [(rows, t // rows) for t in counts if t > 1 for rows in (2, 8, 32) if rows <= min(t, line.rows)]
+        spaces.append(line.space(apart, (1,), (1,), lanes=line.lanes))
+        spaces.append(line.space(line.together(), vectors, (1, 2, 4), [line.not_longer(vectors, least=0)]))
+    return [plan for space in spaces for plan in plans(ReductionPlan, aligned_tiles(space, tally))]
+
+
+def row_plans(
+    definition: Definition, device: Device, rules: AlignmentRules, tally: Tally
+) -> Iterator[ReductionPlan]:
+    """Threads or lanes along the row; kept values in registers where a thread's share is small; where a
+    block is one thread, in the output where it has place for them, else in a private array."""
+    if bool(definition.of_role("row")) and definition.axes[-1].role == "spatial":
+        yield from _rows_apart(definition, device, rules, tally)
+    line = _Line(definition, device, rules, "row", "reduce")
+    single, vectors = block_layer(device) is None, line.vectors((1, 2, 4))
+
+    def unrolled(lanes: Size, vector: Size, chains: Size, threads: Size) -> Any:
+        in_registers = _share(definition, threads, vector, lanes) <= _most_kept(device)
+        return (chains == 1) | single | (exchanges(device) & ~in_registers)
+
+    pairs = [*((1, threads) for threads in thread_counts(device)), *line.together()]
+    limits = [line.not_longer(vectors, least_threads(device, rules)), limit(UNROLLED, _STEP, unrolled)]
+    turns = lambda threads: item_counts(device, line.rows)[:6] if single else (1,)
+    space = line.space(pairs, vectors, (1, 2, 4), limits, line.lanes, turns)
+    for plan in plans(ReductionPlan, aligned_tiles(space, tally)):
+        for layer in _kept_in(definition, plan, device, rules):
+            yield replace(plan, resident=layer)
+
+
+def _kept_in(definition: Definition, plan: ReductionPlan, device: Device, rules: AlignmentRules) -> list[str]:
+    """Layers in which a row's values may be kept between its walks; "": they are computed again."""
+    registers = rules.shapes.rows_in_registers
+    if block_layer(device) is not None:
+        if not registers or _share(definition, plan.threads, plan.vector, plan.lanes) > _most_kept(device):
+            return [""]
+        return [REGISTERS] if exchanges(device) else ["", REGISTERS]
+    if fills_output(definition):
+        return ["", device.backing.name]
+    size = ITEMSIZE[accumulator_dtype(definition)]
+    kept_bytes = size * prod(axis.extent for axis in definition.of_role("row", "reduce"))
+    return ["", device.layers[1].name] if kept_bytes <= private_limit(device) else [""]
+
+
+def _rows_apart(
+    definition: Definition, device: Device, rules: AlignmentRules, tally: Tally
+) -> Iterator[ReductionPlan]:
+    """Rows whose elements lie apart, as an axis of rows comes last: neighbouring threads take neighbouring rows."""
+    line = _Line(definition, device, rules, "row")
+    pairs = [
+        (rows, threads // rows)
+        for threads in thread_counts(device)
+        for rows in POWERS
+        if rows <= min(threads, 2 * line.rows) and threads % rows == 0 and threads // rows <= 2 * line.axis.extent
+    ]
+    for plan in plans(ReductionPlan, aligned_tiles(line.space(pairs, (1,), (1,)), tally)):
+        kept = rules.shapes.rows_in_registers and _share(definition, plan.threads, 1, 1) <= _most_kept(device)
+        yield replace(plan, resident=REGISTERS if kept else "")
+
+
+def _share(definition: Definition, threads: Size, vector: Size, lanes: Size) -> Size:
+    """Elements of a row that one thread has."""
+    *outside, last = definition.of_role("row", "reduce")
+    return ceil_div(last.extent, threads * vector * lanes) * vector * prod(axis.extent for axis in outside)
+
+
+def _most_kept(device: Device) -> int:
+    """Elements of a row that a thread may keep: a quarter of its registers where these are all that it has."""
+    return (device.limits.registers_per_thread + 1) // 4 if exchanges(device) else 32
+
+
+def fills_output(definition: Definition) -> bool:
+    """Whether every point of the row has a place of its own in an output as wide as the arithmetic."""
+    places = {axis for index in definition.target for axis in index.axes()}
+    rows = {axis.name for axis in definition.of_role("row")}
+    return bool(rows) and rows <= places and definition.output.dtype == accumulator_dtype(definition)
