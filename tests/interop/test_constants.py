@@ -92,7 +92,7 @@ class TestTorch:
     def test_an_unchanged_tensor_is_not_packed_again(self, torch, linear, seen, monkeypatch):
         weights = torch.ones(SIDE, SIDE)
         seen(weights)
-        monkeypatch.setattr(linear._mine().session, "once", lambda: pytest.fail("packed again"))
+        monkeypatch.setattr(linear._session(), "once", lambda: pytest.fail("packed again"))
         seen(weights)
 
 
