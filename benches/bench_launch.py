@@ -111,7 +111,7 @@ def main() -> None:
     found: dict[str, Any] = {"calls": {case: alone(__file__, case, given.seconds) for case in TINY}}
     console.print(calls_table(found["calls"]))
     if given.calls:
-        console.print(f"kept in {keep('calls', found)}")
+        console.print(f"kept in {keep('launch_calls', found)}")
         return
     table = Table("cores", "call", "ours", "waking", "the libraries' calls", *FIGURES)
     for mode, (name, options) in MODES.items():
