@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benches.gpu import collect, machine
 from benches.gpu.rows import Row
 from benches.results import ROOT, keep_at
+from rollergen.errors import RollergenError
 from rollergen.verify.dataset import Dataset, load
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE
 from rollergen.verify.stream import MEASURED, streams
@@ -53,9 +54,15 @@ def main(words: list[str] | None = None) -> int:
     out = machine.path(given.results, NAME, device)
     kept = Unfinished.at(out.with_suffix(".unfinished.jsonl"), data)
     content: Row = {"operators": len(own.operators()), "programs": len(own), "measured of each": MEASURED}
+    content["left out"] = {}
     for name, source in (("half", None), ("cpu", other)):
-        content[f"trained on {name}"], left_out = evaluated(own, source, given.seeds, kept)
-        content["left out"] = left_out
+        try:
+            content[f"trained on {name}"], left_out = evaluated(own, source, given.seeds, kept)
+        except RollergenError as error:  # too few records
+            left_out = {f"trained on {name}": str(error)}
+        content["left out"] |= left_out
+    for what, why in content["left out"].items():
+        print(f"{what}: {why}")
     keep_at(out, content)
     kept.done()
     print(out)

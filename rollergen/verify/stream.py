@@ -138,9 +138,12 @@ def _followed_by_all(
     data: Dataset, source: Dataset | None, objective: str, family: str, seed: int
 ) -> dict[str, list[Any]]:
     """By method; trained on each half and followed on the other, or trained on `source` and followed on all."""
-    halves = ((data.of(train), data.of(test)) for train, test in folds(data, HALVES, seed))
+    if source is None:
+        pairs = [(data.of(train), data.of(test)) for train, test in folds(data, HALVES, seed)]
+    else:
+        pairs = [(source, data)]
     found: dict[str, list[Any]] = {}
-    for known, stream in halves if source is None else ((source, data),):
+    for known, stream in pairs:
         learners = _of_pacm(known, seed) if family == "pacm" else _of_trees(known, objective, seed)
         if family == "trees":
             learners = {"analytical": Frozen(Analytical()), **learners}
