@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rollergen.hal.microbench import Dialect, Figure
     from rollergen.hal.opencl_runtime import OpenCLRuntime
 
-VERSION = 8
+VERSION = 9
 """Counts changes of what is measured, or how."""
 _BACKING = "dram"
 _MOST_BYTES = 1_000_000

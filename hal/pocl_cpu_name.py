@@ -1,12 +1,14 @@
-"""A CPU name that PoCL's clang accepts, where its LLVM does not know the host.
+"""A CPU name that PoCL's clang can use, where its LLVM does not know the host.
 
 PoCL asks LLVM for the host's name and passes it to clang as target CPU.  LLVM calls a CPU that is newer
 than itself "generic", which clang for x86 refuses (``unknown target CPU 'generic'``, pocl issue 1049), so
-on such a machine no kernel builds at all.  No build option and no environment variable overrides the name: PoCL
-sets it after it has read both.  The name is a heap string that the device structure points to, so this
-module finds that pointer and writes a name in its place that clang knows and whose features the host has.
-The string is read through /proc/self/mem, which fails instead of faulting on a wrong address, and it
-is changed only if it reads exactly "generic".
+on such a machine no kernel builds at all.  LLVM 14 calls Zen 4 by the name of Zen 3, which lacks AVX-512, while
+PoCL chooses its library of builtins by the features that the host has: of code for AVX2 with builtins for AVX-512
+LLVM makes nothing, and ends the process ("Cannot select: i64 = fsqrt", "Do not know how to split this operator's
+operand").  No build option and no environment variable overrides the name: PoCL sets it after it has read both.  The
+name is a heap string that the device structure points to, so this module finds that pointer and writes a name in its
+place that clang knows and whose features the host has.  The string is read through /proc/self/mem, which fails instead
+of faulting on a wrong address, and it is changed only if it reads exactly as one of `MISTAKEN`.
 
 This module needs nothing but Python: saved kernels carry a copy of it beside their launcher.
 """
@@ -33,6 +35,10 @@ NAMES: tuple[tuple[str, frozenset[str]], ...] = (
 """Names newest first, with the flags of /proc/cpuinfo that each takes for granted.  skylake-avx512 is what
 PoCL's library of builtins is compiled for, so that they are inlined."""
 
+MISTAKEN: dict[str, frozenset[str]] = {"generic": frozenset(), "znver3": frozenset({"avx512f"})}
+"""Names that LLVM 14 gives to processors newer than itself, with the flags that tell such a one from those that the
+name is of."""
+
 _MENDED: dict[int, str] = {}
 
 
@@ -57,19 +63,25 @@ def best_name(flags: frozenset[str]) -> str | None:
     return next((name for name, needed in NAMES if needed <= flags), None)
 
 
+def is_mistaken(name: str, flags: frozenset[str]) -> bool:
+    """Whether LLVM cannot mean a processor with these flags by this name."""
+    return name in MISTAKEN and flags >= MISTAKEN[name]
+
+
 def mend_cpu_name(structure: int, version: str) -> str | None:
-    """Replace the name "generic" in PoCL's device structure at address `structure`.
+    """Replace a mistaken name in PoCL's device structure at address `structure`.
 
     `version` is CL_DEVICE_VERSION, which ends in the name that LLVM found (and keeps its first value).
     Returns the new name; None where nothing needs mending.  Raises `UnknownProcessorError` where the
-    name needs mending and cannot be: otherwise every later build would fail with clang's complaint.
+    name needs mending and cannot be: otherwise later builds would fail with clang's complaint, or end the process.
     """
-    if platform.system() != "Linux" or platform.machine() != "x86_64" or not version.endswith("-generic"):
+    found, flags = version.rpartition("-")[2], host_flags()
+    if platform.system() != "Linux" or platform.machine() != "x86_64" or not is_mistaken(found, flags):
         return None
     if structure in _MENDED:
         return _MENDED[structure]
-    name = best_name(host_flags())
-    address = _find(structure, b"generic\0")
+    name = best_name(flags)
+    address = _find(structure, found.encode() + b"\0")
     if name and address is None and _find(structure, name.encode() + b"\0") is not None:
         return name  # another copy of this module was here before
     if name is None or address is None or len(name) >= _ROOM:

@@ -9,16 +9,18 @@ from dataclasses import replace
 from statistics import median
 from types import SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 import pytest
 
+import rollergen as rg
 from rollergen.hal import microbench, pocl_cpu_name, runtime
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.host import complete
 from rollergen.hal.host_facts import cpu_model
 from rollergen.hal.load import load_device
 from rollergen.hal.microbench import best_seconds
-from rollergen.hal.pocl_cpu_name import UnknownProcessorError, best_name, host_flags, mend_cpu_name
+from rollergen.hal.pocl_cpu_name import UnknownProcessorError, best_name, host_flags, is_mistaken, mend_cpu_name
 from tests.threads import in_threads
 
 pytest.importorskip("pyopencl", reason="the extra [cpu] is not installed")
@@ -304,6 +306,27 @@ def test_the_cpu_name_assumes_no_feature_that_the_processor_lacks(flags, name):
 @pytest.mark.skipif(not host_flags(), reason="no /proc/cpuinfo")
 def test_only_a_name_that_llvm_did_not_know_is_mended():
     assert mend_cpu_name(0, "OpenCL 3.0 PoCL HSTR: pthread-x86_64-pc-linux-gnu-haswell") is None
+
+
+@pytest.mark.parametrize(
+    "name, flags, mistaken",
+    [
+        ("generic", "sse2", True),
+        ("znver3", "avx2 avx512f", True),  # Zen 4, by LLVM 14
+        ("znver3", "avx2", False),
+        ("znver4", "avx2 avx512f", False),
+        ("haswell", "avx2", False),
+    ],
+)
+def test_a_name_is_mistaken_where_the_processor_has_what_its_bearers_lack(name, flags, mistaken):
+    assert is_mistaken(name, frozenset(flags.split())) == mistaken
+
+
+def test_roots_of_vectors_twice_as_wide_as_the_cpus_compile():
+    """They end the process where PoCL's builtins and its compiler are of different processors."""
+    x = rg.tensor("x", (64,), "bfloat16")
+    kernel = rg.build(rg.ops.rsqrt(x), "cpu", profile=False, cache=False)
+    np.testing.assert_array_equal(kernel(np.full(64, 4, ml_dtypes.bfloat16)), np.full(64, 0.5, ml_dtypes.bfloat16))
 
 
 def test_a_name_that_cannot_be_found_is_an_error_and_no_crash(monkeypatch):

@@ -108,9 +108,7 @@ static void mend_if_pocl(cl_platform_id platform, cl_device_id device) {
     char name[256] = "", version[512] = "";
     check(cl.clGetPlatformInfo(platform, CL_PLATFORM_NAME, sizeof name, name, NULL), "clGetPlatformInfo");
     check(cl.clGetDeviceInfo(device, CL_DEVICE_VERSION, sizeof version, version, NULL), "clGetDeviceInfo");
-    size_t length = strlen(version);
-    int unknown = length >= 8 && strcmp(version + length - 8, "-generic") == 0;
-    if (strcmp(name, "Portable Computing Language") == 0 && unknown && mend_cpu_name(device) != 0)
+    if (strcmp(name, "Portable Computing Language") == 0 && mend_cpu_name(device, version) != 0)
         cannot_run("PoCL (%s) does not know this processor; use a newer PoCL", version);
 }
 

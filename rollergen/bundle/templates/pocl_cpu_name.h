@@ -1,10 +1,11 @@
-/* A CPU name that PoCL's clang accepts, where its LLVM does not know the host.
+/* A CPU name that PoCL's clang can use, where its LLVM does not know the host.
  *
  * PoCL asks LLVM for the host's name and passes it to clang as target CPU.  LLVM calls a CPU that is newer than
- * itself "generic", which clang for x86 refuses (pocl issue 1049), so that no kernel builds.  No build option and no
- * environment variable overrides the name.  It is a heap string that the device structure points to: found through
+ * itself "generic", which clang for x86 refuses (pocl issue 1049), so that no kernel builds; LLVM 14 calls Zen 4
+ * "znver3", which lacks AVX-512, and ends the process where it meets PoCL's builtins for AVX-512.  No build option and
+ * no environment variable overrides the name.  It is a heap string that the device structure points to: found through
  * /proc/self/mem, which fails instead of faulting on a wrong address, it is overwritten with a name that clang
- * knows and whose features this processor has.  Only a string that reads exactly "generic" is ever changed. */
+ * knows and whose features this processor has.  Only a string that reads exactly as one of these two is changed. */
 #ifndef POCL_CPU_NAME_H
 #define POCL_CPU_NAME_H
 
@@ -44,9 +45,7 @@ static int has_flag(const char *flags, const char *flag) {
     return 0;
 }
 
-static const char *best_cpu_name(void) {
-    static char flags[16384];
-    read_cpu_flags(flags, sizeof flags);
+static const char *best_cpu_name(const char *flags) {
     for (size_t i = 0; i < sizeof CPU_NAMES / sizeof *CPU_NAMES; i++) {
         int all = 1;
         for (const char *const *flag = CPU_NAMES[i].flags; *flag; flag++) all = all && has_flag(flags, *flag);
@@ -55,8 +54,8 @@ static const char *best_cpu_name(void) {
     return NULL;
 }
 
-/* Where the structure's pointer to "generic" points; NULL if there is none. */
-static char *find_generic(const void *structure) {
+/* Where the structure's pointer to this name (of at most 7 letters) points; NULL if there is none. */
+static char *find_cpu_name(const void *structure, const char *name) {
     unsigned char block[2048];
     char *found = NULL;
     int memory = open("/proc/self/mem", O_RDONLY);
@@ -67,20 +66,26 @@ static char *find_generic(const void *structure) {
         char text[8];
         memcpy(&pointer, block + at, sizeof pointer);
         if (pointer <= 4096 || pointer >= (uint64_t)1 << 47) continue;
-        if (pread(memory, text, sizeof text, (off_t)pointer) == 8 && memcmp(text, "generic", 8) == 0)
+        if (pread(memory, text, sizeof text, (off_t)pointer) == 8 && memcmp(text, name, strlen(name) + 1) == 0)
             found = (char *)(uintptr_t)pointer;
     }
     close(memory);
     return found;
 }
 
-/* Mends the name in PoCL's device structure.  Returns 0, or -1 where this cannot be done here. */
-static int mend_cpu_name(void *structure) {
+/* Mends a mistaken name, in which the device's version ends, in PoCL's device structure.  Returns 0, or -1 where the
+ * name is mistaken and this cannot be done here. */
+static int mend_cpu_name(void *structure, const char *version) {
+    static char flags[16384];
+    const char *dash = strrchr(version, '-');
+    const char *found = dash ? dash + 1 : version;
+    read_cpu_flags(flags, sizeof flags);
+    if (strcmp(found, "generic") != 0 && !(strcmp(found, "znver3") == 0 && has_flag(flags, "avx512f"))) return 0;
 #if defined(__linux__) && defined(__x86_64__)
-    const char *name = best_cpu_name();
-    char *generic = find_generic(structure);
-    if (!name || !generic) return -1;
-    strcpy(generic, name);
+    const char *name = best_cpu_name(flags);
+    char *mistaken = find_cpu_name(structure, found);
+    if (!name || !mistaken) return -1;
+    strcpy(mistaken, name);
     return 0;
 #else
     (void)structure;
