@@ -81,7 +81,7 @@ def device_view(thing: Any, name: str, where: object, cupy: Any) -> DeviceView:
 def _of_torch(tensor: Any, name: str, where: object) -> DeviceView:
     if tensor.requires_grad:
         raise ArgumentError(f"{name} requires gradients, which kernels do not track; pass {name}.detach(): {where}")
-    if not tensor.iscontiguous_strides() or tensor.is_conj() or tensor.is_neg():
+    if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
         raise ArgumentError(f"{name} is strided or a lazy view; pass {name}.contiguous(): {where}")
     dtype = numpy_dtype(str(tensor.dtype).removeprefix("torch."))
     return DeviceView(tensor.data_ptr(), tuple(tensor.shape), dtype, tensor)

@@ -1,5 +1,5 @@
-"""Prepared calls with torch's tensors: their checks and addresses.  Tensors of the CPU stand in for those of a GPU, of
-which torch says that they are on GPU -1."""
+"""Calls with torch's tensors: their checks and addresses.  Tensors of the CPU stand in for those of a GPU, of which torch
+says that they are on GPU -1."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from types import SimpleNamespace
 import pytest
 
 import rollergen as rg
+from rollergen import device_arrays
+from rollergen import kernel as kernel_module
+from rollergen.errors import ArgumentError
 from rollergen.gpu_calls import arrays_like
 from rollergen.measure.executor import PreparedLaunches
 from rollergen.packed import NEVER, Packed
+from rollergen.interop import is_torch
 from rollergen.prepared import prepared_call
+from tests.cuda.host import compiler
+from tests.cuda.test_cupy import cupy  # noqa: F401 (a fixture)
 
 torch = pytest.importorskip("torch")
 CUPY = SimpleNamespace(ndarray=list)
@@ -86,3 +92,35 @@ def test_mixed_arrays_and_those_of_other_libraries_are_not_prepared():
     assert arrays_like((), 0, CUPY) is None
     assert arrays_like((torch.empty(1), [1]), 0, CUPY) is None and arrays_like((object(),), 0, CUPY) is None
     assert arrays_like(([1],), 0, SimpleNamespace(ndarray=list, cuda=SimpleNamespace(get_current_stream=None)))[0].array is list
+
+
+@pytest.fixture
+def on_stand_in(monkeypatch, cupy):  # noqa: F811
+    """A sum whose tensors of the CPU count as the GPU's, in whose stand-in all memory is the host's."""
+    for module in (device_arrays, kernel_module):
+        monkeypatch.setattr(module, "on_device", is_torch)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=0))
+    x, y = (rg.tensor(name, (8, 16)) for name in "XY")
+    return rg.build(rg.ops.add(x, y), "v100", profile=False, cache=False)
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+def test_first_calls_read_and_write_tensors_where_they_lie(on_stand_in):
+    x, y, out = torch.rand(8, 16), torch.rand(8, 16), torch.zeros(8, 16)
+    assert on_stand_in(x, y, out=out) is out and torch.equal(out, x + y)
+    new = on_stand_in(x, y)
+    assert type(new) is torch.Tensor and torch.equal(new, x + y)
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize(
+    "unfit, message",
+    [
+        (lambda: torch.rand(16, 8).t(), r"X is strided or a lazy view; pass X\.contiguous\(\)"),
+        (lambda: torch.rand(8, 16).requires_grad_(), r"X requires gradients, .* pass X\.detach\(\)"),
+        (lambda: torch.rand(129)[1:].view(8, 16), r"no multiple of \d+ bytes, .* pass X\.clone\(\)"),
+    ],
+)
+def test_first_calls_refuse_tensors_that_a_kernel_cannot_read(on_stand_in, unfit, message):
+    with pytest.raises(ArgumentError, match=message):
+        on_stand_in(unfit(), torch.rand(8, 16))
