@@ -1,7 +1,7 @@
 """Figures of a text that are read from result files: ``[0.83](benches/results/FILE.json#a/b)`` is b of a of FILE.
 
-A place names keys, or positions in a list, one after the other, encoded as in an address (``%20`` for a space).  As
-many decimals are shown as stand there.
+Pages under docs/ write ``../benches/results/``.  A place names keys, or positions in a list, one after the other,
+encoded as in an address (``%20`` for a space).  As many decimals are shown as stand there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rollergen.bench.results import newest
 from rollergen.errors import ArgumentError
 
 RESULTS = "benches/results/"
-_LINK = re.compile(rf"\[([0-9.][^\]]*)\]\(({RESULTS}[^)#]+)(?:#([^)]*))?\)")
+_LINK = re.compile(rf"\[([0-9.][^\]]*)\]\(((?:\.\./)?)({RESULTS}[^)#]+)(?:#([^)]*))?\)")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _DAY = re.compile(r"_\d{4}-\d{2}-\d{2}\.json$")
 
@@ -34,7 +34,7 @@ class Linked:
 
 def linked(text: str) -> Iterator[Linked]:
     """The figures of the text, in its order."""
-    for shown, file, place in _LINK.findall(text):
+    for shown, _, file, place in _LINK.findall(text):
         yield Linked(shown, file, place)
 
 
@@ -45,9 +45,9 @@ def rendered(text: str, root: Path) -> str:
     """
 
     def new(found: re.Match[str]) -> str:
-        shown, file, place = found.groups()
+        shown, up, file, place = found.groups()
         path = _newest(root / file)
-        return f"[{_figure(Linked(shown, file, place or ''), path)}]({RESULTS}{path.name}#{place})"
+        return f"[{_figure(Linked(shown, file, place or ''), path)}]({up}{RESULTS}{path.name}#{place})"
 
     return _LINK.sub(new, text)
 

@@ -88,7 +88,7 @@ def _how(step: Step, ended: Ended) -> str:
 
 @bench.command()
 @click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("bench_report.html"))
-@click.option("--readme", is_flag=True, help="Also write the figures of README.md anew from the results.")
+@click.option("--readme", is_flag=True, help="Also write the figures of README.md and docs/ anew from the results.")
 def report(out: Path, readme: bool) -> None:
     """All committed results as one self-contained HTML page."""
     root = scripts.checkout()
@@ -100,15 +100,16 @@ def report(out: Path, readme: bool) -> None:
 def _write_figures(root: Path) -> None:
     from rollergen.bench.readme import linked, rendered
 
-    path = root / "README.md"
-    before = path.read_text(encoding="utf-8")
-    after = rendered(before, root)
-    if after != before:
-        part = path.with_suffix(".part")
-        part.write_text(after, encoding="utf-8")
-        part.replace(path)
-    changed = sum(old != new for old, new in zip(linked(before), linked(after), strict=True))
-    console.print(f"{changed} of {len(list(linked(after)))} figures of {path} changed", highlight=False)
+    for path in (root / "README.md", *sorted((root / "docs").glob("*.md"))):
+        before = path.read_text(encoding="utf-8")
+        after = rendered(before, root)
+        if after != before:
+            part = path.with_suffix(".part")
+            part.write_text(after, encoding="utf-8")
+            part.replace(path)
+        changed = sum(old != new for old, new in zip(linked(before), linked(after), strict=True))
+        if figures := len(list(linked(after))):
+            console.print(f"{changed} of {figures} figures of {path} changed", highlight=False)
 
 
 def _write_page(root: Path, out: Path) -> None:

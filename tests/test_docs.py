@@ -1,0 +1,47 @@
+"""The pages under docs/ show what the program says, and lead somewhere."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from rollergen.bench.readme import linked, rendered
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.fixture(scope="module")
+def generate():
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_pages_show_what_the_program_prints(generate):
+    """`python docs/generate.py` renews them."""
+    shown = {path.name: dict(generate.blocks(path.read_text())) for path in generate.PAGES}
+    assert {name for page in shown.values() for name in page} == set(generate.GENERATED)
+    assert shown == {name: {one: generate.GENERATED[one]() for one in page} for name, page in shown.items()}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_links_lead_to_files_of_the_checkout(page):
+    targets = re.findall(r"\]\((?!https?://)([^)#]+)", page.read_text())
+    assert [one for one in targets if not (page.parent / one).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_every_figure_stands_in_its_result_file(page):
+    text = page.read_text()
+    assert rendered(text, ROOT) == text
+
+
+def test_the_figures_of_the_measurements_are_linked():
+    assert len(list(linked((ROOT / "docs" / "measurements.md").read_text()))) > 20
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
