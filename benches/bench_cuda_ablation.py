@@ -25,7 +25,7 @@ from rich.table import Table
 
 import rollergen as rg
 from benches.results import keep
-from rollergen.compile_report import cuda_arch
+from rollergen.compile_report import compiled_target
 from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
@@ -79,7 +79,7 @@ def variants() -> dict[str, rg.BuildOptions]:
 def compiled(program: Any, on: Device) -> Row:
     """The compiler's figures of the kernel that the model expects to take longest."""
     source = emit(program, on, "cuda")
-    code = compile_cuda(source.text, cuda_arch(on))
+    code = compile_cuda(source.text, compiled_target(on)[0].arch)
     times = [float(stage.seconds) for stage in predict(program, on).stages]
     kernel = code.kernel(source.launches[times.index(max(times))].entry)
     found: Row = {"registers": kernel.registers, "stack_bytes": kernel.stack_bytes}

@@ -32,7 +32,7 @@ from rich.table import Table
 
 from benches.operators_beside import entries as entries_beside
 from benches.results import begun, ever_kept, keep, result_path
-from rollergen.compile_report import KernelReport, compile_report, cuda_arch, predicted_facts
+from rollergen.compile_report import KernelReport, compile_report, compiled_target, predicted_facts
 from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.errors import RollergenError, RuntimeUnavailableError
@@ -79,7 +79,7 @@ def _candidate(program: RProgram, on: Device, rank: int, known: Mapping[str, Row
     """Of the first choice with its instructions."""
     try:
         source = emit(program, on, "cuda")
-        arch = cuda_arch(on)
+        arch = compiled_target(on)[0].arch
         digest = hashlib.sha256(f"{arch} {version()} {rank == 0}\n{source.text}".encode()).hexdigest()[:20]
         if digest in known:
             return _predicted_anew(known[digest], program, on)

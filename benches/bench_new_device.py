@@ -25,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benches.results import keep
-from rollergen.compile_report import compile_report, cuda_arch
+from rollergen.compile_report import compile_report, compiled_target
 from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
@@ -88,7 +88,7 @@ def compiled(program: RProgram, device: Device) -> Row:
     """What NVIDIA's compiler makes of a first choice."""
     report = compile_report(program, device, emit(program, device, "cuda"))
     return {
-        "arch": cuda_arch(device),
+        "arch": compiled_target(device)[0].arch,
         "spill_bytes": sum(one.spill_bytes for one in report.kernels),
         "registers": [one.registers for one in report.kernels],
     }

@@ -24,7 +24,7 @@ from rich.table import Table
 
 import rollergen as rg
 from benches.results import keep
-from rollergen.compile_report import cuda_arch
+from rollergen.compile_report import compiled_target
 from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
@@ -105,7 +105,7 @@ def _roller(id_: str) -> Any:
 def loop_row(name: str, on: Device) -> Row:
     """The main loop of the first choice."""
     program = construct(canonicalize(LOOPS[name]()), on, top_k=10)[0].program
-    compiled = compile_cuda(emit(program, on, "cuda").text, cuda_arch(on))
+    compiled = compile_cuda(emit(program, on, "cuda").text, compiled_target(on)[0].arch)
     counts = main_loops(compiled.code)
     kernel, stage = compiled.kernels[-1], program.stages[-1]
     found: Row = {"case": name, "device": on.name, "registers": kernel.registers, "stack_bytes": kernel.stack_bytes}
@@ -127,7 +127,7 @@ def walk_row(on: Device) -> Row:
     graph = canonicalize(rg.ops.softmax(T("X", (4096, 32768)), axis=-1))
     walks = (one.program for one in construct(graph, on, options, top_k=10) if one.forms == ("online",))
     program = next(one for one in walks if prod(_unrolled(one.stages[-1])) == 16)
-    compiled = compile_cuda(emit(program, on, "cuda").text, cuda_arch(on))
+    compiled = compile_cuda(emit(program, on, "cuda").text, compiled_target(on)[0].arch)
     counts, kernel = main_loops(compiled.code, ("MUFU",)), compiled.kernels[-1]
     found: Row = {"case": ONLINE, "device": on.name, "registers": kernel.registers, "stack_bytes": kernel.stack_bytes}
     if counts is None:
@@ -157,7 +157,7 @@ def _local(code: Mapping[str, int]) -> list[str]:
 def straight_row(name: str, on: Device) -> Row:
     """Instructions of the whole kernel over the outputs of a thread: loops count once, paths of edges count too."""
     program = construct(canonicalize(STRAIGHT[name]()), on, top_k=10)[0].program
-    compiled = compile_cuda(emit(program, on, "cuda").text, cuda_arch(on))
+    compiled = compile_cuda(emit(program, on, "cuda").text, compiled_target(on)[0].arch)
     counts, kernel, stage = histogram(compiled.code), compiled.kernels[-1], program.stages[-1]
     outputs = 1
     for loop in stage.loops:

@@ -82,7 +82,7 @@ def machine_code_tools(device: str) -> str | None:
 
 def machine_code(case: str, device_name: str) -> int | None:
     """Instructions of the first choice's kernels; None where no disassembler here reads the architecture."""
-    from rollergen.compile_report import cuda_arch
+    from rollergen.compile_report import compiled_target
     from rollergen.construct import construct
     from rollergen.emit import emit
     from rollergen.expr.canonical import canonicalize
@@ -92,7 +92,7 @@ def machine_code(case: str, device_name: str) -> int | None:
 
     device = load_device(device_name)
     program = construct(canonicalize(cases()[case]()), device, top_k=1)[0].program
-    found = histogram(compile_cuda(emit(program, device).text, cuda_arch(device)).code)
+    found = histogram(compile_cuda(emit(program, device).text, compiled_target(device)[0].arch).code)
     return None if found is None else sum(sum(kernel.values()) for kernel in found.values())
 
 

@@ -5,14 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from rollergen.hal.cuda_runtime import Gpu
+from rollergen.hal.cuda_runtime import Gpu, import_cupy, present_gpu
 from rollergen.hal.errors import RuntimeUnavailableError
+from rollergen.hal.load import device_names, load_device
 from rollergen.hal.spec import Device, Target
+
+NAME = "cuda"
+"""The language that CUDA's GPUs are programmed in."""
 
 
 def cuda_target(device: Device) -> Target | None:
     """How CUDA is written for the device, if it is."""
-    return next((target for target in device.targets if target.language == "cuda"), None)
+    return device.target(NAME)
+
+
+def cuda_device_present() -> Device:
+    """The spec of the GPU that is CUDA's current one.  RuntimeUnavailableError where there is none."""
+    return spec_of(present_gpu(import_cupy()), map(load_device, device_names()))
 
 
 def capability(device: Device) -> tuple[int, int]:

@@ -195,7 +195,8 @@ def _assembled(base: Device, gpu: Gpu, name: str, found: _Findings) -> Device:
     if not own:
         device = replace(device, instructions=tuple(replace(i, peak_dense_tflop_s=0.0) for i in device.instructions))
         origins = {path: origin for path, origin in origins.items() if not path.endswith("peak_dense_tflop_s")}
-    targets = tuple(_target(target, gpu) if target.language == "cuda" else target for target in device.targets)
+    written = cuda_target(device)
+    targets = tuple(_target(target, gpu) if target is written else target for target in device.targets)
     return replace(
         device, name=name, title=gpu.name, verified=(), targets=targets, provenance=tuple(sorted(origins.items()))
     )  # fmt: skip

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from rollergen.hal.bounded_json import MOST_BYTES, join, read_json, shown
 from rollergen.hal.errors import SpecError, name_advice, nearest
 from rollergen.hal.extending import Find, Parent, completed, is_figure
+from rollergen.hal.languages import present_names
 from rollergen.hal.plugins import PluginSpec, plugin_specs
 from rollergen.hal.spec import Device, Instruction, Limits, MemoryLayer, Target, Tlb, Verification
 from rollergen.hal.spec_rules import refuse_contradictions
@@ -27,9 +28,6 @@ from rollergen.hal.untrusted_file import open_untrusted
 
 FORMAT = "rollergen.device.v1"
 TEMPLATE = "template"
-CUDA, OPENCL = "cuda", "opencl"
-PRESENT = (CUDA, OPENCL)
-"""What stands for a device that is present, whichever it is (`rollergen.targets` resolves these)."""
 
 _Part = TypeVar("_Part")
 _LISTS: dict[str, tuple[str, type]] = {
@@ -74,7 +72,10 @@ def parse_device(content: bytes, where: str, path: Path | None = None) -> Device
     refuse_what_the_schema_refuses(document, where)
     figures = dict(_figures(document, ""))
     _refuse_unknown_sources(document, figures, where)
-    device = _device(plain(document), _provenance(document, figures))
+    try:
+        device = _device(plain(document), _provenance(document, figures))
+    except SpecError as error:
+        raise SpecError(f"{where}: {error}") from error.__cause__
     refuse_contradictions(device, where)
     return device
 
@@ -135,8 +136,8 @@ def _built_in(name: str) -> Device:
         near = nearest(name, names)
         hint = f" (did you mean {near}?)" if near else ""
         raise SpecError(
-            f"{shown(name)} is no known device{hint}; expected one of {', '.join(names)}, {' or '.join(PRESENT)} for "
-            "what is present, or a .json file"
+            f"{shown(name)} is no known device{hint}; expected one of {', '.join(names)}, "
+            f"{' or '.join(present_names())} for what is present, or a .json file"
         )
     return parse_device(files("rollergen.devices").joinpath(f"{name}.json").read_bytes(), f"{name}.json")
 

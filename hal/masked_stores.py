@@ -27,4 +27,4 @@ _LOADED = _STORED | {("float32", 8), ("float64", 8), ("float64", 4)}
 
 def kernel_attribute(device: Device) -> str:
     """What every OpenCL C kernel of `device` carries; empty: nothing."""
-    return next((dict(t.dialect).get("kernel_attribute", "") for t in device.targets if t.language == "opencl"), "")
+    return device.dialect("opencl").get("kernel_attribute", "")

@@ -138,9 +138,18 @@ def usage(log: str) -> tuple[Usage, ...]:
     return tuple(found)
 
 
+def named(arch: str) -> str:
+    """The installed compiler with its version; raises as `compile_cuda` does where it cannot compile for `arch`."""
+    require(arch)
+    return f"NVRTC {version()}"
+
+
 def version(nvrtc: Any = None) -> str:
     """Of the library, such as "12.9"."""
     return "{}.{}".format(*(nvrtc or library()).getVersion())
 
 
-__all__ = ["INSTALL", "Compiled", "Usage", "compile_cuda", "is_installed", "library", "target_for", "usage", "version"]
+__all__ = [
+    "INSTALL", "Compiled", "Usage", "compile_cuda", "is_installed", "library", "named", "target_for", "usage",
+    "version",
+]  # fmt: skip

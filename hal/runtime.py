@@ -11,6 +11,7 @@ import numpy as np
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.host import HOST, completed_on
 from rollergen.hal.host_facts import cpu_model
+from rollergen.hal.languages import language
 from rollergen.hal.launch_limits import LaunchLimits
 from rollergen.hal.spec import Device
 
@@ -73,12 +74,18 @@ class InPlaceRuntime(Runtime, Protocol):
 
 
 def runtime_for(device: Device) -> Runtime:
-    """The runtime that runs kernels for `device` here.
+    """The runtime that runs kernels for `device` here: that of the language its programs are written in.
 
     Raises `RuntimeUnavailableError` that says what is missing: the device itself, or a package.
     """
-    if device.targets and device.targets[0].language == "cuda":
-        return cuda_runtime_for(device)
+    return language(device.kind.language).runtime(device)
+
+
+def host_runtime_for(device: Device) -> Runtime:
+    """The runtime of this machine's CPU, for programs made for `device`: its spec as completed here.
+
+    Raises `RuntimeUnavailableError` for other devices, and where a package is missing.
+    """
     host = completed_on(device)
     if host is None and device.name != HOST:
         raise RuntimeUnavailableError(
@@ -93,6 +100,14 @@ def runtime_for(device: Device) -> Runtime:
             "by name is completed here"
         )
     return _host_runtime()
+
+
+def no_device_by_language() -> Device:
+    """OpenCL has a name for every device of every vendor; which of them is meant has to be said."""
+    raise RuntimeUnavailableError(
+        f"of OpenCL's devices only this machine's CPU can be opened, which is device={HOST!r}; expected that, or the "
+        "name of a device or a .json file for source alone"
+    )
 
 
 def cuda_runtime_for(device: Device) -> Runtime:

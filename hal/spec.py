@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from rollergen.hal.kind import Kind, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class Tlb:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """How source for the device is written: ``language`` (opencl | cuda | bsp), ``arch`` (sm_70,
+    """How source for the device is written: ``language`` (a name, see `hal.languages`), ``arch`` (sm_70,
     gfx906, ""), and the compiler's ``dialect``: attributes of every kernel, build options, ...
     as sorted (key, value) text pairs."""
 
@@ -137,7 +139,8 @@ class Device(_Hashed):
     ``costs`` are the model's constants for this device (documented in schema.json), each a field
     so that none lives in code.  ``launch_us``: start to start of empty kernels; ``wake_us``: what it takes longer, in
     microseconds, where the threads of all units have to be woken (0: they need no waking).  ``provenance`` maps a JSON
-    path to (kind, source).  ``verified``: empty for a device that has only been modelled.
+    path to (kind, source).  ``verified``: empty for a device that has only been modelled.  ``kind`` follows from
+    all this.
     """
 
     name: str
@@ -156,6 +159,10 @@ class Device(_Hashed):
     provenance: tuple[tuple[str, tuple[str, str]], ...] = ()
     verified: tuple[Verification, ...] = ()
     wake_us: float = 0.0
+    kind: Kind = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", kind_of(self))
 
     def __repr__(self) -> str:
         layers = ", ".join(layer.name for layer in self.layers)
@@ -180,6 +187,15 @@ class Device(_Hashed):
             if instruction.name == name:
                 return instruction
         raise KeyError(f"{self.name} has no instruction {name!r}; it has {[x.name for x in self.instructions]}")
+
+    def target(self, language: str) -> Target | None:
+        """How source in that language is written for the device; None where it is not."""
+        return next((target for target in self.targets if target.language == language), None)
+
+    def dialect(self, language: str) -> dict[str, str]:
+        """What the target in that language says to its compiler; empty: nothing."""
+        target = self.target(language)
+        return dict(target.dialect) if target else {}
 
     def cost(self, name: str) -> float:
         """The named cost constant; KeyError where the spec has none."""

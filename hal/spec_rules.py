@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from rollergen.hal.bounded_json import shown
 from rollergen.hal.dtypes import DTYPES
 from rollergen.hal.errors import SpecError
+from rollergen.hal.languages import language
 from rollergen.hal.spec import Device
 
 _ATTRIBUTES = re.compile(r"(__attribute__\(\([a-z_]\w*(\([\w, ]*\))?\)\) ?)*", re.ASCII)
-_CUDA_ARCH = re.compile(r"(sm_[1-9]\d{1,2}[af]?)?", re.ASCII)
 MOST_UNITS = 1 << 20
 """Beyond every chip there is (a wafer has 900,000 cores): predictions keep an account of each unit's memory."""
 _OPAQUE = ((16, 16, 16), (32, 8, 16), (8, 32, 16))
@@ -98,8 +98,8 @@ def a_block_fits_a_unit(device: Device) -> Iterator[str]:
 
 
 def a_block_fits_the_managed_memory_of_a_unit(device: Device) -> Iterator[str]:
-    managed = next((layer for layer in device.layers[1:-1] if layer.managed and layer.scope == "unit"), None)
-    if managed is not None:
+    if device.kind.block_layer is not None:
+        managed = device.layer(device.kind.block_layer)
         room = managed.capacity_bytes - managed.reserved_bytes - managed.block_reserved_bytes
         asked = device.limits.block_memory_bytes
         if asked > room:
@@ -112,7 +112,7 @@ _STAGED_BYTES = 32
 
 def a_block_can_stage_its_operands(device: Device) -> Iterator[str]:
     """Programs of devices with managed memory read their operands through it."""
-    if any(layer.managed and layer.scope == "unit" for layer in device.layers[1:-1]):
+    if device.kind.threads:
         least, given = _STAGED_BYTES * device.execution_width, device.limits.block_memory_bytes
         if given < least:
             each = f"{_STAGED_BYTES} for each of the {device.execution_width} threads of an execution width"
@@ -177,14 +177,12 @@ def walks_have_buffers(device: Device) -> Iterator[str]:
                 yield f"costs.{name} is 0 or missing; expected a number above 0 beside walk_clocks"
 
 
-def architectures_of_cuda_are_numbers(device: Device) -> Iterator[str]:
-    """NVIDIA's compiler knows no other names, nor does the report of what it makes."""
+def architectures_are_those_of_the_language(device: Device) -> Iterator[str]:
+    """Its compiler knows no other names, nor does the report of what it makes."""
     for number, target in enumerate(device.targets):
-        if target.language == "cuda" and not _CUDA_ARCH.fullmatch(target.arch):
-            yield (
-                f"targets[{number}].arch is {shown(target.arch)}; expected sm_ and the compute capability's digits, "
-                "such as sm_89, or nothing"
-            )
+        one = language(target.language)
+        if not one.takes(target.arch):
+            yield f"targets[{number}].arch is {shown(target.arch)}; expected {one.arch_expected}"
 
 
 def what_reaches_source_text_is_an_attribute(device: Device) -> Iterator[str]:
@@ -257,7 +255,7 @@ RULES: tuple[Callable[[Device], Iterator[str]], ...] = (
     a_block_can_stage_its_operands,
     layers_hold_a_transaction,
     limiters_combine_as_a_norm,
-    architectures_of_cuda_are_numbers,
+    architectures_are_those_of_the_language,
     what_reaches_source_text_is_an_attribute,
     threads_that_are_woken_run_blocks_alone,
 )

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rollergen.compile_report import CompileReport, compile_report, cuda_arch
+from rollergen.compile_report import CompileReport, compile_report, compiled_target
 from rollergen.dropped import collected_drops, error_text, standing
 from rollergen.errors import BuildError, DeviceError, RuntimeUnavailableError
-from rollergen.hal.nvrtc import require, version
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome, Progress, silent
 
@@ -44,8 +43,8 @@ def compile_checked(
     """The candidates, in the order given; those that use local memory, or that the compiler refuses, have it among
     their problems, and fail.  Where all use local memory, the one that uses least is kept, and its note says so.
 
-    Raises DeviceError for a device that is not programmed in CUDA, RuntimeUnavailableError where the compiler is not
-    installed, BuildError where it refuses all candidates or has not got the architecture.
+    Raises DeviceError for a device that nothing compiles for without it, RuntimeUnavailableError where the compiler is
+    not installed, BuildError where it refuses all candidates or has not got the architecture.
     """
     by = _compiler(device)
     verdicts, written = [], [one for one in candidates if not one.problems]
@@ -75,9 +74,8 @@ def check_notes(candidates: Sequence[Outcome]) -> tuple[str, ...]:
 
 def _compiler(device: Device) -> str:
     try:
-        arch = cuda_arch(device)
-        require(arch)
-        return f"by NVRTC {version()} for {arch}"
+        target, compiler = compiled_target(device)
+        return f"by {compiler.named(target.arch)} for {target.arch}"
     except (DeviceError, RuntimeUnavailableError, BuildError) as error:
         raise type(error)(f"compile_check=True: {error}") from None
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from rollergen.emit import Launch, Source, emit
 from rollergen.errors import DeviceError
-from rollergen.hal.nvrtc import Compiled, Usage, compile_cuda
-from rollergen.hal.sass import histogram
-from rollergen.hal.spec import Device
+from rollergen.hal.languages import Compiler, language, language_names
+from rollergen.hal.nvrtc import Compiled, Usage
+from rollergen.hal.spec import Device, Target
 from rollergen.program.model import predict
 from rollergen.program.model.occupancy import warps_by_registers
 from rollergen.program.rprogram import RProgram
@@ -63,34 +63,36 @@ def compile_report(
 
     ``instructions``: whether they are counted, which takes another process.
 
-    Raises DeviceError for a device that is not programmed in CUDA, RuntimeUnavailableError where the compiler is not
-    installed, BuildError where it has not got the architecture or refuses the source.
+    Raises DeviceError for a device that nothing compiles for without it, RuntimeUnavailableError where the compiler is
+    not installed, BuildError where it has not got the architecture or refuses the source.
     """
-    arch = cuda_arch(device)
-    if source is None or source.language != "cuda":
-        source = emit(program, device, "cuda")
-    compiled = compile_cuda(source.text, arch)
-    counts = histogram(compiled.code) if instructions else None
+    target, compiler = compiled_target(device)
+    if source is None or source.language != target.language:
+        source = emit(program, device, target.language)
+    compiled = compiler.compile(source.text, target.arch)
+    counts = compiler.instructions(compiled.code) if instructions else None
     reports = tuple(
         _report(compiled, launch, facts, device, counts)
         for launch, facts in zip(source.launches, predicted_facts(program, device), strict=True)
     )
-    return CompileReport(arch, compiled.compiler, reports)
+    return CompileReport(target.arch, compiled.compiler, reports)
 
 
-def cuda_arch(device: Device) -> str:
-    """The architecture that the device's spec names for CUDA.
+def compiled_target(device: Device) -> tuple[Target, Compiler]:
+    """The target of the device's spec whose language has a compiler that needs no device, and that compiler.
 
-    Raises DeviceError where it names none.
+    Raises DeviceError where the spec has none, or does not name its architecture.
     """
-    arch = next((target.arch for target in device.targets if target.language == "cuda"), "")
-    if not arch:
-        languages = ", ".join(target.language for target in device.targets)
-        raise DeviceError(
-            f"{device.name} is programmed in {languages}: NVIDIA's compiler has nothing to say of it; expected a "
-            "device whose spec has a cuda target with its arch, such as v100"
-        )
-    return arch
+    for target in device.targets:
+        compiler = language(target.language).compiler
+        if compiler is not None and target.arch:
+            return target, compiler
+    named = ", ".join(target.language for target in device.targets)
+    known = " or ".join(name for name in language_names() if language(name).compiler is not None)
+    raise DeviceError(
+        f"{device.name} is programmed in {named}: no compiler that needs no device has anything to say of it; expected "
+        f"a device whose spec has a target in {known} with its arch, such as v100"
+    )
 
 
 def predicted_facts(program: RProgram, device: Device) -> tuple[dict[str, Any], ...]:
@@ -136,8 +138,7 @@ def occupancy(used: Usage, threads: int, device: Device) -> float:
     by_threads = limits.threads_per_unit // (warps * width)
     fitting = [limits.blocks_per_unit, by_threads, warps_by_registers(device, used.registers, width) // warps]
     if used.shared_bytes:
-        layer = next(one for one in device.layers if one.scope == "unit" and one.managed)
-        fitting.append(layer.blocks_within(used.shared_bytes))
+        fitting.append(device.layer(device.kind.block_layer or "").blocks_within(used.shared_bytes))
     return min(fitting) * threads / limits.threads_per_unit
 
 

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from rollergen.expr.values import Buffer
+from rollergen.hal.languages import language
 from rollergen.hal.spec import Device
 from rollergen.measure.footprint import Footprint, building, bytes_text, calling
 from rollergen.measure.outcome import Outcome
@@ -58,11 +59,12 @@ def profiling(chosen: Outcome, others: Sequence[Outcome]) -> Facts | None:
     tried = [one for one in others if one.state != "not run"]
     if chosen.wall_s is None or not tried:
         return None
+    on_device = language(chosen.source.language).calls_take_device_arrays
     return {
         "candidates": len(tried),
         "compile_seconds": sum(one.compile_s or 0.0 for one in tried),
         "check_seconds": sum(one.check_s or 0.0 for one in tried),
-        "memory_bytes": dict(building([one.program for one in tried], chosen.source.language != "cuda").parts),
+        "memory_bytes": dict(building([one.program for one in tried], not on_device).parts),
         "sent_bytes": sum(one.sent_bytes for one in tried),
         "fetched_bytes": sum(one.fetched_bytes for one in tried),
         "timing_seconds": sum(sum(one.times_s) for one in tried),

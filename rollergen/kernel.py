@@ -20,6 +20,7 @@ from rollergen.gpu_calls import GpuCalls
 from rollergen.hal.cuda_devices import mismatch
 from rollergen.hal.cuda_runtime import import_cupy, present_gpu
 from rollergen.hal.errors import RuntimeUnavailableError
+from rollergen.hal.languages import language
 from rollergen.hal.spec import Device
 from rollergen.interop import alike, view
 from rollergen.measure.executor import Compiled, Executor, Session, executor_for
@@ -145,6 +146,11 @@ class Kernel:
         return self._chosen.source.language
 
     @property
+    def _on_device(self) -> bool:
+        """Whether calls take arrays in the device's memory, in streams."""
+        return language(self.language).calls_take_device_arrays
+
+    @property
     def predicted_time(self) -> float:
         """Seconds of one call by the model, launches included."""
         return self._chosen.predicted_s
@@ -170,14 +176,14 @@ class Kernel:
 
     def _called(self, arrays: tuple[Any, ...], named: Mapping[str, Any], out: Any, stream: Any) -> Any:
         """A call that is not prepared: a thread's first, and with arrays that are to be converted or refused."""
-        if self.language == "cuda" and any(map(on_device, (*arrays, *named.values()))):
+        if self._on_device and any(map(on_device, (*arrays, *named.values()))):
             with self._lock:
                 self._gpu = self._gpu or GpuCalls(self.device, self.program, self.signature, self._chosen.source)
             results = self._gpu.call(arrays, named, out, stream, self._packs)
             if self._local.mine.call is not_made:
                 self._local.mine.call = self._gpu.prepared()
             return results
-        if stream is not None and self.language == "cuda":
+        if stream is not None and self._on_device:
             raise ArgumentError(f"stream={shown(stream)}: arrays in host memory are waited for; pass arrays of the GPU")
         if stream is not None:
             raise ArgumentError(
@@ -271,7 +277,7 @@ class Kernel:
         """
         facts = {"signature": str(self.signature), "language": self.language}
         facts |= explanation(self._chosen, self.candidates, self.device, self._cuts, self._growth())
-        if self.language == "cuda" and (presence := _presence(self.device)):
+        if self._on_device and (presence := _presence(self.device)):
             facts["presence"] = presence
         return facts if as_dict else f"{self.signature}\n{explanation_text(facts)}"
 

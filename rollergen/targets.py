@@ -6,11 +6,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rollergen.errors import DeviceError, shown
-from rollergen.hal.cuda_devices import spec_of
-from rollergen.hal.cuda_runtime import import_cupy, present_gpu
+from rollergen.hal.cuda_devices import NAME as GPU
 from rollergen.hal.errors import RuntimeUnavailableError, SpecError
 from rollergen.hal.host import HOST, complete
-from rollergen.hal.load import CUDA, OPENCL, device_names, load_device
+from rollergen.hal.languages import language, language_names, present_names
+from rollergen.hal.load import known_names, load_device
 from rollergen.hal.spec import Device
 from rollergen.measure.executor import executor_for
 
@@ -18,19 +18,14 @@ from rollergen.measure.executor import executor_for
 def resolve(device: str | Path | Device | None) -> Device:
     """The device, completed from this machine where its spec asks for that.
 
-    None is the best one present, a GPU before the CPU; "cuda" the GPU present.  Raises DeviceError for an unknown
-    name, a spec that breaks the format, another type, where None finds nothing present, and for "opencl": of
-    OpenCL's devices only the host's CPU can be opened, and that is "cpu".
+    None is the best one present, a GPU before the CPU; a language's name is what it finds present ("cuda": the GPU).
+    Raises DeviceError for an unknown name, a spec that breaks the format, another type, where nothing is present, and
+    for "opencl": of OpenCL's devices only the host's CPU can be opened, and that is "cpu".
     """
     if device is None:
         return _best_present()
-    if isinstance(device, str) and device == CUDA:
-        return _gpu_present()
-    if isinstance(device, str) and device == OPENCL:
-        raise DeviceError(
-            f"device={OPENCL!r}: of OpenCL's devices only this machine's CPU can be opened, which is device={HOST!r}; "
-            "expected that, or the name of a device or a .json file for source alone"
-        )
+    if isinstance(device, str) and device in language_names() and device not in known_names():
+        return _present(device)
     if isinstance(device, Device):
         return complete(device)
     if not isinstance(device, (str, Path)):
@@ -43,19 +38,21 @@ def resolve(device: str | Path | Device | None) -> Device:
         raise DeviceError(str(error)) from None
 
 
-def _gpu_present() -> Device:
-    """The spec of the GPU that is CUDA's current one."""
+def _present(name: str) -> Device:
+    """The device of this machine that a language's name stands for."""
     try:
-        gpu = present_gpu(import_cupy())
-        return spec_of(gpu, map(load_device, device_names()))
-    except RuntimeUnavailableError as error:
-        raise DeviceError(f"device={CUDA!r}: {error}") from None
+        find = language(name).present
+        if find is None:
+            raise SpecError(f"it names no device; expected one of {', '.join((*known_names(), *present_names()))}")
+        return find()
+    except (RuntimeUnavailableError, SpecError) as error:
+        raise DeviceError(f"device={name!r}: {error}") from None
 
 
 def _best_present() -> Device:
     if find_spec("cupy") is not None:  # else there is no need to ask
         try:
-            return _gpu_present()
+            return _present(GPU)
         except DeviceError:
             pass
     device = resolve(HOST)

@@ -17,6 +17,7 @@ from rollergen.expr.values import Buffer
 from rollergen.hal.bounded_json import read_json
 from rollergen.hal.errors import SpecError
 from rollergen.hal.host import completed_on
+from rollergen.hal.languages import language
 from rollergen.hal.load import device_hash
 from rollergen.hal.spec import Device
 from rollergen.hal.spec_schema import first_finding, validator
@@ -28,8 +29,8 @@ from rollergen.signature import Signature
 
 FORMAT = "rollergen.bundle.v1"
 MANIFEST = "manifest.json"
-SOURCES = {"opencl": "kernel.cl", "cuda": "kernel.cu", "bsp": "kernel.bsp"}
-"""File of the source by its language."""
+SOURCE = "kernel"
+"""What the file of the source is called, but for its suffix."""
 
 MOST_BYTES = 64_000_000
 _DEEPEST = 12
@@ -51,6 +52,11 @@ class Contents:
     tests: tuple[SelfTest, ...]
 
 
+def source_file(name: str) -> str:
+    """The file of source in a language."""
+    return f"{SOURCE}.{language(name).suffix}"
+
+
 def described(contents: Contents, hashes: Mapping[str, str]) -> dict[str, Any]:
     """The manifest; ``hashes``: SHA-256 of every other file by its name."""
     chosen, program = contents.chosen, contents.chosen.program
@@ -59,7 +65,7 @@ def described(contents: Contents, hashes: Mapping[str, str]) -> dict[str, Any]:
         "rollergen": __version__,
         "signature": str(Signature(program.inputs, program.outputs)),
         "language": chosen.source.language,
-        "source": SOURCES[chosen.source.language],
+        "source": source_file(chosen.source.language),
         "device": _device(contents.device),
         "buffers": buffers(program),
         "launches": launches(chosen.source),

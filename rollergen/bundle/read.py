@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from rollergen.bundle import candidates, references
-from rollergen.bundle.manifest import MANIFEST, MOST_BYTES, Contents, buffers, checked_json, launches_of, parse
+from rollergen.bundle.manifest import (
+    MANIFEST,
+    MOST_BYTES,
+    Contents,
+    buffers,
+    checked_json,
+    launches_of,
+    parse,
+    source_file,
+)
 from rollergen.emit import Source
 from rollergen.errors import BundleError, ProgramError, SpecError
 from rollergen.hal.load import device_hash, parse_device
@@ -42,6 +51,7 @@ def read(directory: Path) -> Contents:
     if not directory.is_dir():
         raise BundleError(f"{directory} is no directory; expected one that kernel.save wrote")
     manifest = parse(_content(directory, MANIFEST), f"{directory}/{MANIFEST}")
+    _refuse_other_source(manifest, f"{directory}/{MANIFEST}")
     device = _device(directory, manifest)
     program = _program(directory, manifest, device)
     text = _text(_verified(directory, manifest, manifest["source"]), directory / manifest["source"])
@@ -111,6 +121,16 @@ def _verified(directory: Path, manifest: dict[str, Any], name: str) -> bytes:
         said = f"the manifest says {expected}" if expected else "the manifest does not list it"
         raise BundleError(f"{directory}/{name} has SHA-256 {found}; {said}: it was changed after it was saved")
     return content
+
+
+def _refuse_other_source(manifest: dict[str, Any], where: str) -> None:
+    """The language must be known here, and its source lie where the bundle of one has it."""
+    try:
+        expected = source_file(manifest["language"])
+    except SpecError as error:
+        raise BundleError(f"{where}: {error}") from error.__cause__
+    if manifest["source"] != expected:
+        raise BundleError(f"{where}: source is {manifest['source']!r}; expected {expected!r}")
 
 
 def _content(directory: Path, name: str) -> bytes:

@@ -14,20 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from rollergen.bundle import candidates, references
-from rollergen.bundle.manifest import MANIFEST, SOURCES, Contents, described, parse
+from rollergen.bundle.manifest import MANIFEST, Contents, described, parse, source_file
 from rollergen.bundle.tables import tables
 from rollergen.errors import BundleError
+from rollergen.hal.languages import language, language_names
 from rollergen.hal.load import device_to_json
 from rollergen.program import serial
 
 LAUNCHERS = ("launcher.py", "main.c", "opencl_subset.h", "pocl_cpu_name.h", "Makefile", "README.md")
-"""What every OpenCL bundle carries, as it stands under templates/; with `SHARED`, which hal uses too."""
+"""What every bundle in a language with launchers carries, as it stands under templates/; with `SHARED`, which hal uses
+too."""
 SHARED = ("pocl_cpu_name.py", "pocl_linker.py")
 
 TABLES = "kernel_tables.h"
 DATA = ("program.json", "device.json", "candidates.json", "selftest.json")
 _MADE_BY_RUNNING = ("selftest", "__pycache__")
-_OURS = {MANIFEST, TABLES, *SHARED, *SOURCES.values(), *LAUNCHERS, *DATA, *_MADE_BY_RUNNING}
+_OURS = {MANIFEST, TABLES, *SHARED, *LAUNCHERS, *DATA, *_MADE_BY_RUNNING}
 
 
 def save(contents: Contents, directory: str | Path) -> Path:
@@ -58,7 +60,7 @@ def save(contents: Contents, directory: str | Path) -> Path:
 def _files(contents: Contents) -> dict[str, bytes]:
     """All files by name, the manifest last."""
     chosen = contents.chosen
-    source = SOURCES[chosen.source.language]
+    source, written = source_file(chosen.source.language), language(chosen.source.language)
     found = {
         source: chosen.source.text.encode(),
         "program.json": _json(serial.to_json(chosen.program)),
@@ -66,7 +68,7 @@ def _files(contents: Contents) -> dict[str, bytes]:
         "candidates.json": _json(candidates.to_json(contents.candidates, chosen)),
         "selftest.json": _json(references.to_json(contents.tests)),
     }
-    if chosen.source.language == "opencl":
+    if written.launchers:
         templates = files("rollergen.bundle").joinpath("templates")
         found |= {name: templates.joinpath(name).read_bytes() for name in LAUNCHERS}
         found |= {name: files("rollergen.hal").joinpath(name).read_bytes() for name in SHARED}
@@ -88,7 +90,8 @@ def _refuse_to_overwrite(target: Path) -> None:
     if not target.is_dir():
         raise BundleError(f"{target} is a file; expected a new name, an empty directory or a saved kernel")
     names = sorted(entry.name for entry in target.iterdir())
-    foreign = [name for name in names if name not in _OURS]
+    ours = {*_OURS, *map(source_file, language_names())}
+    foreign = [name for name in names if name not in ours]
     if names and (MANIFEST not in names or foreign):
         held = ", ".join((foreign or names)[:3])
         raise BundleError(

@@ -17,6 +17,7 @@ from rollergen.cli.output import console
 from rollergen.errors import ArgumentError, DeviceError
 from rollergen.hal.changes import changed, figure, figures
 from rollergen.hal.errors import SpecError
+from rollergen.hal.languages import language_names
 from rollergen.hal.load import device_names, device_to_json, load_device, parse_device
 from rollergen.hal.spec import Device
 
@@ -40,7 +41,7 @@ QUESTIONS = {
 @click.option("--title", help="What the vendor calls it.")
 @click.option("--source", help="Where the figures are printed.")
 @click.option("--set", "settings", multiple=True, metavar="FIGURE=VALUE", help="A figure from the datasheet.")
-@click.option("--language", type=click.Choice(["cuda", "opencl"]), help="Default: as the one begun from.")
+@click.option("--language", type=click.Choice(language_names()), help="Default: as the one begun from.")
 @click.option("--arch", help="sm_89, gfx906, ...")
 @click.option("--ask/--no-ask", default=None, help="Ask for what is not set; default: on a terminal.")
 def new_command(
@@ -67,7 +68,7 @@ def new_command(
         values |= _asked(parent, values)
     document = begun(parent, name, title or name, source or "the vendor's datasheet", values)
     if language or arch:
-        target = {"language": language or parent.targets[0].language, "arch": arch or "", "dialect": {}}
+        target = {"language": language or parent.kind.language, "arch": arch or "", "dialect": {}}
         document["targets"] = [target]
     text = json.dumps(document, indent=1)
     try:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rollergen.emit import bsp
 from rollergen.emit.c_family import CFamily
-from rollergen.emit.cuda import Cuda
-from rollergen.emit.opencl import OpenCL
 from rollergen.errors import DeviceError
 from rollergen.expr.quick import quick
-from rollergen.hal.masked_stores import kernel_attribute
+from rollergen.hal.errors import SpecError
+from rollergen.hal.languages import Language, language
 from rollergen.hal.spec import Device
 from rollergen.lower import lower_all
 from rollergen.lower.ir import Kernel
@@ -54,10 +52,9 @@ class Source:
 def emit(program: RProgram, device: Device, dialect: str | None = None) -> Source:
     """`program` written for `device`; the same input gives the same bytes.
 
-    ``dialect``: "cuda" or "opencl"; None: the language that the device's spec names first.  Any program can be
-    written in either: a GPU's as OpenCL C, for a machine that has OpenCL and no such GPU.  "bsp", the listing of what
-    every tile does, is of programs with homes (`RProgram.homes`); their launches are those of the OpenCL text, in
-    which one work-item is one tile's compute steps and operands are read where a machine with memory has them.
+    ``dialect``: the name of a language (`hal.languages`); None: the first that the device's spec names and that has
+    words for the program.  Most programs can be written in any: a GPU's as OpenCL C, for a machine that has OpenCL and
+    no such GPU.  "bsp", the listing of what every tile does, is of programs with homes (`RProgram.homes`).
 
     Raises `ProgramError` for a program that cannot be lowered, `DeviceError` for a language that is not printed, or
     has no words for what the program does (OpenCL C: matrix instructions).
@@ -71,36 +68,45 @@ def emit_all(programs: Sequence[RProgram], device: Device, dialect: str | None =
     All are lowered before the first is printed: both are much code of which a program needs each part once or twice,
     and the processor's caches hold one better than both in turns (5 % of the time of ten programs).
     """
-    listed = [dialect == bsp.LANGUAGE or (dialect is None and bool(program.homes)) for program in programs]
-    printers = [_printer(device, None if one else dialect) for one in listed]
-    resident = [_resident(program, device, printer) for program, printer in zip(programs, printers, strict=True)]
+    languages = [_language(program, device, dialect) for program in programs]
+    printers: list[CFamily] = [one.printer(device) for one in languages]
+    resident = [_resident(program, device, one) for program, one in zip(programs, languages, strict=True)]
     lowered = lower_all(programs, device, printers[0].features, resident) if printers else []
     return [
-        _source(program, device, kernels, printer, one)
-        for program, kernels, printer, one in zip(programs, lowered, printers, listed, strict=True)
+        _source(program, device, kernels, printer)
+        for program, kernels, printer in zip(programs, lowered, printers, strict=True)
     ]
 
 
-def _resident(program: RProgram, device: Device, printer: CFamily) -> list[int]:
+def _language(program: RProgram, device: Device, dialect: str | None) -> Language:
+    try:
+        if dialect is not None:
+            return language(dialect, "dialect")
+    except SpecError as error:
+        raise DeviceError(str(error)) from error.__cause__
+    for target in device.targets:
+        if (one := language(target.language)).writes(program):
+            return one
+    named = ", ".join(target.language for target in device.targets)
+    raise DeviceError(f"targets of {device.name} are in {named}; expected one in a language that can write {program!r}")
+
+
+def _resident(program: RProgram, device: Device, written: Language) -> list[int]:
     """Of each stage, how many blocks are meant to share a unit; none where the kernel cannot say."""
-    if printer.bounds_registers and any(target.language == printer.language for target in device.targets):
+    if written.bounds_registers and device.target(written.name):
         return [blocks_on_a_unit(stage, device) for stage in program.stages]
     return []
 
 
-def _source(
-    program: RProgram, device: Device, kernels: tuple[Kernel, ...], printer: CFamily, listed: bool
-) -> Source:
-    """The kernels' text and launches; ``listed``: the text is what every tile does."""
+def _source(program: RProgram, device: Device, kernels: tuple[Kernel, ...], printer: CFamily) -> Source:
+    """The kernels' text and launches."""
     launches = tuple(
         Launch(
             k.name, k.blocks, k.threads, k.arguments, k.once, *array_bytes(k), printer.dynamic_bytes(k), alone
         )
         for k, alone in zip(kernels, _alone(program, device), strict=True)
     )  # fmt: skip
-    if listed:
-        return Source(bsp.listing(program, device), launches, bsp.LANGUAGE)
-    return Source(printer.source(kernels), launches, printer.language)
+    return Source(printer.program(program, device, kernels), launches, printer.language)
 
 
 def _alone(program: RProgram, device: Device) -> list[bool]:
@@ -108,18 +114,3 @@ def _alone(program: RProgram, device: Device) -> list[bool]:
     if not device.wake_us:
         return [False] * len(program.stages)
     return [bool(price_stage(stage, device).alone) for stage in program.stages]
-
-
-def _printer(device: Device, dialect: str | None) -> CFamily:
-    language = dialect or next((t.language for t in device.targets if t.language in ("cuda", "opencl")), "opencl")
-    if language == "cuda":
-        return Cuda()
-    if language == "opencl":
-        steps = int(_dialect(device, "unrolled_steps") or 0)
-        return OpenCL(kernel_attribute(device), _dialect(device, "exchange_extension"), steps)
-    raise DeviceError(f'dialect is {dialect!r}; expected "cuda", "opencl" or "bsp"')
-
-
-def _dialect(device: Device, key: str) -> str:
-    """What the device says of its OpenCL under `key`; empty: nothing."""
-    return next((dict(t.dialect).get(key, "") for t in device.targets if t.language == "opencl"), "")

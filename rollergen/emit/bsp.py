@@ -18,16 +18,20 @@ nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from rollergen.emit.opencl import OpenCL
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index
 from rollergen.expr.values import Load
+from rollergen.hal.languages import Language
+from rollergen.hal.runtime import host_runtime_for
 from rollergen.hal.spec import Device, Instruction
+from rollergen.lower.ir import Kernel
 from rollergen.program.bulk import (
     block_extents,
     matrix_instruction,
@@ -39,7 +43,25 @@ from rollergen.program.bulk import (
 from rollergen.program.model.bulk import BulkFacts, StepFacts, bulk_facts
 from rollergen.program.rprogram import FINISHED, GRID, Loop, RProgram, Stage
 
-LANGUAGE = "bsp"
+
+class Tiles(OpenCL):
+    """Its launches are those of the OpenCL text, in which one work-item is one tile's compute steps and operands are
+    read where a machine with memory has them."""
+
+    language = "bsp"
+
+    def program(self, program: RProgram, device: Device, kernels: Iterable[Kernel]) -> str:
+        return listing(program, device)
+
+
+def has_homes(program: RProgram) -> bool:
+    return bool(program.homes)
+
+
+BSP = Language(
+    name=Tiles.language, printer=lambda device: Tiles(), suffix="bsp", runtime=host_runtime_for, writes=has_homes,
+    supersteps=True,
+)  # fmt: skip
 
 
 def listing(program: RProgram, device: Device) -> str:

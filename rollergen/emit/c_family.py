@@ -16,6 +16,7 @@ import numpy as np
 from rollergen.emit.index_code import INT_MAX, LONG, index_code
 from rollergen.errors import DeviceError
 from rollergen.expr.index import Bounds, Index
+from rollergen.hal.spec import Device
 from rollergen.lower.expressions import (
     STORAGE_BYTES,
     Aligned,
@@ -37,6 +38,7 @@ from rollergen.lower.expressions import (
     Read,
     Shuffle,
 )
+from rollergen.lower.features import PLAIN
 from rollergen.lower.ir import (
     Allocate,
     Assign,
@@ -57,7 +59,7 @@ from rollergen.lower.ir import (
     WarpBarrier,
     Write,
 )
-from rollergen.lower.language import PLAIN
+from rollergen.program.rprogram import RProgram
 
 INDENT = "    "
 ATOM, UNARY, PRODUCT, SUM, SHIFT, ORDER, EQUAL, BITS, LOGIC_AND, LOGIC_OR, TERNARY = range(11)
@@ -115,8 +117,6 @@ class CFamily:
     scopes: ClassVar[Mapping[str, str]] = {}
     features = PLAIN
     """What may be written beside the plain language."""
-    bounds_registers = False
-    """Whether a kernel can say how many of its blocks are meant to share a unit."""
     scalars: ClassVar[Mapping[str, str]] = SCALARS
     long = LONG
     """The type of 64-bit integers, and what their literals end in."""
@@ -184,6 +184,10 @@ class CFamily:
         raise NotImplementedError
 
     # Kernels
+
+    def program(self, program: RProgram, device: Device, kernels: Iterable[Kernel]) -> str:
+        """The text of a program, whose kernels these are."""
+        return self.source(kernels)
 
     def source(self, kernels: Iterable[Kernel]) -> str:
         """All kernels, after the types and functions that they use."""

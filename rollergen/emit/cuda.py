@@ -22,6 +22,11 @@ from rollergen.emit.index_code import is_wide
 from rollergen.emit.matrix_code import helper
 from rollergen.emit.unrolling import MOST_WHOLE, steps_at_once
 from rollergen.expr.index import Index
+from rollergen.hal import nvrtc
+from rollergen.hal.cuda_devices import cuda_device_present
+from rollergen.hal.languages import Compiler, Language
+from rollergen.hal.runtime import cuda_runtime_for
+from rollergen.hal.sass import histogram
 from rollergen.lower.expressions import (
     STORAGE_BYTES,
     Call,
@@ -36,6 +41,7 @@ from rollergen.lower.expressions import (
     Read,
     Shuffle,
 )
+from rollergen.lower.features import Features
 from rollergen.lower.ir import (
     LOCAL,
     Allocate,
@@ -50,7 +56,6 @@ from rollergen.lower.ir import (
     WarpBarrier,
     Write,
 )
-from rollergen.lower.language import Language
 
 _SCALARS = {
     "float64": "double", "float32": "float", "int64": "long long", "int32": "int", "int8": "signed char",
@@ -131,14 +136,13 @@ class Cuda(CFamily):
     """Float16 and bfloat16 lie in memory as unsigned short."""
 
     language = "cuda"
-    features = Language(
+    features = Features(
         True,
         {
             "exp": "expf", "exp2_approx": "exp2_approx", "max": "max_nan", "min": "min_nan", "max_number": "fmaxf",
             "abs": "fabsf",
         },
     )  # fmt: skip
-    bounds_registers = True
     function_prefix = _INLINE
     restrict = "__restrict__"
     scopes: ClassVar[Mapping[str, str]] = {"global": "", "local": "", "private": ""}
@@ -479,6 +483,22 @@ def _is_plain_test(node: Expr) -> bool:
     if isinstance(node, Operation):
         return node.op == "and" and all(_is_plain_test(operand) for operand in node.operands)
     return isinstance(node, Inside)
+
+
+CUDA = Language(
+    name=Cuda.language,
+    printer=lambda device: Cuda(),
+    suffix="cu",
+    runtime=cuda_runtime_for,
+    present=cuda_device_present,
+    calls_take_device_arrays=True,
+    arch=r"(sm_[1-9]\d{1,2}[af]?)?",
+    arch_expected="sm_ and the compute capability's digits, such as sm_89, or nothing",
+    compiler=Compiler(nvrtc.compile_cuda, nvrtc.named, histogram),
+    matrix_instructions=True,
+    asynchronous_copies=True,
+    bounds_registers=True,
+)
 
 
 def _lane(lanes: int, which: int) -> str:

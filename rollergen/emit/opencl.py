@@ -8,10 +8,13 @@ from typing import ClassVar
 from rollergen.emit.c_family import ATOM, SCALARS, CFamily
 from rollergen.emit.division import WIDTH, functions, reciprocal
 from rollergen.emit.unrolling import steps_at_once
+from rollergen.hal.languages import Language
 from rollergen.hal.masked_stores import masked_loads, masked_stores
+from rollergen.hal.runtime import host_runtime_for, no_device_by_language
+from rollergen.hal.spec import Device
 from rollergen.lower.expressions import BITS, Broadcast, Convert, Exchange, Number, Operation, Pick, Read, Shuffle
+from rollergen.lower.features import Features
 from rollergen.lower.ir import Barrier, FetchAhead, For, Kernel, Write
-from rollergen.lower.language import Language
 from rollergen.tile.rules import WIDEST_VECTOR
 
 _HEX = "0123456789abcdef"
@@ -129,7 +132,7 @@ class OpenCL(CFamily):
         self.attribute = attribute
         self.exchange_extension = exchange_extension
         self.steps = steps
-        self.features = Language(bool(exchange_extension), {}, masked_stores(attribute), masked_loads(attribute))
+        self.features = Features(bool(exchange_extension), {}, masked_stores(attribute), masked_loads(attribute))
 
     def head(self, kernel: Kernel) -> str:
         attributes = f"__attribute__((reqd_work_group_size({kernel.threads}, 1, 1)))"
@@ -293,3 +296,25 @@ class OpenCL(CFamily):
 
 def _width(lanes: int) -> str:
     return "" if lanes == 1 else str(lanes)
+
+
+def printer(device: Device) -> OpenCL:
+    """As the device's target says."""
+    dialect = device.dialect(OpenCL.language)
+    steps = int(dialect.get("unrolled_steps") or 0)
+    return OpenCL(dialect.get("kernel_attribute", ""), dialect.get("exchange_extension", ""), steps)
+
+
+_SWEEP = """kernel void sweep(global int *memory)
+{
+    const size_t block = get_group_id(0);
+    for (int at = 0; at < BLOCK; at += LINE) {
+        memory[block * BLOCK + at] += 1;
+    }
+}
+"""
+
+OPENCL = Language(
+    name=OpenCL.language, printer=printer, suffix="cl", runtime=host_runtime_for, present=no_device_by_language,
+    launchers=True, sweep=_SWEEP,
+)  # fmt: skip

@@ -21,8 +21,8 @@ from rollergen.lower.expressions import (
     Position,
     position,
 )
+from rollergen.lower.features import PLAIN, Features
 from rollergen.lower.ir import GLOBAL, Kernel
-from rollergen.lower.language import PLAIN, Language
 from rollergen.lower.layout import layout
 from rollergen.lower.names import Names
 from rollergen.lower.nest import Nest, make_nest
@@ -33,21 +33,22 @@ from rollergen.program.rprogram import UNROLL, RProgram, Stage
 
 
 def lower(
-    program: RProgram, device: Device, language: Language = PLAIN, resident_blocks: Sequence[int] = ()
+    program: RProgram, device: Device, features: Features = PLAIN, resident_blocks: Sequence[int] = ()
 ) -> tuple[Kernel, ...]:
     """One kernel for each stage, in launch order.
 
-    ``language``: what it has beyond the plain one.  ``resident_blocks``: of each stage, see `Kernel`; none: not known.
+    ``features``: what the language has beyond the plain one.  ``resident_blocks``: of each stage, see `Kernel`; none:
+    not known.
 
     >>> from tests.programs import relu                                              # doctest: +SKIP
     >>> [kernel.name for kernel in lower(relu(), device)]                            # doctest: +SKIP
     ['relu']
     """
-    return lower_all([program], device, language, [resident_blocks])[0]
+    return lower_all([program], device, features, [resident_blocks])[0]
 
 
 def lower_all(
-    programs: Sequence[RProgram], device: Device, language: Language, resident_blocks: Sequence[Sequence[int]]
+    programs: Sequence[RProgram], device: Device, features: Features, resident_blocks: Sequence[Sequence[int]]
 ) -> list[tuple[Kernel, ...]]:
     """Each of the `programs` as `lower` does it, step by step for all of them: a step is much code that runs once for
     a stage, and the processor's caches keep it from one stage to the next."""
@@ -56,7 +57,7 @@ def lower_all(
         entries = Names()
         blocks = resident or [0] * len(program.stages)
         begun.append([
-            _begun(stage, device, entries.fresh(stage.name), language, count)
+            _begun(stage, device, entries.fresh(stage.name), features, count)
             for stage, count in zip(program.stages, blocks, strict=True)
         ])
     for stages in begun:
@@ -78,16 +79,16 @@ class _Begun:
     resident_blocks: int
 
 
-def _begun(stage: Stage, device: Device, entry: str, language: Language, resident_blocks: int) -> _Begun:
+def _begun(stage: Stage, device: Device, entry: str, features: Features, resident_blocks: int) -> _Begun:
     """The stage's parameters, ids and buffers."""
     names = Names()
     names.fresh(entry)
-    out = Writer(names, language)
+    out = Writer(names, features)
     buffers = _buffers(stage)
     parameters = {
         b.name: Pointer(names.fresh(b.name), b.dtype, GLOBAL, b.name == stage.definition.output.name) for b in buffers
     }
-    nest = make_nest(stage, device, parameters, names, language.exchanges)
+    nest = make_nest(stage, device, parameters, names, features.exchanges)
     block, thread, step = names.fresh("block"), names.fresh("thread"), names.fresh("step")
     out.know(block, (0, nest.blocks - 1))
     out.know(thread, (0, nest.threads - 1))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from rollergen.expr.index import Atom as IndexAtom
 from rollergen.expr.index import Bounds, Index
 from rollergen.lower.expressions import Atom, Element, Expr, Name, Pointer
+from rollergen.lower.features import PLAIN, Features
 from rollergen.lower.ir import (
     Allocate,
     Assign,
@@ -36,7 +37,6 @@ from rollergen.lower.ir import (
     WarpBarrier,
     Write,
 )
-from rollergen.lower.language import PLAIN, Language
 from rollergen.lower.names import Names
 
 Terms = tuple[tuple[IndexAtom, int], ...]
@@ -66,14 +66,14 @@ class Writer:
     """Builds the body of one kernel.  ``ranges`` collects the bounds of all integer variables.
 
     ``unrolled``: variables that are numbers to the compiler.  ``native``, ``masked_stores`` and ``masked_loads``: of
-    the language, see `Language`.
+    the language, see `Features`.
     """
 
-    def __init__(self, names: Names, language: Language = PLAIN) -> None:
+    def __init__(self, names: Names, features: Features = PLAIN) -> None:
         self.names = names
         self._scopes = names.scopes
-        self.native = language.functions
-        self.masked_stores, self.masked_loads = language.masked_stores, language.masked_loads
+        self.native = features.functions
+        self.masked_stores, self.masked_loads = features.masked_stores, features.masked_loads
         self.ranges: dict[str, Bounds] = {}
         self.unrolled: frozenset[str] = frozenset()
         self.functions: dict[str, Function] = {}

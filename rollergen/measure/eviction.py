@@ -12,6 +12,7 @@ import numpy as np
 from rollergen.emit import Launch, Source
 from rollergen.errors import DeviceError
 from rollergen.hal.cuda_runtime import CudaRuntime
+from rollergen.hal.languages import language
 from rollergen.hal.spec import Device
 from rollergen.measure.executor import Executor
 
@@ -21,31 +22,26 @@ TIMES = 2
 BLOCK_BYTES = 1 << 14
 """Of one block of the sweep: enough of them for every core to take its share."""
 
-_TEXT = """kernel void sweep(global int *memory)
-{
-    const size_t block = get_group_id(0);
-    for (int at = 0; at < %d; at += %d) {
-        memory[block * %d + at] += 1;
-    }
-}
-"""
-
 
 class Sweep:
     """Call it to find the caches of a device full of something else.  For one thread at a time.
 
-    Raises DeviceError for a device whose kernels are not OpenCL C, or that has no cache.
+    Raises DeviceError for a device in whose language there is no such kernel, or that has no cache.
     """
 
     def __init__(self, executor: Executor, device: Device) -> None:
-        if not device.targets or device.targets[0].language != "opencl":
-            raise DeviceError(f'{device.name} takes no OpenCL C: caches="cold" is for CPUs; expected caches="warm"')
+        written = language(device.kind.language)
+        if not written.sweep:
+            raise DeviceError(
+                f'{device.name}: {written.name} has no kernel that sweeps caches: caches="cold" is for CPUs; expected '
+                'caches="warm"'
+            )
         blocks = -(-TIMES * cached_bytes(device) // BLOCK_BYTES)
         if not blocks:
             raise DeviceError(f'{device.name} has no caches that could be cold; expected caches="warm"')
         line = min(layer.transaction_bytes for layer in device.layers[1:-1] if not layer.managed)
-        text = _TEXT % (BLOCK_BYTES // 4, line // 4, BLOCK_BYTES // 4)
-        source = Source(text, (Launch("sweep", blocks, 1, ("memory",)),), "opencl")
+        text = written.sweep.replace("BLOCK", str(BLOCK_BYTES // 4)).replace("LINE", str(line // 4))
+        source = Source(text, (Launch("sweep", blocks, 1, ("memory",)),), written.name)
         self.memory = np.zeros(blocks * BLOCK_BYTES // 4, np.int32)
         self._session = executor.prepare(source).session()
         self._session.set({"memory": self.memory})

@@ -112,7 +112,7 @@ COUNT = "expected an integer of at least 1"
         (["memory_layers", 1, "scope"], "chip", 'memory_layers[1].scope is "chip"; expected one of "thread", "unit", '),
         (["memory_layers", 1, "managed"], 1, "memory_layers[1].managed is 1; expected true or false"),
         (["memory_layers"], [], "memory_layers is a list of 0; expected a list of 2 to 16 memory layers"),
-        (["targets", 0, "language"], "metal", 'targets[0].language is "metal"; expected one of "opencl", "cuda", '),
+        (["targets", 0, "language"], "metal", 'targets[0].language is "metal"; expected one of "bsp", "cuda", "opencl"'),
         (["instructions", 0, "dtype"], "f32", 'instructions[0].dtype is "f32"; expected one of "float64"'),
         (["units"], REMOVED, f"units is missing; {COUNT}"),
         (["limits", "registers_per_unit"], REMOVED, f"limits.registers_per_unit is missing; {COUNT}"),

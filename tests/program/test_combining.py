@@ -8,8 +8,8 @@ from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
 from rollergen.lower import lower
 from rollergen.lower.expressions import STORAGE_BYTES, Exchange
+from rollergen.lower.features import Features
 from rollergen.lower.ir import LOCAL, Allocate, Barrier, Let, walk
-from rollergen.lower.language import Language
 from rollergen.options import BuildOptions
 from rollergen.program.layers import combining_bytes
 from rollergen.program.model import predict_stage
@@ -25,7 +25,7 @@ V100 = device("v100")
 
 
 def kernel_of(stage_program):
-    return lower(stage_program, V100, Language(exchanges=True))[0]
+    return lower(stage_program, V100, Features(exchanges=True))[0]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -23,6 +23,7 @@ import pyopencl as cl
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 POCL = "Portable Computing Language"
+LANGUAGE = "opencl"
 SIGNIFICANT_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 PIECE = 1 << 20
 
@@ -42,8 +43,8 @@ class Kernel:
     def __init__(self, directory=HERE, any_device=False, device=None):
         with open(os.path.join(directory, "manifest.json"), encoding="utf-8") as file:
             self.manifest = json.load(file)
-        if self.manifest["language"] != "opencl":
-            raise CannotRun(f"the source is {self.manifest['language']}, not OpenCL")
+        if self.manifest["language"] != LANGUAGE:
+            raise CannotRun(f"the source is {self.manifest['language']}, not {LANGUAGE}")
         self.device = find_device(self.manifest["device"], any_device, device)
         self.context = cl.Context([self.device])
         self.queue = cl.CommandQueue(self.context, properties=cl.command_queue_properties.PROFILING_ENABLE)

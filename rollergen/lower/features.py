@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Language:
+class Features:
     """``exchanges``: the threads of one execution width may exchange registers (`expressions.Exchange`).
 
     ``functions``: the language's own float32 functions, by the names of ours: ``exp`` (within 2 units in the last
@@ -24,4 +24,4 @@ class Language:
     masked_loads: frozenset[tuple[str, int]] = frozenset()
 
 
-PLAIN = Language()
+PLAIN = Features()

@@ -1,0 +1,72 @@
+"""What kind of device a spec describes: decided once, when a `Device` is made; every other file reads `Device.kind`.
+
+A new capability is a field here and what derives it, the place that makes use of it, and the specs that have it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rollergen.hal.errors import SpecError
+from rollergen.hal.languages import language
+
+if TYPE_CHECKING:
+    from rollergen.hal.spec import Device, MemoryLayer
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Capabilities that tell a GPU, a CPU, a bulk-synchronous machine and whatever comes next apart.
+
+    ``language``: that of its first target, which its programs are written in.
+    ``block_layer``: the managed layer that the threads of one block share; None: a block is one thread.
+    ``lockstep``: such threads run side by side, an execution width of them at once; else each by itself.
+    ``exchanges``: threads of one execution width may exchange registers (the spec says what that costs).
+    ``matrix_instructions``, ``asynchronous_copies``: it has them, and its language has words for them.
+    ``bounds_registers``: its kernels say how many of their blocks are meant to share a unit.
+    ``supersteps``: programs are sequences of exchange and compute steps of tiles without a common memory.
+    """
+
+    language: str
+    block_layer: str | None
+    lockstep: bool
+    exchanges: bool
+    matrix_instructions: bool
+    asynchronous_copies: bool
+    bounds_registers: bool
+    supersteps: bool
+
+    @property
+    def threads(self) -> bool:
+        """Whether a block has threads that share a managed layer; else it is one thread, whose vectors have lanes."""
+        return self.block_layer is not None
+
+    @property
+    def family(self) -> str:
+        """What records of measurements are kept apart by."""
+        return "gpu" if self.threads else "cpu"
+
+
+def kind_of(device: Device) -> Kind:
+    """The kind of a device.  SpecError for one without targets, and for a target in no known language."""
+    languages = [language(one.language, f"targets[{n}].language") for n, one in enumerate(device.targets)]
+    if not languages:
+        raise SpecError("targets is a list of 0; expected a list of 1 to 16 targets")
+    shared, several = _block_layer(device), device.execution_width > 1
+    matrices = any(one.is_matrix for one in device.instructions)
+    copies = shared is not None and shared.asynchronous_copy_bytes > 0
+    return Kind(
+        language=languages[0].name,
+        block_layer=None if shared is None else shared.name,
+        lockstep=shared is not None and several,
+        exchanges=several and dict(device.costs).get("shuffle_clocks", 0.0) > 0,
+        matrix_instructions=shared is not None and languages[0].matrix_instructions and matrices,
+        asynchronous_copies=copies and languages[0].asynchronous_copies,
+        bounds_registers=any(one.bounds_registers for one in languages),
+        supersteps=any(one.supersteps for one in languages),
+    )
+
+
+def _block_layer(device: Device) -> MemoryLayer | None:
+    return next((one for one in device.layers[1:] if one.managed and one.scope == "unit"), None)
