@@ -220,7 +220,7 @@ class OpenCLRuntime:
         )
         if len(made) == 1:
             ((queue, kernel, size, group),) = made
-            return partial(_launch_single, enqueue, queue.finish, queue, kernel.raw, size, group, kernel)
+            return _single_launch(enqueue, queue, kernel, size, group)
         return partial(_launch_all, enqueue, made)
 
     def finish(self) -> None:
@@ -245,14 +245,19 @@ def _launch_all(enqueue: Callable[..., Any], launches: tuple[tuple[Any, Kernel, 
         last.finish()
 
 
-def _launch_single(
-    enqueue: Callable[..., Any], finish: Callable[[], None], queue: Any, raw: Any, size: Any, group: Any, _kept: Kernel
-) -> None:
+def _single_launch(
+    enqueue: Callable[..., Any], queue: Any, kernel: Kernel, size: Any, group: Any
+) -> Callable[[], None]:
     """As `_launch_all` for one launch: small kernels take no longer than the loop around them."""
-    try:
-        enqueue(queue, raw, size, group)
-    finally:
-        finish()
+    raw, finish = kernel.raw, queue.finish
+
+    def launch(_kept: Kernel = kernel) -> None:
+        try:
+            enqueue(queue, raw, size, group)
+        finally:
+            finish()
+
+    return launch
 
 
 def _import() -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,7 @@ def alike(results: tuple[np.ndarray, ...], inputs: Sequence[Any]) -> tuple[Any, 
     if not inputs or isinstance(inputs[0], np.ndarray):
         return results
     if all(map(is_torch, inputs)):
-        return tuple(map(_to_torch, results))
+        return tuple(map(to_torch, results))
     spaces = {getattr(type(one), "__array_namespace__", None) for one in inputs}
     if len(spaces) != 1 or None in spaces:
         return results
@@ -94,7 +94,18 @@ def alike(results: tuple[np.ndarray, ...], inputs: Sequence[Any]) -> tuple[Any, 
     return results if from_dlpack is None else tuple(map(from_dlpack, results))
 
 
-def _to_torch(array: np.ndarray) -> Any:
+def tensor_reader(dtype: np.dtype) -> Callable[[Any], np.ndarray]:
+    """What gives the memory of torch's tensors of this dtype as an array (of bfloat16: the bits, as int16).  It raises
+    RuntimeError or TypeError for tensors that are no plain memory of the host."""
+    torch = sys.modules["torch"]
+    if dtype.kind == "V":
+        return lambda tensor: tensor.view(torch.int16).numpy()
+    reader: Callable[[Any], np.ndarray] = torch.Tensor.numpy
+    return reader
+
+
+def to_torch(array: np.ndarray) -> Any:
+    """A tensor over the array's memory."""
     torch = sys.modules["torch"]
     if array.dtype.kind == "V":  # bfloat16; to ask for the name takes 10 us
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)

@@ -6,7 +6,7 @@ import html
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -23,12 +23,12 @@ from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.languages import language
 from rollergen.hal.spec import Device
 from rollergen.interop import alike, view
-from rollergen.measure.executor import Compiled, Executor, Session, executor_for
+from rollergen.measure.executor import Compiled, Executor, PreparedLaunches, Session, executor_for
 from rollergen.measure.memory import HOST, Memory
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import cache_state
 from rollergen.packed import NEVER, Packed
-from rollergen.prepared import Call, not_made, prepared_call
+from rollergen.prepared import Call, arrays_like, not_made, prepared_call
 from rollergen.program.rprogram import RProgram
 from rollergen.signature import Signature
 
@@ -73,11 +73,14 @@ def _presence(device: Device) -> str:
 
 @dataclass(slots=True)
 class _Mine:
-    """What a kernel keeps for one thread: ``packed`` says of which constants the session's temporaries were made;
-    ``session``: of calls with arrays in host memory, if there was one."""
+    """What a kernel keeps for one thread: ``call`` is prepared for arrays as the last call had that was not;
+    ``packed`` says of which constants the session's temporaries were made; ``session``, ``launches`` and ``calls`` by
+    the arrays' class: of arrays in host memory, if there were some."""
 
     call: Call = not_made
     session: Session | None = None
+    launches: PreparedLaunches | None = None
+    calls: dict[type, Call] = field(default_factory=dict)
     packed: Packed = NEVER
 
 
@@ -200,6 +203,7 @@ class Kernel:
             session.run()
         finally:
             session.release(self._names)
+        self._prepare(mine, given if passed is None else passed)
         returned = _returned(out, results, passed)
         return returned[0] if len(returned) == 1 else returned
 
@@ -213,11 +217,18 @@ class Kernel:
                     self._compiled, self._memory = executor.prepare(self._chosen.source), executor.memory
                 session = self._compiled.session()
             session.set({b.name: self._memory.empty(b) for b in self.program.temporaries})
-            launches = session.prepare()
-            if launches is not None:
-                mine.call = prepared_call(launches, self.signature)
+            mine.launches = session.prepare()
             mine.session = session
         return mine.session
+
+    def _prepare(self, mine: _Mine, inputs: Sequence[Any]) -> None:
+        """Prepares the calls that follow with arrays as these are."""
+        if mine.launches is None:
+            return
+        kind = arrays_like(inputs)
+        if kind.array not in mine.calls:
+            mine.calls[kind.array] = prepared_call(mine.launches, self.signature, kind)
+        mine.call = mine.calls[kind.array]
 
     def _originals(self, passed: Sequence[Any]) -> tuple[Any, ...]:
         """The constant arrays as they were passed (not the copies that strided ones become)."""

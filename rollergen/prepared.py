@@ -6,8 +6,9 @@ function that does it is written as text for the kernel's signature, without loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import CodeType
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.device_arrays import contiguous_strides
+from rollergen.interop import tensor_reader, to_torch
 from rollergen.measure.executor import PreparedLaunches
 from rollergen.packed import Packed
 from rollergen.result_pool import new_result
@@ -33,8 +35,8 @@ class Arrays:
     ``unfit``: true of one that the call must leave to the general path; ``taken``: what leaves its address in
     ``at_{a}``; ``argument``: what is set as the launches' argument; ``place``: what tells a constant's memory, beside
     its address, from what it was when it was packed (`Packed.holds_at`), "" where nothing is.  ``array``: their class;
-    ``dtype``: theirs for NumPy's; ``new``: what makes results, given the address of the first input; ``names``: others
-    of the text.
+    ``dtype``: theirs for NumPy's; ``seen``: what ``seen_{a}`` is, for NumPy's dtype; ``new``: what makes results, given
+    the address of the first input; ``names``: others of the text.
     """
 
     array: type
@@ -43,6 +45,7 @@ class Arrays:
     argument: str
     place: str
     dtype: Callable[[np.dtype], Any] = lambda dtype: dtype
+    seen: Callable[[np.dtype], Any] = lambda dtype: None
     new: Callable[[tuple[int, ...], np.dtype], Callable[[int], Any]] = new_result
     names: Mapping[str, Any] = field(default_factory=dict)
 
@@ -54,6 +57,33 @@ NUMPY = Arrays(
     argument="memory_{a}",
     place="{a}.strides",
 )
+_TORCH = Arrays(
+    object,
+    unfit="not {a}.is_cpu or {a}.requires_grad or {a}.is_neg()",
+    taken=(
+        "try: array_{a} = seen_{a}({a})",
+        "except (RuntimeError, TypeError): return None",  # conjugated, sparse
+        "if not array_{a}.flags.carray: return None",
+        *(line.replace("({a})", "(array_{a})") for line in NUMPY.taken),
+    ),
+    argument=NUMPY.argument,
+    place="array_{a}.strides",
+)
+
+
+def arrays_like(inputs: Sequence[Any]) -> Arrays:
+    """What calls with arrays in host memory as these are prepared for: torch's tensors where all are, else NumPy's."""
+    torch = sys.modules.get("torch")
+    if torch is None or not inputs or any(type(one) is not torch.Tensor for one in inputs):
+        return NUMPY
+    return replace(
+        _TORCH, array=torch.Tensor, dtype=lambda dtype: getattr(torch, dtype.name), seen=tensor_reader, new=_new_tensor
+    )
+
+
+def _new_tensor(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[int], Any]:
+    new = new_result(shape, dtype)
+    return lambda beside: to_torch(new(beside))
 
 
 def not_made(arrays: tuple[Any, ...], out: Any, packed: Packed, version: int) -> None:
@@ -77,11 +107,12 @@ def prepared_call(launches: PreparedLaunches, signature: Signature, kind: Arrays
             set_a0_0(0, memory_a0)
             if out is None:
                 a1 = new_a1(at_a0)
+                ...  # set as a0
             else:
                 a1 = out
-            ...  # as of a0
-            if -bytes_a0 < at_a0 - at_a1 < bytes_a1:
-                return None
+                ...  # checked and set as a0
+                if less_a0 < at_a0 - at_a1 < bytes_a1:
+                    return None
             run()
             return a1
     """
@@ -93,8 +124,9 @@ def prepared_call(launches: PreparedLaunches, signature: Signature, kind: Arrays
         positions[a] = [position for _, position in setters]
         scope |= {f"set_{a}_{i}": set_argument for i, (set_argument, _) in enumerate(setters)}
         scope[f"strides_{a}"] = contiguous_strides(one.shape, one.dtype.itemsize)
-        scope |= {f"dtype_{a}": kind.dtype(one.dtype), f"shape_{a}": one.shape, f"bytes_{a}": one.size_bytes}
-        scope[f"new_{a}"] = kind.new(one.shape, one.dtype)
+        scope |= {f"dtype_{a}": kind.dtype(one.dtype), f"shape_{a}": one.shape}
+        scope |= {f"bytes_{a}": one.size_bytes, f"less_{a}": -one.size_bytes}
+        scope |= {f"new_{a}": kind.new(one.shape, one.dtype), f"seen_{a}": kind.seen(one.dtype)}
     exec(_code("\n".join(_lines(parameters, len(signature.inputs), positions, kind))), scope)
     call: Call = scope.pop("call")  # it keeps the scope: a scope that kept it would be a cycle
     return call
@@ -115,33 +147,42 @@ def _lines(
     yield f" if len(arrays) != {count}: return None"
     yield f" [{', '.join(inputs)}] = arrays"
     for a in inputs:
+        yield from _checked(a, kind)
         yield from _taken(a, positions[a], kind)
     if kind.place and (constants := [a for a in inputs if parameters[a].constant]):
         given, at = ", ".join(constants), ", ".join(f"(at_{a}, {kind.place.format(a=a)})" for a in constants)
         yield f" if not packed.holds_at(version, [{given}], [{at}]): return None"
-    yield from _outputs(outputs, f"at_{inputs[0]}" if inputs else "0")
+    yield " if out is None:"
+    beside = f"at_{inputs[0]}" if inputs else "0"
+    for a in outputs:
+        yield f"  {a} = new_{a}({beside})"
+        yield from map(" {}".format, _taken(a, positions[a], kind))
+    yield " else:"
+    yield from map(" {}".format, _callers(outputs))
     for number, a in enumerate(outputs, start=count):
-        yield from _taken(a, positions[a], kind)
+        yield from map(" {}".format, _checked(a, kind))
+        yield from map(" {}".format, _taken(a, positions[a], kind))
         for b in names[:number]:  # a call whose output shares a byte with another array is refused
-            yield f" if -bytes_{b} < at_{b} - at_{a} < bytes_{a}: return None"
+            yield f"  if less_{b} < at_{b} - at_{a} < bytes_{a}: return None"
     yield " run()"
     yield f" return {', '.join(outputs)}"
 
 
-def _taken(a: str, positions: list[int], kind: Arrays) -> Iterator[str]:
-    """Checks the array and sets it as an argument."""
+def _checked(a: str, kind: Arrays) -> Iterator[str]:
     yield f" if {a}.__class__ is not ndarray or {a}.dtype != dtype_{a} or {a}.shape != shape_{a}: return None"
     yield f" if {kind.unfit.format(a=a)}: return None"
+
+
+def _taken(a: str, positions: list[int], kind: Arrays) -> Iterator[str]:
+    """Finds the array's memory and sets it as an argument."""
     yield from (f" {line.format(a=a)}" for line in kind.taken)
     yield from (f" set_{a}_{i}({position}, {kind.argument.format(a=a)})" for i, position in enumerate(positions))
 
 
-def _outputs(outputs: list[str], beside: str) -> Iterator[str]:
-    """The outputs are the caller's, or new."""
-    yield " if out is None:"
-    yield from (f"  {a} = new_{a}({beside})" for a in outputs)
+def _callers(outputs: list[str]) -> Iterator[str]:
+    """The outputs that the caller gave."""
     if len(outputs) == 1:
-        yield f" else: {outputs[0]} = out"
+        yield f" {outputs[0]} = out"
     else:
-        yield f" elif out.__class__ is not tuple or len(out) != {len(outputs)}: return None"
-        yield f" else: [{', '.join(outputs)}] = out"
+        yield f" if out.__class__ is not tuple or len(out) != {len(outputs)}: return None"
+        yield f" [{', '.join(outputs)}] = out"

@@ -12,9 +12,9 @@ from rollergen import device_arrays
 from rollergen import kernel as kernel_module
 from rollergen.errors import ArgumentError
 from rollergen.gpu_calls import arrays_like
+from rollergen.interop import is_torch
 from rollergen.measure.executor import PreparedLaunches
 from rollergen.packed import NEVER, Packed
-from rollergen.interop import is_torch
 from rollergen.prepared import prepared_call
 from tests.cuda.host import compiler
 from tests.cuda.test_cupy import cupy  # noqa: F401 (a fixture)

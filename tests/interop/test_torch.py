@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rollergen as rg
-from rollergen.errors import ArgumentError
+from rollergen.errors import ArgumentError, DtypeError, ShapeError
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -60,3 +60,66 @@ def test_tensors_without_data_are_refused(double):
 def test_sparse_tensors_are_refused(double):
     with pytest.raises(ArgumentError, match="sparse"):
         double(torch.eye(20, 30).to_sparse())
+
+
+class TestPreparedCalls:
+    """Calls after a thread's first are prepared for what the call before had: tensors, or NumPy's arrays."""
+
+    @pytest.fixture(params=["float32", "bfloat16"])
+    def prepared(self, request, monkeypatch):
+        """(kernel, a tensor with which it was called, what the general path is given from then on)."""
+        made = rg.build(rg.ops.neg(rg.tensor("X", (6, 64), request.param)), "cpu", top_k=1, profile=False, cache=False)
+        x = torch.arange(384.0).reshape(6, 64).to(getattr(torch, request.param))
+        made(x)
+        general, arrange = [], type(made.signature).arrange
+        monkeypatch.setattr(
+            type(made.signature), "arrange", lambda self, *given: general.append(given) or arrange(self, *given)
+        )
+        return made, x, general
+
+    def test_tensors_are_read_and_written_where_they_lie(self, prepared):
+        neg, x, general = prepared
+        for other in (x, x + 1):
+            out = torch.empty_like(x)
+            assert neg(other, out=out) is out and torch.equal(out, -other)
+            new = neg(other)
+            assert type(new) is torch.Tensor and new.dtype == x.dtype and torch.equal(new, -other)
+        assert not general
+
+    def test_tensors_changed_in_place_are_looked_at_anew(self, prepared):
+        neg, x, general = prepared
+        x.data = x + 1
+        assert torch.equal(neg(x), -x) and not general
+        x.t_()
+        with pytest.raises(ShapeError):
+            neg(x)
+
+    @pytest.mark.parametrize(
+        "other", [lambda x: x.t().contiguous().t(), lambda x: torch.nn.Parameter(x, requires_grad=False)]
+    )
+    def test_what_is_no_plain_tensor_goes_the_general_way_and_is_right(self, prepared, other):
+        neg, x, general = prepared
+        assert torch.equal(neg(other(x)), -x) and len(general) == 1
+
+    def test_refusals_are_those_of_a_first_call(self, prepared):
+        neg, x, _ = prepared
+        with pytest.raises(ArgumentError, match="requires gradients"):
+            neg(x.detach().clone().requires_grad_())
+        with pytest.raises(ArgumentError, match="sparse or a lazy view"):
+            neg(x.to_sparse())
+        with pytest.raises(ArgumentError, match="on device meta"):
+            neg(x.to("meta"))
+        with pytest.raises(ArgumentError, match="overlaps"):
+            neg(x, out=x)
+        with pytest.raises(DtypeError):
+            neg(x.double())
+
+    def test_calls_with_numpys_arrays_between_are_right(self, prepared):
+        neg, x, general = prepared
+        array = x.numpy() if x.dtype == torch.float32 else None
+        for _ in range(3):
+            assert torch.equal(neg(x), -x)
+            if array is not None:
+                found = neg(array)
+                assert type(found) is not torch.Tensor and (found == -array).all()
+        assert len(general) == (0 if array is None else 5)
