@@ -26,6 +26,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy is importe
 import numpy as np
 
 from benches.results import begun, keep, result_path
+from rollergen.bench.suites import Entry, suite
 from rollergen.construct import construct
 from rollergen.errors import DoesNotFitError
 from rollergen.expr.canonical import canonicalize
@@ -35,7 +36,6 @@ from rollergen.hal.spec import Device
 from rollergen.program.interpreter.bulk import interpret_bulk
 from rollergen.program.model.bulk import bulk_facts
 from rollergen.program.rprogram import RProgram
-from rollergen.suites import Entry, suite
 from tests.agreement.suite_cases import assert_values, whole_numbers
 
 MOST_WORK = 1_000_000_000

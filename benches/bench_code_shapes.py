@@ -19,10 +19,10 @@ from rich.console import Console
 from rich.table import Table
 
 import rollergen as rg
-from rollergen.compile_report import compile_report
 from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
+from rollergen.measure.compile_report import compile_report
 from rollergen.program.rprogram import SERIAL, UNROLL, Stage
 
 DEVICES = ("v100", "a100", "h200")

@@ -25,7 +25,7 @@ from rich.table import Table
 
 import rollergen as rg
 from benches.results import keep
-from rollergen.compile_report import compiled_target
+from rollergen.bench.suites import suite
 from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
@@ -33,8 +33,8 @@ from rollergen.hal.load import load_device
 from rollergen.hal.nvrtc import compile_cuda, version
 from rollergen.hal.sass import histogram, main_loops
 from rollergen.hal.spec import Device
+from rollergen.measure.compile_report import compiled_target
 from rollergen.program.model import predict
-from rollergen.suites import suite
 from rollergen.tile.rules import AlignmentRules
 
 T = rg.tensor

@@ -32,7 +32,7 @@ from rich.table import Table
 
 from benches.operators_beside import entries as entries_beside
 from benches.results import begun, ever_kept, keep, result_path
-from rollergen.compile_report import KernelReport, compile_report, compiled_target, predicted_facts
+from rollergen.bench.suites import suite
 from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.errors import RollergenError, RuntimeUnavailableError
@@ -40,9 +40,9 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
 from rollergen.hal.nvrtc import version
 from rollergen.hal.spec import Device
+from rollergen.measure.compile_report import KernelReport, compile_report, compiled_target, predicted_facts
 from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
-from rollergen.suites import suite
 
 NAME = "cuda_compile"
 BESIDE = "beside"

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benches.results import begun, keep, result_path
-from rollergen.suites import suite, suite_names
+from rollergen.bench.suites import suite, suite_names
 from tests.agreement.full_size import FULL_SIZE, run_case
 from tests.agreement.readers import DEVICES, device
 from tests.agreement.suite_cases import READERS, run_entry

@@ -18,17 +18,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import click
 
+from rollergen.bench.suites import Entry, suite
 from rollergen.construct import construct
 from rollergen.construct.residence import resident_rows
 from rollergen.emit import Source
 from rollergen.expr.canonical import canonicalize
+from rollergen.gate.gate import Gate
+from rollergen.gate.oracle import expression_oracle
 from rollergen.hal.spec import Device
 from rollergen.measure.bench import LocalBench
-from rollergen.measure.executor import Compiled, Executor, executor_for
-from rollergen.measure.gate import Gate
-from rollergen.measure.oracle import expression_oracle
 from rollergen.measure.profiler import propose
-from rollergen.suites import Entry, suite
+from rollergen.runtime.executor import Compiled, Executor, executor_for
 from rollergen.targets import resolve
 from tests.agreement.cutting import cut
 

@@ -22,6 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benches.results import begun, ever_kept, keep, result_path
+from rollergen.bench.suites import Entry, suite
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
 from rollergen.emit import emit
@@ -32,7 +33,6 @@ from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
-from rollergen.suites import Entry, suite
 
 NAME = "gfx906"
 CANDIDATES = 10

@@ -34,12 +34,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from rollergen.bench.suites import Entry, suite
 from rollergen.hal.present_costs import with_present_costs
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict
 from rollergen.program.serial import from_json
 from rollergen.store.record_files import read
-from rollergen.suites import Entry, suite
 from rollergen.verify.collect import SAMPLED, expression_key
 
 DATA = ROOT / "benches" / "data" / "collection_amd-epyc_2026-11-21.jsonl.xz"

@@ -22,10 +22,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import rollergen as rg
 from benches.results import begun, keep, result_path
+from rollergen.explain.representative import representative
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph
-from rollergen.representative import representative
 from tests.hal.mutations import Mutation, Outcome, mutations, outcome
 
 NAME = "mutations"
@@ -33,7 +33,7 @@ CHUNK = 25
 MOST_BYTES = 4 << 30
 """Of a process: a spec that asks for more is as wrong as one that ends in a traceback."""
 WHOLE = ("sum of rows", "softmax", "functions", "transpose")
-"""Of `rollergen.representative`, as they are: large enough for a mutated memory to lack the room."""
+"""Of `rollergen.explain.representative`, as they are: large enough for a mutated memory to lack the room."""
 
 
 def operators() -> dict[str, Tensor]:

@@ -25,15 +25,15 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benches.results import keep
-from rollergen.compile_report import compile_report, compiled_target
+from rollergen.bench.suites import Entry, suite
 from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
 from rollergen.hal.nvrtc import is_installed
 from rollergen.hal.spec import Device
+from rollergen.measure.compile_report import compile_report, compiled_target
 from rollergen.program.rprogram import RProgram
-from rollergen.suites import Entry, suite
 
 NAME = "new_device"
 GUIDE = Path(__file__).resolve().parent.parent / "devices" / "README.md"

@@ -49,7 +49,7 @@ from benches.results import begun, keep, keep_at, result_path, unfinished
 from benches.roofline_probes import bound_s, probes
 from benches.timing import Calls, Turns, alone, checked, in_turns, thinned
 from rollergen.expr.canonical import canonicalize
-from rollergen.measure.arrays import aligned_empty
+from rollergen.gate.arrays import aligned_empty
 
 MEAN_TARGET, LEAST_CLASS, LEAST_CASE, LEAST_SHARE = 1.2, 1.0, 0.85, 0.70
 LED = "rollergen, arrays led"

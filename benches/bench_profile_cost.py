@@ -30,7 +30,7 @@ import rollergen as rg
 from benches.aims import Aim, verdict
 from benches.bench_suites import forget
 from benches.results import begun, keep, result_path
-from rollergen.suites import Entry, suite
+from rollergen.bench.suites import Entry, suite
 from tests.agreement.cutting import cut
 
 POINTS, BYTES = 1 << 26, 1 << 25

@@ -24,7 +24,7 @@ from rich.table import Table
 
 import rollergen as rg
 from benches.results import keep
-from rollergen.compile_report import compiled_target
+from rollergen.bench.suites import suite
 from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
@@ -32,9 +32,9 @@ from rollergen.hal.load import load_device
 from rollergen.hal.nvrtc import compile_cuda, version
 from rollergen.hal.sass import histogram, main_loops
 from rollergen.hal.spec import Device
+from rollergen.measure.compile_report import compiled_target
 from rollergen.program.model import multiply_add_share
 from rollergen.program.rprogram import Stage
-from rollergen.suites import suite
 
 T = rg.tensor
 Row = dict[str, Any]

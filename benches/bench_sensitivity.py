@@ -3,7 +3,7 @@
 Every numeric field is raised and lowered by a fifth, over two operators and a copy that fills the memory: which
 predictions, first choices and ranks differ, by how much, and what is informational and why.  Fields of mechanisms that
 these do not use (windows, other dtypes, functions) move nothing here: `--quick` looks for fields that move nothing at
-all, over those of `rollergen.representative` and a sample of all programs, each as far as its first effect.
+all, over those of `rollergen.explain.representative` and a sample of all programs, each as far as its first effect.
 Kept device by device in results/sensitivity_<cpu>_<day>.json: "table" and "dead fields".
 """
 
@@ -22,9 +22,9 @@ from rich.console import Console
 
 from benches.results import begun, keep, result_path
 from rollergen.cli.device_sensitivity import effects_table
+from rollergen.explain.representative import representative
+from rollergen.explain.sensitivity import Effect, sensitivity, stated_figures
 from rollergen.hal.load import load_device
-from rollergen.representative import representative
-from rollergen.sensitivity import Effect, sensitivity, stated_figures
 
 NAME = "sensitivity"
 TABLE = ("matmul", "softmax")

@@ -31,7 +31,8 @@ from rich.table import Table
 from benches.aims import Aim, verdict
 from benches.results import begun, keep, result_path
 from benches.seeds.predicted import forget
-from rollergen.collector import paused_collector
+from rollergen.bench.suites import Entry, suite, suite_names
+from rollergen.build import paused_collector
 from rollergen.construct import construct
 from rollergen.emit import emit_all
 from rollergen.errors import DoesNotFitError
@@ -40,7 +41,6 @@ from rollergen.hal.host import complete
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
 from rollergen.program.check import check
-from rollergen.suites import Entry, suite, suite_names
 
 DEVICES = ("cpu", "v100", "mi50", "ipu")
 CANDIDATES = 10

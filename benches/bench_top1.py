@@ -28,12 +28,13 @@ from rich.table import Table
 
 import rollergen as rg
 from rollergen.errors import RollergenError
-from rollergen.measure.arrays import aligned_empty
-from rollergen.measure.executor import Session, executor_for
-from rollergen.measure.gate import Gate
-from rollergen.measure.oracle import expression_oracle
+from rollergen.gate.arrays import aligned_empty
+from rollergen.gate.gate import Gate
+from rollergen.gate.oracle import expression_oracle
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import propose
+from rollergen.runtime.executor import executor_for
+from rollergen.runtime.session import Session
 from rollergen.targets import resolve
 
 CHOSEN = ("matmul 1024x1024x1024", "matmul 997x997x997", "matmul 128x4096x4096", "conv 3x3")

@@ -33,8 +33,8 @@ from rich.console import Console
 from rich.table import Table
 
 import rollergen as rg
+from rollergen.build import paused_collector
 from rollergen.cli.verify import ablate, evaluate
-from rollergen.collector import paused_collector
 from rollergen.hal.present_costs import with_present_costs
 from rollergen.hal.spec import Device
 from rollergen.program.model import Prediction, predict

@@ -25,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benches.results import begun, ever_kept, keep, result_path
-from rollergen.suites import Entry, suite
+from rollergen.bench.suites import Entry, suite
 from tests.cuda.operators import CONTRACTIONS, MATRIX, execute
 
 NAME = "cuda_fixture"

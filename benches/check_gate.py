@@ -13,7 +13,7 @@ from results import keep
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.measure.mutants import Bench, mutants
+from tests.gate.mutants import Bench, mutants
 
 
 @click.command()

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rollergen.measure.executor import executor_for
+from rollergen.bench.suites import suite
+from rollergen.runtime.executor import executor_for
 from rollergen.store.record_files import append
-from rollergen.suites import suite
 from rollergen.targets import resolve
 from rollergen.verify.collect import collect, expression_key, recorded
 from rollergen.verify.protocol import Protocol

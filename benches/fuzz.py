@@ -29,9 +29,9 @@ DEVICES = ("cpu", "cpu", "v100", "mi50", "ipu", "a100", "k80", "cpu", "h200", "i
 SAVED_EVERY_S = 60.0
 _CHECK = """from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
-from rollergen.measure.executor import executor_for
-from rollergen.measure.gate import Gate
-from rollergen.measure.oracle import expression_oracle
+from rollergen.runtime.executor import executor_for
+from rollergen.gate.gate import Gate
+from rollergen.gate.oracle import expression_oracle
 from rollergen.measure.bench import LocalBench
 from rollergen.measure.outcome import Outcome
 from rollergen.emit import emit

@@ -82,13 +82,13 @@ def machine_code_tools(device: str) -> str | None:
 
 def machine_code(case: str, device_name: str) -> int | None:
     """Instructions of the first choice's kernels; None where no disassembler here reads the architecture."""
-    from rollergen.compile_report import compiled_target
     from rollergen.construct import construct
     from rollergen.emit import emit
     from rollergen.expr.canonical import canonicalize
     from rollergen.hal.load import load_device
     from rollergen.hal.nvrtc import compile_cuda
     from rollergen.hal.sass import histogram
+    from rollergen.measure.compile_report import compiled_target
 
     device = load_device(device_name)
     program = construct(canonicalize(cases()[case]()), device, top_k=1)[0].program

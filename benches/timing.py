@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 import rollergen as rg
+from rollergen.gate.arrays import CALLER_LEAD_BYTES, aligned_empty
+from rollergen.gate.oracle import compare, expression_oracle
 from rollergen.kernel import Kernel
-from rollergen.measure.arrays import CALLER_LEAD_BYTES, aligned_empty
-from rollergen.measure.oracle import compare, expression_oracle
 
 LEAST_ROUNDS, MOST_ROUNDS = 15, 2000
 

@@ -25,7 +25,7 @@ _NAMES = {
     "CodeShapes": "rollergen.tile.rules",
     "Kernel": "rollergen.kernel",
     "load": "rollergen.bundle.read",
-    "clear_pool": "rollergen.result_pool",
+    "clear_pool": "rollergen.runtime.result_pool",
     **dict.fromkeys(("construct", "predict", "space", "profile", "load_device"), "rollergen.research"),
 }  # fmt: skip
 _MODULES = {"ops": "rollergen.expr.operators", "errors": "rollergen.errors"}

@@ -28,7 +28,7 @@ from rollergen.expr.scalars import Expr as _Expr
 from rollergen.kernel import Kernel
 from rollergen.options import BuildOptions
 from rollergen.research import construct, load_device, predict, profile, space
-from rollergen.result_pool import clear_pool
+from rollergen.runtime.result_pool import clear_pool
 from rollergen.tile.rules import AlignmentRules, CodeShapes
 
 __version__: str

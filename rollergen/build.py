@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rollergen.bundle.references import self_tests
-from rollergen.collector import paused_collector
-from rollergen.compile_check import MEASURED, check_notes, compile_checked, first_kept
 from rollergen.construct import Ranked
 from rollergen.construct.growth import growth_notes
 from rollergen.construct.planning import planned
@@ -15,20 +15,21 @@ from rollergen.dropped import collected_drops, drop, drop_notes, none_stands
 from rollergen.errors import ArgumentError, CheckFailedError, DeviceError, ExpressionError, array_advice, shown
 from rollergen.expr.language import Tensor
 from rollergen.expr.nesting import shallow_enough
+from rollergen.gate.comparison import Oracle
+from rollergen.gate.oracle import expression_oracle
 from rollergen.hal.errors import LinkerError
 from rollergen.hal.spec import Device
-from rollergen.judge import VerifierLike, judge_of
 from rollergen.kernel import Kernel
 from rollergen.measure.ahead import compiled_ahead
-from rollergen.measure.comparison import Oracle
-from rollergen.measure.executor import Executor, RuntimeExecutor, executor_for
+from rollergen.measure.compile_check import MEASURED, check_notes, compile_checked, first_kept
 from rollergen.measure.isolation import bench_for
-from rollergen.measure.oracle import expression_oracle
 from rollergen.measure.outcome import Outcome, Progress, silent
 from rollergen.measure.profiler import fastest, measure_on, written
 from rollergen.options import BuildOptions
+from rollergen.runtime.executor import Executor, RuntimeExecutor, executor_for
 from rollergen.store.cache import NO_CACHE, Cache
 from rollergen.targets import resolve
+from rollergen.verify.judge import VerifierLike, judge_of
 
 _MODEL_FILES = (".onnx", ".pt", ".pth", ".pt2", ".safetensors", ".tflite")
 CANDIDATES = 10
@@ -230,3 +231,20 @@ def _count(top_k: int | None, compiles_slowly: bool) -> int:
 
 def _tensors(expr: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
     return (expr,) if isinstance(expr, Tensor) else tuple(expr)
+
+
+@contextmanager
+def paused_collector() -> Iterator[None]:
+    """No collections inside; the state that was found is restored, also after an exception.
+
+    Constructing and emitting make some hundred thousand small frozen values without a cycle, which reference
+    counts alone free; searching them for cycles took a tenth of the time.  Where another thread switches the
+    collector on meanwhile, it is on.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

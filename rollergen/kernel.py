@@ -12,29 +12,30 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from rollergen.device_arrays import on_device
 from rollergen.emit import Launch
 from rollergen.errors import ArgumentError, DeviceError, shown
-from rollergen.explain import explanation, explanation_text, seconds_text
-from rollergen.gpu_calls import GpuCalls
+from rollergen.explain.explanation import explanation, explanation_text, seconds_text
+from rollergen.gate.memory import HOST, Memory
 from rollergen.hal.cuda_devices import mismatch
 from rollergen.hal.cuda_runtime import import_cupy, present_gpu
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.languages import language
 from rollergen.hal.spec import Device
-from rollergen.interop import alike, view
-from rollergen.measure.executor import Compiled, Executor, PreparedLaunches, Session, executor_for
-from rollergen.measure.memory import HOST, Memory
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import cache_state
-from rollergen.packed import NEVER, Packed
-from rollergen.prepared import Call, arrays_like, not_made, prepared_call
 from rollergen.program.rprogram import RProgram
-from rollergen.signature import Signature
+from rollergen.runtime.device_arrays import on_device
+from rollergen.runtime.executor import Compiled, Executor, executor_for
+from rollergen.runtime.gpu_calls import GpuCalls
+from rollergen.runtime.interop import alike, view
+from rollergen.runtime.packed import NEVER, Packed
+from rollergen.runtime.prepared import Call, arrays_like, not_made, prepared_call
+from rollergen.runtime.session import PreparedLaunches, Session
+from rollergen.runtime.signature import Signature
 
 if TYPE_CHECKING:
     from rollergen.bundle.references import References
-    from rollergen.compile_report import CompileReport
+    from rollergen.measure.compile_report import CompileReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +301,7 @@ class Kernel:
         RuntimeUnavailableError where the compiler is not installed, BuildError where it has not got the architecture or
         refuses the source.
         """
-        from rollergen.compile_report import compile_report
+        from rollergen.measure.compile_report import compile_report
 
         return compile_report(self.program, self.device, self._chosen.source)
 

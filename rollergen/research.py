@@ -13,19 +13,19 @@ from rollergen.construct.space import Space
 from rollergen.construct.space import space as space_of_graph
 from rollergen.errors import ArgumentError, ProgramError, shown
 from rollergen.expr.language import Tensor
+from rollergen.gate.oracle import expression_oracle
+from rollergen.gate.program_oracle import program_oracle
 from rollergen.hal.spec import Device
 from rollergen.measure.distributed import Job, measure_through
-from rollergen.measure.executor import Executor, executor_for
 from rollergen.measure.isolation import bench_for
-from rollergen.measure.oracle import expression_oracle
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import measure_on, propose
-from rollergen.measure.program_oracle import program_oracle
 from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.model import Prediction
 from rollergen.program.model import predict as predict_program
 from rollergen.program.rprogram import RProgram
+from rollergen.runtime.executor import Executor, executor_for
 from rollergen.targets import resolve
 
 DeviceLike = str | Path | Device | None

@@ -12,7 +12,7 @@ from rollergen.hal.host import HOST, complete
 from rollergen.hal.languages import language, language_names, present_names
 from rollergen.hal.load import known_names, load_device
 from rollergen.hal.spec import Device
-from rollergen.measure.executor import executor_for
+from rollergen.runtime.executor import executor_for
 
 
 def resolve(device: str | Path | Device | None) -> Device:

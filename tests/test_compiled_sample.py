@@ -9,11 +9,11 @@ import pytest
 
 import rollergen as rg
 from benches.operators_beside import entries
-from rollergen.compile_report import compile_report
+from rollergen.bench.suites import suite
 from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.nvrtc import is_installed
-from rollergen.suites import suite
+from rollergen.measure.compile_report import compile_report
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="rollergen[nvrtc] is not installed")
 

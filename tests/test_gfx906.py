@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from benches.bench_gfx906 import candidate, spills, summary
+from rollergen.bench.suites import suite
 from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal import amd_clang
 from rollergen.hal.load import load_device
-from rollergen.suites import suite
 
 SAMPLE = ("M1", "C0", "C3", "C13", "D4", "P0", "E0", "R0")
 

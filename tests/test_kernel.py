@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from rollergen.errors import ArgumentError, DeviceError
-from rollergen.explain import explanation, runner_up
+from rollergen.explain.explanation import explanation, runner_up
+from rollergen.gate import memory
 from rollergen.kernel import Kernel, is_present
-from rollergen.measure import memory
 from rollergen.measure.profiler import propose
 from rollergen.targets import resolve
 from tests import programs

@@ -33,7 +33,7 @@ def test_every_operator_named_is_there():
 
 
 def test_the_examples_of_build_and_signature_hold():
-    for name in ("rollergen.build", "rollergen.signature"):
+    for name in ("rollergen.build", "rollergen.runtime.signature"):
         assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 

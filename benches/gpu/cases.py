@@ -14,10 +14,10 @@ from typing import Any
 
 import rollergen as rg
 from benches.operators_beside import nchw, nhwc
+from rollergen.bench.suites import Entry, Fields, suite
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.language import Tensor
-from rollergen.suites import Entry, Fields, suite
 
 Key = tuple[str, str]
 """Suite and identifier of an entry."""

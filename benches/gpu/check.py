@@ -2,7 +2,7 @@
 
 The model's first choice is compiled and called, nothing else, so that the whole list is done in minutes (`compare.py`
 measures ten candidates, each through the gate, and compares the fastest as here).  Each element is compared; the
-tolerance is the gate's (`rollergen.measure.tolerance`), and integers must be equal.  Where float64 does not fit the
+tolerance is the gate's (`rollergen.gate.tolerance`), and integers must be equal.  Where float64 does not fit the
 GPU's memory, float32 is the reference, and its own rounding is allowed for.  Rows are kept in
 results/gpu_correctness_<spec>.json.  Exits with 1 where one is wrong, with 3 where time ran out: call it again.
 """
@@ -23,11 +23,11 @@ from benches.gpu.machine import Machine
 from benches.gpu.peers import fix_precision
 from benches.gpu.rows import Row, Rows
 from benches.gpu.torch_calls import operator
+from rollergen.bench.suites import Entry
 from rollergen.emit import Source
 from rollergen.errors import RollergenError
-from rollergen.measure.narrowing import program_accuracies
-from rollergen.measure.tolerance import CONFIDENCE, Accuracy, unit_roundoff
-from rollergen.suites import Entry
+from rollergen.gate.narrowing import program_accuracies
+from rollergen.gate.tolerance import CONFIDENCE, Accuracy, unit_roundoff
 
 NAME = "correctness"
 PIECE = 1 << 24

@@ -22,9 +22,9 @@ from benches.gpu import machine
 from benches.gpu.cases import Key, group, is_core
 from benches.gpu.machine import Machine
 from benches.gpu.rows import Row, Rows
-from rollergen.measure.executor import executor_for
+from rollergen.bench.suites import Entry
+from rollergen.runtime.executor import executor_for
 from rollergen.store.record_files import append
-from rollergen.suites import Entry
 from rollergen.verify.collect import collect
 from rollergen.verify.protocol import Protocol
 

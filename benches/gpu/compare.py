@@ -35,8 +35,8 @@ from benches.gpu.peers import WRITTEN, compilers, fix_precision, libraries
 from benches.gpu.rows import Row, Rows
 from benches.gpu.timer import STATES, Timer, Times
 from benches.peers import reasons
+from rollergen.bench.suites import Entry
 from rollergen.errors import RollergenError
-from rollergen.suites import Entry
 
 NAME, OURS = "timings", "rollergen"
 LATE = "the host was slower than the GPU in every round"

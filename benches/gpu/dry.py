@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from benches.gpu.cases import SUITE, Key, small
 from benches.results import ROOT
-from rollergen.suites import Entry
+from rollergen.bench.suites import Entry
 
 GPU = "NVIDIA H200|9|0|150000000000"
 """Name, compute capability, bytes: the device whose kernels have matrix instructions of every narrow dtype."""

@@ -18,11 +18,11 @@ import rollergen as rg
 from benches.gpu import dry
 from benches.gpu.cases import DEFAULT, SUITES, Key, is_core, listed
 from benches.gpu.rows import RESULTS, Budget, Row
-from rollergen import interop
+from rollergen.bench.suites import Entry
 from rollergen.hal.cuda_runtime import CudaRuntime
 from rollergen.hal.runtime import cuda_runtime_for
 from rollergen.hal.spec import Device
-from rollergen.suites import Entry
+from rollergen.runtime import interop
 from rollergen.targets import resolve
 
 BUDGET_S = 540.0

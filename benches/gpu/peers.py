@@ -10,7 +10,7 @@ from typing import Any
 from benches.gpu.torch_calls import Tensors, operator
 from benches.peers import with_tilelang, with_triton
 from benches.peers.interface import NotOfferedError
-from rollergen.suites import Entry
+from rollergen.bench.suites import Entry
 
 Call = Callable[[], object]
 Offered = tuple[dict[str, Call], dict[str, str]]

@@ -19,6 +19,7 @@ from benches.gpu import machine
 from benches.gpu.cases import Key
 from benches.gpu.rows import Row, Rows, key_of, of_this_code, rows_of, stamp_of
 from rollergen.bench.origin import commit
+from rollergen.bench.suites import Entry
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
 from rollergen.emit import Source, emit
@@ -27,7 +28,6 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
-from rollergen.suites import Entry
 
 CANDIDATES = 10
 NAME = "predictions"

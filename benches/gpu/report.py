@@ -29,8 +29,8 @@ from benches.gpu.rows import Row, key_of, rows_of
 from benches.gpu.timer import STATES
 from benches.results import keep_at
 from rollergen.bench.results import text
+from rollergen.bench.suites import Entry
 from rollergen.hal.spec import Device
-from rollergen.suites import Entry
 
 NAME = "report"
 OURS = "rollergen"

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from rollergen.bench.suites import Entry
 from rollergen.errors import ArgumentError
-from rollergen.suites import Entry
 
 Tensors = tuple[Any, ...]
 Fields = Mapping[str, Any]

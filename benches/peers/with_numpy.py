@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benches.peers.interface import Arrays, Call, Library, NotOfferedError, Operation, no_threads, offered
-from rollergen.measure.arrays import aligned_empty
+from rollergen.gate.arrays import aligned_empty
 
 Into = Callable[..., Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benches.peers.interface import Arrays, Call, Library, Operation, missing, offered
-from rollergen.measure.arrays import aligned_empty
+from rollergen.gate.arrays import aligned_empty
 
 _THREADS = [1]
 

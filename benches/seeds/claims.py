@@ -13,7 +13,7 @@ from functools import partial
 import rollergen as rg
 from benches.seeds import linked, measured, predicted
 from benches.seeds.finding import IMPOSSIBLE, Finding
-from rollergen.suites import suite
+from rollergen.bench.suites import suite
 
 T = rg.tensor
 CONTRACTIONS = ("matmul", "conv2d")

@@ -12,9 +12,9 @@ from benches.seeds.bounds import roofline_seconds
 from benches.seeds.finding import MEASURED, Finding, Row, mean_of
 from benches.seeds.predicted import Named
 from benches.timing import alternate, checked
+from rollergen.bench.suites import Entry
 from rollergen.expr.stages import cut
 from rollergen.program.model import predict
-from rollergen.suites import Entry
 from rollergen.targets import resolve
 
 SECONDS = 0.5

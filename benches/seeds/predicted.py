@@ -9,8 +9,8 @@ from typing import Any
 
 from benches.seeds.bounds import roofline_seconds
 from benches.seeds.finding import MEASURED, MODEL, Finding, Row, mean_of
-from rollergen.collector import paused_collector
-from rollergen.compile_report import compile_report
+from rollergen.bench.suites import Entry
+from rollergen.build import paused_collector
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
 from rollergen.construct.serial_space import copy_stage
@@ -24,12 +24,12 @@ from rollergen.expr.stages import Graph, cut
 from rollergen.hal.load import load_device
 from rollergen.hal.nvrtc import is_installed
 from rollergen.hal.spec import Device
+from rollergen.measure.compile_report import compile_report
 from rollergen.options import BuildOptions
 from rollergen.program.assemble import nest
 from rollergen.program.assemble.elementwise import elementwise_axes
 from rollergen.program.model import predict, prediction
 from rollergen.program.model.prediction import Prediction
-from rollergen.suites import Entry
 from rollergen.tile.rules import AlignmentRules, contiguous_axis
 
 Named = Iterable[tuple[str, Callable[[], Tensor]]]

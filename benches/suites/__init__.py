@@ -1,1 +1,1 @@
-"""Named lists of operators, one JSON file for each source; `rollergen.suites` turns entries into expressions."""
+"""Named lists of operators, one JSON file for each source; `rollergen.bench.suites` turns entries into expressions."""

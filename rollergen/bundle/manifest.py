@@ -14,6 +14,8 @@ from rollergen.emit import Launch, Source
 from rollergen.errors import BundleError
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import Buffer
+from rollergen.gate.narrowing import program_accuracies
+from rollergen.gate.tolerance import CONFIDENCE, unit_roundoff
 from rollergen.hal.bounded_json import read_json
 from rollergen.hal.errors import SpecError
 from rollergen.hal.host import completed_on
@@ -21,11 +23,9 @@ from rollergen.hal.languages import language
 from rollergen.hal.load import device_hash
 from rollergen.hal.spec import Device
 from rollergen.hal.spec_schema import first_finding, validator
-from rollergen.measure.narrowing import program_accuracies
 from rollergen.measure.outcome import Outcome
-from rollergen.measure.tolerance import CONFIDENCE, unit_roundoff
 from rollergen.program.rprogram import RProgram
-from rollergen.signature import Signature
+from rollergen.runtime.signature import Signature
 
 FORMAT = "rollergen.bundle.v1"
 MANIFEST = "manifest.json"

@@ -17,11 +17,11 @@ from rollergen.bundle.inputs import made_array
 from rollergen.errors import BundleError
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.values import Buffer
-from rollergen.measure.comparison import Oracle, Points
-from rollergen.measure.narrowing import computed, program_accuracies
-from rollergen.measure.points import sample_points
-from rollergen.measure.program_oracle import program_oracle
-from rollergen.measure.tolerance import allowed_error, exact_magnitude
+from rollergen.gate.comparison import Oracle, Points
+from rollergen.gate.narrowing import computed, program_accuracies
+from rollergen.gate.points import sample_points
+from rollergen.gate.program_oracle import program_oracle
+from rollergen.gate.tolerance import allowed_error, exact_magnitude
 from rollergen.program.rprogram import RProgram
 
 MOST_POINTS = 100_000

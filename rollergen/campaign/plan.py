@@ -32,6 +32,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rollergen.bench.suites import Entry, suite
 from rollergen.cli.problems import expression
 from rollergen.errors import ArgumentError, RollergenError
 from rollergen.expr.canonical import canonicalize
@@ -42,7 +43,6 @@ from rollergen.hal.spec import Device
 from rollergen.hal.untrusted_file import read_untrusted
 from rollergen.options import BuildOptions
 from rollergen.store.keys import as_text, expression_text, sha256
-from rollergen.suites import Entry, suite
 from rollergen.targets import resolve
 
 _KINDS: Mapping[str, Any] = {

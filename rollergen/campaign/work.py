@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rollergen.campaign.plan import Task
 from rollergen.hal.load import device_hash
-from rollergen.measure.executor import executor_for
+from rollergen.runtime.executor import executor_for
 from rollergen.store.deliveries import Delivery
 from rollergen.verify.collect import collect
 from rollergen.verify.protocol import Protocol

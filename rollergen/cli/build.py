@@ -13,10 +13,10 @@ from rollergen.build import build as build_kernel
 from rollergen.cli.output import console, problem_options, progress_bar
 from rollergen.cli.problems import expression
 from rollergen.errors import CheckFailedError
-from rollergen.explain import block_tile, seconds_text, tile_text
+from rollergen.explain.explanation import block_tile, seconds_text, tile_text
+from rollergen.gate.arrays import random_array
+from rollergen.gate.oracle import compare, expression_oracle
 from rollergen.kernel import Kernel, is_present
-from rollergen.measure.arrays import random_array
-from rollergen.measure.oracle import compare, expression_oracle
 
 
 @click.command()

@@ -11,8 +11,8 @@ import click
 from rich.table import Table
 
 from rollergen.cli.output import console
-from rollergen.device_fit import MOST_FIGURES, DeviceFit, fit_device, sample
 from rollergen.errors import ArgumentError
+from rollergen.explain.device_fit import MOST_FIGURES, DeviceFit, fit_device, sample
 from rollergen.hal.load import save_device
 from rollergen.store.collection import stored
 from rollergen.store.location import store_path

@@ -13,9 +13,9 @@ from rollergen.cli.device_facts import as_json_option, loaded
 from rollergen.cli.output import console
 from rollergen.cli.problems import expression
 from rollergen.errors import ArgumentError
+from rollergen.explain.representative import representative
+from rollergen.explain.sensitivity import FIFTH, Effect, sensitivity
 from rollergen.hal.changes import paths
-from rollergen.representative import representative
-from rollergen.sensitivity import FIFTH, Effect, sensitivity
 
 
 @click.command("sensitivity")

@@ -14,12 +14,8 @@ from rollergen.cli.device_facts import as_json_option, parse_settings
 from rollergen.cli.output import console
 from rollergen.cli.problems import expression
 from rollergen.errors import ArgumentError
-from rollergen.explain import seconds_text
-from rollergen.expr.language import Tensor
-from rollergen.hal.load import known_names
-from rollergen.research import construct, predict
-from rollergen.targets import resolve
-from rollergen.what_if import (
+from rollergen.explain.explanation import seconds_text
+from rollergen.explain.what_if import (
     across,
     limiter,
     on_the_way,
@@ -28,6 +24,10 @@ from rollergen.what_if import (
     require_figures,
     turns,
 )
+from rollergen.expr.language import Tensor
+from rollergen.hal.load import known_names
+from rollergen.research import construct, predict
+from rollergen.targets import resolve
 
 ALL = "all"
 

@@ -16,9 +16,9 @@ from rollergen.cli.device_sensitivity import sensitivity_command
 from rollergen.cli.device_what_if import what_if
 from rollergen.cli.output import console
 from rollergen.errors import DeviceError
-from rollergen.explain import bytes_text
+from rollergen.explain.explanation import bytes_text
 from rollergen.hal.load import known_names
-from rollergen.measure.executor import executor_for
+from rollergen.runtime.executor import executor_for
 from rollergen.targets import resolve
 
 MODELLED = "modelled only"

@@ -8,8 +8,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from rollergen.bench.suites import Suite, suite, suite_names
 from rollergen.cli.problems import OPERATORS
-from rollergen.suites import Suite, suite, suite_names
 
 
 @click.command()

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import rollergen as rg
+from rollergen.bench.suites import suite
 from rollergen.cli.catalogue import OPERATORS, Operator
 from rollergen.errors import ArgumentError, name_advice
-from rollergen.suites import suite
 
 __all__ = ["OPERATORS", "expression", "parse_sizes"]
 

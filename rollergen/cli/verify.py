@@ -13,10 +13,10 @@ import click
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
+from rollergen.bench.suites import suite, suite_names
 from rollergen.cli.output import console
 from rollergen.errors import ArgumentError
-from rollergen.measure.executor import executor_for
-from rollergen.suites import suite, suite_names
+from rollergen.runtime.executor import executor_for
 from rollergen.targets import resolve
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from rollergen.emit import Source
 from rollergen.hal.cuda_runtime import CudaRuntime
-from rollergen.measure.executor import Compiled, Executor, RuntimeExecutor
+from rollergen.runtime.executor import Compiled, Executor, RuntimeExecutor
 
 
 class Ahead:

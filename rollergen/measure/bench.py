@@ -10,13 +10,14 @@ from typing import Protocol
 
 from rollergen.dropped import error_text
 from rollergen.errors import ArgumentError
+from rollergen.gate.footprint import timing
+from rollergen.gate.gate import Gate
+from rollergen.gate.memory import Array
 from rollergen.hal.spec import Device
 from rollergen.measure.eviction import sweep_of
-from rollergen.measure.executor import Executor, Session
-from rollergen.measure.footprint import timing
-from rollergen.measure.gate import Gate
-from rollergen.measure.memory import Array
-from rollergen.measure.outcome import Outcome, Reading
+from rollergen.measure.outcome import Outcome
+from rollergen.runtime.executor import Executor
+from rollergen.runtime.session import Reading, Session
 
 Notify = Callable[[str], None]
 """Told what begins now: "compiling", "running" or "comparing"."""

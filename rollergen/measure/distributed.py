@@ -16,17 +16,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rollergen.errors import CheckFailedError
+from rollergen.gate.comparison import Oracle
 from rollergen.hal.spec import Device
 from rollergen.measure.bounds import doubt
 from rollergen.measure.clocks import timed_on
-from rollergen.measure.comparison import Oracle
-from rollergen.measure.executor import executor_for
 from rollergen.measure.isolation import bench_for
 from rollergen.measure.outcome import Outcome, Progress
 from rollergen.measure.profiler import all_failed, warn_of_doubts, without_revoked
 from rollergen.measure.timing import Timed
 from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
+from rollergen.runtime.executor import executor_for
 
 
 @dataclass(frozen=True, slots=True)

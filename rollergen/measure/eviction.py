@@ -14,7 +14,7 @@ from rollergen.errors import DeviceError
 from rollergen.hal.cuda_runtime import CudaRuntime
 from rollergen.hal.languages import language
 from rollergen.hal.spec import Device
-from rollergen.measure.executor import Executor
+from rollergen.runtime.executor import Executor
 
 TIMES = 2
 """So many times what the caches hold: replacement is not strictly by age."""

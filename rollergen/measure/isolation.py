@@ -20,15 +20,16 @@ from multiprocessing import Pipe
 from typing import Any
 
 from rollergen.errors import DeviceError
+from rollergen.gate.comparison import Oracle
+from rollergen.gate.gate import Gate
 from rollergen.hal.spec import Device
 from rollergen.measure.bench import Bench, LocalBench, Lost
-from rollergen.measure.comparison import Oracle
-from rollergen.measure.executor import Executor
-from rollergen.measure.gate import Gate
-from rollergen.measure.outcome import Outcome, Reading
+from rollergen.measure.outcome import Outcome
 from rollergen.measure.worker import GRACE_S, Limits, Setup
 from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
+from rollergen.runtime.executor import Executor
+from rollergen.runtime.session import Reading
 
 START_S = 120.0
 """Seconds for a new process to import everything and to open the device."""

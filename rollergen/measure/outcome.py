@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import quantiles
-from typing import NamedTuple
 
 from rollergen.emit import Source
 from rollergen.program.rprogram import RProgram
@@ -16,19 +15,6 @@ Progress = Callable[[str, int, int], None]
 
 def silent(what: str, done: int, of: int) -> None:
     """Progress that nobody watches."""
-
-
-class Reading(NamedTuple):
-    """One timing of a call, in seconds: ``wall_s``, by which candidates are ranked, and the device's own ``event_s``.
-
-    On a CPU ``wall_s`` is by the host's clock.  On a GPU both are the device's time of one call among many in a row,
-    all of which were enqueued before the first began (`hal/held_stream.py`): neither launching from Python nor waiting
-    for the device is in it.  ``host_bound``: why the host's pace is in them all the same, "" if it is not.
-    """
-
-    wall_s: float
-    event_s: float
-    host_bound: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,16 +17,16 @@ from rollergen.dropped import Drop, at_once, collected_drops, error_text, none_s
 from rollergen.emit import Source, emit_all
 from rollergen.errors import CheckFailedError, MeasurementWarning
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.gate.gate import Gate
 from rollergen.hal.spec import Device
 from rollergen.measure.bench import Bench, LocalBench
 from rollergen.measure.bounds import doubt
 from rollergen.measure.clocks import timed_on
-from rollergen.measure.executor import Executor
-from rollergen.measure.gate import Gate
 from rollergen.measure.outcome import Outcome, Progress, silent
 from rollergen.measure.timing import Timed
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
+from rollergen.runtime.executor import Executor
 
 
 def propose(

@@ -16,7 +16,8 @@ from statistics import median
 from rollergen.dropped import error_text
 from rollergen.errors import DeviceError
 from rollergen.measure.bench import Bench, Lost
-from rollergen.measure.outcome import Outcome, Progress, Reading
+from rollergen.measure.outcome import Outcome, Progress
+from rollergen.runtime.session import Reading
 
 ROUNDS = 15
 LEAST_ROUNDS = 3

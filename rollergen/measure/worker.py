@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from rollergen.errors import RollergenError
+from rollergen.gate.comparison import Oracle
+from rollergen.gate.gate import Gate
 from rollergen.hal.spec import Device
 from rollergen.measure.bench import LocalBench
-from rollergen.measure.comparison import Oracle
-from rollergen.measure.executor import Executor, executor_for
-from rollergen.measure.gate import Gate
 from rollergen.program.rprogram import RProgram
+from rollergen.runtime.executor import Executor, executor_for
 
 GRACE_S = 5.0
 """So much later than its limit a process ends itself, if nobody has ended it."""

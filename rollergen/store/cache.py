@@ -22,7 +22,7 @@ from rollergen.hal.load import device_to_json
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
 from rollergen.options import BuildOptions
-from rollergen.signature import Signature
+from rollergen.runtime.signature import Signature
 from rollergen.store import entries
 from rollergen.store.database import StoreError, reading, writing
 from rollergen.store.entries import Damage, Entry, Names

@@ -16,16 +16,16 @@ from rollergen.construct.planning import planned
 from rollergen.construct.space import space
 from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph
+from rollergen.gate.oracle import expression_oracle
 from rollergen.hal.spec import Device
 from rollergen.measure.bench import Bench
-from rollergen.measure.executor import RuntimeExecutor
 from rollergen.measure.isolation import bench_for
-from rollergen.measure.oracle import expression_oracle
 from rollergen.measure.outcome import Outcome, Progress
 from rollergen.measure.profiler import propose
 from rollergen.measure.timing import lost_when_timed
 from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
+from rollergen.runtime.executor import RuntimeExecutor
 from rollergen.store.keys import expression_text, key_of, sha256
 from rollergen.store.record_files import read
 from rollergen.store.records import records_of

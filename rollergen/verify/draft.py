@@ -12,9 +12,9 @@ from rollergen.dropped import standing
 from rollergen.errors import ArgumentError
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
-from rollergen.judge import Judge, Model
 from rollergen.options import BuildOptions
 from rollergen.tile.rules import block_layer
+from rollergen.verify.judge import Judge, Model
 from rollergen.verify.objectives import RESIDUALS
 from rollergen.verify.verifier import Move, Verdict, Verifier, load
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from rollergen.bench.suites import Entry
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import numpy_dtype
-from rollergen.suites import Entry
 
 Places = tuple[tuple[Any, ...], ...]
 """Where an axis' extent stands in the entry's fields: paths of keys and positions."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.bench.suites import Entry
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
 from rollergen.errors import DoesNotFitError
@@ -20,14 +21,13 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.reference import evaluate_at
+from rollergen.gate.tolerance import accuracies, differences, exact_magnitude
 from rollergen.hal.spec import Device
-from rollergen.measure.tolerance import accuracies, differences, exact_magnitude
 from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.rprogram import RProgram
 from rollergen.program.sampling import sample_blocks
-from rollergen.suites import Entry
 from rollergen.tile.rules import CodeShapes
 from tests.agreement import readers
 from tests.agreement.cutting import cut

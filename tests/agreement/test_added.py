@@ -13,8 +13,8 @@ from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.errors import ArgumentError, ProgramError
 from rollergen.expr.canonical import canonicalize
-from rollergen.measure.gate import Gate
-from rollergen.measure.tolerance import accuracies
+from rollergen.gate.gate import Gate
+from rollergen.gate.tolerance import accuracies
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.model import predict

@@ -6,9 +6,9 @@ import pytest
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
+from rollergen.gate.narrowing import program_accuracies
+from rollergen.gate.tolerance import differences
 from rollergen.hal.load import load_device
-from rollergen.measure.narrowing import program_accuracies
-from rollergen.measure.tolerance import differences
 from rollergen.program.levels import LONGEST, added_terms, adds, chain_lengths
 from rollergen.program.model.facts import facts_of
 from rollergen.program.model.levels import block_slots

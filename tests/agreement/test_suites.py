@@ -3,7 +3,7 @@ benches/bench_full_size.py --suite runs all of them."""
 
 import pytest
 
-from rollergen.suites import suite
+from rollergen.bench.suites import suite
 from tests.agreement.cutting import cut
 from tests.agreement.readers import device
 from tests.agreement.suite_cases import BYTES, POINTS, READERS, run_entry

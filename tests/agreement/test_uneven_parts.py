@@ -18,7 +18,7 @@ from rollergen.construct.thread_space import part_counts
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.splitting import split_reduction
-from rollergen.measure.tolerance import accuracies
+from rollergen.gate.tolerance import accuracies
 from rollergen.program.assemble.contraction import contraction_stage
 from rollergen.program.assemble.plan import ContractionPlan, ReductionPlan
 from rollergen.program.assemble.reduction import reduction_stage

@@ -9,8 +9,8 @@ from benches.seeds import linked, predicted
 from benches.seeds.bounds import touched_bytes
 from benches.seeds.claims import CLAIMS, small
 from benches.seeds.finding import IMPOSSIBLE, MEASURED, MODEL, Finding
+from rollergen.bench.suites import suite
 from rollergen.expr.stages import cut
-from rollergen.suites import suite
 
 FIGURES = {
     "ROLLER (OSDI 2022)": [f"Fig. {n}" for n in range(10, 20)] + [f"Table {n}" for n in (2, 3, 5, 6)],

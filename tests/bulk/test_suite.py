@@ -3,8 +3,8 @@
 import pytest
 
 from benches.bench_bulk import run_entry
+from rollergen.bench.suites import suite
 from rollergen.hal.load import load_device
-from rollergen.suites import suite
 
 SAMPLE = ("M1", "M3", "M4", "C25", "C28", "D5", "D21", "E2", "P6", "P10", "R1", "R2")
 """Of every class, those that a batch of one leaves smallest."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from math import ceil, prod
 
+from rollergen.bench.suites import Entry, suite
 from rollergen.expr.canonical import canonicalize
 from rollergen.program.rprogram import GRID, SERIAL, RProgram, Stage
-from rollergen.suites import Entry, suite
 
 ONE_TILE, NO_REMAINDER = "one tile", "no remainder"
 LACKS = (ONE_TILE, NO_REMAINDER)

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from rollergen.bench.suites import Entry
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
 from rollergen.emit import Source, emit
@@ -17,7 +18,6 @@ from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
 from rollergen.program.matrix import matrix_instruction
 from rollergen.program.rprogram import RProgram
-from rollergen.suites import Entry
 from tests.agreement.cutting import cuts
 from tests.agreement.suite_cases import assert_values, whole_numbers
 from tests.cuda.cut_axes import LACKS, remainders, tiles, why_not

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rollergen.compile_report import compile_report
 from rollergen.emit import emit
 from rollergen.emit.dynamic import STATIC_BYTES
 from rollergen.errors import ProgramError
 from rollergen.hal import nvrtc
 from rollergen.hal.sass import histogram
+from rollergen.measure.compile_report import compile_report
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.model import predict_stage

@@ -9,18 +9,18 @@ import rollergen as rg
 from rollergen.errors import DeviceError
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.values import Buffer
+from rollergen.gate.arrays import random_array
+from rollergen.gate.cuda_kernels import kernels_text
+from rollergen.gate.cuda_memory import CudaMemory
+from rollergen.gate.gate import Gate
+from rollergen.gate.memory import HOST, SUSPECTS, Tolerance
+from rollergen.gate.reference import Reference
 from rollergen.hal import nvrtc
 from rollergen.hal.cuda_runtime import CudaRuntime
-from rollergen.measure.arrays import random_array
-from rollergen.measure.cuda_kernels import kernels_text
-from rollergen.measure.cuda_memory import CudaMemory
-from rollergen.measure.gate import Gate
-from rollergen.measure.memory import HOST, SUSPECTS, Tolerance
-from rollergen.measure.reference import Reference
 from tests import programs
 from tests.cuda.host import compiler
 from tests.cuda.test_cupy import cupy  # noqa: F401 (a fixture)
-from tests.measure import test_gate as on_host
+from tests.gate import test_gate as on_host
 
 COUNTS = 1 << 16
 """Bytes of the hostile elements, zones, rules and counts of three candidates, whatever their arrays take."""

@@ -16,10 +16,10 @@ from benches.gpu.rows import COMPLETE, RESULTS
 from benches.gpu.torch_calls import operator
 from benches.peers.interface import Library, NotOfferedError, no_threads
 from benches.results import ROOT
+from rollergen.bench.suites import suite
 from rollergen.errors import ArgumentError, RollergenError
 from rollergen.expr.canonical import canonicalize
-from rollergen.measure.tolerance import Accuracy, differences
-from rollergen.suites import suite
+from rollergen.gate.tolerance import Accuracy, differences
 from tests.agreement.cutting import cut
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import ArgumentError, RollergenError
-from rollergen.gpu_calls import GpuCalls
+from rollergen.runtime.gpu_calls import GpuCalls
 from tests.cuda.host import compiler
 from tests.cuda.test_cupy import cupy  # noqa: F401 (a fixture)
 

@@ -10,11 +10,12 @@ import pytest
 import rollergen as rg
 from rollergen.hal.cuda_runtime import CudaRuntime
 from rollergen.hal.held_stream import LEAST_HOLD_S, MOST_HOLD_S, HeldStream
-from rollergen.measure.cuda_session import HOST_BOUND, IN_A_ROW_S, MOST_LAUNCHES
-from rollergen.measure.executor import executor_for
 from rollergen.measure.noise import PAUSES_S, time_calmly
-from rollergen.measure.outcome import Outcome, Reading
+from rollergen.measure.outcome import Outcome
 from rollergen.measure.timing import Timed
+from rollergen.runtime.cuda_session import HOST_BOUND, IN_A_ROW_S, MOST_LAUNCHES
+from rollergen.runtime.executor import executor_for
+from rollergen.runtime.session import Reading
 from tests.cuda.host import compiler
 from tests.cuda.test_cupy import cupy, product  # noqa: F401 (a fixture)
 from tests.cuda.test_graphs import built, on_gpu

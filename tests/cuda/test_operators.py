@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from rollergen.bench.suites import suite
 from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
-from rollergen.suites import suite
 from tests.agreement.cutting import cut
 from tests.cuda.cut_axes import LACKS, tiles, why_not
 from tests.cuda.host import compiler

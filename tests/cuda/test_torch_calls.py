@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import pytest
 
 import rollergen as rg
-from rollergen import device_arrays
 from rollergen import kernel as kernel_module
 from rollergen.errors import ArgumentError
-from rollergen.gpu_calls import arrays_like
-from rollergen.interop import is_torch
-from rollergen.measure.executor import PreparedLaunches
-from rollergen.packed import NEVER, Packed
-from rollergen.prepared import prepared_call
+from rollergen.runtime import device_arrays
+from rollergen.runtime.gpu_calls import arrays_like
+from rollergen.runtime.interop import is_torch
+from rollergen.runtime.packed import NEVER, Packed
+from rollergen.runtime.prepared import prepared_call
+from rollergen.runtime.session import PreparedLaunches
 from tests.cuda.host import compiler
 from tests.cuda.test_cupy import cupy  # noqa: F401 (a fixture)
 

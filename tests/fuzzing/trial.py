@@ -13,9 +13,9 @@ from rollergen.dropped import every_drop_raises
 from rollergen.emit import Source, emit
 from rollergen.errors import DoesNotFitError, RollergenError
 from rollergen.expr.canonical import canonicalize
+from rollergen.gate.oracle import expression_oracle
 from rollergen.measure.bench import Lost
 from rollergen.measure.isolation import Worker
-from rollergen.measure.oracle import expression_oracle
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.worker import Limits, Setup
 from rollergen.options import BuildOptions

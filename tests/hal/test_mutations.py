@@ -2,8 +2,8 @@
 
 import pytest
 
+from rollergen.explain.representative import representative
 from rollergen.expr.canonical import canonicalize
-from rollergen.representative import representative
 from tests.hal.mutations import mutations, outcome
 
 COUNT = 120

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen.device_arrays import DeviceView
-from rollergen.packed import Packed
+from rollergen.runtime.device_arrays import DeviceView
+from rollergen.runtime.packed import Packed
 from tests.interop.exporter import Exporter
 
 SIDE = 64

@@ -7,11 +7,11 @@ import pytest
 import rollergen as rg
 from rollergen.emit import Source
 from rollergen.errors import DeviceError
+from rollergen.gate.memory import HOST
 from rollergen.measure import ahead as module
 from rollergen.measure import clocks
 from rollergen.measure.ahead import Ahead, compiled_ahead
-from rollergen.measure.executor import executor_for
-from rollergen.measure.memory import HOST
+from rollergen.runtime.executor import executor_for
 from rollergen.targets import resolve
 
 pytest.importorskip("pyopencl", reason="compiling needs pyopencl")

@@ -9,8 +9,8 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import CheckFailedError, DeviceError
+from rollergen.gate.oracle import expression_oracle
 from rollergen.measure.distributed import Job, measure_through
-from rollergen.measure.oracle import expression_oracle
 from rollergen.measure.profiler import fastest
 from rollergen.options import BuildOptions
 from tests.measure.faulty import CPU, RIGHT, TRAP, WRONG, sources

@@ -4,13 +4,13 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import ArgumentError, DeviceError
+from rollergen.gate.gate import Gate
+from rollergen.gate.oracle import expression_oracle
 from rollergen.measure import eviction
 from rollergen.measure.bench import LocalBench
 from rollergen.measure.eviction import TIMES, Sweep, cached_bytes
-from rollergen.measure.executor import executor_for
-from rollergen.measure.gate import Gate
-from rollergen.measure.oracle import expression_oracle
 from rollergen.measure.profiler import measure_on, propose
+from rollergen.runtime.executor import executor_for
 from tests.measure.faulty import CPU, RIGHT
 
 EXPRESSION = rg.ops.relu(rg.tensor("X", (1000,)), name="Y")

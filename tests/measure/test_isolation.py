@@ -9,9 +9,9 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import CheckFailedError, DeviceError
+from rollergen.gate.oracle import expression_oracle
 from rollergen.measure.bench import Lost
 from rollergen.measure.isolation import IsolatedBench, Worker
-from rollergen.measure.oracle import expression_oracle
 from rollergen.measure.profiler import fastest, measure_on
 from rollergen.measure.worker import Limits, Setup
 from rollergen.store.records import status

@@ -8,11 +8,11 @@ import pytest
 import rollergen as rg
 from rollergen.errors import CheckFailedError, DeviceError
 from rollergen.expr.values import Binary, Const, Load, transform
-from rollergen.measure.executor import executor_for
-from rollergen.measure.gate import Gate
-from rollergen.measure.oracle import expression_oracle
+from rollergen.gate.gate import Gate
+from rollergen.gate.oracle import expression_oracle
+from rollergen.gate.program_oracle import program_oracle
 from rollergen.measure.profiler import cache_state, fastest, measure, propose
-from rollergen.measure.program_oracle import program_oracle
+from rollergen.runtime.executor import executor_for
 from rollergen.targets import resolve
 from tests import programs
 

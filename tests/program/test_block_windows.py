@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen import explain
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
+from rollergen.explain import explanation
 from rollergen.expr.canonical import canonicalize
 from rollergen.lower import windows as lowered
 from rollergen.program.assemble.contraction import accumulator_dtype
@@ -190,7 +190,7 @@ def test_the_halo_is_staged_once_and_counts_as_the_blocks_memory():
     text = emit(program, V100, "opencl").text
     assert "X in shared: [1 x 1 x 6 x 12 + 3], the window of a block's tile, 360 bytes" in text
     assert "local float X_shared[90]" in text
-    said = str(explain._stage(stage, predict_stage(stage, V100), program, V100))
+    said = str(explanation._stage(stage, predict_stage(stage, V100), program, V100))
     assert "the window 1 x 1 x 6 x 12 of a block's tile, rows padded by 3" in said
 
 

@@ -6,12 +6,12 @@ from math import prod
 import pytest
 
 import rollergen as rg
+from rollergen.bench.suites import suite
 from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.program.model import predict, predict_stage
 from rollergen.program.model.roofline import multiply_add_seconds
-from rollergen.suites import suite
 
 T = rg.tensor
 SAMPLE = ("M0", "C22", "D5", "E1", "P2", "R1")

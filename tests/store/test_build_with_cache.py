@@ -13,7 +13,7 @@ from rollergen.errors import ArgumentError
 from rollergen.store.location import store_path
 
 MODULES = {
-    "construct": importlib.import_module("rollergen.judge"),
+    "construct": importlib.import_module("rollergen.verify.judge"),
     "measure_on": importlib.import_module("rollergen.build"),
 }
 
@@ -152,7 +152,7 @@ def test_profiled_and_unprofiled_kernels_are_kept_apart(constructions):
 def test_another_driver_or_package_builds_anew(what, constructions, monkeypatch):
     rg.build(product(), "cpu", top_k=1)
     if what == "driver":
-        monkeypatch.setattr("rollergen.measure.executor.RuntimeExecutor.driver", "another one")
+        monkeypatch.setattr("rollergen.runtime.executor.RuntimeExecutor.driver", "another one")
     else:
         monkeypatch.setattr("rollergen.store.keys.fingerprint", lambda: "0.2.0+abc")
     rg.build(product(), "cpu", top_k=1)

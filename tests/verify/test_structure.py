@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import rollergen as rg
+from rollergen.bench.suites import suite
 from rollergen.construct.residence import resident_rows
 from rollergen.expr.canonical import canonicalize
-from rollergen.suites import suite
 from rollergen.verify.features import names, vector
 from rollergen.verify.features.structure import CLASSES, operator_of
 

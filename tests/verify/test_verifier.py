@@ -11,12 +11,12 @@ import pytest
 
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize
-from rollergen.judge import Model
 from rollergen.verify import ablate, draft, evaluate, metrics
 from rollergen.verify import verifier as verifiers
 from rollergen.verify.dataset import from_records
 from rollergen.verify.draft import Verified
 from rollergen.verify.features import names
+from rollergen.verify.judge import Model
 from rollergen.verify.model_text import VerifierError
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 from rollergen.verify.rankers import RANKERS, Analytical, Boosted, columns_of, deployed_order

@@ -1,0 +1,387 @@
+"""Why a kernel is as it is, as data (`explanation`) and as text (`explanation_text`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any
+
+from rollergen.expr.values import Buffer
+from rollergen.gate.footprint import Footprint, building, bytes_text, calling
+from rollergen.hal.languages import language
+from rollergen.hal.spec import Device
+from rollergen.measure.outcome import Outcome
+from rollergen.program.levels import chain_lengths
+from rollergen.program.matrix import matrix_instruction
+from rollergen.program.model.prediction import StagePrediction, predict
+from rollergen.program.rprogram import GRID, LANE, PARALLEL, UNROLL, Loop, RProgram, Stage
+from rollergen.program.windows import window_shape
+from rollergen.tile.closed_forms import explain_forms, traffic
+
+Facts = dict[str, Any]
+
+
+def explanation(
+    chosen: Outcome, others: Sequence[Outcome], device: Device, cuts: Sequence[str] = (), growth: Sequence[str] = ()
+) -> Facts:
+    """Everything about the chosen candidate as plain dicts, lists, strings and numbers (seconds, bytes, clocks).
+
+    ``others``: all candidates in the model's order; the runner-up is the best of them that was not
+    chosen.  ``cuts``: where the expression was cut into stages, and why.  ``growth``: what scale-up
+    constructs, and how far that is from the best of the aligned space.
+    """
+    prediction = predict(chosen.program, device)
+    second = runner_up(chosen, others)
+    return {
+        "device": {"name": device.name, "title": device.title, "units": device.units},
+        "predicted_seconds": float(prediction.seconds),
+        "measured_seconds": chosen.wall_s,
+        "event_seconds": chosen.event_s,
+        "profiling": profiling(chosen, others),
+        "memory_bytes": dict(calling(chosen.program).parts),
+        "cuts": list(cuts),
+        "construction": list(growth),
+        "stages": [
+            _stage(stage, one, chosen.program, device)
+            for stage, one in zip(chosen.program.stages, prediction.stages, strict=True)
+        ],
+        "runner_up": None if second is None else _lost(chosen, second, device),
+        "candidates": [_candidate(outcome, outcome is chosen) for outcome in others],
+    }
+
+
+def profiling(chosen: Outcome, others: Sequence[Outcome]) -> Facts | None:
+    """Seconds that compiling, checking and timing the candidates took, bytes that checking copied to and from the
+    device's memory, the most memory that it and timing allocate, and how they were timed; None where nothing was run.
+
+    Compilers that leave a part of their work for the first launch do it in checking.
+    """
+    tried = [one for one in others if one.state != "not run"]
+    if chosen.wall_s is None or not tried:
+        return None
+    on_device = language(chosen.source.language).calls_take_device_arrays
+    return {
+        "candidates": len(tried),
+        "compile_seconds": sum(one.compile_s or 0.0 for one in tried),
+        "check_seconds": sum(one.check_s or 0.0 for one in tried),
+        "memory_bytes": dict(building([one.program for one in tried], not on_device).parts),
+        "sent_bytes": sum(one.sent_bytes for one in tried),
+        "fetched_bytes": sum(one.fetched_bytes for one in tried),
+        "timing_seconds": sum(sum(one.times_s) for one in tried),
+        "rounds": chosen.rounds,
+        "spread_seconds": chosen.spread_s,
+        "caches": chosen.caches,
+        "clock": chosen.note,
+        "noisy": chosen.noisy,
+    }
+
+
+def _profiling_line(facts: Facts) -> str:
+    parts = {name: facts[f"{name}_seconds"] for name in ("compile", "check", "timing")}
+    total = sum(parts.values()) or 1.0
+    shares = ", ".join(f"{name} {seconds_text(s)} ({s / total:.0%})" for name, s in parts.items())
+    copied = ""
+    if facts["sent_bytes"]:
+        both = f"{bytes_text(facts['sent_bytes'])} to the device, {bytes_text(facts['fetched_bytes'])} back"
+        copied = f", the check copied {both}"
+    noise = "" if facts["spread_seconds"] is None else f", quartiles {seconds_text(facts['spread_seconds'])} apart"
+    clock = f", {facts['clock']}" if facts["clock"] else ""
+    busy = f", noisy: {facts['noisy']}" if facts["noisy"] else ""
+    how = f"{facts['rounds']} rounds with {facts['caches']} caches{noise}{clock}{busy}"
+    memory = f"memory at most {Footprint(facts['memory_bytes'])}"
+    return f"  {facts['candidates']} candidates: {shares}{copied}; {how}; {memory}"
+
+
+def runner_up(chosen: Outcome, others: Iterable[Outcome]) -> Outcome | None:
+    """The best other candidate: by measured time where there is one, else by the model; failed ones are out."""
+    rest = [o for o in others if o is not chosen and o.state != "failed"]
+    unmeasured = float("inf")
+    return min(rest, key=lambda o: (o.wall_s if o.wall_s is not None else unmeasured, o.rank), default=None)
+
+
+def _candidate(outcome: Outcome, chosen: bool) -> Facts:
+    return {
+        "rank": outcome.rank,
+        "chosen": chosen,
+        "state": outcome.state,
+        "predicted_seconds": outcome.predicted_s,
+        "measured_seconds": outcome.wall_s,
+        "event_seconds": outcome.event_s,
+        "compile_seconds": outcome.compile_s,
+        "compared_elements": outcome.compared,
+        "problems": list(outcome.problems),
+        "note": outcome.note,
+        "tile": " then ".join(tile_text(block_tile(stage)) for stage in outcome.program.stages),
+    }
+
+
+def _stage(stage: Stage, predicted: StagePrediction, program: RProgram, device: Device) -> Facts:
+    return {
+        "name": stage.name,
+        "once": stage.once,
+        "axes": {axis.name: {"extent": axis.extent, "role": axis.role} for axis in stage.definition.axes},
+        "reads": [_buffer(b) for b in _distinct(load.buffer for load in stage.definition.loads())],
+        "writes": _buffer(stage.definition.output),
+        "tiles": tiles(stage),
+        "loops": [f"{loop.kind} {loop.axis} {loop.extent} x {loop.stride}" for loop in stage.loops],
+        "decisions": decisions(stage, device),
+        "blocks": int(predicted.blocks),
+        "threads": int(predicted.threads),
+        "alone": bool(predicted.alone),
+        "waves": float(predicted.waves),
+        "resident_blocks": int(predicted.resident_blocks),
+        "occupancy": float(predicted.occupancy),
+        "registers": float(predicted.registers),
+        "spilled_registers": float(predicted.spilled),
+        "shared_bytes": int(predicted.shared_bytes),
+        "flops": int(predicted.flops),
+        "seconds": float(predicted.seconds),
+        "binding": str(predicted.binding),
+        "limiters": [
+            {"name": x.name, "seconds": float(x.seconds), "clocks": float(x.clocks), "how": x.how}
+            for x in predicted.limiters
+        ],
+        "traffic_bytes": {name: float(count) for name, count in predicted.traffic_bytes},
+        "accesses": _accesses(stage, device.backing.transaction_bytes),
+        "closed_forms": list(explain_forms(stage.definition, block_tile(stage))),
+    }
+
+
+def _accesses(stage: Stage, transaction_bytes: int) -> list[Facts]:
+    """What each access moves between the backing store and a block, exactly, every block fetching its own."""
+    return [
+        {"tensor": x.tensor, "role": x.role, "visits": x.visits, "bytes": x.transactions * transaction_bytes}
+        for x in traffic(stage, transaction_bytes)
+    ]
+
+
+def _distinct(buffers: Iterable[Buffer]) -> tuple[Buffer, ...]:
+    return tuple(dict.fromkeys(buffers))
+
+
+def _buffer(buffer: Buffer) -> str:
+    return f"{buffer.name}: {buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
+
+
+def _extents(stage: Stage, loops: Iterable[Loop]) -> dict[str, int]:
+    """Elements along each axis that the loops cover together, at most the axis."""
+    found: dict[str, int] = {}
+    for loop in loops:
+        found[loop.axis] = found.get(loop.axis, 1) * loop.extent
+    return {a.name: min(found[a.name], a.extent) for a in stage.definition.axes if a.name in found}
+
+
+def block_tile(stage: Stage) -> dict[str, int]:
+    """What one block computes, reduce axes included."""
+    return _extents(stage, (loop for loop in stage.loops if loop.kind != GRID))
+
+
+def tiles(stage: Stage) -> list[Facts]:
+    """The tile of every level, outermost first: tensor, block, staged copies, thread, registers, lanes."""
+    deep = stage.accumulator.at_loop
+    reduced = {axis.name for axis in stage.definition.of_role("reduce")}
+    kept = [(p, loop) for p, loop in enumerate(stage.loops) if loop.axis not in reduced]
+    thread = [loop for _, loop in kept if loop.kind not in (GRID, *PARALLEL)]
+    registers = [loop for p, loop in kept if p >= deep and loop.kind in (UNROLL, LANE)]
+    found = [
+        {"level": "tensor", "tile": {axis.name: axis.extent for axis in stage.definition.axes}},
+        {"level": "block", "tile": block_tile(stage)},
+    ]
+    for copy in stage.copies:
+        shared = copy.from_layer != "registers" and copy.to_layer != "registers"
+        shape = dict(zip(copy.order, stage.buffer_shape(copy, block=shared), strict=True))
+        if copy.window:
+            shape = {f"dimension {d}": extent for d, extent in enumerate(window_shape(stage, copy))}
+        found.append({"level": f"{stage.load(copy).buffer.name} in {copy.to_layer}", "tile": shape})
+    found.append({"level": "thread" if stage.threads > 1 else "work-item", "tile": _extents(stage, thread)})
+    found.append({"level": "accumulators in registers", "tile": _extents(stage, registers)})
+    return found
+
+
+def _instruction_text(stage: Stage, device: Device) -> str:
+    """``vfma, 16 lanes``, or ``wmma, 16 x 16 x 16 (m x n x k) by 32 threads together``."""
+    one = matrix_instruction(stage, device)
+    if one is None:
+        return f"{stage.compute.instruction}, {stage.compute.lanes} lanes"
+    return f"{one.name}, {one.m} x {one.n} x {one.k} (m x n x k) by {one.lanes} threads together, in {one.dtype}"
+
+
+def tile_text(tile: dict[str, int]) -> str:
+    """``i 64 x j 128``."""
+    return " x ".join(f"{axis} {extent}" for axis, extent in tile.items()) or "1 element"
+
+
+def decisions(stage: Stage, device: Device) -> list[str]:
+    """What else was decided, in words."""
+    said = [_instruction_text(stage, device)]
+    accumulator = stage.accumulator
+    if stage.definition.reductions:
+        said.append(f"accumulates in {accumulator.dtype}")
+    if accumulator.carry:
+        said.append("partial sums wait in the output between reduction blocks")
+    if accumulator.separate:
+        said.append(f"{prod(stage.loops[p].extent for p in accumulator.separate)} independent chains")
+    if accumulator.flush:
+        lengths = ", then ".join(str(length) for length in chain_lengths(stage)[: len(accumulator.flush) + 1])
+        said.append(f"sums in blocks of {lengths} terms")
+    if accumulator.gathered:
+        said.append(f"{prod(stage.loops[p].extent for p in accumulator.gathered)} elements at once")
+    if accumulator.combine != "none":
+        said.append(f"threads combined by {accumulator.combine}")
+    for copy in stage.copies:
+        said.append(_copy_text(stage, copy))
+    said += [f"{resident.name} stays in {resident.layer}" for resident in stage.residents]
+    said += [f"tail of {axis}: {kind}" for axis, kind in stage.guards]
+    if stage.prefetch >= 0:
+        said.append("the next row is fetched while this one is computed")
+    if stage.store.streaming:
+        said.append("stores bypass the caches")
+    if stage.store.ahead and stage.definition.reductions:
+        said.append("the result's row is asked for before it is written")
+    elif stage.store.ahead:
+        said.append(f"lines are asked for {stage.store.ahead} tiles before they are written")
+    if stage.store.adds:
+        said.append("results are added atomically, in any order")
+    if stage.block_order.width:
+        said.append(f"blocks in bands of {stage.block_order.width}")
+    if stage.once:
+        said.append("runs once: its inputs are constant")
+    return said
+
+
+def _copy_text(stage: Stage, copy: Any) -> str:
+    if copy.window:
+        window = " x ".join(map(str, window_shape(stage, copy)))
+        whose = "thread" if copy.to_layer == "registers" else "block"
+        text = f"{stage.load(copy).buffer.name} read into {copy.to_layer} as the window {window} of a {whose}'s tile"
+        return text + (f", rows padded by {copy.padding}" if copy.padding else "")
+    text = f"{stage.load(copy).buffer.name} copied from {copy.from_layer} to {copy.to_layer}, {copy.vector} at a time"
+    text += f", rows padded by {copy.padding}" if copy.padding else ""
+    text += f", swizzled over {copy.swizzle} rows" if copy.swizzle > 1 else ""
+    text += f", a thread {' x '.join(map(str, copy.runs))} in a row" if copy.runs else ""
+    return text + (f", {copy.depth} tiles deep" if copy.depth > 1 else "")
+
+
+def _totals(program: RProgram, device: Device) -> dict[str, float]:
+    """Seconds of each limiter, summed over the stages of a call."""
+    found: dict[str, float] = {}
+    for stage in predict(program, device).stages:
+        for limiter in stage.limiters:
+            if not stage.once:
+                found[limiter.name] = found.get(limiter.name, 0.0) + float(limiter.seconds)
+    return found
+
+
+def _lost(chosen: Outcome, second: Outcome, device: Device) -> Facts:
+    """How the runner-up differs: seconds of each limiter in both, largest loss first."""
+    ours, theirs = _totals(chosen.program, device), _totals(second.program, device)
+    names = dict.fromkeys([*ours, *theirs])
+    differences = [_difference(name, ours.get(name, 0.0), theirs.get(name, 0.0)) for name in names]
+    differences.sort(key=lambda one: -one["difference"])
+    return {**_candidate(second, False), "limiters": differences, "why": _why(chosen, second, differences)}
+
+
+def _difference(name: str, chosen: float, second: float) -> Facts:
+    return {"name": name, "chosen": chosen, "runner_up": second, "difference": second - chosen}
+
+
+def _why(chosen: Outcome, second: Outcome, differences: Sequence[Facts]) -> str:
+    slower = second.predicted_s - chosen.predicted_s
+    parts = []
+    if chosen.wall_s is not None and second.wall_s is not None:
+        parts.append(f"measured {seconds_text(second.wall_s)} against {seconds_text(chosen.wall_s)}")
+    if slower > 0 and differences and differences[0]["difference"] > 0:
+        worst = differences[0]
+        parts.append(
+            f"the model gives it {seconds_text(slower)} more, most of all in {worst['name']} "
+            f"({seconds_text(worst['runner_up'])} against {seconds_text(worst['chosen'])})"
+        )
+    elif slower > 0:
+        parts.append(f"the model gives it {seconds_text(slower)} more")
+    elif slower == 0:
+        parts.append("the model finds both equal; the tie fell by the programs' text")
+    else:
+        parts.append(f"the model had preferred it by {seconds_text(-slower)}")
+    return "; ".join(parts)
+
+
+def seconds_text(seconds: float) -> str:
+    """``1.23 ms``, with the unit that suits."""
+    for limit, factor, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
+        if abs(seconds) < limit:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def explanation_text(facts: Facts) -> str:
+    """The same facts as readable plain text."""
+    device = facts["device"]
+    lines = [f"On {device['title']} ({device['name']}, {device['units']} units)"]
+    measured = "not measured"
+    if facts["measured_seconds"] is not None:
+        own = seconds_text(facts["event_seconds"])
+        measured = f"measured {seconds_text(facts['measured_seconds'])} (device's own time {own})"
+    lines.append(f"  predicted {seconds_text(facts['predicted_seconds'])}, {measured}")
+    lines += [_profiling_line(facts["profiling"])] if facts["profiling"] else []
+    lines.append(f"  memory of a call: {Footprint(facts['memory_bytes'])}")
+    lines += [f"  presence: {facts['presence']}"] if "presence" in facts else []
+    lines += [f"  cut: {cut}" for cut in facts["cuts"]] or ["  no cut: one stage for each output"]
+    lines += [f"  construction: {note}" for note in facts["construction"]]
+    lines += [f"  failed: {_failed_line(one)}" for one in facts["candidates"] if one["state"] == "failed"]
+    for stage in facts["stages"]:
+        lines += ["", *_stage_lines(stage)]
+    if facts["runner_up"] is not None:
+        lines += ["", *_runner_up_lines(facts["runner_up"])]
+    return "\n".join(lines)
+
+
+def _failed_line(candidate: Facts) -> str:
+    return f"candidate {candidate['rank'] + 1}, tile {candidate['tile']}: {'; '.join(candidate['problems'][:2])}"
+
+
+def _stage_lines(stage: Facts) -> list[str]:
+    heading = f"Stage {stage['name']}: {', '.join(stage['reads'])} -> {stage['writes']}"
+    lines = [heading + (" (once, at the first call)" if stage["once"] else ""), "  tiles"]
+    width = max(len(one["level"]) for one in stage["tiles"])
+    lines += [f"    {one['level']:{width}}  {tile_text(one['tile'])}" for one in stage["tiles"]]
+    lines += [f"  {text}" for text in stage["decisions"]]
+    lines.append(
+        f"  {stage['blocks']} blocks of {stage['threads']} threads in {stage['waves']:.4g} waves, "
+        f"{stage['resident_blocks']} resident, occupancy {stage['occupancy']:.0%}"
+    )
+    if stage["alone"]:
+        lines.append("  the calling thread runs them all: waking those of the other cores would take it longer")
+    memory = f", {bytes_text(stage['shared_bytes'])} of block memory" if stage["shared_bytes"] else ""
+    spilled = f", {stage['spilled_registers']:.3g} spilled" if stage["spilled_registers"] else ""
+    lines.append(f"  {stage['registers']:.4g} registers{spilled}{memory}")
+    lines.append(f"  time {seconds_text(stage['seconds'])}, bound by {stage['binding']}")
+    width = max(len(limiter["name"]) for limiter in stage["limiters"])
+    for limiter in sorted(stage["limiters"], key=lambda one: -one["seconds"]):
+        mark = "  <- binds" if limiter["name"] == stage["binding"] else ""
+        times = f"{seconds_text(limiter['seconds']):>10}  {limiter['clocks']:>12.4g} clocks"
+        lines.append(f"    {limiter['name']:{width}}  {times}  {limiter['how']}{mark}")
+    if stage["traffic_bytes"]:
+        lines.append("  bytes that leave each layer")
+        lines += [f"    {name}: {bytes_text(count)}" for name, count in stage["traffic_bytes"].items()]
+    lines.append("  bytes of each access, every block fetching its own")
+    lines += [
+        f"    {one['role']} {one['tensor']}: {bytes_text(one['bytes'])} in {one['visits']} visits"
+        for one in stage["accesses"]
+    ]
+    if stage["closed_forms"]:
+        lines.append("  closed forms for the block's tile")
+        lines += [f"    {line}" for line in stage["closed_forms"]]
+    return lines
+
+
+def _runner_up_lines(second: Facts) -> list[str]:
+    lines = [f"Runner-up: tile {second['tile']}", f"  why it lost: {second['why']}"]
+    shown = [one for one in second["limiters"] if one["difference"]]
+    width = max((len(one["name"]) for one in shown), default=0)
+    for one in shown:
+        sign = "+" if one["difference"] > 0 else "-"
+        lines.append(
+            f"    {one['name']:{width}}  {seconds_text(one['runner_up']):>10} against "
+            f"{seconds_text(one['chosen']):>10}  {sign}{seconds_text(abs(one['difference']))}"
+        )
+    return lines

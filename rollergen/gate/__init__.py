@@ -1,0 +1,1 @@
+"""The check that every candidate passes before it may win: inputs, oracles, tolerances, memory with guard zones."""

@@ -1,0 +1,180 @@
+"""The inputs on which candidates are checked: one table, with what each kind catches.
+
+*Whole* kinds make all elements of all inputs.  The first is also what candidates are timed on; the second is the first
+of `SECOND` that says something about the program; then comes `EQUAL`.  *Hostile* kinds replace few elements of the
+first kind: those that sampled output elements depend on (`adversarial.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from rollergen.expr.dtypes import is_float, numpy_dtype
+from rollergen.expr.values import Buffer
+from rollergen.gate.arrays import fill_ramp, fill_random, fill_whole
+from rollergen.gate.facts import Facts
+from rollergen.gate.tolerance import unit_roundoff
+
+LARGE = 1024.0
+"""Exact in every floating dtype, its products of two within float32's and bfloat16's range."""
+
+BEYOND = {"float64": 1000.0}
+"""exp of it passes the range of the dtype (float64: 709, float32: 88), of the others' `_BEYOND`, where the float64
+definition can still tell what comes out."""
+
+_BEYOND = 200.0
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """``fill(array, buffer, number of the input, facts, random)`` makes the elements of one input in place.
+
+    ``exact``: every value of the program is a whole number held exactly, so that results have no tolerance.
+    """
+
+    title: str
+    catches: str
+    applies: Callable[[Facts], bool]
+    fill: Callable[[np.ndarray, Buffer, int, Facts, np.random.Generator], None]
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hostile:
+    """``values(dtype, facts)``: float64 or int64 numbers to put in place of few elements, none: leave the input alone.
+
+    ``sparse``: so few that most results remain ordinary.  ``absolute``: errors lie on the scale of the definition on
+    absolute inputs.
+    """
+
+    title: str
+    catches: str
+    applies: Callable[[Facts], bool]
+    values: Callable[[str, Facts], np.ndarray]
+    sparse: Callable[[Facts], bool] = lambda facts: False
+    absolute: bool = False
+
+
+def _random(array: np.ndarray, buffer: Buffer, number: int, facts: Facts, random: np.random.Generator) -> None:
+    fill_random(array, random)
+    if facts.few and is_float(buffer.dtype):
+        np.abs(array, out=array)
+
+
+def _ramp(array: np.ndarray, buffer: Buffer, number: int, facts: Facts, random: np.random.Generator) -> None:
+    fill_ramp(array, facts.ramp or 0)
+
+
+def _small(array: np.ndarray, buffer: Buffer, number: int, facts: Facts, random: np.random.Generator) -> None:
+    """Not negative where results are rounded to a narrow dtype: then sums pass what it holds, and many are ties."""
+    fill_whole(array, 0 if facts.narrowed else -(facts.magnitude or 0), facts.magnitude or 0, random)
+
+
+def _equal(array: np.ndarray, buffer: Buffer, number: int, facts: Facts, random: np.random.Generator) -> None:
+    if not is_float(buffer.dtype):
+        array[...] = 1 if buffer.dtype == "bool" else 7
+    elif facts.exponential:
+        array[...] = -BEYOND.get(buffer.dtype, _BEYOND)
+    else:
+        array[...] = 0.1 * (number + 1)  # no multiple of a power of two: every addition rounds
+
+
+def _special(dtype: str, facts: Facts) -> np.ndarray:
+    """Zeros, denormals, ties of roundings, large values."""
+    if not is_float(dtype):
+        return np.zeros(0)
+    info, large = ml_dtypes.finfo(dtype), BEYOND.get(dtype, _BEYOND) if facts.exponential else LARGE
+    smallest, tiny = float(info.smallest_subnormal), float(info.tiny)
+    found = [0.0, -0.0, tiny, -tiny]
+    if not facts.divided:  # what was divided by a denormal passes the range, where only the oracle goes on counting
+        found += [smallest, -smallest, tiny / 4]
+    if facts.jumps:
+        found += _halves(dtype, (0.5, 1.5, 2.5, -0.5, -1.5, -2.5))
+    for narrow in facts.narrowed:
+        found += _ties(dtype, narrow, facts)
+    if (facts.exponential or facts.extremes) and not facts.unlimited:
+        found += [large, large, -large]
+    return np.array(found)
+
+
+def _halves(dtype: str, numbers: tuple[float, ...]) -> list[float]:
+    """The numbers and their neighbours in the dtype."""
+    near = 2 * unit_roundoff(dtype)
+    return [number * side for number in numbers for side in (1.0, 1.0 + near, 1.0 - near)]
+
+
+def _ties(dtype: str, narrow: str, facts: Facts) -> list[float]:
+    """What lies in the middle between two numbers of a narrower dtype, the even one below or above, and neighbours;
+    where nothing is made of them, also the middle between its largest number and infinity."""
+    if unit_roundoff(dtype) >= unit_roundoff(narrow):
+        return []
+    half = unit_roundoff(narrow)
+    found = _halves(dtype, (1 + half, 1 + 3 * half, -1 - half))
+    beyond = float(ml_dtypes.finfo(narrow).max) / (1 - half) * (1 - half / 2)
+    if not facts.reduces and beyond <= float(ml_dtypes.finfo(dtype).max):
+        found += _halves(dtype, (beyond,))
+    return found
+
+
+def _ends(dtype: str, facts: Facts) -> np.ndarray:
+    """Ends of an integer dtype and of the narrower ones.  Of neighbours some are equal in the lower 32 bits or as
+    floats, sums and products of some wrap around."""
+    if is_float(dtype) or dtype == "bool":
+        return np.zeros(0, np.int64)
+    info = np.iinfo(numpy_dtype(dtype))
+    found = [info.min, info.min, info.max, info.max, info.min, -1, info.min + 1, 1, info.max - 1]
+    for bits in (7, 8, 15, 16, 24, 31, 32, 53):
+        near = (0, 2**bits, 2**bits + 1, 2**bits - 1, 2**bits, -(2**bits) - 1)
+        found += [number for number in near if info.min <= number <= info.max]
+    return np.array(found, np.int64)
+
+
+RANDOM = Whole("random inputs", "wrong terms, wrong places, precision lost", lambda facts: True, _random)
+RAMPS = Whole(
+    "whole-number ramps",
+    "elements taken from elsewhere: neighbours, rows and columns all differ; a lost unit in the last place",
+    lambda facts: facts.ramp is not None, _ramp, exact=True,
+)  # fmt: skip
+SMALL = Whole(
+    "whole-number inputs",
+    "a lost unit in the last place; ties where results are rounded once",
+    lambda facts: facts.magnitude is not None, _small, exact=True,
+)  # fmt: skip
+OTHERS = Whole("other random inputs", "what only some values show", lambda facts: True, _random)
+SECOND = RAMPS, SMALL, OTHERS
+EQUAL = Whole(
+    "equal values",
+    "the wrong one of equal values (argmax); long chains of additions, whose errors all have one sign; rows of which "
+    "every exp underflows",
+    lambda facts: not facts.order_decides, _equal,
+)  # fmt: skip
+
+SPECIAL = Hostile(
+    "zeros, denormals, halves",
+    "the sign of zero; denormals flushed; ties rounded the wrong way; overflow where a maximum should be subtracted",
+    lambda facts: not facts.order_decides, _special,
+)  # fmt: skip
+INFINITE = Hostile(
+    "infinities and NaN",
+    "what should propagate and does not, or spreads",
+    lambda facts: facts.orderless,
+    lambda dtype, facts: np.array([np.inf, -np.inf, np.nan] if is_float(dtype) else ()),
+    sparse=lambda facts: facts.reduces,
+)
+CANCELLING = Hostile(
+    "cancellation",
+    "partial sums kept in a narrower dtype",
+    lambda facts: facts.absolute,
+    lambda dtype, facts: np.array([LARGE, -LARGE] if is_float(dtype) else ()),
+    absolute=True,
+)
+ENDS = Hostile(
+    "ends of integers",
+    "widened too late, saturated, truncated, compared as 32 bits",
+    lambda facts: not facts.unlimited and not facts.raised, _ends,
+)  # fmt: skip
+HOSTILE = SPECIAL, INFINITE, CANCELLING, ENDS

@@ -1,0 +1,45 @@
+"""Programs that look at fewer bits of their inputs than the definition has: what they then compute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rollergen.expr.definition import Definition
+from rollergen.expr.values import Cast, Load, Value
+from rollergen.gate.tolerance import Accuracy, accuracies
+from rollergen.program.levels import added_terms
+from rollergen.program.rprogram import RProgram, Stage
+
+_AS_MANY_BITS = "float16"
+"""Its significand has 11 bits, as tf32's; cutting the others off errs by no more than twice as much as rounding."""
+
+
+def is_narrowed(program: RProgram) -> bool:
+    """Whether some stage cuts its factors (see `Compute.factors`)."""
+    return any(stage.compute.factors for stage in program.stages)
+
+
+def program_accuracies(program: RProgram) -> dict[str, Accuracy]:
+    """Accuracy of every buffer that the program makes, added up in its order."""
+    return accuracies(computed(program), program.inputs, terms=tuple(map(added_terms, program.stages)))
+
+
+def computed(program: RProgram) -> tuple[Definition, ...]:
+    """The definitions of the stages, with the rounding of factors written out where it takes place."""
+    return tuple(_computed(stage) for stage in program.stages)
+
+
+def _computed(stage: Stage) -> Definition:
+    definition = stage.definition
+    if not stage.compute.factors:
+        return definition
+    reductions = tuple(replace(r, bodies=tuple(map(_rounded, r.bodies))) for r in definition.reductions)
+    return replace(definition, reductions=reductions)
+
+
+def _rounded(value: Value) -> Value:
+    """`value` with every load rounded."""
+    if isinstance(value, Load):
+        return Cast(Cast(value, _AS_MANY_BITS), value.dtype)
+    children = value.children()
+    return value.with_children(tuple(_rounded(child) for child in children)) if children else value

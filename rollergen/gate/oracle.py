@@ -1,0 +1,63 @@
+"""What a right result is: the expression's float64 definition at the points asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rollergen.expr.inputs import given_tensors
+from rollergen.expr.language import Tensor
+from rollergen.expr.reference import evaluate_at
+from rollergen.expr.values import Buffer
+from rollergen.gate.comparison import Oracle, Points
+from rollergen.gate.narrowing import program_accuracies
+from rollergen.gate.perturbed import within_rounding
+from rollergen.gate.points import sample_points
+from rollergen.gate.tolerance import differences
+from rollergen.program.rprogram import RProgram
+
+
+@dataclass(frozen=True, slots=True)
+class ExpressionOracle:
+    """The computed tensors by the names under which programs know them; plain data, so that processes can share it."""
+
+    tensors: Mapping[str, Tensor]
+
+    def __call__(self, arrays: Mapping[str, np.ndarray], output: str, points: Points) -> np.ndarray:
+        tensor = self.tensors[output]
+        needed = {given.buffer.name: arrays[given.buffer.name] for given in given_tensors((tensor,))}
+        return evaluate_at(tensor, needed, points)
+
+    def within_rounding(
+        self, arrays: Mapping[str, np.ndarray], output: str, points: Points, got: np.ndarray, want: np.ndarray
+    ) -> np.ndarray:
+        """See `perturbed.within_rounding`."""
+        return within_rounding(self.tensors[output], arrays, points, got, want)
+
+
+def expression_oracle(tensors: Sequence[Tensor], outputs: Sequence[Buffer]) -> Oracle:
+    """The oracle of the computed `tensors`, known as `outputs` (same order) to the programs."""
+    return ExpressionOracle({buffer.name: tensor for buffer, tensor in zip(outputs, tensors, strict=True)})
+
+
+def compare(
+    program: RProgram, inputs: Mapping[str, np.ndarray], results: Sequence[np.ndarray], oracle: Oracle
+) -> tuple[int, str]:
+    """(elements compared, what is wrong with the results on these inputs: "" if nothing).
+
+    The elements are those the gate would sample for `program`, the tolerance is the gate's too.
+    """
+    points = sample_points(program, 0)
+    accuracy = program_accuracies(program)
+    compared, problems = 0, []
+    for buffer, result in zip(program.outputs, results, strict=True):
+        where = points[buffer.name]
+        want = np.asarray(oracle(inputs, buffer.name, where), dtype=np.float64)
+        known = accuracy[buffer.name]
+        wrong = differences(np.asarray(result[where]), want, known.variance, buffer.dtype, False, known.steps)
+        compared += wrong.size
+        if wrong.any():
+            problems.append(f"{int(wrong.sum())} of {wrong.size} compared elements of {buffer.name} are wrong")
+    return compared, "; ".join(problems)

@@ -1,0 +1,131 @@
+"""The oracle of a program without its expression: its own definitions, put back into the language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+
+from rollergen.errors import ArgumentError
+from rollergen.expr.definition import Definition
+from rollergen.expr.index import Index, linear
+from rollergen.expr.inputs import given_tensors
+from rollergen.expr.language import Producer, Tensor
+from rollergen.expr.reductions import Reduce
+from rollergen.expr.reference import evaluate_at
+from rollergen.expr.values import (
+    Binary,
+    Buffer,
+    Const,
+    IndexValue,
+    Load,
+    Partial,
+    Select,
+    Value,
+    substitute_axes,
+    transform,
+)
+from rollergen.gate.comparison import Oracle, Points
+from rollergen.gate.perturbed import within_rounding
+from rollergen.program.rprogram import RProgram
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOracle:
+    """The definitions as tensors, by the names of what they write, and the outputs' shapes."""
+
+    tensors: Mapping[str, Tensor]
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def __call__(self, arrays: Mapping[str, np.ndarray], output: str, points: Points) -> np.ndarray:
+        tensor = self.tensors[output]
+        needed = {t.buffer.name: arrays[t.buffer.name] for t in given_tensors((tensor,))}
+        found = evaluate_at(tensor, needed, self._own(output, points))
+        return found.reshape(np.broadcast_shapes(*map(np.shape, points)))
+
+    def within_rounding(
+        self, arrays: Mapping[str, np.ndarray], output: str, points: Points, got: np.ndarray, want: np.ndarray
+    ) -> np.ndarray:
+        """See `perturbed.within_rounding`."""
+        return within_rounding(self.tensors[output], arrays, self._own(output, points), got, want)
+
+    def _own(self, output: str, points: Points) -> Points:
+        """The points in the shape that the definition has."""
+        if self.shapes[output] == self.tensors[output].shape:
+            return points
+        flat = np.ravel_multi_index(np.broadcast_arrays(*points), self.shapes[output]) if points else np.zeros(1, int)
+        return np.unravel_index(flat, self.tensors[output].shape)
+
+
+def program_oracle(program: RProgram) -> Oracle:
+    """The oracle of what the program's own definitions say.
+
+    Raises ArgumentError where a stage stores at places from which its axes cannot be told (an
+    implicit GEMM of a convolution): then the expression is needed.
+    """
+    tensors = {b.name: Tensor(b.name, b.shape, b.dtype, False, None, b) for b in program.inputs}
+    for stage in program.stages:
+        tensors[stage.definition.output.name] = _as_tensor(stage.definition, tensors)
+    return ProgramOracle(tensors, {buffer.name: buffer.shape for buffer in program.outputs})
+
+
+def _as_tensor(definition: Definition, tensors: Mapping[str, Tensor]) -> Tensor:
+    """The definition in the language again: a tensor over its axes in the order of memory."""
+    offset = linear(definition.target, definition.output.shape).simplify(definition.ranges())
+    axes = sorted(definition.of_role("spatial", "row"), key=lambda a: (-offset.coefficient(a.name), a.extent))
+    if offset != linear(tuple(Index.axis(a.name) for a in axes), tuple(a.extent for a in axes)) or definition.where:
+        raise ArgumentError(
+            f"the stage writing {definition.output.name} stores at {offset}, from which its axes cannot be told; "
+            "pass expr= to say what a right result is"
+        )
+    body = _without_partials(definition, definition.result, count())
+    body = transform(body, lambda node: _read(node, tensors) if isinstance(node, Load) else None)
+    shape = tuple(axis.extent for axis in axes)
+    producer = Producer(tuple((axis.name, axis.extent) for axis in axes), body)
+    name = definition.output.name
+    return Tensor(name, shape, definition.output.dtype, False, producer, Buffer(name, shape, definition.output.dtype))
+
+
+def _without_partials(definition: Definition, value: Value, serial: Iterator[int]) -> Value:
+    """Every `Partial` as the reduction that it stands for, over axes of its own."""
+
+    def change(node: Value) -> Value | None:
+        if not isinstance(node, Partial):
+            return None
+        reduction = next(r for r in definition.reductions if r.name == node.name)
+        own = {name: f"{name}_{next(serial)}" for name in reduction.axes}
+        bodies = (_without_partials(definition, body, serial) for body in reduction.bodies)
+        fresh = {old: Index.axis(new) for old, new in own.items()}
+        axes = tuple((new, definition.axis(old).extent) for old, new in own.items())
+        return Reduce(reduction.combiner, axes, tuple(substitute_axes(b, fresh) for b in bodies), node.component)
+
+    return transform(value, change)
+
+
+def _read(load: Load, tensors: Mapping[str, Tensor]) -> Value:
+    """The load of a tensor in the shape that the oracle knows it by, its guard as a choice."""
+    source = tensors[load.buffer.name]
+    indices = load.indices
+    if source.shape != load.buffer.shape:
+        indices = _unraveled(linear(load.indices, load.buffer.shape), source.shape)
+    plain: Value = Load(source.buffer, indices, source=source)
+    for bound in load.guard:
+        at = IndexValue(bound.index, "int64")
+        inside = Binary(
+            "and",
+            Binary("ge", at, Const(bound.low, "int64"), "bool"),
+            Binary("lt", at, Const(bound.high, "int64"), "bool"),
+            "bool",
+        )
+        plain = Select(inside, plain, Const(load.fill, load.dtype), load.dtype)
+    return plain
+
+
+def _unraveled(offset: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
+    indices = []
+    for extent in reversed(shape):
+        indices.append(offset % extent)
+        offset = offset // extent
+    return tuple(reversed(indices))

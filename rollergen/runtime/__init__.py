@@ -1,0 +1,1 @@
+"""Runs kernels: sessions, arrays of callers, prepared calls."""

@@ -1,0 +1,160 @@
+"""Sessions on a GPU: device arrays by their address, host arrays by guarded copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from rollergen.emit import Launch
+from rollergen.errors import DeviceError
+from rollergen.gate.arrays import READ_PATTERNS
+from rollergen.gate.cuda_memory import DeviceArray
+from rollergen.runtime.session import Reading
+
+IN_A_ROW_S = 1e-3
+"""Of the device, so that what events cost (some microseconds) does not count."""
+MOST_LAUNCHES = 256
+"""Enqueued while the stream is held: CUDA takes about a thousand before a launch waits for the device."""
+HOST_BOUND = "the host launched more slowly than the GPU computed, so that its times are the host's"
+
+ALIGNMENT_BYTES = 256
+"""CUDA aligns allocations to as much; also the zone beside a copy."""
+
+
+_PATTERN = READ_PATTERNS[0]
+
+
+class _Copy:
+    """A host array's copy on the device, between zones of one byte that must stay as they are."""
+
+    def __init__(self, runtime: Any, array: np.ndarray) -> None:
+        self.array, self._lead = array, ALIGNMENT_BYTES + array.ctypes.data % ALIGNMENT_BYTES
+        self._whole = runtime.empty(self._lead + array.nbytes + ALIGNMENT_BYTES)
+        self._whole.fill(_PATTERN)
+        self._part = self._whole[self._lead : self._lead + array.nbytes]
+        if array.nbytes:
+            self._part.set(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        self.address: int = self._whole.data.ptr + self._lead
+
+    def read(self, name: str) -> None:
+        """Brings the contents back.  DeviceError where a zone was written to."""
+        whole = self._whole.get()
+        end = self._lead + self.array.nbytes
+        zones = np.concatenate([whole[: self._lead], whole[end:]])
+        if np.any(zones != _PATTERN):
+            raise DeviceError(f"{int(np.sum(zones != _PATTERN))} bytes were written outside {name}")
+        if self.array.nbytes and self.array.flags.writeable:
+            self.array.reshape(-1).view(np.uint8)[...] = whole[self._lead : end]
+
+
+class CudaSession:
+    """The launches of a program on the stream that is current when they are made.
+
+    After `point` alone nothing waits for the device; with arrays that were set `run` does, and after `set` brings the
+    copies of host arrays back once.
+    """
+
+    def __init__(self, runtime: Any, module: Any, launches: Sequence[Launch]) -> None:
+        self._runtime = runtime
+        runtime.bind_thread()
+        make = lambda one: module.kernel(one.entry, len(one.arguments), one.dynamic_bytes)
+        kernels = [(launch, make(launch)) for launch in launches]
+        self._once = [pair for pair in kernels if pair[0].once]
+        self._each = [pair for pair in kernels if not pair[0].once]
+        self._slots: dict[str, list[tuple[Any, int]]] = {}
+        for launch, kernel in kernels:
+            for position, name in enumerate(launch.arguments):
+                self._slots.setdefault(name, []).append((kernel, position))
+        self._set: dict[str, _Copy | DeviceArray] = {}
+        self._fresh = False
+        self._in_a_row: int | None = None
+
+    def set(self, arrays: Mapping[str, np.ndarray | DeviceArray]) -> None:
+        """Host arrays are copied to the device, its own are used in place."""
+        for name, array in arrays.items():
+            one = self._set[name] = array if isinstance(array, DeviceArray) else _Copy(self._runtime, array)
+            self._point(name, one.address)
+        self._fresh = True
+
+    def point(self, addresses: Mapping[str, int]) -> None:
+        """Arrays of the device, by the address of their first element; their owners keep them."""
+        for name, address in addresses.items():
+            self._point(name, address)
+
+    def _point(self, name: str, address: int) -> None:
+        for kernel, position in self._slots.get(name, ()):
+            kernel.set_arg(position, address)
+
+    def release(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._set.pop(name, None)
+
+    def once(self) -> None:
+        self._launch(self._once)
+
+    def run(self) -> None:
+        self._launch(self._each)
+        if self._set:
+            self._runtime.finish()
+        if self._fresh:
+            self._fresh = False
+            for name, one in self._set.items():
+                if isinstance(one, _Copy):
+                    one.read(name)
+
+    def prepare(self) -> None:
+        """None: host arrays are copied at every call."""
+
+    def setters(self) -> dict[str, list[tuple[Callable[[int, int], None], int]]]:
+        """For each array (set_address, position) wherever a launch takes it."""
+        return {name: [(kernel.set_address, at) for kernel, at in slots] for name, slots in self._slots.items()}
+
+    def launches_on(self, stream: int) -> Callable[[], None]:
+        """What makes the launches of a call on a stream, one after the other, with the addresses set last."""
+        each = [self._runtime.launching(kernel, one.blocks, one.threads, stream) for one, kernel in self._each]
+        if len(each) == 1:
+            return each[0]
+
+        def run() -> None:
+            for launch in each:
+                launch()
+
+        return run
+
+    def event_seconds(self) -> float:
+        return self.reading(None).event_s
+
+    def reading(self, sweep: Callable[[], None] | None) -> Reading:
+        return self._read(1 if sweep is not None else self._calls_in_a_row(), sweep)
+
+    def repeat(self, calls: int, sweep: Callable[[], None] | None) -> float:
+        most = 1 if sweep is not None else min(calls, self._most_calls())
+        readings = [self._read(most, sweep) for _ in range(-(-calls // most))]
+        return sum(one.wall_s for one in readings) / len(readings)
+
+    def _calls_in_a_row(self) -> int:
+        """So many that they take the device `IN_A_ROW_S`, told from one of them."""
+        if self._in_a_row is None:
+            seconds = max(self._read(1, None).event_s, 1e-9)
+            self._in_a_row = max(1, min(self._most_calls(), ceil(IN_A_ROW_S / seconds)))
+        return self._in_a_row
+
+    def _most_calls(self) -> int:
+        return max(1, MOST_LAUNCHES // max(1, len(self._each)))
+
+    def _read(self, calls: int, sweep: Callable[[], None] | None) -> Reading:
+        """Of calls whose launches follow each other on a stream that is held until all are enqueued."""
+
+        def enqueue() -> None:
+            for _ in range(calls):
+                self._launch(self._each)
+
+        seconds, late = self._runtime.held.seconds(enqueue, sweep or (lambda: None))
+        return Reading(seconds / calls, seconds / calls, HOST_BOUND if late else "")
+
+    def _launch(self, launches: Sequence[tuple[Launch, Any]]) -> None:
+        for launch, kernel in launches:
+            self._runtime.launch(kernel, launch.blocks, launch.threads)

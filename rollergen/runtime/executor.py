@@ -1,0 +1,191 @@
+"""How emitted source is run: a protocol, and the executor over this process' runtimes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from rollergen.emit import Launch, Source
+from rollergen.errors import DeviceError
+from rollergen.gate.cuda_memory import CudaMemory
+from rollergen.gate.memory import HOST, Memory
+from rollergen.hal.cuda_runtime import CudaRuntime
+from rollergen.hal.errors import BuildError, LinkerError, RuntimeUnavailableError
+from rollergen.hal.launch_limits import LaunchLimits
+from rollergen.hal.runtime import InPlaceRuntime, Runtime, runtime_for
+from rollergen.hal.spec import Device
+from rollergen.runtime.cuda_session import CudaSession
+from rollergen.runtime.session import PreparedLaunches, Reading, Session
+
+
+class Compiled(Protocol):
+    """One compiled program; may be shared between threads."""
+
+    def session(self) -> Session:
+        """A session of its own for the caller."""
+
+
+class Executor(Protocol):
+    """Compiles for one device."""
+
+    @property
+    def memory(self) -> Memory:
+        """Whose arrays its sessions use in place."""
+
+    def prepare(self, source: Source) -> Compiled:
+        """Raises DeviceError with the compiler's message where it refuses the source, and where a launch asks for more
+        than the runtime takes: beyond that, runtimes end the process."""
+
+
+class RuntimeExecutor:
+    """Runs sources through a runtime of this process."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.memory: Memory = CudaMemory(runtime) if isinstance(runtime, CudaRuntime) else HOST
+
+    @property
+    def driver(self) -> str:
+        """Runtime, device and compiler with their versions, as they call themselves."""
+        return f"{self._runtime.description} | {self._runtime.compiler}"
+
+    @property
+    def runtime(self) -> Runtime:
+        """What compiles and launches."""
+        return self._runtime
+
+    @property
+    def limits(self) -> LaunchLimits:
+        """What one launch may ask for."""
+        return self._runtime.limits
+
+    def prepare(self, source: Source) -> Compiled:
+        check_launches(source.launches, self.limits)
+        try:
+            if isinstance(self._runtime, CudaRuntime):
+                module = self._runtime.compile(source.text)
+            else:
+                alone = {launch.alone for launch in source.launches}
+                module = cast(InPlaceRuntime, self._runtime).compile(source.text, alone=alone)
+        except BuildError as error:
+            raise DeviceError(str(error)) from None
+        return _Compiled(self._runtime, module, source.launches)
+
+
+def check_launches(launches: Iterable[Launch], limits: LaunchLimits) -> None:
+    """DeviceError with every launch that asks for more than `limits` allow, and how much it asks for."""
+    found = [
+        f"{launch.entry} takes {count} {what}, the runtime at most {most}"
+        for launch in launches
+        for what, count, most in _demands(launch, limits)
+        if most is not None and count > most
+    ]
+    if found:
+        raise DeviceError(f"not launched: {'; '.join(found)}")
+
+
+def _demands(launch: Launch, limits: LaunchLimits) -> Iterator[tuple[str, int, int | None]]:
+    yield "blocks", launch.blocks, limits.blocks
+    yield "threads in a block", launch.threads, limits.threads
+    yield "bytes of memory shared by a block", launch.local_bytes, limits.local_bytes
+    yield "bytes of private arrays in a block", launch.private_bytes * launch.threads, limits.private_bytes
+
+
+class _Compiled:
+    def __init__(self, runtime: Runtime, module: Any, launches: Sequence[Launch]) -> None:
+        self._runtime, self._module, self._launches = runtime, module, launches
+
+    def session(self) -> Session:
+        if isinstance(self._runtime, CudaRuntime):
+            return CudaSession(self._runtime, self._module, self._launches)
+        return _Session(cast(InPlaceRuntime, self._runtime), self._module, self._launches)
+
+
+class _Session:
+    def __init__(self, runtime: InPlaceRuntime, module: Any, launches: Sequence[Launch]) -> None:
+        self._runtime, self._module, self._launches = runtime, module, launches
+        kernels = [(launch, module.kernel(launch.entry)) for launch in launches]
+        self._buffers: dict[str, Any] = {}
+        self._once = [(launch, k) for launch, k in kernels if launch.once]
+        self._each = [(launch, k) for launch, k in kernels if not launch.once]
+        self._slots: dict[str, list[tuple[Any, int]]] = {}
+        for launch, kernel in kernels:
+            for position, name in enumerate(launch.arguments):
+                self._slots.setdefault(name, []).append((kernel, position))
+        self._nothing = runtime.wrap(np.zeros(16, np.int32))
+
+    def set(self, arrays: Mapping[str, np.ndarray]) -> None:
+        for name, array in arrays.items():
+            buffer = self._buffers[name] = self._runtime.wrap(array)
+            for kernel, position in self._slots.get(name, ()):
+                kernel.set_arg(position, buffer)
+
+    def release(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._buffers.pop(name, None)
+            for kernel, position in self._slots.get(name, ()):
+                kernel.set_arg(position, self._nothing)
+
+    def once(self) -> None:
+        self._launch(self._once)
+
+    def run(self) -> None:
+        self._launch(self._each)
+
+    def _launch(self, launches: Sequence[tuple[Launch, Any]]) -> None:
+        for one, kernel in launches:
+            self._runtime.launch(kernel, one.blocks, one.threads, alone=one.alone)
+        self._runtime.finish()
+
+    def event_seconds(self) -> float:
+        launched = [
+            self._runtime.launch(kernel, one.blocks, one.threads, timed=True, alone=one.alone)
+            for one, kernel in self._each
+        ]
+        self._runtime.finish()
+        return sum(one.seconds() for one in launched)
+
+    def reading(self, sweep: Callable[[], None] | None) -> Reading:
+        wall = self.repeat(1, sweep)
+        if sweep is not None:
+            sweep()
+        return Reading(wall, self.event_seconds())
+
+    def repeat(self, calls: int, sweep: Callable[[], None] | None) -> float:
+        seconds, in_a_row = 0.0, calls if sweep is None else 1
+        for _ in range(calls // in_a_row):
+            if sweep is not None:
+                sweep()
+            start = time.perf_counter()
+            for _ in range(in_a_row):
+                self.run()
+            seconds += (time.perf_counter() - start) / calls
+        return seconds
+
+    def prepare(self) -> PreparedLaunches | None:
+        if not self._runtime.takes_addresses:
+            return None
+        each = [(launch, self._module.kernel(launch.entry)) for launch in self._launches if not launch.once]
+        setters: dict[str, list[tuple[Callable[[int, Any], None], int]]] = {}
+        for launch, kernel in each:
+            for position, name in enumerate(launch.arguments):
+                if name in self._buffers:  # a temporary, which stays
+                    kernel.set_arg(position, self._buffers[name])
+                else:
+                    setters.setdefault(name, []).append((kernel.raw.set_arg, position))
+        run = self._runtime.prepared([(k, one.blocks, one.threads, one.alone) for one, k in each])
+        return PreparedLaunches(run, setters, self._runtime.memory)
+
+
+def executor_for(device: Device) -> RuntimeExecutor:
+    """The executor of a device that is present in this machine.
+
+    Raises DeviceError that says what is missing: the hardware, or the runtime.
+    """
+    try:
+        return RuntimeExecutor(runtime_for(device))
+    except RuntimeUnavailableError as error:
+        raise DeviceError(str(error)) from (error if isinstance(error, LinkerError) else None)

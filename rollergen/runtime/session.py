@@ -1,0 +1,68 @@
+"""What the launches of a compiled program can be asked for, on every runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from rollergen.gate.memory import Array
+
+
+class Reading(NamedTuple):
+    """One timing of a call, in seconds: ``wall_s``, by which candidates are ranked, and the device's own ``event_s``.
+
+    On a CPU ``wall_s`` is by the host's clock.  On a GPU both are the device's time of one call among many in a row,
+    all of which were enqueued before the first began (`hal/held_stream.py`): neither launching from Python nor waiting
+    for the device is in it.  ``host_bound``: why the host's pace is in them all the same, "" if it is not.
+    """
+
+    wall_s: float
+    event_s: float
+    host_bound: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedLaunches:
+    """``run()`` makes the launches of a call, in order, and waits for the last where arrays are in host memory.
+
+    ``setters``: for each input and output (set_argument, position) wherever a launch takes it; ``memory(array)``: what
+    is set there for an array in host memory, which it keeps alive.  It raises ValueError for arrays that are strided or
+    read-only.
+    """
+
+    run: Callable[[], None]
+    setters: Mapping[str, Sequence[tuple[Callable[[int, Any], None], int]]]
+    memory: Callable[[np.ndarray], Any] | None = None
+
+
+class Session(Protocol):
+    """The launches of one compiled program, with their arguments.  For one thread at a time."""
+
+    def set(self, arrays: Mapping[str, Array]) -> None:
+        """Buffers by name, C-contiguous, kept alive until set again or released; those of the executor's memory are
+        used in place."""
+
+    def release(self, names: Iterable[str]) -> None:
+        """Lets go of the arrays; set them again before the next run."""
+
+    def once(self) -> None:
+        """Runs the launches that depend on constant tensors only, and waits."""
+
+    def run(self) -> None:
+        """Runs the launches of a call, in order, and waits for the last."""
+
+    def event_seconds(self) -> float:
+        """Runs the launches of a call; the device's own time for them."""
+
+    def reading(self, sweep: Callable[[], None] | None) -> Reading:
+        """A timing of a call; ``sweep``: called before each run, for cold caches."""
+
+    def repeat(self, calls: int, sweep: Callable[[], None] | None) -> float:
+        """Mean seconds of one call of so many in a row, by the clock of `reading`."""
+
+    def prepare(self) -> PreparedLaunches | None:
+        """The launches of a call on kernels of their own, whatever is set here later; None where arrays are not used
+        in place."""

@@ -1,0 +1,182 @@
+"""What a kernel takes and returns, and the checks of a call against it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from rollergen.errors import ArgumentError, DtypeError, ShapeError
+from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.values import Buffer
+from rollergen.runtime.interop import view
+from rollergen.runtime.result_pool import new_result
+
+_OVERLAP_WORK = 10_000
+"""Candidates that `numpy.shares_memory` may look at; where these do not decide, arrays count as overlapping."""
+
+
+def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
+    try:
+        return np.shares_memory(a, b, max_work=_OVERLAP_WORK)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _described(buffer: Buffer) -> str:
+    return f"{buffer.name}: {buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One array of a call; ``name``, ``shape`` and ``dtype`` (NumPy's) are what it must have."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    constant: bool
+    text: str
+
+    @staticmethod
+    def of(buffer: Buffer) -> Parameter:
+        return Parameter(buffer.name, buffer.shape, numpy_dtype(buffer.dtype), buffer.constant, _described(buffer))
+
+    @property
+    def size_bytes(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize
+
+    def fits(self, array: Any) -> bool:
+        """Whether the array can be used as it is: the quick path of every call."""
+        return (
+            array.__class__ is np.ndarray
+            and array.shape == self.shape
+            and array.dtype == self.dtype
+            and array.flags.c_contiguous
+            and array.flags.aligned
+        )
+
+    def refuse(self, array: np.ndarray, signature: object) -> None:
+        """Raises what is wrong with an array of another dtype or shape."""
+        if array.dtype != self.dtype:
+            raise DtypeError(
+                f"{self.name} has dtype {array.dtype.name if array.dtype.isnative else array.dtype.str}; "
+                f"expected {self.dtype.name}, such as {self.name}.astype({self.dtype.name!r}): {signature}"
+            )
+        if array.shape != self.shape:
+            raise ShapeError(f"{self.name} has shape {array.shape}; expected {self.shape}: {signature}")
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Inputs in the order of a call, and outputs in the order of what it returns.
+
+    ``str(signature)`` reads ``kernel(A: float32[70, 37], B: float32[37, 100]) -> C: float32[70, 100]``.
+    """
+
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    _parameters: tuple[Parameter, ...] = field(init=False, repr=False, compare=False)
+    _results: tuple[Parameter, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_parameters", tuple(map(Parameter.of, self.inputs)))
+        object.__setattr__(self, "_results", tuple(map(Parameter.of, self.outputs)))
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Inputs, then outputs."""
+        return (*self._parameters, *self._results)
+
+    def __str__(self) -> str:
+        return f"kernel({', '.join(map(_described, self.inputs))}) -> {', '.join(map(_described, self.outputs))}"
+
+    def arrange(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[np.ndarray, ...]:
+        """The inputs in order, each contiguous: strided arrays are copied.
+
+        Raises ArgumentError (count, names, types), DtypeError or ShapeError, naming the argument.
+        """
+        if named or len(arrays) != len(self._parameters):
+            arrays = self._by_name(arrays, named)
+        for parameter, array in zip(self._parameters, arrays, strict=True):
+            if not parameter.fits(array):
+                return self._arrange_slowly(arrays)
+        return tuple(arrays)
+
+    def _arrange_slowly(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        views = tuple(view(array, p.name, self) for p, array in zip(self._parameters, arrays, strict=True))
+        for parameter, array in zip(self._parameters, views, strict=True):
+            try:
+                parameter.refuse(array, self)
+            except (DtypeError, ShapeError) as error:
+                raise type(error)(f"{error}{self._order_advice(views)}") from None
+        return tuple(np.require(array, requirements=("C", "A")) for array in views)
+
+    def passed(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What the caller passed, in the order of the inputs: neither checked for kind nor copied."""
+        return self._by_name(arrays, named)
+
+    def _order_advice(self, arrays: Sequence[Any]) -> str:
+        """Advice where the same arrays in another order would fit."""
+        kinds = [(array.shape, array.dtype) for array in arrays if isinstance(array, np.ndarray)]
+        wanted = [(p.shape, p.dtype) for p in self._parameters]
+        swapped = len(kinds) == len(wanted) and sorted(map(str, kinds)) == sorted(map(str, wanted))
+        return "; the arrays would fit in another order: pass them by name" if swapped else ""
+
+    def _by_name(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        names = [parameter.name for parameter in self._parameters]
+        unknown = sorted(set(named) - set(names))
+        if unknown:
+            raise ArgumentError(f"no input is called {unknown[0]!r}; expected {', '.join(names)}: {self}")
+        twice = sorted(set(named) & set(names[: len(arrays)]))
+        if twice:
+            raise ArgumentError(f"{twice[0]} is given by position and by name: {self}")
+        missing = [name for name in names[len(arrays) :] if name not in named]
+        if missing or len(arrays) > len(names):
+            lacks = f"; {', '.join(missing)} missing" if missing else ""
+            raise ArgumentError(f"{len(arrays) + len(named)} arrays given, expected {len(names)}{lacks}: {self}")
+        return (*arrays, *(named[name] for name in names[len(arrays) :]))
+
+    def _new_results(self, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        beside = inputs[0].ctypes.data if inputs else 0
+        return tuple([new_result(one.shape, one.dtype)(beside) for one in self._results])
+
+    def results(
+        self, out: Any, inputs: Sequence[np.ndarray], passed: Sequence[Any] | None = None
+    ) -> tuple[np.ndarray, ...]:
+        """The arrays to write into: ``out`` (an array, or a tuple for several outputs), or new ones.
+
+        ``inputs`` are those that the kernel reads, ``passed`` those that the caller has, where they differ.
+        Raises ArgumentError where one is strided, read-only, or overlaps an input or another output.
+        """
+        if out is None:
+            return self._new_results(inputs)
+        given = out if isinstance(out, (tuple, list)) else (out,)
+        if len(given) != len(self._results):
+            raise ArgumentError(f"out has {len(given)} arrays; expected {len(self._results)}: {self}")
+        if passed is not None:
+            inputs = [view(array, p.name, self) for p, array in zip(self._parameters, passed, strict=True)]
+        targets: list[np.ndarray] = []
+        for parameter, array in zip(self._results, given, strict=True):
+            target = self._target(parameter, array)
+            for other in (*inputs, *targets):
+                if np.may_share_memory(target, other) and _overlap(target, other):
+                    text = f"out={parameter.name} overlaps another array of the call; give it memory of its own"
+                    raise ArgumentError(text)
+            targets.append(target)
+        return tuple(targets)
+
+    def _target(self, parameter: Parameter, thing: Any) -> np.ndarray:
+        """The plain array over the memory of an output that the caller gave."""
+        array = thing if thing.__class__ is np.ndarray else view(thing, f"out={parameter.name}", self)
+        if not parameter.fits(array):
+            parameter.refuse(array, self)
+            raise ArgumentError(
+                f"out={parameter.name} is strided or misaligned; expected a C-contiguous array, "
+                f"such as numpy.empty({parameter.shape}, {parameter.dtype.name!r})"
+            )
+        if not array.flags.writeable:
+            raise ArgumentError(f"out={parameter.name} is read-only; expected an array that may be written")
+        return array
