@@ -10,17 +10,18 @@ states.  Whoever competes is held to our result before it is timed.  Which of th
 Winograd's apart: it does fewer multiplications than the definition.  The file says who is absent and why, a row who
 does not compete and why.
 
-Predictions must be there, of the same code, and committed, before (`predict.py`): a row says what was predicted for
-the program that won.  Rows are kept in results/gpu_timings_<spec>.json and gpu_peers_<spec>.json; `report.py` reads
-them.  Exits with 3 where time ran out: call it again.
+Predictions must be there, of the same code, and committed before as they are (`predict.py`): a row says what was
+predicted for the program that won.  Rows are kept in results/gpu_timings_<spec>.json and gpu_peers_<spec>.json;
+`report.py` reads them.  Exits with 3 where time ran out: call it again.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import rollergen as rg
 from benches.gpu import dry, machine, peers, predict
+from benches.gpu.cases import Key
 from benches.gpu.check import compared, digest_of
 from benches.gpu.machine import Machine, gpu_state
 from benches.gpu.peers import WRITTEN, compilers, fix_precision, libraries
-from benches.gpu.rows import Row, Rows
+from benches.gpu.rows import Row, Rows, key_of, rows_of
 from benches.gpu.timer import STATES, Timer, Times
 from benches.peers import reasons
 from rollergen.bench.suites import Entry
@@ -122,19 +124,39 @@ def kernel_names(call: Callable[[], object]) -> list[str]:
     return sorted({str(one.name) for one in made.events() if one.device_type == DeviceType.CUDA})
 
 
-def committed(path: Path) -> str:
-    """The commit that last changed the file.
+def committed(path: Path, keys: Sequence[Key]) -> str:
+    """The last commit of the file, whose predictions for these operators must be those of the file as it is now: it may
+    have been written anew since, by code that predicts the same.
 
-    Raises RollergenError where it is missing, or has changes that are not committed: a prediction is made before.
+    Raises RollergenError where it is missing, or was not committed as it predicts: a prediction is made before.
     """
     if not path.exists():
         raise RollergenError(f"{path} is missing; expected it made by benches/gpu/predict.py, and committed")
-    git = ["git", "-C", str(path.parent)]
-    changed = subprocess.run([*git, "status", "--porcelain", "--", path.name], capture_output=True, text=True)
-    log = subprocess.run([*git, "log", "-1", "--format=%H", "--", path.name], capture_output=True, text=True)
-    if changed.returncode or changed.stdout.strip() or not log.stdout.strip():
-        raise RollergenError(f"{path} is not committed; expected predictions that were there before the timings")
-    return log.stdout.strip()
+    commit = _git(path, "log", "-1", "--format=%H", "--", path.name).strip()
+    kept = json.loads(_git(path, "show", f"{commit}:./{path.name}"))["rows"] if commit else []
+    before, now = ({key_of(one): one["programs"] for one in rows} for rows in (kept, rows_of(path)))
+    others = [":".join(key) for key in keys if key not in before or before[key] != now.get(key)]
+    if others:
+        where = f"as of {commit[:10]}" if commit else "at all"
+        raise RollergenError(
+            f"{path} is not committed {where} for {', '.join(others[:5])} ({len(others)} in all); expected predictions "
+            "that were there before the timings: commit it"
+        )
+    return commit
+
+
+def _git(path: Path, *words: str) -> str:
+    """What git says in the file's folder.  Raises RollergenError where it fails, or is not there."""
+    try:
+        done = subprocess.run(["git", "-C", str(path.parent), *words], capture_output=True, text=True)
+    except OSError as error:
+        raise RollergenError(f"{error}: {_NO_GIT.format(path)}") from None
+    if done.returncode:
+        raise RollergenError(f"{(done.stderr.splitlines() or ['git failed'])[0]}: {_NO_GIT.format(path)}")
+    return done.stdout
+
+
+_NO_GIT = "git does not tell which commit has {}; where it cannot, say --predictions-commit COMMIT"
 
 
 def main(words: list[str] | None = None) -> int:
@@ -151,7 +173,7 @@ def main(words: list[str] | None = None) -> int:
     file = given.predictions or machine.path(given.results, predict.NAME, on.device)
     compile_with = dry.COMPILE_WITH if on.dry else {"mode": given.compile_mode, "backend": "inductor"}
     try:
-        commit = given.predictions_commit or ("a dry run" if on.dry else committed(file))
+        commit = given.predictions_commit or ("a dry run" if on.dry else committed(file, list(found)))
         known = predict.predicted(file, list(found))
     except RollergenError as error:
         print(error)

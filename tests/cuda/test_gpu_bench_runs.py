@@ -66,19 +66,46 @@ def test_a_round_in_which_the_host_was_slower_than_the_device_does_not_count():
 
 def test_only_committed_predictions_count(tmp_path):
     git = lambda *words: subprocess.run(["git", "-C", str(tmp_path), *words], check=True, capture_output=True)
-    file = tmp_path / "predictions.json"
+    file, keys = tmp_path / "predictions.json", [("roller", "E0"), ("roller", "M1")]
+    write = lambda us, **facts: file.write_text(
+        json.dumps({"rows": [{"suite": s, "id": i, "programs": [["digest", us]], **facts} for s, i in keys]})
+    )
+    committed = lambda: compare.committed(file, keys)
     with pytest.raises(RollergenError, match=r"is missing; expected it made by benches/gpu/predict\.py"):
-        compare.committed(file)
+        committed()
+    write(1.5)
+    commit = lambda: git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "predicted", "--allow-empty")
+    with pytest.raises(RollergenError, match=r"fatal: not a git repository.* say --predictions-commit COMMIT"):
+        committed()
     git("init", "-q")
-    file.write_text("{}")
-    with pytest.raises(RollergenError, match="is not committed"):
-        compare.committed(file)
+    commit()
+    with pytest.raises(RollergenError, match="is not committed at all for roller:E0, roller:M1"):
+        committed()
     git("add", ".")
-    git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "predicted")
-    assert len(compare.committed(file)) == 40
-    file.write_text("{} ")
-    with pytest.raises(RollergenError, match="is not committed"):
-        compare.committed(file)
+    commit()
+    assert len(committed()) == 40
+    write(1.5, stamp="of other code", date="later")  # which predicts the same
+    assert len(committed()) == 40
+    write(1.6)
+    with pytest.raises(RollergenError, match=r"is not committed as of \w{10} for roller:E0, roller:M1 \(2 in all\)"):
+        committed()
+    keys.pop()
+    write(1.5)
+    keys.append(("roller", "P2"))
+    with pytest.raises(RollergenError, match=r"for roller:P2 \(1 in all\)"):
+        committed()
+
+
+def test_without_git_the_commit_is_to_be_stated(tmp_path, monkeypatch):
+    file = tmp_path / "predictions.json"
+    file.write_text('{"rows": []}')
+
+    def absent(*words, **how):
+        raise FileNotFoundError("No such file: git")
+
+    monkeypatch.setattr(compare.subprocess, "run", absent)
+    with pytest.raises(RollergenError, match=r"No such file: git: .* say --predictions-commit COMMIT"):
+        compare.committed(file, [("roller", "E0")])
 
 
 def test_predictions_of_other_code_are_made_anew(tmp_path, monkeypatch):
