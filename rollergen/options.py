@@ -39,8 +39,8 @@ class BuildOptions:
         Which ways of writing kernels construction chooses from (`CodeShapes`): switching one off is an ablation, the
         programs stay correct.
     epsilon
-        Largest padded share of an axis that a tile may cause, 0.1 meaning 10 %.  None: starts at 0
-        and is raised until enough programs exist.
+        Largest padded share of an axis that a tile may cause, 0.1 meaning 10 %.  None: as much as pays by the model,
+        which prices what is computed in vain.
     allow_tf32
         Whether contractions of float32 may use matrix instructions that look at the 11 leading bits of the factors'
         significands only (relative error up to 2^-10 of a factor); sums stay float32.

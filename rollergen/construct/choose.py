@@ -8,12 +8,15 @@ from functools import lru_cache, partial
 from itertools import islice
 from math import isfinite
 
+import numpy as np
+
 from rollergen.construct.candidate import Candidate, best, candidates_text, forms_text
 from rollergen.construct.elementwise import elementwise_candidates
 from rollergen.construct.fit import require_fit, room_bytes, size_bytes
 from rollergen.construct.forms import forms
 from rollergen.construct.ledger import Account, Ledger, waste_limit, waste_of
 from rollergen.construct.matrix_space import matrix_candidates
+from rollergen.construct.priced import worth_it
 from rollergen.construct.reductions import reduction_candidates, row_candidates
 from rollergen.construct.rename import rename_buffers
 from rollergen.construct.roles import CONTRACTION, ELEMENTWISE, REDUCTION, ROW, contraction_roles, kind_of
@@ -31,7 +34,7 @@ from rollergen.options import BuildOptions
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.bulk import is_bulk
 from rollergen.program.check import check_each
-from rollergen.program.model import price_program, price_stage
+from rollergen.program.model import figures_of, price_program, price_stage
 from rollergen.program.model.nest import lockstep_threads
 from rollergen.program.rprogram import RProgram, Stage
 from rollergen.space.rules import BACKING_STORE
@@ -142,14 +145,13 @@ WIDER = 4
 
 
 def _in_registers(candidates: list[Candidate], device: Device) -> list[Candidate]:
-    """Candidates whose scalar threads find room for all that they want, if there are any: what a compiler puts into
-    local memory costs more, and is less certain, than what the model says of it."""
+    """Candidates whose scalar threads find room for all that they want, and others that are worth it."""
     if lockstep_threads(device) == 1:
         return candidates
     spills = lambda one: any(price_program(stage, device).spilled for stage in one.stages)
-    said = lambda one: candidates_text([one])
-    fitting = [one for one, spilled in standing(candidates, spills, said) if not spilled]
-    return fitting or candidates
+    found = standing(candidates, spills, lambda one: candidates_text([one]))
+    mask = worth_it(np.array([one.seconds for one, _ in found]), np.array([own for _, own in found], dtype=bool))
+    return [one for (one, _), worth in zip(found, mask, strict=True) if worth]
 
 
 def definition_candidates(
@@ -194,7 +196,7 @@ def _admitted(
     for one, waste in standing(candidates, wasted, lambda one: candidates_text([one])):
         if not isfinite(one.seconds):
             for stage in one.stages:
-                ledger.unfit(price_stage(stage, device), device)
+                ledger.unfit(figures_of(price_stage(stage, device), 1), device)
         elif room is not None and size_bytes(one.temporaries) > room:
             ledger.reject(BACKING_STORE)
         elif limit is not None and waste > limit:

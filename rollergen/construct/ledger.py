@@ -11,7 +11,6 @@ import numpy as np
 
 from rollergen.dropped import Drop
 from rollergen.hal.spec import Device
-from rollergen.program.model import StagePrice
 from rollergen.program.rprogram import GRID, SERIAL, Stage
 from rollergen.space.engine import Tally
 from rollergen.space.rules import BLOCK_MEMORY, REGISTERS, TENSOR_SHAPE, THREADS
@@ -57,13 +56,13 @@ class Ledger(Tally):
         found = sorted(self.rejected.items(), key=lambda item: (-item[1], item[0]))
         return Account(self.considered, tuple(found), self.least_waste, self.least_bytes, tuple(dropped))
 
-    def unfit(self, predicted: StagePrice, device: Device) -> None:
-        """Counts the tiles of a (batched) prediction that do not fit a unit of the device."""
-        lost = ~np.isfinite(np.asarray(predicted.seconds, dtype=float))
+    def unfit(self, figures: Sequence[np.ndarray], device: Device) -> None:
+        """Counts the tiles whose figures (see `figures_of`) say that they do not fit a unit of the device."""
+        seconds, _, each, _, memory = figures
+        lost = ~np.isfinite(seconds)
         if not lost.any():
             return
-        threads = np.broadcast_to(predicted.threads, lost.shape) > device.limits.threads_per_block
-        memory = np.broadcast_to(predicted.shared_bytes, lost.shape)
+        threads = each > device.limits.threads_per_block
         large = memory > device.limits.block_memory_bytes
         fewer = lost & ~threads
         overfull = fewer & large

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-import numpy as np
-
 from rollergen.construct.adding import adding
 from rollergen.construct.bands import grid_band
 from rollergen.construct.candidate import (
@@ -34,7 +32,7 @@ from rollergen.program.assemble.ahead import has_asynchronous_copies
 from rollergen.program.assemble.matrix import MatrixPlan, axes_of, matrix_stage
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.matrix import TF32, matrix_operands
-from rollergen.program.model import price_stage
+from rollergen.program.model import figures_of, price_stage
 from rollergen.space.engine import Points
 from rollergen.space.matrix import matrix_tiles
 from rollergen.space.rules import aligned_tiles
@@ -132,10 +130,9 @@ def _draft(
     sized = lambda size_of: replace(plan, **{name: size_of(points[name]) for name in _SIZES})
     batch = sized(lambda column: column)
     stage = matrix_stage(definition, roles, batch, device, rules)
-    predicted = price_stage(stage, device)
-    ledger.unfit(predicted, device)
-    seconds = np.broadcast_to(np.asarray(predicted.seconds, dtype=float), (len(points),))
-    residents = np.broadcast_to(predicted.resident_blocks, seconds.shape)
+    figures = figures_of(price_stage(stage, device), len(points))
+    ledger.unfit(figures, device)
+    seconds, residents, *_ = figures
     picked = []
     for at in lowest(seconds, len(seconds))[:16]:
         one = sized(lambda column, at=at: int(column[at]))

@@ -4,40 +4,41 @@ then built with every step, depth and block order that fits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from math import lcm, prod
 
+import numpy as np
+
 from rollergen.construct.adding import adding
-from rollergen.construct.candidate import Candidate, assembled, candidate, candidates, price, rounded
+from rollergen.construct.bands import grid_band
+from rollergen.construct.candidate import Candidate, candidate, price, rounded
 from rollergen.construct.forms import Form
 from rollergen.construct.ledger import Ledger
+from rollergen.construct.priced import Contraction, Priced, cheapest_points
 from rollergen.construct.reductions import combine_stage
-from rollergen.construct.thread_drafts import Draft, Priced, best_of_each_tile, drafts_of, priced_batches
 from rollergen.dropped import as_far_as_possible, standing
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import Atom, Index, Mod
-from rollergen.expr.quick import found_once, replaced
+from rollergen.expr.quick import found_once
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.ahead import RING, has_asynchronous_copies
-from rollergen.program.assemble.contraction import (
-    accumulator_dtype,
-    contraction_stage,
-    fits_output,
-    in_buffers,
-    keeps_order,
-)
-from rollergen.program.assemble.plan import ContractionPlan, Roles
-from rollergen.program.rprogram import Stage
+from rollergen.program.assemble.contraction import accumulator_dtype, fits_output, keeps_order
+from rollergen.program.assemble.plan import Roles
+from rollergen.program.rprogram import SERIAL
 from rollergen.space.contraction import first_step, thread_tiles
+from rollergen.space.engine import Digit, Points
 from rollergen.space.rules import aligned_tiles
 from rollergen.tile.rules import AlignmentRules, vector_lanes
 
 _STEPS = (8, 16)
 _LONGER_STEPS = (8, 16, 32)
 """Of copies that hold no registers."""
+_SINGLE_STEPS = (16, 32, 64, 128, 256, 512, 1024)
+"""Of threads that run alone."""
 _LEAST_STEP, _MOST_STEP = 4, 25
 """Of one staged tile along the reduction, where windows decide it."""
 
@@ -92,43 +93,97 @@ def _split(
             yield added.candidate(form.name, parts, shaped.stages[-1], device)
 
 
+TILES = 32
+"""Tiles, of those priced at one step of the reduction, that are crossed with what is decided late."""
+
+
 class _Shapes:
-    """The aligned tiles of one definition, and the variants of those that were asked for."""
+    """The tiles of one definition with their prices at one step, found once however often candidates are asked for."""
 
     def __init__(self, definition: Definition, roles: Roles, device: Device, rules: AlignmentRules) -> None:
-        self._of = definition, roles, device, rules
-        self._variants: dict[tuple[int, int], list[tuple[int, Stage]]] = {}
+        self._of = Contraction(definition, roles, device, rules)
+        self._staged = staged_loads(definition, roles)
+        self._fixed = {"staged": self._staged, "unrolled": device.execution_width > 1}
 
     @found_once
-    def _priced(self) -> tuple[list[Priced], Ledger]:
-        """All tiles in batches with their prices, and what was turned away."""
-        ledger = Ledger()
-        batches = list(_structures(*self._of, ledger))
+    def _tiles(self) -> tuple[list[Priced], Ledger]:
+        """All aligned tiles with their prices, and what was turned away."""
         definition, roles, device, rules = self._of
-        return priced_batches(definition, roles, batches, device, rules, ledger), ledger
+        lanes = vector_lanes(device, accumulator_dtype(definition))
+        lanes = lanes if definition.axis(roles.n or "").extent >= lanes else 1
+        ledger = Ledger()
+        points = aligned_tiles(thread_tiles(definition, roles, device, rules, lanes, self._staged), ledger)
+        step = first_step(definition, roles, device)
+        return self._of.priced(points, ledger, kc=step, **self._fixed), ledger
 
     def candidates(self, name: str, count: int, ledger: Ledger) -> Iterator[Candidate]:
-        """Of the best tiles, until there are `count`."""
-        priced, turned_away = self._priced
+        """The best tiles with every step, depth and shape of warps: at most two of a block tile and depth."""
+        tiles, turned_away = self._tiles
         ledger.add(turned_away)
-        enough, stages = 0, []
-        for tiles, draft in enumerate(best_of_each_tile(drafts_of(priced, count), *self._of), start=1):
-            variants = self._variants_of(draft)
-            stages += [stage for _, stage in variants]
-            # Of one tile and depth at most two candidates are kept.
-            depths = [depth for depth, _ in variants]
-            enough += sum([min(2, depths.count(depth)) for depth in set(depths)])
-            if enough >= count and tiles >= max(3, count // 4 + 2):
-                break
-        yield from candidates(name, stages, self._of[2])
+        found: dict[tuple[int, int, int], int] = {}
+        for seconds, priced, at in cheapest_points(self._late(self._best(tiles, max(TILES, count)))):
+            key = (*block_tile(priced.points.at(at)), priced.points.at(at)["depth"])
+            found[key] = found.get(key, 0) + 1
+            if found[key] <= 2:
+                for _, stage in standing([at], partial(self._of.program, priced), lambda _: name):
+                    yield candidate(name, (stage,), (), self._of.device, seconds=rounded(seconds))
+                if sum(min(2, each) for each in found.values()) >= count:
+                    return
 
-    def _variants_of(self, draft: Draft) -> list[tuple[int, Stage]]:
-        place = id(draft.batch), draft.at
-        if place not in self._variants:
-            definition, roles, device, rules = self._of
-            plan = draft.plan(*self._of)
-            self._variants[place] = list(_variants(definition, roles, plan, device, rules))
-        return self._variants[place]
+    def _best(self, tiles: Sequence[Priced], count: int) -> Points | None:
+        """The best tiles, with the order of blocks and the shape of warps that follow from them."""
+        chosen = [(priced, at) for _, priced, at in islice(cheapest_points(tiles), count)]
+        if not chosen:
+            return None
+        digits = chosen[0][0].points.digits
+        columns = np.stack([priced.points.columns[:, at] for priced, at in chosen], axis=1)
+        sizes = [priced.points.at(at) for priced, at in chosen]
+        bands = [self._band(own, int(priced.resident[at])) for own, (priced, at) in zip(sizes, chosen, strict=True)]
+        warps = [self._warps(own["tm"], own["tn"]) for own in sizes]
+        gm, gn = np.array(warps).T
+        return Points(digits, columns).beside(width=np.array(bands), gm=gm, gn=gn)
+
+    def _band(self, sizes: dict[str, int], resident: int) -> int:
+        definition, roles, device, rules = self._of
+        return grid_band(definition, roles, block_tile(sizes), device.units * resident, device, rules)
+
+    def _warps(self, tm: int, tn: int) -> tuple[int, int]:
+        return _groups(tm, tn, self._of.device) if self._of.rules.shapes.warp_tiles else (1, 1)
+
+    def _late(self, tiles: Points | None) -> list[Priced]:
+        """The tiles with all steps of the reduction and numbers of buffers, staged through registers and past them."""
+        definition, roles, device, rules = self._of
+        if tiles is None:
+            return []
+        k_extent, single = definition.axis(roles.k).extent, device.execution_width == 1
+        period = _period(definition, roles.k)
+        steps = [step for step in (*_STEPS, *period) if step <= k_extent] or [k_extent]
+        if single:
+            shorter = _SINGLE_STEPS if fits_output(definition) else ()
+            steps = sorted({step for step in shorter if step < k_extent} | {k_extent})
+        depths = (1, 2) if self._staged and not single and rules.shapes.prefetch else (1,)
+        crossed = lambda points, steps, depths: points.crossed(Digit("kc", roles.k, SERIAL, steps)).crossed(
+            Digit("depth", "", "", depths)
+        )
+        ledger = Ledger()
+        found = self._of.priced(crossed(tiles, steps, depths), ledger, **self._fixed)
+        several = tiles.where(tiles["tm"] * tiles["tn"] > 1)
+        longer = sorted({step for step in (*_LONGER_STEPS, *period) if step < k_extent})
+        if not (self._staged and has_asynchronous_copies(device, rules) and len(several) and longer):
+            return found
+        past = {**self._fixed, "asynchronous": True}
+        found += self._of.priced(crossed(several, longer, RING), ledger, **past)
+        along_k = [step for step in longer if step % _ALONG_K == 0]
+        if along_k and rules.shapes.vectors_along_k and _lies_along_k(definition, roles, self._staged):
+            turned = several.with_column("vm", 1)
+            found += self._of.priced(crossed(turned, along_k, RING), ledger, vk=_ALONG_K, **past)
+        return found
+
+
+def block_tile(sizes: Mapping[str, int]) -> tuple[int, int]:
+    """Rows and columns of a block."""
+    size = lambda *names: prod(sizes[name] for name in names)
+    return size("rm", "tm", "pm"), size("rn", "tn", "pn", "lanes")
 
 
 def staged_loads(definition: Definition, roles: Roles) -> tuple[int, ...]:
@@ -141,67 +196,9 @@ def staged_loads(definition: Definition, roles: Roles) -> tuple[int, ...]:
     )
 
 
-def _structures(
-    definition: Definition, roles: Roles, device: Device, rules: AlignmentRules, ledger: Ledger
-) -> Iterator[ContractionPlan]:
-    """Plans with array sizes, one for each pair of fragment widths (and panel order)."""
-    lanes = vector_lanes(device, accumulator_dtype(definition))
-    staged = staged_loads(definition, roles)
-    m_extent = definition.axis(roles.m).extent if roles.m else 1
-    n_extent = definition.axis(roles.n or "").extent
-    lanes = lanes if n_extent >= lanes else 1
-    single = device.execution_width == 1
-    wide = rules.shapes.register_tiles and rules.shapes.wide_accesses
-    step = first_step(definition, roles, device)
-    for vm in _vectors(m_extent, single) if roles.m and wide else (1,):
-        for vn in _vectors(n_extent, single) if lanes == 1 and wide else (1,):
-            if vm == vn == 1 and min(m_extent, n_extent) >= 64 and wide:
-                continue  # with both axes this long some fragment of four fits and is never worse
-            found = aligned_tiles(thread_tiles(definition, roles, device, rules, vm, vn, lanes, staged), ledger)
-            if len(found):
-                sizes = {name: found[name] for name in ("rm", "rn", "tm", "tn", *(("pm", "pn") if single else ()))}
-                unroll = 1 if single else step
-                yield ContractionPlan(
-                    **sizes, lanes=lanes, kc=step, vm=vm, vn=vn, unroll=unroll, staged=staged, depth=1
-                )
-
-
-def _vectors(extent: int, few_registers: bool) -> tuple[int, ...]:
-    """Fragment widths worth trying: single elements and full vectors; pairs where the axis or the
-    register file is small."""
-    return (1, 2, 4) if extent < 32 or few_registers else (1, 4)
-
-
-def _variants(
-    definition: Definition, roles: Roles, plan: ContractionPlan, device: Device, rules: AlignmentRules
-) -> Iterator[tuple[int, Stage]]:
-    """Steps, pipelining depths, warp shapes and block orders of one tile shape, each with its depth."""
-    k_extent = definition.axis(roles.k).extent
-    single = device.execution_width == 1
-    period = _period(definition, roles.k)
-    steps = [s for s in (*_STEPS, *period) if s <= k_extent] or [k_extent]
-    if single:
-        shorter = (16, 32, 64, 128, 256, 512, 1024) if fits_output(definition) else ()
-        steps = sorted({s for s in shorter if s < k_extent} | {k_extent})
-    depths = (1, 2) if plan.staged and not single and rules.shapes.prefetch else (1,)
-    gm, gn = _groups(plan, device) if rules.shapes.warp_tiles else (1, 1)
-    make = lambda one: contraction_stage(definition, roles, one, device, rules)
-    made = lambda one: [(one.depth, stage) for stage in assembled([one], make, "variants")]
-    for step in steps:
-        for _, stage in made(replaced(plan, kc=step, unroll=1 if single else step, gm=gm, gn=gn)):
-            yield from standing(depths, partial(in_buffers, stage))
-    if plan.staged and has_asynchronous_copies(device, rules) and plan.tm * plan.tn > 1:
-        for step in sorted({s for s in (*_LONGER_STEPS, *period) if s < k_extent}):
-            for depth in RING:
-                ring = replaced(plan, kc=step, unroll=step, depth=depth, gm=gm, gn=gn, asynchronous=True)
-                yield from made(ring)
-                if rules.shapes.vectors_along_k and step % _ALONG_K == 0 and _lies_along_k(definition, roles, plan):
-                    yield from made(replaced(ring, vm=1, vk=_ALONG_K))
-
-
-def _lies_along_k(definition: Definition, roles: Roles, plan: ContractionPlan) -> bool:
+def _lies_along_k(definition: Definition, roles: Roles, staged: Sequence[int]) -> bool:
     """Whether the operand along m can be staged as it lies along k, and that along n in vectors as ever."""
-    loads = [definition.body_loads()[number] for number in plan.staged]
+    loads = [definition.body_loads()[number] for number in staged]
     kept = [keeps_order(definition, roles, load, _ALONG_K) for load in loads]
     return any(kept) and all(roles.m in load.axes() for load, keeps in zip(loads, kept, strict=True) if keeps)
 
@@ -230,13 +227,13 @@ def _period(definition: Definition, k: str) -> tuple[int, ...]:
     return (period, 2 * period) if _LEAST_STEP <= period <= _MOST_STEP else ()
 
 
-def _groups(plan: ContractionPlan, device: Device) -> tuple[int, int]:
+def _groups(tm: int, tn: int, device: Device) -> tuple[int, int]:
     """Groups that make each execution width a near-square patch of threads."""
     unit = device.execution_width
-    if unit == 1 or plan.tm * plan.tn <= unit:
+    if unit == 1 or tm * tn <= unit:
         return 1, 1
     for wide in (8, 16, 4, 32, 2):
         tall = unit // wide
-        if wide * tall == unit and plan.tn % wide == 0 and plan.tm % tall == 0:
-            return plan.tm // tall, plan.tn // wide
+        if wide * tall == unit and tn % wide == 0 and tm % tall == 0:
+            return tm // tall, tn // wide
     return 1, 1

@@ -12,20 +12,18 @@ from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import Roles, Size
 from rollergen.program.rprogram import LANE, SERIAL, THREAD, UNROLL
 from rollergen.space.counts import least_threads, power_below, private_limit, thread_counts
-from rollergen.space.engine import Digit, Rule, TileSpace, limit
-from rollergen.space.rules import BLOCK_MEMORY, LONGER, NARROW_OUTPUT, REGISTERS, THREADS, UNROLLED
+from rollergen.space.engine import Digit, Rule, TileSpace, joint, limit
+from rollergen.space.rules import BLOCK_MEMORY, LONGER, NARROW, NARROW_OUTPUT, ONE_PANEL, REGISTERS, THREADS, UNROLLED
 from rollergen.tile.rules import AlignmentRules, vector_lanes
 
-_TILES = (1, 2, 4, 8, 16)
 _THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _PANELS = (1, 2, 4, 8, 16, 32, 64)
-_MOST_ACCUMULATORS = 128
-"""Of a scalar thread."""
 _MOST_UNROLLED = 512
 """Multiply-adds, each with loads and tests of its own, that one thread has written out: more no longer fit the
 instruction cache (and take compilers minutes)."""
-ENOUGH = 24
-"""Tiles with which the shape rule is content."""
+REACH = 0.75
+"""Of tiles whose sizes are powers of two: with less, the best tiles of narrow tensors are out of reach (.25: 1.3 % of
+the predicted time of 51 contractions on v100)."""
 
 
 def first_step(definition: Definition, roles: Roles, device: Device) -> int:
@@ -37,61 +35,82 @@ def first_step(definition: Definition, roles: Roles, device: Device) -> int:
 
 
 def thread_tiles(
-    definition: Definition, roles: Roles, device: Device, rules: AlignmentRules, vm: int, vn: int, lanes: int,
-    staged: tuple[int, ...],
+    definition: Definition, roles: Roles, device: Device, rules: AlignmentRules, lanes: int, staged: tuple[int, ...]
 ) -> TileSpace:  # fmt: skip
     """Register tiles of fragments of `vm` and `vn` elements, threads and, for threads that run alone, panels."""
     m, n = roles.m or "", roles.n or ""
     single, most = device.execution_width == 1, device.limits.threads_per_block
-    threads_n = (1,) if single else _THREADS
     panels = _PANELS if single else (1,)
+    registers = _most_accumulators(device)
     digits = (
         Digit("lanes", n, LANE, (lanes,)),
-        Digit("rm", m, UNROLL, _fragments(vm, rules) if m else (1,)),
-        Digit("rn", n, UNROLL, _fragments(vn, rules)),
+        *joint(("rm", m, UNROLL), ("vm", "", ""), _fragments(definition, m, device, rules, registers)),
+        *joint(("rn", n, UNROLL), ("vn", "", ""), _fragments(definition, n, device, rules, registers // lanes, lanes)),
         Digit("pm", m, SERIAL, panels if m else (1,)),
         Digit("pn", n, SERIAL, panels),
         Digit("tm", m, THREAD, ((1, most) if single else _THREADS) if m else (1,)),
-        Digit("tn", n, THREAD, threads_n),
+        Digit("tn", n, THREAD, (1,) if single else _THREADS),
     )
-    registers = 2 * device.limits.registers_per_thread if single else _MOST_ACCUMULATORS
     limits = [
         limit(THREADS, "tm tn", lambda tm, tn: tm * tn <= most),
-        limit(REGISTERS, "rm rn", lambda rm, rn: rm * rn * lanes <= registers),
+        limit(REGISTERS, "rm vm rn vn", lambda rm, vm, rn, vn: (rm * rn * lanes <= registers) | (rm * rn == vm * vn)),
     ]
+    if staged and _has_long_axes(definition, roles, rules):
+        # Some fragment of four fits, and reads what is staged in fewer accesses.
+        limits.append(limit(NARROW, "vm vn", lambda vm, vn: (vm > 1) & ((vn > 1) | (lanes > 1))))
     if not single and not staged:
         taps = first_step(definition, roles, device) * (definition.axis(roles.taps[-1]).extent if roles.taps else 1)
-        allowed = lambda rm, rn: (rm * rn * taps <= _MOST_UNROLLED) | (rm * rn == vm * vn)
-        limits.append(limit(UNROLLED, "rm rn", allowed))
-    limits.append(_not_longer(definition, roles, device, rules, vm, vn))
-    return TileSpace(definition, device, rules, digits, tuple(limits), n, ENOUGH)
+        allowed = lambda rm, vm, rn, vn: (rm * rn * taps <= _MOST_UNROLLED) | (rm * rn == vm * vn)
+        limits.append(limit(UNROLLED, "rm vm rn vn", allowed))
+    limits.append(_not_longer(definition, roles, device, rules))
+    return TileSpace(definition, device, rules, digits, tuple(limits), n, REACH)
 
 
-def _fragments(width: int, rules: AlignmentRules) -> tuple[int, ...]:
-    """Elements along one axis that a thread computes, in fragments of so many."""
-    if not rules.shapes.register_tiles:
-        return (1,)
-    if not rules.shapes.wide_accesses:
-        return _TILES
-    return tuple(t for t in _TILES if t % width == 0 and (t == width or width == 4))
+def _most_accumulators(device: Device) -> int:
+    """Of one thread: not all of its registers; of one that runs alone, whose units have no others, twice as many."""
+    registers = device.limits.registers_per_thread
+    return 2 * registers if device.execution_width == 1 else max(1, registers - 1)
 
 
-def _not_longer(
-    definition: Definition, roles: Roles, device: Device, rules: AlignmentRules, vm: int, vn: int
-) -> Rule:
+def _fragments(
+    definition: Definition, axis: str, device: Device, rules: AlignmentRules, most: int, lanes: int = 1
+) -> list[tuple[int, int]]:
+    """(elements along one axis that a thread computes, elements of each fragment that it fetches at once)."""
+    shapes = rules.shapes
+    if not axis or not shapes.register_tiles:
+        return [(1, 1)]
+    sizes = [1 << n for n in range(max(1, most).bit_length())]
+    if lanes > 1 or not shapes.wide_accesses:
+        return [(size, 1) for size in sizes]
+    few = device.execution_width == 1 or definition.axis(axis).extent < _SHORT
+    widths = (1, 2, 4) if few else (1, 4)
+    return [(size, width) for width in widths for size in sizes if size == width or (width == 4 and size % 4 == 0)]
+
+
+_SHORT = 32
+"""Elements of an axis along which pairs are worth trying."""
+_LONG = 32
+
+
+def _has_long_axes(definition: Definition, roles: Roles, rules: AlignmentRules) -> bool:
+    wide = rules.shapes.register_tiles and rules.shapes.wide_accesses
+    return wide and roles.m is not None and min(definition.axis(x or "").extent for x in (roles.m, roles.n)) >= _LONG
+
+
+def _not_longer(definition: Definition, roles: Roles, device: Device, rules: AlignmentRules) -> Rule:
     """No block covers an axis twice, unless it could not be smaller; the smallest block that the execution unit rule
     allows stays, however short the axes are: no space is empty."""
     m_extent = definition.axis(roles.m).extent if roles.m else 1
     n_extent = definition.axis(roles.n or "").extent
     least = least_threads(device, rules)
 
-    def allowed(lanes, rm, rn, pm, pn, tm, tn):
+    def allowed(lanes, rm, vm, rn, vn, pm, pn, tm, tn):
         block_m, block_n = rm * tm * pm, rn * tn * pn
         smallest = (rm == vm) & (rn == vn) & (tm * tn == least) & (pm * pn == 1)
         short_m = (block_m < 2 * m_extent) | (block_m == vm)
         return smallest | (short_m & ((block_n * lanes < 2 * n_extent) | (block_n == vn)))
 
-    return limit(LONGER, "lanes rm rn pm pn tm tn", allowed)
+    return limit(LONGER, "lanes rm vm rn vn pm pn tm tn", allowed)
 
 
 _ROWS = tuple(range(1, 15))
@@ -101,8 +120,6 @@ _FEW_STEPS = (8, 16)
 MOST_WRITTEN_OUT = 360
 """Steps of the reduction, over all vectors of a tile, that are written out one after the other."""
 _SERIAL_PANELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-_ENOUGH_ROWS = 4
-"""Numbers of rows with which the shape rule is content."""
 
 
 def serial_tiles(
@@ -130,11 +147,12 @@ def serial_tiles(
         limit(REGISTERS, "rm", lambda rows: (rows * vectors + vectors <= registers) | (rows == 1)),
         limit(NARROW_OUTPUT, "kc", lambda step: fits_output(definition) | (step == k_extent)),
         limit(BLOCK_MEMORY, "kc pn", lambda step, count: step * count * own_bytes <= room),
+        limit(ONE_PANEL, "kc pm pn", lambda step, *panels: (step == k_extent) | (prod(panels) > 1)),
     ]
     if unrolled:
         allowed = lambda rows: (rows > 1) & (written_out(definition, rows * vectors) <= MOST_WRITTEN_OUT)
         limits.insert(2, limit(UNROLLED, "rm", allowed))
-    return TileSpace(definition, device, rules, digits, tuple(limits), enough=_ENOUGH_ROWS)
+    return TileSpace(definition, device, rules, digits, tuple(limits), reach=REACH)
 
 
 def written_out(definition: Definition, vectors: Size) -> Size:

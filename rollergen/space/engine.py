@@ -75,8 +75,9 @@ class TileSpace:
     """All tiles of one loop structure of a definition.
 
     ``digits`` are crossed in this order.  ``limits``: what no user can switch off.  ``row_axis``: along which a block
-    reads and writes rows of neighbours (None: none that the rules judge).  ``enough``: tiles with which the shape rule
-    is content (None: it never asks for less padding than the user does).
+    reads and writes rows of neighbours (None: none that the rules judge).  ``reach``: how much more padded work than
+    the least padded tile the shape rule admits, in parts of the work itself (None: it never asks for less padding than
+    the user does).
     """
 
     definition: Definition
@@ -85,7 +86,7 @@ class TileSpace:
     digits: tuple[Digit, ...]
     limits: tuple[Rule, ...] = ()
     row_axis: str | None = None
-    enough: int | None = None
+    reach: float | None = None
 
 
 class Points:
@@ -122,8 +123,18 @@ class Points:
             values = np.tile(extents, len(self))
         return Points((*self.digits, digit), np.concatenate([self.columns[:, owners], values[None]]))
 
+    def beside_each(self, other: Points) -> Points:
+        """These points and others of the same digits."""
+        return Points(self.digits, np.concatenate([self.columns, other.columns], axis=1))
+
     def where(self, mask: np.ndarray | slice) -> Points:
         return Points(self.digits, self.columns[:, mask])
+
+    def with_column(self, name: str, size: int) -> Points:
+        """The points with this size instead of their own."""
+        columns = self.columns.copy()
+        columns[self._row[name]] = size
+        return Points(self.digits, columns)
 
     def beside(self, **columns: np.ndarray) -> Points:
         """The points with more sizes, which are no loops of an axis."""
@@ -131,11 +142,11 @@ class Points:
         return Points((*self.digits, *digits), np.concatenate([self.columns, np.stack([*columns.values()])]))
 
     def sizes(self) -> dict[str, Any]:
-        """Columns by name, plain numbers where all points agree: a digit of 1 then has no loop.  (One column is left,
-        for what is a batch to remain one.)"""
+        """Columns by name, plain numbers where all points agree: a digit of 1 then has no loop.  (Of the loops one
+        column is left, for what is a batch to remain one.)"""
         alike = {name for name, column in zip(self._row, self.columns, strict=True) if (column == column[0]).all()}
-        if len(alike) == len(self._row):
-            loops = [digit.name for digit in self.digits if digit.kind not in ("", LANE)]
+        loops = [digit.name for digit in self.digits if digit.kind not in ("", LANE)]
+        if alike.issuperset(loops):
             alike.remove(max(loops, key=lambda name: int(self[name][0])))
         return {name: int(self[name][0]) if name in alike else self[name] for name in self._row}
 
@@ -144,12 +155,12 @@ class Points:
         return dict(zip(self._row, self.columns[:, number].tolist(), strict=True))
 
     def alike(self, *columns: np.ndarray) -> list[Points]:
-        """The points in groups that agree in all of these."""
-        if not len(self):
-            return []
-        _, group = np.unique(np.stack([column.astype(np.int64) for column in columns]), axis=1, return_inverse=True)
-        group = group.reshape(-1)
-        return [self.where(group == number) for number in range(int(group.max()) + 1)]
+        """The points in groups that agree in all of these, whose entries are not negative."""
+        code = np.zeros(len(self), dtype=np.int64)
+        for column in columns:
+            code = code * (int(column.max(initial=0)) + 1) + column
+        found = [code == number for number in np.unique(code).tolist()]
+        return [self] if len(found) == 1 else [self.where(own) for own in found]
 
 
 class Facts:
@@ -170,13 +181,20 @@ class Facts:
     @property
     def waste(self) -> Column:
         """The largest padded share of an axis.  Serial loops stop at its end and pad nothing."""
-        padded = {digit.axis for digit in self._points.digits if pads(digit)}
-        axes = [axis for axis in self.space.definition.axes if axis.name in padded]
-        shares = [padding_waste(axis.extent, self._padded(axis.name)) for axis in axes]
+        shares = self._shares()
         return np.maximum.reduce(shares) if shares else np.zeros(len(self._points))
 
-    def _padded(self, axis: str) -> Column:
-        return self._points.product(lambda digit: digit.axis == axis and pads(digit))
+    @property
+    def padded_work(self) -> Column:
+        """Points that are computed with the padding, over those that are wanted."""
+        return np.multiply.reduce([np.ones(len(self._points)), *[1 + share for share in self._shares()]])
+
+    def _shares(self) -> list[Column]:
+        """The padded share of each axis that has one."""
+        padded = {digit.axis for digit in self._points.digits if pads(digit)}
+        axes = [axis for axis in self.space.definition.axes if axis.name in padded]
+        tile = lambda axis: self._points.product(lambda digit: digit.axis == axis.name and pads(digit))
+        return [padding_waste(axis.extent, tile(axis)) for axis in axes]
 
 
 def pads(digit: Digit) -> bool:

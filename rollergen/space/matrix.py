@@ -6,7 +6,7 @@ from rollergen.expr.definition import Definition
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.rprogram import GROUP, THREAD, UNROLL
-from rollergen.space.contraction import ENOUGH
+from rollergen.space.contraction import REACH
 from rollergen.space.engine import Digit, TileSpace, limit
 from rollergen.space.rules import LONGER, REGISTERS, THREADS
 from rollergen.tile.rules import AlignmentRules
@@ -47,4 +47,4 @@ def matrix_tiles(
         limit(REGISTERS, "fm fn", lambda fm, fn: registers(fm, fn) <= room),
         limit(LONGER, "fm fn gm gn", short),
     )
-    return TileSpace(definition, device, rules, digits, limits, enough=ENOUGH)
+    return TileSpace(definition, device, rules, digits, limits, reach=REACH)

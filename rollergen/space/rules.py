@@ -15,7 +15,9 @@ from rollergen.space.engine import Facts, Points, Rule, Tally, TileSpace, pads, 
 from rollergen.tile.rules import aligned_multiple, block_layer
 
 LONGER = "longer than the axes"
+NARROW = "single elements along a long axis"
 NARROW_OUTPUT = "partial sums do not fit the output"
+ONE_PANEL = "steps of one panel, which change nothing"
 THREADS = "threads of a block"
 REGISTERS = "registers"
 UNROLLED = "unrolled code"
@@ -39,17 +41,21 @@ def _whole_transactions(points: Points, facts: Facts) -> Any:
 
 
 def _fits_tensor(points: Points, facts: Facts) -> Any:
-    """The least padded tiles: the limit is raised until there are `enough` (ROLLER, section 3.2: greedily).  The least
-    wasteful ones where a user's own limit admits none: they say by how much it is too small."""
-    space, waste = facts.space, facts.waste
-    if not len(points) or (space.enough is None and space.rules.epsilon is None):
+    """Tiles whose padded work lies within reach of the least: what padding costs is for the price to say.  A user's
+    own limit is on the padded share of each axis; where it admits none, the least wasteful tiles say by how much it is
+    too small."""
+    space = facts.space
+    if not len(points):
         return True
-    enough = min(len(points), space.enough or len(points))
-    for epsilon in space.rules.waste_limits():
-        fit = waste <= epsilon
-        if np.count_nonzero(fit) >= enough:
-            break
-    return fit if fit.any() else waste == waste.min()
+    allowed = np.ones(len(points), dtype=bool)
+    if space.rules.epsilon is not None:
+        waste = facts.waste
+        allowed = waste <= max(space.rules.epsilon, float(waste.min()))
+    if space.reach is None:
+        return allowed
+    work = facts.padded_work
+    near = allowed & (work <= float(work.min()) + space.reach)
+    return near if near.any() else allowed
 
 
 EXECUTION_UNIT = Rule(

@@ -17,8 +17,6 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device, Instruction, MemoryLayer
 
-EPSILONS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1e9)
-
 
 @check_field_names
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +75,8 @@ ALL_SHAPES = CodeShapes()
 class AlignmentRules:
     """Which rules hold; all do unless an ablation switches one off.
 
-    ``epsilon`` is the largest padded share of an axis; None: starts at 0 and is raised until enough
-    programs exist.  ``pad_value`` is what packed copies hold beyond the end of an axis.
+    ``epsilon`` is the largest padded share of an axis; None: whatever pays.
+    ``pad_value`` is what packed copies hold beyond the end of an axis.
     ``shapes``: what construction may choose from.  ``tf32``: whether float32 factors may lose their 13 lowest bits.
     ``atomics``: whether the parts of a sum may be added up in any order.
     """
@@ -92,10 +90,6 @@ class AlignmentRules:
     shapes: CodeShapes = ALL_SHAPES
     tf32: bool = False
     atomics: bool = False
-
-    def waste_limits(self) -> tuple[float, ...]:
-        """The limits of padding waste to try in turn (ROLLER, section 3.2: raised greedily)."""
-        return EPSILONS if self.epsilon is None else (self.epsilon,)
 
 
 def padding_waste(extent: Any, tile: Any) -> Any:
@@ -187,7 +181,7 @@ def aligned_multiple(definition: Definition, axis: str, device: Device, rules: A
     return multiple
 
 
-def bank_padding(device: Device, row_elements: int, dtype: str, vector: int, rules: AlignmentRules) -> int:
+def bank_padding(device: Device, row_elements: Any, dtype: str, vector: int, rules: AlignmentRules) -> Any:
     """Rule 3: elements added to a staged row so that column accesses spread over the banks.
 
     Whole vectors only (a pad of one element would break wide loads); none is needed where the row
@@ -198,4 +192,4 @@ def bank_padding(device: Device, row_elements: int, dtype: str, vector: int, rul
         return 0
     layer = device.layer(name)
     period = layer.banks * layer.bank_bytes // ITEMSIZE[dtype]
-    return vector if row_elements % period == 0 else 0
+    return (row_elements % period == 0) * vector

@@ -91,10 +91,9 @@ ASSEMBLED = [
     ("elementwise", "cpu", "construct.elementwise:elementwise_stage"),
     ("row", "cpu", "construct.reductions:row_stage"),
     ("reduction", "cpu", "construct.reductions:reduction_stage"),
-    ("contraction", "v100", "construct.thread_space:contraction_stage"),
+    ("contraction", "v100", "construct.priced:contraction_stage"),
     ("contraction", "cpu", "construct.serial_space:contraction_stage"),
     ("contraction", "cpu", "construct.serial_space:pack_operand"),
-    ("contraction", "v100", "construct.thread_space:in_buffers"),
     ("matrix", "v100", "construct.matrix_space:matrix_stage"),
     ("window", "v100", "construct.window_space:window_stage"),
     ("contraction", "ipu", "construct.tile_programs:_option"),
@@ -113,7 +112,7 @@ PRICED = [
     ("elementwise", "v100", "construct.elementwise:price_batches", 16),
     ("elementwise", "cpu", "construct.elementwise:price_stages", 8),
     ("row", "cpu", "construct.candidate:price_stages", 8),
-    ("contraction", "v100", "construct.thread_drafts:price_batches", 16),
+    ("contraction", "v100", "construct.priced:price_stage", 16),
     ("contraction", "cpu", "construct.serial_space:price_stage", 2),
     ("contraction", "cpu", "construct.serial_space:least_seconds", 2),
     ("contraction", "cpu", "construct.serial_space:price_stages", 2),
@@ -132,7 +131,7 @@ def test_a_tile_that_has_no_price_does_not_take_its_batch_along(kind, device, pl
 
 
 def test_a_batch_of_plans_one_of_which_cannot_be_assembled_is_priced_without_it(monkeypatch):
-    failing(monkeypatch, "construct.thread_drafts:contraction_stage", with_extent(4, at=2))
+    failing(monkeypatch, "construct.priced:contraction_stage", with_extent(8, at=2))
     kernel = built("contraction")
     assert len(kernel.candidates) > 1
     assert "ContractionPlan: rm " in dropped(kernel)[0] and "KeyError: 'mask8'" in dropped(kernel)[0]

@@ -1,4 +1,4 @@
-"""Stages that differ in how many buffers their tiles have share what does not depend on it, and nothing else."""
+"""Stages that differ in how many buffers their tiles have are priced each by itself."""
 
 from dataclasses import fields, replace
 
@@ -6,8 +6,7 @@ import pytest
 
 from rollergen.hal.load import load_device
 from rollergen.program.model import predict_stage, prediction
-from rollergen.program.model.facts import _KEPT, facts_of
-from rollergen.program.model.nest import nest_of
+from rollergen.program.model.facts import _KEPT
 from tests.programs import gpu_matmul
 
 V100, K80 = load_device("v100"), load_device("k80")
@@ -47,14 +46,6 @@ def test_a_stage_is_priced_the_same_after_another(first, then, device):
     _KEPT.clear()
     prediction._predicted(STAGES[first], V100)
     assert figures(prediction._predicted(STAGES[then], device)) == expected
-
-
-def test_depths_of_one_tile_share_what_they_access():
-    facts = facts_of(SHALLOW.definition)
-    one = nest_of(SHALLOW, facts, V100)
-    assert nest_of(STAGES["deep"], facts, V100).unbuffered is one.unbuffered
-    assert nest_of(STAGES["in bands"], facts, V100).unbuffered is not one.unbuffered
-    assert nest_of(SHALLOW, facts, K80).unbuffered is not nest_of(STAGES["deep"], facts, V100).unbuffered
 
 
 def test_depth_is_not_priced_away():

@@ -1,6 +1,7 @@
 """Programs that are priced side by side have the prices that each has alone."""
 
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -58,6 +59,7 @@ def considered(expression, device, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(StagePrice, "__init__", noting)
         patched.setattr("rollergen.program.model.together.WORTH_A_BATCH", 10**9)
+        patched.setattr(import_module("rollergen.construct.priced"), "keep_price", lambda stage, *given: seen.setdefault(stage))
         kept.clear()
         choice.cache_clear()
         construct(canonicalize(expression), device)

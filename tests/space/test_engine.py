@@ -78,7 +78,7 @@ def test_a_rule_of_ones_own_applies_to_any_space():
 
 def test_nothing_is_left_where_a_limit_admits_nothing():
     none = limit("none", "rows", lambda rows: rows < 0)
-    assert len(tiles(space(limits=(none,), enough=4), (EXECUTION_UNIT, TENSOR_SHAPE), Tally())) == 0
+    assert len(tiles(space(limits=(none,), reach=0.5), (EXECUTION_UNIT, TENSOR_SHAPE), Tally())) == 0
 
 
 @pytest.mark.parametrize("switch", ["execution_unit", "transaction", "tensor_shape"])
@@ -109,7 +109,7 @@ def wasted(point):
 
 @pytest.mark.parametrize("epsilon", [0.04, 0.2, 1.0])
 def test_a_users_limit_admits_exactly_the_tiles_within_it(epsilon):
-    found = tiles(space(rules=AlignmentRules(epsilon=epsilon), enough=24), (TENSOR_SHAPE,), Tally())
+    found = tiles(space(rules=AlignmentRules(epsilon=epsilon)), (TENSOR_SHAPE,), Tally())
     assert len(found) and rows_of(found) == [p for p in every() if wasted(p) <= epsilon]
 
 
@@ -119,11 +119,21 @@ def test_where_a_users_limit_admits_nothing_the_least_wasteful_tiles_say_by_how_
     assert least > 0 and rows_of(found) == [p for p in every() if wasted(p) == least]
 
 
-@pytest.mark.parametrize("enough", [1, 5, 20, 1000])
-def test_the_padding_limit_is_raised_until_there_are_enough_tiles(enough):
-    limits = [e for e in AlignmentRules().waste_limits() if sum(wasted(p) <= e for p in every()) >= min(enough, 54)]
-    found = tiles(space(enough=enough), (TENSOR_SHAPE,), Tally())
-    assert rows_of(found) == [p for p in every() if wasted(p) <= limits[0]]
+def padded(point):
+    return (1 + padding_waste(M, point[0] * point[2])) * (1 + padding_waste(N, point[1] * point[3]))
+
+
+@pytest.mark.parametrize("reach", [0.0, 0.1, 0.75])
+def test_tiles_within_reach_of_the_least_padded_work_are_left(reach):
+    least = min(map(padded, every()))
+    found = tiles(space(reach=reach), (TENSOR_SHAPE,), Tally())
+    assert rows_of(found) == [p for p in every() if padded(p) <= least + reach]
+
+
+@pytest.mark.parametrize("less, more", [(0.0, 0.04), (0.04, 0.2), (0.2, 1.0), (1.0, None)])
+def test_a_larger_permission_admits_every_tile_of_a_smaller_one(less, more):
+    admitted = lambda e: set(rows_of(tiles(space(rules=AlignmentRules(epsilon=e), reach=0.75), (TENSOR_SHAPE,), Tally())))
+    assert admitted(less) <= admitted(more) or not any(wasted(p) <= less for p in every())
 
 
 def test_serial_loops_pad_nothing_and_lanes_do():

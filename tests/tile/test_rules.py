@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.index import Index
 from rollergen.expr.values import Buffer, Load
-from rollergen.tile.rules import AlignmentRules, contiguous_axis, padding_waste
+from rollergen.tile.rules import contiguous_axis, padding_waste
 
 sizes = st.integers(1, 5000)
 
@@ -20,15 +20,6 @@ def test_padding_waste_is_the_padded_share_of_the_axis(extent, tile):
 @given(sizes, st.integers(1, 50))
 def test_an_exact_fit_wastes_nothing(tile, count):
     assert padding_waste(tile * count, tile) == 0
-
-
-def test_a_given_waste_limit_is_the_only_one_tried():
-    assert AlignmentRules(epsilon=0.25).waste_limits() == (0.25,)
-
-
-def test_the_greedy_waste_limits_rise_from_zero_to_everything():
-    limits = AlignmentRules().waste_limits()
-    assert limits[0] == 0 and list(limits) == sorted(limits) and limits[-1] > 1000
 
 
 def test_the_contiguous_axis_of_a_load_is_the_one_with_neighbouring_addresses():

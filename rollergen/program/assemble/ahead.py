@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
+from rollergen.program.assemble.nest import common_divisor, is_batch
 from rollergen.program.check.asynchronous import LEAST_BYTES
 from rollergen.program.rprogram import Copy
 from rollergen.tile.rules import AlignmentRules, block_layer
@@ -30,9 +33,7 @@ def past_registers(copy: Copy, load: Load, device: Device) -> Copy:
     along memory.
     """
     vector = copy.vector if copy.along == copy.order[-1] else 1
-    widest = device.layer(copy.to_layer).asynchronous_copy_bytes
-    while vector * ITEMSIZE[load.dtype] > widest:
-        vector //= 2
-    if vector * ITEMSIZE[load.dtype] < LEAST_BYTES or load.fill != 0:
-        return replace(copy, depth=min(copy.depth, 2))
+    vector = common_divisor(vector, device.layer(copy.to_layer).asynchronous_copy_bytes // ITEMSIZE[load.dtype])
+    if np.min(vector) * ITEMSIZE[load.dtype] < LEAST_BYTES or load.fill != 0:
+        return replace(copy, depth=np.minimum(copy.depth, 2) if is_batch(copy.depth) else min(copy.depth, 2))
     return replace(copy, vector=vector, asynchronous=True)

@@ -13,13 +13,13 @@ import numpy as np
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
-from rollergen.expr.quick import replaced
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.ahead import past_registers
 from rollergen.program.assemble.levels import in_blocks, longest_chain
 from rollergen.program.assemble.nest import (
     ceil_div,
+    common_divisor,
     copy_vector,
     is_batch,
     is_divided,
@@ -90,23 +90,15 @@ def contraction_stage(
         copies=copies,
         store=Store(vector=_store_vector(definition, roles, plan)),
         guards=tuple([(axis, guard if axis in spatial_axes else "mask") for axis in over]),
-        block_order=BlockOrder(plan.width if banded and not is_batch(plan.width) else 0),
+        block_order=BlockOrder(plan.width if banded else 0),
     )
     reused = any(spatial_axes - load.axes() for load in definition.body_loads())  # else a sum of columns
     waiting = reused and block_layer(device) is not None and not panels and fits_output(definition)
     return in_blocks(stage, longest_chain(stage, device, reused=reused), waiting=waiting)
 
 
-def in_buffers(stage: Stage, depth: int) -> Stage:
-    """A stage of depth 1 with its staged tiles in so many buffers: what its plan with that depth says."""
-    if depth == 1:
-        return stage
-    copies = tuple([copy if copy.to_layer == "registers" else replaced(copy, depth=depth) for copy in stage.copies])
-    return replaced(stage, copies=copies)
-
-
 def _has_k_blocks(plan: ContractionPlan, definition: Definition, roles: Roles) -> bool:
-    return is_batch(plan.kc) or plan.kc < definition.axis(roles.k).extent
+    return bool(np.any(plan.kc < definition.axis(roles.k).extent))
 
 
 def _outermost(loops: Sequence[Loop], axis: str, kind: str) -> int:
@@ -140,11 +132,11 @@ def _contraction_loops(definition: Definition, roles: Roles, plan: ContractionPl
     m = _axis_loops(definition, roles.m, plan.rm, plan.vm, plan.tm, plan.gm, plan.pm, 1)
     n = _axis_loops(definition, roles.n, plan.rn, plan.vn, plan.tn, plan.gn, plan.pn, plan.lanes)
     batch = [Loop(axis, definition.axis(axis).extent, 1, GRID) for axis in roles.batch]
-    blocks = ceil_div(definition.axis(roles.k).extent, plan.kc)
+    blocked = _has_k_blocks(plan, definition, roles)
     k = useful_digits(
         roles.k,
-        (SERIAL, blocks),
-        (SERIAL, plan.kc // plan.unroll),
+        (SERIAL, ceil_div(definition.axis(roles.k).extent, plan.kc) if blocked else 1),
+        (SERIAL, 1 if plan.unroll is plan.kc else plan.kc // plan.unroll),
         (UNROLL, plan.unroll // plan.vk),
         (UNROLL, plan.vk),
     )
@@ -152,7 +144,7 @@ def _contraction_loops(definition: Definition, roles: Roles, plan: ContractionPl
         Loop(axis, definition.axis(axis).extent, 1, UNROLL if position == len(roles.taps) - 1 else SERIAL)
         for position, axis in enumerate(roles.taps)
     ]
-    outside = 1 if is_batch(blocks) or blocks != 1 else 0
+    outside = int(blocked)
     panels = (n[SERIAL], m[SERIAL]) if plan.order == "ji" else (m[SERIAL], n[SERIAL])
     return [
         *useful(batch),
@@ -209,15 +201,14 @@ def _contraction_copies(
         if staged:
             along = roles.k if as_it_lies else _known_fill_axis(definition, number, order, device)
             granule = inside.get(along, 1)  # the multiple of the axis at which its staged tiles start
-            vector = 1
-            if rules.shapes.wide_accesses:
-                vector = copy_vector(definition, load, along, granule if not is_batch(granule) else 4, guarded=True)
+            wide = rules.shapes.wide_accesses
+            vector = copy_vector(definition, load, along, granule, guarded=True) if wide else 1
             row = inside.get(order[-1], 1)
             pad_vector = 4 if load.dtype == "float32" else 1
             padding = 0
             if as_it_lies and rules.bank:
                 padding = plan.vk
-            elif not is_batch(row) and along != order[-1]:
+            elif along != order[-1]:
                 padding = bank_padding(device, row, load.dtype, pad_vector, rules)
             copy = Copy(number, device.backing.name, layer, stage_depth, order, along, vector, padding, 0, plan.depth)
             copies.append(past_registers(copy, load, device) if plan.asynchronous and k_block is not None else copy)
@@ -306,15 +297,16 @@ def _buffer_order(definition: Definition, roles: Roles, load: Load, inside: dict
     return tuple([a for a in used if a not in spatial] + spatial)
 
 
-def _store_vector(definition: Definition, roles: Roles, plan: ContractionPlan) -> int:
+def _store_vector(definition: Definition, roles: Roles, plan: ContractionPlan) -> Size:
     """Neighbouring results stored at once; one where their places take divisions: a compiler that computes those
     before the loop has no registers left for them beside the largest tiles (40 bytes of local memory for sm_70)."""
-    if roles.n is None or plan.lanes > 1 or is_batch(plan.rn):
+    if roles.n is None or plan.lanes > 1 or definition.where:
         return 1
     store = definition.stored()
     if is_divided(store, roles.n):
         return 1
-    width = copy_vector(definition, store, roles.n, plan.vn * plan.tn if plan.vn > 1 else 1)
+    row = np.where(plan.vn > 1, plan.vn * plan.tn, 1) if is_batch(plan.vn, plan.tn) else plan.vn * plan.tn
+    width = copy_vector(definition, store, roles.n, row if is_batch(row) or plan.vn > 1 else 1)
     beside = [load for load in definition.result_loads() if roles.n in load.axes()]
     widths = [copy_vector(definition, load, roles.n, plan.vn) for load in beside]
-    return min([plan.vn, width, *widths]) if not definition.where else 1
+    return common_divisor(plan.vn, width, *widths)

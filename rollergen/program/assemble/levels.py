@@ -96,10 +96,14 @@ def _largest(size: Size) -> float:
 def _block(extent: Size, room: Size) -> Size:
     """Iterations of a block: at most `room`, all blocks alike where some number not below half of it divides the
     extent, else nearly alike."""
-    if not is_batch(extent, room):
-        for block in range(room, room // 2, -1):
-            if extent % block == 0:
-                return block
+    if is_batch(extent, room):
+        pairs, each = np.unique(np.stack(np.broadcast_arrays(extent, room)), axis=1, return_inverse=True)
+        return np.array([_block(int(one), int(other)) for one, other in pairs.T])[each.reshape(-1)]
+    if extent <= room:
+        return extent
+    for block in range(room, room // 2, -1):
+        if extent % block == 0:
+            return block
     return ceil_div(extent, ceil_div(extent, room))
 
 

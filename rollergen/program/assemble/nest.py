@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from math import gcd
 from typing import Any
 
@@ -61,31 +61,39 @@ def useful_digits(axis: str, *kinds_and_extents: Digit) -> list[Loop]:
 
 
 def overhanging(definition: Definition, loops: Sequence[Loop]) -> list[str]:
-    """Axes with points beyond their extent once serial loops have stopped: these need a guard.
+    """Axes with points beyond their extent once serial loops have stopped, in any program of a batch: these need a
+    guard.  (Which programs of a batch have it, the model finds from the loops.)
 
     A grid or serial loop never starts beyond the end; any other loop does unless its span
     divides the extent.
     """
     over, extents = set(), definition.extents()
     for loop in loops:
-        if loop.kind != GRID and loop.kind != SERIAL:
-            extent, stride = loop.extent, loop.stride
-            plain = type(extent) is not np.ndarray and type(stride) is not np.ndarray
-            if plain and extents[loop.axis] % (extent * stride):
+        if loop.kind != GRID and loop.kind != SERIAL and loop.axis not in over:
+            cut = extents[loop.axis] % (loop.extent * loop.stride)
+            if cut.any() if type(cut) is np.ndarray else cut:
                 over.add(loop.axis)
     return [axis.name for axis in definition.axes if axis.name in over] if over else []
 
 
+def common_divisor(first: Any, *others: Any) -> Any:
+    """Of numbers, or of columns of a batch."""
+    if not is_batch(first, *others):
+        return gcd(first, *others)
+    return reduce(np.gcd, others, first)
+
+
 def copy_vector(
-    definition: Definition, load: Load, along: str, granule: int, device_bytes: int = 16, *, guarded: bool = False
-) -> int:
+    definition: Definition, load: Load, along: str, granule: Any, device_bytes: int = 16, *, guarded: bool = False
+) -> Any:
     """Widest power of two of elements adjacent along `along` that one access may move.
 
     Tiles start at multiples of `granule` of the axis; addresses, the axis' extent and every guard must allow it
     wherever they start (see `moved_at_once`, also for `guarded`).
     """
     limit = max(1, device_bytes // ITEMSIZE[load.dtype])
-    return gcd(_widest(load, along, guarded), granule, definition.axis(along).extent, limit)
+    fixed = gcd(_widest(load, along, guarded), definition.axis(along).extent, limit)
+    return common_divisor(granule, fixed)
 
 
 @lru_cache(maxsize=128)

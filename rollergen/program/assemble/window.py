@@ -9,8 +9,15 @@ from rollergen.expr.definition import Definition
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
-from rollergen.program.assemble.nest import ceil_div, copy_vector, is_batch, overhanging, useful, useful_digits
-from rollergen.program.assemble.plan import WindowPlan
+from rollergen.program.assemble.nest import (
+    ceil_div,
+    common_divisor,
+    copy_vector,
+    overhanging,
+    useful,
+    useful_digits,
+)
+from rollergen.program.assemble.plan import Size, WindowPlan
 from rollergen.program.rprogram import (
     GRID,
     PARALLEL,
@@ -82,13 +89,11 @@ def _windows(definition: Definition, loops: list[Loop], depth: int, device: Devi
     return tuple(copies)
 
 
-def _store_vector(definition: Definition, loops: list[Loop]) -> int:
+def _store_vector(definition: Definition, loops: list[Loop]) -> Size:
     """Elements of the innermost axis of a thread's tile that one store may write."""
     last = loops[-1]
-    if is_batch(last.extent):
-        return 1
     if last.kind != UNROLL or definition.axis(last.axis).role != "spatial" or definition.where:
         return 1
     store = definition.stored()
     beside = [load for load in definition.result_loads() if last.axis in load.axes()]
-    return min(copy_vector(definition, load, last.axis, last.extent) for load in (store, *beside))
+    return common_divisor(*[copy_vector(definition, load, last.axis, last.extent) for load in (store, *beside)])

@@ -6,8 +6,6 @@ Runs on every constructed program, so it looks at records only and never enumera
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
-from operator import attrgetter
 
 from rollergen.errors import ProgramError
 from rollergen.expr.values import Buffer
@@ -16,7 +14,6 @@ from rollergen.program.check.bulk import check_bulk
 from rollergen.program.check.definition import check_definition
 from rollergen.program.check.nest import check_nest, refuse
 from rollergen.program.check.tiles import check_tiles
-from rollergen.program.overlap import OVERLAP
 from rollergen.program.rprogram import GRID, PARALLEL, RProgram, Stage
 
 
@@ -29,15 +26,14 @@ def check(program: RProgram, device: Device | None = None) -> None:
 
 
 def check_each(programs: Sequence[RProgram], device: Device | None = None) -> None:
-    """`check` of every program; a definition or a nest that several of them have is looked at once."""
-    sound: set[int | tuple[int, ...]] = set()
+    """`check` of every program; a definition that several of them have is looked at once."""
+    sound: set[int] = set()
     for program in programs:
         _check(program, device, sound)
 
 
-def _check(program: RProgram, device: Device | None, sound: set[int | tuple[int, ...]]) -> None:
-    """``sound``: the identities of definitions, and of what `check_nest` looks at, that are known to be sound, to which
-    the program's are added."""
+def _check(program: RProgram, device: Device | None, sound: set[int]) -> None:
+    """``sound``: the identities of definitions that are known to be sound, to which the program's are added."""
     buffers = _buffers(program)
     _check_stage_names(program)
     inputs = {buffer.name for buffer in program.inputs}
@@ -59,19 +55,11 @@ def _check(program: RProgram, device: Device | None, sound: set[int | tuple[int,
             check_definition(stage)
             sound.add(id(stage.definition))
         axes = {axis.name: axis for axis in stage.definition.axes}
-        nest = tuple(map(id, _OF_NESTS(stage)))
-        if nest not in sound or any(how == OVERLAP for _, how in stage.guards):
-            check_nest(stage, axes, device)
-            sound.add(nest)
+        check_nest(stage, axes, device)
         first_inner = len([loop for loop in stage.loops if loop.kind == GRID or loop.kind in PARALLEL])
         check_tiles(stage, axes, loads, first_inner, device)
     _check_complete(program, written)
     check_bulk(program, device)
-
-
-_OF_NESTS = attrgetter(*(field.name for field in fields(Stage) if field.name not in ("name", "copies")))
-"""All but the copies, of which a nest's check asks for guards that overlap alone.  Stages that are made one from the
-other (see `in_buffers`) have the same objects."""
 
 
 def _check_complete(program: RProgram, written: set[str]) -> None:

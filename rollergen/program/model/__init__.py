@@ -13,9 +13,10 @@ from rollergen.program.model.prediction import (
     price_program,
     price_stage,
 )
-from rollergen.program.model.together import price_batches, price_stages
+from rollergen.program.model.together import figures_of, keep_price, price_batches, price_stages
 
 __all__ = [
-    "Limiter", "Prediction", "StagePrediction", "StagePrice", "blocks_on_a_unit", "least_seconds", "multiply_add_share",
-    "predict", "predict_stage", "price_batches", "price_program", "price_stage", "price_stages",
+    "Limiter", "Prediction", "StagePrediction", "StagePrice", "blocks_on_a_unit", "figures_of", "keep_price",
+    "least_seconds", "multiply_add_share", "predict", "predict_stage", "price_batches", "price_program", "price_stage",
+    "price_stages",
 ]  # fmt: skip

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.quick import inner
 from rollergen.hal.spec import Device
@@ -15,8 +17,8 @@ from rollergen.program.model.facts import Phase
 from rollergen.program.model.fragments import fragment_accesses, instruction_of
 from rollergen.program.model.levels import block_slots
 from rollergen.program.model.memory import Stream
-from rollergen.program.model.nest import Nest, unbuffered
-from rollergen.program.model.numeric import Number, most, product
+from rollergen.program.model.nest import Nest, results_wait, unbuffered
+from rollergen.program.model.numeric import Number, is_nothing, most, product
 from rollergen.program.model.own_arrays import is_own, own_streams
 from rollergen.program.model.tiles import block_copy, register_copy
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
@@ -156,11 +158,14 @@ def _stores(nest: Nest, device: Device) -> list[Access]:
     """The store of the results and, where partial results wait in the output, their reading back."""
     loops = _store_loops(nest)
     vector = nest.stage.store.vector
-    roles = ("write", "read_back") if nest.stage.accumulator.carry else ("write",)
+    waiting = results_wait(nest)
+    roles = ("write",) if is_nothing(waiting) else ("write", "read_back")
     target = nest.facts.store
     found = [
         direct_access(nest, device, target, -1, loops, None, role=role, vector=vector, reduces=False) for role in roles
     ]
+    if type(waiting) is np.ndarray:
+        found[1] = replace(found[1], count=found[1].count * waiting)
     if nest.stage.store.ahead:
         found.append(replace(found[0], role="ahead_read", width_bytes=target.itemsize, split=1, broken=0, tested=0))
     return found

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,9 +13,8 @@ from rollergen.expr.quick import inner
 from rollergen.hal.spec import Device
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import Facts
-from rollergen.program.model.kept import Kept
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, product, size_key, times
-from rollergen.program.rprogram import GRID, GROUP, PARALLEL, SERIAL, THREAD, Copy, Loop, Stage
+from rollergen.program.rprogram import GRID, GROUP, PARALLEL, SERIAL, THREAD, Loop, Stage
 
 Found = TypeVar("Found")
 
@@ -93,36 +91,16 @@ class Nest:
         return product([self.loops[p].extent for p in positions])
 
 
+def results_wait(nest: Nest) -> Number:
+    """Whether partial results wait in the output: not where one block is the whole reduction."""
+    accumulator = nest.stage.accumulator
+    if not accumulator.carry:
+        return False
+    return nest.product(lambda p, loop: p < accumulator.at_loop and not nest.spatial(loop.axis)) > 1
+
+
 def nest_of(stage: Stage, facts: Facts, device: Device) -> Nest:
-    last = _LAST.get(id(facts))
-    if last is not None and last[0] is device and _differ_in_buffers(last[1].stage, stage):
-        found = replace(last[1], stage=stage, tiles={})
-    else:
-        found = _nest_of(stage, facts, lockstep_threads(device))
-    _LAST.put(id(facts), (device, found))
-    return found
-
-
-_LAST: Kept[int, tuple[Device, Nest]] = Kept(16)
-"""The last nest of the stages priced last, by the identity of their facts, which a nest holds."""
-
-
-def _differ_in_buffers(one: Stage, other: Stage) -> bool:
-    """Whether two stages differ, and in nothing but how many buffers their tiles have: as do those of one tile, which
-    are made one from the other (see `in_buffers`) and priced one after the other."""
-    return (
-        one.loops is other.loops
-        and one is not other
-        and _BUT_FOR_COPIES(one) == _BUT_FOR_COPIES(other)
-        and [_BUT_FOR_DEPTH(copy) for copy in one.copies] == [_BUT_FOR_DEPTH(copy) for copy in other.copies]
-    )
-
-
-_BUT_FOR_COPIES = attrgetter(*(field.name for field in fields(Stage) if field.name != "copies"))
-_BUT_FOR_DEPTH = attrgetter(*(field.name for field in fields(Copy) if field.name != "depth"))
-
-
-def _nest_of(stage: Stage, facts: Facts, lockstep: int) -> Nest:
+    lockstep = lockstep_threads(device)
     by_stride: dict[str, tuple[int, ...]] = {}
     for p, loop in enumerate(stage.loops):
         by_stride[loop.axis] = (*by_stride.get(loop.axis, ()), p)

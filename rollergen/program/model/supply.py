@@ -9,7 +9,7 @@ import numpy as np
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.memory import FILL, Stream, cache_of, stride_sets, survival, tlb_cache
-from rollergen.program.model.nest import Nest, Waves
+from rollergen.program.model.nest import Nest, Waves, results_wait
 from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, most, ratio
 from rollergen.program.model.services import thread_transactions
 from rollergen.program.model.waiting import NOTHING_PARKED
@@ -117,10 +117,10 @@ def _directions(
             stores = stores + amount * allocating
         elif nest.stage.store.streaming:
             stores = stores + (amount if last else 0)
-        elif nest.stage.accumulator.carry or nest.stage.store.adds:
-            reads, stores = reads + amount, stores + amount
         else:
-            stores = stores + (amount * allocating if allocating != 1 else amount)
+            known = nest.stage.store.adds | results_wait(nest)
+            reads = reads + choose(known, amount, 0)
+            stores = stores + choose(known, amount, amount * allocating)
     return reads, stores
 
 

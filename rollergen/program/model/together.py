@@ -54,6 +54,17 @@ def _priced_together(members: list[_Member], device: Device) -> Iterator[tuple[i
         yield id(member.stage), price
 
 
+def figures_of(price: StagePrice, count: int) -> list[np.ndarray]:
+    """Seconds, resident blocks, threads, spilled registers and bytes of the block's layer, of each of ``count``
+    programs of a batch."""
+    return [np.broadcast_to(_of_each(figure, count), count) for figure in _FIGURES(price)]
+
+
+def keep_price(stage: Stage, device: Device, figures: Sequence[Number]) -> None:
+    """Keeps the price of one program that was found in a batch: its `figures_of`."""
+    kept.put((stage, device), PriceTogether(stage, device, *figures))
+
+
 def price_batches(batches: Sequence[Stage], device: Device) -> list[StagePrice]:
     """`price_stage` of each batch: those of one structure are priced as one."""
     found: dict[int, StagePrice] = {}

@@ -1,0 +1,113 @@
+"""Points of a space with their prices, a batch for each structure; a program in a batch has the price it has alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rollergen.construct.ledger import Ledger
+from rollergen.dropped import in_pieces, plan_text
+from rollergen.expr.definition import Definition
+from rollergen.hal.spec import Device
+from rollergen.program.assemble.contraction import contraction_stage
+from rollergen.program.assemble.plan import ContractionPlan, Roles
+from rollergen.program.model import StagePrice, figures_of, keep_price, price_stage
+from rollergen.program.rprogram import Stage
+from rollergen.space.engine import Points
+from rollergen.space.structure import batches, contraction_plan
+from rollergen.tile.rules import AlignmentRules
+
+Fixed = dict[str, Any]
+
+
+class Priced(NamedTuple):
+    """Points of one structure with what their plans share, and the figures of their price (see `figures_of`)."""
+
+    points: Points
+    fixed: Fixed
+    figures: list[np.ndarray]
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """Rounded, so that no platform's last bit decides a rank."""
+        return six_digits(self.figures[0])
+
+    @property
+    def resident(self) -> np.ndarray:
+        return self.figures[1]
+
+    @property
+    def spilled(self) -> np.ndarray:
+        return self.figures[3] > 0
+
+    def plan(self, at: int) -> ContractionPlan:
+        return contraction_plan(self.points.at(at), self.fixed)
+
+
+def six_digits(seconds: np.ndarray) -> np.ndarray:
+    """Each rounded to 6 significant digits."""
+    found = np.where(np.isfinite(seconds) & (seconds > 0), seconds, 1.0)
+    unit = 10.0 ** (np.floor(np.log10(found)) - 5)
+    return np.where(np.isfinite(seconds), np.round(found / unit) * unit, np.inf)
+
+
+class Contraction(NamedTuple):
+    """What all plans of one contraction share."""
+
+    definition: Definition
+    roles: Roles
+    device: Device
+    rules: AlignmentRules
+
+    def stage(self, plan: ContractionPlan) -> Stage:
+        return contraction_stage(self.definition, self.roles, plan, self.device, self.rules)
+
+    def priced(self, points: Points, ledger: Ledger, **fixed: Any) -> list[Priced]:
+        """The points, batch by batch; ``fixed``: sizes that all have.  The ledger counts those that do not fit."""
+        found = []
+        for some, plan in batches(points, self.definition, self.roles, self.device, **fixed):
+            price = lambda own, fixed=fixed: self._price(own, fixed)
+            said = lambda own, plan=plan: f"{len(own)} tiles of {plan_text(plan)}"
+            for own, figures in in_pieces(some, price, len, Points.where, said):
+                found.append(Priced(own, fixed, figures))
+                ledger.unfit(figures, self.device)
+        return found
+
+    def _price(self, points: Points, fixed: Fixed) -> list[np.ndarray]:
+        price: StagePrice = price_stage(self.stage(contraction_plan(points.sizes(), fixed)), self.device)
+        return figures_of(price, len(points))
+
+    def program(self, priced: Priced, at: int) -> Stage:
+        """The stage of one point, whose price is kept for who asks for it."""
+        stage = self.stage(priced.plan(at))
+        keep_price(stage, self.device, [figure[at].item() for figure in priced.figures])
+        return stage
+
+
+SPILLS = 2.0
+"""Times as fast as the best one without that a program has to be whose threads do not find room for all that they
+want: what a compiler puts into local memory costs more, and is less certain, than what the model says of it."""
+
+
+def worth_it(seconds: np.ndarray, spilled: np.ndarray) -> np.ndarray:
+    """A mask: the programs that spill nothing, and those that are so fast that it does not matter."""
+    least = float(np.min(seconds, where=~spilled, initial=np.inf))
+    return ~spilled | (SPILLS * seconds < least)
+
+
+def cheapest_points(some: Sequence[Priced]) -> Iterator[tuple[float, Priced, int]]:
+    """(seconds, where, position) of all points that fit and are worth their spills, best first; ties in the order of
+    the points."""
+    if not some:
+        return
+    seconds = np.concatenate([one.seconds for one in some])
+    seconds = np.where(worth_it(seconds, np.concatenate([one.spilled for one in some])), seconds, np.inf)
+    ends = np.cumsum([len(one.points) for one in some])
+    for place in np.argsort(seconds, kind="stable").tolist():
+        if not np.isfinite(seconds[place]):
+            return
+        which = int(np.searchsorted(ends, place, side="right"))
+        at = place - (int(ends[which - 1]) if which else 0)
+        yield float(seconds[place]), some[which], at
