@@ -18,7 +18,7 @@ from rollergen.expr.operators.arguments import (
     require_tensor,
     require_vector,
 )
-from rollergen.expr.operators.reductions import reduction
+from rollergen.expr.operators.reductions import reduction, row_of
 
 
 def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
@@ -34,11 +34,11 @@ def softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
     largest = reduction("softmax", lambda v, r: rg.max(v, axis=r), x, position, True, None)
 
     def power(*i: Any) -> Any:
-        return rg.exp(rg.cast(x[i], wide) - rg.cast(largest[_row(i, position)], wide))
+        return rg.exp(rg.cast(x[i], wide) - rg.cast(largest[row_of(i, position)], wide))
 
     powers = rg.compute(x.shape, power)
     total = reduction("softmax", lambda v, r: rg.sum(v, axis=r), powers, position, True, None)
-    return rg.compute(x.shape, lambda *i: rg.cast(powers[i] * (1 / total[_row(i, position)]), x.dtype), name)
+    return rg.compute(x.shape, lambda *i: rg.cast(powers[i] * (1 / total[row_of(i, position)]), x.dtype), name)
 
 
 def log_softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor:
@@ -54,11 +54,11 @@ def log_softmax(x: Tensor, axis: int = -1, *, name: str | None = None) -> Tensor
     largest = reduction("log_softmax", lambda v, r: rg.max(v, axis=r), x, position, True, None)
 
     def shifted(*i: Any) -> Any:
-        return rg.cast(x[i], wide) - rg.cast(largest[_row(i, position)], wide)
+        return rg.cast(x[i], wide) - rg.cast(largest[row_of(i, position)], wide)
 
     below = rg.compute(x.shape, shifted)
     total = reduction("log_softmax", lambda v, r: rg.sum(rg.exp(v), axis=r), below, position, True, None)
-    return rg.compute(x.shape, lambda *i: rg.cast(below[i] - rg.log(total[_row(i, position)]), x.dtype), name)
+    return rg.compute(x.shape, lambda *i: rg.cast(below[i] - rg.log(total[row_of(i, position)]), x.dtype), name)
 
 
 def layer_norm(
@@ -78,12 +78,12 @@ def layer_norm(
     axes = _normalized_axes("layer_norm", x, normalized_shape, weight, bias)
     wide, count = accumulator_dtype(x.dtype), _elements(x, axes)
     mean = reduction("layer_norm", lambda v, r: rg.sum(v, axis=r, dtype=wide) / count, x, axes, True, None)
-    centred = rg.compute(x.shape, lambda *i: rg.cast(x[i], wide) - mean[_row(i, *axes)])
+    centred = rg.compute(x.shape, lambda *i: rg.cast(x[i], wide) - mean[row_of(i, *axes)])
     variance = reduction("layer_norm", lambda v, r: rg.sum(v * v, axis=r) / count, centred, axes, True, None)
     least = number(eps, "layer_norm", "eps")
 
     def element(*i: Any) -> Any:
-        value = centred[i] * rg.rsqrt(variance[_row(i, *axes)] + least)
+        value = centred[i] * rg.rsqrt(variance[row_of(i, *axes)] + least)
         return rg.cast(_scaled(value, weight, bias, i[axes[0] :], wide), x.dtype)
 
     return rg.compute(x.shape, element, name)
@@ -105,7 +105,7 @@ def rms_norm(
     least = number(eps, "rms_norm", "eps")
 
     def element(*i: Any) -> Any:
-        value = rg.cast(x[i], wide) * rg.rsqrt(square[_row(i, *axes)] + least)
+        value = rg.cast(x[i], wide) * rg.rsqrt(square[row_of(i, *axes)] + least)
         return rg.cast(_scaled(value, weight, None, i[axes[0] :], wide), x.dtype)
 
     return rg.compute(x.shape, element, name)
@@ -142,11 +142,6 @@ def batch_norm(
         return rg.cast(value if bias is None else value + rg.cast(bias[c], wide), x.dtype)
 
     return rg.compute(x.shape, element, name)
-
-
-def _row(indices: Sequence[Any], *axes: int) -> tuple[Any, ...]:
-    """`indices` with those along `axes` 0: where a reduction that keeps its axes stands."""
-    return tuple(0 if d in axes else index for d, index in enumerate(indices))
 
 
 def _elements(x: Tensor, axes: Sequence[int]) -> int:

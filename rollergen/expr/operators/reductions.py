@@ -4,7 +4,7 @@ with extent 1."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import rollergen.expr.language as rg
@@ -79,6 +79,9 @@ def var(
 ) -> Tensor:
     """Variance of floating values over `axis`: squared distances from the mean, summed, over count - correction.
 
+    The mean is that of the distances from the first element, which have digits to spare: a mean of values around 10^4
+    is rounded to .001, whose square would be the result's error.
+
     `correction` 1 is the unbiased estimate (PyTorch's default), 0 the population's variance (NumPy's).
 
     >>> import rollergen as rg
@@ -143,12 +146,12 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str
     positions = axes_of(axis, x, "logsumexp")
 
     def taken_out(at: tuple[Any, ...]) -> Any:
-        top = largest[tuple(0 if d in positions else i for d, i in enumerate(at))]
+        top = largest[row_of(at, *positions)]
         return rg.select(rg.abs(top) < math.inf, top, 0)
 
     def element(v: Any, r: Any, at: tuple[Any, ...]) -> Any:
         total = rg.sum(rg.exp(rg.cast(v, wide) - taken_out(at)), axis=r, dtype=wide)
-        return rg.cast(rg.log(total) + taken_out(tuple(0 if d in positions else i for d, i in enumerate(at))), x.dtype)
+        return rg.cast(rg.log(total) + taken_out(row_of(at, *positions)), x.dtype)
 
     return reduction_at("logsumexp", element, x, axis, keepdims, name)
 
@@ -202,6 +205,11 @@ def reduction_at(
     return rg.compute(tuple(1 if d in reduced else x.shape[d] for d in kept), element, name)
 
 
+def row_of(indices: Sequence[Any], *axes: int) -> tuple[Any, ...]:
+    """`indices` with those along `axes` 0: where a reduction that keeps its axes stands, and the first of its terms."""
+    return tuple(0 if d in axes else index for d, index in enumerate(indices))
+
+
 def _count(x: Tensor, axis: Axes, operation: str) -> int:
     return math.prod(x.shape[position] for position in axes_of(axis, x, operation))
 
@@ -217,14 +225,19 @@ def _variance(
     count, wide = _count(x, axis, operation), accumulator_dtype(x.dtype)
     if count <= lost:
         raise ShapeError(f"{operation}: correction is {correction}; expected less than the {count} elements reduced")
-    average = reduction(operation, lambda v, r: rg.sum(v, axis=r, dtype=wide) / count, x, axis, True, None)
     positions = axes_of(axis, x, operation)
 
+    def from_first(*i: Any) -> Any:
+        return rg.cast(x[i], wide) - rg.cast(x[row_of(i, *positions)], wide)
+
+    moved = rg.compute(x.shape, from_first)
+    average = reduction(operation, lambda v, r: rg.sum(v, axis=r) / count, moved, axis, True, None)
+
     def element(v: Any, r: Any, at: tuple[Any, ...]) -> Any:
-        distance = rg.cast(v, wide) - average[tuple(0 if d in positions else i for d, i in enumerate(at))]
+        distance = v - average[row_of(at, *positions)]
         return rg.cast(finish(rg.sum(distance * distance, axis=r) / (count - lost)), x.dtype)
 
-    return reduction_at(operation, element, x, axis, keepdims, name)
+    return reduction_at(operation, element, moved, axis, keepdims, name)
 
 
 def _position(operation: str, x: Tensor, axis: Axes, keepdims: bool, dtype: Any, name: str | None) -> Tensor:
