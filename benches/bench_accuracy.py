@@ -1,10 +1,10 @@
 """Errors of sums beside NumPy's and PyTorch's: ``python benches/bench_accuracy.py [--case TEXT] [--largest N]``.
 
-Every case is a reduction of n float32 values on the CPU, n from 10^3 to 10^8.  Its error is the largest distance of an
-element from the float64 result, over the size of the result (of what is subtracted from, where a mean is), both as root
-mean squares over a few draws of the inputs; it should be at most twice that of the better library, or four units in the
-last place.  Several draws, as one is luck: the roundings of equal values fall on one side, which changes with the value
-and with n, and sums of both signs may come out near 0.
+Every case is a reduction of n float32 values on the CPU, n from 10^3 to 10^8, or of all rows or all columns of 10^7
+values, n in each.  Its error is the largest distance of an element from the float64 result, over the size of the result
+(of what is subtracted from, where a mean is), both as root mean squares over a few draws of the inputs; it should be at
+most twice that of the better library, or four units in the last place.  Several draws, as one is luck: the roundings of
+equal values fall on one side, which changes with the value and with n, and sums of both signs may come out near 0.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 from typing import Any
 
@@ -25,6 +26,8 @@ from rich.table import Table
 import rollergen as rg
 
 SIZES = tuple(10**power for power in range(3, 9))
+LINES, LINED = tuple(10**power for power in range(2, 6)), 10**7
+"""Values of a row or a column, and of all of them."""
 TIMES, ULPS = 2.0, 4.0
 """What is asked for: at most so many times the better library's error, or so many units in the last place."""
 
@@ -50,6 +53,7 @@ class Operator:
     exact: Callable[..., Sample]
     shapes: Callable[[int], tuple[tuple[int, ...], ...]] = lambda n: ((n,),)
     inputs: tuple[str, ...] = ("equal values", "uniform", "normal", "around 10^4")
+    sizes: tuple[int, ...] = SIZES
 
 
 def wide(x: Array) -> Iterator[Array]:
@@ -102,6 +106,21 @@ def exact_layer_norm(x: Array) -> Sample:
     return (x.astype(np.float64) - mean) * factor, float(np.max(np.abs(x))) * factor
 
 
+def exact_lines(function: Callable[..., Array], axis: int) -> Callable[[Array], Sample]:
+    """Of `function` along `axis`; its size is that of the largest element."""
+
+    def exact(x: Array) -> Sample:
+        want = function(x.astype(np.float64), axis)
+        return want, float(np.max(np.abs(want)))
+
+    return exact
+
+
+def softmax_along(x: Array, axis: int) -> Array:
+    powers = np.exp(x - np.max(x, axis, keepdims=True))
+    return powers / np.sum(powers, axis, keepdims=True)
+
+
 def numpy_softmax(x: Array) -> Array:
     powers = np.exp(x - np.max(x))
     return powers / np.sum(powers)
@@ -109,6 +128,26 @@ def numpy_softmax(x: Array) -> Array:
 
 def numpy_layer_norm(x: Array) -> Array:
     return (x - np.mean(x)) / np.sqrt(np.var(x) + np.float32(1e-5))
+
+
+def lines() -> Iterator[tuple[str, Operator]]:
+    """Reductions of many rows, which lie together, and of many columns."""
+    import torch
+
+    variance = lambda x, axis: np.var(x, axis, ddof=1)
+    functions = {
+        "sum": (rg.ops.sum, np.sum, torch.sum, ()),
+        "mean": (rg.ops.mean, np.mean, torch.mean, ()),
+        "var": (rg.ops.var, variance, torch.var, ("equal values",)),
+        "softmax": (rg.ops.softmax, softmax_along, torch.softmax, ("around 10^4",)),
+    }
+    for of, axis in (("rows", 1), ("columns", 0)):
+        shapes = lambda n, turn=2 * axis - 1: ((LINED // n, n)[::turn],)
+        for name, (ours, by_numpy, by_torch, without) in functions.items():
+            calls = [partial(call, axis=axis) for call in (ours, by_numpy)]
+            kinds = tuple(kind for kind in INPUTS if kind not in without)
+            torches = lambda x, call=by_torch, axis=axis: call(x, axis)
+            yield f"{name} of {of}", Operator(*calls, torches, exact_lines(by_numpy, axis), shapes, kinds, LINES)
 
 
 def operators() -> dict[str, Operator]:
@@ -131,6 +170,7 @@ def operators() -> dict[str, Operator]:
             inputs=("equal values", "uniform", "normal"),
         ),
         "layer_norm": Operator(lambda x: rg.ops.layer_norm(x, x.shape[0]), numpy_layer_norm, norm, exact_layer_norm),
+        **dict(lines()),
     }  # fmt: skip
 
 
@@ -146,7 +186,8 @@ def measure(name: str, one: Operator, kind: str, n: int) -> dict[str, Any]:
     shapes = one.shapes(n)
     tensors = [rg.tensor(letter, shape) for letter, shape in zip("ab", shapes, strict=False)]
     kernel = rg.build(one.make(*tensors), "cpu", profile=False, cache=False)
-    squares, size, draws = {"ours": 0.0, "NumPy": 0.0, "PyTorch": 0.0}, 0.0, draws_of(n)
+    squares, size = {"ours": 0.0, "NumPy": 0.0, "PyTorch": 0.0}, 0.0
+    draws = draws_of(LINED if one.sizes is LINES else n)
     for draw in range(draws):
         rng = np.random.default_rng((n, draw))
         arrays = [INPUTS[kind](rng, draw, shape) for shape in shapes]
@@ -168,7 +209,7 @@ def draws_of(n: int) -> int:
 def cases(largest: int) -> Iterator[tuple[str, Operator, str, int]]:
     for name, one in operators().items():
         for kind in one.inputs:
-            yield from ((name, one, kind, n) for n in SIZES if n <= largest)
+            yield from ((name, one, kind, n) for n in one.sizes if n <= largest)
 
 
 def main() -> int:

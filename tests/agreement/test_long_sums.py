@@ -119,6 +119,19 @@ def test_equal_terms_come_out_as_in_pairwise_sums(case):
     assert np.max(np.abs(np.asarray(kernel(*arrays), np.float64) / want - 1)) < units * ULP
 
 
+@pytest.mark.parametrize("dtype, bound", [("float32", 1e-6), ("float64", 1e-14)])
+@pytest.mark.parametrize("shape, axis", [((300, 256), 1), ((256, 300), 0)], ids=["rows", "columns"])
+def test_a_variance_does_not_suffer_from_its_mean(shape, axis, dtype, bound):
+    """Around 10^4 the mean's own rounding, squared, was up to 7e-6 of the variance in float32, and 5e-2 around 10^6."""
+    kernel = rg.build(rg.ops.var(x(*shape, dtype=dtype), axis), "cpu", profile=False, cache=False)
+    noise = np.random.default_rng(5).standard_normal(shape)
+    for middle in (1e4, 1e6):
+        values = (middle + noise).astype(dtype)
+        want = np.var(values.astype(np.longdouble), axis, ddof=1)
+        assert np.max(np.abs(kernel(values) / want - 1)) < bound
+    assert not np.any(kernel(np.full(shape, 0.1, dtype)))
+
+
 def kernel_definition(case, arrays):
     wide = [array.astype(np.float64) for array in arrays]
     return {"mean": lambda a: np.mean(a), "columns": lambda a: np.sum(a, 0), "matmul": np.matmul}[case](*wide)

@@ -16,7 +16,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.ahead import past_registers
-from rollergen.program.assemble.levels import in_blocks, longest_chain
+from rollergen.program.assemble.levels import in_blocks, longest_chain, reuses
 from rollergen.program.assemble.nest import (
     ceil_div,
     common_divisor,
@@ -92,7 +92,7 @@ def contraction_stage(
         guards=tuple([(axis, guard if axis in spatial_axes else "mask") for axis in over]),
         block_order=BlockOrder(plan.width if banded else 0),
     )
-    reused = any(spatial_axes - load.axes() for load in definition.body_loads())  # else a sum of columns
+    reused = reuses(definition)
     waiting = reused and block_layer(device) is not None and not panels and fits_output(definition)
     return in_blocks(stage, longest_chain(stage, device, reused=reused), waiting=waiting)
 

@@ -30,16 +30,23 @@ MULTIPLIED, MULTIPLIED_BY_THREADS = 128, 8192
 putting a register tile of them where the compiler finds room costs a two-hundredth of its multiply-adds.  GPU libraries
 add up all of k; beyond 8192 the accumulators of a thread are worth the registers of a second tile."""
 
-WAITING = 256
-"""Visits whose results are added up in the output."""
+WAITING, WAITING_STREAMED = 256, 32
+"""Visits whose results are added up in the output: of products, and of terms without reuse."""
 
 COMBINED, COMBINED_BY_THREADS = 64, 256
 """Points of a tuple reduction in one chain: combining tuples takes several operations."""
 
 
 def least_step(definition: Definition, extent: int) -> int:
-    """Elements of a reduced axis between two visits of the output, at most `WAITING` of which are added up there."""
-    return ceil_div(extent, WAITING) if any(adds(reduction) for reduction in definition.reductions) else 1
+    """Elements of a reduced axis between two visits of the output, so many of which at most are added up there."""
+    visits = WAITING if reuses(definition) else WAITING_STREAMED
+    return ceil_div(extent, visits) if any(adds(reduction) for reduction in definition.reductions) else 1
+
+
+def reuses(definition: Definition) -> bool:
+    """Whether some operand is used for several outputs; sums of columns use none again."""
+    spatial = {axis.name for axis in definition.of_role("spatial")}
+    return any(spatial - load.axes() for load in definition.body_loads())
 
 
 def longest_chain(stage: Stage, device: Device, *, reused: bool) -> int:
