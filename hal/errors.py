@@ -24,7 +24,11 @@ class RuntimeUnavailableError(RollergenError, RuntimeError):
     """A runtime that cannot be had here; the message says what is missing and how to get it."""
 
 
-class LinkerError(RuntimeUnavailableError):
+class MendableError(RuntimeUnavailableError):
+    """A device that is there and cannot be used as the machine or the environment is; the message says what to mend."""
+
+
+class LinkerError(MendableError):
     """A compiler that is there and finds no linker; the message says what to install."""
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.hal.errors import BuildError, LinkerError, RuntimeUnavailableError
+from rollergen.hal.errors import BuildError, LinkerError, MendableError, RuntimeUnavailableError
 from rollergen.hal.launch_limits import POCL_PRIVATE_BYTES, LaunchLimits
 from rollergen.hal.pocl_cache import directory, ensure, trouble
 from rollergen.hal.pocl_cpu_name import UnknownProcessorError, mend_cpu_name
@@ -291,7 +291,7 @@ def _cpu_devices(opencl: Any, threads: int | None) -> tuple[Any, Any]:
         except opencl.LogicError as error:
             raise RuntimeUnavailableError(f"no OpenCL platform ({error}); {INSTALL}") from None
         if not found:
-            raise RuntimeUnavailableError(_no_device([p.name for p in opencl.get_platforms()]))
+            raise _no_device([p.name for p in opencl.get_platforms()])
         device = found[0]
         caller = next((d for d in found[1:] if in_calling_thread(d)), None) if device.platform.name == POCL else None
         for one in (device, caller):
@@ -308,12 +308,20 @@ def _cpu_devices(opencl: Any, threads: int | None) -> tuple[Any, Any]:
         return device, caller
 
 
-def _no_device(platforms: list[str]) -> str:
+def _no_device(platforms: list[str]) -> RuntimeUnavailableError:
+    hidden = hidden_device()
+    if POCL in platforms and hidden:
+        return MendableError(hidden)
+    return RuntimeUnavailableError(f"no OpenCL CPU device among the platforms {platforms}; {INSTALL}")
+
+
+def hidden_device() -> str:
+    """What to say of a variable that keeps PoCL from its CPU devices; nothing where none does."""
     chosen = os.environ.get(_DRIVERS)
-    if POCL in platforms and chosen and not set(chosen.split()) & set(_CPU_DRIVERS):
-        accepted = " or ".join(_CPU_DRIVERS)
-        return f"{_DRIVERS}={chosen!r} leaves PoCL without a CPU device; expected {accepted}, or no such variable"
-    return f"no OpenCL CPU device among the platforms {platforms}; {INSTALL}"
+    if not chosen or set(chosen.split()) & set(_CPU_DRIVERS):
+        return ""
+    accepted = " or ".join(_CPU_DRIVERS)
+    return f"{_DRIVERS}={chosen!r} leaves PoCL without a CPU device; expected {accepted}, or no such variable"
 
 
 def _limit_threads(threads: int | None) -> None:

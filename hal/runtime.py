@@ -104,9 +104,12 @@ def host_runtime_for(device: Device) -> Runtime:
 
 def no_device_by_language() -> Device:
     """OpenCL has a name for every device of every vendor; which of them is meant has to be said."""
+    from rollergen.hal.opencl_runtime import hidden_device
+
+    hidden = hidden_device()
     raise RuntimeUnavailableError(
         f"of OpenCL's devices only this machine's CPU can be opened, which is device={HOST!r}; expected that, or the "
-        "name of a device or a .json file for source alone"
+        f"name of a device or a .json file for source alone{hidden and f' ({hidden})'}"
     )
 
 

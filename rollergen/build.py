@@ -17,7 +17,7 @@ from rollergen.expr.language import Tensor
 from rollergen.expr.nesting import shallow_enough
 from rollergen.gate.comparison import Oracle
 from rollergen.gate.oracle import expression_oracle
-from rollergen.hal.errors import LinkerError
+from rollergen.hal.errors import MendableError
 from rollergen.hal.spec import Device
 from rollergen.kernel import Kernel
 from rollergen.measure.ahead import compiled_ahead
@@ -208,7 +208,7 @@ def _executor(device: Device, profile: bool | str) -> RuntimeExecutor | None:
     try:
         return executor_for(device)
     except DeviceError as error:
-        if profile is True or isinstance(error.__cause__, LinkerError):  # then the device is there
+        if profile is True or isinstance(error.__cause__, MendableError):  # then the device is there
             raise
         return None
 

@@ -50,7 +50,7 @@ __all__ = [
 
 
 class CacheWarning(UserWarning):
-    """The cache cannot be used; kernels are built without it, and are as right as with it."""
+    """The cache, or an entry of it, cannot be used; kernels are built anew, and are as right."""
 
 
 class DropWarning(UserWarning):

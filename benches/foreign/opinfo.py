@@ -2,10 +2,9 @@
 
 Every sample input of torch's ``op_db`` (torch 2.13.0) for the operators that `rg.ops` has, in all of rollergen's dtypes
 that torch supports for them, is forwarded (``torch_operators.py``), or refused with one of the reasons of
-``refusals.py``.  All that is forwarded is compared by definition; of each operator and dtype `--kernels` samples (2;
-0: all),
-spread over them, are also built and run on cpu, and built for a V100 and interpreted.  Integers and conditions must
-equal torch's.  Floats are compared with torch's float64 of the same inputs by the tolerance of
+``refusals.py``.  All that is forwarded is compared by definition; of each operator and dtype `--kernels` samples (2; 0:
+all), spread over them, are also built and run on cpu, and built for a V100 and interpreted.  Integers and conditions
+must equal torch's.  Floats are compared with torch's float64 of the same inputs by the tolerance of
 `torch.testing.assert_close` for the dtype, or may err twice as much as torch does in that dtype; attention, whose
 weights `rg.ops` rounds to the operands' dtype, as much as torch's own does where it is told to round.  What is known is
 kept, and the same command goes on from there; the table is results/opinfo_<cpu>_<day>.json.  Exits with 1 where one is

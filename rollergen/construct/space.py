@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 from rollergen.construct.candidate import Candidate
@@ -33,7 +33,7 @@ class Space:
     """
 
     points: int
-    _at: Callable[[int], RProgram]
+    _at: Callable[[int], RProgram] = field(repr=False)
 
     def sample(self, count: int, seed: int = 0) -> list[RProgram]:
         drawn = random.Random(seed)

@@ -17,7 +17,7 @@ _WHOLE = """PREFIXfloat16 divided_by16(float16 a, float b, float inverse)
 {
     const float16 near = a*(float16)(inverse);
     const float16 left = a - near*(float16)(b);
-    return (left < (float16)(0.0f)) | (left > (float16)(0.0f)) ? near + left*(float16)(inverse) : near;
+    return ((left < (float16)(0.0f)) | (left > (float16)(0.0f))) ? near + left*(float16)(inverse) : near;
 }"""
 
 _IN_PARTS = """PREFIXfloatLANES divided_byLANES(floatLANES a, float b, float inverse)

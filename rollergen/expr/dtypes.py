@@ -23,7 +23,7 @@ INTEGERS = tuple(row.name for row in _TENSORS if row.kind == "integer")
 
 
 def dtype_name(dtype: Any, where: str = "dtype") -> str:
-    """The name of `dtype`: one of `ITEMSIZE`, or anything NumPy reads as one of these.
+    """The name of `dtype`: one of `ITEMSIZE`, torch's dtype of that name, or anything NumPy reads as one of these.
 
     >>> dtype_name("float32"), dtype_name(float)
     ('float32', 'float64')
@@ -32,19 +32,20 @@ def dtype_name(dtype: Any, where: str = "dtype") -> str:
     """
     if isinstance(dtype, str) and dtype in ITEMSIZE:
         return dtype
-    name = None
-    if dtype is not None:
+    kind = type(dtype)
+    name = str(dtype).removeprefix("torch.") if (kind.__module__, kind.__name__) == ("torch", "dtype") else None
+    if dtype is not None and name is None:
         import numpy
 
         try:
-            kind = numpy.dtype(dtype)
+            read = numpy.dtype(dtype)
         except (TypeError, ValueError, SyntaxError):
-            kind = None
-        if kind is not None and not kind.isnative:
+            read = None
+        if read is not None and not read.isnative:
             raise DtypeError(
-                f"{where} is {shown(dtype)}, of foreign byte order; expected {kind.name!r}, and x.astype of it"
+                f"{where} is {shown(dtype)}, of foreign byte order; expected {read.name!r}, and x.astype of it"
             )
-        name = None if kind is None else kind.name
+        name = None if read is None else read.name
     if name not in ITEMSIZE:
         raise DtypeError(f"{where} is {shown(dtype)}; expected one of {', '.join(ITEMSIZE)}")
     return name

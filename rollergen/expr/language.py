@@ -235,6 +235,13 @@ def compute_named(axes: tuple[tuple[str, int], ...], fn: Callable[..., Any], nam
     where = f"rg.compute of {name}" if name else "rg.compute"
     try:
         result = fn(*(axis(*one) for one in axes))
+    except IndexError as error:
+        if not str(error).startswith("only integers, slices"):
+            raise
+        raise ExpressionError(
+            f"{where}: an array is read at an axis; expected a rollergen tensor: for an array a, "
+            'rg.tensor("x", a.shape, a.dtype) stands for it in an expression, and the built kernel takes the array'
+        ) from None
     except TypeError as error:
         if "truth value of Relational" not in str(error):
             raise

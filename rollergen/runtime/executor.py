@@ -13,7 +13,7 @@ from rollergen.errors import DeviceError
 from rollergen.gate.cuda_memory import CudaMemory
 from rollergen.gate.memory import HOST, Memory
 from rollergen.hal.cuda_runtime import CudaRuntime
-from rollergen.hal.errors import BuildError, LinkerError, RuntimeUnavailableError
+from rollergen.hal.errors import BuildError, MendableError, RuntimeUnavailableError
 from rollergen.hal.launch_limits import LaunchLimits
 from rollergen.hal.runtime import InPlaceRuntime, Runtime, runtime_for
 from rollergen.hal.spec import Device
@@ -188,4 +188,4 @@ def executor_for(device: Device) -> RuntimeExecutor:
     try:
         return RuntimeExecutor(runtime_for(device))
     except RuntimeUnavailableError as error:
-        raise DeviceError(str(error)) from (error if isinstance(error, LinkerError) else None)
+        raise DeviceError(str(error)) from (error if isinstance(error, MendableError) else None)

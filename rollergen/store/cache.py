@@ -88,7 +88,7 @@ class Cache:
                 return entries.read(connection, key, self._device)
             except (Damage, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
                 self._anew = True
-                raise StoreError(f"{self._path}: {error}; the kernel is built and stored anew", passing=True) from None
+                raise StoreError(f"{self._path}: {error}; this kernel is built and stored anew", passing=True) from None
 
     def _write(self, key: Key, candidates: tuple[Outcome, ...], chosen: Outcome) -> None:
         now, limit = time.time(), limit_bytes()
@@ -142,7 +142,8 @@ def _names(graph: Graph) -> Names:
 
 
 def _guarded(path: Path, work: Callable[[], T]) -> T | None:
-    """What `work` gives; None, and one warning for each process and file, where the store fails it."""
+    """What `work` gives; None, and one warning for each process and file, where the store fails it: for good, or (an
+    error that is `passing`) only this time."""
     if path in _given_up:
         return None
     try:
@@ -150,7 +151,7 @@ def _guarded(path: Path, work: Callable[[], T]) -> T | None:
     except StoreError as error:
         if not error.passing:
             _given_up[path] = str(error)
-        _tell(path, str(error))
+        _tell(path, str(error) if error.passing else f"kernels are built without the cache: {error}")
     except ProgramError as error:
         _tell(path, f"{path} cannot hold this kernel: {error}")
     return None
@@ -161,7 +162,7 @@ def _tell(path: Path, text: str) -> None:
         if path in _told:
             return
         _told.add(path)
-    warnings.warn(f"kernels are built without the cache: {text}", CacheWarning, stacklevel=6)
+    warnings.warn(text, CacheWarning, stacklevel=6)
 
 
 def forget_failures() -> None:

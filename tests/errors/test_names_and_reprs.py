@@ -3,14 +3,25 @@
 import ast
 import copy
 import inspect
+import os
 import pickle
+import re
+import subprocess
+import sys
 from importlib.resources import files
 
 import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen.errors import ArgumentError, DeviceError, ExpressionError, RuntimeUnavailableError, UnknownNameError
+from rollergen.errors import (
+    ArgumentError,
+    DeviceError,
+    DtypeError,
+    ExpressionError,
+    RuntimeUnavailableError,
+    UnknownNameError,
+)
 from rollergen.hal import opencl_runtime
 from rollergen.tile.rules import CodeShapes
 
@@ -154,12 +165,43 @@ def test_public_functions_are_pickled_by_their_names(function):
 
 def test_pocls_variable_is_named_where_it_leaves_no_device(monkeypatch):
     monkeypatch.setenv("POCL_DEVICES", "bogus")
-    message = opencl_runtime._no_device([opencl_runtime.POCL])
+    message = str(opencl_runtime._no_device([opencl_runtime.POCL]))
     assert message.startswith("POCL_DEVICES='bogus' leaves PoCL without a CPU device; expected pthread or basic")
-    assert "POCL_DEVICES" not in opencl_runtime._no_device(["Another"])
+    assert "POCL_DEVICES" not in str(opencl_runtime._no_device(["Another"]))
+    with pytest.raises(DeviceError, match="POCL_DEVICES='bogus'"):
+        rg.build(C, "opencl")
     monkeypatch.setattr(opencl_runtime, "cpu_devices", lambda opencl: [])
     with pytest.raises(RuntimeUnavailableError, match="POCL_DEVICES='bogus'"):
         opencl_runtime.OpenCLRuntime()
+
+
+def test_a_build_for_a_cpu_that_a_variable_hides_is_not_left_unmeasured_without_a_word():
+    build = 'import rollergen as rg; rg.build(rg.ops.relu(rg.tensor("x", (8,))), "cpu", cache=False)'
+    done = subprocess.run(
+        [sys.executable, "-c", build], env={**os.environ, "POCL_DEVICES": "bogus"}, capture_output=True, text=True
+    )
+    assert done.returncode and "DeviceError: POCL_DEVICES='bogus' leaves PoCL without" in done.stderr
+
+
+def test_torchs_dtypes_are_taken_by_their_names():
+    torch = pytest.importorskip("torch")
+    for name in ("float32", "bfloat16", "int8", "bool"):
+        assert rg.tensor("x", (4,), getattr(torch, name)).dtype == name
+    assert rg.cast(rg.tensor("x", (4,))[0], torch.float16).dtype == "float16"
+    with pytest.raises(DtypeError, match=r"is torch\.complex64; expected one of float"):
+        rg.tensor("x", (4,), torch.complex64)
+
+
+def test_an_array_read_at_an_axis_is_no_tensor():
+    array = np.zeros(4, np.float32)
+    with pytest.raises(ExpressionError, match=r"an array is read at an axis; .* rg\.tensor"):
+        rg.compute((4,), lambda i: array[i])
+    with pytest.raises(IndexError):
+        rg.compute((4,), lambda i: (1, 2)[3])
+
+
+def test_a_space_is_shown_by_its_number_of_points():
+    assert re.fullmatch(r"Space\(points=\d+\)", repr(rg.space(C, "v100")))
 
 
 def test_editors_see_every_public_name():

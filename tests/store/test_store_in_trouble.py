@@ -133,7 +133,7 @@ def test_a_row_that_was_changed_is_noticed_told_and_replaced(statement):
     first = build_quietly()
     sql(statement)
     assert admin.verify(store_path()).problems
-    with pytest.warns(CacheWarning, match="the kernel is built and stored anew"):
+    with pytest.warns(CacheWarning, match="this kernel is built and stored anew"):
         second = build(0)
     assert second.candidates == first.candidates
     assert admin.verify(store_path()).problems == ()

@@ -151,7 +151,7 @@ def test_an_edited_row_is_found_by_verify_and_replaced_by_the_next_build(edit):
     first = build(0)
     edited(EDITS[edit])
     assert admin.verify(store_path()).problems
-    with pytest.warns(CacheWarning, match="the kernel is built and stored anew"):
+    with pytest.warns(CacheWarning, match="this kernel is built and stored anew"):
         assert build(0).source == first.source
     assert not [text for text in admin.verify(store_path()).problems if text.startswith("kernels")]
     assert build(0).candidates == first.candidates
@@ -164,7 +164,7 @@ def test_damaged_rows_beside_a_kernel_are_replaced_by_its_next_build(statement):
     with closing(sqlite3.connect(store_path())) as connection:
         connection.execute(statement)
         connection.commit()
-    with pytest.warns(CacheWarning, match="the kernel is built and stored anew"):
+    with pytest.warns(CacheWarning, match="this kernel is built and stored anew"):
         build(0)
     assert admin.verify(store_path()).problems == ()
 

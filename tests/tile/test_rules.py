@@ -1,6 +1,6 @@
 """The alignment rules say what the paper says, and each can be switched off."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollergen.expr.definition import Axis, Definition
@@ -11,12 +11,14 @@ from rollergen.tile.rules import contiguous_axis, padding_waste
 sizes = st.integers(1, 5000)
 
 
+@settings(deadline=None)
 @given(sizes, sizes)
 def test_padding_waste_is_the_padded_share_of_the_axis(extent, tile):
     padded = -(-extent // tile) * tile
     assert padding_waste(extent, tile) == (padded - extent) / extent
 
 
+@settings(deadline=None)
 @given(sizes, st.integers(1, 50))
 def test_an_exact_fit_wastes_nothing(tile, count):
     assert padding_waste(tile * count, tile) == 0
