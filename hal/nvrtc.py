@@ -106,9 +106,12 @@ def require(arch: str, nvrtc: Any = None) -> None:
         return
     why = "has dropped all earlier ones" if number < known[0] else "does not know this one"
     listed = ", ".join(f"sm_{one}" for one in known)
+    own = version(nvrtc)
+    earlier = number < known[0] and int(own.partition(".")[0]) > 12
+    advice = f"; an earlier one: {INSTALL}, to run on it rollergen[cuda] in place of [cuda13]" if earlier else ""
     raise BuildError(
-        f"NVRTC {version(nvrtc)} cannot compile for {arch}: it {why}; it compiles for {listed}. The source was not "
-        "looked at"
+        f"NVRTC {own} cannot compile for {arch}: it {why}; it compiles for {listed}. The source was not "
+        f"looked at{advice}"
     )
 
 

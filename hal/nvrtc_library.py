@@ -14,7 +14,8 @@ from pathlib import Path
 from rollergen.hal.errors import RuntimeUnavailableError
 
 INSTALL = 'pip install "rollergen[nvrtc]" (nvidia-cuda-nvrtc-cu12, 86 MB; needs no GPU)'
-_PACKAGE = "nvidia.cuda_nvrtc"
+_PACKAGES = ("nvidia.cuda_nvrtc", "nvidia.cu13")
+"""Of the wheels: nvidia-cuda-nvrtc-cu12, and nvidia-cuda-nvrtc, as it is since CUDA 13."""
 
 
 class NVRTCError(RuntimeError):
@@ -97,11 +98,14 @@ def library() -> NvrtcLibrary:
 
 
 def _folder() -> Path | None:
-    """Where the wheel's libraries lie."""
+    """Where a wheel's libraries lie."""
+    folders = (Path(place) / name for package in _PACKAGES for place in _places(package) for name in ("lib", "bin"))
+    return next((folder for folder in folders if any(folder.glob("*nvrtc*"))), None)
+
+
+def _places(package: str) -> Sequence[str]:
     try:
-        found = find_spec(_PACKAGE)
+        found = find_spec(package)
     except ModuleNotFoundError:
-        return None
-    places = list(found.submodule_search_locations or ()) if found else []
-    folders = [Path(place) / name for place in places for name in ("lib", "bin")]
-    return next((folder for folder in folders if folder.is_dir()), None)
+        return ()
+    return list(found.submodule_search_locations or ()) if found else ()

@@ -97,7 +97,7 @@ def test_an_architecture_that_the_compiler_has_not_got_is_an_error_of_its_own():
 
 
 def test_without_the_compiler_the_error_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(nvrtc_library, "_PACKAGE", "nvidia.no_such_package")
+    monkeypatch.setattr(nvrtc_library, "_PACKAGES", ("nvidia.no_such_package",))
     nvrtc_library.library.cache_clear()
     try:
         with pytest.raises(RuntimeUnavailableError, match=r'compile_check=True: .* pip install "rollergen\[nvrtc\]"'):

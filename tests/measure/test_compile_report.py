@@ -105,13 +105,32 @@ def test_an_architecture_that_the_compiler_has_not_got_is_named_with_those_it_ha
             compile_cuda("", unknown)
 
 
+def test_a_compiler_that_has_dropped_an_architecture_lately_says_which_has_it():
+    cuda_13 = SimpleNamespace(getVersion=lambda: (13, 5), getSupportedArchs=lambda: (75, 80, 90))
+    with pytest.raises(BuildError, match=r'dropped all earlier ones; .*an earlier one: pip install "rollergen\[nvrtc\]"'):
+        nvrtc.require("sm_70", cuda_13)
+
+
+def test_the_wheel_of_cuda_13_is_found_where_that_of_12_is_not(monkeypatch, tmp_path):
+    (tmp_path / "of_13" / "lib").mkdir(parents=True)
+    (tmp_path / "of_13" / "lib" / "libnvrtc.so.13").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(nvrtc_library, "_PACKAGES", ("of_12", "of_13"))
+    nvrtc_library.library.cache_clear()
+    try:
+        with pytest.raises(RuntimeUnavailableError, match=r"of_13/lib/libnvrtc\.so\.13 cannot be loaded"):
+            nvrtc_library.library()
+    finally:
+        nvrtc_library.library.cache_clear()
+
+
 def test_a_device_without_cuda_is_named():
     with pytest.raises(DeviceError, match=r"mi50 is programmed in opencl: .* such as v100"):
         kernel("matmul, odd", "mi50").compile_report()
 
 
 def test_a_missing_compiler_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(nvrtc_library, "_PACKAGE", "nvidia.no_such_package")
+    monkeypatch.setattr(nvrtc_library, "_PACKAGES", ("nvidia.no_such_package",))
     nvrtc_library.library.cache_clear()
     try:
         with pytest.raises(RuntimeUnavailableError, match=r'NVRTC is not installed; pip install "rollergen\[nvrtc\]"'):
