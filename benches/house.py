@@ -24,11 +24,12 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("rollergen", "hal")
 LONGEST_FILE = 400
 KIND = re.compile(
-    r"is_bulk\(|block_layer\(|execution_width\s*(==|!=|>|<|>=)\s*1\b|\btargets\[0\]\.language|\.language\s*(==|!=|in)\s"
-    r"|threads_per_block\s*(==|>|<)\s*1\b"
+    r"is_bulk\(|block_layer\(|execution_width\s*(==|!=|>|<|>=)\s*1\b|\btargets\[0\]\.language"
+    r"|\.language\s*(==|!=|in)\s*\(?\"|threads_per_block\s*(==|>|<)\s*1\b"
+    r"|\bif \w+\.managed and \w+\.scope == \"unit\"|\.scope == \"unit\" and \w+\.managed"
 )
 """How code asks for the kind of a device: by what the spec has, instead of a field that says so."""
-LANGUAGE = re.compile(r"(==|!=|\bin)\s*\(?\"(cuda|opencl|bsp)\"|\"(cuda|opencl|bsp)\"\s*(==|!=)")
+LANGUAGE = re.compile(r"(?<!device\.type )(==|!=|\bin)\s*\(?\"(cuda|opencl|bsp)\"|\"(cuda|opencl|bsp)\"\s*(==|!=)")
 BUILD = """
 import sys
 import rollergen as rg

@@ -22,6 +22,7 @@ class Kind:
     ``language``: that of its first target, which its programs are written in.
     ``block_layer``: the managed layer that the threads of one block share; None: a block is one thread.
     ``lockstep``: such threads run side by side, an execution width of them at once; else each by itself.
+    ``instruction_threads``: how many share one instruction; 1 where instructions have lanes of their own (``vectors``).
     ``exchanges``: threads of one execution width may exchange registers (the spec says what that costs).
     ``matrix_instructions``, ``asynchronous_copies``: it has them, and its language has words for them.
     ``bounds_registers``: its kernels say how many of their blocks are meant to share a unit.
@@ -31,6 +32,8 @@ class Kind:
     language: str
     block_layer: str | None
     lockstep: bool
+    vectors: bool
+    instruction_threads: int
     exchanges: bool
     matrix_instructions: bool
     asynchronous_copies: bool
@@ -54,12 +57,15 @@ def kind_of(device: Device) -> Kind:
     if not languages:
         raise SpecError("targets is a list of 0; expected a list of 1 to 16 targets")
     shared, several = _block_layer(device), device.execution_width > 1
+    vectors = any(one.lanes > 1 and one.m == one.k == 1 for one in device.instructions)
     matrices = any(one.is_matrix for one in device.instructions)
     copies = shared is not None and shared.asynchronous_copy_bytes > 0
     return Kind(
         language=languages[0].name,
         block_layer=None if shared is None else shared.name,
         lockstep=shared is not None and several,
+        vectors=vectors,
+        instruction_threads=1 if vectors else device.execution_width,
         exchanges=several and dict(device.costs).get("shuffle_clocks", 0.0) > 0,
         matrix_instructions=shared is not None and languages[0].matrix_instructions and matrices,
         asynchronous_copies=copies and languages[0].asynchronous_copies,

@@ -230,7 +230,7 @@ def limiters_combine_as_a_norm(device: Device) -> Iterator[str]:
 
 def threads_that_are_woken_run_blocks_alone(device: Device) -> Iterator[str]:
     """A block that needs threads beside each other is not for the calling thread."""
-    if device.wake_us and not any((i.m, i.k) == (1, 1) and i.lanes > 1 for i in device.instructions):
+    if device.wake_us and not device.kind.vectors:
         yield f"wake_us is {device.wake_us:g}; expected 0 or nothing, but on cores whose instructions have lanes"
 
 

@@ -158,12 +158,11 @@ def scaled(parent: Device, values: Mapping[str, float]) -> dict[str, tuple[float
 def _asked(parent: Device, given: Mapping[str, float]) -> dict[str, float]:
     plain = [i for i in parent.instructions if (i.m, i.k) == (1, 1) and i.dtype == i.accumulator_dtype == "float32"]
     caches = [layer.name for layer in parent.layers[1:-1] if layer.scope == "device"]
-    own = [layer.name for layer in parent.layers[1:-1] if layer.scope == "unit" and layer.managed]
     names = {
         "fma": plain[0].name,
         "store": parent.backing.name,
         "cache": (caches or [""])[-1],
-        "unit": (own or [""])[0],
+        "unit": parent.kind.block_layer or "",
     }
     answers: dict[str, float] = {}
     for pattern, question in QUESTIONS.items():

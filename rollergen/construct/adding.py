@@ -11,7 +11,7 @@ from rollergen.expr.definition import Definition
 from rollergen.expr.splitting import add_reduction
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import Stage, Store
-from rollergen.tile.rules import AlignmentRules, exchanges
+from rollergen.tile.rules import AlignmentRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Adding:
 def adding(definition: Definition, axis: str, parts: int, device: Device, rules: AlignmentRules) -> Adding | None:
     """None where the user has not allowed it, where the sum is no bare one, or on devices whose threads are not
     scalar (which have few units to split a sum among)."""
-    pair = add_reduction(definition, axis, parts) if rules.atomics and exchanges(device) else None
+    pair = add_reduction(definition, axis, parts) if rules.atomics and device.kind.exchanges else None
     if pair is None:
         return None
     zeros = elementwise_candidates(pair[0], device, rules, 1, Ledger())

@@ -36,7 +36,7 @@ def grid_band(
 ) -> int:
     """`band_width` of the grid that blocks of (m, n) elements make of a contraction; 0 where it has no rows, or
     threads run alone."""
-    if roles.m is None or device.execution_width == 1:
+    if roles.m is None or not device.kind.lockstep:
         return 0
     rows, columns = (
         ceil_div(definition.axis(axis or "").extent, size) for axis, size in zip((roles.m, roles.n), block, strict=True)

@@ -32,13 +32,11 @@ from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 from rollergen.program.assemble.contraction import accumulator_dtype
-from rollergen.program.bulk import is_bulk
 from rollergen.program.check import check_each
 from rollergen.program.model import figures_of, price_program, price_stage
-from rollergen.program.model.nest import lockstep_threads
 from rollergen.program.rprogram import RProgram, Stage
 from rollergen.space.rules import BACKING_STORE
-from rollergen.tile.rules import AlignmentRules, block_layer, contiguous_axis, vector_lanes
+from rollergen.tile.rules import AlignmentRules, contiguous_axis, vector_lanes
 
 LEAST_CONSIDERED = 10
 """Candidates of each definition that are drafted, however few are asked for: the best of them is then the same."""
@@ -74,12 +72,12 @@ def construct(
 
 def _constructed(graph: Graph, device: Device, options: BuildOptions, top_k: int) -> tuple[Ranked, ...]:
     """As `construct`; none where every program is dropped."""
-    for wanted in (top_k, WIDER * top_k) if is_bulk(device) else ():
+    for wanted in (top_k, WIDER * top_k) if device.kind.supersteps else ():
         made = tile_programs(graph, device, wanted)
         found = _sound((Ranked(each.program, each.forms, each.seconds) for each in made), device, top_k)
         if len(found) == min(top_k, len(made)):
             break
-    if is_bulk(device) and found:
+    if device.kind.supersteps and found:
         return found
     room = room_bytes(graph, device)
     count = max(top_k, LEAST_CONSIDERED)
@@ -146,7 +144,7 @@ WIDER = 4
 
 def _in_registers(candidates: list[Candidate], device: Device) -> list[Candidate]:
     """Candidates whose scalar threads find room for all that they want, and others that are worth it."""
-    if lockstep_threads(device) == 1:
+    if device.kind.instruction_threads == 1:
         return candidates
     spills = lambda one: any(price_program(stage, device).spilled for stage in one.stages)
     found = standing(candidates, spills, lambda one: candidates_text([one]))
@@ -234,7 +232,7 @@ def _spaces(definition: Definition, device: Device, rules: AlignmentRules) -> It
         yield lambda count, ledger: window_candidates(*of, count, ledger)
     if kind == CONTRACTION:
         for form in forms(definition, device):
-            if block_layer(device) is None:
+            if not device.kind.threads:
                 yield partial(serial_candidates, form, device, rules)
             else:
                 yield ThreadSpace(form, device, rules).candidates

@@ -17,7 +17,7 @@ from rollergen.program.assemble.elementwise import elementwise_stage
 from rollergen.program.assemble.plan import ElementwisePlan
 from rollergen.program.model import price_batches, price_stages
 from rollergen.space.elementwise import elementwise_plans
-from rollergen.tile.rules import AlignmentRules, in_lockstep
+from rollergen.tile.rules import AlignmentRules
 
 
 def elementwise_candidates(
@@ -42,7 +42,7 @@ def _promising(
     are kept for each block tile, of which at most two become candidates.  All are kept where the user limits
     padding, which the price does not know, and where threads are not in lockstep.
     """
-    if not in_lockstep(device) or waste_limit(rules) is not None or len(plans) <= 3 * count:
+    if not device.kind.lockstep or waste_limit(rules) is not None or len(plans) <= 3 * count:
         return plans
     alone = [plan for plan in plans if plan.strides]  # few, each with a structure of its own
     groups: dict[Hashable, list[ElementwisePlan]] = {}

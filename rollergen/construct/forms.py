@@ -15,7 +15,7 @@ from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.nest import lane_stride
 from rollergen.program.assemble.plan import Roles
-from rollergen.tile.rules import block_layer, vector_lanes
+from rollergen.tile.rules import vector_lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def forms(definition: Definition, device: Device) -> Iterator[Form]:
     Devices with a block layer gather while they stage, so they take the implicit GEMM; others want
     addresses that are constant shifts, so they take the padded form.
     """
-    if block_layer(device) is None:
+    if not device.kind.threads:
         yield from _shifted_forms(definition, device)
     else:
         gemm = implicit_gemm(definition)

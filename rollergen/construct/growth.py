@@ -19,8 +19,7 @@ from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 from rollergen.program.assemble.contraction import contraction_stage
 from rollergen.program.assemble.plan import ContractionPlan
-from rollergen.program.bulk import is_bulk
-from rollergen.tile.rules import AlignmentRules, block_layer, in_lockstep
+from rollergen.tile.rules import AlignmentRules
 
 
 def growth_notes(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) -> tuple[str, ...]:
@@ -31,7 +30,7 @@ def growth_notes(graph: Graph, device: Device, options: BuildOptions = BuildOpti
 
 
 def _growth_notes(graph: Graph, device: Device, rules: AlignmentRules) -> tuple[str, ...]:
-    if is_bulk(device) and tile_programs(graph, device, 1):
+    if device.kind.supersteps and tile_programs(graph, device, 1):
         return grid_notes(graph, device)
     room, notes = room_bytes(graph, device), []
     for definition in graph.definitions:
@@ -53,7 +52,7 @@ def tile_text(one: Candidate) -> str:
 
 def grown_candidate(definition: Definition, device: Device, rules: AlignmentRules) -> Candidate | None:
     """The best program on the way of growth, over all forms of a contraction; None where no step stands."""
-    build = _serial if block_layer(device) is None else _threaded
+    build = _serial if not device.kind.threads else _threaded
     found = [one for form in forms(definition, device) for one in build(form, device, rules)]
     return next(iter(best(found, 1)), None)
 
@@ -78,13 +77,13 @@ def _threaded(form: Form, device: Device, rules: AlignmentRules) -> list[Candida
 def grown_plans(form: Form, device: Device, rules: AlignmentRules) -> list[ContractionPlan]:
     """One plan for each pair of steps (register tile, tile of the outermost layer grown), distinct ones."""
     definition, roles = form.definition, form.roles
-    staged = staged_loads(definition, roles) if block_layer(device) else ()
+    staged = staged_loads(definition, roles) if device.kind.threads else ()
     plans: dict[ContractionPlan, None] = {}
     for small in grow_registers(definition, roles, device)[::2]:
         for layer in staging_layers(device):
             for large in grow_layer(definition, roles, device, rules, small.tile, layer)[::2]:
                 outer = scale_out(definition, roles, device, small.tile, large.tile)
-                if in_lockstep(device):
+                if device.kind.lockstep:
                     plans.setdefault(thread_plan(roles, device, rules, small.tile, outer, staged))
                 else:
                     plans.setdefault(panel_plan(definition, roles, device, small.tile, outer, staged))

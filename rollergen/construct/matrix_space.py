@@ -36,7 +36,7 @@ from rollergen.program.model import figures_of, price_stage
 from rollergen.space.engine import Points
 from rollergen.space.matrix import matrix_tiles
 from rollergen.space.rules import aligned_tiles
-from rollergen.tile.rules import AlignmentRules, block_layer
+from rollergen.tile.rules import AlignmentRules
 
 _SIZES = ("fm", "fn", "gm", "gn")
 _STEPS = (1, 2, 4)
@@ -66,9 +66,8 @@ def matrix_candidates(
 
 
 def has_matrices(device: Device, rules: AlignmentRules) -> bool:
-    """Whether programs for the device may use them: they are written in CUDA, by whole execution widths."""
-    cuda = bool(device.targets) and device.targets[0].language == "cuda"
-    return cuda and rules.shapes.matrix_instructions and block_layer(device) is not None
+    """Whether programs for the device may use them."""
+    return device.kind.matrix_instructions and rules.shapes.matrix_instructions
 
 
 def _split(

@@ -14,7 +14,6 @@ from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
-from rollergen.program.bulk import is_bulk
 
 
 def planned(
@@ -34,4 +33,4 @@ def planned(
         except (ConstructionError, DoesNotFitError):
             return math.inf
 
-    return canonicalize(outputs, inputs, resident_rows(device), seconds, is_bulk(device))
+    return canonicalize(outputs, inputs, resident_rows(device), seconds, device.kind.supersteps)

@@ -26,7 +26,7 @@ from rollergen.space.contraction import combining_tiles
 from rollergen.space.engine import Tally, plans
 from rollergen.space.reduction import reduction_plans, row_plans
 from rollergen.space.rules import aligned_tiles
-from rollergen.tile.rules import AlignmentRules, block_layer, exchanges
+from rollergen.tile.rules import AlignmentRules
 
 
 def reduction_candidates(
@@ -71,7 +71,7 @@ def _in_parts(
     definition: Definition, axis: str, parts: int, device: Device, rules: AlignmentRules
 ) -> Iterator[Candidate]:
     """Parts combined by a second stage, and parts added up."""
-    split = split_reduction(definition, axis, parts, tile=_TILE, whole=block_layer(device) is None)
+    split = split_reduction(definition, axis, parts, tile=_TILE, whole=not device.kind.threads)
     if split is None or device.units == 1:
         return
     *partials, combined = split
@@ -110,7 +110,7 @@ def row_candidates(
     make = lambda plan: ahead(row_stage(definition, plan, device), device)
     stages = assembled(row_plans(definition, device, rules, ledger), make, "row resident")
     yield from candidates("row resident", stages, device)
-    merged = online(definition) if rules.shapes.online and exchanges(device) else None
+    merged = online(definition) if rules.shapes.online and device.kind.exchanges else None
     if merged is not None:
         gathered = rules.shapes.gathered_pairs and is_gathered(merged)
         again = replace(rules, shapes=replace(rules.shapes, rows_in_registers=False))
@@ -125,7 +125,7 @@ def row_candidates(
 def asking_ahead(stage: Stage, device: Device) -> Stage:
     """The stage with its next row, and the lines of its result, asked for while a row is computed, where that helps."""
     first = next((layer for layer in device.layers[:-1] if not layer.managed), None)
-    if first is None or block_layer(device) is not None or stage.threads > 1 or len(stage.definition.reductions) < 2:
+    if first is None or device.kind.threads or stage.threads > 1 or len(stage.definition.reductions) < 2:
         return stage
     return result_asked_for(next_row_prefetched(stage, first), first)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rollergen.expr.forms import Rows
 from rollergen.hal.spec import Device
-from rollergen.tile.rules import in_lockstep
 
 _APART = 4096
 """Elements of a row that lie apart: with its neighbours in lines of 64 bytes, as much as the longest other rows."""
@@ -14,4 +13,4 @@ def resident_rows(device: Device) -> Rows:
     """Rows whose elements lie apart are walked once where threads side by side take rows side by side.  A single
     thread reads them faster in separate passes along memory: elements a power of two apart share a set of its caches
     (measured: up to three times as fast on a CPU)."""
-    return Rows(apart=_APART) if in_lockstep(device) else Rows()
+    return Rows(apart=_APART) if device.kind.lockstep else Rows()

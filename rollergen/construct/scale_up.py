@@ -16,7 +16,7 @@ from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.plan import Roles
 from rollergen.tile.rtile import RTile
-from rollergen.tile.rules import ITEMSIZE, AlignmentRules, aligned_multiple, block_layer, vector_lanes
+from rollergen.tile.rules import ITEMSIZE, AlignmentRules, aligned_multiple, vector_lanes
 
 Tile = Mapping[str, int]
 
@@ -83,7 +83,7 @@ def grow_layer(
 def staging_layers(device: Device) -> list[MemoryLayer]:
     """Layers whose tiles a program chooses: the block's managed layer, or the unit's own caches."""
     own = [layer for layer in device.layers[1:-1] if layer.scope == "unit"]
-    name = block_layer(device)
+    name = device.kind.block_layer
     return [layer for layer in own if name is None or layer.name == name]
 
 

@@ -21,7 +21,7 @@ from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
 from rollergen.space.engine import Points
-from rollergen.tile.rules import AlignmentRules, block_layer
+from rollergen.tile.rules import AlignmentRules
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def space(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) 
     at = max(range(len(firsts)), key=lambda i: firsts[i].seconds)
     definition = graph.definitions[at]
     make = lambda one: program_of(graph, device, (*firsts[:at], one, *firsts[at + 1 :])).program
-    if kind_of(definition) == CONTRACTION and block_layer(device) is None:
+    if kind_of(definition) == CONTRACTION and not device.kind.threads:
         blocks = list(_serial_blocks(definition, device, rules))
         total = sum(len(points) for _, points in blocks)
         return Space(total, lambda number: make(_serial_point(blocks, number, device, rules)))

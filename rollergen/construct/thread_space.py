@@ -103,7 +103,7 @@ class _Shapes:
     def __init__(self, definition: Definition, roles: Roles, device: Device, rules: AlignmentRules) -> None:
         self._of = Contraction(definition, roles, device, rules)
         self._staged = staged_loads(definition, roles)
-        self._fixed = {"staged": self._staged, "unrolled": device.execution_width > 1}
+        self._fixed = {"staged": self._staged, "unrolled": device.kind.lockstep}
 
     @found_once
     def _tiles(self) -> tuple[list[Priced], Ledger]:
@@ -155,7 +155,7 @@ class _Shapes:
         definition, roles, device, rules = self._of
         if tiles is None:
             return []
-        k_extent, single = definition.axis(roles.k).extent, device.execution_width == 1
+        k_extent, single = definition.axis(roles.k).extent, not device.kind.lockstep
         period = _period(definition, roles.k)
         steps = [step for step in (*_STEPS, *period) if step <= k_extent] or [k_extent]
         if single:

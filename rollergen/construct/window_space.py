@@ -19,7 +19,7 @@ from rollergen.program.windows import window_problem
 from rollergen.space.engine import Points
 from rollergen.space.rules import aligned_tiles
 from rollergen.space.window import window_plan, window_tiles
-from rollergen.tile.rules import AlignmentRules, in_lockstep
+from rollergen.tile.rules import AlignmentRules
 
 
 def window_candidates(
@@ -27,7 +27,7 @@ def window_candidates(
 ) -> Iterator[Candidate]:
     """Patches of every sensible shape, priced at once, and the best of them; none where nothing slides, the
     reduction is too long to write out, or threads do not run in lockstep (a CPU's lanes are one thread's vectors)."""
-    if not in_lockstep(device) or not rules.shapes.windows or not _windowed(definition):
+    if not device.kind.lockstep or not rules.shapes.windows or not _windowed(definition):
         return
     points = aligned_tiles(window_tiles(definition, device, rules), ledger)
     made = lambda plan: window_stage(definition, plan, device)

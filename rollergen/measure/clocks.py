@@ -10,7 +10,6 @@ from rollergen.measure.bench import Bench
 from rollergen.measure.noise import time_calmly
 from rollergen.measure.outcome import Progress
 from rollergen.measure.timing import Timed
-from rollergen.tile.rules import block_layer
 
 State = Sequence[tuple[str, str]]
 
@@ -18,7 +17,7 @@ State = Sequence[tuple[str, str]]
 def timed_on(device: Device | None, passed: Sequence[Timed], bench: Bench, progress: Progress) -> str:
     """`time_calmly`; in words, how clock, temperature and throttling of the host changed meanwhile.  Empty where
     nothing is readable, or the device is not the host's processor (one whose blocks share a managed memory)."""
-    if device is None or block_layer(device) is not None:
+    if device is None or device.kind.threads:
         time_calmly(passed, bench, progress)
         return ""
     before = clock_state()

@@ -27,11 +27,6 @@ Interval = tuple[Any, Any]
 """(first, last), numbers or arrays."""
 
 
-def is_bulk(device: Device) -> bool:
-    """Whether programs of the device are sequences of exchange and compute supersteps."""
-    return any(target.language == "bsp" for target in device.targets)
-
-
 def superstep(stage: Stage) -> Superstep:
     assert stage.superstep is not None
     return stage.superstep

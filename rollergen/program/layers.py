@@ -54,7 +54,7 @@ def managed_bytes(stage: Stage, device: Device) -> dict[str, int]:
         used[layer_name] = used.get(layer_name, 0) + bytes_
     matrix = matrix_instruction(stage, device)
     if matrix is not None and scratch_bytes(stage, matrix):
-        name = next(layer.name for layer in device.layers if layer.managed and layer.scope == "unit")
+        name = device.kind.block_layer or ""
         used[name] = used.get(name, 0) + scratch_bytes(stage, matrix)
     return used
 
@@ -63,7 +63,7 @@ def combining_bytes(stage: Stage, device: Device) -> dict[str, int]:
     """Bytes of the block's layer, by its name, through which threads put their accumulators together (of the way
     that the program says, in a language that has it)."""
     how = stage.accumulator.combine
-    layer = next((x.name for x in device.layers[1:] if x.managed and x.scope == "unit"), None)
+    layer = device.kind.block_layer
     if how in ("none", "shuffle") or layer is None:
         return {}
     reduced = {axis.name for axis in stage.definition.of_role("row", "reduce")}

@@ -29,9 +29,9 @@ the predicted time of 51 contractions on v100)."""
 def first_step(definition: Definition, roles: Roles, device: Device) -> int:
     """The step of k with which tiles are priced."""
     extent = definition.axis(roles.k).extent
-    if device.execution_width == 1 and not fits_output(definition):
+    if not device.kind.lockstep and not fits_output(definition):
         return extent
-    return min(8 if device.execution_width > 1 else 128, extent)
+    return min(8 if device.kind.lockstep else 128, extent)
 
 
 def thread_tiles(
@@ -39,7 +39,7 @@ def thread_tiles(
 ) -> TileSpace:  # fmt: skip
     """Register tiles of fragments of `vm` and `vn` elements, threads and, for threads that run alone, panels."""
     m, n = roles.m or "", roles.n or ""
-    single, most = device.execution_width == 1, device.limits.threads_per_block
+    single, most = not device.kind.lockstep, device.limits.threads_per_block
     panels = _PANELS if single else (1,)
     registers = _most_accumulators(device)
     digits = (
@@ -69,7 +69,7 @@ def thread_tiles(
 def _most_accumulators(device: Device) -> int:
     """Of one thread: not all of its registers; of one that runs alone, whose units have no others, twice as many."""
     registers = device.limits.registers_per_thread
-    return 2 * registers if device.execution_width == 1 else max(1, registers - 1)
+    return 2 * registers if not device.kind.lockstep else max(1, registers - 1)
 
 
 def _fragments(
@@ -82,7 +82,7 @@ def _fragments(
     sizes = [1 << n for n in range(max(1, most).bit_length())]
     if lanes > 1 or not shapes.wide_accesses:
         return [(size, 1) for size in sizes]
-    few = device.execution_width == 1 or definition.axis(axis).extent < _SHORT
+    few = not device.kind.lockstep or definition.axis(axis).extent < _SHORT
     widths = (1, 2, 4) if few else (1, 4)
     return [(size, width) for width in widths for size in sizes if size == width or (width == 4 and size % 4 == 0)]
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.nest import ceil_div
-from rollergen.tile.rules import AlignmentRules, block_layer, thread_multiple
+from rollergen.tile.rules import AlignmentRules, thread_multiple
 
 POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def thread_counts(device: Device, limit: int = 1024) -> list[int]:
     """Numbers of threads of a block; [1] where a block is one thread."""
-    if block_layer(device) is None:
+    if not device.kind.threads:
         return [1]
     most = min(device.limits.threads_per_block, limit)
-    return sorted({1, most}) if device.execution_width == 1 else [count for count in POWERS if count <= most]
+    return [count for count in POWERS if count <= most] if device.kind.lockstep else sorted({1, most})
 
 
 def least_threads(device: Device, rules: AlignmentRules) -> int:
     """Of a block that the execution unit rule admits."""
-    return 1 if block_layer(device) is None else thread_multiple(device, rules)
+    return 1 if not device.kind.threads else thread_multiple(device, rules)
 
 
 def item_counts(device: Device, extent: int) -> list[int]:

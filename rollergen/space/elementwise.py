@@ -22,7 +22,6 @@ from rollergen.space.engine import Digit, Rule, Tally, TileSpace, joint, limit, 
 from rollergen.space.rules import BLOCK_MEMORY, LONGER, UNROLLED, aligned_tiles
 from rollergen.tile.rules import (
     AlignmentRules,
-    block_layer,
     contiguous_axis,
     vector_lanes,
 )
@@ -44,7 +43,7 @@ _SIDE = 32
 def elementwise_plans(
     definition: Definition, device: Device, rules: AlignmentRules, tally: Tally
 ) -> Iterator[ElementwisePlan]:
-    of = _SerialMap if block_layer(device) is None else _ThreadMap
+    of = _SerialMap if not device.kind.threads else _ThreadMap
     return of(definition, device, rules, tally).plans()
 
 
@@ -89,7 +88,7 @@ class _ThreadMap(_Map):
 
     def plans(self) -> Iterator[ElementwisePlan]:
         self.lanes = self.lanes if self.n_extent >= self.lanes else 1
-        lockstep = self.device.execution_width > 1
+        lockstep = self.device.kind.lockstep
         if self.staged >= 0 and lockstep:
             yield from self._staged()
         yield from self._direct()

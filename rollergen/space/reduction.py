@@ -21,9 +21,7 @@ from rollergen.space.engine import Digit, Rule, Tally, TileSpace, joint, limit, 
 from rollergen.space.rules import LONGER, UNROLLED, aligned_tiles
 from rollergen.tile.rules import (
     AlignmentRules,
-    block_layer,
     contiguous_axis,
-    exchanges,
     vector_lanes,
 )
 
@@ -72,7 +70,7 @@ class _Line:
         threads fetch vectors of 16 bytes, as many as all operands along the axis allow."""
         if self.lanes > 1:
             return (1,)
-        if not exchanges(self.device):
+        if not self.device.kind.exchanges:
             return otherwise
         along = [load for load in self.definition.loads() if contiguous_axis(load) == self.axis.name]
         if not along:
@@ -83,7 +81,7 @@ class _Line:
     def together(self) -> Iterator[tuple[int, int]]:
         """Rows side by side where their threads exchange registers: an execution width or less for a row, four or
         eight widths a block."""
-        if exchanges(self.device):
+        if self.device.kind.exchanges:
             for threads in (widths * self.device.execution_width for widths in (4, 8)):
                 for per_row in (count for count in POWERS if 4 <= count <= self.device.execution_width):
                     if threads // per_row <= self.rows and threads <= self.device.limits.threads_per_block:
@@ -118,11 +116,11 @@ def row_plans(
     if bool(definition.of_role("row")) and definition.axes[-1].role == "spatial":
         yield from _rows_apart(definition, device, rules, tally)
     line = _Line(definition, device, rules, "row", "reduce")
-    single, vectors = block_layer(device) is None, line.vectors((1, 2, 4))
+    single, vectors = not device.kind.threads, line.vectors((1, 2, 4))
 
     def unrolled(lanes: Size, vector: Size, chains: Size, threads: Size) -> Any:
         in_registers = _share(definition, threads, vector, lanes) <= _most_kept(device)
-        return (chains == 1) | single | (exchanges(device) & ~in_registers)
+        return (chains == 1) | single | (device.kind.exchanges & ~in_registers)
 
     pairs = [*((1, threads) for threads in thread_counts(device)), *line.together()]
     limits = [line.not_longer(vectors, least_threads(device, rules)), limit(UNROLLED, _STEP, unrolled)]
@@ -136,10 +134,10 @@ def row_plans(
 def _kept_in(definition: Definition, plan: ReductionPlan, device: Device, rules: AlignmentRules) -> list[str]:
     """Layers in which a row's values may be kept between its walks; "": they are computed again."""
     registers = rules.shapes.rows_in_registers
-    if block_layer(device) is not None:
+    if device.kind.threads:
         if not registers or _share(definition, plan.threads, plan.vector, plan.lanes) > _most_kept(device):
             return [""]
-        return [REGISTERS] if exchanges(device) else ["", REGISTERS]
+        return [REGISTERS] if device.kind.exchanges else ["", REGISTERS]
     if fills_output(definition):
         return ["", device.backing.name]
     size = ITEMSIZE[accumulator_dtype(definition)]
@@ -171,7 +169,7 @@ def _share(definition: Definition, threads: Size, vector: Size, lanes: Size) -> 
 
 def _most_kept(device: Device) -> int:
     """Elements of a row that a thread may keep: a quarter of its registers where these are all that it has."""
-    return (device.limits.registers_per_thread + 1) // 4 if exchanges(device) else 32
+    return (device.limits.registers_per_thread + 1) // 4 if device.kind.exchanges else 32
 
 
 def fills_output(definition: Definition) -> bool:

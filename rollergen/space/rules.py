@@ -12,7 +12,7 @@ import numpy as np
 
 from rollergen.program.rprogram import PARALLEL
 from rollergen.space.engine import Facts, Points, Rule, Tally, TileSpace, pads, tiles
-from rollergen.tile.rules import aligned_multiple, block_layer
+from rollergen.tile.rules import aligned_multiple
 
 LONGER = "longer than the axes"
 NARROW = "single elements along a long axis"
@@ -28,7 +28,7 @@ BACKING_STORE = "workspace in the backing store"
 def _whole_widths(points: Points, facts: Facts) -> Any:
     """Blocks of whole execution widths; a block of one thread has its lanes by construction."""
     device = facts.space.device
-    return block_layer(device) is None or facts.threads % device.execution_width == 0
+    return not device.kind.threads or facts.threads % device.execution_width == 0
 
 
 def _whole_transactions(points: Points, facts: Facts) -> Any:

@@ -16,7 +16,6 @@ from rollergen.hal.spec import Device
 from rollergen.program.assemble.levels import MULTIPLIED, MULTIPLIED_BY_THREADS
 from rollergen.program.assemble.plan import ContractionPlan, Roles
 from rollergen.space.engine import Points
-from rollergen.tile.rules import block_layer
 
 _WIDEST = 8
 """Elements of a vector of 16 bytes of the narrow dtypes."""
@@ -47,10 +46,10 @@ def _structure(
     steps = size("kc")
     blocked, panels = steps < k_extent, size("pm") * size("pn") > 1
     found = [blocked * (1 + panels)]  # partial results wait in the output where blocks of k go over several panels
-    longest = MULTIPLIED if block_layer(device) is None else MULTIPLIED_BY_THREADS
+    longest = MULTIPLIED if not device.kind.threads else MULTIPLIED_BY_THREADS
     if k_extent > longest:
         found.append(steps)  # accumulators start anew after so many terms
-    if block_layer(device) is None:
+    if not device.kind.threads:
         return found
     rows, columns = size("rm"), size("rn") * size("lanes")
     block = rows * size("tm") * size("pm"), columns * size("tn") * size("pn")

@@ -36,7 +36,6 @@ from rollergen.program.serial import to_json
 from rollergen.store.keys import as_text, key_of, sha256
 from rollergen.store.record_files import RecordFile, RecordsError, check_record
 from rollergen.store.records import features_of, identity_of, model_terms, operator_of
-from rollergen.tile.rules import block_layer
 
 KERNELS = ("clblast-gemm",)
 SIZES = ("m", "n", "k")
@@ -68,7 +67,7 @@ def read_t4(path: Path, device: Device, kernel: str, sizes: Mapping[str, int]) -
         raise ArgumentError(
             f"sizes are {dict(sizes)}; expected positive {', '.join(SIZES)} below {_LARGEST_SIZE}: the file has none"
         )
-    if block_layer(device) is None:
+    if not device.kind.threads:
         raise ArgumentError(f"{device.name} has no thread blocks; expected the GPU that ran {kernel}")
     graph = gemm_graph(sizes["m"], sizes["n"], sizes["k"])
     records: list[dict[str, Any]] = []

@@ -34,7 +34,6 @@ from rollergen.program.model import Prediction, predict
 from rollergen.program.rprogram import RProgram
 from rollergen.program.serial import to_json
 from rollergen.store.keys import Key, sha256
-from rollergen.tile.rules import block_layer
 from rollergen.verify.dataflow import sequences
 from rollergen.verify.features import VERSION, matrix
 from rollergen.verify.features.structure import operator_of as operator_computed
@@ -53,7 +52,7 @@ def records_of(
             "v": 1,
             "group": f"{key.expression[:16]}/{identity}/{operator['dtype']}",
             "op": dict(operator),
-            "device": {"id": identity, "family": "gpu" if block_layer(device) else "cpu", "spec": key.device},
+            "device": {"id": identity, "family": device.kind.family, "spec": key.device},
             "program": {
                 "v": 2,
                 "rprogram": to_json(outcome.program),

@@ -97,15 +97,6 @@ def padding_waste(extent: Any, tile: Any) -> Any:
     return (-extent % tile) / extent
 
 
-@lru_cache(maxsize=64)
-def block_layer(device: Device) -> str | None:
-    """The managed layer that the threads of one block share; None where a block is one thread."""
-    for layer in device.layers:
-        if layer.managed and layer.scope == "unit" and layer.name != device.layers[0].name:
-            return layer.name
-    return None
-
-
 def as_slow_as_memory(cache: MemoryLayer, device: Device) -> bool:
     """Whether the cache is read no faster than the backing store: what lies in it is as far away."""
     return 0 < cache.bytes_per_clock <= _AS_SLOW * device.backing.bytes_per_clock
@@ -113,17 +104,6 @@ def as_slow_as_memory(cache: MemoryLayer, device: Device) -> bool:
 
 _AS_SLOW = 1.25
 """Rates this close are the same: probes of them vary as much from one minute to the next."""
-
-
-def in_lockstep(device: Device) -> bool:
-    """Whether a block has several threads, which share a managed layer and run side by side in lockstep."""
-    return block_layer(device) is not None and device.execution_width > 1
-
-
-@lru_cache(maxsize=64)
-def exchanges(device: Device) -> bool:
-    """Whether threads of one execution width may exchange registers: the device's spec says what that costs."""
-    return device.execution_width > 1 and dict(device.costs).get("shuffle_clocks", 0.0) > 0
 
 
 @lru_cache(maxsize=256)
@@ -187,7 +167,7 @@ def bank_padding(device: Device, row_elements: Any, dtype: str, vector: int, rul
     Whole vectors only (a pad of one element would break wide loads); none is needed where the row
     already shifts successive rows by a bank vector.
     """
-    name = block_layer(device)
+    name = device.kind.block_layer
     if not rules.bank or name is None or not device.layer(name).banks:
         return 0
     layer = device.layer(name)

@@ -13,7 +13,6 @@ from rollergen.errors import ArgumentError
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
-from rollergen.tile.rules import block_layer
 from rollergen.verify.judge import Judge, Model
 from rollergen.verify.objectives import RESIDUALS
 from rollergen.verify.verifier import Move, Verdict, Verifier, load
@@ -81,7 +80,7 @@ def judge_of(chosen: str | Path | Verifier, device: Device) -> Judge:
         raise ArgumentError(f'verifier is {chosen!r}; expected None, "auto", a path, or a Verifier')
     if chosen != "auto":
         return Verified(load(chosen))
-    family = "gpu" if block_layer(device) else "cpu"
+    family = device.kind.family
     released = files("rollergen.verify").joinpath(f"released/{family}.json")
     if not released.is_file():
         return NoneReleased(family)

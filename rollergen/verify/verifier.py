@@ -18,7 +18,6 @@ from rollergen.hal.spec import Device
 from rollergen.hal.untrusted_file import read_untrusted
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
-from rollergen.tile.rules import block_layer
 from rollergen.verify.dataset import FAMILIES, Dataset
 from rollergen.verify.features import VERSION, matrix, names
 from rollergen.verify.model_text import LARGEST_TEXT, VerifierError, check_model_text
@@ -94,7 +93,7 @@ class Verifier:
         first `slots` of it are.  The analytical order stands, with the reason, where the verifier is outside its
         training.  Without ``reasons`` nothing is told of what moved, which takes most of the time."""
         unmoved = tuple(range(len(programs)))
-        family = "gpu" if block_layer(device) else "cpu"
+        family = device.kind.family
         if family != self.family:
             return Verdict(unmoved, f"it was trained on {self.family} programs; {device.name} is a {family}")
         predictions = [predict(program, device) for program in programs]

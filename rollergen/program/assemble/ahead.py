@@ -12,18 +12,15 @@ from rollergen.hal.spec import Device
 from rollergen.program.assemble.nest import common_divisor, is_batch
 from rollergen.program.check.asynchronous import LEAST_BYTES
 from rollergen.program.rprogram import Copy
-from rollergen.tile.rules import AlignmentRules, block_layer
+from rollergen.tile.rules import AlignmentRules
 
 RING = (2, 3, 4)
 """Buffers of asynchronous copies that construction tries."""
 
 
 def has_asynchronous_copies(device: Device, rules: AlignmentRules) -> bool:
-    """Whether construction may use them: the device has them, and its programs are written in CUDA."""
-    layer = block_layer(device)
-    cuda = bool(device.targets) and device.targets[0].language == "cuda"
-    able = cuda and layer is not None and device.layer(layer).asynchronous_copy_bytes > 0
-    return able and rules.shapes.asynchronous_copies
+    """Whether construction may use them."""
+    return device.kind.asynchronous_copies and rules.shapes.asynchronous_copies
 
 
 def past_registers(copy: Copy, load: Load, device: Device) -> Copy:

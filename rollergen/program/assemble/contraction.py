@@ -44,7 +44,7 @@ from rollergen.program.rprogram import (
     Stage,
     Store,
 )
-from rollergen.tile.rules import AlignmentRules, bank_padding, block_layer, contiguous_axis, main_instruction
+from rollergen.tile.rules import AlignmentRules, bank_padding, contiguous_axis, main_instruction
 
 
 def accumulator_dtype(definition: Definition) -> str:
@@ -77,7 +77,7 @@ def contraction_stage(
     carry = bool(panels) and k_block is not None
     copies = _contraction_copies(definition, roles, plan, device, rules, loops, k_block, first_inner)
     over = overhanging(definition, loops)
-    guard = "mask" if block_layer(device) else "peel"
+    guard = "mask" if device.kind.threads else "peel"
     spatial_axes = {a.name for a in definition.of_role("spatial")}
     banded = outside.count(GRID) > 1
     dtype = accumulator_dtype(definition)
@@ -93,7 +93,7 @@ def contraction_stage(
         block_order=BlockOrder(plan.width if banded else 0),
     )
     reused = reuses(definition)
-    waiting = reused and block_layer(device) is not None and not panels and fits_output(definition)
+    waiting = reused and device.kind.threads and not panels and fits_output(definition)
     return in_blocks(stage, longest_chain(stage, device, reused=reused), waiting=waiting)
 
 
@@ -184,7 +184,7 @@ def _contraction_copies(
     first_inner: int,
 ) -> tuple[Copy, ...]:
     stage_depth = first_inner if k_block is None else k_block + 1
-    layer = block_layer(device)
+    layer = device.kind.block_layer
     if layer is None:
         return _own_copies(definition, roles, plan, device, loops, stage_depth)
     tile = [p for p, loop in enumerate(loops) if loop.kind in (UNROLL, LANE) and loop.axis in (roles.m, roles.n)]

@@ -36,7 +36,7 @@ from rollergen.program.rprogram import (
     Stage,
     Store,
 )
-from rollergen.tile.rules import block_layer, contiguous_axis, main_instruction
+from rollergen.tile.rules import contiguous_axis, main_instruction
 
 
 def elementwise_stage(
@@ -125,16 +125,16 @@ def _transposing_copy(
     definition: Definition, plan: ElementwisePlan, device: Device, loops: list[Loop], depth: int
 ) -> Copy:
     load = definition.loads()[plan.staged]
-    layer = block_layer(device) or plan.layer
+    layer = device.kind.block_layer or plan.layer
     m, n, _ = elementwise_axes(definition)
     along = contiguous_axis(load)
     order = tuple(axis for axis in (n, m) if axis is not None and any(x.axis == axis and x.kind != GRID for x in loops))
     along = along if along in order else order[-1]
     inside = prod(x.extent for x in loops if x.axis == along and x.kind != GRID)
-    limit = 4 if block_layer(device) else max(plan.lanes, 1)
-    vector = copy_vector(definition, load, along, inside, limit * 4) if block_layer(device) is None else 1
+    limit = 4 if device.kind.threads else max(plan.lanes, 1)
+    vector = copy_vector(definition, load, along, inside, limit * 4) if not device.kind.threads else 1
     # One processor fills the rows by vectors, of narrow elements more than there are lanes: rows begin on them.
-    padding = 1 if block_layer(device) else max(plan.lanes, vector)
+    padding = 1 if device.kind.threads else max(plan.lanes, vector)
     return Copy(plan.staged, device.backing.name, layer, depth, order, along, vector, padding)
 
 

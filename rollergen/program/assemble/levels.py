@@ -15,7 +15,6 @@ from rollergen.program.assemble.nest import ceil_div, is_batch
 from rollergen.program.assemble.plan import Size
 from rollergen.program.levels import adds, is_chained
 from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, Loop, Stage
-from rollergen.tile.rules import block_layer
 
 LATER = 16
 """Sums of blocks that are added up one after the other: few, as adding them costs next to nothing."""
@@ -51,7 +50,7 @@ def reuses(definition: Definition) -> bool:
 
 def longest_chain(stage: Stage, device: Device, *, reused: bool) -> int:
     """Terms that one accumulator of the stage adds up; ``reused``: operands are, as in contractions."""
-    threads = block_layer(device) is not None
+    threads = device.kind.threads
     if reused:
         return MULTIPLIED_BY_THREADS if threads else MULTIPLIED
     if any(len(r.bodies) > 1 for r in stage.definition.reductions):

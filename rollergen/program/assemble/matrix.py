@@ -30,7 +30,7 @@ from rollergen.program.rprogram import (
     Stage,
     Store,
 )
-from rollergen.tile.rules import AlignmentRules, block_layer
+from rollergen.tile.rules import AlignmentRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def _copies(
     """Both operands, each as it lies in memory where the instruction's loads can turn it, else with k inside."""
     instruction = device.instruction(plan.instruction)
     operands = matrix_operands(definition, axes_of(roles), instruction)
-    layer = block_layer(device)
+    layer = device.kind.block_layer
     if operands is None or layer is None:
         return ()
     k_block = [p for p, loop in enumerate(loops) if loop.axis == roles.k and loop.kind == SERIAL]

@@ -27,7 +27,7 @@ from rollergen.program.rprogram import (
     Stage,
     Store,
 )
-from rollergen.tile.rules import exchanges, main_instruction
+from rollergen.tile.rules import main_instruction
 
 
 def reduction_stage(definition: Definition, plan: ReductionPlan, device: Device, name: str = "reduction") -> Stage:
@@ -98,7 +98,7 @@ def _combine(threads: int, device: Device) -> str:
     """What groups found is combined by the threads of one: more groups than those combine as a tree."""
     if threads == 1:
         return "none"
-    if not exchanges(device) or threads > device.execution_width**2:
+    if not device.kind.exchanges or threads > device.execution_width**2:
         return "tree"
     return "shuffle" if threads <= device.execution_width else "groups"
 

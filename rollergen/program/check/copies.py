@@ -15,7 +15,6 @@ from rollergen.program.neighbours import in_a_row, moved_at_once
 from rollergen.program.overlap import OVERLAP
 from rollergen.program.rprogram import LANE, PARALLEL, Copy, Stage
 from rollergen.program.windows import window_problem
-from rollergen.tile.rules import block_layer
 
 
 def check_copy(
@@ -180,7 +179,7 @@ def _needs_no_alignment(
     the lanes may end with the axis."""
     lanes = [loop.extent for loop in stage.loops if loop.kind == LANE and loop.axis == copy.along]
     whole = axes[copy.along].extent % copy.vector == 0 or stage.guard(copy.along) == OVERLAP or lanes == [copy.vector]
-    alone = stage.threads == 1 if device is None else block_layer(device) is None
+    alone = stage.threads == 1 if device is None else not device.kind.threads
     private = copy.to_layer != REGISTERS and alone
     return whole and private and in_a_row(load, copy.along)
 

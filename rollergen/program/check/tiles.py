@@ -16,7 +16,6 @@ from rollergen.program.check.nest import refuse
 from rollergen.program.layers import REGISTERS, block_capacity, managed_bytes
 from rollergen.program.neighbours import side_by_side
 from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL, Resident, Stage
-from rollergen.tile.rules import block_layer
 
 
 def check_tiles(
@@ -121,7 +120,7 @@ def _check_ahead(stage: Stage, device: Device | None) -> None:
     """What is asked for ahead is written by one thread at its next steps, or behind its last reduction of a row."""
     if not stage.store.ahead:
         return
-    one = device is None or block_layer(device) is None
+    one = device is None or not device.kind.threads
     rows = stage.store.ahead == 1 and asks_for_rows(stage)
     if (stage.definition.reductions and not rows) or stage.store.streaming or not _has_serial(stage) or not one:
         raise refuse(

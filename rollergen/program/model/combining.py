@@ -39,7 +39,8 @@ def combining_of(nest: Nest, device: Device, costs: Costs, times: Number) -> Com
     how = nest.stage.accumulator.combine
     if how == "none":
         return Combining()
-    layer = next((x for x in device.layers if x.managed and x.scope == "unit"), None)
+    shared = device.kind.block_layer
+    layer = device.layer(shared) if shared else None
     if how == "tree" or not costs.shuffle_clocks:
         return _by_tree(nest, costs, layer, times)
     within = whole_log2(_across(nest, (THREAD,) if how == "groups" else PARALLEL))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -100,7 +99,7 @@ def results_wait(nest: Nest) -> Number:
 
 
 def nest_of(stage: Stage, facts: Facts, device: Device) -> Nest:
-    lockstep = lockstep_threads(device)
+    lockstep = device.kind.instruction_threads
     by_stride: dict[str, tuple[int, ...]] = {}
     for p, loop in enumerate(stage.loops):
         by_stride[loop.axis] = (*by_stride.get(loop.axis, ()), p)
@@ -136,13 +135,6 @@ def is_batch(loops: tuple[Loop, ...]) -> bool:
         if type(loop.extent) is np.ndarray or type(loop.stride) is np.ndarray:
             return True
     return False
-
-
-@lru_cache(maxsize=64)
-def lockstep_threads(device: Device) -> int:
-    """Threads that share one instruction: 1 where instructions have lanes of their own (the lane loop fills them)."""
-    vector = any(i.lanes > 1 and i.m == 1 and i.k == 1 for i in device.instructions)
-    return 1 if vector else max(1, device.execution_width)
 
 
 def _trips(

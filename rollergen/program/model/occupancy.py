@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, times, whole
@@ -64,9 +62,5 @@ def block_memory(nest: Nest, device: Device) -> MemoryLayer | None:
     for copy in nest.stage.copies:
         if copy.to_layer != own:
             return device.layer(copy.to_layer)
-    return None if nest.lockstep == 1 else _unit_memory(device)
-
-
-@lru_cache(maxsize=64)
-def _unit_memory(device: Device) -> MemoryLayer | None:
-    return next((x for x in device.layers if x.managed and x.scope == "unit"), None)
+    shared = device.kind.block_layer
+    return None if nest.lockstep == 1 or shared is None else device.layer(shared)

@@ -17,7 +17,7 @@ import numpy as np
 
 from rollergen.expr.quick import replaced
 from rollergen.hal.spec import Device
-from rollergen.program.model.nest import is_batch, lockstep_threads
+from rollergen.program.model.nest import is_batch
 from rollergen.program.model.numeric import Number, size_key
 from rollergen.program.model.prediction import PriceTogether, StagePrice, kept, price_program
 from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, UNROLL, Loop, Stage
@@ -132,7 +132,7 @@ def _common(stage: Stage, grid: tuple[str, ...], device: Device) -> Hashable:
         stage.prefetch, stage.accumulator.dtype, stage.accumulator.carry, stage.accumulator.combine,
         len(stage.accumulator.flush),
     )  # fmt: skip
-    if lockstep_threads(device) == 1:
+    if device.kind.instruction_threads == 1:
         walked = _rising(stage.loops)
         loops = tuple([(loop.axis, loop.kind) for loop in stage.loops])
         rest = stage.accumulator, stage.copies, stage.store, stage.guards, stage.block_order

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rollergen.tile.rules import block_layer, main_instruction
+from rollergen.tile.rules import main_instruction
 from rollergen.verify.features.batch import Batch
 from rollergen.verify.features.operator import backing_gb_s, peak_gflop_s
 
@@ -60,7 +60,7 @@ def _symbols(batch: Batch) -> dict[str, np.ndarray]:
 def _penalties(batch: Batch, s: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """`PENALTIES`, in their order."""
     device = batch.device
-    staging = block_layer(device)
+    staging = device.kind.block_layer
     single = staging is None
     lanes = main_instruction(device, "float32").lanes if single else device.execution_width
     registers = device.limits.registers_per_thread * (lanes if single else 1)

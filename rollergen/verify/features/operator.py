@@ -13,7 +13,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import RProgram
-from rollergen.tile.rules import block_layer, main_instruction
+from rollergen.tile.rules import main_instruction
 from rollergen.verify.features.structure import CLASSES, operator_of
 
 KINDS = tuple(f"is {name}" for name in CLASSES)
@@ -80,7 +80,7 @@ def backing_gb_s(device: Device) -> float:
 def device_features(device: Device) -> dict[str, float]:
     """B: rates and capacities."""
     inner = device.layers[1]
-    staging = block_layer(device)
+    staging = device.kind.block_layer
     banks = device.layer(staging).banks if staging is not None else 0
     peak, gb_s = peak_gflop_s(device), backing_gb_s(device)
     sizes = (
