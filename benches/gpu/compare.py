@@ -32,7 +32,7 @@ import rollergen as rg
 from benches.gpu import dry, machine, peers, predict
 from benches.gpu.cases import Key
 from benches.gpu.check import compared, digest_of
-from benches.gpu.machine import Machine, gpu_state
+from benches.gpu.machine import Machine
 from benches.gpu.peers import WRITTEN, compilers, fix_precision, libraries
 from benches.gpu.rows import Row, Rows, key_of, rows_of
 from benches.gpu.timer import STATES, Timer, Times
@@ -85,7 +85,7 @@ def _timed(entry: Entry, kernel: rg.Kernel, inputs: tuple[Any, ...], to: Setting
     late = [name for name in calls if any(each[name] is None for each in times.values())]
     kernels = {name: kernel_names(call) for name, call in calls.items() if name not in (OURS, *late)}
     found = {
-        "kernels": kernels, "not competing": refused | dict.fromkeys(late, LATE), "gpu_state": gpu_state(),
+        "kernels": kernels, "not competing": refused | dict.fromkeys(late, LATE), "gpu_state": to.on.state(),
         "winograd": [name for name, used in kernels.items() if any("winograd" in one.lower() for one in used)],
     }  # fmt: skip
     if OURS in late:
@@ -192,4 +192,4 @@ def main(words: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(machine.ended(main))

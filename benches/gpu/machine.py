@@ -7,7 +7,8 @@ import argparse
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +18,11 @@ from typing import Any
 import rollergen as rg
 from benches.gpu import dry
 from benches.gpu.cases import DEFAULT, SUITES, Key, is_core, listed
-from benches.gpu.rows import RESULTS, Budget, Row
+from benches.gpu.rows import RESULTS, STOPPED, Budget, Row
 from rollergen.bench.suites import Entry
+from rollergen.errors import RollergenError
 from rollergen.hal.cuda_runtime import CudaRuntime
+from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.runtime import cuda_runtime_for
 from rollergen.hal.spec import Device
 from rollergen.runtime import interop
@@ -49,17 +52,23 @@ class Machine:
         return cuda_runtime_for(self.device)  # type: ignore[return-value]
 
     def facts(self) -> Row:
-        """What the figures depend on beside the commit."""
+        """What the figures depend on beside the commit.  Raises RollergenError where torch sees no GPU."""
         import torch
 
+        if not self.dry and not torch.cuda.is_available():
+            raise RollergenError(f"torch {torch.__version__} sees no GPU; expected a build for CUDA: see pytorch.org")
         return {
             "gpu": str(self.runtime.gpu),
             "spec": self.device.name,
             "driver": self.runtime.description,
             "compiler": self.runtime.compiler,
             "torch": f"{torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}",
-            "state_before": gpu_state(),
+            "state_before": self.state(),
         }
+
+    def state(self) -> Row | None:
+        """`gpu_state` of the GPU that is used, which need not be the machine's first."""
+        return None if self.dry else gpu_state(self.runtime.cupy.cuda.Device(self.runtime.gpu.number).pci_bus_id)
 
     def alive(self) -> bool:
         """Whether the GPU still answers this process: after an illegal access none of its calls succeeds."""
@@ -120,9 +129,10 @@ class Machine:
 QUERIED = "clocks.sm,clocks.mem,temperature.gpu,power.draw,clocks_throttle_reasons.active"
 
 
-def gpu_state() -> Row | None:
-    """Clocks (MHz), temperature (C), power (W) and what holds the clocks down; None where nvidia-smi is not there."""
-    words = ["nvidia-smi", f"--query-gpu={QUERIED}", "--format=csv,noheader,nounits"]
+def gpu_state(bus: str) -> Row | None:
+    """Clocks (MHz), temperature (C), power (W) and what holds the clocks down, of the GPU on this bus; None where
+    nvidia-smi is not there."""
+    words = ["nvidia-smi", f"--id={bus}", f"--query-gpu={QUERIED}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
@@ -153,6 +163,19 @@ def parsed(words: argparse.ArgumentParser, given: Sequence[str] | None) -> argpa
     found.results = found.results or (DRY_RESULTS if found.dry_run else RESULTS)
     found.results.mkdir(parents=True, exist_ok=True)
     return found
+
+
+def ended(main: Callable[[], int]) -> int:
+    """The exit code of a script: `STOPPED` where it cannot go on, with one sentence where the reason is a known one."""
+    try:
+        return main()
+    except (RollergenError, RuntimeUnavailableError, OSError) as error:
+        print(error)
+    except ImportError as error:
+        print(f"{error}; README.md of benches/gpu says what to install")
+    except Exception:
+        traceback.print_exc()
+    return STOPPED
 
 
 def machine(given: argparse.Namespace) -> Machine:

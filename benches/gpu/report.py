@@ -217,4 +217,4 @@ def main(words: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(machine.ended(main))

@@ -14,12 +14,14 @@ from typing import Any
 from benches.gpu.cases import Key
 from benches.results import RESULTS, code, keep_at
 
-__all__ = ["COMPLETE", "LOST", "RESULTS", "UNFINISHED", "Budget", "Row", "Rows", "key_of", "rows_of", "stamp_of"]
+__all__ = [
+    "COMPLETE", "LOST", "RESULTS", "STOPPED", "UNFINISHED", "Budget", "Row", "Rows", "key_of", "rows_of", "stamp_of",
+]  # fmt: skip
 
 Row = dict[str, Any]
-COMPLETE, UNFINISHED, LOST = 0, 3, 4
-"""Exit codes of a script that did all, of one that ran out of time, and of one whose GPU answers no more: in another
-process it may."""
+COMPLETE, STOPPED, UNFINISHED, LOST = 0, 2, 3, 4
+"""Exit codes of a script that did all, of one that cannot go on, of one that ran out of time, and of one whose GPU
+answers no more: in another process it may."""
 BEGUN, MOST_ATTEMPTS = "begun", 2
 """The state of a row while it is made; one that ended its process so often is not tried again."""
 

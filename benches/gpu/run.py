@@ -5,13 +5,15 @@ then take no time), correctness of the whole list, timings of its core beside to
 same of the rest, programs collected for the learned rankers; then the page, from whatever there is.
 
 Stops after ``--budget-s`` seconds (default: nine minutes) and exits with 3 where something is left: call it again,
-until it exits with 0 (or 1, where an operator is wrong or failed).  Options that are not every script's go to
-`compare.py`.  ``--dry-run`` goes all the way without a GPU, in small.  README.md says what to do when.
+until it exits with 0 (1: an operator is wrong or failed; 2: it cannot go on, and says why).  Options that are not
+every script's go to `compare.py`.  ``--dry-run`` goes all the way without a GPU, in small.  README.md says what to do
+when.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
 import time
@@ -78,7 +80,9 @@ def performed(piece: Piece, given: argparse.Namespace, others: Sequence[str], en
         print(f"== {piece.title}", flush=True)
         words = [*options(piece, given, others), "--budget-s", f"{left:.0f}"]
         code = subprocess.run([sys.executable, str(HERE / piece.script), *words], check=False).returncode
-        if code != LOST:
+        if code == -signal.SIGINT:
+            return UNFINISHED
+        if code != LOST and code >= 0:  # a signal, such as that of an operator's fault, ends the process alone
             return code
     return LOST
 

@@ -13,6 +13,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from errno import ENOSPC
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -47,17 +48,35 @@ class RecordFile:
 
 
 def append(path: Path, device: Device, records: Iterable[dict[str, Any]]) -> None:
-    """Adds records of one device, whose spec is written where the file lacks it.  Raises RecordsError."""
+    """Adds records of one device, whose spec is written where the file lacks it, all or none: half a compressed block
+    would make the whole file unreadable.  Raises RecordsError."""
     texts = [as_text(record) for record in records]
     try:
         known = _device_lines(path) if path.exists() else set()
         lines = texts if device_hash(device) in known else [_device_line(device), *texts]
-        with path.open("ab") as raw, _as_text(raw, path.suffix, "at") as file:
-            file.write("".join(f"{line}\n" for line in lines))
+        _append_whole(path, _packed("".join(f"{line}\n" for line in lines), path.suffix))
     except RecordsError:
         raise
     except (OSError, ValueError) as error:
         raise unwritten(path, error) from None
+
+
+def _packed(text: str, suffix: str) -> bytes:
+    """Compressed as the ending of the file's name says."""
+    content = text.encode()
+    return gzip.compress(content) if suffix == ".gz" else lzma.compress(content) if suffix == ".xz" else content
+
+
+def _append_whole(path: Path, content: bytes) -> None:
+    """Writes in one piece; where that fails, the file is as long as it was."""
+    with path.open("ab", buffering=0) as file:
+        before = os.fstat(file.fileno()).st_size
+        try:
+            if file.write(content) != len(content):
+                raise OSError(ENOSPC, os.strerror(ENOSPC))
+        except OSError:
+            file.truncate(before)
+            raise
 
 
 def unwritten(path: Path, error: OSError | ValueError) -> RecordsError:
@@ -102,7 +121,7 @@ def _device_lines(path: Path) -> set[str]:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
-        with open_records(path) as raw, _as_text(raw, path.suffix, "rt") as file:
+        with open_records(path) as raw, _as_text(raw, path.suffix) as file:
             number, left = 0, most_characters(raw)
             while line := file.readline(LONGEST_LINE):
                 number, left = number + 1, left - len(line)
@@ -132,12 +151,12 @@ def most_characters(raw: IO[bytes]) -> int:
     return LONGEST_LINE + LARGEST_RATIO * os.fstat(raw.fileno()).st_size
 
 
-def _as_text(raw: IO[bytes], suffix: str, mode: str) -> IO[str]:
-    """The text of an open file, compressed as the ending of its name says; ``mode``: "rt" or "at"."""
+def _as_text(raw: IO[bytes], suffix: str) -> IO[str]:
+    """The text of an open file, compressed as the ending of its name says."""
     if suffix == ".gz":
-        return gzip.open(raw, mode, encoding="utf-8")  # type: ignore[return-value, call-overload]
+        return gzip.open(raw, "rt", encoding="utf-8")  # type: ignore[return-value, call-overload]
     if suffix == ".xz":
-        return lzma.open(raw, mode, encoding="utf-8")  # type: ignore[return-value, call-overload]
+        return lzma.open(raw, "rt", encoding="utf-8")  # type: ignore[return-value, call-overload]
     return TextIOWrapper(raw, encoding="utf-8")  # type: ignore[type-var]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import rollergen as rg
 from benches.gpu import check, collect, compare, dry, machine, predict, report, rows, run, transfer
-from benches.gpu.rows import COMPLETE, LOST, UNFINISHED
+from benches.gpu.rows import COMPLETE, LOST, STOPPED, UNFINISHED
 from benches.gpu.timer import IN_A_ROW_S, MOST_IN_A_ROW, Timer
 from rollergen.errors import RollergenError
 from rollergen.expr.canonical import canonicalize
@@ -278,7 +278,36 @@ def test_the_pieces_are_run_in_order_until_time_runs_out_and_the_page_at_the_end
     ends[:] = [0, LOST, LOST, 0]  # another process goes on
     assert run.main([]) == 0 and asked[:5] == [["predict.py"], *[["check.py"]] * 3, core]
     asked.clear()
+    ends[:] = [0, -11, 0, STOPPED]  # an operator's fault ended the process: another goes on
+    assert run.main([]) == STOPPED and asked == [["predict.py"], *[["check.py"]] * 2, core, ["report.py"]]
+    asked.clear()
+    ends[:] = [0, -2]  # the user interrupts
+    assert run.main([]) == UNFINISHED and asked == [["predict.py"], ["check.py"], ["report.py"]]
+    asked.clear()
     assert run.main(["--budget-s", "-1"]) == UNFINISHED and asked == [["report.py"]]
+
+
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        (RollergenError("torch 2 sees no GPU"), "torch 2 sees no GPU"),
+        (ModuleNotFoundError("No module named 'torch'"), "No module named 'torch'; README.md of benches/gpu says"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+    ],
+)
+def test_a_script_that_cannot_go_on_says_why_and_is_no_result(error, said, capsys):
+    def main():
+        raise error
+
+    assert machine.ended(main) == STOPPED and said in capsys.readouterr().out
+    assert machine.ended(lambda: UNFINISHED) == UNFINISHED
+    assert machine.ended(lambda: 1 // 0) == STOPPED and "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_torch_without_cuda_is_told_before_anything_is_measured(monkeypatch):
+    monkeypatch.setattr(pytest.importorskip("torch").cuda, "is_available", lambda: False)
+    with pytest.raises(RollergenError, match=r"torch .* sees no GPU; expected a build for CUDA"):
+        machine.Machine(load_device("h200")).facts()
 
 
 def test_every_piece_has_the_options_it_is_given():

@@ -108,6 +108,24 @@ def test_a_name_that_no_file_can_have_is_refused_and_nothing_is_written(tmp_path
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".jsonl.xz"])
+def test_records_that_do_not_fit_the_disk_leave_the_file_as_it_was(tmp_path, ending):
+    resource = pytest.importorskip("resource")
+    whole, path = recorded(2), tmp_path / f"records{ending}"
+    (device,) = whole.devices.values()
+    append(path, device, whole.records)
+    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, limits[1]))  # some bytes fit, and not all
+    try:
+        with pytest.raises(RecordsError, match="cannot be written"):
+            append(path, device, whole.records)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+    append(path, device, whole.records)
+    assert len(read(path).records) == 2 * len(whole.records)
+
+
 def test_a_damaged_store_that_may_not_be_removed_says_so(tmp_path, monkeypatch):
     path = tmp_path / "kernels.sqlite"
     path.write_bytes(b"no database" * 100)
