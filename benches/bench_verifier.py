@@ -33,8 +33,10 @@ from rich.console import Console
 from rich.table import Table
 
 import rollergen as rg
+from benches.verify.command import ablate, evaluate
+from benches.verify.metrics import top_k
+from benches.verify.report import write_tables
 from rollergen.build import paused_collector
-from rollergen.cli.verify import ablate, evaluate
 from rollergen.hal.present_costs import with_present_costs
 from rollergen.hal.spec import Device
 from rollergen.program.model import Prediction, predict
@@ -43,9 +45,7 @@ from rollergen.store.record_files import read
 from rollergen.verify import verifier as verifiers
 from rollergen.verify.dataset import Dataset, joined, load
 from rollergen.verify.features import matrix, names
-from rollergen.verify.metrics import top_k
 from rollergen.verify.rankers import scores_of
-from rollergen.verify.report import write_tables
 
 DATA = ROOT / "benches" / "data" / "collection_amd-epyc_2026-11-21.jsonl.xz"
 REPORT = ROOT / "benches" / "results" / "verifier"

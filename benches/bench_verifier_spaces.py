@@ -28,17 +28,18 @@ from results import ROOT, keep_at
 from rich.console import Console
 from rich.table import Table
 
+from benches.verify.metrics import tau, trials_to
+from benches.verify.pool import Pool
+from benches.verify.rankers import columns_of
+from benches.verify.replay import measured_order
+from benches.verify.search import SEARCHES, Annealed
+from benches.verify.transfer import METHODS, drawn
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict
 from rollergen.verify.dataset import Dataset
 from rollergen.verify.features import matrix
-from rollergen.verify.metrics import tau, trials_to
-from rollergen.verify.pool import Pool
-from rollergen.verify.rankers import Boosted, columns_of
-from rollergen.verify.replay import measured_order
-from rollergen.verify.search import SEARCHES, Annealed
-from rollergen.verify.transfer import METHODS, drawn
+from rollergen.verify.rankers import Boosted
 
 DEVICES = ROOT / "benches" / "devices"
 SPACES = {

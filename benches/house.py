@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import quantiles
 
@@ -22,6 +22,8 @@ import click
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("rollergen", "hal")
+MOVED = ("benches/verify",)
+"""Once part of the package: counted beside it."""
 LONGEST_FILE = 400
 KIND = re.compile(
     r"is_bulk\(|block_layer\(|execution_width\s*(==|!=|>|<|>=)\s*1\b|\btargets\[0\]\.language"
@@ -46,8 +48,8 @@ print(sum("/rollergen/" in name or "/hal/" in name for name in files))
 """
 
 
-def modules(root: Path) -> Iterator[Path]:
-    for folder in FOLDERS:
+def modules(root: Path, folders: Iterable[str] = FOLDERS) -> Iterator[Path]:
+    for folder in folders:
         yield from sorted(path for path in (root / folder).rglob("*.py") if not path.is_symlink())
 
 
@@ -91,6 +93,7 @@ def counted(root: Path) -> dict[str, object]:
     build = subprocess.run([sys.executable, "-c", BUILD], cwd=root, capture_output=True, text=True, check=True)
     return {
         "code lines": sum(rooms.values()),
+        "code lines that moved to benches": sum(len(code_lines(p.read_text("utf-8"))) for p in modules(root, MOVED)),
         "rooms": dict(sorted(rooms.items(), key=lambda item: -item[1])),
         "functions": {"p90": round(quantiles(lengths, n=10)[-1]), "max": max(lengths)},
         "files over 400 lines": long,

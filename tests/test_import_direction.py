@@ -1,6 +1,7 @@
 """The pipeline's folders import one way: a stage knows what comes before it and nothing of what follows."""
 
 import ast
+import re
 
 import pytest
 
@@ -10,6 +11,7 @@ STAGES = ("expr", "tile", "program", "space", "construct", "lower", "emit", "gat
 """In the order of the pipeline; the other folders and the modules at the top come after all of them."""
 
 BEFORE_ALL = {"rollergen.errors", "rollergen.hal.errors", "rollergen.dropped"}
+ABROAD = re.compile(r"\s*(from|import) (benches|tests)\b")
 WITH_CONSTRUCTION = {"rollergen.options"}
 """What the user may ask of the choice: known from construction on."""
 
@@ -41,6 +43,11 @@ def test_a_module_imports_only_its_own_and_earlier_stages(name):
 def test_the_hardware_layer_imports_nothing_of_the_generator(name):
     allowed = ("rollergen.hal", "rollergen.devices")
     assert [t for t in imported(name, modules()[name]) if not t.startswith(allowed)] == []
+
+
+def test_the_package_imports_no_bench_and_no_test():
+    lines = {n: [line for line in p.read_text("utf-8").splitlines() if ABROAD.match(line)] for n, p in modules().items()}
+    assert not {name: found for name, found in lines.items() if found}
 
 
 def test_expressions_know_of_no_device():

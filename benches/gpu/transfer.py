@@ -1,6 +1,6 @@
 """What learned rankers make of the programs collected on a GPU: ``python benches/gpu/transfer.py --device NAME``.
 
-Operators come one after another (`rollergen.verify.stream`): a ranker orders an operator's programs, is judged, and is
+Operators come one after another (`benches.verify.stream`): a ranker orders an operator's programs, is judged, and is
 updated by the ten that would be measured.  Boosted trees, frozen and grown; PaCM, frozen, fine-tuned, and updated by
 momentum; beside the model.  They begin trained on the other half of the GPU's structures ("half"), and on the
 committed collection of a CPU ("cpu"), whose programs cost what they cost for other reasons.  Needs no GPU, and minutes
@@ -18,11 +18,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benches.gpu import collect, machine
 from benches.gpu.rows import Row
 from benches.results import ROOT, keep_at
+from benches.verify.stream import MEASURED, streams
+from benches.verify.unfinished import Unfinished
 from rollergen.errors import RollergenError
 from rollergen.verify.dataset import Dataset, load
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE
-from rollergen.verify.stream import MEASURED, streams
-from rollergen.verify.unfinished import Unfinished
 
 NAME = "transfer"
 CPU = ROOT / "benches" / "data" / "collection_amd-epyc_2026-11-21.jsonl.xz"

@@ -33,12 +33,21 @@ class Script:
 
 def checkout() -> Path:
     """The folder that holds benches/.  Raises ArgumentError where rollergen was installed without it."""
-    import rollergen
-
-    root = Path(rollergen.__file__).resolve().parent.parent
-    if not (root / "benches" / "results").is_dir():
+    root = _root()
+    if not has_benches():
         raise ArgumentError(f"{root} holds no benches: they come with a checkout of the repository (pip install -e .)")
     return root
+
+
+def has_benches() -> bool:
+    """Whether rollergen lies in a checkout."""
+    return (_root() / "benches" / "results").is_dir()
+
+
+def _root() -> Path:
+    import rollergen
+
+    return Path(rollergen.__file__).resolve().parent.parent
 
 
 def scripts(root: Path) -> tuple[Script, ...]:

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from benches.verify import ablate
+from benches.verify.tables import RENDERED
 from rollergen.__main__ import main
+from rollergen.bench import scripts
 from rollergen.bench.origin import origin
+from rollergen.cli import verify as command_line
 from rollergen.store.record_files import append
-from rollergen.verify import ablate
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE
-from rollergen.verify.tables import RENDERED
 from tests.verify.records import recorded
 
 NAMES = ("analytical", "draft", "random")
@@ -162,3 +164,12 @@ def test_records_exported_as_a_table_train(file, tmp_path):
     write_table(tmp_path / "out.parquet", read(file))
     one, other = load([file]), load([tmp_path / "out.parquet"])
     assert (one.x == other.x).all() and (one.ms == other.ms).all() and one.titles == other.titles
+
+
+@pytest.mark.parametrize("name", ["evaluate", "ablate", "tables"])
+def test_outside_a_checkout_comparisons_are_refused_and_not_listed(monkeypatch, name):
+    monkeypatch.setattr(scripts, "has_benches", lambda: False)
+    monkeypatch.setattr(command_line, "has_benches", lambda: False)
+    told = run(name, "--help")
+    assert told.exit_code == 2 and "they come with a checkout of the repository" in " ".join(told.output.split())
+    assert name not in run("--help").output.replace("evaluate it", "")

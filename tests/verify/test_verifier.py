@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from benches.verify import ablate, evaluate, metrics
+from benches.verify.rankers import RANKERS, Analytical, columns_of
+from benches.verify.released import release
 from rollergen.expr.canonical import canonicalize
-from rollergen.verify import ablate, draft, evaluate, metrics
+from rollergen.verify import draft
 from rollergen.verify import verifier as verifiers
 from rollergen.verify.dataset import from_records
 from rollergen.verify.draft import Verified
@@ -19,8 +22,7 @@ from rollergen.verify.features import names
 from rollergen.verify.judge import Model
 from rollergen.verify.model_text import VerifierError
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
-from rollergen.verify.rankers import RANKERS, Analytical, Boosted, columns_of, deployed_order
-from rollergen.verify.released import release
+from rollergen.verify.rankers import Boosted, deployed_order
 from rollergen.verify.support import Support
 from tests.verify.records import OPERATORS, recorded
 
@@ -47,7 +49,7 @@ def kept(trained, tmp_path):
 def test_one_objective_is_meant_everywhere_where_none_is_named(trained):
     from rollergen.cli.verify import verify
 
-    stated = {name: [o.default for o in verify.commands[name].params if o.name == "objective"] for name in ("train", "ablate")}
+    stated = {name: [o.default for o in verify.get_command(None, name).params if o.name == "objective"] for name in ("train", "ablate")}
     assert stated == {"train": [DEFAULT_OBJECTIVE], "ablate": [DEFAULT_OBJECTIVE]}
     assert trained.objective == Boosted().objective == DEFAULT_OBJECTIVE in OBJECTIVES
 

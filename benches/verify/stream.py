@@ -17,15 +17,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from benches.verify.evaluate import judged, macro, packed, unpacked
+from benches.verify.pacm import Attentive
+from benches.verify.rankers import Analytical, Fitted
+from benches.verify.splits import folds
+from benches.verify.unfinished import Unfinished
 from rollergen.errors import DeviceError
 from rollergen.measure.outcome import Progress
 from rollergen.optional import optional
 from rollergen.verify.dataset import Dataset, joined
-from rollergen.verify.evaluate import judged, macro, packed, unpacked
-from rollergen.verify.pacm import Attentive
-from rollergen.verify.rankers import Analytical, Boosted, Fitted, deployed_order
-from rollergen.verify.splits import folds
-from rollergen.verify.unfinished import Unfinished
+from rollergen.verify.rankers import Boosted, deployed_order
 
 MEASURED = 10
 """Programs of each operator."""

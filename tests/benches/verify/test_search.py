@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benches.verify.genetic import Genetic
+from benches.verify.metrics import trials_to
+from benches.verify.pool import Pool, decisions_of
+from benches.verify.rankers import Analytical, Random, columns_of
+from benches.verify.replay import measured_order, measurements_saved
+from benches.verify.search import SEARCHES, Annealed, Diverse, Greedy, Ordered, annealed, diverse
 from rollergen.verify.dataset import from_records
-from rollergen.verify.genetic import Genetic
-from rollergen.verify.metrics import trials_to
-from rollergen.verify.pool import Pool, decisions_of
-from rollergen.verify.rankers import Analytical, Random, columns_of
-from rollergen.verify.replay import measured_order, measurements_saved
-from rollergen.verify.search import SEARCHES, Annealed, Diverse, Greedy, Ordered, annealed, diverse
 from tests.verify.records import recorded
 
 pytest.importorskip("lightgbm")

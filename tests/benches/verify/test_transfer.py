@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from rollergen.verify import metrics
+from benches.verify import metrics
+from benches.verify.transfer import METHODS, Rescaled, drawn
+from benches.verify.transfer_curve import LOCAL, SPLITS, Online, curve
+from benches.verify.transfer_curve import METHODS as CURVES
 from rollergen.verify.dataset import from_records, joined
 from rollergen.verify.rankers import LEAST_LOCAL, Boosted
-from rollergen.verify.transfer import METHODS, Rescaled, drawn
-from rollergen.verify.transfer_curve import LOCAL, SPLITS, Online, curve
-from rollergen.verify.transfer_curve import METHODS as CURVES
 from tests.verify.records import recorded
 
 pytest.importorskip("lightgbm")

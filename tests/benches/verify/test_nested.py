@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from rollergen.verify import evaluate, nested
+from benches.verify import evaluate, nested
+from benches.verify.rankers import Analytical
+from benches.verify.unfinished import Unfinished
 from rollergen.verify.dataset import from_records
-from rollergen.verify.rankers import Analytical
-from rollergen.verify.unfinished import Unfinished
 from tests.verify.records import recorded
 
 QUIET = lambda *_: None

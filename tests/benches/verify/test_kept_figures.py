@@ -4,11 +4,11 @@ import json
 import re
 from pathlib import Path
 
+from benches.verify.splits import STRUCTURE
+from benches.verify.tables import WIDTH, markdown
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
-from rollergen.verify.splits import STRUCTURE
-from rollergen.verify.tables import WIDTH, markdown
 
-DIRECTORY = Path(__file__).parents[2] / "benches" / "results" / "verifier"
+DIRECTORY = Path(__file__).parents[3] / "benches" / "results" / "verifier"
 
 
 def kept(name):

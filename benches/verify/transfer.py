@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benches.verify.rankers import Analytical, Ranker
 from rollergen.verify.dataset import Dataset, joined
-from rollergen.verify.rankers import LEAST_LOCAL, Analytical, Boosted, Ranker
+from rollergen.verify.rankers import LEAST_LOCAL, Boosted
 
 Method = Callable[[Dataset, Dataset, int], Ranker]
 

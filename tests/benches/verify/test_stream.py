@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from rollergen.verify import stream
+from benches.verify import stream
+from benches.verify.rankers import Analytical
 from rollergen.verify.dataset import from_records
-from rollergen.verify.rankers import Analytical, Boosted
+from rollergen.verify.rankers import Boosted
 from tests.verify.records import recorded
 
 
@@ -57,7 +58,7 @@ def test_trees_that_are_updated_follow_a_rule_that_turned_around(data):
 def test_every_method_is_told_with_its_thirds_and_pacm_adapts_in_its_own_way(data, monkeypatch):
     pytest.importorskip("lightgbm")
     pytest.importorskip("torch")
-    from rollergen.verify.pacm import Attentive
+    from benches.verify.pacm import Attentive
 
     monkeypatch.setattr(stream, "Attentive", lambda: Attentive(width=16, epochs=2))
     learners = stream._of_pacm(data, 0)

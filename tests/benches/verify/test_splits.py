@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
+from benches.verify import ablate, evaluate, replay
+from benches.verify.rankers import RANKERS
+from benches.verify.splits import LEAST_TRAINED, SPLITS, TooFewRecords, folds
+from benches.verify.transfer_curve import curve
 from rollergen.errors import ArgumentError
-from rollergen.verify import ablate, evaluate, replay
 from rollergen.verify.dataset import from_records
 from rollergen.verify.model_text import VerifierError
-from rollergen.verify.rankers import RANKERS, Boosted
-from rollergen.verify.splits import LEAST_TRAINED, SPLITS, TooFewRecords, folds
-from rollergen.verify.transfer_curve import curve
+from rollergen.verify.rankers import Boosted
 from tests.verify.records import recorded
 
 

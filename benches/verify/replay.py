@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from benches.verify.evaluate import interval, vars_of
+from benches.verify.metrics import trials_to
+from benches.verify.pool import Pool, Search
+from benches.verify.search import SEARCHES
+from benches.verify.splits import FOLDS, folds
+from benches.verify.unfinished import Unfinished
 from rollergen.measure.outcome import Progress
 from rollergen.verify.dataset import Dataset
-from rollergen.verify.evaluate import interval, vars_of
-from rollergen.verify.metrics import trials_to
-from rollergen.verify.pool import Pool, Search
-from rollergen.verify.search import SEARCHES
-from rollergen.verify.splits import FOLDS, folds
-from rollergen.verify.unfinished import Unfinished
 
 BATCH = 8
 """Programs measured between two questions to a search (AutoTVM: 64 of spaces of millions)."""

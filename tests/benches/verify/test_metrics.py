@@ -6,7 +6,7 @@ from statistics import mean
 import numpy as np
 import pytest
 
-from rollergen.verify import metrics
+from benches.verify import metrics
 
 TIMES = np.array([3.0, 1.0, 2.0, 8.0, np.inf])
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from benches.verify.metrics import summary, top_k, weighted_best_k, weighted_top_k
+from benches.verify.rankers import RANKERS, Fitted, Ranker
+from benches.verify.splits import FOLDS, folds
+from benches.verify.unfinished import Unfinished
 from rollergen.measure.outcome import Progress
 from rollergen.verify.dataset import Dataset
-from rollergen.verify.metrics import summary, top_k, weighted_best_k, weighted_top_k
-from rollergen.verify.rankers import RANKERS, Fitted, Ranker, deployed_order
-from rollergen.verify.splits import FOLDS, folds
-from rollergen.verify.unfinished import Unfinished
+from rollergen.verify.rankers import deployed_order
 
 SLOTS = (1, 3, 5)
 BEST_OF = 10

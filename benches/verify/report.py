@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benches.verify.tables import markdown, protocol_text
 from rollergen.optional import blank_plot
-from rollergen.verify.tables import markdown, protocol_text
 
 
 def write(name: str, content: Mapping[str, Any], directory: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
+from benches.verify.rankers import columns_of
 from rollergen.verify.dataset import Dataset
-from rollergen.verify.rankers import columns_of
 
 NEIGHBOURS = 8
 

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from rollergen.verify import evaluate, replay
+from benches.verify import evaluate, replay
+from benches.verify.rankers import RANKERS, chosen
+from benches.verify.search import SEARCHES
+from benches.verify.unfinished import Unfinished
 from rollergen.verify.dataset import from_records
-from rollergen.verify.rankers import RANKERS, chosen
-from rollergen.verify.search import SEARCHES
-from rollergen.verify.unfinished import Unfinished
 from tests.verify.records import recorded
 
 
@@ -64,7 +64,7 @@ def test_a_few_operators_are_spread_over_the_structures(data):
 
 
 def test_rankers_are_chosen_by_name_and_those_whose_package_is_missing_are_told(monkeypatch):
-    import rollergen.verify.rankers as rankers
+    from benches.verify import rankers
     from rollergen.errors import ArgumentError, DeviceError
 
     assert list(chosen(("draft", "random"))[0]) == ["draft", "random"]

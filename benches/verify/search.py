@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from benches.verify.genetic import Genetic
+from benches.verify.pool import Pool, Search, decisions_of, left
+from benches.verify.rankers import Analytical, Draft, Random, Ranker, columns_of
 from rollergen.verify.dataset import Dataset, joined
-from rollergen.verify.genetic import Genetic
-from rollergen.verify.pool import Pool, Search, decisions_of, left
-from rollergen.verify.rankers import Analytical, Boosted, Draft, Random, Ranker, columns_of, lightgbm
+from rollergen.verify.rankers import Boosted, lightgbm
 
 PATIENCE = 50
 LOOPS = "CEF"

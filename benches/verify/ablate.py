@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from benches.verify.evaluate import judge_kept, judged, macro, packed, unpacked
+from benches.verify.metrics import top_k
+from benches.verify.rankers import Analytical, columns_of
+from benches.verify.splits import FOLDS, SPLITS, TooFewRecords, by_class, folds
+from benches.verify.transfer_curve import curve
+from benches.verify.unfinished import Unfinished
 from rollergen.measure.outcome import Progress
 from rollergen.verify.dataset import Dataset
-from rollergen.verify.evaluate import judge_kept, judged, macro, packed, unpacked
 from rollergen.verify.features import GROUPS
-from rollergen.verify.metrics import top_k
-from rollergen.verify.rankers import Analytical, Boosted, columns_of, deployed_order
-from rollergen.verify.splits import FOLDS, SPLITS, TooFewRecords, by_class, folds
+from rollergen.verify.rankers import Boosted, deployed_order
 from rollergen.verify.support import Support
-from rollergen.verify.transfer_curve import curve
-from rollergen.verify.unfinished import Unfinished
 
 _QUIET: Progress = lambda what, done, of: None
 SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)

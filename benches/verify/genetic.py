@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benches.verify.pool import Pool, decisions_of, left
 from rollergen.verify.dataset import Dataset
-from rollergen.verify.pool import Pool, decisions_of, left
 
 
 @dataclass(frozen=True, slots=True)

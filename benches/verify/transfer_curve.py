@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from benches.verify.evaluate import judged, macro, packed, unpacked
+from benches.verify.rankers import Analytical, Ranker
+from benches.verify.search import Annealed
+from benches.verify.splits import SPLITS
+from benches.verify.unfinished import Unfinished
 from rollergen.measure.outcome import Progress
 from rollergen.verify.dataset import Dataset, joined
-from rollergen.verify.evaluate import judged, macro, packed, unpacked
-from rollergen.verify.rankers import LEAST_LOCAL, Analytical, Boosted, Ranker
-from rollergen.verify.search import Annealed
-from rollergen.verify.splits import SPLITS
-from rollergen.verify.unfinished import Unfinished
+from rollergen.verify.rankers import LEAST_LOCAL, Boosted
 
 LOCAL = (0, 3, 5, 10, 20)
 METHODS = ("analytical", "alone", "source", "together", "continued", "online")

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from benches.verify.evaluate import Judged, judged
+from benches.verify.rankers import Ranker
+from benches.verify.splits import TooFewRecords, folds
+from benches.verify.unfinished import Unfinished
 from rollergen.measure.outcome import Progress
 from rollergen.verify.dataset import Dataset
-from rollergen.verify.evaluate import Judged, judged
-from rollergen.verify.rankers import Ranker
-from rollergen.verify.splits import TooFewRecords, folds
-from rollergen.verify.unfinished import Unfinished
 
 NESTED = "nested"
 INNER = 3

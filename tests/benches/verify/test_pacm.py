@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from rollergen.verify import metrics
+from benches.verify import metrics
 from rollergen.verify.dataflow import BLOCKS, COLUMNS, COMPUTE, sequences
 from rollergen.verify.dataset import from_records
 from rollergen.verify.features import names
@@ -15,7 +15,7 @@ from tests.verify.records import recorded
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.numpy")
 
-from rollergen.verify import pacm  # noqa: E402
+from benches.verify import pacm  # noqa: E402
 
 
 @pytest.fixture(scope="module")
