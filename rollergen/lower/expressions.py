@@ -115,6 +115,9 @@ class Inside:
     dtype: str = "bool"
     lanes: int = 1
 
+    def holds(self, at: int) -> bool:
+        return (self.low is None or self.low <= at) and (self.high is None or at < self.high)
+
 
 @dataclass(frozen=True, slots=True)
 class Aligned:

@@ -231,8 +231,15 @@ _MOST_DIGITS = 3
 
 
 def conjunction(tests: Iterable[Expr]) -> Expr | None:
-    """All of `tests`; None if there are none."""
+    """All of `tests`; None if there are none.
+
+    One that cannot hold stands alone: compilers warn of a constant beside ``&&``, and leave its branch out.
+    """
     result: Expr | None = None
-    for test in tests:
+    every = tuple(tests)
+    for test in every:
+        if isinstance(test, Inside) and not test.index.terms and not test.holds(test.index.const):
+            return test
+    for test in every:
         result = test if result is None else Operation("and", (result, test), "bool")
     return result
