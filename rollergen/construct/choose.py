@@ -33,7 +33,7 @@ from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.check import check_each
-from rollergen.program.model import figures_of, price_program, price_stage
+from rollergen.program.model import figures_of, price_program, price_stage, with_launches
 from rollergen.program.rprogram import RProgram, Stage
 from rollergen.space.rules import BACKING_STORE
 from rollergen.tile.rules import AlignmentRules, contiguous_axis, vector_lanes
@@ -275,7 +275,7 @@ def program_of(graph: Graph, device: Device, pick: Sequence[Candidate]) -> Ranke
         stages.extend(_with_names(stage, mapping) for stage in one.stages)
         temporaries.extend(mapping.get(b.name, b) for b in one.temporaries)
     program = RProgram(device.name, graph.inputs, graph.outputs, _numbered(stages), tuple(temporaries))
-    return Ranked(program, tuple(one.form for one in pick), sum(one.seconds for one in pick))
+    return Ranked(with_launches(program, device), tuple(one.form for one in pick), sum(one.seconds for one in pick))
 
 
 def _numbered(stages: Sequence[Stage]) -> tuple[Stage, ...]:

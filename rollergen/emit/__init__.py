@@ -14,7 +14,6 @@ from rollergen.hal.spec import Device
 from rollergen.lower import lower_all
 from rollergen.lower.ir import Kernel
 from rollergen.lower.usage import array_bytes
-from rollergen.program.model import blocks_on_a_unit, price_stage
 from rollergen.program.rprogram import RProgram
 
 
@@ -26,7 +25,7 @@ class Launch:
     of one thread, ``local_bytes``: arrays of one block; all of them, whether or not a compiler can overlay them.
     ``dynamic_bytes``: of the latter, what the launch has to ask for (and in CUDA the kernel's attribute to allow),
     because the text does not declare its size.  ``alone``: the calling thread runs all blocks, which takes it less than
-    waking others would (`program.model.launching`).
+    waking others would (`rprogram.StageLaunch`).
     """
 
     entry: str
@@ -70,8 +69,7 @@ def emit_all(programs: Sequence[RProgram], device: Device, dialect: str | None =
     """
     languages = [_language(program, device, dialect) for program in programs]
     printers: list[CFamily] = [one.printer(device) for one in languages]
-    resident = [_resident(program, device, one) for program, one in zip(programs, languages, strict=True)]
-    lowered = lower_all(programs, device, printers[0].features, resident) if printers else []
+    lowered = lower_all(programs, device, printers[0].features) if printers else []
     return [
         _source(program, device, kernels, printer)
         for program, kernels, printer in zip(programs, lowered, printers, strict=True)
@@ -91,26 +89,14 @@ def _language(program: RProgram, device: Device, dialect: str | None) -> Languag
     raise DeviceError(f"targets of {device.name} are in {named}; expected one in a language that can write {program!r}")
 
 
-def _resident(program: RProgram, device: Device, written: Language) -> list[int]:
-    """Of each stage, how many blocks are meant to share a unit; none where the kernel cannot say."""
-    if written.bounds_registers and device.target(written.name):
-        return [blocks_on_a_unit(stage, device) for stage in program.stages]
-    return []
-
-
 def _source(program: RProgram, device: Device, kernels: tuple[Kernel, ...], printer: CFamily) -> Source:
     """The kernels' text and launches."""
     launches = tuple(
         Launch(
-            k.name, k.blocks, k.threads, k.arguments, k.once, *array_bytes(k), printer.dynamic_bytes(k), alone
+            k.name, k.blocks, k.threads, k.arguments, k.once, *array_bytes(k), printer.dynamic_bytes(k),
+            program.launch(number).alone,
         )
-        for k, alone in zip(kernels, _alone(program, device), strict=True)
+        for number, k in enumerate(kernels)
     )  # fmt: skip
     return Source(printer.program(program, device, kernels), launches, printer.language)
 
-
-def _alone(program: RProgram, device: Device) -> list[bool]:
-    """Of each launch, whether the calling thread runs it; where nobody has to be woken, none says so."""
-    if not device.wake_us:
-        return [False] * len(program.stages)
-    return [bool(price_stage(stage, device).alone) for stage in program.stages]

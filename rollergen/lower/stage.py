@@ -32,33 +32,27 @@ from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import UNROLL, RProgram, Stage
 
 
-def lower(
-    program: RProgram, device: Device, features: Features = PLAIN, resident_blocks: Sequence[int] = ()
-) -> tuple[Kernel, ...]:
+def lower(program: RProgram, device: Device, features: Features = PLAIN) -> tuple[Kernel, ...]:
     """One kernel for each stage, in launch order.
 
-    ``features``: what the language has beyond the plain one.  ``resident_blocks``: of each stage, see `Kernel`; none:
-    not known.
+    ``features``: what the language has beyond the plain one.
 
     >>> from tests.programs import relu                                              # doctest: +SKIP
     >>> [kernel.name for kernel in lower(relu(), device)]                            # doctest: +SKIP
     ['relu']
     """
-    return lower_all([program], device, features, [resident_blocks])[0]
+    return lower_all([program], device, features)[0]
 
 
-def lower_all(
-    programs: Sequence[RProgram], device: Device, features: Features, resident_blocks: Sequence[Sequence[int]]
-) -> list[tuple[Kernel, ...]]:
+def lower_all(programs: Sequence[RProgram], device: Device, features: Features) -> list[tuple[Kernel, ...]]:
     """Each of the `programs` as `lower` does it, step by step for all of them: a step is much code that runs once for
     a stage, and the processor's caches keep it from one stage to the next."""
     begun = []
-    for program, resident in zip(programs, resident_blocks, strict=True):
+    for program in programs:
         entries = Names()
-        blocks = resident or [0] * len(program.stages)
         begun.append([
-            _begun(stage, device, entries.fresh(stage.name), features, count)
-            for stage, count in zip(program.stages, blocks, strict=True)
+            _begun(stage, device, entries.fresh(stage.name), features, program.launch(number).resident_blocks)
+            for number, stage in enumerate(program.stages)
         ])
     for stages in begun:
         for stage in stages:

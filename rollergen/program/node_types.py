@@ -38,6 +38,7 @@ from rollergen.program.rprogram import (
     Resident,
     RProgram,
     Stage,
+    StageLaunch,
     Store,
     Superstep,
 )
@@ -254,7 +255,9 @@ _EXPRESSIONS = (
     FloorDiv, Mod, Index, Within, Buffer, Const, Load, IndexValue, Unary, Binary, Select, Cast, Var, Partial, Combiner,
     Axis, Reduction, Definition,
 )  # fmt: skip
-_DECISIONS = (Loop, Copy, Compute, Accumulator, Resident, Store, BlockOrder, Stage, Superstep, Home, RProgram)
+_DECISIONS = (
+    Loop, Copy, Compute, Accumulator, Resident, Store, BlockOrder, Stage, Superstep, Home, StageLaunch, RProgram,
+)  # fmt: skip
 
 
 def _field(hint: Any) -> Field:

@@ -373,11 +373,25 @@ def _falling(item: tuple[int, Loop]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class StageLaunch:
+    """What the launch of a stage asks of the device.
+
+    ``alone``: the calling thread runs all blocks, one after another, which takes it less than waking the threads of
+    other units would.  ``resident_blocks``: how many blocks are meant to share a unit, so that a compiler gives each
+    thread the registers that this leaves it; 0: nothing is said.
+    """
+
+    alone: bool = False
+    resident_blocks: Count = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RProgram:
     """Stages in launch order, with the buffers between them.  ``device`` is the spec's name.
 
     ``inputs`` are in the order of the call; ``outputs`` are what the call returns.  ``homes``: for a
-    bulk-synchronous machine, where each buffer lives; then every stage has a `Superstep`.
+    bulk-synchronous machine, where each buffer lives; then every stage has a `Superstep`.  ``launches``: one for each
+    stage; empty: none asks for anything.
     """
 
     device: str
@@ -386,10 +400,15 @@ class RProgram:
     stages: tuple[Stage, ...]
     temporaries: tuple[Buffer, ...] = ()
     homes: tuple[Home, ...] = ()
+    launches: tuple[StageLaunch, ...] = ()
 
     def __repr__(self) -> str:
         stages = ", ".join(f"{one.name} ({one.blocks} blocks of {one.threads})" for one in self.stages)
         return f"<program for {self.device}: {stages}>"
+
+    def launch(self, number: int) -> StageLaunch:
+        """How the stage of that number is launched."""
+        return self.launches[number] if self.launches else StageLaunch()
 
     def home(self, buffer: str) -> Home:
         return next(home for home in self.homes if home.buffer == buffer)

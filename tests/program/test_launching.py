@@ -10,14 +10,18 @@ from hypothesis import strategies as st
 
 import rollergen as rg
 from rollergen.emit import emit
+from rollergen.errors import ProgramError
 from rollergen.hal.errors import SpecError
 from rollergen.hal.load import device_to_json, load_device, parse_device
-from rollergen.program.model import least_seconds, predict_stage, price_stage
+from rollergen.program.check import check
+from rollergen.program.model import least_seconds, predict, predict_stage, price_stage, with_launches
 from rollergen.program.model.launching import MOST_WAKES, Way, calling_thread, merged
 from rollergen.program.model.nest import Waves
+from rollergen.program.rprogram import StageLaunch
+from rollergen.program.serial import from_text, to_text
 from tests.program.batches import batch, random_stages
 from tests.program.hand_devices import AVX512
-from tests.programs import relu
+from tests.programs import ALL, relu
 
 WAKE_US = 60.0
 CORES = replace(AVX512, units=4, wake_us=WAKE_US)
@@ -113,12 +117,52 @@ def test_where_nobody_has_to_be_woken_nothing_is_alone(device):
 
 def test_a_launch_and_its_explanation_say_what_the_model_says():
     for size in (1 << 10, 1 << 24):
-        program = relu(size)
+        program = with_launches(relu(size), CORES)
         expected = predict_stage(program.stages[0], CORES).alone
         assert [launch.alone for launch in emit(program, CORES).launches] == [expected]
         kernel = rg.build(rg.ops.relu(rg.tensor("X", (size,))), ELSEWHERE, cache=False)
         assert kernel.launches[0].alone == expected
         assert ("the calling thread runs them all" in kernel.explain()) == expected
+
+
+@pytest.mark.parametrize("size", [1 << 10, 1 << 24])
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_program_says_how_it_is_launched_whatever_the_model_prefers(size, alone):
+    program = replace(relu(size), launches=(StageLaunch(alone=alone),))
+    check(program, CORES)
+    assert [launch.alone for launch in emit(program, CORES).launches] == [alone]
+    (stage,) = predict(program, CORES).stages
+    assert stage.alone == alone
+    assert stage.seconds == predict_stage(program.stages[0], ONE if alone else AWAKE).seconds
+
+
+def test_a_program_says_how_many_blocks_share_a_unit():
+    device, program = load_device("v100"), ALL["gpu_matmul"]
+    threads = program.stages[0].threads
+    bounds = lambda one: emit(one, device, "cuda").text.partition("__launch_bounds__(")[2].partition(")")[0]
+    assert bounds(program) == str(threads)
+    said = with_launches(program, device)
+    assert bounds(said) == f"{threads}, {said.launches[0].resident_blocks}" and said.launches[0].resident_blocks > 0
+    assert with_launches(program, load_device("mi50")).launches[0].resident_blocks == 0  # OpenCL C cannot say
+
+
+def test_what_is_asked_of_launches_is_kept():
+    program = replace(ALL["gpu_matmul"], launches=(StageLaunch(resident_blocks=3),))
+    assert from_text(to_text(program)) == program != ALL["gpu_matmul"]
+
+
+@pytest.mark.parametrize(
+    ("launches", "message"),
+    [
+        ((StageLaunch(), StageLaunch()), "launches are 2; expected 1, one for each stage, or none"),
+        ((StageLaunch(alone=True),), r"is launched alone with \d+ threads a block; expected 1"),
+        ((StageLaunch(resident_blocks=999),), r"has 999 resident blocks; expected at most \d+ on a unit"),
+    ],
+)
+def test_launches_that_cannot_be_are_refused(launches, message):
+    program = ALL["gpu_matmul"]
+    with pytest.raises(ProgramError, match=message):
+        check(replace(program, launches=launches), load_device("v100"))
 
 
 def test_the_text_does_not_depend_on_who_runs_it():

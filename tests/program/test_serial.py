@@ -239,9 +239,10 @@ def test_a_stage_keeps_every_field():
 
 @pytest.mark.parametrize("name", ["matmul of weights", "softmax"])
 def test_rows_of_earlier_formats_lack_fields_that_were_added_since(name):
-    for program in rg.construct(EXPRESSIONS[name](), "v100", 3):
+    for made in rg.construct(EXPRESSIONS[name](), "v100", 3):
+        program = replace(made, launches=())
         data = to_json(program)
-        added = {"Stage": ("superstep", "prefetch"), "RProgram": ("homes",)}
+        added = {"Stage": ("superstep", "prefetch"), "RProgram": ("homes", "launches")}
         for row in data["nodes"]:
             names = [field for field, _ in NODES[SIGNATURES[row[0]]]]
             for field in added.get(row[0], ()):

@@ -59,6 +59,7 @@ def _check(program: RProgram, device: Device | None, sound: set[int]) -> None:
         first_inner = len([loop for loop in stage.loops if loop.kind == GRID or loop.kind in PARALLEL])
         check_tiles(stage, axes, loads, first_inner, device)
     _check_complete(program, written)
+    _check_launches(program, device)
     check_bulk(program, device)
 
 
@@ -67,6 +68,23 @@ def _check_complete(program: RProgram, written: set[str]) -> None:
     for buffer in (*program.temporaries, *program.outputs):
         if buffer.name not in written:
             raise ProgramError(f"{buffer.name} is never written; expected one of the stages to do so: {names}")
+
+
+def _check_launches(program: RProgram, device: Device | None) -> None:
+    """One for each stage; a block whose threads run beside each other is not for the calling thread alone."""
+    if program.launches and len(program.launches) != len(program.stages):
+        raise ProgramError(
+            f"launches are {len(program.launches)}; expected {len(program.stages)}, one for each stage, or none"
+        )
+    for stage, launch in zip(program.stages, program.launches, strict=False):
+        if launch.alone and stage.threads > 1:
+            raise refuse(stage, f"is launched alone with {stage.threads} threads a block; expected 1")
+        if device is None:
+            continue
+        limits = device.limits
+        most = max(1, min(limits.blocks_per_unit, limits.threads_per_unit // stage.threads))
+        if launch.resident_blocks > most:
+            raise refuse(stage, f"has {launch.resident_blocks} resident blocks; expected at most {most} on a unit")
 
 
 def _check_stage_names(program: RProgram) -> None:

@@ -5,18 +5,18 @@ from rollergen.program.model.prediction import (
     Prediction,
     StagePrediction,
     StagePrice,
-    blocks_on_a_unit,
     least_seconds,
     multiply_add_share,
     predict,
     predict_stage,
     price_program,
     price_stage,
+    with_launches,
 )
 from rollergen.program.model.together import figures_of, keep_price, price_batches, price_stages
 
 __all__ = [
-    "Limiter", "Prediction", "StagePrediction", "StagePrice", "blocks_on_a_unit", "figures_of", "keep_price",
+    "Limiter", "Prediction", "StagePrediction", "StagePrice", "figures_of", "keep_price",
     "least_seconds", "multiply_add_share", "predict", "predict_stage", "price_batches", "price_program", "price_stage",
-    "price_stages",
+    "price_stages", "with_launches",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ constants were chosen on measured programs of GPUs and of a CPU, see `benches/`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +38,7 @@ from rollergen.program.model.occupancy import granted_registers, resident_blocks
 from rollergen.program.model.supply import ADDS, OVERLAPS, TAKES_TURNS, exposed_misses, supply
 from rollergen.program.model.walks import walked_anew, walks_of
 from rollergen.program.model.work import Work, read_ahead, work_of
-from rollergen.program.rprogram import RProgram, Stage
+from rollergen.program.rprogram import RProgram, Stage, StageLaunch
 
 
 @quick
@@ -113,12 +113,34 @@ def predict(program: RProgram, device: Device) -> Prediction:
         from rollergen.program.model.bulk.prediction import predict_bulk
 
         return predict_bulk(program, device)
-    stages = tuple([predict_stage(stage, device) for stage in program.stages])
+    stages = tuple([_launched(program, number, device) for number in range(len(program.stages))])
     total: Number = 0.0
     for stage in stages:
         if not stage.once:
             total = total + stage.seconds
     return Prediction(total, stages)
+
+
+def _launched(program: RProgram, number: int, device: Device) -> StagePrediction:
+    """The prediction of a stage as the program says that it is launched; the better way where it says nothing."""
+    stage = program.stages[number]
+    price = price_stage(stage, device)
+    if not program.launches or program.launches[number].alone == bool(price.alone):
+        return price.prediction
+    return StagePrice(stage, device, alone=program.launches[number].alone).prediction
+
+
+def with_launches(program: RProgram, device: Device) -> RProgram:
+    """`program` with how each stage is launched: alone where that takes less, and as many blocks on a unit as fit."""
+    prices = [price_stage(stage, device) for stage in program.stages]
+    launches = [
+        StageLaunch(
+            alone=bool(device.wake_us) and bool(price.alone),
+            resident_blocks=int(price.resident_blocks) if device.kind.bounds_registers else 0,
+        )
+        for price in prices
+    ]
+    return replace(program, launches=tuple(launches))
 
 
 class StagePrice:
@@ -127,16 +149,19 @@ class StagePrice:
 
     ``seconds``, ``resident_blocks``, ``threads``, ``spilled``, ``shared_bytes`` and ``alone`` are those of
     `StagePrediction`.  ``limit``: seconds from which on nobody asks how long it takes: what it takes in the calling
-    thread alone is not looked at where it is that much.
+    thread alone is not looked at where it is that much.  ``alone``: whether it runs there; None: where it takes less.
     """
 
-    def __init__(self, stage: Stage, device: Device, limit: float = np.inf) -> None:
+    def __init__(self, stage: Stage, device: Device, limit: float = np.inf, alone: bool | None = None) -> None:
         costs = costs_of(device)
         nest, work = _worked(stage, device)
         room = resident_blocks(nest, device, work.registers, work.shared_bytes)
         way = _way(_inside(nest, device, costs, work, room))
         self.alone: Number = False
-        if device.wake_us and device.units > 1:
+        if alone:
+            way = _way(_inside(walked_anew(nest), calling_thread(device), costs, work, room))
+            self.alone = True
+        elif alone is None and device.wake_us and device.units > 1:
             most = MOST_WAKES * device.wake_us * 1e-6
             if np.any(way.seconds < most):
                 worse = least(way.seconds, most)
@@ -285,11 +310,6 @@ def least_seconds(stage: Stage, device: Device) -> Number:
 def _worked(stage: Stage, device: Device) -> tuple[Nest, Work]:
     nest = nest_of(stage, facts_of(stage.definition, stage.residents), device)
     return nest, work_of(nest, device, costs_of(device))
-
-
-def blocks_on_a_unit(stage: Stage, device: Device) -> int:
-    """Blocks of the launch that one unit holds at a time."""
-    return int(price_stage(stage, device).resident_blocks)
 
 
 def multiply_add_share(stage: Stage, device: Device) -> Number:
