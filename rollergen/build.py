@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rollergen.bundle.references import self_tests
 from rollergen.construct import Ranked
-from rollergen.construct.growth import growth_notes
+from rollergen.construct.notes import construction_notes
 from rollergen.construct.planning import planned
 from rollergen.dropped import collected_drops, drop, drop_notes, none_stands
 from rollergen.errors import ArgumentError, CheckFailedError, DeviceError, ExpressionError, array_advice, shown
@@ -83,6 +83,8 @@ def build(
     kernel(A: float32[64, 32], B: float32[32, 48]) -> C: float32[64, 48]
     """
     _check_kinds(expr, options, cache)
+    if verifier is not None and options.rank is not None:
+        raise ArgumentError("options.rank and verifier are both given; expected one of them")
     progress = progress or silent
     target = resolve(device)
     executor = _executor(target, profile)
@@ -91,7 +93,8 @@ def build(
         graph = planned(expr, target, options, inputs)
     driver = None if executor is None else executor.driver
     judge = judge_of(verifier, target)
-    kept = Cache(graph, target, options, count, driver, judge.identity) if cache else NO_CACHE
+    keeps = cache and options.rank is None  # nobody knows whether a function is the same as the last time
+    kept = Cache(graph, target, options, count, driver, judge.identity) if keeps else NO_CACHE
     oracle = expression_oracle(_tensors(expr), graph.outputs)
     references = lambda program: self_tests(program, oracle)
     found = kept.find()
@@ -113,7 +116,7 @@ def build(
     def notes() -> tuple[str, ...]:
         with collected_drops() as dropped:
             drafted(count)
-            own = growth_notes(graph, target, options) + judge.notes(graph, target, options, count)
+            own = construction_notes(graph, target, options) + judge.notes(graph, target, options, count)
         return own + checks + drop_notes(dropped)
 
     return Kernel(target, candidates, chosen, graph.cuts, notes, references=references)

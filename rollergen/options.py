@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rollergen.errors import ArgumentError, check_field_names, shown
 from rollergen.tile.rules import ALL_SHAPES, AlignmentRules, CodeShapes
 
+if TYPE_CHECKING:
+    from rollergen.program.rprogram import RProgram
+
+ALL, GROW = "all", "grow"
+"""Strategies of construction."""
 _SAFETY = ("isolate", "compile_limit_s", "run_limit_s", "memory_limit_bytes")
+
+
+RANKED = 16
+"""Programs that a ranking of the user's own is asked about, where no more are wanted."""
+Rank = Callable[[Sequence["RProgram"]], Sequence[float]]
 
 
 def _is_number(value: object) -> bool:
@@ -41,6 +52,13 @@ class BuildOptions:
     epsilon
         Largest padded share of an axis that a tile may cause, 0.1 meaning 10 %.  None: as much as pays by the model,
         which prices what is computed in vain.
+    search
+        Which tiles of contractions construction prices: "all", every aligned one, grown ones among them; or "grow",
+        only those on the way of ROLLER's scale-up and scale-out, by data reuse (its section 3.3), under the same rules.
+    rank
+        A ranking of your own: a function of a sequence of programs (`RProgram`) that gives a number for each, the
+        lowest for the best.  It reorders the `RANKED` programs that the model finds best, before the first ``top_k`` of
+        them are emitted.  Such kernels are not kept in the store.  None: the model's order.
     allow_tf32
         Whether contractions of float32 may use matrix instructions that look at the 11 leading bits of the factors'
         significands only (relative error up to 2^-10 of a factor); sums stay float32.
@@ -86,6 +104,8 @@ class BuildOptions:
     alignment: AlignmentRules = AlignmentRules()
     shapes: CodeShapes = ALL_SHAPES
     epsilon: float | None = None
+    search: str = ALL
+    rank: Rank | None = None
     allow_tf32: bool = False
     atomics: bool = False
     padding: bool = True
@@ -112,6 +132,10 @@ class BuildOptions:
             raise ArgumentError(
                 f"epsilon is {shown(self.epsilon)}; expected None or a share of at least 0, such as 0.1"
             )
+        if self.search not in (ALL, GROW):
+            raise ArgumentError(f"search is {shown(self.search)}; expected {ALL!r} or {GROW!r}")
+        if self.rank is not None and not callable(self.rank):
+            raise ArgumentError(f"rank is {shown(self.rank)}; expected None or a function of programs")
         self._check_padding()
         units = self.max_units
         if units is not None and (not isinstance(units, int) or isinstance(units, bool) or units < 1):
@@ -153,7 +177,8 @@ class BuildOptions:
 
     def deciding(self) -> dict[str, Any]:
         """The options that a kernel depends on, as plain values: not how safely its candidates were run."""
-        return {name: value for name, value in asdict(self).items() if name not in _SAFETY}
+        plain = replace(self, rank=None)
+        return {name: value for name, value in asdict(plain).items() if name not in (*_SAFETY, "rank")}
 
     @property
     def rules(self) -> AlignmentRules:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import islice
-from math import isfinite
+from math import isfinite, isnan
 
 import numpy as np
 
@@ -25,12 +25,12 @@ from rollergen.construct.thread_space import ThreadSpace
 from rollergen.construct.tile_programs import tile_programs
 from rollergen.construct.window_space import window_candidates
 from rollergen.dropped import as_far_as_possible, at_once, collected_drops, none_stands, standing, tell
-from rollergen.errors import ConstructionError
+from rollergen.errors import ArgumentError, ConstructionError, shown
 from rollergen.expr.definition import Definition
 from rollergen.expr.stages import Graph
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
-from rollergen.options import BuildOptions
+from rollergen.options import ALL, GROW, RANKED, BuildOptions, Rank
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.check import check_each
 from rollergen.program.model import figures_of, price_program, price_stage, with_launches
@@ -63,11 +63,23 @@ def construct(
     device = limited(device, options)
     require_fit(graph, device)
     with collected_drops() as dropped:
-        found = _constructed(graph, device, options, top_k)
+        found = _constructed(graph, device, options, top_k if options.rank is None else max(top_k, RANKED))
     tell(dropped)
     if not found:
         raise none_stands(dropped, device.name)
-    return found
+    return found if options.rank is None else _ranked_by(options.rank, found)[:top_k]
+
+
+def _ranked_by(rank: Rank, found: tuple[Ranked, ...]) -> tuple[Ranked, ...]:
+    """In the order of the user's own ranking, the model's where it is the same."""
+    scores = list(rank([one.program for one in found]))
+    if len(scores) != len(found) or not all(isinstance(score, (int, float, np.number)) for score in scores):
+        raise ArgumentError(
+            f"rank gives {shown(scores)} for {len(found)} programs; expected a number for each, the lowest for the best"
+        )
+    if any(isnan(score) for score in scores):
+        raise ArgumentError(f"rank gives {shown(scores)}; expected numbers that can be compared, no NaN")
+    return tuple(found[at] for at in sorted(range(len(found)), key=lambda at: scores[at]))
 
 
 def _constructed(graph: Graph, device: Device, options: BuildOptions, top_k: int) -> tuple[Ranked, ...]:
@@ -119,14 +131,15 @@ class Choice:
 
 @lru_cache(maxsize=8)
 def choice(
-    definition: Definition, device: Device, rules: AlignmentRules, count: int, room: int | None = None
-) -> Choice:
+    definition: Definition, device: Device, rules: AlignmentRules, count: int, room: int | None = None,
+    search: str = ALL,
+) -> Choice:  # fmt: skip
     """The `count` best candidates of one definition, at most two of a kind; none if the rules admit none.
 
-    ``room``: bytes for temporaries of the candidate's own; None: as many as it likes.
+    ``room``: bytes for temporaries of the candidate's own; None: as many as it likes.  ``search``: see `BuildOptions`.
     """
     with collected_drops() as everything:
-        spaces = list(as_far_as_possible(_spaces(definition, device, rules), "the spaces"))
+        spaces = list(as_far_as_possible(_spaces(definition, device, rules, search), "the spaces"))
         for drafted in (count, WIDER * count):
             ledger = Ledger()
             made = list(_admitted(_all_candidates(spaces, drafted, ledger), device, rules, room, ledger))
@@ -165,7 +178,7 @@ def some_candidates(
     definition: Definition, device: Device, options: BuildOptions, count: int, room: int | None = None
 ) -> tuple[Candidate, ...]:
     """`definition_candidates` within the user's limits; ConstructionError, with the ledger, if there are none."""
-    found = choice(definition, device, options.rules, count, room)
+    found = choice(definition, device, options.rules, count, room, options.search)
     tell(found.account.dropped)
     if found.candidates:
         return found.candidates
@@ -182,7 +195,9 @@ def limits_text(options: BuildOptions) -> str:
     """The user's limits on padding, as they are written; the device's own where there are none."""
     if not options.padding:
         return "padding=False"
-    return "the device's limits" if options.epsilon is None else f"epsilon={options.epsilon:g}"
+    if options.epsilon is None:
+        return "the device's limits" if options.search == ALL else f'search="{options.search}"'
+    return f"epsilon={options.epsilon:g}"
 
 
 def _admitted(
@@ -218,10 +233,13 @@ Drawn = Callable[[int, Ledger], Iterator[Candidate]]
 """Candidates of one space, so many as are to be drafted."""
 
 
-def _spaces(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[Drawn]:
-    """Where candidates of a definition come from."""
+def _spaces(definition: Definition, device: Device, rules: AlignmentRules, search: str) -> Iterator[Drawn]:
+    """Where candidates of a definition come from; growth knows of contractions alone."""
     of = definition, device, rules
     kind = kind_of(definition)
+    if search == GROW and kind == CONTRACTION:
+        yield from _form_spaces(*of, search)
+        return
     if kind == ROW:
         yield lambda count, ledger: row_candidates(*of, ledger)
     elif kind == ELEMENTWISE:
@@ -231,11 +249,17 @@ def _spaces(definition: Definition, device: Device, rules: AlignmentRules) -> It
     if definition.reductions:
         yield lambda count, ledger: window_candidates(*of, count, ledger)
     if kind == CONTRACTION:
-        for form in forms(definition, device):
-            if not device.kind.threads:
-                yield partial(serial_candidates, form, device, rules)
-            else:
-                yield ThreadSpace(form, device, rules).candidates
+        yield from _form_spaces(*of, search)
+
+
+def _form_spaces(definition: Definition, device: Device, rules: AlignmentRules, search: str) -> Iterator[Drawn]:
+    """Of each form of a contraction."""
+    for form in forms(definition, device):
+        if not device.kind.threads:
+            yield partial(serial_candidates, form, device, rules, search=search)
+        else:
+            yield ThreadSpace(form, device, rules, search).candidates
+        if search == ALL:
             yield partial(matrix_candidates, form, device, rules)
 
 

@@ -86,7 +86,7 @@ class Contraction(NamedTuple):
         return stage
 
 
-SPILLS = 2.0
+SPILLS = 1.5
 """Times as fast as the best one without that a program has to be whose threads do not find room for all that they
 want: what a compiler puts into local memory costs more, and is less certain, than what the model says of it."""
 

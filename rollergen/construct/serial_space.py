@@ -14,6 +14,7 @@ import numpy as np
 from rollergen.construct.candidate import Candidate, assembled, candidate, cheapest, rounded, stage_text
 from rollergen.construct.drafts import SIZES, Draftable, drafted
 from rollergen.construct.forms import Form, needs_packing, operands
+from rollergen.construct.grow import grown_panels, points_of
 from rollergen.construct.ledger import Ledger, waste_limit
 from rollergen.dropped import as_far_as_possible, at_once, in_pieces, plan_text, standing
 from rollergen.expr.definition import Definition
@@ -21,6 +22,7 @@ from rollergen.expr.packing import pack_operand
 from rollergen.expr.values import Buffer, Load
 from rollergen.hal.masked_stores import MASK_REGISTERS
 from rollergen.hal.spec import Device
+from rollergen.options import ALL, GROW
 from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage
 from rollergen.program.assemble.elementwise import elementwise_stage
 from rollergen.program.assemble.nest import ceil_div
@@ -32,14 +34,14 @@ from rollergen.program.rprogram import SERIAL, Stage
 from rollergen.space.contraction import MOST_WRITTEN_OUT, serial_tiles, written_out
 from rollergen.space.elementwise import elementwise_plans
 from rollergen.space.engine import Points, Tally
-from rollergen.space.rules import aligned_tiles
+from rollergen.space.rules import aligned_points, aligned_tiles
 from rollergen.tile.rules import ITEMSIZE, AlignmentRules, padding_waste, vector_lanes
 
 _VECTORS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
 def serial_candidates(
-    form: Form, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
+    form: Form, device: Device, rules: AlignmentRules, count: int, ledger: Ledger, search: str = ALL
 ) -> Iterator[Candidate]:
     """The best candidates of one form: all structures in batches, the best of each built exactly.
 
@@ -49,7 +51,7 @@ def serial_candidates(
     for alike in ([one for one in every if not one.staged], [one for one in every if one.staged]):
         found, spaces = [], []
         for structure in alike:
-            points = grid(structure, device, rules, ledger)
+            points = grid(structure, device, rules, ledger, search)
             own = _draftables(structure, points, device, rules) if len(points) else []
             found += [structure] * len(own)
             spaces += own
@@ -269,14 +271,24 @@ def _own_tiles(form: Form, packed: tuple[Load, ...], lanes: int) -> tuple[int, .
     return tuple(found)
 
 
-def grid(structure: Structure, device: Device, rules: AlignmentRules, tally: Tally) -> Points:
-    """All tiles of the structure that the rules admit."""
+def grid(
+    structure: Structure, device: Device, rules: AlignmentRules, tally: Tally, search: str = ALL
+) -> Points:
+    """All tiles of the structure that the rules admit, or those of them that were grown."""
     width, form = structure.vectors * structure.lanes, structure.form
     space = serial_tiles(
         structure.definition, form.roles, device, rules, structure.vectors, width, form.unrolled,
         structure.tile_bytes(1, 1),
     )  # fmt: skip
-    return aligned_tiles(space, tally)
+    grown = points_of(space, _grown(structure, device, rules))
+    return aligned_points(space, grown, tally) if search == GROW else aligned_tiles(space, tally, grown)
+
+
+def _grown(structure: Structure, device: Device, rules: AlignmentRules) -> list[dict[str, int]]:
+    """Sizes that growth comes to with the structure's vectors; an unrolled form takes the reduction in one step."""
+    form = structure.form
+    rows = [row for row in grown_panels(form, device, rules, structure.lanes) if row["rn"] == structure.vectors]
+    return [{**row, "kc": form.definition.axis(form.roles.k).extent} for row in rows] if form.unrolled else rows
 
 
 def exact(structure: Structure, plan: ContractionPlan, device: Device, rules: AlignmentRules) -> Candidate:

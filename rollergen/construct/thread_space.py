@@ -16,6 +16,7 @@ from rollergen.construct.adding import adding
 from rollergen.construct.bands import grid_band
 from rollergen.construct.candidate import Candidate, candidate, price, rounded
 from rollergen.construct.forms import Form
+from rollergen.construct.grow import grown_threads
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.priced import Contraction, Priced, cheapest_points
 from rollergen.construct.reductions import combine_stage
@@ -25,13 +26,14 @@ from rollergen.expr.index import Atom, Index, Mod
 from rollergen.expr.quick import found_once
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device
+from rollergen.options import ALL, GROW
 from rollergen.program.assemble.ahead import RING, has_asynchronous_copies
 from rollergen.program.assemble.contraction import accumulator_dtype, fits_output, keeps_order
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.rprogram import SERIAL
 from rollergen.space.contraction import first_step, thread_tiles
 from rollergen.space.engine import Digit, Points
-from rollergen.space.rules import aligned_tiles
+from rollergen.space.rules import aligned_points, aligned_tiles
 from rollergen.tile.rules import AlignmentRules, vector_lanes
 
 _STEPS = (8, 16)
@@ -46,9 +48,9 @@ _LEAST_STEP, _MOST_STEP = 4, 25
 class ThreadSpace:
     """The plans of one form, whose aligned tiles are priced once, however often candidates are asked for."""
 
-    def __init__(self, form: Form, device: Device, rules: AlignmentRules) -> None:
-        self.form, self.device, self.rules = form, device, rules
-        self._whole = _Shapes(form.definition, form.roles, device, rules)
+    def __init__(self, form: Form, device: Device, rules: AlignmentRules, search: str = ALL) -> None:
+        self.form, self.device, self.rules, self.search = form, device, rules, search
+        self._whole = _Shapes(form, form.definition, form.roles, device, rules, search)
 
     def candidates(self, count: int, ledger: Ledger) -> Iterator[Candidate]:
         """The best ones, split reductions included."""
@@ -59,8 +61,31 @@ class ThreadSpace:
         blocks = prod(a.extent for a in form.definition.of_role("spatial")) // 1024
         for parts in part_counts(device, form.definition.axis(form.roles.k).extent // 64):
             if blocks * parts <= 8 * device.units:
-                split = _split(form, parts, device, rules, max(2, count // 4), ledger)
+                split = self._split(parts, max(2, count // 4), ledger)
                 yield from as_far_as_possible(split, f"{form.name}, split {parts}")
+
+    def _split(self, parts: int, count: int, ledger: Ledger) -> Iterator[Candidate]:
+        form, device, rules = self.form, self.device, self.rules
+        split = split_reduction(form.definition, form.roles.k, parts)
+        if split is None:
+            return
+        *others, last, combined = split
+        first = replace(form.roles, batch=(last.axes[0].name, *form.roles.batch))
+        shapes = lambda one: _Shapes(form, one, first, device, rules, self.search)
+        shaped_as = lambda one, best: shapes(one).candidates(form.name, best, ledger)
+        made = [shaped_as(one, 1) for one in others]
+        before = tuple(min(found, key=lambda one: one.seconds).stages[0] for found in made)
+        combine = combine_stage(combined, device, rules)
+        beside = price((*before, combine), device)
+        workspaces = tuple(one.output for one in split[:-1])
+        for shaped in shaped_as(last, count):
+            stages = (*before, *shaped.stages, combine)
+            seconds = rounded(shaped.seconds + beside)
+            yield candidate(f"{form.name}, split {parts}", stages, workspaces, device, parts, seconds)
+        added = adding(form.definition, form.roles.k, parts, device, rules)
+        if added is not None:
+            for shaped in shaped_as(added.sums, count):
+                yield added.candidate(form.name, parts, shaped.stages[-1], device)
 
 
 def part_counts(device: Device, most: int) -> list[int]:
@@ -69,38 +94,18 @@ def part_counts(device: Device, most: int) -> list[int]:
     return sorted(parts for parts in powers | {device.units // 4, device.units // 2} if 2 <= parts <= most)
 
 
-def _split(
-    form: Form, parts: int, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
-) -> Iterator[Candidate]:
-    split = split_reduction(form.definition, form.roles.k, parts)
-    if split is None:
-        return
-    *others, last, combined = split
-    first = replace(form.roles, batch=(last.axes[0].name, *form.roles.batch))
-    shaped_as = lambda one, best: _Shapes(one, first, device, rules).candidates(form.name, best, ledger)
-    made = [shaped_as(one, 1) for one in others]
-    before = tuple(min(found, key=lambda one: one.seconds).stages[0] for found in made)
-    combine = combine_stage(combined, device, rules)
-    beside = price((*before, combine), device)
-    workspaces = tuple(one.output for one in split[:-1])
-    for shaped in shaped_as(last, count):
-        stages = (*before, *shaped.stages, combine)
-        seconds = rounded(shaped.seconds + beside)
-        yield candidate(f"{form.name}, split {parts}", stages, workspaces, device, parts, seconds)
-    added = adding(form.definition, form.roles.k, parts, device, rules)
-    if added is not None:
-        for shaped in shaped_as(added.sums, count):
-            yield added.candidate(form.name, parts, shaped.stages[-1], device)
-
-
 TILES = 32
 """Tiles, of those priced at one step of the reduction, that are crossed with what is decided late."""
 
 
 class _Shapes:
-    """The tiles of one definition with their prices at one step, found once however often candidates are asked for."""
+    """The tiles of one definition (of a form, or its split reduction) with their prices at one step, found once however
+    often candidates are asked for."""
 
-    def __init__(self, definition: Definition, roles: Roles, device: Device, rules: AlignmentRules) -> None:
+    def __init__(
+        self, form: Form, definition: Definition, roles: Roles, device: Device, rules: AlignmentRules, search: str
+    ) -> None:
+        self._form, self._search = form, search
         self._of = Contraction(definition, roles, device, rules)
         self._staged = staged_loads(definition, roles)
         self._fixed = {"staged": self._staged, "unrolled": device.kind.lockstep}
@@ -111,8 +116,9 @@ class _Shapes:
         definition, roles, device, rules = self._of
         lanes = vector_lanes(device, accumulator_dtype(definition))
         lanes = lanes if definition.axis(roles.n or "").extent >= lanes else 1
-        ledger = Ledger()
-        points = aligned_tiles(thread_tiles(definition, roles, device, rules, lanes, self._staged), ledger)
+        ledger, space = Ledger(), thread_tiles(definition, roles, device, rules, lanes, self._staged)
+        grown = grown_threads(space, self._form, lanes)
+        points = aligned_points(space, grown, ledger) if self._search == GROW else aligned_tiles(space, ledger, grown)
         step = first_step(definition, roles, device)
         return self._of.priced(points, ledger, kc=step, **self._fixed), ledger
 

@@ -9,11 +9,12 @@ import numpy as np
 
 from rollergen.construct.candidate import Candidate, assembled, candidates, lowest
 from rollergen.construct.ledger import Ledger
+from rollergen.construct.priced import worth_it
 from rollergen.dropped import in_pieces, plan_text
 from rollergen.expr.definition import Definition
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.window import window_loads, window_stage
-from rollergen.program.model import price_stage
+from rollergen.program.model import figures_of, price_stage
 from rollergen.program.rprogram import Stage
 from rollergen.program.windows import window_problem
 from rollergen.space.engine import Points
@@ -31,18 +32,19 @@ def window_candidates(
         return
     points = aligned_tiles(window_tiles(definition, device, rules), ledger)
     made = lambda plan: window_stage(definition, plan, device)
-    together = lambda some: np.asarray(price_stage(made(window_plan(some)), device).seconds)
+    together = lambda some: figures_of(price_stage(made(window_plan(some)), device), len(some))
     said = lambda some: f"windows: {len(some)} of {plan_text(window_plan(some, 0))}"
-    plans, seconds = [], np.empty(0)
-    for some, own in in_pieces(points, together, len, Points.where, said) if len(points) else ():
+    plans, prices = [], [np.empty(0)]
+    priced = in_pieces(points, together, len, Points.where, said) if len(points) else []
+    for some, (seconds, _, _, spilled, _) in priced:
         plans += [window_plan(some, at) for at in range(len(some))]
-        seconds = np.append(seconds, np.broadcast_to(own, len(some)))
+        prices.append(np.where(worth_it(seconds, spilled > 0), seconds, np.inf))
     found: list[Stage] = []
-    for at in lowest(seconds, len(plans)):
+    for at in lowest(np.concatenate(prices), len(plans)):
         for stage in assembled([plans[at]], made, "windows"):
             if not any(window_problem(stage, copy) for copy in stage.copies):
                 found.append(stage)
-        if len(found) == count + _SPARE:
+        if len(found) == count:
             break
     yield from candidates("windows", found, device)
 
@@ -53,7 +55,3 @@ def _windowed(definition: Definition) -> bool:
     spatial = {axis.name for axis in definition.of_role("spatial")}
     sliding = [definition.loads()[number] for number in window_loads(definition)]
     return bool(sliding) and all(spatial <= load.axes() for load in sliding)
-
-
-_SPARE = 6
-"""More candidates than asked for: the common price leaves tails and vectors of stores out."""

@@ -123,9 +123,11 @@ class Points:
             values = np.tile(extents, len(self))
         return Points((*self.digits, digit), np.concatenate([self.columns[:, owners], values[None]]))
 
-    def beside_each(self, other: Points) -> Points:
-        """These points and others of the same digits."""
-        return Points(self.digits, np.concatenate([self.columns, other.columns], axis=1))
+    def united(self, others: Points) -> Points:
+        """These points, then those of the others, which have the same digits, that are none of them."""
+        both = np.concatenate([self.columns, others.columns], axis=1)
+        _, first = np.unique(both, axis=1, return_index=True)
+        return Points(self.digits, both[:, np.sort(first)])
 
     def where(self, mask: np.ndarray | slice) -> Points:
         return Points(self.digits, self.columns[:, mask])
@@ -234,6 +236,14 @@ def tiles(space: TileSpace, alignment: Sequence[Rule], tally: Tally) -> Points:
         for rule in rules:
             points = _admitted(space, rule, points, tally)
     tally.considered += len(points)
+    return points
+
+
+def sieved(space: TileSpace, rules: Sequence[Rule], points: Points, tally: Tally) -> Points:
+    """Those of some points of the space that all of these rules admit."""
+    for rule in rules:
+        if rule.holds(space.rules) and any(rule.needs(space, digit) for digit in space.digits):
+            points = _admitted(space, rule, points, tally)
     return points
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.program.rprogram import PARALLEL
-from rollergen.space.engine import Facts, Points, Rule, Tally, TileSpace, pads, tiles
+from rollergen.space.engine import Facts, Points, Rule, Tally, TileSpace, pads, sieved, tiles
 from rollergen.tile.rules import aligned_multiple
 
 LONGER = "longer than the axes"
@@ -68,6 +68,19 @@ TENSOR_SHAPE = Rule("tensor shape", lambda space, digit: pads(digit), _fits_tens
 ALIGNMENT = (EXECUTION_UNIT, TRANSACTION, TENSOR_SHAPE)
 
 
-def aligned_tiles(space: TileSpace, tally: Tally) -> Points:
-    """The tiles of a space that its limits and the alignment rules admit."""
-    return tiles(space, ALIGNMENT, tally)
+def aligned_tiles(space: TileSpace, tally: Tally, grown: Points | None = None) -> Points:
+    """The tiles of a space that its limits and the alignment rules admit, and of those that were ``grown``."""
+    found = tiles(space, ALIGNMENT, tally)
+    if grown is None:
+        return found
+    known = len(found)
+    united = found.united(sieved(space, space.limits, grown, tally))
+    tally.considered += len(united) - known
+    return sieved(space, ALIGNMENT, united, tally)
+
+
+def aligned_points(space: TileSpace, points: Points, tally: Tally) -> Points:
+    """Those of the points that the limits and the alignment rules of the space admit."""
+    found = sieved(space, (*space.limits, *ALIGNMENT), points, tally)
+    tally.considered += len(found)
+    return found

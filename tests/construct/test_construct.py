@@ -10,17 +10,15 @@ from hypothesis import strategies as st
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.candidate import best
-from rollergen.construct.choose import choice, definition_candidates, program_of
-from rollergen.construct.growth import grown_candidate, growth_notes
-from rollergen.construct.scale_out import scale_out
-from rollergen.construct.scale_up import footprint_bytes, grow_layer, grow_registers, reuse_score, staging_layers
+from rollergen.construct.choose import choice, definition_candidates
+from rollergen.construct.grow import footprint_bytes, grow_layer, grow_registers, reuse_score, scale_out, staging_layers
+from rollergen.construct.notes import construction_notes
 from rollergen.errors import DoesNotFitError
 from rollergen.expr.canonical import canonicalize
 from rollergen.options import BuildOptions
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.check import check
 from rollergen.program.model import predict_stage
-from rollergen.tile.rtile import RTile
 from rollergen.tile.rules import AlignmentRules, vector_lanes
 from tests.program.hand_devices import AVX512, TURING
 from tests.programs import matmul_definition
@@ -129,11 +127,14 @@ ROLES = Roles("j", "i", (), "k", ())
 @pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
 def test_every_step_of_growth_follows_the_best_reuse_score_until_the_registers_are_full(device):
     definition = matmul_definition(1024, 1024, 1024)
-    steps = grow_registers(definition, ROLES, device)
-    sizes = [step.tile["i"] * step.tile["j"] for step in steps]
+    tiles = grow_registers(definition, ROLES, device)
+    sizes = [tile["i"] * tile["j"] for tile in tiles]
     assert sizes == sorted(sizes) and len(set(sizes)) == len(sizes)
-    for before, after in pairwise(steps):
-        assert reuse_score(definition, before.tile.as_dict(), after.axis, after.tile[after.axis]) == after.score
+    for before, after in pairwise(tiles):
+        (grown,) = [axis for axis in "ij" if before[axis] != after[axis]]
+        (other,) = {"i", "j"} - {grown}
+        score = lambda axis, extent, tile=before: reuse_score(definition, tile, axis, extent)
+        assert score(grown, after[grown]) >= score(other, before[other] * after[grown] // before[grown])
     lanes = vector_lanes(device, "float32")
     assert sizes[-1] // lanes >= device.limits.registers_per_thread // 8
 
@@ -141,17 +142,17 @@ def test_every_step_of_growth_follows_the_best_reuse_score_until_the_registers_a
 @pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
 def test_a_block_tile_grows_within_half_of_its_layer(device):
     definition = matmul_definition(1024, 1024, 1024)
-    small = grow_registers(definition, ROLES, device)[-1].tile
+    small = grow_registers(definition, ROLES, device)[-1]
     for layer in staging_layers(device):
-        steps = grow_layer(definition, ROLES, device, AlignmentRules(), small, layer)
-        assert len(steps) > 1
-        assert footprint_bytes(definition, steps[-1].tile.as_dict()) <= layer.capacity_bytes // 2
+        tiles = grow_layer(definition, ROLES, device, AlignmentRules(), small, layer)
+        assert len(tiles) > 1
+        assert footprint_bytes(definition, tiles[-1]) <= layer.capacity_bytes // 2
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
 def test_scale_out_shrinks_tiles_until_every_unit_has_a_block(device):
     definition = matmul_definition(256, 256, 256)
-    whole, small = RTile.of({"i": 256, "j": 256, "k": 32}), RTile.of({"i": 1, "j": 16, "k": 1})
+    whole, small = {"i": 256, "j": 256, "k": 32}, {"i": 1, "j": 16, "k": 1}
     out = scale_out(definition, ROLES, device, small, whole)
     assert -(-256 // out["i"]) * -(-256 // out["j"]) >= device.units
 
@@ -160,9 +161,9 @@ def test_scale_out_shrinks_tiles_until_every_unit_has_a_block(device):
 @pytest.mark.parametrize("name", ["matmul", "convolution"])
 def test_the_grown_program_is_valid_and_its_distance_from_the_optimum_is_told(name, device):
     graph = OPERATORS[name]
-    grown = grown_candidate(graph.definitions[0], device, AlignmentRules())
-    check(program_of(graph, device, (grown,)).program, device)
-    assert growth_notes(graph, device)[1].startswith(f"{graph.definitions[0].output.name}: grown by data reuse")
+    for one in construct(graph, device, BuildOptions(search="grow"), 4):
+        check(one.program, device)
+    assert construction_notes(graph, device)[1].startswith(f"{graph.definitions[0].output.name}: grown by data reuse")
 
 
 @given(i=st.integers(0, 10), j=st.integers(0, 10))

@@ -202,7 +202,7 @@ def test_where_no_source_can_be_written_the_error_names_the_first(monkeypatch):
 def test_a_source_that_the_compiler_refuses_ends_no_build(monkeypatch):
     """The first candidate of all is refused by an error that is none of rollergen's own."""
     calls = iter(range(10**9))
-    failing(monkeypatch, "measure.executor:check_launches", lambda *given: next(calls) == 0, RuntimeError("clBuildProgram"))
+    failing(monkeypatch, "runtime.executor:check_launches", lambda *given: next(calls) == 0, RuntimeError("clBuildProgram"))
     kernel = rg.build(EXPRESSIONS["row"](), "cpu", cache=False, top_k=2)
     assert [one.state for one in kernel.candidates] == ["failed", "passed"]
     assert "RuntimeError: clBuildProgram" in kernel.explain()
@@ -212,7 +212,7 @@ def test_a_source_that_the_compiler_refuses_ends_no_build(monkeypatch):
 
 def test_a_build_in_tests_fails_where_a_measured_candidate_does(monkeypatch):
     calls = iter(range(10**9))
-    failing(monkeypatch, "measure.executor:check_launches", lambda *given: next(calls) == 0, RuntimeError("clBuildProgram"))
+    failing(monkeypatch, "runtime.executor:check_launches", lambda *given: next(calls) == 0, RuntimeError("clBuildProgram"))
     with every_drop_raises(), pytest.raises(CheckFailedError, match="RuntimeError: clBuildProgram"):
         rg.build(EXPRESSIONS["row"](), "cpu", cache=False, top_k=2)
 

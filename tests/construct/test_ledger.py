@@ -8,8 +8,8 @@ import pytest
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
-from rollergen.construct.growth import growth_notes
 from rollergen.construct.ledger import Account, waste_of
+from rollergen.construct.notes import construction_notes
 from rollergen.errors import ConstructionError
 from rollergen.expr.canonical import canonicalize
 from rollergen.options import BuildOptions
@@ -98,7 +98,7 @@ def test_a_device_too_small_for_any_tile_says_how_much_one_needs():
 
 def test_the_ledger_is_part_of_the_explanation():
     graph = matmul(100, 72, 90)
-    assert "tiles considered; rejected: " in growth_notes(graph, TURING)[0]
+    assert "tiles considered; rejected: " in construction_notes(graph, TURING)[0]
     kernel = rg.build(rg.ops.matmul(rg.tensor("A", (64, 64)), rg.tensor("B", (64, 64))), "v100", profile=False)
     assert "tiles considered; rejected: " in kernel.explain()
     assert any("tiles considered" in line for line in kernel.explain(as_dict=True)["construction"])

@@ -62,7 +62,7 @@ def assert_alike(together, stages, device):
 def test_tiles_of_threads(name, device):
     device = load_device(device)
     for form in forms(definition_of(name), device):
-        shapes = _Shapes(form.definition, form.roles, device, RULES)
+        shapes = _Shapes(form, form.definition, form.roles, device, RULES, "all")
         contraction = Contraction(form.definition, form.roles, device, RULES)
         tiles, _ = shapes._tiles
         late = shapes._late(shapes._best(tiles, 32))
@@ -120,7 +120,7 @@ def test_tiles_of_windows(device):
 
 def test_a_batch_is_an_array_even_where_only_copies_differ():
     device, form = load_device("v100"), next(forms(definition_of("matmul"), load_device("v100")))
-    shapes = _Shapes(form.definition, form.roles, device, RULES)
+    shapes = _Shapes(form, form.definition, form.roles, device, RULES, "all")
     tiles, _ = shapes._tiles
     (late,) = shapes._late(shapes._best(tiles, 1))
     assert np.unique(late.points["depth"]).size == 2 and all(len(figure) == len(late.points) for figure in late.figures)

@@ -1,0 +1,197 @@
+"""Tiles grown by data reuse (ROLLER, section 3.3, Figure 8), as points of the same spaces under the same rules.
+
+Scale-up: a layer's tile grows along the axis that saves most traffic per byte of footprint.  The paper stops at the
+first tile whose memory is as fast as its arithmetic; here it grows until the layer is full and every other step is
+kept, for the model to say where it is best to stop.  Scale-out: a tile shrinks while units stay idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from math import inf, prod
+
+import numpy as np
+
+from rollergen.construct.forms import Form
+from rollergen.expr.definition import Definition
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.hal.spec import Device, MemoryLayer
+from rollergen.program.assemble.contraction import accumulator_dtype, fits_output
+from rollergen.program.assemble.levels import least_step
+from rollergen.program.assemble.nest import ceil_div
+from rollergen.program.assemble.plan import Roles
+from rollergen.space.counts import power_below
+from rollergen.space.engine import Points, TileSpace
+from rollergen.tile.rules import AlignmentRules, aligned_multiple, thread_multiple, vector_lanes
+
+Tile = Mapping[str, int]
+"""Elements along each axis; axes that are not named have extent 1."""
+Sizes = dict[str, int]
+
+
+def footprint_bytes(definition: Definition, tile: Tile) -> int:
+    """Bytes of the operand tiles of one step (the view's tile, for a gathered operand)."""
+    return sum([prod([tile.get(axis, 1) for axis in axes]) * itemsize for axes, itemsize in _operands(definition)])
+
+
+def _operands(definition: Definition) -> list[tuple[frozenset[str], int]]:
+    """Axes and item size of each operand; noted, as every step asks for them."""
+    notes = definition.notes()
+    found: list[tuple[frozenset[str], int]] | None = notes.get("operands of growth")
+    if found is None:
+        found = [(frozenset(load.axes()), ITEMSIZE[load.dtype]) for load in definition.body_loads()]
+        notes["operands of growth"] = found
+    return found
+
+
+def traffic_bytes(definition: Definition, tile: Tile) -> int:
+    """Bytes that all operands move into the layer over the whole computation with this tile."""
+    return _steps(definition, tile) * footprint_bytes(definition, tile)
+
+
+def _steps(definition: Definition, tile: Tile) -> int:
+    return prod([-(-axis.extent // tile.get(axis.name, 1)) for axis in definition.axes])
+
+
+def reuse_score(definition: Definition, tile: Tile, axis: str, extent: int) -> float:
+    """Traffic saved per byte of footprint added when `axis` grows to `extent`."""
+    grown = {**tile, axis: extent}
+    before, after = footprint_bytes(definition, tile), footprint_bytes(definition, grown)
+    saved = _steps(definition, tile) * before - _steps(definition, grown) * after
+    return saved / (after - before) if after > before else inf if saved > 0 else 0.0
+
+
+def grow_registers(definition: Definition, roles: Roles, device: Device) -> list[Tile]:
+    """The register tile from one vector of lanes upwards, until the registers are full."""
+    lanes = vector_lanes(device, accumulator_dtype(definition))
+    axes = _tiled(roles)
+    unit = {roles.m or "": 1, roles.n or "": lanes}
+    start = {**{axis: unit[axis] for axis in axes}, **{tap: definition.axis(tap).extent for tap in roles.taps}}
+    registers = device.limits.registers_per_thread
+    # Fragments and addresses take the rest: a row of operands, or half of a file of scalars.
+    most = registers - 6 if lanes > 1 else min(64, registers // 2)
+    return _grow(definition, start, axes, unit, lambda tile: prod(tile[axis] for axis in axes) // lanes <= most)
+
+
+def grow_layer(
+    definition: Definition, roles: Roles, device: Device, rules: AlignmentRules, registers: Tile, layer: MemoryLayer
+) -> list[Tile]:
+    """The tile of one block in `layer` from one register tile upwards, until half of the layer is full
+    (the other half holds what is loaded next, and the output)."""
+    axes = _tiled(roles)
+    step = min(aligned_multiple(definition, roles.k, device, rules), definition.axis(roles.k).extent)
+    unit = {**{axis: registers[axis] for axis in axes}, roles.k: step}
+    capacity = (layer.capacity_bytes - layer.reserved_bytes) // 2
+    fits = lambda tile: footprint_bytes(definition, tile) <= capacity
+    return _grow(definition, {**registers, roles.k: step}, [*axes, roles.k], unit, fits)
+
+
+def staging_layers(device: Device) -> list[MemoryLayer]:
+    """Layers whose tiles a program chooses: the block's managed layer, or the unit's own caches."""
+    own = [layer for layer in device.layers[1:-1] if layer.scope == "unit"]
+    name = device.kind.block_layer
+    return [layer for layer in own if name is None or layer.name == name]
+
+
+def scale_out(definition: Definition, roles: Roles, device: Device, registers: Tile, tile: Tile) -> Tile:
+    """`tile` with its spatial extents halved, along the axis of least reuse first, while units stay idle."""
+    blocks = lambda tile: prod(ceil_div(a.extent, tile.get(a.name, 1)) for a in definition.of_role("spatial"))
+    while blocks(tile) < device.units:
+        halves = {axis: max(registers[axis], ceil_div(tile[axis], 2)) for axis in _tiled(roles)}
+        smaller = [axis for axis in halves if halves[axis] < tile[axis]]
+        if not smaller:
+            break
+        least = min(smaller, key=lambda axis: (reuse_score(definition, tile, axis, 2 * tile[axis]), axis))
+        tile = {**tile, least: halves[least]}
+    return tile
+
+
+@lru_cache(maxsize=8)
+def grown_tiles(form: Form, device: Device, rules: AlignmentRules) -> tuple[tuple[Tile, Tile], ...]:
+    """Each register tile on its way with each tile of a block on the way from there."""
+    of = form.definition, form.roles, device
+    return tuple([
+        (small, scale_out(*of, small, large))
+        for small in grow_registers(*of)[::2]
+        for layer in staging_layers(device)
+        for large in grow_layer(*of, rules, small, layer)[::2]
+    ])
+
+
+def grown_threads(space: TileSpace, form: Form, lanes: int) -> Points:
+    """Points of a space of threads, which share the grown tile out, in powers of two and whole execution widths;
+    threads that run alone do it in panels.  (Splits of a reduction take the tiles of the whole.)"""
+    shared = _powers if space.device.kind.lockstep else _panels
+    rows = []
+    shapes = space.rules.shapes
+    for small, outer in grown_tiles(form, space.device, space.rules):
+        small = small if shapes.register_tiles else dict.fromkeys(small, 1)
+        row = shared(form, space.device, space.rules, lanes, small, outer)
+        wide = (4, 2, 1) if shapes.wide_accesses else (1,)
+        vm, vn = (next(width for width in wide if row[name] % width == 0) for name in ("rm", "rn"))
+        rows.append({**row, "lanes": lanes, "vm": vm, "vn": vn if lanes == 1 else 1})
+    return points_of(space, rows)
+
+
+def grown_panels(form: Form, device: Device, rules: AlignmentRules, lanes: int) -> list[Sizes]:
+    """Sizes of blocks of one thread: rows and vectors of the register tile, panels, and steps of the reduction."""
+    return [_panels(form, device, rules, lanes, *pair) for pair in grown_tiles(form, device, rules)]
+
+
+def points_of(space: TileSpace, rows: Sequence[Sizes]) -> Points:
+    """Distinct points with these sizes."""
+    names = [digit.name for digit in space.digits]
+    columns = np.array([[row[name] for name in names] for row in rows], dtype=np.int64).reshape(-1, len(names))
+    return Points(space.digits, np.unique(columns, axis=0).T)
+
+
+def _tiled(roles: Roles) -> list[str]:
+    return [axis for axis in (roles.m, roles.n) if axis is not None]
+
+
+def _powers(form: Form, device: Device, rules: AlignmentRules, lanes: int, small: Tile, outer: Tile) -> Sizes:
+    roles, n = form.roles, form.roles.n or ""
+    rm = power_below(small[roles.m]) if roles.m else 1
+    rn = power_below(max(1, small[n] // lanes))
+    tm = power_below(outer[roles.m] // rm) if roles.m else 1
+    tn = power_below(outer[n] // (rn * lanes))
+    while tm * tn > device.limits.threads_per_block:
+        tm, tn = (tm // 2, tn) if tm >= tn else (tm, tn // 2)
+    while tm * tn % thread_multiple(device, rules):
+        tn *= 2
+    return {"rm": rm, "rn": rn, "tm": tm, "tn": tn, "pm": 1, "pn": 1}
+
+
+def _panels(form: Form, device: Device, rules: AlignmentRules, lanes: int, small: Tile, outer: Tile) -> Sizes:
+    definition, roles = form.definition, form.roles
+    n, extent = roles.n or "", definition.axis(roles.k).extent
+    rm, rn = small[roles.m] if roles.m else 1, max(1, small[n] // lanes)
+    pm, pn = ceil_div(outer[roles.m], rm) if roles.m else 1, ceil_div(outer[n], rn * lanes)
+    step = max(outer[roles.k], 2, least_step(definition, extent)) if fits_output(definition) else extent
+    return {"rm": rm, "rn": rn, "tm": 1, "tn": 1, "pm": pm, "pn": pn, "kc": min(step, extent)}
+
+
+def _grow(
+    definition: Definition, tile: Tile, axes: Sequence[str], unit: Tile, fits: Callable[[Tile], bool]
+) -> list[Tile]:
+    """Every tile on the way from `tile`, by multiples of `unit`, along the axis of the best reuse score."""
+    found = [tile]
+    while True:
+        larger = {axis: _next_extent(tile[axis], unit[axis], definition.axis(axis).extent) for axis in axes}
+        scored = [
+            (reuse_score(definition, tile, axis, extent), axis, extent)
+            for axis, extent in larger.items()
+            if extent and fits({**tile, axis: extent})
+        ]
+        if not scored:
+            return found
+        _, axis, extent = max(scored)
+        tile = {**tile, axis: extent}
+        found.append(tile)
+
+
+def _next_extent(current: int, unit: int, extent: int) -> int:
+    """The next larger multiple of `unit` below twice the axis; doubling once it is large."""
+    grown = current + unit if current < 4 * unit else 2 * current
+    return grown if grown < 2 * extent else 0

@@ -1,0 +1,41 @@
+"""What `explain` says of construction: what the rules rejected, and how far grown tiles are from the best of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rollergen.construct.choose import choice, limited
+from rollergen.construct.fit import room_bytes
+from rollergen.construct.roles import CONTRACTION, kind_of
+from rollergen.construct.tile_programs import grid_notes, tile_programs
+from rollergen.dropped import collected_drops
+from rollergen.expr.stages import Graph
+from rollergen.hal.spec import Device
+from rollergen.options import ALL, GROW, BuildOptions
+
+
+def construction_notes(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) -> tuple[str, ...]:
+    """For each definition of `graph`, what constraints rejected; for each contraction the grown tiles, and their
+    distance from the model's own optimum.  On bulk-synchronous machines, how many grids were priced."""
+    with collected_drops():  # who built the kernel has told of them
+        device = limited(device, options)
+        if device.kind.supersteps and tile_programs(graph, device, 1):
+            return grid_notes(graph, device)
+        return tuple(_notes(graph, device, options))
+
+
+def _notes(graph: Graph, device: Device, options: BuildOptions) -> Iterator[str]:
+    room = room_bytes(graph, device)
+    for definition in graph.definitions:
+        of = definition, device, options.rules, 10, room
+        name, found = definition.output.name, choice(*of, options.search)
+        yield f"{name}: {found.account.text()}"
+        if kind_of(definition) == CONTRACTION:
+            grown, best = choice(*of, GROW).candidates, choice(*of, ALL).candidates
+            if grown and best:
+                tile = " x ".join(f"{axis} {extent}" for axis, extent in grown[0].key[1])
+                said, away = grown[0].seconds, grown[0].seconds / best[0].seconds - 1
+                yield (
+                    f"{name}: grown by data reuse, {tile} ({grown[0].form}), predicted {said * 1e6:.4g} us: "
+                    f"{away:+.1%} against the best of the whole aligned space"
+                )

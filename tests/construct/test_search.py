@@ -1,0 +1,136 @@
+"""Strategies of construction side by side: all aligned tiles, grown ones, and a ranking of the user's own."""
+
+import math
+
+import pytest
+
+import rollergen as rg
+from rollergen.construct import construct
+from rollergen.construct.choose import choice
+from rollergen.construct.forms import forms
+from rollergen.construct.grow import grown_threads
+from rollergen.construct.ledger import Ledger
+from rollergen.construct.priced import SPILLS
+from rollergen.construct.serial_space import grid, structures
+from rollergen.construct.thread_space import staged_loads
+from rollergen.errors import ArgumentError, ConstructionError
+from rollergen.expr.canonical import canonicalize
+from rollergen.hal.load import load_device
+from rollergen.program.check import check
+from rollergen.program.model import price_program
+from rollergen.space.contraction import thread_tiles
+from rollergen.space.rules import aligned_points, aligned_tiles
+from rollergen.tile.rules import AlignmentRules
+
+RULES = AlignmentRules()
+t = rg.tensor
+EXPRESSIONS = {
+    "matmul": lambda: rg.ops.matmul(t("A", (500, 300)), t("B", (300, 700))),
+    "few rows": lambda: rg.ops.matmul(t("A", (3, 1200)), t("B", (1200, 320))),
+    "convolution": lambda: rg.ops.conv2d(t("X", (2, 24, 28, 28)), t("W", (40, 24, 3, 3)), padding=1),
+    "depthwise": lambda: rg.ops.depthwise_conv2d(t("X", (4, 48, 30, 30)), t("W", (48, 1, 3, 3)), padding=1),
+}
+DEVICES = ("v100", "mi50", "mali-g71", "cortex-a53")
+
+
+def first(name, device, **options):
+    return construct(canonicalize(EXPRESSIONS[name]()), load_device(device), rg.BuildOptions(**options), 10)[0]
+
+
+def rows_of(points):
+    return set(map(tuple, points.columns.T.tolist()))
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+@pytest.mark.parametrize("device", DEVICES)
+def test_no_grown_program_is_ahead_of_the_first_choice(name, device):
+    grown, best = first(name, device, search="grow"), first(name, device)
+    check(grown.program, load_device(device))
+    assert best.seconds <= 1.005 * grown.seconds
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_grown_tiles_are_few_and_among_all_aligned_ones(name):
+    device = load_device("v100")
+    (definition,) = canonicalize(EXPRESSIONS[name]()).definitions
+    form = next(forms(definition, device))
+    space = thread_tiles(form.definition, form.roles, device, RULES, 1, staged_loads(form.definition, form.roles))
+    points = grown_threads(space, form, 1)
+    every, grown = aligned_tiles(space, Ledger(), points), aligned_points(space, points, Ledger())
+    assert 0 < len(grown) < len(every) / 4
+    within = aligned_points(space, every, Ledger())
+    assert rows_of(within) == rows_of(every) and rows_of(grown) & rows_of(every)
+
+
+def test_of_a_cpus_structures_growth_leaves_tiles_in_some():
+    device = load_device("cortex-a53")
+    (definition,) = canonicalize(EXPRESSIONS["matmul"]()).definitions
+    form = next(forms(definition, device))
+    grown = [rows_of(grid(one, device, RULES, Ledger(), "grow")) for one in structures(form, device, RULES)]
+    every = [rows_of(grid(one, device, RULES, Ledger())) for one in structures(form, device, RULES)]
+    assert any(grown) and all(few <= many for few, many in zip(grown, every, strict=True))
+
+
+def test_both_strategies_keep_a_ledger():
+    device = load_device("v100")
+    (definition,) = canonicalize(EXPRESSIONS["matmul"]()).definitions
+    few, many = (choice(definition, device, RULES, 10, None, search).account for search in ("grow", "all"))
+    assert 0 < few.considered < many.considered
+
+
+def price_with_spills(name, device, epsilon):
+    """What programs are ranked by: the predicted time, twice that of programs that spill; infinite where there is none."""
+    try:
+        one = first(name, device, epsilon=epsilon)
+    except ConstructionError:
+        return math.inf
+    spec = load_device(device)
+    return one.seconds * (SPILLS if any(price_program(stage, spec).spilled for stage in one.program.stages) else 1)
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_larger_permission_to_pad_never_gives_a_slower_program(name, device):
+    prices = [price_with_spills(name, device, epsilon) for epsilon in (0.0, 0.05, 0.2, 0.5, 1.0, None)]
+    assert prices == sorted(prices, reverse=True) and math.isfinite(prices[-1])
+
+
+def test_a_ranking_of_ones_own_decides_the_order():
+    graph, device = canonicalize(EXPRESSIONS["matmul"]()), load_device("v100")
+    asked = []
+
+    def fewest_threads(programs):
+        asked.append(len(programs))
+        return [program.stages[0].threads for program in programs]
+
+    found = construct(graph, device, rg.BuildOptions(rank=fewest_threads), 4)
+    threads = [one.program.stages[0].threads for one in found]
+    assert asked == [16] and len(found) == 4 and threads == sorted(threads)
+    kernel = rg.build(EXPRESSIONS["matmul"](), "v100", profile=False, options=rg.BuildOptions(rank=fewest_threads))
+    assert kernel.program == found[0].program
+
+
+@pytest.mark.parametrize(
+    ("rank", "message"),
+    [
+        (lambda programs: [1.0], r"rank gives \[1.0\] for 1\d programs; expected a number for each"),
+        (lambda programs: ["fast"] * len(programs), "expected a number for each, the lowest for the best"),
+        (lambda programs: [float("nan")] * len(programs), "expected numbers that can be compared, no NaN"),
+    ],
+)
+def test_a_ranking_that_gives_no_numbers_is_refused(rank, message):
+    with pytest.raises(ArgumentError, match=message):
+        construct(canonicalize(EXPRESSIONS["matmul"]()), load_device("v100"), rg.BuildOptions(rank=rank), 4)
+
+
+def test_options_of_the_search_are_refused_by_name():
+    with pytest.raises(ArgumentError, match="search is 'genetic'; expected 'all' or 'grow'"):
+        rg.BuildOptions(search="genetic")
+    with pytest.raises(ArgumentError, match="rank is 3; expected None or a function of programs"):
+        rg.BuildOptions(rank=3)
+
+
+def test_a_ranking_of_ones_own_and_a_verifier_exclude_each_other():
+    with pytest.raises(ArgumentError, match=r"options\.rank and verifier are both given; expected one"):
+        options = rg.BuildOptions(rank=lambda programs: range(len(programs)))
+        rg.build(EXPRESSIONS["matmul"](), "v100", profile=False, options=options, verifier="auto")
