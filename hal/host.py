@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from rollergen.hal import masked_stores
 from rollergen.hal.host_facts import (
     CacheLevel,
     cache_levels,
@@ -86,6 +87,8 @@ def _target(target: Target, lanes: int, found: Probe | None) -> Target:
     dialect = {_COMPLETED: cpu_model(), "vector_width": str(lanes)}
     if attribute:
         dialect["kernel_attribute"] = attribute
+        if str(lanes * 32) in masked_stores.BITS:  # without the attribute PoCL compiles for narrower vectors
+            dialect[masked_stores.KEY] = str(lanes * 32)
     return replace(target, dialect=tuple(sorted(dialect.items())))
 
 

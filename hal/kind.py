@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rollergen.hal.errors import SpecError
 from rollergen.hal.languages import language
+from rollergen.hal.masked_stores import BITS, KEY, Vectors
 
 if TYPE_CHECKING:
     from rollergen.hal.spec import Device, MemoryLayer
@@ -23,6 +24,7 @@ class Kind:
     ``block_layer``: the managed layer that the threads of one block share; None: a block is one thread.
     ``lockstep``: such threads run side by side, an execution width of them at once; else each by itself.
     ``instruction_threads``: how many share one instruction; 1 where instructions have lanes of their own (``vectors``).
+    ``masked_stores``, ``masked_loads``: (dtype, lanes) of vectors whose chosen lanes one instruction stores or loads.
     ``exchanges``: threads of one execution width may exchange registers (the spec says what that costs).
     ``matrix_instructions``, ``asynchronous_copies``: it has them, and its language has words for them.
     ``bounds_registers``: its kernels say how many of their blocks are meant to share a unit.
@@ -34,6 +36,8 @@ class Kind:
     lockstep: bool
     vectors: bool
     instruction_threads: int
+    masked_stores: Vectors
+    masked_loads: Vectors
     exchanges: bool
     matrix_instructions: bool
     asynchronous_copies: bool
@@ -57,6 +61,7 @@ def kind_of(device: Device) -> Kind:
     if not languages:
         raise SpecError("targets is a list of 0; expected a list of 1 to 16 targets")
     shared, several = _block_layer(device), device.execution_width > 1
+    stored, loaded = BITS.get(dict(device.targets[0].dialect).get(KEY, ""), BITS[""])
     vectors = any(one.lanes > 1 and one.m == one.k == 1 for one in device.instructions)
     matrices = any(one.is_matrix for one in device.instructions)
     copies = shared is not None and shared.asynchronous_copy_bytes > 0
@@ -66,6 +71,8 @@ def kind_of(device: Device) -> Kind:
         lockstep=shared is not None and several,
         vectors=vectors,
         instruction_threads=1 if vectors else device.execution_width,
+        masked_stores=stored,
+        masked_loads=loaded,
         exchanges=several and dict(device.costs).get("shuffle_clocks", 0.0) > 0,
         matrix_instructions=shared is not None and languages[0].matrix_instructions and matrices,
         asynchronous_copies=copies and languages[0].asynchronous_copies,

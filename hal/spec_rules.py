@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from rollergen.hal import masked_stores
 from rollergen.hal.bounded_json import shown
 from rollergen.hal.dtypes import DTYPES
 from rollergen.hal.errors import SpecError
@@ -196,6 +197,10 @@ def what_reaches_source_text_is_an_attribute(device: Device) -> Iterator[str]:
         if extension and not (extension.isascii() and extension.isidentifier()):
             path = f"targets[{number}].dialect.exchange_extension"
             yield f"{path} is {shown(extension)}; expected nothing, or such as cl_khr_subgroup_shuffle"
+        masked = dict(target.dialect).get(masked_stores.KEY, "")
+        if masked not in masked_stores.BITS:
+            path = f"targets[{number}].dialect.{masked_stores.KEY}"
+            yield f"{path} is {shown(masked)}; expected nothing, or 512, the bits of AVX-512's vectors"
         steps = dict(target.dialect).get("unrolled_steps", "")
         if steps and not re.fullmatch("[1-9][0-9]{0,2}", steps):
             path = f"targets[{number}].dialect.unrolled_steps"

@@ -8,8 +8,10 @@ from benches.house import KIND, LANGUAGE
 from rollergen.hal.errors import SpecError
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Target
+from rollergen.hal.spec_rules import refuse_contradictions
 from tests.imports import modules
 
+MASKED = ("masked_vectors", "512")
 V100, A100, CPU, IPU = map(load_device, ("v100", "a100", "cpu", "ipu"))
 
 
@@ -46,6 +48,15 @@ def test_capabilities_follow_from_the_spec_and_its_languages(device, capabilitie
         "bounds_registers", "supersteps",
     )  # fmt: skip
     assert [name for name in names if getattr(device.kind, name)] == capabilities.split()
+
+
+@pytest.mark.parametrize("dialect", [(), (("kernel_attribute", "__attribute__((min_vector_width(512)))"),)])
+def test_vectors_are_masked_where_the_target_says_so_whatever_its_attribute(dialect):
+    bare, wide = (replace(CPU, targets=(Target("opencl", "", (*dialect, *more)),)) for more in ((), (MASKED,)))
+    assert not bare.kind.masked_stores and not bare.kind.masked_loads
+    assert ("float32", 16) in wide.kind.masked_stores and wide.kind.masked_stores < wide.kind.masked_loads
+    with pytest.raises(SpecError, match=r'targets\[0\].dialect.masked_vectors is "256"; expected nothing, or 512'):
+        refuse_contradictions(replace(CPU, targets=(Target("opencl", "", (("masked_vectors", "256"),)),)), "x.json")
 
 
 def test_a_device_without_targets_is_refused():

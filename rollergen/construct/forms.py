@@ -10,7 +10,6 @@ from rollergen.expr.canonical import implicit_gemm
 from rollergen.expr.definition import Definition
 from rollergen.expr.padding import pad_view
 from rollergen.expr.values import Load
-from rollergen.hal.masked_stores import kernel_attribute, masked_loads
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.nest import lane_stride
@@ -129,7 +128,7 @@ def sliding_pairs(definition: Definition, loads: Sequence[Load]) -> list[tuple[s
 
 def _read_masked(load: Load, n: str | None, device: Device) -> bool:
     """Whether chosen lanes of the load's vectors along n can be read at once."""
-    dtypes = {dtype for dtype, _ in masked_loads(kernel_attribute(device))}
+    dtypes = {dtype for dtype, _ in device.kind.masked_loads}
     return load.dtype in dtypes and lane_stride(load, n or "") in (1, 2)
 
 

@@ -9,7 +9,7 @@ from rollergen.emit.c_family import ATOM, SCALARS, CFamily
 from rollergen.emit.division import WIDTH, functions, reciprocal
 from rollergen.emit.unrolling import steps_at_once
 from rollergen.hal.languages import Language
-from rollergen.hal.masked_stores import masked_loads, masked_stores
+from rollergen.hal.masked_stores import Vectors
 from rollergen.hal.runtime import host_runtime_for, no_device_by_language
 from rollergen.hal.spec import Device
 from rollergen.lower.expressions import BITS, Broadcast, Convert, Exchange, Number, Operation, Pick, Read, Shuffle
@@ -18,6 +18,8 @@ from rollergen.lower.ir import Barrier, FetchAhead, For, Kernel, Write
 from rollergen.tile.rules import WIDEST_VECTOR
 
 _HEX = "0123456789abcdef"
+NONE: tuple[Vectors, Vectors] = (frozenset(), frozenset())
+"""No vectors of which chosen lanes are stored, or loaded."""
 
 _HALVES_READ = """PREFIXfloatLANES NAME(SCOPEconst ushort *at)
 {
@@ -121,18 +123,21 @@ class OpenCL(CFamily):
     the threads of one execution width, which then is a sub-group, exchange registers (the dialect again).
     ``steps``: of an unrolled loop, where it may be unrolled in part, that the compiler is to see at once, 0: all (the
     dialect's ``unrolled_steps``): one that starts all loads of what it sees keeps them all in registers, and spills.
+    ``masked``: as `Kind.masked_stores` and `Kind.masked_loads`.
     """
 
     language = "opencl"
     function_prefix = "__attribute__((always_inline)) static inline "
     scopes: ClassVar[Mapping[str, str]] = {"global": "global ", "local": "local ", "private": ""}
 
-    def __init__(self, attribute: str = "", exchange_extension: str = "", steps: int = 0) -> None:
+    def __init__(
+        self, attribute: str = "", exchange_extension: str = "", steps: int = 0, masked: tuple[Vectors, Vectors] = NONE
+    ) -> None:
         super().__init__()
         self.attribute = attribute
         self.exchange_extension = exchange_extension
         self.steps = steps
-        self.features = Features(bool(exchange_extension), {}, masked_stores(attribute), masked_loads(attribute))
+        self.features = Features(bool(exchange_extension), {}, *masked)
 
     def head(self, kernel: Kernel) -> str:
         attributes = f"__attribute__((reqd_work_group_size({kernel.threads}, 1, 1)))"
@@ -247,7 +252,7 @@ class OpenCL(CFamily):
         return name
 
     def operation(self, node: Operation) -> tuple[str, int]:
-        if node.op != "div" or node.dtype != "float32" or node.lanes % WIDTH or not masked_stores(self.attribute):
+        if node.op != "div" or node.dtype != "float32" or node.lanes % WIDTH or not self.features.masked_stores:
             return super().operation(node)
         over, under = node.operands
         number = under.operand if isinstance(under, Broadcast) else under
@@ -302,7 +307,8 @@ def printer(device: Device) -> OpenCL:
     """As the device's target says."""
     dialect = device.dialect(OpenCL.language)
     steps = int(dialect.get("unrolled_steps") or 0)
-    return OpenCL(dialect.get("kernel_attribute", ""), dialect.get("exchange_extension", ""), steps)
+    masked = device.kind.masked_stores, device.kind.masked_loads
+    return OpenCL(dialect.get("kernel_attribute", ""), dialect.get("exchange_extension", ""), steps, masked)
 
 
 _SWEEP = """kernel void sweep(global int *memory)

@@ -58,7 +58,7 @@ def test_numbers_that_would_under_or_overflow_are_divided_by():
 
 def test_averages_of_a_cpu_multiply_by_the_reciprocal():
     x = rg.tensor("X", (1, 64, 35, 35))
-    wide = Target("opencl", dialect=(("kernel_attribute", "__attribute__((min_vector_width(512)))"),))
+    wide = Target("opencl", dialect=(("kernel_attribute", "__attribute__((min_vector_width(512)))"), ("masked_vectors", "512")))
     for device, found in ((replace(AVX512, targets=(wide,)), True), (AVX512, False)):
         (program, *_) = rg.construct(rg.ops.avg_pool2d(x, 3, 1, 1), device, 1)
         assert ("divided_by16" in emit(program, device).text) is found

@@ -65,6 +65,7 @@ def test_completion_takes_lanes_registers_caches_and_dialect_from_the_host():
     assert {i.name: i.lanes for i in device.instructions} == {"vfma": 16, "vfma_f64": 8, "fma": 1}
     assert dict(device.targets[0].dialect) == {
         "completed": cpu_model(), "vector_width": "16", "kernel_attribute": PROBE.attribute,
+        "masked_vectors": "512",
     }  # fmt: skip
     assert device.limits.registers_per_thread == vector_registers()
     l1, l2 = device.layer("l1"), device.layer("l2")

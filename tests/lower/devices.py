@@ -21,7 +21,7 @@ _SHARED = MemoryLayer("shared", "unit", True, 49152, 4, banks=32, bank_bytes=4)
 _CACHES = (MemoryLayer("l1", "unit", False, 49152, 64), MemoryLayer("l2", "unit", False, 1 << 20, 64))
 
 DEVICES = {
-    "cpu": _device("cpu", _CACHES, (("kernel_attribute", "__attribute__((min_vector_width(512)))"),)),
+    "cpu": _device("cpu", _CACHES, (("kernel_attribute", "__attribute__((min_vector_width(512)))"), ("masked_vectors", "512"))),
     "v100": _device("v100", (_SHARED,)),
     "mi50": _device("mi50", (_SHARED,)),
 }

@@ -19,7 +19,7 @@ WRITTEN = 16.0  # bytes a clock of plain stores to memory, reading their lines i
 dram = replace(AVX512.layers[-1], bytes_per_clock=20.0, write_bytes_per_clock=WRITTEN)
 PROBED = replace(AVX512, layers=(*AVX512.layers[:-1], dram))
 MASKING = replace(
-    AVX512, targets=(Target("opencl", dialect=(("kernel_attribute", "__attribute__((min_vector_width(512)))"),)),)
+    AVX512, targets=(Target("opencl", dialect=(("kernel_attribute", "__attribute__((min_vector_width(512)))"), ("masked_vectors", "512"))),)
 )
 
 

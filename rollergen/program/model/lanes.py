@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from rollergen.expr.index import Atom, Index
-from rollergen.hal.masked_stores import kernel_attribute, masked_loads, masked_stores
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.facts import Operand, alignment_of, divisors_of
 from rollergen.program.model.nest import Nest
@@ -80,13 +79,13 @@ def broken_share(nest: Nest, device: Device, operand: Operand, lane: int, *, rea
 def masks_stores(nest: Nest, device: Device) -> bool:
     """Whether chosen lanes of the stage's results go out by one instruction."""
     dtype = nest.facts.store.buffer.dtype
-    return nest.lockstep == 1 and (dtype, nest.lanes) in masked_stores(kernel_attribute(device))
+    return nest.lockstep == 1 and (dtype, nest.lanes) in device.kind.masked_stores
 
 
 def masks_loads(nest: Nest, device: Device, operand: Operand, lane: int) -> bool:
     """Whether chosen lanes of the operand's vectors come in by one instruction (of every other element, by two): where
     lines are shared, for which equal vectors are to stay one read."""
-    if nest.lockstep > 1 or (operand.buffer.dtype, nest.lanes) not in masked_loads(kernel_attribute(device)):
+    if nest.lockstep > 1 or (operand.buffer.dtype, nest.lanes) not in device.kind.masked_loads:
         return False
     if not shares_lines(nest.stage, operand.indices) or not lanes_apart(nest, operand, lane):
         return False
