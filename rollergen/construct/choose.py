@@ -16,7 +16,6 @@ from rollergen.construct.fit import require_fit, room_bytes, size_bytes
 from rollergen.construct.forms import forms
 from rollergen.construct.ledger import Account, Ledger, waste_limit, waste_of
 from rollergen.construct.matrix_space import matrix_candidates
-from rollergen.construct.priced import worth_it
 from rollergen.construct.reductions import reduction_candidates, row_candidates
 from rollergen.construct.rename import rename_buffers
 from rollergen.construct.roles import CONTRACTION, ELEMENTWISE, REDUCTION, ROW, contraction_roles, kind_of
@@ -33,11 +32,13 @@ from rollergen.hal.spec import Device
 from rollergen.options import ALL, GROW, RANKED, BuildOptions, Rank
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.check import check_each
-from rollergen.program.model import figures_of, price_program, price_stage, with_launches
+from rollergen.program.model import figures_of, price_stage, with_launches
 from rollergen.program.rprogram import RProgram, Stage
 from rollergen.space.rules import BACKING_STORE
 from rollergen.tile.rules import AlignmentRules, contiguous_axis, vector_lanes
 
+WIDER = 4
+"""How many times more programs of machines of tiles are drafted where too few of them are sound."""
 LEAST_CONSIDERED = 10
 """Candidates of each definition that are drafted, however few are asked for: the best of them is then the same."""
 
@@ -139,30 +140,9 @@ def choice(
     ``room``: bytes for temporaries of the candidate's own; None: as many as it likes.  ``search``: see `BuildOptions`.
     """
     with collected_drops() as everything:
-        spaces = list(as_far_as_possible(_spaces(definition, device, rules, search), "the spaces"))
-        for drafted in (count, WIDER * count):
-            ledger = Ledger()
-            made = list(_admitted(_all_candidates(spaces, drafted, ledger), device, rules, room, ledger))
-            fitting = _in_registers(made, device)
-            found = best(fitting, count)
-            if len(found) >= count or len(fitting) == len(made):
-                break
-    dropped = {one.text: one for one in everything}  # the second time, of a larger draft, some are dropped again
-    return Choice(tuple(found), ledger.account(tuple(dropped.values())))
-
-
-WIDER = 4
-"""How many times more is drafted where candidates that find no room in registers leave too few."""
-
-
-def _in_registers(candidates: list[Candidate], device: Device) -> list[Candidate]:
-    """Candidates whose scalar threads find room for all that they want, and others that are worth it."""
-    if device.kind.instruction_threads == 1:
-        return candidates
-    spills = lambda one: any(price_program(stage, device).spilled for stage in one.stages)
-    found = standing(candidates, spills, lambda one: candidates_text([one]))
-    mask = worth_it(np.array([one.seconds for one, _ in found]), np.array([own for _, own in found], dtype=bool))
-    return [one for (one, _), worth in zip(found, mask, strict=True) if worth]
+        spaces, ledger = as_far_as_possible(_spaces(definition, device, rules, search), "the spaces"), Ledger()
+        found = best(_admitted(_all_candidates(spaces, count, ledger), device, rules, room, ledger), count)
+    return Choice(tuple(found), ledger.account(everything))
 
 
 def definition_candidates(
@@ -218,7 +198,7 @@ def _admitted(
             yield one
 
 
-def _all_candidates(spaces: Sequence[Drawn], count: int, ledger: Ledger) -> Iterator[Candidate]:
+def _all_candidates(spaces: Iterable[Drawn], count: int, ledger: Ledger) -> Iterator[Candidate]:
     for drawn in spaces:
         for one in as_far_as_possible(_lazily(drawn, count, ledger), "a space"):
             ledger.considered += 1

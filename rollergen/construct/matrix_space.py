@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
-import numpy as np
-
 from rollergen.construct.adding import adding
 from rollergen.construct.bands import grid_band
 from rollergen.construct.candidate import (
@@ -25,7 +23,6 @@ from rollergen.construct.candidate import (
 )
 from rollergen.construct.forms import Form
 from rollergen.construct.ledger import Ledger
-from rollergen.construct.priced import worth_it
 from rollergen.construct.reductions import combine_stage
 from rollergen.dropped import as_far_as_possible, in_pieces, plan_text
 from rollergen.expr.definition import Definition
@@ -134,9 +131,9 @@ def _draft(
     stage = matrix_stage(definition, roles, batch, device, rules)
     figures = figures_of(price_stage(stage, device), len(points))
     ledger.unfit(figures, device)
-    seconds, residents, _, spilled, _ = figures
+    seconds, residents, *_ = figures
     picked = []
-    for at in lowest(np.where(worth_it(seconds, spilled > 0), seconds, np.inf), 16):
+    for at in lowest(seconds, 16):
         one = sized(lambda column, at=at: int(column[at]))
         resident = int(residents[at])
         block = one.fm * one.gm * instruction.m, one.fn * one.gn * instruction.n

@@ -38,10 +38,6 @@ class Priced(NamedTuple):
     def resident(self) -> np.ndarray:
         return self.figures[1]
 
-    @property
-    def spilled(self) -> np.ndarray:
-        return self.figures[3] > 0
-
     def plan(self, at: int) -> ContractionPlan:
         return contraction_plan(self.points.at(at), self.fixed)
 
@@ -86,24 +82,11 @@ class Contraction(NamedTuple):
         return stage
 
 
-SPILLS = 1.5
-"""Times as fast as the best one without that a program has to be whose threads do not find room for all that they
-want: what a compiler puts into local memory costs more, and is less certain, than what the model says of it."""
-
-
-def worth_it(seconds: np.ndarray, spilled: np.ndarray) -> np.ndarray:
-    """A mask: the programs that spill nothing, and those that are so fast that it does not matter."""
-    least = float(np.min(seconds, where=~spilled, initial=np.inf))
-    return ~spilled | (SPILLS * seconds < least)
-
-
 def cheapest_points(some: Sequence[Priced]) -> Iterator[tuple[float, Priced, int]]:
-    """(seconds, where, position) of all points that fit and are worth their spills, best first; ties in the order of
-    the points."""
+    """(seconds, where, position) of all points that fit, best first; ties in the order of the points."""
     if not some:
         return
     seconds = np.concatenate([one.seconds for one in some])
-    seconds = np.where(worth_it(seconds, np.concatenate([one.spilled for one in some])), seconds, np.inf)
     ends = np.cumsum([len(one.points) for one in some])
     for place in np.argsort(seconds, kind="stable").tolist():
         if not np.isfinite(seconds[place]):

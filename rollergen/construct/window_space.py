@@ -9,7 +9,6 @@ import numpy as np
 
 from rollergen.construct.candidate import Candidate, assembled, candidates, lowest
 from rollergen.construct.ledger import Ledger
-from rollergen.construct.priced import worth_it
 from rollergen.dropped import in_pieces, plan_text
 from rollergen.expr.definition import Definition
 from rollergen.hal.spec import Device
@@ -32,13 +31,13 @@ def window_candidates(
         return
     points = aligned_tiles(window_tiles(definition, device, rules), ledger)
     made = lambda plan: window_stage(definition, plan, device)
-    together = lambda some: figures_of(price_stage(made(window_plan(some)), device), len(some))
+    together = lambda some: figures_of(price_stage(made(window_plan(some)), device), len(some))[0]
     said = lambda some: f"windows: {len(some)} of {plan_text(window_plan(some, 0))}"
     plans, prices = [], [np.empty(0)]
     priced = in_pieces(points, together, len, Points.where, said) if len(points) else []
-    for some, (seconds, _, _, spilled, _) in priced:
+    for some, seconds in priced:
         plans += [window_plan(some, at) for at in range(len(some))]
-        prices.append(np.where(worth_it(seconds, spilled > 0), seconds, np.inf))
+        prices.append(seconds)
     found: list[Stage] = []
     for at in lowest(np.concatenate(prices), len(plans)):
         for stage in assembled([plans[at]], made, "windows"):

@@ -118,7 +118,6 @@ PRICED = [
     ("contraction", "cpu", "construct.serial_space:price_stages", 2),
     ("matrix", "v100", "construct.matrix_space:price_stage", 2),
     ("window", "v100", "construct.window_space:price_stage", 4),
-    ("contraction", "v100", "construct.choose:price_program", 8),
 ]
 
 
