@@ -5,40 +5,19 @@ A language is a subclass of `CFamily` that overrides spellings, never structure.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
-import numpy as np
-
-from rollergen.emit.index_code import INT_MAX, LONG, index_code
+from rollergen.emit.c_expressions import INDENT, SUM, CExpressions
+from rollergen.emit.index_code import INT_MAX
 from rollergen.errors import DeviceError
-from rollergen.expr.index import Bounds, Index
 from rollergen.hal.spec import Device
 from rollergen.lower.expressions import (
-    STORAGE_BYTES,
-    Aligned,
-    Broadcast,
-    Build,
-    Call,
-    Convert,
     Element,
-    Exchange,
-    Expr,
-    Inside,
-    Misalignment,
-    Name,
-    Number,
-    Operation,
-    Pick,
     Pointer,
     Position,
-    Read,
-    Shuffle,
 )
-from rollergen.lower.features import PLAIN
 from rollergen.lower.ir import (
     Allocate,
     Assign,
@@ -61,68 +40,25 @@ from rollergen.lower.ir import (
 )
 from rollergen.program.rprogram import RProgram
 
-INDENT = "    "
-ATOM, UNARY, PRODUCT, SUM, SHIFT, ORDER, EQUAL, BITS, LOGIC_AND, LOGIC_OR, TERNARY = range(11)
-"""Precedence levels, tightest first."""
-BINARY = {
-    "mul": ("*", PRODUCT), "div": ("/", PRODUCT), "mod": ("%", PRODUCT), "add": ("+", SUM), "sub": ("-", SUM),
-    "shl": ("<<", SHIFT), "shr": (">>", SHIFT), "lt": ("<", ORDER), "le": ("<=", ORDER), "gt": (">", ORDER),
-    "ge": (">=", ORDER), "eq": ("==", EQUAL), "ne": ("!=", EQUAL), "bitand": ("&", BITS), "bitor": ("|", BITS),
-    "xor": ("^", BITS), "and": ("&&", LOGIC_AND), "or": ("||", LOGIC_OR),
+_LINES = {
+    Let: "constant", Assign: "assignment", Write: "write", Point: "point", Allocate: "allocation",
+    FetchAhead: "fetched_ahead",
+    LoadMatrix: "collective", MultiplyMatrix: "collective", StoreMatrix: "collective", WarpBarrier: "collective",
 }  # fmt: skip
-
-SCALARS = {
-    "float64": "double", "float32": "float", "int64": "long", "int32": "int", "int8": "char", "bool": "char",
-    "uint64": "ulong", "uint32": "uint", "uint16": "ushort", "float16": "ushort", "bfloat16": "ushort",
-    "mask64": "long", "mask32": "int", "mask16": "short", "mask8": "char",
-}  # fmt: skip
-
-_GROWING = ("add", "sub", "mul", "neg")
-"""Operations whose result may lie outside the range of the operands' dtype."""
-
-_LEFT = {SHIFT: UNARY, BITS: UNARY, ORDER: SUM, EQUAL: SUM}
-"""Loosest operand that is written without parentheses, where that is less than the language allows."""
+"""Methods of `CFamily` that spell statements of one line."""
 
 
-class CFamily:
-    """Prints kernels; one instance prints one source.
-
-    Statements are printed in their order, so ``_integers`` tells of the integers in scope by which index a name was
-    defined.
-    """
+class CFamily(CExpressions):
+    """Prints kernels; one instance prints one source."""
 
     _lines: ClassVar[Mapping[type, Callable[[Any, Any], str]]]
-    _levelled: ClassVar[dict[type, Callable[[Any, Any], tuple[str, int]]]]
-
-    def __init_subclass__(cls) -> None:
-        cls.find_methods()
 
     @classmethod
     def find_methods(cls) -> None:
-        """The methods that spell each kind of node are looked for once, when the class is made."""
+        super().find_methods()
         cls._lines = {kind: getattr(cls, name) for kind, name in _LINES.items()}
-        cls._levelled = {kind: getattr(cls, name) for kind, name in _LEVELLED.items()}
-        cls._levelled |= {kind: _at_level(getattr(cls, name), level) for kind, (name, level) in _EXPRESSIONS.items()}
-
-    def __init__(self) -> None:
-        self.types: dict[str, str] = {}
-        self._ranges: Mapping[str, Bounds] = {}
-        self._integers: dict[str, int | Index] = {}
 
     # What a language spells differently
-
-    language = ""
-    function_prefix = ""
-    restrict = "restrict"
-    scopes: ClassVar[Mapping[str, str]] = {}
-    features = PLAIN
-    """What may be written beside the plain language."""
-    scalars: ClassVar[Mapping[str, str]] = SCALARS
-    long = LONG
-    """The type of 64-bit integers, and what their literals end in."""
-
-    def literal(self, value: float | int | bool, dtype: str) -> str:
-        return number(value, dtype, self.long[1])
 
     def head(self, kernel: Kernel) -> str:
         """Everything of a kernel's definition before its body."""
@@ -146,35 +82,6 @@ class CFamily:
 
     def end_group(self) -> list[str]:
         return []
-
-    def vector_type(self, dtype: str, lanes: int) -> str:
-        raise NotImplementedError
-
-    def memory_type(self, dtype: str, lanes: int, aligned: bool) -> str:
-        """Type through which `lanes` elements are read or written at once."""
-        raise NotImplementedError
-
-    def spread(self, text: str, dtype: str, lanes: int) -> str:
-        """A scalar in every lane."""
-        raise NotImplementedError
-
-    def built(self, texts: list[str], dtype: str) -> str:
-        raise NotImplementedError
-
-    def picked(self, node: Pick) -> str:
-        raise NotImplementedError
-
-    def shuffled(self, node: Shuffle) -> str:
-        raise NotImplementedError
-
-    def exchanged(self, node: Exchange) -> str:
-        raise NotImplementedError
-
-    def converted(self, node: Convert) -> str:
-        raise NotImplementedError
-
-    def half_read(self, node: Read) -> str:
-        raise NotImplementedError
 
     def half_write(self, node: Write) -> str:
         raise NotImplementedError
@@ -322,210 +229,3 @@ class CFamily:
     def fetched_ahead(self, node: FetchAhead) -> str:
         """The call that asks for a line."""
         raise NotImplementedError
-
-    # Expressions
-
-    def type(self, dtype: str, lanes: int = 1, memory: bool = False) -> str:
-        """Type of a value in registers (float16 and bfloat16 are float there), or in memory."""
-        if not memory and dtype in ("float16", "bfloat16"):
-            dtype = "float32"
-        if lanes == 1:
-            return "int" if dtype == "bool" and not memory else self.scalars[dtype]
-        return self.vector_type(dtype, lanes)
-
-    def index(self, index: Index) -> str:
-        return index_code(index, self._ranges, False, self.long)
-
-    def address(self, pointer: Pointer, offset: Index, lanes: int, aligned: bool) -> str:
-        """A typed pointer to `lanes` elements."""
-        at = pointer.name if not offset.terms and not offset.const else f"{pointer.name} + {self.index(offset)}"
-        if lanes == 1:
-            return at
-        constness = "" if pointer.writable else "const "
-        kind = f"{self.scopes[pointer.scope]}{constness}{self.memory_type(pointer.dtype, lanes, aligned)} *"
-        return f"({kind})({at})" if " " in at else f"({kind}){at}"
-
-    def cell(self, pointer: Pointer, offset: Index, lanes: int, aligned: bool) -> str:
-        """An lvalue of `lanes` elements in memory."""
-        if lanes == 1:
-            return f"{pointer.name}[{self.index(offset)}]"
-        return f"*{self.address(pointer, offset, lanes, aligned)}"
-
-    def expression(self, node: Expr) -> str:
-        return self.level(node)[0]
-
-    def stored(self, node: Expr) -> str:
-        """`node`'s text where what takes it has its dtype, and so cuts it off to that."""
-        kind = type(node)
-        if kind is Operation and node.dtype == "int8" and _outgrows(node):
-            return self.operation(node)[0]  # type: ignore[arg-type]
-        return node.name if kind is Name else self._levelled[kind](self, node)[0]  # type: ignore[union-attr]
-
-    def within(self, node: Expr, limit: int) -> str:
-        """`node`'s text, in parentheses where it binds less tightly than `limit`."""
-        text, level = self.level(node)
-        return text if level <= limit else f"({text})"
-
-    def level(self, node: Expr) -> tuple[str, int]:
-        """Text and precedence."""
-        kind = type(node)
-        if kind is Name:
-            return node.name, ATOM  # type: ignore[union-attr]
-        spell = self._levelled.get(kind)
-        if spell is None:
-            raise TypeError(f"{kind.__name__} is no expression")
-        return spell(self, node)
-
-    def element(self, node: Element) -> tuple[str, int]:
-        text = node.name
-        for index in node.indices:
-            text = f"{text}[{self.index(index)}]"
-        return text, ATOM
-
-    def constant_number(self, node: Number) -> tuple[str, int]:
-        text = self.literal(node.value, node.dtype)
-        if node.lanes > 1:
-            return self.spread(text, node.dtype, node.lanes), UNARY
-        return text, UNARY if text.startswith("-") else ATOM
-
-    def computed(self, node: Operation) -> tuple[str, int]:
-        written = self.operation(node)
-        return self.cut_off(node, written) if node.dtype == "int8" else written
-
-    def broadcast(self, node: Broadcast) -> str:
-        return self.spread(self.expression(node.operand), node.dtype, node.lanes)
-
-    def position(self, node: Position) -> tuple[str, int]:
-        """The index in the dtype that it has as a value, whatever its text is computed in."""
-        wide = node.dtype == "int64"
-        text = index_code(node.index, self._ranges, wide, self.long)
-        if not wide and f"({self.long[0]})" in text:
-            return f"(int)({text})", UNARY
-        return text, ATOM if text.isalnum() else (UNARY if text.lstrip("-").isalnum() else SUM)
-
-    def vector(self, node: Build) -> str:
-        return self.built([self.expression(o) for o in node.operands], node.dtype)
-
-    def aligned(self, node: Aligned) -> str:
-        return f"((size_t)({self.address(node.pointer, node.offset, 1, False)}) & {node.bytes - 1}) == 0"
-
-    def misalignment(self, node: Misalignment) -> str:
-        return f"(int)(((size_t)({node.pointer.name}) & {node.bytes - 1})/{STORAGE_BYTES[node.pointer.dtype]})"
-
-    def read(self, node: Read) -> tuple[str, int]:
-        if node.pointer.dtype == "float16":
-            return self.half_read(node), ATOM
-        text = self.cell(node.pointer, node.offset, node.lanes, node.aligned)
-        return text, ATOM if node.lanes == 1 else UNARY
-
-    def call(self, node: Call) -> str:
-        return f"{node.name}({', '.join(self.expression(o) for o in node.operands)})"
-
-    def inside(self, node: Inside) -> tuple[str, int]:
-        at = self.index(node.index)
-        if node.low is not None and node.high is not None:
-            if node.high == node.low + 1:
-                return f"{at} == {node.low}", EQUAL
-            return f"{at} >= {node.low} && {at} < {node.high}", LOGIC_AND
-        return (f"{at} >= {node.low}" if node.high is None else f"{at} < {node.high}"), ORDER
-
-    def cut_off(self, node: Operation, written: tuple[str, int]) -> tuple[str, int]:
-        """``written`` within the range of the dtype: C computes with a char as an int, which does not wrap around."""
-        if not _outgrows(node):
-            return written
-        text, level = written
-        return f"({self.scalars[node.dtype]})" + (text if level == ATOM else f"({text})"), UNARY
-
-    def operation(self, node: Operation) -> tuple[str, int]:
-        # Cut off once, at the end: sums and products of what was cut off differ in nothing else.
-        if node.dtype == "int8" and _outgrows(node):
-            node = replace(node, operands=tuple(_wide(operand) for operand in node.operands))
-        if node.op == "select":
-            condition, yes, no = node.operands
-            # Compilers warn of a bit operation before "?".
-            loosest = EQUAL if condition.lanes > 1 else LOGIC_OR
-            parts = self.within(condition, loosest), self.within(yes, LOGIC_OR), self.within(no, LOGIC_OR)
-            return f"{parts[0]} ? {parts[1]} : {parts[2]}", TERNARY
-        if node.op in ("neg", "not"):
-            sign = "-" if node.op == "neg" else ("!" if node.lanes == 1 else "~")
-            return sign + self.within(node.operands[0], ATOM), UNARY
-        spelling, level = BINARY[node.op]
-        if node.op in ("and", "or") and node.lanes > 1:
-            spelling, level = spelling[0], BITS
-        a, b = node.operands
-        if level in _LEFT:
-            left, right = self.within(a, _LEFT[level]), self.within(b, _LEFT[level])
-        else:
-            left = self.within(a, level)
-            right = self.within(b, level if level >= LOGIC_AND else level - 1)
-        return f"{left}*{right}" if spelling == "*" else f"{left} {spelling} {right}", level
-
-
-_LINES = {
-    Let: "constant", Assign: "assignment", Write: "write", Point: "point", Allocate: "allocation",
-    FetchAhead: "fetched_ahead",
-    LoadMatrix: "collective", MultiplyMatrix: "collective", StoreMatrix: "collective", WarpBarrier: "collective",
-}  # fmt: skip
-"""Methods of `CFamily` that spell statements of one line."""
-_LEVELLED = {
-    Element: "element", Number: "constant_number", Operation: "computed", Read: "read", Position: "position",
-    Inside: "inside",
-}  # fmt: skip
-"""Those that give an expression's text and precedence."""
-_EXPRESSIONS = {
-    Broadcast: ("broadcast", UNARY), Call: ("call", ATOM), Build: ("vector", UNARY), Pick: ("picked", ATOM),
-    Shuffle: ("shuffled", ATOM), Exchange: ("exchanged", ATOM), Convert: ("converted", UNARY),
-    Aligned: ("aligned", EQUAL), Misalignment: ("misalignment", UNARY),
-}  # fmt: skip
-"""Those that give its text, and the precedence."""
-
-
-def _at_level(spell: Callable[[Any, Any], str], level: int) -> Callable[[Any, Any], tuple[str, int]]:
-    return lambda printer, node: (spell(printer, node), level)
-
-
-def _outgrows(node: Expr) -> bool:
-    """Whether C computes it in a wider dtype than its own."""
-    return node.dtype == "int8" and isinstance(node, Operation) and node.lanes == 1 and node.op in _GROWING
-
-
-def _wide(node: Expr) -> Expr:
-    return replace(node, dtype="int32") if isinstance(node, Operation) and _outgrows(node) else node
-
-
-def number(value: float | int | bool, dtype: str, long: str = "L") -> str:
-    """A literal of `dtype`: shortest text that reads back as the same number; ``long``: what 64-bit integers end in.
-
-    >>> number(0.1, "float32"), number(float("-inf"), "float32"), number(-2**31, "int32"), number(2**63, "uint64")
-    ('0.1f', '-INFINITY', '(-2147483647 - 1)', '9223372036854775808UL')
-    """
-    if dtype in ("float32", "float64", "float16", "bfloat16"):
-        return _real(float(value), dtype)
-    whole, suffix = int(value), _SUFFIXES.get(dtype, "")
-    suffix = suffix.replace("L", long)
-    least = -(2**63) if long in suffix else -(2**31)
-    return f"({least + 1}{suffix} - 1)" if whole == least else f"{whole}{suffix}"
-
-
-_SUFFIXES = {"int64": "L", "mask64": "L", "uint64": "UL", "uint32": "u", "uint16": "u"}
-"""What literals of other integers than int end in."""
-
-
-_WHOLE = 2.0**24
-"""Up to here every integer is a number of single precision."""
-
-
-def _real(value: float, dtype: str) -> str:
-    if math.isnan(value):
-        return "NAN"
-    if math.isinf(value):
-        return "INFINITY" if value > 0 else "-INFINITY"
-    if dtype == "float64":
-        return repr(value)
-    if value.is_integer() and abs(value) <= _WHOLE:
-        return f"{value!r}f"
-    single = np.float32(value)
-    if np.isinf(single):
-        return "INFINITY" if value > 0 else "-INFINITY"
-    text = repr(single.item()) if single.item() == value and len(repr(value)) < 12 else str(single)
-    return (text if any(c in text for c in ".e") else text + ".0") + "f"

@@ -16,7 +16,8 @@ from typing import ClassVar
 
 from rollergen.emit import asynchronous
 from rollergen.emit.alignment import Alignment
-from rollergen.emit.c_family import ATOM, BINARY, BITS, INDENT, LOGIC_OR, ORDER, CFamily, number
+from rollergen.emit.c_expressions import INDENT, LOGIC_OR, ORDER, number
+from rollergen.emit.cuda_vectors import INLINE, WIDEST_BYTES, CudaVectors, lane
 from rollergen.emit.dynamic import DYNAMIC_ALIGNMENT, dynamic_places
 from rollergen.emit.index_code import is_wide
 from rollergen.emit.matrix_code import helper
@@ -29,17 +30,9 @@ from rollergen.hal.runtime import cuda_runtime_for
 from rollergen.hal.sass import histogram
 from rollergen.lower.expressions import (
     STORAGE_BYTES,
-    Call,
-    Convert,
-    Exchange,
-    Expr,
     Inside,
-    Name,
-    Operation,
-    Pick,
     Pointer,
     Read,
-    Shuffle,
 )
 from rollergen.lower.features import Features
 from rollergen.lower.ir import (
@@ -57,28 +50,6 @@ from rollergen.lower.ir import (
     Write,
 )
 
-_SCALARS = {
-    "float64": "double", "float32": "float", "int64": "long long", "int32": "int", "int8": "signed char",
-    "bool": "signed char", "uint64": "unsigned long long", "uint32": "unsigned int", "uint16": "unsigned short",
-    "float16": "unsigned short", "bfloat16": "unsigned short", "mask64": "long long", "mask32": "int",
-    "mask16": "short", "mask8": "signed char",
-}  # fmt: skip
-_VECTORS = {
-    "double": "double", "float": "float", "long long": "longlong", "int": "int", "signed char": "char",
-    "unsigned long long": "ulonglong", "unsigned int": "uint", "unsigned short": "ushort", "short": "short",
-}  # fmt: skip
-"""What the names of CUDA's own vector types begin with."""
-_BYTES = {
-    "double": 8, "float": 4, "long long": 8, "int": 4, "signed char": 1, "unsigned long long": 8, "unsigned int": 4,
-    "unsigned short": 2, "short": 2,
-}  # fmt: skip
-_WIDEST_BYTES = 16
-"""Of one access; wider vectors are several of them."""
-_BIT_CASTS = {
-    ("float", "int"): "__float_as_int", ("float", "unsigned int"): "__float_as_uint",
-    ("int", "float"): "__int_as_float", ("unsigned int", "float"): "__uint_as_float",
-    ("double", "long long"): "__double_as_longlong", ("long long", "double"): "__longlong_as_double",
-}  # fmt: skip
 _SPECIAL = {
     "float32": ("__int_as_float(0x7f800000)", "__int_as_float(0xff800000)", "__int_as_float(0x7fffffff)"),
     "float64": (
@@ -104,35 +75,9 @@ __device__ __forceinline__ unsigned short half_from_float(const float value)
 }
 #endif
 """
-_EXP2 = """#ifdef __CUDACC__
-__device__ __forceinline__ float exp2_approx(const float x)
-{
-    float value;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x));
-    return value;
-}
-#endif"""
-_EXTREME = """__device__ __forceinline__ float {name}_nan(const float a, const float b)
-{{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    float value;
-    asm("{name}.NaN.f32 %0, %1, %2;" : "=f"(value) : "f"(a), "f"(b));
-    return value;
-#else
-    return a != a ? a : (a {order} b ? a : b);
-#endif
-}}"""
-_PRELUDE = {
-    "exp2_approx": _EXP2,
-    "max_nan": _EXTREME.format(name="max", order=">"),
-    "min_nan": _EXTREME.format(name="min", order="<"),
-}
-"""Functions that stand before the kernels that call them."""
-_ORDERS = ("lt", "le", "gt", "ge", "eq", "ne")
-_INLINE = "__device__ __forceinline__ "
 
 
-class Cuda(CFamily):
+class Cuda(CudaVectors):
     """Float16 and bfloat16 lie in memory as unsigned short."""
 
     language = "cuda"
@@ -143,10 +88,8 @@ class Cuda(CFamily):
             "abs": "fabsf",
         },
     )  # fmt: skip
-    function_prefix = _INLINE
     restrict = "__restrict__"
     scopes: ClassVar[Mapping[str, str]] = {"global": "", "local": "", "private": ""}
-    scalars: ClassVar[Mapping[str, str]] = _SCALARS
     long = ("long long", "LL")  # a long has 32 bits where the compiler follows Windows
 
     def __init__(self) -> None:
@@ -241,128 +184,6 @@ class Cuda(CFamily):
         infinity, negative, nan = _SPECIAL["float64" if dtype == "float64" else "float32"]
         return nan if math.isnan(value) else (infinity if value > 0 else negative)
 
-    # Vectors as values
-
-    def vector_type(self, dtype: str, lanes: int) -> str:
-        return self._vector(_SCALARS[dtype], lanes)
-
-    def memory_type(self, dtype: str, lanes: int, aligned: bool) -> str:
-        return self._vector(_SCALARS[dtype], lanes)
-
-    def _vector(self, scalar: str, lanes: int) -> str:
-        """The vector's type, defined by us where CUDA has none."""
-        name = f"{_VECTORS[scalar]}{lanes}"
-        if lanes > 4 and name not in self.types:
-            align = min(_WIDEST_BYTES, lanes * _BYTES[scalar])
-            given = ", ".join(f"const {scalar} s{i}" for i in range(lanes))
-            made = ", ".join(f"s{i}" for i in range(lanes))
-            self.types[name] = (
-                f"struct __align__({align}) {name} {{ {scalar} s[{lanes}]; }};\n"
-                f"{_INLINE}{name} make_{name}({given}) {{ return {{{{{made}}}}}; }}"
-            )
-        return name
-
-    def _helper(self, result: str, name: str, parameters: str, body: str, key: str = "") -> str:
-        """A small function before the kernels, once."""
-        self.types.setdefault(key or name, f"{_INLINE}{result} {name}({parameters}) {{ return {body}; }}")
-        return name
-
-    def _lanewise(self, scalar: str, lanes: int, one: str) -> str:
-        """A vector whose lane i is `one`, where {0}, {1}, ... stand for ``a``, ``b``, ... lane i."""
-        parts = [one.format(*(f"{v}{_lane(lanes, i)}" for v in "abc")) for i in range(lanes)]
-        return f"make_{self._vector(scalar, lanes)}({', '.join(parts)})"
-
-    def _register(self, dtype: str) -> str:
-        return _SCALARS["float32" if dtype in ("float16", "bfloat16") else dtype]
-
-    def spread(self, text: str, dtype: str, lanes: int) -> str:
-        scalar = self._register(dtype)
-        kind = self._vector(scalar, lanes)
-        body = f"make_{kind}({', '.join(['a']*lanes)})"
-        return f"{self._helper(kind, f'spread_{kind}', f'const {scalar} a', body)}({text})"
-
-    def built(self, texts: list[str], dtype: str) -> str:
-        return f"make_{self._vector(self._register(dtype), len(texts))}({', '.join(texts)})"
-
-    def picked(self, node: Pick) -> str:
-        operand, lanes = node.operand, node.operand.lanes
-        if isinstance(node.which, int):
-            vector = operand.name if type(operand) is Name else self.within(operand, ATOM)
-            return vector + _lane(lanes, node.which)
-        first = 1 if node.which == "odd" else 0
-        return self._gathered((node.operand,), tuple(range(first, lanes, 2)), f"{node.which}_lanes")
-
-    def shuffled(self, node: Shuffle) -> str:
-        digits = "_".join(map(str, node.order))
-        return self._gathered((node.first, node.second), node.order, f"shuffle_{digits}")
-
-    def exchanged(self, node: Exchange) -> str:
-        how = {"xor": "__shfl_xor_sync", "down": "__shfl_down_sync", "from": "__shfl_sync"}[node.how]
-        present = f"0x{(1 << node.present) - 1:08x}"
-        return f"{how}({present}, {self.expression(node.operand)}, {self.index(node.by)})"
-
-    def _gathered(self, operands: tuple[Expr, ...], order: tuple[int, ...], name: str) -> str:
-        """Lanes of the operands, one after the other, in a new order."""
-        scalar, lanes = self._register(operands[0].dtype), operands[0].lanes
-        given, kind = self._vector(scalar, lanes), self._vector(scalar, len(order))
-        parameters = ", ".join(f"const {given} {letter}" for letter, _ in zip("ab", operands, strict=False))
-        picks = ", ".join("ab"[which // lanes] + _lane(lanes, which % lanes) for which in order)
-        self._helper(kind, name, parameters, f"make_{kind}({picks})", f"{name}_{given}")
-        return f"{name}({', '.join(self.expression(o) for o in operands)})"
-
-    def converted(self, node: Convert) -> str:
-        operand = node.operand
-        source, target = self._register(operand.dtype), self._register(node.dtype)
-        one = f"({target}){{0}}"
-        if node.bits and source != target:
-            one = f"{_BIT_CASTS[source, target]}({{0}})" if (source, target) in _BIT_CASTS else one
-        if node.lanes == 1:
-            text = self.expression(operand) if one.endswith("({0})") else self.within(operand, 0)
-            return one.format(text)
-        kind, what = self._vector(target, node.lanes), "as" if node.bits else "convert"
-        parameter = f"const {self._vector(source, node.lanes)} a"
-        body = self._lanewise(target, node.lanes, one)
-        name = self._helper(kind, f"{what}_{kind}", parameter, body, f"{what}_{kind}({source})")
-        return f"{name}({self.expression(operand)})"
-
-    def operation(self, node: Operation) -> tuple[str, int]:
-        lanes = node.lanes
-        if lanes == 1 and node.op == "and" and all(map(_is_plain_test, node.operands)):
-            # No jumps between the tests of an address.
-            return " & ".join([self.within(operand, BITS) for operand in node.operands]), BITS
-        if lanes == 1 or (node.op == "select" and node.operands[0].lanes == 1):
-            return super().operation(node)
-        target, source = self._register(node.dtype), self._register(node.operands[0].dtype)
-        kind, given = self._vector(target, lanes), self._vector(source, lanes)
-        if node.op == "select":
-            body = self._lanewise(target, lanes, "{0} ? {1} : {2}")
-            parameters = f"const {given} a, const {kind} b, const {kind} c"
-            name = self._helper(kind, "select", parameters, body, f"select_{given}_{kind}")
-            return f"{name}({', '.join(self.expression(o) for o in node.operands)})", ATOM
-        if len(node.operands) == 1:
-            symbol, parameters, one = ("-" if node.op == "neg" else "~"), f"const {given} a", ""
-            one = f"{symbol}{{0}}"
-        else:
-            symbol = BINARY[node.op][0][:1] if node.op in ("and", "or") else BINARY[node.op][0]
-            other = self._vector(self._register(node.operands[1].dtype), lanes)
-            parameters, one = f"const {given} a, const {other} b", f"{{0}} {symbol} {{1}}"
-            one = f"-({one})" if node.dtype.startswith("mask") and node.op in _ORDERS else one
-        body = self._lanewise(target, lanes, one)
-        self._helper(kind, f"operator{symbol}", parameters, body, f"{node.op}_{len(node.operands)}_{given}")
-        return super().operation(node)
-
-    def call(self, node: Call) -> str:
-        if node.name in _PRELUDE:
-            self.types.setdefault(f"prelude {node.name}", _PRELUDE[node.name])
-        if node.lanes > 1 and not node.name.endswith(f"x{node.lanes}"):
-            scalar = self._register(node.dtype)
-            kind = self._vector(scalar, node.lanes)
-            parameters = ", ".join(f"const {kind} {letter}" for letter, _ in zip("abc", node.operands, strict=False))
-            arguments = ", ".join(f"{{{i}}}" for i in range(len(node.operands)))
-            body = self._lanewise(scalar, node.lanes, f"{node.name}({arguments})")
-            self._helper(kind, node.name, parameters, body, f"{node.name}_{kind}")
-        return super().call(node)
-
     # Memory
 
     def cell(self, pointer: Pointer, offset: Index, lanes: int, aligned: bool) -> str:
@@ -409,7 +230,7 @@ class Cuda(CFamily):
         return "; ".join(calls)
 
     def _widest(self, pointer: Pointer, lanes: int) -> int:
-        return min(lanes, _WIDEST_BYTES // STORAGE_BYTES[pointer.dtype])
+        return min(lanes, WIDEST_BYTES // STORAGE_BYTES[pointer.dtype])
 
     def _part(self, pointer: Pointer, offset: Index, lanes: int, aligned: bool) -> int:
         """How many elements go at once: as many as the address is known to be aligned to."""
@@ -426,7 +247,7 @@ class Cuda(CFamily):
             body = self._lanewise_at(scalar, lanes)
         else:
             sub = self._vector(scalar, part)
-            pieces = [f"((const {sub} *)p)[{i // part}]{_lane(part, i % part)}" for i in range(lanes)]
+            pieces = [f"((const {sub} *)p)[{i // part}]{lane(part, i % part)}" for i in range(lanes)]
             body = f"make_{kind}({', '.join(pieces)})"
         name = f"load_{kind}" + (f"_by{part}" if part > 1 else "")
         return self._helper(kind, name, f"const {scalar} *p", body)
@@ -440,12 +261,12 @@ class Cuda(CFamily):
         kind = self._vector(scalar, lanes)
         name = f"store_{kind}" + (f"_by{part}" if part > 1 else "")
         if part == 1:
-            lines = [f"p[{i}] = v{_lane(lanes, i)};" for i in range(lanes)]
+            lines = [f"p[{i}] = v{lane(lanes, i)};" for i in range(lanes)]
         else:
             sub = self._vector(scalar, part)
-            packs = [", ".join(f"v{_lane(lanes, i + e)}" for e in range(part)) for i in range(0, lanes, part)]
+            packs = [", ".join(f"v{lane(lanes, i + e)}" for e in range(part)) for i in range(0, lanes, part)]
             lines = [f"(({sub} *)p)[{i}] = make_{sub}({pack});" for i, pack in enumerate(packs)]
-        head = f"{_INLINE}void {name}({scalar} *p, const {kind} v)"
+        head = f"{INLINE}void {name}({scalar} *p, const {kind} v)"
         self.types.setdefault(name, f"{head}\n{{\n" + "\n".join(INDENT + line for line in lines) + "\n}")
         return f"{name}({self.address(pointer, offset, 1, False)}, {value})"
 
@@ -478,13 +299,6 @@ class Cuda(CFamily):
         return f"__stcs({address}, {value})"
 
 
-def _is_plain_test(node: Expr) -> bool:
-    """Whether the expression only compares positions: it costs little and has no effect."""
-    if isinstance(node, Operation):
-        return node.op == "and" and all(_is_plain_test(operand) for operand in node.operands)
-    return isinstance(node, Inside)
-
-
 CUDA = Language(
     name=Cuda.language,
     printer=lambda device: Cuda(),
@@ -499,8 +313,3 @@ CUDA = Language(
     asynchronous_copies=True,
     bounds_registers=True,
 )
-
-
-def _lane(lanes: int, which: int) -> str:
-    """Member of a vector: CUDA's own have four at most."""
-    return f".{'xyzw'[which]}" if lanes <= 4 else f".s[{which}]"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from rollergen.emit.c_family import ATOM, SCALARS, CFamily
+from rollergen.emit.c_expressions import ATOM, SCALARS
+from rollergen.emit.c_family import CFamily
 from rollergen.emit.division import WIDTH, functions, reciprocal
 from rollergen.emit.unrolling import steps_at_once
 from rollergen.hal.languages import Language

@@ -12,7 +12,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.emit import emit, emit_all
-from rollergen.emit.c_family import number
+from rollergen.emit.c_expressions import number
 from rollergen.expr.index import Index
 from rollergen.expr.values import Binary, Buffer, Const, Load
 from rollergen.lower.names import Names, identifier

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import rollergen as rg
-from rollergen.emit import Source, c_family, emit, index_code, opencl
+from rollergen.emit import Source, c_expressions, emit, index_code, opencl
 from rollergen.emit.c_family import CFamily
 from rollergen.emit.opencl import OpenCL
 from rollergen.expr.definition import Axis, Definition
@@ -73,8 +73,8 @@ def division_truncates(patch):
 
 
 def constants_of_indices_dropped(patch):
-    old = c_family.index_code
-    patch(c_family, "index_code", lambda index, *rest: old(index - index.const, *rest))
+    old = c_expressions.index_code
+    patch(c_expressions, "index_code", lambda index, *rest: old(index - index.const, *rest))
 
 
 def last_iteration_dropped(patch):
@@ -148,11 +148,11 @@ def parentheses_forgotten(patch):
 
 
 def less_printed_as_less_or_equal(patch):
-    patch(c_family, "BINARY", {**c_family.BINARY, "lt": ("<=", c_family.ORDER)})
+    patch(c_expressions, "BINARY", {**c_expressions.BINARY, "lt": ("<=", c_expressions.ORDER)})
 
 
 def greater_printed_as_less(patch):
-    patch(c_family, "BINARY", {**c_family.BINARY, "gt": ("<", c_family.ORDER)})
+    patch(c_expressions, "BINARY", {**c_expressions.BINARY, "gt": ("<", c_expressions.ORDER)})
 
 
 def odd_lanes_picked_only(patch):
@@ -191,8 +191,8 @@ def integers_converted_by_their_bits(patch):
 
 
 def bytes_read_without_their_sign(patch):
-    unsigned = {**c_family.SCALARS, "int8": "uchar"}
-    patch(c_family, "SCALARS", unsigned)
+    unsigned = {**c_expressions.SCALARS, "int8": "uchar"}
+    patch(c_expressions, "SCALARS", unsigned)
     patch(opencl, "SCALARS", unsigned)
     patch(CFamily, "scalars", unsigned)
 
