@@ -12,7 +12,6 @@ import numpy as np
 
 from rollergen.dropped import at_once, plan_text, standing
 from rollergen.errors import ProgramError
-from rollergen.expr.quick import quick
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.program.model import price_stage, price_stages
@@ -25,7 +24,6 @@ HOPELESS = 4.0
 """Times the best prediction: the model's errors are smaller, so nothing slower is taken for the sake of variety."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """Stages that compute one definition, in launch order.

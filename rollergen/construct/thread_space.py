@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from math import lcm, prod
 
@@ -23,7 +23,6 @@ from rollergen.construct.reductions import combine_stage
 from rollergen.dropped import as_far_as_possible, standing
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import Atom, Index, Mod
-from rollergen.expr.quick import found_once
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.spec import Device
 from rollergen.options import ALL, GROW
@@ -110,7 +109,7 @@ class _Shapes:
         self._staged = staged_loads(definition, roles)
         self._fixed = {"staged": self._staged, "unrolled": device.kind.lockstep}
 
-    @found_once
+    @cached_property
     def _tiles(self) -> tuple[list[Priced], Ledger]:
         """All aligned tiles with their prices, and what was turned away."""
         definition, roles, device, rules = self._of

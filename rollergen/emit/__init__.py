@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from rollergen.emit.c_family import CFamily
 from rollergen.errors import DeviceError
-from rollergen.expr.quick import quick
 from rollergen.hal.errors import SpecError
 from rollergen.hal.languages import Language, language
 from rollergen.hal.spec import Device
@@ -17,7 +16,6 @@ from rollergen.lower.usage import array_bytes
 from rollergen.program.rprogram import RProgram
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One kernel call: ``blocks`` groups of ``threads``; ``arguments`` are buffer names, in the order of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,7 +12,6 @@ from rollergen.expr import guards
 from rollergen.expr.dtypes import is_float, rounded
 from rollergen.expr.index import Bounds, Within
 from rollergen.expr.primitives import PRIMITIVES
-from rollergen.expr.quick import replaced
 from rollergen.expr.values import Binary, Cast, Const, Load, Select, Unary, Value, loads, transform
 from rollergen.hal.dtypes import DTYPES
 
@@ -67,7 +67,7 @@ def _with_guards(value: Value, bounds: tuple[Within, ...], fill: float | int) ->
         if not isinstance(node, Load):
             return None
         joined = guards.relative_to(guards.merged(node.guard + bounds), node.indices)
-        return replaced(node, guard=joined, fill=node.fill if node.guard else fill)
+        return replace(node, guard=joined, fill=node.fill if node.guard else fill)
 
     return transform(value, change)
 
@@ -82,7 +82,7 @@ def secured(load: Load, ranges: Ranges) -> Load | None:
     kept = tuple(bound for bound in load.guard if not bound.always(ranges))
     if not own and len(kept) == len(load.guard):
         return None
-    return replaced(load, guard=guards.relative_to(guards.merged(kept + own), load.indices))
+    return replace(load, guard=guards.relative_to(guards.merged(kept + own), load.indices))
 
 
 def _same(a: float | int | bool | None, b: float | int | bool | None) -> bool:

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import gcd
 from operator import itemgetter
-from typing import Any, ClassVar, Union
+from typing import Any, Union
 
 from rollergen.expr.limits import Divisor
-from rollergen.expr.quick import quick
 
 Bounds = tuple[int, int]
 
@@ -32,8 +31,6 @@ does not matter who asks."""
 class _Copied:
     """Values with something that is found later: copied by their fields."""
 
-    __slots__ = ()
-
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), tuple(getattr(self, name) for name in self.__match_args__)  # type: ignore[attr-defined]
 
@@ -41,13 +38,8 @@ class _Copied:
 class _Divided(_Copied):
     """Atoms are in the order of their texts, among names of axes too.
 
-    Hash and text are found once (None: not yet): every sum of indices asks its atoms for them.
+    Hash and text are found once: every sum of indices asks its atoms for them.
     """
-
-    __slots__ = ("_hash", "_text")
-    FOUND_LATER: ClassVar[tuple[str, ...]] = __slots__
-    _hash: Any
-    _text: Any
 
     def __lt__(self, other: Atom) -> bool:
         return str(self) < str(other)
@@ -56,21 +48,7 @@ class _Divided(_Copied):
         return str(self) > str(other)
 
 
-class _Named(_Copied):
-    """Names are found once (None: not yet).  A hash is quicker found again than looked for: atoms know theirs."""
-
-    __slots__ = ("_names",)
-    FOUND_LATER: ClassVar[tuple[str, ...]] = __slots__
-    _names: Any
-
-
-_keep_hash, _keep_text = vars(_Divided)["_hash"].__set__, vars(_Divided)["_text"].__set__
-_keep_names = vars(_Named)["_names"].__set__
-"""Setters of what frozen records find later."""
-
-
-@quick
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FloorDiv(_Divided):
     """``index // divisor`` with a divisor of at least 2."""
 
@@ -78,18 +56,21 @@ class FloorDiv(_Divided):
     divisor: Divisor
 
     def __hash__(self) -> int:
-        if self._hash is None:
-            _keep_hash(self, hash((self.index, self.divisor)))
-        return self._hash  # type: ignore[no-any-return]
+        return self._hash
 
     def __str__(self) -> str:
-        if self._text is None:
-            _keep_text(self, f"({self.index})//{self.divisor}")
-        return self._text  # type: ignore[no-any-return]
+        return self._text
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.index, self.divisor))
+
+    @cached_property
+    def _text(self) -> str:
+        return f"({self.index})//{self.divisor}"
 
 
-@quick
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Mod(_Divided):
     """``index % divisor`` with a divisor of at least 2; never negative."""
 
@@ -97,14 +78,18 @@ class Mod(_Divided):
     divisor: Divisor
 
     def __hash__(self) -> int:
-        if self._hash is None:
-            _keep_hash(self, hash((self.index, -self.divisor)))
-        return self._hash  # type: ignore[no-any-return]
+        return self._hash
 
     def __str__(self) -> str:
-        if self._text is None:
-            _keep_text(self, f"({self.index})%{self.divisor}")
-        return self._text  # type: ignore[no-any-return]
+        return self._text
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.index, -self.divisor))
+
+    @cached_property
+    def _text(self) -> str:
+        return f"({self.index})%{self.divisor}"
 
 
 Atom = Union[str, FloorDiv, Mod]
@@ -132,9 +117,8 @@ def weighted_sum(parts: Iterable[tuple[Index, int]], const: int = 0) -> Index:
     return _ordered(total, const)
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Index(_Named):
+@dataclass(frozen=True)
+class Index(_Copied):
     """``const + sum(coefficient * atom)``, terms sorted by atom, no zero coefficients."""
 
     terms: tuple[tuple[Atom, int], ...] = ()
@@ -217,23 +201,15 @@ class Index(_Named):
 
     def names(self) -> tuple[str, ...]:
         """`axes` in alphabetical order."""
-        if self._names is None:
-            if len(self.terms) == 1:
-                atom = self.terms[0][0]
-                alone = (atom,) if isinstance(atom, str) else atom.index.names()
-                _keep_names(self, alone)
-                return alone
-            names: list[str] = []
-            within: list[str] = []
-            for atom, _ in self.terms:
-                if isinstance(atom, str):
-                    names.append(atom)
-                else:
-                    within += atom.index.names()
-            if within:  # else the terms are in this order
-                names = sorted({*names, *within})
-            _keep_names(self, tuple(names))
-        return self._names  # type: ignore[no-any-return]
+        return self._names
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        names = [atom for atom, _ in self.terms if isinstance(atom, str)]
+        if len(names) == len(self.terms):  # in the order of their atoms
+            return tuple(names)
+        within = [atom.index.names() for atom, _ in self.terms if not isinstance(atom, str)]
+        return tuple(sorted(set(names).union(*within)))
 
     def coefficient(self, axis: str) -> int:
         """Coefficient of the plain axis (0 where it occurs only inside ``//`` or ``%``)."""
@@ -444,7 +420,6 @@ def _grain(rest: Index, divisor: int, ranges: Mapping[str, Bounds]) -> int:
     return 1
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Within:
     """The predicate ``low <= index < high``: one bound of a guard."""

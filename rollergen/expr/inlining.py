@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from rollergen.expr.index import Index
 from rollergen.expr.language import Tensor, computed, free_axes
-from rollergen.expr.quick import replaced
 from rollergen.expr.reductions import Reduce, without_unit_axes
 from rollergen.expr.values import IndexValue, Load, Value, transform, walk
 
@@ -185,9 +184,9 @@ def substitute(value: Value, mapping: dict[str, Index]) -> Value:
 
     def change(node: Value) -> Value | None:
         if isinstance(node, Load):
-            return replaced(node, indices=tuple([index.substitute(mapping) for index in node.indices]))
+            return replace(node, indices=tuple([index.substitute(mapping) for index in node.indices]))
         if isinstance(node, IndexValue):
-            return replaced(node, index=node.index.substitute(mapping))
+            return replace(node, index=node.index.substitute(mapping))
         if isinstance(node, Reduce):
             return replace(node, axes=tuple((_name(mapping, name), extent) for name, extent in node.axes))
         return None

@@ -8,7 +8,6 @@ from dataclasses import replace
 from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.guards import relative_to
 from rollergen.expr.index import Index, Within
-from rollergen.expr.quick import replaced
 from rollergen.expr.values import Buffer, IndexValue, Load, Value, transform, walk
 
 Indices = tuple[Index, ...]
@@ -33,13 +32,13 @@ def rewrite(definition: Definition, axes: tuple[Axis, ...], index: IndexChange, 
         if old not in known:
             shape, indices = access(old.buffer.shape, old.indices)
             guard = relative_to(bounds(old.guard), indices)
-            known[old] = replaced(old, buffer=_viewed(old.buffer, shape), indices=indices, guard=guard)
+            known[old] = replace(old, buffer=_viewed(old.buffer, shape), indices=indices, guard=guard)
         return known[old]
 
     def change(node: Value) -> Value | None:
         if isinstance(node, Load):
             return load(node)
-        return replaced(node, index=index(node.index)) if isinstance(node, IndexValue) else None
+        return replace(node, index=index(node.index)) if isinstance(node, IndexValue) else None
 
     shape, target = access(definition.output.shape, definition.target)
     folded = tuple(axis.name for axis in axes if axis.role in ("reduce", "row"))

@@ -8,14 +8,13 @@ dtype to an operation live in `dtypes.py`, the public spelling in `language.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import is_not
 from typing import Annotated, Any
 
 from rollergen.expr.index import Index, Within, linear
 from rollergen.expr.limits import Among, Count, DtypeName
 from rollergen.expr.primitives import BINARY, UNARY
-from rollergen.expr.quick import quick, replaced
 
 BufferKind = Annotated[str, Among(("input", "output", "temporary"))]
 
@@ -81,7 +80,6 @@ class _Hashed:
     _offset: Index
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Load(Value, _Hashed):
     """``buffer[indices]`` where every bound of ``guard`` holds, else ``fill`` (nothing is read).
@@ -124,7 +122,6 @@ class Load(Value, _Hashed):
             return self._axes
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class IndexValue(Value):
     """An index used as a number."""
@@ -148,7 +145,6 @@ class Unary(Value):
         return Unary(self.op, children[0], self.dtype)
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Binary(Value):
     """One of `primitives.BINARY`; comparisons and logic have dtype bool.  ``max``/``min`` propagate NaN."""
@@ -276,13 +272,13 @@ def substitute_axes(value: Value, mapping: Mapping[str, Index]) -> Value:
 
     def change(node: Value) -> Value | None:
         if isinstance(node, Load):
-            return replaced(
+            return replace(
                 node,
                 indices=tuple([index.substitute(mapping) for index in node.indices]),
                 guard=tuple([bound.substitute(mapping) for bound in node.guard]),
             )
         if isinstance(node, IndexValue):
-            return replaced(node, index=node.index.substitute(mapping))
+            return replace(node, index=node.index.substitute(mapping))
         return None
 
     return transform(value, change)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rollergen.expr.index import Index
-from rollergen.expr.quick import inner
 from rollergen.lower import maths
 from rollergen.lower.expressions import (
     BITS,
@@ -50,7 +49,6 @@ from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import Store
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Access:
     """``pointer[offset]`` where every test holds, else ``fill``.

@@ -19,7 +19,6 @@ from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import is_float, rounded
 from rollergen.expr.index import Index
 from rollergen.expr.primitives import PRIMITIVES
-from rollergen.expr.quick import inner
 from rollergen.expr.rows import is_below_its_row, is_online_exponent, is_shrinking_exponent
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
 from rollergen.hal.dtypes import DTYPES
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What the leaves of a value are here.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rollergen.expr.quick import inner
 from rollergen.lower.copies import Staged
 from rollergen.lower.nest import Nest
 from rollergen.lower.reductions import Threads
@@ -13,7 +12,6 @@ from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import Copy
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Context:
     """What all steps of one stage's lowering share.  ``filled``: shared buffers that are in use."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from math import prod
 
 from rollergen.expr.index import Index, linear, weighted_sum
-from rollergen.expr.quick import inner
 from rollergen.expr.values import Load
 from rollergen.lower.access import Access, alignment, fetch, register_dtype
 from rollergen.lower.expressions import Expr, Operation, Pointer, Position, Read
@@ -32,7 +31,6 @@ FRAGMENT_BYTES = 128
 """Of those that matrix instructions read: more than any of their loads asks for."""
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Staged(Source):
     """A copy's buffer in memory; ``stage``: offset of the tile in use, where there are several."""

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Union
 
 from rollergen.expr.index import Bounds, Index
-from rollergen.expr.quick import inner
 from rollergen.hal.dtypes import DTYPES
 
 _UNSIGNED = {"uint16": 16, "uint32": 32, "uint64": 64}
@@ -27,7 +26,6 @@ _STORED = {row.name: row.bits for row in DTYPES.values()} | _UNSIGNED
 STORAGE_BYTES = {name: bits // 8 for name, bits in _STORED.items()}
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Number:
     """A literal."""
@@ -37,7 +35,6 @@ class Number:
     lanes: int = 1
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Name:
     """The value of a `Let` or of an `Allocate` without extents."""
@@ -47,7 +44,6 @@ class Name:
     lanes: int = 1
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Element:
     """An element of a register array (`Allocate`); no indices: the register itself."""
@@ -58,7 +54,6 @@ class Element:
     lanes: int = 1
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Pointer:
     """A parameter, an array in memory, or a named place inside one (`Point`)."""
@@ -69,7 +64,6 @@ class Pointer:
     writable: bool = False
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Read:
     """``lanes`` adjacent elements from ``pointer[offset]`` on.
@@ -88,7 +82,6 @@ class Read:
     fill: float | int = 0
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Position:
     """An index as a number."""
@@ -104,7 +97,6 @@ def position(index: Index, ranges: Mapping[str, Bounds]) -> Position:
     return Position(index, "int32" if low >= -(2**31) and high < 2**31 else "int64")
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Inside:
     """``low <= index < high``; a bound that is None needs no test.  A scalar bool."""
@@ -130,7 +122,6 @@ class Aligned:
     lanes: int = 1
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Operation:
     """An operator on operands of equal lanes: neg not add sub mul div mod shl shr xor bitand bitor
@@ -146,7 +137,6 @@ class Operation:
     lanes: int = 1
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Call:
     """A function of the language (sqrt, floor, ...) or a `Function` of the kernel."""
@@ -157,7 +147,6 @@ class Call:
     lanes: int = 1
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Broadcast:
     """A scalar in every lane."""
@@ -180,7 +169,6 @@ class Misalignment:
     lanes: int = 1
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Build:
     """A vector from scalars."""
@@ -196,7 +184,6 @@ class Build:
         return len(self.operands)
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Pick:
     """Lane ``which`` of a vector, or its ``even`` or ``odd`` lanes."""
@@ -249,7 +236,6 @@ class Exchange:
         return self.operand.dtype
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Convert:
     """The operand's value in another dtype, or (``bits``) its bit pattern read as one."""

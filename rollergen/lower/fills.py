@@ -12,7 +12,6 @@ from math import prod
 
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Bounds, Index
-from rollergen.expr.quick import inner
 from rollergen.expr.values import Load
 from rollergen.lower.access import Access, put, register_dtype
 from rollergen.lower.copies import Staged, axis_digits, buffer_access, fetch_load, positions_of, strides, varying
@@ -89,7 +88,6 @@ def _bits(load: Load) -> int:
     return int(np.array(load.fill, dtype).view(np.uint16))
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Groups:
     """The groups that one thread moves: how to reach one, by its step variable."""

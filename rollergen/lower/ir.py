@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Union
 
 from rollergen.expr.index import Bounds, Index
-from rollergen.expr.quick import WithDict, found_once, inner
 from rollergen.lower.expressions import Element, Expr, Name, Pointer
 
 GLOBAL, LOCAL, PRIVATE = "global", "local", "private"
@@ -21,7 +21,6 @@ class Comment:
     text: str
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Allocate:
     """Registers or memory: ``shape`` elements of ``lanes`` values.  No shape: one register.
@@ -38,7 +37,6 @@ class Allocate:
     alignment: int = 0
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Let:
     """A constant of the enclosing block."""
@@ -47,7 +45,6 @@ class Let:
     value: Expr
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Point:
     """``pointer`` names the place ``base + offset``."""
@@ -57,7 +54,6 @@ class Point:
     offset: Index
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Assign:
     """A register gets a new value."""
@@ -66,7 +62,6 @@ class Assign:
     value: Expr
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Write:
     """The value's lanes to ``pointer[offset]`` on.
@@ -88,7 +83,6 @@ class Write:
     adds: bool = False
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class For:
     """``variable`` from ``start`` up to, without, ``stop``."""
@@ -100,7 +94,6 @@ class For:
     unroll: bool = False
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class If:
     """Either body, by a scalar condition."""
@@ -218,9 +211,8 @@ class Function:
     result: Expr
 
 
-@inner
-@dataclass(frozen=True, slots=True)
-class Kernel(WithDict):
+@dataclass(frozen=True)
+class Kernel:
     """One launch: ``blocks`` blocks of ``threads`` threads.
 
     ``arguments`` are the buffers' own names, in the order of ``parameters``.  ``block_id`` and
@@ -245,7 +237,7 @@ class Kernel(WithDict):
     resident_blocks: int = 0
     allocated: tuple[Allocate, ...] | None = None
 
-    @found_once
+    @cached_property
     def arrays(self) -> tuple[Allocate, ...]:
         """Every allocation with extents in the body, outer before inner."""
         if self.allocated is not None:

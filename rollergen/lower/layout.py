@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import prod
 
 from rollergen.expr.definition import Definition
-from rollergen.expr.quick import inner
 from rollergen.lower.copies import buffer_shape, in_registers
 from rollergen.lower.expressions import STORAGE_BYTES
 from rollergen.lower.names import identifier
@@ -20,7 +19,6 @@ _NONE = ["-"] * 5
 """Of the columns of loops: none."""
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class _Common:
     """What the programs of a definition say alike.

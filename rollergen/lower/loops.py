@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rollergen.expr.index import Index, weighted_sum
-from rollergen.expr.quick import inner
 from rollergen.expr.values import Load, Partial
 from rollergen.lower.arithmetic import Scope, register_dtype
 from rollergen.lower.context import Context
@@ -25,7 +24,6 @@ from rollergen.program.rprogram import SERIAL, UNROLL, Copy
 Inner = Callable[[Place], None]
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Phase:
     """One walk over loops: which of them run, which loads it uses (by number), where it ends.

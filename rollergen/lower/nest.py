@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.index import Bounds, Index, Within
-from rollergen.expr.quick import WithDict, found_once, inner
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device, Instruction
 from rollergen.lower.expressions import Pointer
@@ -19,7 +19,6 @@ from rollergen.program.overlap import OVERLAP, tile_of
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Copy, Loop, Stage
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Lane:
     """A symbol for the position within a vector, and the vector's width."""
@@ -28,9 +27,8 @@ class Lane:
     width: int
 
 
-@inner
-@dataclass(frozen=True, slots=True)
-class Nest(WithDict):
+@dataclass(frozen=True)
+class Nest:
     """Facts about one stage that hold everywhere in it.
 
     ``lead``: the variable that says how many elements before 0 the loops of the lanes' axis start (see
@@ -52,32 +50,32 @@ class Nest(WithDict):
     overhangs: dict[int, frozenset[str]] = field(default_factory=dict)
     bounds: dict[Any, tuple[Within, ...]] = field(default_factory=dict)
 
-    @found_once
+    @cached_property
     def loops(self) -> tuple[Loop, ...]:
         return self.stage.loops
 
-    @found_once
+    @cached_property
     def definition(self) -> Definition:
         return self.stage.definition
 
-    @found_once
+    @cached_property
     def registers(self) -> str:
         """Name of the layer that copies into registers go to."""
         return self.device.layers[0].name
 
-    @found_once
+    @cached_property
     def _loads(self) -> tuple[Load, ...]:
         return self.definition.loads()
 
-    @found_once
+    @cached_property
     def loads(self) -> dict[int, Load]:
         return dict(enumerate(self._loads))
 
-    @found_once
+    @cached_property
     def _numbers(self) -> dict[int, tuple[int, Load]]:
         return {id(load): (number, load) for number, load in enumerate(self._loads)}
 
-    @found_once
+    @cached_property
     def digits_of(self) -> dict[str, list[tuple[int, int]]]:
         """(position, stride) of the loops of each axis that has any."""
         found: dict[str, list[tuple[int, int]]] = {}
@@ -85,7 +83,7 @@ class Nest(WithDict):
             found.setdefault(loop.axis, []).append((p, loop.stride))
         return found
 
-    @found_once
+    @cached_property
     def rising(self) -> dict[str, list[tuple[int, Loop]]]:
         """(position, loop) of the loops of each axis that has any, by rising stride."""
         found = {axis: [(p, self.loops[p]) for p, _ in own] for axis, own in self.digits_of.items()}
@@ -95,7 +93,7 @@ class Nest(WithDict):
                 own.reverse()
         return found
 
-    @found_once
+    @cached_property
     def deepest(self) -> dict[int, int]:
         """The innermost depth at which each load (its number) that has copies is copied."""
         found: dict[int, int] = {}
@@ -103,13 +101,13 @@ class Nest(WithDict):
             found[copy.load] = max(copy.at_loop, found.get(copy.load, 0))
         return found
 
-    @found_once
+    @cached_property
     def barriers_within(self) -> int:
         """The depth below which there are no barriers: of copies that threads share, and of reductions that they do."""
         depths = [copy.at_loop for copy in self.stage.copies if copy.to_layer != self.registers]
         return max([self.tile_depth if self.stage.accumulator.combine != "none" else 0, *depths])
 
-    @found_once
+    @cached_property
     def copies(self) -> dict[int, list[Copy]]:
         """Those made at each depth; none lies outside the thread loops."""
         found: dict[int, list[Copy]] = {}
@@ -121,25 +119,25 @@ class Nest(WithDict):
         """The load that the copy serves."""
         return self._loads[copy.load]
 
-    @found_once
+    @cached_property
     def grid(self) -> tuple[tuple[int, Loop], ...]:
         """(position, loop) of the loops over blocks."""
         return self.stage.of_kind(GRID)
 
-    @found_once
+    @cached_property
     def parallel(self) -> tuple[tuple[int, Loop], ...]:
         """(position, loop) of the loops over a block's threads."""
         return self.stage.of_kind(*PARALLEL)
 
-    @found_once
+    @cached_property
     def blocks(self) -> int:
         return prod([loop.extent for _, loop in self.grid])
 
-    @found_once
+    @cached_property
     def threads(self) -> int:
         return prod([loop.extent for _, loop in self.parallel])
 
-    @found_once
+    @cached_property
     def instruction(self) -> Instruction | None:
         """The stage's matrix instruction, if it has one."""
         return matrix_instruction(self.stage, self.device)
@@ -156,20 +154,20 @@ class Nest(WithDict):
         """Distinct loads, by number."""
         return {self.number(load): load for load in loads}
 
-    @found_once
+    @cached_property
     def extents(self) -> dict[str, int]:
         return {axis.name: axis.extent for axis in self.definition.axes}
 
-    @found_once
+    @cached_property
     def exact(self) -> dict[str, Bounds]:
         """Bounds of every axis, without any overhang."""
         return {axis: (0, extent - 1) for axis, extent in self.extents.items()}
 
-    @found_once
+    @cached_property
     def roles(self) -> dict[str, str]:
         return {axis.name: axis.role for axis in self.definition.axes}
 
-    @found_once
+    @cached_property
     def spans(self) -> dict[str, int]:
         """Points that the loops of each axis visit, tail included."""
         spans = dict.fromkeys(self.extents, 1)
@@ -177,18 +175,18 @@ class Nest(WithDict):
             spans[loop.axis] *= loop.extent
         return {axis: max(span, self.extents[axis]) for axis, span in spans.items()}
 
-    @found_once
+    @cached_property
     def guards(self) -> dict[str, str]:
         return dict(self.stage.guards)
 
-    @found_once
+    @cached_property
     def overlapping(self) -> dict[str, tuple[int, int]]:
         """(depth inside all that says where a tile begins, its points) of axes whose last tile begins earlier."""
         own = [axis for axis, kind in self.stage.guards if kind == OVERLAP]
         found = {axis: tile_of(self.stage, axis) for axis in own}
         return {axis: (max(depth, self.first_inner), side) for axis, (depth, side) in found.items()}
 
-    @found_once
+    @cached_property
     def asks_at(self) -> int:
         """The depth, inside all serial loops, at which lines that are written later are asked for; -1: none are, or
         rows (`phases`)."""
@@ -196,17 +194,17 @@ class Nest(WithDict):
             return -1
         return max(p for p, x in enumerate(self.loops) if x.kind == SERIAL) + 1
 
-    @found_once
+    @cached_property
     def first_inner(self) -> int:
         """Position of the first loop that is neither of the grid nor of threads."""
         return len(self.grid) + len(self.parallel)
 
-    @found_once
+    @cached_property
     def tile_depth(self) -> int:
         """Depth at which accumulators are made (never outside the thread loops, nor inside the lanes)."""
         return min(max(self.stage.accumulator.at_loop, self.first_inner), self.innermost)
 
-    @found_once
+    @cached_property
     def first_block(self) -> int:
         """Position of the outermost serial loop whose terms are added up in blocks along the lanes' axis; -1: none."""
         if not self.stage.accumulator.flush:
@@ -214,23 +212,23 @@ class Nest(WithDict):
         own = [p for p, x in enumerate(self.loops) if x.kind == SERIAL and x.axis == self.lane_axis]
         return next((p for p in own if p >= self.tile_depth), -1)
 
-    @found_once
+    @cached_property
     def innermost(self) -> int:
         """Depth inside all loops but the lane loop."""
         return len(self.loops) - (1 if self.loops and self.loops[-1].kind == LANE else 0)
 
-    @found_once
+    @cached_property
     def lane_position(self) -> int | None:
         lanes = [p for p, loop in enumerate(self.loops) if loop.kind == LANE]
         return lanes[0] if lanes else None
 
-    @found_once
+    @cached_property
     def lane(self) -> Lane | None:
         """The lane loop as a vector's lanes, if there is one."""
         p = self.lane_position
         return None if p is None else Lane(self.variables[p], self.loops[p].extent)
 
-    @found_once
+    @cached_property
     def lane_axis(self) -> str | None:
         return None if self.lane_position is None else self.loops[self.lane_position].axis
 
@@ -242,7 +240,7 @@ class Nest(WithDict):
         """Loops of axes of these roles from position `after` on, lane loops not counted."""
         return tuple([p for p, role in self._walked if p >= after and role in roles])
 
-    @found_once
+    @cached_property
     def _walked(self) -> list[tuple[int, str]]:
         """(position, its axis' role) of the loops that are walked one by one."""
         own = self.roles

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rollergen.expr.index import Bounds, Index
-from rollergen.expr.quick import inner
 from rollergen.expr.values import Load
 from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged
@@ -18,7 +17,6 @@ from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import Copy
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Prefetch:
     """Registers that hold a thread's part of the next tile."""

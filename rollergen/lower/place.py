@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import permutations
 from math import prod
 from typing import Any
 
 from rollergen.expr.index import Bounds, Index, Within, linear, weighted_sum
-from rollergen.expr.quick import WithDict, found_once, inner
 from rollergen.expr.recombine import reduced
 from rollergen.expr.values import Load
 from rollergen.lower.expressions import Element, Expr, Inside, Operation
@@ -23,7 +23,6 @@ class Source:
     __slots__ = ()
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Registers(Source):
     """A load's values in a register array: the element for loop variables is ``indices`` of these.
@@ -37,9 +36,8 @@ class Registers(Source):
     lanes: int
 
 
-@inner
-@dataclass(frozen=True, slots=True)
-class Place(WithDict):
+@dataclass(frozen=True)
+class Place:
     """A point of the nest.
 
     ``point``: the index that each loop's variable has here.  ``whole``: guarded axes that are known to
@@ -65,7 +63,7 @@ class Place(WithDict):
         inside = frozenset(axis for axis, kind in nest.stage.guards if kind == OVERLAP)
         return Place(nest, tuple([Index.axis(name) for name in nest.variables]), inside)
 
-    @found_once
+    @cached_property
     def axes(self) -> dict[str, Index]:
         """Every axis as a sum over its loops' variables."""
         nest, origin = self.nest, self.origin
@@ -139,7 +137,7 @@ class Place(WithDict):
         """Whether the axis may lie beyond its extent here."""
         return axis in self.loose or (axis in self.nest.guards and axis not in self.whole)
 
-    @found_once
+    @cached_property
     def axis_ranges(self) -> dict[str, Bounds]:
         """Bounds of every axis here, overhang included."""
         nest = self.nest

@@ -12,7 +12,6 @@ from typing import Any
 from rollergen.errors import ProgramError
 from rollergen.expr.definition import Reduction
 from rollergen.expr.index import Index, linear, weighted_sum
-from rollergen.expr.quick import inner
 from rollergen.expr.rows import without_nan_checks
 from rollergen.lower import exchanges
 from rollergen.lower.access import Access, alignment, fetch, has_edge, register_dtype
@@ -27,7 +26,6 @@ from rollergen.program.levels import flush_depths
 from rollergen.program.rprogram import UNROLL
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Accumulators:
     """Registers of one level of a reduction (see `Accumulator.flush`): for each component an array over the loops at
@@ -39,7 +37,6 @@ class Accumulators:
     separate: tuple[int, ...]
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class Threads:
     """How a block's threads share reductions: ``rank`` of ``count`` within those of one output.

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rollergen.expr.index import Index
-from rollergen.expr.quick import inner
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.lower.context import Context
@@ -60,7 +59,6 @@ def lower_all(programs: Sequence[RProgram], device: Device, features: Features) 
     return [tuple([_kernel(stage) for stage in stages]) for stages in begun]
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class _Begun:
     """A kernel of which everything up to its loops is written; the fields that it takes over have its names."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from rollergen.expr.index import Bounds, FloorDiv, Index, Mod
-from rollergen.expr.quick import replaced
 from rollergen.lower.expressions import (
     Broadcast,
     Build,
@@ -159,7 +159,7 @@ def coarsen(test: Inside, lane: Lane | None) -> Inside:
     numbers = [c for _, c in rest.terms] + [rest.const, test.low or 0, test.high or 0]
     if any(number % lane.width for number in numbers) or lane.variable in rest.names():
         return test
-    return replaced(test, index=rest)
+    return replace(test, index=rest)
 
 
 def edges_known(offset: Index, tests: Iterable[Inside], lane: Lane, unrolled: frozenset[str]) -> bool:

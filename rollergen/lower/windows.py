@@ -13,7 +13,6 @@ from itertools import pairwise
 from math import prod
 
 from rollergen.expr.index import Bounds, Index, linear, weighted_sum
-from rollergen.expr.quick import inner
 from rollergen.expr.values import Load
 from rollergen.lower.access import Access, fetch, put, register_dtype
 from rollergen.lower.copies import Staged, buffer_access
@@ -26,7 +25,6 @@ from rollergen.program.rprogram import Copy
 from rollergen.program.windows import dealt_threads, inner_loops, needed, threads_along, window_digits, window_shape
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class _Run:
     """Positions ``start`` to ``stop`` - 1 of one dimension, all with the same open bounds."""
@@ -37,7 +35,6 @@ class _Run:
     high: bool
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class _Dimension:
     """``first``: the index of position 0; ``bounds``: of the indices that are read, high excluded."""
@@ -117,7 +114,6 @@ def fill_block_window(out: Writer, place: Place, staged: Staged, load: Load) -> 
         put(out, replace(target, pointer=replace(target.pointer, dtype=source.pointer.dtype)), value, None)
 
 
-@inner
 @dataclass(frozen=True, slots=True)
 class _Window:
     """``first``: offset of the element at position 0 of every dimension; ``strides``: from one position to the next."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rollergen.expr.quick import quick
 from rollergen.expr.values import Load
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Stage
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class PanelPart:
     """Positions of loops: ``inner`` (serial, between the panels and the steps of the reduction), whose iterations share

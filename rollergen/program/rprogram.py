@@ -33,7 +33,6 @@ from typing import Annotated
 
 from rollergen.expr.definition import Definition
 from rollergen.expr.limits import Among, Count, DtypeName, Extent
-from rollergen.expr.quick import quick
 from rollergen.expr.values import Buffer, Load, Value
 
 GRID, GROUP, THREAD, SERIAL, UNROLL, LANE = "grid", "group", "thread", "serial", "unroll", "lane"
@@ -43,7 +42,6 @@ Combine = Annotated[str, Among(("none", "shuffle", "groups", "tree"))]
 Guard = Annotated[str, Among(("none", "mask", "peel", "overlap"))]
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Loop:
     """One digit of an axis: ``extent`` iterations, ``stride`` axis elements apart."""
@@ -54,7 +52,6 @@ class Loop:
     kind: LoopKind
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Copy:
     """One load's tile brought into ``to_layer`` once per visit of depth ``at_loop``.
@@ -110,7 +107,6 @@ class Copy:
     runs: tuple[Extent, ...] = ()
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Compute:
     """``instruction``: an entry of the device's instructions, ``lanes`` wide along the lane loop.
@@ -128,7 +124,6 @@ class Compute:
     factors: Annotated[str, Among(("", "tf32"))] = ""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Accumulator:
     """Registers of every reduction: one for each iteration of the spatial loops deeper than
@@ -185,7 +180,6 @@ class Resident:
     phase: Count
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Store:
     """How results are written: ``vector`` adjacent elements at once (a lane loop makes its own
@@ -212,7 +206,6 @@ class Store:
     ahead: Count = 0
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class BlockOrder:
     """``width`` 0: linear.  Else, for the last two grid loops (p of P, q of Q), blocks run through
@@ -276,7 +269,6 @@ class _Remembered:
     _hash: int
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Stage(_Remembered):
     """One launch.

@@ -6,10 +6,11 @@ after    k 4 | k 16 | k 16 | k 16, an accumulator at each |, too, which adds up 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from rollergen.expr.definition import Definition
-from rollergen.expr.quick import replaced
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.nest import ceil_div, is_batch
 from rollergen.program.assemble.plan import Size
@@ -92,7 +93,7 @@ def in_blocks(stage: Stage, longest: int, *, waiting: bool = False) -> Stage:
 
 
 def _carrying(stage: Stage, depth: int) -> Stage:
-    return replaced(stage, accumulator=replaced(stage.accumulator, at_loop=depth, carry=True, flush=()))
+    return replace(stage, accumulator=replace(stage.accumulator, at_loop=depth, carry=True, flush=()))
 
 
 def _largest(size: Size) -> float:
@@ -121,21 +122,21 @@ def _split(stage: Stage, p: int, block: Size) -> Stage:
         Loop(loop.axis, block, loop.stride, SERIAL),
     )
     behind = lambda position: position + (position > p)
-    accumulator = replaced(
+    accumulator = replace(
         stage.accumulator,
         separate=tuple(map(behind, stage.accumulator.separate)),
         gathered=tuple(map(behind, stage.accumulator.gathered)),
         flush=tuple(map(behind, stage.accumulator.flush)),
     )
-    stage = replaced(
+    stage = replace(
         stage,
         loops=(*stage.loops[:p], *digits, *stage.loops[p + 1 :]),
         accumulator=accumulator,
-        copies=tuple([replaced(copy, at_loop=behind(copy.at_loop)) for copy in stage.copies]),
+        copies=tuple([replace(copy, at_loop=behind(copy.at_loop)) for copy in stage.copies]),
         prefetch=behind(stage.prefetch),
     )
     return _flushed(stage, p + 1)
 
 
 def _flushed(stage: Stage, depth: int) -> Stage:
-    return replaced(stage, accumulator=replaced(stage.accumulator, flush=(depth, *stage.accumulator.flush)))
+    return replace(stage, accumulator=replace(stage.accumulator, flush=(depth, *stage.accumulator.flush)))

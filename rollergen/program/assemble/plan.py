@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rollergen.expr.quick import quick
-
 Size = Any
 """An int, or an int array of a batch."""
 
@@ -30,7 +28,6 @@ class Roles:
     taps: tuple[str, ...]
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class ContractionPlan:
     """Tiles of a contraction along (m, n): register tile, threads, panels (register tiles that a
@@ -65,7 +62,6 @@ class ContractionPlan:
     vk: int = 1
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
     """Tiles of a reduction over sliding windows, as (axis, extent) pairs (absent: 1): ``tiles`` that one thread
@@ -81,7 +77,6 @@ class WindowPlan:
         return dict(self.threads).get(axis, 1)
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class ReductionPlan:
     """Tiles of a reduction without reuse, or of a row stage: ``rows`` rows a block in turn,
@@ -100,7 +95,6 @@ class ReductionPlan:
     gathered: bool = False
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class ElementwisePlan:
     """An elementwise stage along (m, n): threads, vectors, serial steps, and ``um``, ``un`` unrolled ones.

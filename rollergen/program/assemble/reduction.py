@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rollergen.expr.definition import Definition
 from rollergen.expr.primitives import PRIMITIVES
-from rollergen.expr.quick import replaced
 from rollergen.expr.values import Load, Unary, Value, loads, walk
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
@@ -36,7 +37,7 @@ def reduction_stage(definition: Definition, plan: ReductionPlan, device: Device,
     k = definition.of_role("reduce")[-1].name
     copies = vector_copies(definition, device, list(stage.loops), k, plan.vector)
     kept = residents(definition, plan.resident) if len(definition.reductions) > 1 else ()
-    return _in_blocks(replaced(stage, residents=kept, copies=copies), device)
+    return _in_blocks(replace(stage, residents=kept, copies=copies), device)
 
 
 def row_stage(definition: Definition, plan: ReductionPlan, device: Device, name: str = "rows") -> Stage:
@@ -48,7 +49,7 @@ def row_stage(definition: Definition, plan: ReductionPlan, device: Device, name:
     if plan.resident == device.backing.name:
         kept = tuple(r for r in kept if r.value.dtype == definition.output.dtype)[:1]
     copies = vector_copies(definition, device, list(stage.loops), j, plan.vector)
-    return _in_blocks(replaced(stage, residents=kept, copies=copies, store=Store(vector=width)), device)
+    return _in_blocks(replace(stage, residents=kept, copies=copies, store=Store(vector=width)), device)
 
 
 def _in_blocks(stage: Stage, device: Device) -> Stage:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rollergen.expr.quick import inner
 from rollergen.hal.spec import Device
 from rollergen.program.model.block_windows import fill_services, reuse_of
 from rollergen.program.model.bounds import deal_divisions, place_divisions, retested, tests_of
@@ -26,7 +25,6 @@ from rollergen.program.rprogram import LANE, SERIAL, UNROLL, Copy
 from rollergen.program.windows import of_block
 
 
-@inner
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
     """One kind of access of a thread.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rollergen.expr.dtypes import ITEMSIZE
-from rollergen.expr.quick import inner
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.access import Access
 from rollergen.program.model.costs import Costs
@@ -22,7 +21,6 @@ _COMMUTING = ("sum", "prod", "max", "min")
 """Combiners that need no handing out of the result: every thread has it."""
 
 
-@inner
 @dataclass(frozen=True, slots=True, eq=False)
 class Combining:
     """For one block: ``clocks`` of waiting; for one thread of it: ``slots`` of arithmetic, and

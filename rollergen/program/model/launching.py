@@ -12,7 +12,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from rollergen.expr.quick import inner
 from rollergen.hal.spec import Device
 from rollergen.program.model.nest import Waves
 from rollergen.program.model.numeric import Number, choose
@@ -25,7 +24,6 @@ Limit = tuple[str, Number, str]
 """A limiter's name, its clocks, and how they combine with others."""
 
 
-@inner
 @dataclass(frozen=True, slots=True, eq=False)
 class Way:
     """A launch in one of the two ways: its ``seconds`` with what launching takes (``launch_us``), how its blocks run,

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rollergen.expr.quick import inner
 from rollergen.hal.spec import MemoryLayer, Tlb
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import Operand
@@ -23,7 +22,6 @@ from rollergen.program.model.numeric import Number, ceil_div, choose, clip, gcd,
 from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL
 
 
-@inner
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream:
     """One operand as the caches see it: touched by the loops at ``depth`` and deeper as a tile, again at

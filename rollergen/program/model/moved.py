@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rollergen.expr.dtypes import ITEMSIZE
-from rollergen.expr.quick import inner
 from rollergen.hal.spec import Device
 from rollergen.program.model.access import Access, direct_access, fill_accesses, register_accesses
 from rollergen.program.model.combining import Combining, combining_of
@@ -24,7 +23,6 @@ from rollergen.program.model.tiles import block_copy, register_copy
 from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
 
 
-@inner
 @dataclass(frozen=True, slots=True, eq=False)
 class Walk:
     """``iterations`` of the innermost rolled loop of one phase, and whether it reads memory for several uses
@@ -36,7 +34,6 @@ class Walk:
     stream: bool
 
 
-@inner
 @dataclass(frozen=True, slots=True, eq=False)
 class Moved:
     """The counts of `Work` that depend on the loops and on what is copied; ``walks``: one for each phase;

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rollergen.expr.quick import inner
 from rollergen.hal.spec import Device
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import Facts
@@ -18,7 +17,6 @@ from rollergen.program.rprogram import GRID, GROUP, PARALLEL, SERIAL, THREAD, Lo
 Found = TypeVar("Found")
 
 
-@inner
 @dataclass(frozen=True, slots=True, eq=False)
 class Nest:
     """Trip counts of one stage on one device.
@@ -162,7 +160,6 @@ def _mean(total: Number, visits: Number) -> Number:
     return total / visits
 
 
-@inner
 @dataclass(frozen=True, slots=True, eq=False)
 class Waves:
     """How the blocks of a stage run: ``resident`` blocks on a unit at once; ``per_unit``: blocks that the busiest

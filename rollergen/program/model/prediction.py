@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rollergen.expr.quick import found_once, quick
 from rollergen.hal.spec import Device
 from rollergen.program.model.compute import (
     arithmetic_clocks,
@@ -41,7 +41,6 @@ from rollergen.program.model.work import Work, read_ahead, work_of
 from rollergen.program.rprogram import RProgram, Stage, StageLaunch
 
 
-@quick
 @dataclass(frozen=True, slots=True, eq=False)
 class Limiter:
     """The time that one resource needs: ``seconds``, and ``clocks`` of the busiest unit.
@@ -56,7 +55,6 @@ class Limiter:
     how: str
 
 
-@quick
 @dataclass(frozen=True, slots=True, eq=False)
 class StagePrediction:
     """Predicted time of one launch, with what it follows from.  Numbers are arrays for a batch.
@@ -176,7 +174,7 @@ class StagePrice:
         self.shared_bytes = work.shared_bytes
         self._found = nest, device, costs, work, way
 
-    @found_once
+    @cached_property
     def prediction(self) -> StagePrediction:
         """The time with its limiters, registers and traffic."""
         nest, device, costs, work, way = self._found
@@ -204,12 +202,12 @@ class PriceTogether(StagePrice):
         self.spilled, self.shared_bytes = spilled, shared_bytes
         self._of = stage, device
 
-    @found_once
+    @cached_property
     def alone(self) -> bool:  # type: ignore[override]
         """As `StagePrice.alone`: never of a device whose threads need not be woken."""
         return bool(self._of[1].wake_us) and bool(self.prediction.alone)
 
-    @found_once
+    @cached_property
     def prediction(self) -> StagePrediction:
         """As `StagePrice.prediction`."""
         return StagePrice(*self._of).prediction

@@ -8,6 +8,7 @@ entry for each program.  Everything else, the serial loops among it, is what pro
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain, pairwise
 from operator import attrgetter, mul
@@ -15,12 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rollergen.expr.quick import replaced
 from rollergen.hal.spec import Device
 from rollergen.program.model.nest import is_batch
 from rollergen.program.model.numeric import Number, size_key
 from rollergen.program.model.prediction import PriceTogether, StagePrice, kept, price_program
-from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, UNROLL, Loop, Stage
+from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, UNROLL, Copy, Loop, Stage
 
 WORTH_A_BATCH = 4
 """Stages from which on a batch is cheaper than one after the other."""
@@ -284,28 +284,29 @@ def _joined(members: list[_Member]) -> Stage:
         loops.append(Loop(digit[0], column([*chain(*extents)]), column([*chain(*strides)]), digit[1]))
     if not is_batch(tuple(loops)):
         every: Any = np.full(len(members), loops[0].extent)
-        loops[0] = replaced(loops[0], extent=every)
+        loops[0] = replace(loops[0], extent=every)
     stages = [one.stage for one in members]
     first = stages[0]
     of_each = [own for own, alike in zip(places, structures, strict=True) for _ in alike]
     at = lambda depths: _depth(depths, of_each)
     of_role = lambda role: tuple([p for p, digit in enumerate(nest.digits) if digit[2] == role])
-    accumulator = replaced(
+    accumulator = replace(
         first.accumulator, at_loop=at([stage.accumulator.at_loop for stage in stages]),
         separate=of_role(_SEPARATE), gathered=of_role(_GATHERED),
         flush=tuple([at(depths) for depths in zip(*[stage.accumulator.flush for stage in stages], strict=True)]),
     )  # fmt: skip
     copies = []
-    for own in zip(*[stage.copies for stage in stages], strict=True):
-        depths, vectors, paddings, buffers = zip(*map(_MOVED, own), strict=True)
-        copies.append(replaced(
-            own[0], at_loop=at(depths), vector=column(vectors), padding=column(paddings), depth=column(buffers)
+    alike: tuple[Copy, ...]
+    for alike in zip(*[stage.copies for stage in stages], strict=True):
+        depths, vectors, paddings, buffers = zip(*map(_MOVED, alike), strict=True)
+        copies.append(replace(
+            alike[0], at_loop=at(depths), vector=column(vectors), padding=column(paddings), depth=column(buffers)
         ))  # fmt: skip
-    return replaced(
+    return replace(
         first, loops=tuple(loops), copies=tuple(copies), accumulator=accumulator,
-        store=replaced(first.store, vector=column([stage.store.vector for stage in stages])),
+        store=replace(first.store, vector=column([stage.store.vector for stage in stages])),
         guards=tuple(dict.fromkeys([guard for stage in stages for guard in stage.guards])),
-        block_order=replaced(first.block_order, width=column([stage.block_order.width for stage in stages])),
+        block_order=replace(first.block_order, width=column([stage.block_order.width for stage in stages])),
     )  # fmt: skip
 
 

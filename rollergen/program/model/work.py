@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rollergen.expr.dtypes import ITEMSIZE
-from rollergen.expr.quick import inner
 from rollergen.hal.spec import Device
 from rollergen.program.model.access import Access
 from rollergen.program.model.bounds import is_tested, is_uneven, retested
@@ -38,7 +37,6 @@ from rollergen.program.rprogram import LANE, SERIAL, UNROLL, Copy
 from rollergen.program.windows import of_block
 
 
-@inner
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
     """Counts for one thread of one block, unless said otherwise.

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from rollergen.expr.quick import found_once
 from rollergen.hal.spec import Device
 from rollergen.program.model import Prediction
 from rollergen.program.model.prediction import StagePrediction
@@ -55,62 +55,62 @@ class Batch:
     def __len__(self) -> int:
         return len(self.stages)
 
-    @found_once
+    @cached_property
     def columns(self) -> np.ndarray:
         """Numbers of the programs."""
         return np.arange(len(self))
 
-    @found_once
+    @cached_property
     def _places(self) -> np.ndarray:
         """Where each loop's axis lies in what each axis of each program has, laid flat, (loops, programs)."""
         return self.axis * len(self) + self.columns
 
-    @found_once
+    @cached_property
     def role(self) -> np.ndarray:
         """Of each loop, as its position in `ROLES`; -1: no loop."""
         return self.own.roles.reshape(-1).take(self._places)
 
-    @found_once
+    @cached_property
     def has_role(self) -> np.ndarray:
         """Mask of the axes of each role, (`ROLES`, axes, programs)."""
         return self.own.roles == _EACH_ROLE
 
-    @found_once
+    @cached_property
     def of_kind(self) -> np.ndarray:
         """Mask of the loops of each kind, (`KINDS`, loops, programs)."""
         return self.kind == _EACH_KIND
 
-    @found_once
+    @cached_property
     def has_loops(self) -> np.ndarray:
         """Of each program."""
         return self.kind[-1] != NO_LOOP
 
-    @found_once
+    @cached_property
     def there(self) -> np.ndarray:
         """Whether the operand is, (operands, programs)."""
         return self.own.itemsize > 0
 
-    @found_once
+    @cached_property
     def all_there(self) -> bool:
         """Every program has loops and all operands."""
         return bool(self.has_loops.all() and self.there.all())
 
-    @found_once
+    @cached_property
     def extents(self) -> np.ndarray:
         """Of the loops over each axis, of the others 1, (axes, loops, programs)."""
         return np.where(self.axis == np.arange(len(self.own.extents))[:, None, None], self.extent, 1.0)
 
-    @found_once
+    @cached_property
     def by_axis_and_kind(self) -> np.ndarray:
         """Product of the extents of the loops over each axis of each kind, (axes, `KINDS`, programs)."""
         return np.multiply.reduce(np.where(self.of_kind, self.extents[:, None], 1.0), axis=2)
 
-    @found_once
+    @cached_property
     def by_role_and_kind(self) -> np.ndarray:
         """As `by_axis_and_kind` over the axes of each role, (`ROLES`, `KINDS`, programs)."""
         return np.multiply.reduce(np.where(self.has_role[:, :, None], self.by_axis_and_kind, 1.0), axis=1)
 
-    @found_once
+    @cached_property
     def by_kind(self) -> np.ndarray:
         """Product of the extents of the loops of each kind, (`KINDS`, programs)."""
         return np.multiply.reduce(self.by_axis_and_kind, axis=0)
@@ -119,29 +119,29 @@ class Batch:
     def blocks(self) -> np.ndarray:
         return self.by_kind[KINDS[GRID]]
 
-    @found_once
+    @cached_property
     def threads(self) -> np.ndarray:
         """Of a block."""
         return self.by_kind[KINDS[GROUP]] * self.by_kind[KINDS[THREAD]]
 
-    @found_once
+    @cached_property
     def seconds(self) -> np.ndarray:
         """That the model predicts."""
         return floats([one.seconds for one in self.predictions])
 
-    @found_once
+    @cached_property
     def _step(self) -> np.ndarray:
         """Position of the outermost serial loop of a reduced axis, which steps from one block tile to the next; where
         there is none, 0."""
         return (self.of_kind[KINDS[SERIAL]] & (self.role == REDUCE)).argmax(axis=0)
 
-    @found_once
+    @cached_property
     def steps(self) -> np.ndarray:
         """Iterations of that loop; 1: there is none."""
         there = (self.kind[self._step, self.columns] == KINDS[SERIAL]) & (self.role[self._step, self.columns] == REDUCE)
         return np.where(there, self.extent[self._step, self.columns], 1.0)
 
-    @found_once
+    @cached_property
     def moves(self) -> np.ndarray:
         """Whether a loop decides which element of an operand is meant, (operands, loops, programs)."""
         return self.along(self.own.touches)
@@ -150,7 +150,7 @@ class Batch:
         """What operands have by axis, (operands, axes, programs), by loop, (operands, loops, programs)."""
         return of_axes.reshape(len(of_axes), -1).take(self._places, axis=1)
 
-    @found_once
+    @cached_property
     def _spans(self) -> np.ndarray:
         """Elements along each axis, behind these along each compound, and last 1, (.., levels, programs): covered by
         the loops at or inside each loop, held by a thread at once, and covered by a block between two steps of its
@@ -168,13 +168,13 @@ class Batch:
         found[-1] = 1.0
         return found
 
-    @found_once
+    @cached_property
     def _boxes(self) -> np.ndarray:
         """Points of a tile over the axes of each operand, (operands, levels, programs)."""
         own = self._spans[: len(self.own.extents)]
         return np.multiply.reduce(np.where(self.own.touches[:, :, None], own, 1.0), axis=1)
 
-    @found_once
+    @cached_property
     def _regions(self) -> np.ndarray:
         """Elements of each operand that a tile touches, (operands, levels, programs); divisions and remainders count
         whole, and no dimension has more than the tensor's."""
@@ -194,12 +194,12 @@ class Batch:
         (operands, loops, programs)."""
         return self._boxes[:, :-2]
 
-    @found_once
+    @cached_property
     def reuse(self) -> np.ndarray:
         """As `count`, of the others."""
         return self.inside / self.count
 
-    @found_once
+    @cached_property
     def inside(self) -> np.ndarray:
         """At each loop the product of the extents of all at or inside it, (loops, programs)."""
         return np.multiply.accumulate(self.extent[::-1], axis=0)[::-1]
@@ -227,7 +227,7 @@ class Batch:
     def block_box(self) -> np.ndarray:
         return self._boxes[:, -1]
 
-    @found_once
+    @cached_property
     def contiguous(self) -> np.ndarray:
         """Adjacent elements of each operand in one block tile."""
         return self._spans[self.own.contiguous, -1, self.columns]

@@ -13,7 +13,6 @@ import numpy as np
 from rollergen.construct.roles import contraction_of
 from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
-from rollergen.expr.quick import quick
 from rollergen.expr.values import Buffer, Load
 from rollergen.program.model.prediction import flops_of
 from rollergen.program.rprogram import Stage
@@ -56,7 +55,6 @@ class Table:
     figures: tuple[float, ...]
 
 
-@quick
 @dataclass(frozen=True, slots=True, eq=False)
 class Operands:
     """What the launches of several stages compute on, the operands as rows ``in0``, ``in1``, ``out`` (absent ones are
