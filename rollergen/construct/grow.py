@@ -168,7 +168,7 @@ def _panels(form: Form, device: Device, rules: AlignmentRules, lanes: int, small
     n, extent = roles.n or "", definition.axis(roles.k).extent
     rm, rn = small[roles.m] if roles.m else 1, max(1, small[n] // lanes)
     pm, pn = ceil_div(outer[roles.m], rm) if roles.m else 1, ceil_div(outer[n], rn * lanes)
-    step = max(outer[roles.k], 2, least_step(definition, extent)) if fits_output(definition) else extent
+    step = max(outer[roles.k], least_step(definition, extent)) if fits_output(definition) else extent
     return {"rm": rm, "rn": rn, "tm": 1, "tn": 1, "pm": pm, "pn": pn, "kc": min(step, extent)}
 
 

@@ -25,7 +25,8 @@ from rollergen.hal.spec import Device
 from rollergen.options import ALL, GROW
 from rollergen.program.assemble.contraction import accumulator_dtype, contraction_stage
 from rollergen.program.assemble.elementwise import elementwise_stage
-from rollergen.program.assemble.nest import ceil_div
+from rollergen.program.assemble.levels import reuses
+from rollergen.program.assemble.nest import ceil_div, is_batch
 from rollergen.program.assemble.plan import ContractionPlan, Size
 from rollergen.program.model import least_seconds, price_stage, price_stages
 from rollergen.program.neighbours import in_a_row
@@ -33,7 +34,7 @@ from rollergen.program.panels import panel_part
 from rollergen.program.rprogram import SERIAL, Stage
 from rollergen.space.contraction import MOST_WRITTEN_OUT, serial_tiles, written_out
 from rollergen.space.elementwise import elementwise_plans
-from rollergen.space.engine import Points, Tally
+from rollergen.space.engine import Points, Tally, TileSpace
 from rollergen.space.rules import aligned_points, aligned_tiles
 from rollergen.tile.rules import ITEMSIZE, AlignmentRules, padding_waste, vector_lanes
 
@@ -93,10 +94,13 @@ def _asking(made: Sequence[Shaped], device: Device) -> Iterator[Candidate]:
 
 
 def _draftables(structure: Structure, points: Points, device: Device, rules: AlignmentRules) -> list[Draftable]:
-    """All plans of a structure as one, or those of which a bound can be found."""
+    """All plans of a structure as one, or those of which a bound can be found.  Sums without reuse start accumulators
+    anew so often that each step of the reduction has loops of its own."""
     said = lambda points: f"{structure.name}: {len(points)} tiles"
     bounded = lambda points: _draftable(structure, points, device, rules)
-    return [space for _, space in in_pieces(points, bounded, len, Points.where, said)]
+    sums = not reuses(structure.definition)
+    alike = points.alike(points["kc"], points["pm"] * points["pn"] > 1) if sums else [points]
+    return [space for own in alike for _, space in in_pieces(own, bounded, len, Points.where, said)]
 
 
 def _draftable(structure: Structure, points: Points, device: Device, rules: AlignmentRules) -> Draftable:
@@ -161,6 +165,8 @@ class Structure:
         return sum(step * width * ITEMSIZE[loads[number].dtype] for number in self.staged)
 
     def stage(self, plan: ContractionPlan, device: Device, rules: AlignmentRules) -> Stage:
+        if is_batch(plan.pm, plan.pn) and np.max(plan.pm * plan.pn) == 1:
+            plan = replace(plan, pm=1, pn=1)  # which then have no loops
         if self.form.unrolled:
             steps = self.definition.axis(self.form.roles.k).extent
             plan = replace(plan, kc=steps, unroll=steps)
@@ -280,15 +286,17 @@ def grid(
         structure.definition, form.roles, device, rules, structure.vectors, width, form.unrolled,
         structure.tile_bytes(1, 1),
     )  # fmt: skip
-    grown = points_of(space, _grown(structure, device, rules))
+    grown = points_of(space, _grown(structure, space))
     return aligned_points(space, grown, tally) if search == GROW else aligned_tiles(space, tally, grown)
 
 
-def _grown(structure: Structure, device: Device, rules: AlignmentRules) -> list[dict[str, int]]:
-    """Sizes that growth comes to with the structure's vectors; an unrolled form takes the reduction in one step."""
-    form = structure.form
-    rows = [row for row in grown_panels(form, device, rules, structure.lanes) if row["rn"] == structure.vectors]
-    return [{**row, "kc": form.definition.axis(form.roles.k).extent} for row in rows] if form.unrolled else rows
+def _grown(structure: Structure, space: TileSpace) -> list[dict[str, int]]:
+    """Sizes that growth comes to with the structure's vectors, by the next step of the reduction that the space has:
+    others cannot be cut into levels of accumulators."""
+    (steps,) = [list(digit.choices) for digit in space.digits if digit.name == "kc" and not callable(digit.choices)]
+    step = lambda wanted: next((one for one in steps if one >= wanted), steps[-1])
+    rows = grown_panels(structure.form, space.device, space.rules, structure.lanes)
+    return [{**row, "kc": step(row["kc"])} for row in rows if row["rn"] == structure.vectors]
 
 
 def exact(structure: Structure, plan: ContractionPlan, device: Device, rules: AlignmentRules) -> Candidate:

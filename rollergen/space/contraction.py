@@ -7,7 +7,7 @@ from math import prod
 from rollergen.expr.definition import Definition
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype, fits_output
-from rollergen.program.assemble.levels import least_step
+from rollergen.program.assemble.levels import least_step, reuses
 from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import Roles, Size
 from rollergen.program.rprogram import LANE, SERIAL, THREAD, UNROLL
@@ -147,8 +147,9 @@ def serial_tiles(
         limit(REGISTERS, "rm", lambda rows: (rows * vectors + vectors <= registers) | (rows == 1)),
         limit(NARROW_OUTPUT, "kc", lambda step: fits_output(definition) | (step == k_extent)),
         limit(BLOCK_MEMORY, "kc pn", lambda step, count: step * count * own_bytes <= room),
-        limit(ONE_PANEL, "kc pm pn", lambda step, *panels: (step == k_extent) | (prod(panels) > 1)),
     ]
+    if reuses(definition):  # a sum of columns starts its accumulators anew after a step
+        limits.append(limit(ONE_PANEL, "kc pm pn", lambda kc, *panels: (kc == k_extent) | (prod(panels) > 1)))
     if unrolled:
         allowed = lambda rows: (rows > 1) & (written_out(definition, rows * vectors) <= MOST_WRITTEN_OUT)
         limits.insert(2, limit(UNROLLED, "rm", allowed))
