@@ -27,14 +27,14 @@ import numpy as np
 
 from benches.results import begun, keep, result_path
 from rollergen.bench.suites import Entry, suite
+from rollergen.bsp.interpreter import interpret_bulk
+from rollergen.bsp.model import bulk_facts
 from rollergen.construct import construct
 from rollergen.errors import DoesNotFitError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
-from rollergen.program.interpreter.bulk import interpret_bulk
-from rollergen.program.model.bulk import bulk_facts
 from rollergen.program.rprogram import RProgram
 from tests.agreement.suite_cases import assert_values, whole_numbers
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 GROUP = "rollergen.languages"
 BUILT_IN = {
-    "bsp": "rollergen.emit.bsp:BSP",
+    "bsp": "rollergen.bsp.printer:BSP",
     "cuda": "rollergen.emit.cuda:CUDA",
     "opencl": "rollergen.emit.opencl:OPENCL",
 }

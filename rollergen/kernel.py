@@ -250,8 +250,8 @@ class Kernel:
 
     def interpret(self, /, *arrays: Any, **named: Any) -> Any:
         """The result computed by the interpreter, in NumPy, on any machine: exact and slow."""
+        from rollergen.bsp.interpreter import interpret_bulk
         from rollergen.program.interpreter import interpret
-        from rollergen.program.interpreter.bulk import interpret_bulk
 
         given = self.signature.arrange(arrays, named)
         inputs = dict(zip((b.name for b in self.program.inputs), given, strict=True))

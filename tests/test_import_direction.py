@@ -16,6 +16,10 @@ WITH_CONSTRUCTION = {"rollergen.options"}
 """What the user may ask of the choice: known from construction on."""
 
 
+ROOMS_OF_TILES = {"grids": "construct", "programs": "construct", "printer": "emit"}
+"""Whose protocol a module of `rollergen.bsp` keeps, where that is not the program's: it stands there in the pipeline."""
+
+
 def rank(name: str) -> int:
     """Position in the pipeline: a module may import modules of its own rank and of lower ones."""
     parts = name.split(".")
@@ -25,6 +29,8 @@ def rank(name: str) -> int:
         return -1
     if name in WITH_CONSTRUCTION:
         return STAGES.index("construct")
+    if parts[:2] == ["rollergen", "bsp"]:
+        return STAGES.index(ROOMS_OF_TILES.get(parts[2], "program")) if len(parts) > 2 else -2
     if len(parts) > 1 and parts[1] in STAGES:
         return STAGES.index(parts[1])
     return len(STAGES)

@@ -21,7 +21,6 @@ from rollergen.construct.rename import rename_buffers
 from rollergen.construct.roles import CONTRACTION, ELEMENTWISE, REDUCTION, ROW, contraction_roles, kind_of
 from rollergen.construct.serial_space import serial_candidates
 from rollergen.construct.thread_space import ThreadSpace
-from rollergen.construct.tile_programs import tile_programs
 from rollergen.construct.window_space import window_candidates
 from rollergen.dropped import as_far_as_possible, at_once, collected_drops, none_stands, standing, tell
 from rollergen.errors import ArgumentError, ConstructionError, shown
@@ -85,6 +84,8 @@ def _ranked_by(rank: Rank, found: tuple[Ranked, ...]) -> tuple[Ranked, ...]:
 
 def _constructed(graph: Graph, device: Device, options: BuildOptions, top_k: int) -> tuple[Ranked, ...]:
     """As `construct`; none where every program is dropped."""
+    if device.kind.supersteps:
+        from rollergen.bsp.programs import tile_programs
     for wanted in (top_k, WIDER * top_k) if device.kind.supersteps else ():
         made = tile_programs(graph, device, wanted)
         found = _sound((Ranked(each.program, each.forms, each.seconds) for each in made), device, top_k)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rollergen.bsp.programs import grid_notes, tile_programs
 from rollergen.construct.choose import choice, limited
 from rollergen.construct.fit import room_bytes
 from rollergen.construct.roles import CONTRACTION, kind_of
-from rollergen.construct.tile_programs import grid_notes, tile_programs
 from rollergen.dropped import collected_drops
 from rollergen.expr.stages import Graph
 from rollergen.hal.spec import Device

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.bsp.interpreter import interpret_bulk
+from rollergen.bsp.model import bulk_facts
 from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.errors import DoesNotFitError, ProgramError
@@ -11,8 +13,6 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.reference import evaluate
 from rollergen.hal.load import load_device
-from rollergen.program.interpreter.bulk import interpret_bulk
-from rollergen.program.model.bulk import bulk_facts
 from tests.agreement.readers import run_opencl
 from tests.bulk.test_interpreter import assert_agree, whole_numbers
 from tests.bulk.vectors import VECTORS, program_of

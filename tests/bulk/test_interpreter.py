@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.bsp.assemble import BulkPlan, bulk_stage, with_homes
+from rollergen.bsp.interpreter import interpret_bulk
+from rollergen.bsp.model import bulk_facts
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.reference import evaluate
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.load import load_device
-from rollergen.program.assemble.bulk import BulkPlan, bulk_stage, with_homes
-from rollergen.program.interpreter.bulk import interpret_bulk
-from rollergen.program.model.bulk import bulk_facts
 from rollergen.program.rprogram import RProgram
 
 T = rg.tensor
@@ -167,7 +167,7 @@ def test_a_grid_of_more_blocks_than_tiles_is_refused():
 
 @pytest.mark.parametrize("mutation", ["short halo", "wrong sender", "address off by one"])
 def test_a_wrong_transfer_is_seen(mutation, monkeypatch):
-    from rollergen.program.interpreter.bulk import exchange, homes
+    from rollergen.bsp.interpreter import exchange, homes
 
     image, weight, blocks, arguments = WINDOWS["halos in both directions"]
     expression, program = window(image, weight, blocks, **arguments)

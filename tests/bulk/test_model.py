@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rollergen.bsp.model import bulk_facts
 from rollergen.hal.load import load_device
 from rollergen.program.check import check
 from rollergen.program.model import predict
-from rollergen.program.model.bulk import bulk_facts
 from tests.bulk.vectors import VECTORS, program_of
 
 

@@ -3,12 +3,12 @@
 import pytest
 
 import rollergen as rg
+from rollergen.bsp.assemble import BulkPlan, bulk_stage, with_homes
+from rollergen.bsp.grids import grids, plain_roles
 from rollergen.construct.choose import construct
-from rollergen.construct.tile_grids import grids, plain_roles
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.load import load_device
-from rollergen.program.assemble.bulk import BulkPlan, bulk_stage, with_homes
 from rollergen.program.rprogram import RProgram
 from tests.bulk.test_interpreter import assert_agree
 

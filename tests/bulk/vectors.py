@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import rollergen as rg
+from rollergen.bsp.assemble import BulkPlan, bulk_stage, with_homes
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.expr.splitting import split_reduction
 from rollergen.hal.load import load_device
-from rollergen.program.assemble.bulk import BulkPlan, bulk_stage, with_homes
 from rollergen.program.rprogram import RProgram
 
 

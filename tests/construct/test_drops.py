@@ -96,7 +96,7 @@ ASSEMBLED = [
     ("contraction", "cpu", "construct.serial_space:pack_operand"),
     ("matrix", "v100", "construct.matrix_space:matrix_stage"),
     ("window", "v100", "construct.window_space:window_stage"),
-    ("contraction", "ipu", "construct.tile_programs:_option"),
+    ("contraction", "ipu", "bsp.programs:_option"),
 ]
 
 

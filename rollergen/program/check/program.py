@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from rollergen.errors import ProgramError
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
-from rollergen.program.check.bulk import check_bulk
 from rollergen.program.check.definition import check_definition
 from rollergen.program.check.nest import check_nest, refuse
 from rollergen.program.check.tiles import check_tiles
@@ -60,7 +59,10 @@ def _check(program: RProgram, device: Device | None, sound: set[int]) -> None:
         check_tiles(stage, axes, loads, first_inner, device)
     _check_complete(program, written)
     _check_launches(program, device)
-    check_bulk(program, device)
+    if program.homes or any(stage.superstep for stage in program.stages):
+        from rollergen.bsp.check import check_bulk
+
+        check_bulk(program, device)
 
 
 def _check_complete(program: RProgram, written: set[str]) -> None:

@@ -108,7 +108,7 @@ class Prediction:
 def predict(program: RProgram, device: Device) -> Prediction:
     """Predicted time of `program` on `device`; stages that run once at build are reported, not counted."""
     if program.homes:
-        from rollergen.program.model.bulk.prediction import predict_bulk
+        from rollergen.bsp.model.prediction import predict_bulk
 
         return predict_bulk(program, device)
     stages = tuple([_launched(program, number, device) for number in range(len(program.stages))])

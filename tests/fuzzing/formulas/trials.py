@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 import rollergen as rg
+from rollergen.bsp.interpreter import interpret_bulk
 from rollergen.dropped import every_drop_raises
 from rollergen.emit import emit
 from rollergen.errors import RollergenError
 from rollergen.expr.language import Tensor
 from rollergen.options import BuildOptions
 from rollergen.program.interpreter import interpret
-from rollergen.program.interpreter.bulk import interpret_bulk
 from tests.agreement.readers import run_opencl
 from tests.cuda.test_programs import executed
 from tests.fuzzing.formulas.bounds import Bounded, differences

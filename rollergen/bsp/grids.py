@@ -14,14 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.expr.combiners import named_combiner
-from rollergen.expr.definition import Definition
-from rollergen.expr.dtypes import ITEMSIZE
-from rollergen.expr.values import Binary, Cast, Load, Value
-from rollergen.hal.spec import Device, Instruction
-from rollergen.program.assemble.bulk import BulkPlan
-from rollergen.program.bulk import partial_is_result, spacing
-from rollergen.program.model.bulk.clocks import (
+from rollergen.bsp.assemble import BulkPlan
+from rollergen.bsp.model.clocks import (
     MatrixWork,
     matrix_clocks,
     partials_clocks,
@@ -29,6 +23,12 @@ from rollergen.program.model.bulk.clocks import (
     plain_clocks,
     result_clocks,
 )
+from rollergen.bsp.program import partial_is_result, spacing
+from rollergen.expr.combiners import named_combiner
+from rollergen.expr.definition import Definition
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.values import Binary, Cast, Load, Value
+from rollergen.hal.spec import Device, Instruction
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import range_of
 from rollergen.program.model.numeric import ceil_div

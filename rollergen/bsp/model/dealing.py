@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.expr.dtypes import ITEMSIZE
-from rollergen.hal.spec import Device
-from rollergen.program.bulk import (
+from rollergen.bsp.program import (
     GRANULE_BYTES,
     Ranges,
     copy_digits,
@@ -27,6 +25,8 @@ from rollergen.program.bulk import (
     steps_of_load,
     tensor_intervals,
 )
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.hal.spec import Device
 from rollergen.program.rprogram import Stage
 
 Array = Any

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from rollergen.errors import ProgramError
-from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
-from rollergen.expr.values import Load
-from rollergen.hal.spec import Device
-from rollergen.program.bulk import (
+from rollergen.bsp.interpreter.homes import TileTensor
+from rollergen.bsp.interpreter.supersteps import Points
+from rollergen.bsp.program import (
     Ranges,
     copy_digits,
     held_intervals,
@@ -25,8 +23,10 @@ from rollergen.program.bulk import (
     superstep,
     tensor_intervals,
 )
-from rollergen.program.interpreter.bulk.homes import TileTensor
-from rollergen.program.interpreter.bulk.supersteps import Points
+from rollergen.errors import ProgramError
+from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
+from rollergen.expr.values import Load
+from rollergen.hal.spec import Device
 from rollergen.program.rprogram import Stage
 
 Array = Any

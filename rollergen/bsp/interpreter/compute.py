@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.bsp.interpreter.exchange import Local
+from rollergen.bsp.interpreter.supersteps import Points, slabs
 from rollergen.expr.combiners import named_combiner
 from rollergen.expr.definition import Reduction
 from rollergen.expr.values import Binary, Cast, Load, Value
 from rollergen.program.interpreter import reduce
-from rollergen.program.interpreter.bulk.exchange import Local
-from rollergen.program.interpreter.bulk.supersteps import Points, slabs
 from rollergen.program.interpreter.points import both
 from rollergen.program.interpreter.values import Scope, evaluate
 from rollergen.program.rprogram import Stage

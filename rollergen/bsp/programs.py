@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
+from rollergen.bsp.assemble import BulkPlan, bulk_stage, with_homes
+from rollergen.bsp.grids import Grid, Roles, grid_count, grids, matrix_roles, plain_roles
+from rollergen.bsp.model import at_home
 from rollergen.construct.candidate import rounded
 from rollergen.construct.fit import size_bytes
 from rollergen.construct.rename import rename_buffers
-from rollergen.construct.tile_grids import Grid, Roles, grid_count, grids, matrix_roles, plain_roles
 from rollergen.dropped import standing
 from rollergen.expr.definition import Definition
 from rollergen.expr.splitting import split_reduction
 from rollergen.expr.stages import Graph
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
-from rollergen.program.assemble.bulk import BulkPlan, bulk_stage, with_homes
 from rollergen.program.model import predict
-from rollergen.program.model.bulk import at_home
 from rollergen.program.rprogram import RProgram, Stage
 
 DRAFTS = 12

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.bsp.program import Ranges, block_extents, superstep
 from rollergen.expr.definition import Definition
-from rollergen.program.bulk import Ranges, block_extents, superstep
 from rollergen.program.interpreter.points import both
 from rollergen.program.rprogram import Stage
 

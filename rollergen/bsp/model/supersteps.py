@@ -9,10 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.expr.dtypes import ITEMSIZE
-from rollergen.expr.values import Load
-from rollergen.hal.spec import Device
-from rollergen.program.bulk import (
+from rollergen.bsp.model.clocks import (
+    MatrixWork,
+    matrix_clocks,
+    partials_clocks,
+    phase_operations,
+    plain_clocks,
+    result_clocks,
+)
+from rollergen.bsp.model.dealing import Operand, operand
+from rollergen.bsp.program import (
     GRANULE_BYTES,
     block_extents,
     index_interval,
@@ -25,15 +31,9 @@ from rollergen.program.bulk import (
     steps_of_load,
     superstep,
 )
-from rollergen.program.model.bulk.clocks import (
-    MatrixWork,
-    matrix_clocks,
-    partials_clocks,
-    phase_operations,
-    plain_clocks,
-    result_clocks,
-)
-from rollergen.program.model.bulk.dealing import Operand, operand
+from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.values import Load
+from rollergen.hal.spec import Device
 from rollergen.program.model.costs import costs_of
 from rollergen.program.rprogram import FINISHED, RProgram, Stage
 

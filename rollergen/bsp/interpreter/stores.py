@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from rollergen.bsp.interpreter.homes import TileTensor, block_order, dense_bytes, tile_tensor_of
+from rollergen.bsp.interpreter.supersteps import Points
+from rollergen.bsp.program import matrix_instruction, partial_shape, round_up
 from rollergen.errors import ProgramError
 from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
 from rollergen.hal.spec import Device
-from rollergen.program.bulk import matrix_instruction, partial_shape, round_up
-from rollergen.program.interpreter.bulk.homes import TileTensor, block_order, dense_bytes, tile_tensor_of
-from rollergen.program.interpreter.bulk.supersteps import Points
 from rollergen.program.interpreter.points import both
 from rollergen.program.rprogram import Stage
 

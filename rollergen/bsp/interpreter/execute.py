@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.bsp.interpreter.compute import Compute
+from rollergen.bsp.interpreter.exchange import Counts, Gather
+from rollergen.bsp.interpreter.homes import TileTensor, planned, tile_tensor_of
+from rollergen.bsp.interpreter.stores import Stored, flat_of
+from rollergen.bsp.interpreter.supersteps import MOST_POINTS, Points, points_of
+from rollergen.bsp.program import partial_bytes, ranges_of, step_count, superstep
 from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import Buffer, Load
 from rollergen.hal.spec import Device
-from rollergen.program.bulk import partial_bytes, ranges_of, step_count, superstep
 from rollergen.program.check.program import check
 from rollergen.program.interpreter import reduce
-from rollergen.program.interpreter.bulk.compute import Compute
-from rollergen.program.interpreter.bulk.exchange import Counts, Gather
-from rollergen.program.interpreter.bulk.homes import TileTensor, planned, tile_tensor_of
-from rollergen.program.interpreter.bulk.stores import Stored, flat_of
-from rollergen.program.interpreter.bulk.supersteps import MOST_POINTS, Points, points_of
 from rollergen.program.interpreter.memory import Memory
 from rollergen.program.interpreter.values import Scope, evaluate
 from rollergen.program.rprogram import PLANNED, RProgram, Stage

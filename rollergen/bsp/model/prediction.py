@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from rollergen.bsp.model.supersteps import BulkFacts, StepFacts, bulk_facts
+from rollergen.bsp.program import superstep
 from rollergen.hal.spec import Device
-from rollergen.program.bulk import superstep
-from rollergen.program.model.bulk.supersteps import BulkFacts, StepFacts, bulk_facts
 from rollergen.program.model.prediction import ADDS, Limiter, Prediction, StagePrediction, flops_of
 from rollergen.program.rprogram import RProgram, Stage
 

@@ -8,11 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.errors import ProgramError
-from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
-from rollergen.expr.values import Buffer, Load
-from rollergen.hal.spec import Device
-from rollergen.program.bulk import (
+from rollergen.bsp.program import (
     GRANULE_BYTES,
     Digit,
     block_extents,
@@ -24,6 +20,10 @@ from rollergen.program.bulk import (
     superstep,
     tensor_intervals,
 )
+from rollergen.errors import ProgramError
+from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
+from rollergen.expr.values import Buffer, Load
+from rollergen.hal.spec import Device
 from rollergen.program.rprogram import Stage
 
 Array = Any

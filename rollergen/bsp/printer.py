@@ -24,6 +24,15 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.bsp.model import BulkFacts, StepFacts, bulk_facts
+from rollergen.bsp.program import (
+    block_extents,
+    matrix_instruction,
+    ranges_of,
+    step_count,
+    steps_of_load,
+    superstep,
+)
 from rollergen.emit.opencl import OpenCL
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index
@@ -32,15 +41,6 @@ from rollergen.hal.languages import Language
 from rollergen.hal.runtime import host_runtime_for
 from rollergen.hal.spec import Device, Instruction
 from rollergen.lower.ir import Kernel
-from rollergen.program.bulk import (
-    block_extents,
-    matrix_instruction,
-    ranges_of,
-    step_count,
-    steps_of_load,
-    superstep,
-)
-from rollergen.program.model.bulk import BulkFacts, StepFacts, bulk_facts
 from rollergen.program.rprogram import FINISHED, GRID, Loop, RProgram, Stage
 
 
