@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from rollergen.hal.load import device_hash
+from rollergen.hal.masked_stores import KEY
 from rollergen.hal.spec import Device, MemoryLayer
 
 WARNING, NOTE = "warning", "note"
@@ -177,6 +178,16 @@ def figures_are_known(device: Device) -> Iterator[Finding]:
         yield Finding(NOTE, assumed[0], f"and {len(assumed) - 1} others are assumed: {some}", "measure them")
 
 
+def wide_vectors_are_masked(device: Device) -> Iterator[Finding]:
+    for number, target in enumerate(device.targets):
+        dialect = dict(target.dialect)
+        if "min_vector_width(512)" in dialect.get("kernel_attribute", "") and KEY not in dialect:
+            yield Finding(
+                WARNING, f"targets[{number}].dialect", f"asks for vectors of 512 bits and has no {KEY}",
+                f'AVX-512 stores chosen lanes, which "{KEY}": "512" says; complete anew what was completed earlier',
+            )  # fmt: skip
+
+
 LINTS: tuple[Callable[[Device], Iterator[Finding]], ...] = (
     outer_layers_are_slower,
     rates_agree,
@@ -190,7 +201,9 @@ LINTS: tuple[Callable[[Device], Iterator[Finding]], ...] = (
     the_backing_store_keeps_up,
     achieved_is_near_nominal,
     figures_are_known,
+    wide_vectors_are_masked,
 )
+
 
 def name_of_another(device: Device, sibling: Device) -> Iterator[Finding]:
     """A name that asks for another device wherever names are asked for."""

@@ -83,6 +83,8 @@ def build(
     kernel(A: float32[64, 32], B: float32[32, 48]) -> C: float32[64, 48]
     """
     _check_kinds(expr, options, cache)
+    if not (progress is None or callable(progress)):
+        raise ArgumentError(f"progress is {shown(progress)}; expected a function of (what, done, of), or None")
     if verifier is not None and options.rank is not None:
         raise ArgumentError("options.rank and verifier are both given; expected one of them")
     progress = progress or silent

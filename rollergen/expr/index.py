@@ -23,8 +23,8 @@ from rollergen.expr.limits import Divisor
 Bounds = tuple[int, int]
 
 KEPT = 64
-"""Results of each operation that are kept: the candidates of one operator ask for few different ones again and again, the
-next operator asks for others.  Twice or four times as many build convolutions 5 % faster, and scatter so many small
+"""Results of each operation that are kept: the candidates of one operator ask for few different ones again and again,
+the next operator asks for others.  Twice or four times as many build convolutions 5 % faster, and scatter so many small
 objects between what builds free that 300 kernels keep a MiB more."""
 
 

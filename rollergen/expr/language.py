@@ -137,7 +137,7 @@ class Tensor:
         raise ExpressionError(f"{self.label} is not iterable; index it with axes inside rg.compute")
 
     def __bool__(self) -> NoReturn:
-        raise ExpressionError(f"the truth of the tensor {self.label} is not known while an expression is built")
+        raise ExpressionError(f"the truth of {self.label} is not known while an expression is built")
 
     def evaluate(self, *arrays: Any, **named: Any) -> Any:
         """The tensor's values for `arrays` by the definition, in float64 (integers in int64).

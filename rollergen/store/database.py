@@ -168,13 +168,19 @@ def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
     return False
 
 
+_TABLES = frozenset(text.split()[2] for text in STATEMENTS if text.startswith("CREATE TABLE"))
+
+
 def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
-    """Views and triggers of others would run where rows are read or written, as long as they like."""
+    """Every table is there, and nothing else runs: views and triggers would, where rows are read or written."""
     for kind, name, statement in connection.execute(
         "SELECT type, name, sql FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%'"
     ):
         if statement not in TRIGGERS:
             raise StoreError(f"{path} has the {kind} {name!r:.60}, which no rollergen makes; {CLEAR}", damaged=True)
+    there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if missing := sorted(_TABLES - there):
+        raise StoreError(f"{path} is damaged (no table {', '.join(missing)}); {CLEAR}", damaged=True)
 
 
 def _create(connection: sqlite3.Connection) -> None:

@@ -218,3 +218,8 @@ def test_the_version_is_that_of_the_package():
     from importlib.metadata import version
 
     assert rg.__version__ == version("rollergen")
+
+
+def test_progress_that_is_no_function_is_refused():
+    with pytest.raises(ArgumentError, match=r"progress is 3; expected a function of \(what, done, of\), or None"):
+        rg.build(rg.ops.relu(rg.tensor("x", (4,))), "v100", progress=3)

@@ -7,7 +7,7 @@ import pytest
 
 from rollergen.hal.lints import LINTS, NOTE, WARNING, lint
 from rollergen.hal.load import device_names, load_device, parse_device
-from rollergen.hal.spec import Device
+from rollergen.hal.spec import Device, Target
 
 
 def with_layer(device: Device, name: str, **figures) -> Device:
@@ -25,6 +25,7 @@ def sparse_rate(device: Device) -> Device:
 
 
 V100, A100 = load_device("v100"), load_device("a100")
+WIDE = "__attribute__((min_vector_width(512)))"
 BROKEN = {
     "outer_layers_are_slower": (
         with_layer(V100, "dram", bandwidth_nominal_gb_s=9000), WARNING, "memory_layers[4]",
@@ -59,6 +60,10 @@ BROKEN = {
     ),
     "achieved_is_near_nominal": (
         with_layer(V100, "dram", bandwidth_gb_s=90), NOTE, "memory_layers[4].bandwidth_gb_s", "is 10% of the nominal one",
+    ),
+    "wide_vectors_are_masked": (
+        replace(V100, targets=(Target("opencl", dialect=(("kernel_attribute", WIDE),)),)), WARNING, "targets[0].dialect",
+        "asks for vectors of 512 bits and has no masked_vectors",
     ),
     "figures_are_known": (V100, NOTE, "instructions[4].latency_clocks", "and 1 others are assumed"),
 }  # fmt: skip

@@ -43,6 +43,16 @@ def test_memory_that_a_view_still_sees_is_not_given_out(pool, seen):
     assert pool.free_bytes >= BYTES
 
 
+def test_views_of_the_owner_that_die_give_nothing_back(pool):
+    result = pool.array(SHAPE, FLOAT)
+    result[...] = 7
+    assert result.base[3:5].T.size  # a view of the owner, which dies at once
+    gc.collect()
+    assert pool.free_bytes == 0
+    pool.array(SHAPE, FLOAT)[...] = 8
+    assert (result == 7).all()
+
+
 def test_two_results_that_live_together_share_nothing(pool):
     arrays = [pool.array(SHAPE, FLOAT) for _ in range(3)]
     assert not any(np.may_share_memory(a, b) for i, a in enumerate(arrays) for b in arrays[:i])

@@ -32,6 +32,13 @@ def changed(path, statement, *values):
         connection.commit()
 
 
+def test_a_store_without_one_of_its_tables_is_damaged_and_cleared(store):
+    changed(store, "DROP TABLE programs")
+    with pytest.raises(StoreError, match=r"is damaged \(no table programs\); rollergen cache clear starts a new one"):
+        admin.verify(store)
+    assert admin.clear(store)["kernels"] is None and not store.exists()
+
+
 @pytest.mark.parametrize(
     "statements",
     [
