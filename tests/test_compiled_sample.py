@@ -56,17 +56,23 @@ def test_a_convolution_by_matrix_instructions_keeps_out_of_local_memory(device):
 # Not of the list; by what they were before: bytes of local memory, or registers beyond the model's figure.
 BESIDE = [
     ("conv nhwc 3x3/1 16x56x56x64 to 64 float16", "v100"),  # 628 bytes, each channel fetched by itself
-    ("conv nhwc 3x3/1 16x58x58x64 to 64 bfloat16", "a100"),  # 416 bytes
+    pytest.param(  # 416 bytes
+        "conv nhwc 3x3/1 16x58x58x64 to 64 bfloat16", "a100",
+        marks=pytest.mark.xfail(strict=True, reason="16 bytes spilled of 254 registers, where the model has 244"),
+    ),
     ("conv nhwc 3x3/1 32x28x28x128 to 128 float16", "h200"),  # 88 bytes
     ("conv nhwc 3x3/1 16x58x58x64 to 64 int8", "v100"),  # 16 bytes, bytes taken apart for arithmetic
     ("conv nchw 3x3/1 16x58x58x64 to 64 bfloat16", "v100"),  # 416 bytes, weights stored across their order
-    ("conv nchw 3x3/1 32x28x28x128 to 128 float16", "h200"),  # 120 bytes, chosen though predicted to spill
+    pytest.param(  # 120 bytes
+        "conv nchw 3x3/1 32x28x28x128 to 128 float16", "h200",
+        marks=pytest.mark.xfail(strict=True, reason="chosen though predicted to spill: by price alone"),
+    ),
     ("matmul 2048x2048x2048 int8", "a100"),  # 48 bytes
     ("conv nhwc 3x3/1 3x31x29x37 to 41 float16", "a100"),  # 133 registers, model 80
     ("conv nhwc 7x7/2 5x56x56x96 to 48 bfloat16", "h200"),  # 146, model 68
     ("matmul 96x80x64 float32", "v100"),  # 213, model 116
     ("depthwise 11x11/1 4x32x19x19 float32", "a100"),  # 96, model 76
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("id_", "device"), BESIDE)

@@ -112,7 +112,8 @@ def test_the_schema_is_one():
 
 
 def test_the_model_reads_every_cost_of_the_schema_and_primitives_name_only_these():
-    text = "".join(path.read_text("utf-8") for path in Path(rollergen.__file__).parent.glob("program/model/**/*.py"))
+    package = Path(rollergen.__file__).parent
+    text = "".join(path.read_text("utf-8") for one in ("program/model", "bsp") for path in (package / one).rglob("*.py"))
     operations = {f"op_{row.cost}" for row in PRIMITIVES.values() if row.cost} | {"op_index"}
     assert operations <= set(meanings())
     assert [name for name in set(meanings()) - operations if not re.search(rf"\b{name}\b", text)] == []

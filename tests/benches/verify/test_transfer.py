@@ -47,7 +47,7 @@ def test_an_update_learns_what_the_source_does_not_know(parts):
     ranker.fit(source, 0)
     before = right(held, ranker.scores(held))
     ranker.update(target.of(local), 0)
-    assert right(held, ranker.scores(held)) > before + 0.1
+    assert 1 - right(held, ranker.scores(held)) < 2 / 3 * (1 - before)  # a third of the wrong pairs is put right
     assert ranker.boosters[0].num_trees() > 100
 
 
