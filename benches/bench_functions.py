@@ -107,11 +107,11 @@ def test_lowered_and_printed(benchmark: Any, program: RProgram, device: Device) 
 
 def test_closed_forms_of_a_new_structure(benchmark: Any, make: Callable[[], rg.Tensor]) -> None:
     """SymPy's derivation and lambdify: once for each structure in a process."""
-    definition = canonicalize(make()).definitions[-1]
+    op = canonicalize(make()).tensor_ops[-1]
 
     def compiled() -> object:
         closed_forms.compiled.cache_clear()
-        return closed_forms.compiled(closed_forms.structure_of(definition)[0])
+        return closed_forms.compiled(closed_forms.structure_of(op)[0])
 
     _anew(benchmark, compiled, rounds=5)
 

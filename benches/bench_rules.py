@@ -52,7 +52,7 @@ def made(make: Any, device: Device, rules: AlignmentRules) -> Made:
     begin = time.process_time()
     first = construct(graph, device, options, 1)[0]
     spent = time.process_time() - begin
-    accounts = [choice(definition, device, options.rules, 10).account for definition in graph.definitions]
+    accounts = [choice(op, device, options.rules, 10).account for op in graph.tensor_ops]
     rejected: dict[str, int] = {}
     for account in accounts:
         for name, count in account.rejections:

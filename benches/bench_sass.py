@@ -161,7 +161,7 @@ def straight_row(name: str, on: Device) -> Row:
     counts, kernel, stage = histogram(compiled.code), compiled.kernels[-1], program.stages[-1]
     outputs = 1
     for loop in stage.loops:
-        if loop.kind in ("unroll", "lane") and stage.definition.axis(loop.axis).role != "reduce":
+        if loop.kind in ("unroll", "lane") and stage.op.axis(loop.axis).role != "reduce":
             outputs *= loop.extent
     found: Row = {"case": name, "device": on.name, "registers": kernel.registers, "stack_bytes": kernel.stack_bytes}
     if counts is None:

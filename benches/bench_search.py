@@ -31,7 +31,7 @@ import rollergen as rg
 from rollergen.bench.suites import suite
 from rollergen.construct.choose import choice
 from rollergen.construct.roles import CONTRACTION, kind_of
-from rollergen.expr.definition import Definition
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.options import GROW, BuildOptions
 from rollergen.research import planned
@@ -43,28 +43,28 @@ AHEAD = 1.005
 """Times as fast as the first choice from which on a grown program is one that construction should have found."""
 
 
-def contractions(device: Device) -> Iterator[tuple[str, Definition]]:
+def contractions(device: Device) -> Iterator[tuple[str, TensorOp]]:
     for entry in suite("roller").entries:
         try:
             graph = planned(entry.make(), device, BuildOptions())
         except rg.errors.DoesNotFitError:
             continue
-        yield from ((entry.id, one) for one in graph.definitions if kind_of(one) == CONTRACTION)
+        yield from ((entry.id, one) for one in graph.tensor_ops if kind_of(one) == CONTRACTION)
 
 
-def chosen(definition: Definition, device: Device, search: str) -> tuple[float, float]:
+def chosen(op: TensorOp, device: Device, search: str) -> tuple[float, float]:
     """(predicted seconds of the first choice, processor seconds of making it)."""
     choice.cache_clear()
     begin = time.process_time()
-    found = choice(definition, device, BuildOptions().rules, 10, None, search).candidates
+    found = choice(op, device, BuildOptions().rules, 10, None, search).candidates
     return (found[0].seconds if found else float("inf")), time.process_time() - begin
 
 
 def predicted(device: Device) -> dict[str, Any]:
     """The device's line: geometric means over its contractions."""
     rows = []
-    for name, definition in contractions(device):
-        grown, every = (chosen(definition, device, search) for search in ("grow", "all"))
+    for name, op in contractions(device):
+        grown, every = (chosen(op, device, search) for search in ("grow", "all"))
         rows.append((name, grown[0] / every[0], grown[1] / every[1]))
     return {
         "device": device.name,
@@ -82,7 +82,7 @@ def measured() -> list[dict[str, Any]]:
     rows = []
     for case in CASES:
         graph = planned(case.make(), resolve("cpu"), BuildOptions())
-        if not any(kind_of(one) == CONTRACTION for one in graph.definitions):
+        if not any(kind_of(one) == CONTRACTION for one in graph.tensor_ops):
             continue
         options = {search: BuildOptions(search=search) for search in ("all", "grow")}
         built = {search: checked(case.name, case.make(), 1, options=one) for search, one in options.items()}

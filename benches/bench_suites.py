@@ -103,9 +103,9 @@ def _shortfall(message: str) -> int:
 
 def structure_key(entry: Entry) -> str:
     """What two operators share when they differ in sizes only."""
-    definitions = canonicalize(entry.make()).definitions
-    reads = [[(*map(str, load.indices), len(load.guard)) for load in d.loads()] for d in definitions]
-    return repr([([a.role for a in d.axes], d.target, read) for d, read in zip(definitions, reads, strict=True)])
+    tensor_ops = canonicalize(entry.make()).tensor_ops
+    reads = [[(*map(str, load.indices), len(load.guard)) for load in d.loads()] for d in tensor_ops]
+    return repr([([a.role for a in d.axes], d.target, read) for d, read in zip(tensor_ops, reads, strict=True)])
 
 
 def fresh_rows(entries: list[Entry], names: list[str]) -> list[Row]:

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rollergen.expr.combiners import named_combiner
-from rollergen.expr.definition import Axis, Definition, Reduction
 from rollergen.expr.index import Index
+from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import Binary, Buffer, Load, Partial
 from rollergen.program.rprogram import Accumulator, Compute, Copy, Loop, RProgram, Stage
 
@@ -52,11 +52,11 @@ COMPILERS = {"mi50-hip": HIPCC}
 
 
 @lru_cache(maxsize=1)
-def convolution() -> Definition:
+def convolution() -> TensorOp:
     image, weights = Buffer("X", (SIZE + FILTER - 1, SIZE + FILTER - 1)), Buffer("W", (FILTER, FILTER))
     window = Load(image, (ix("y") + ix("ky"), ix("x") + ix("kx")))
     body = Binary("mul", window, Load(weights, (ix("ky"), ix("kx"))), "float32")
-    return Definition(
+    return TensorOp(
         Buffer("Y", (SIZE, SIZE), kind="output"),
         (Axis("y", SIZE), Axis("x", SIZE), Axis("ky", FILTER, "reduce"), Axis("kx", FILTER, "reduce")),
         (ix("y"), ix("x")),

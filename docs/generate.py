@@ -44,10 +44,10 @@ def explanation() -> str:
 
 def expression() -> str:
     """The canonical definition of the product."""
-    (definition,) = planned(_product(SIZE), DEVICE, BuildOptions()).definitions
-    axes = ", ".join(f"{axis.name} {axis.extent} ({axis.role})" for axis in definition.axes)
-    body = show(definition.reductions[0].bodies[0])
-    return f"{definition.output.name}[{', '.join(map(str, definition.target))}] = sum of {body}\naxes {axes}\n"
+    (op,) = planned(_product(SIZE), DEVICE, BuildOptions()).tensor_ops
+    axes = ", ".join(f"{axis.name} {axis.extent} ({axis.role})" for axis in op.axes)
+    body = show(op.reductions[0].bodies[0])
+    return f"{op.output.name}[{', '.join(map(str, op.target))}] = sum of {body}\naxes {axes}\n"
 
 
 def space() -> str:

@@ -20,20 +20,20 @@ KEYWORD = "informational"
 def informational(device: Device) -> dict[str, str]:
     """Reasons by path (as `hal.changes.paths` writes them) of the device's informational figures."""
     document = plain(device_to_json(device))
-    definitions = schema()["$defs"]
+    tensor_ops = schema()["$defs"]
     parts = [("", schema(), document)]
-    parts += [(f"{key}.", definitions[key], document[key]) for key in ("limits", "costs")]
-    for key, definition in (("memory_layers", "memory_layer"), ("instructions", "instruction")):
-        parts += [(f"{part['name']}.", definitions[definition], part) for part in document[key]]
+    parts += [(f"{key}.", tensor_ops[key], document[key]) for key in ("limits", "costs")]
+    for key, op in (("memory_layers", "memory_layer"), ("instructions", "instruction")):
+        parts += [(f"{part['name']}.", tensor_ops[op], part) for part in document[key]]
     figures = set(paths(device))
     return {path: reason for part in parts for path, reason in _declared(*part, document) if path in figures}
 
 
 def _declared(
-    prefix: str, definition: Mapping[str, Any], part: Mapping[str, Any], document: Mapping[str, Any]
+    prefix: str, op: Mapping[str, Any], part: Mapping[str, Any], document: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    whole = _reason(definition, part, document)
-    for name, entry in definition["properties"].items():
+    whole = _reason(op, part, document)
+    for name, entry in op["properties"].items():
         reason = whole or _reason(entry, part, document)
         if reason and name in part:
             yield prefix + name, reason

@@ -73,16 +73,16 @@ def _validator() -> Any:
     return _meant(complete_schema())
 
 
-def _inlined(node: Any, definitions: Mapping[str, Any]) -> Any:
+def _inlined(node: Any, tensor_ops: Mapping[str, Any]) -> Any:
     """The schema with every reference replaced by what it names: following them takes most of a validation."""
     if isinstance(node, list):
-        return [_inlined(item, definitions) for item in node]
+        return [_inlined(item, tensor_ops) for item in node]
     if not isinstance(node, dict):
         return node
     if "$ref" in node:
-        named = _inlined(definitions[node["$ref"].removeprefix("#/$defs/")], definitions)
+        named = _inlined(tensor_ops[node["$ref"].removeprefix("#/$defs/")], tensor_ops)
         return {**named, **{k: v for k, v in node.items() if k != "$ref"}}
-    return {key: _inlined(item, definitions) for key, item in node.items() if key != "$defs"}
+    return {key: _inlined(item, tensor_ops) for key, item in node.items() if key != "$defs"}
 
 
 def _place(error: Any) -> tuple[tuple[int, str | int], ...]:

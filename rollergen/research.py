@@ -97,7 +97,7 @@ def profile(
 ) -> tuple[Outcome, ...]:
     """Checks and times programs of one expression; one outcome for each, in the order given.
 
-    ``expr`` is what a right result is; None: the definitions of the first program, so that an error
+    ``expr`` is what a right result is; None: the tensor ops of the first program, so that an error
     made by construction itself is not seen.  ``executor``: any
     ``concurrent.futures.Executor``: candidates are compiled and checked by tasks of their own, and timed together by
     one; or what compiles and runs in this process; None: the device's own.

@@ -68,8 +68,8 @@ def program(name: str) -> tuple[object, RProgram, object]:
 
 def planned(expression, device, plan: MatrixPlan) -> RProgram:
     graph = canonicalize(expression)
-    (definition,) = graph.definitions
-    stage = matrix_stage(definition, next(contraction_roles(definition)), plan, device)
+    (op,) = graph.tensor_ops
+    stage = matrix_stage(op, next(contraction_roles(op)), plan, device)
     made = RProgram(device.name, graph.inputs, graph.outputs, (stage,), graph.temporaries)
     check(made, device)
     return made

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rollergen.expr.combiners import named_combiner
-from rollergen.expr.definition import Axis, Definition, Reduction
 from rollergen.expr.index import Index, Within
+from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import Binary, Buffer, Const, Load, Partial, Unary
 from rollergen.program.assemble import levels
 from rollergen.program.rprogram import (
@@ -25,7 +25,7 @@ F32 = "float32"
 ix = Index.axis
 
 
-def matmul_definition(m, n, k, bias=False):
+def matmul_op(m, n, k, bias=False):
     """C[i, j] = sum_k A[i, k] B[k, j], or relu of it plus D[j]."""
     a, b, c = Buffer("A", (m, k)), Buffer("B", (k, n)), Buffer("C", (m, n), kind="output")
     body = Binary("mul", Load(a, (ix("i"), ix("k"))), Load(b, (ix("k"), ix("j"))), F32)
@@ -33,7 +33,7 @@ def matmul_definition(m, n, k, bias=False):
     if bias:
         added = Binary("add", result, Load(Buffer("D", (n,)), (ix("j"),)), F32)
         result = Binary("max", added, Const(0.0, F32), F32)
-    return Definition(
+    return TensorOp(
         output=c,
         axes=(Axis("i", m), Axis("j", n), Axis("k", k, "reduce")),
         target=(ix("i"), ix("j")),
@@ -46,15 +46,15 @@ def _program(device, *stages, temporaries=()):
     made = {b.name for b in temporaries}
     inputs = {}
     for stage in stages:
-        for load in stage.definition.loads():
+        for load in stage.op.loads():
             if load.buffer.name not in made:
                 inputs.setdefault(load.buffer.name, load.buffer)
-    return RProgram(device, tuple(inputs.values()), (stages[-1].definition.output,), tuple(stages), tuple(temporaries))
+    return RProgram(device, tuple(inputs.values()), (stages[-1].op.output,), tuple(stages), tuple(temporaries))
 
 
 def gpu_matmul(m=70, n=100, k=37, bias=False, depth=1, swizzle=0, padding=4, asynchronous=False):
     """64x64 block, step 8, 4x4 register tile as 2x2 quads of 2x2, both operands staged, all masked."""
-    definition = matmul_definition(m, n, k, bias)
+    op = matmul_op(m, n, k, bias)
     loops = (
         Loop("i", -(-m // 64), 64, "grid"),
         Loop("j", -(-n // 64), 64, "grid"),
@@ -78,7 +78,7 @@ def gpu_matmul(m=70, n=100, k=37, bias=False, depth=1, swizzle=0, padding=4, asy
     guards = tuple((a, "mask") for a, e, t in (("i", m, 64), ("j", n, 64), ("k", k, 8)) if e % t)
     return _program(
         "a100" if asynchronous else "v100",
-        Stage("matmul", definition, loops, Compute("fma"), Accumulator(4, F32), copies, guards=guards,
+        Stage("matmul", op, loops, Compute("fma"), Accumulator(4, F32), copies, guards=guards,
               store=Store(vector=2 if n % 2 == 0 else 1), block_order=BlockOrder(2)),
     )  # fmt: skip
 
@@ -88,19 +88,19 @@ def cpu_matmul(m=70, n=100, k=37, bias=False, kc=16, lanes=16, pack=True, guard=
     by tile in an array of the item's own."""
     nr = 2 * lanes
     panels = -(-n // nr)
-    main = matmul_definition(m, n, k, bias)
+    main = matmul_op(m, n, k, bias)
     stages, temporaries = [], ()
     if pack:
         packed = Buffer("B_packed", (panels, k, nr), kind="temporary")
         column = ix("p") * nr + ix("c")
         load = Load(Buffer("B", (k, n)), (ix("k"), column), (Within(column, 0, n),))
-        pack_definition = Definition(packed, (Axis("p", panels), Axis("k", k), Axis("c", nr)), (ix("p"), ix("k"), ix("c")), load)
+        pack_op = TensorOp(packed, (Axis("p", panels), Axis("k", k), Axis("c", nr)), (ix("p"), ix("k"), ix("c")), load)
         pack_loops = (Loop("p", panels, 1, "grid"), Loop("k", k, 1, "serial"), Loop("c", 2, lanes, "unroll"), Loop("c", lanes, 1, "lane"))
-        stages.append(Stage("pack_B", pack_definition, pack_loops, Compute("vfma", lanes), Accumulator(2, F32)))
+        stages.append(Stage("pack_B", pack_op, pack_loops, Compute("vfma", lanes), Accumulator(2, F32)))
         temporaries = (packed,)
         body = Binary("mul", Load(Buffer("A", (m, k)), (ix("i"), ix("k"))), Load(packed, (ix("j") // nr, ix("k"), ix("j") % nr)), F32)
         reduction = Reduction("r", named_combiner("sum", F32), ("k",), (body,))
-        main = Definition(main.output, main.axes, main.target, main.result, (reduction,))
+        main = TensorOp(main.output, main.axes, main.target, main.result, (reduction,))
     loops = (
         Loop("i", -(-m // 24), 24, "grid"),
         Loop("j", -(-n // (2 * nr)), 2 * nr, "grid"),
@@ -123,17 +123,17 @@ def cpu_matmul(m=70, n=100, k=37, bias=False, kc=16, lanes=16, pack=True, guard=
 def row_sum(rows=10, columns=100, shape="cpu"):
     """S[i] = sum_j X[i, j]: lanes and separate chains on a CPU, a block tree on a GPU."""
     load = Load(Buffer("X", (rows, columns)), (ix("i"), ix("k")))
-    definition = Definition(
+    op = TensorOp(
         Buffer("S", (rows,), kind="output"), (Axis("i", rows), Axis("k", columns, "reduce")), (ix("i"),),
         Partial("r", F32), (Reduction("r", named_combiner("sum", F32), ("k",), (load,)),),
     )  # fmt: skip
     if shape == "cpu":
         loops = (Loop("i", rows, 1, "grid"), Loop("k", -(-columns // 32), 32, "serial"), Loop("k", 2, 16, "unroll"), Loop("k", 16, 1, "lane"))
-        stage = Stage("sum", definition, loops, Compute("vfma", 16), Accumulator(1, F32, separate=(2,)),
+        stage = Stage("sum", op, loops, Compute("vfma", 16), Accumulator(1, F32, separate=(2,)),
                       guards=(("k", "mask"),) if columns % 32 else ())  # fmt: skip
         return _program("cpu", stage)
     loops = (Loop("i", rows, 1, "grid"), Loop("k", 64, 1, "thread"), Loop("k", -(-columns // 64), 64, "serial"))
-    stage = Stage("sum", definition, loops, Compute("fma"), Accumulator(2, F32, combine="tree"),
+    stage = Stage("sum", op, loops, Compute("fma"), Accumulator(2, F32, combine="tree"),
                   guards=(("k", "mask"),) if columns % 64 else ())  # fmt: skip
     return _program("v100", stage)
 
@@ -145,17 +145,17 @@ def softmax(rows=10, columns=100, shape="cpu"):
     power = Unary("exp", Binary("sub", x, Partial("m", F32), F32), F32)
     total = Reduction("s", named_combiner("sum", F32), ("j",), (power,))
     result = Binary("div", power, Partial("s", F32), F32)
-    definition = Definition(
+    op = TensorOp(
         Buffer("Y", (rows, columns), kind="output"), (Axis("i", rows), Axis("j", columns, "row")),
         (ix("i"), ix("j")), result, (largest, total),
     )  # fmt: skip
     if shape == "cpu":
         loops = (Loop("i", rows, 1, "grid"), Loop("j", -(-columns // 16), 16, "serial"), Loop("j", 16, 1, "lane"))
-        stage = Stage("softmax", definition, loops, Compute("vfma", 16), Accumulator(1, F32),
+        stage = Stage("softmax", op, loops, Compute("vfma", 16), Accumulator(1, F32),
                       residents=(Resident("e", power, "l1", 1),), guards=(("j", "mask"),) if columns % 16 else ())  # fmt: skip
         return _program("cpu", stage)
     loops = (Loop("i", rows, 1, "grid"), Loop("j", 32, 1, "thread"), Loop("j", -(-columns // 32), 32, "unroll"))
-    stage = Stage("softmax", definition, loops, Compute("fma"), Accumulator(2, F32, combine="tree"),
+    stage = Stage("softmax", op, loops, Compute("fma"), Accumulator(2, F32, combine="tree"),
                   residents=(Resident("x", x, "registers", 0), Resident("e", power, "registers", 1)),
                   guards=(("j", "mask"),) if columns % 32 else ())  # fmt: skip
     return _program("v100", stage)
@@ -164,7 +164,7 @@ def softmax(rows=10, columns=100, shape="cpu"):
 def transpose(rows=70, columns=50):
     """Y[j, i] = X[i, j] through a padded shared tile of 32x32, 8 rows of threads."""
     x = Load(Buffer("X", (rows, columns)), (ix("i"), ix("j")))
-    definition = Definition(Buffer("Y", (columns, rows), kind="output"), (Axis("j", columns), Axis("i", rows)), (ix("j"), ix("i")), x)
+    op = TensorOp(Buffer("Y", (columns, rows), kind="output"), (Axis("j", columns), Axis("i", rows)), (ix("j"), ix("i")), x)
     loops = (
         Loop("j", -(-columns // 32), 32, "grid"),
         Loop("i", -(-rows // 32), 32, "grid"),
@@ -174,17 +174,17 @@ def transpose(rows=70, columns=50):
     )
     guards = tuple((a, "mask") for a, e in (("i", rows), ("j", columns)) if e % 32)
     copies = (Copy(0, "dram", "shared", 4, ("i", "j"), "j", padding=1),)
-    return _program("v100", Stage("transpose", definition, loops, Compute("fma"), Accumulator(4, F32), copies, guards=guards))
+    return _program("v100", Stage("transpose", op, loops, Compute("fma"), Accumulator(4, F32), copies, guards=guards))
 
 
 def relu(elements=1000):
     """Y = max(X, 0), lanes of 16, streaming stores."""
     x = Load(Buffer("X", (elements,)), (ix("i"),))
     value = Binary("max", x, Const(0.0, F32), F32)
-    definition = Definition(Buffer("Y", (elements,), kind="output"), (Axis("i", elements),), (ix("i"),), value)
+    op = TensorOp(Buffer("Y", (elements,), kind="output"), (Axis("i", elements),), (ix("i"),), value)
     loops = (Loop("i", -(-elements // 256), 256, "grid"), Loop("i", 16, 16, "serial"), Loop("i", 16, 1, "lane"))
     guards = (("i", "mask"),) if elements % 16 else ()
-    return _program("cpu", Stage("relu", definition, loops, Compute("vfma", 16), Accumulator(2, F32), store=Store(streaming=True), guards=guards))
+    return _program("cpu", Stage("relu", op, loops, Compute("vfma", 16), Accumulator(2, F32), store=Store(streaming=True), guards=guards))
 
 
 def gpu_conv(ci=3, h=9, w=11, co=20, stride=1):
@@ -195,7 +195,7 @@ def gpu_conv(ci=3, h=9, w=11, co=20, stride=1):
     x = (p % ow) * stride + k % 3 - 1
     image = Load(Buffer("X", (1, ci, h, w)), (Index.of(0), k // 9, y, x), (Within(y, 0, h), Within(x, 0, w)))
     weight = Load(Buffer("W", (co, ci, 3, 3)), (f, k // 9, (k % 9) // 3, k % 3))
-    definition = Definition(
+    op = TensorOp(
         Buffer("Y", (1, co, oh, ow), kind="output"), (Axis("f", co), Axis("p", oh * ow), Axis("k", ci * 9, "reduce")),
         (Index.of(0), f, p // ow, p % ow), Partial("r", F32),
         (Reduction("r", named_combiner("sum", F32), ("k",), (Binary("mul", weight, image, F32),)),),
@@ -217,7 +217,7 @@ def gpu_conv(ci=3, h=9, w=11, co=20, stride=1):
         Copy(0, "shared", "registers", 6, ("f",), "f", vector=2),
         Copy(1, "shared", "registers", 6, ("p",), "p", vector=4),
     )
-    return _program("mi50", Stage("conv", definition, loops, Compute("fma"), Accumulator(4, F32), copies, guards=guards))
+    return _program("mi50", Stage("conv", op, loops, Compute("fma"), Accumulator(4, F32), copies, guards=guards))
 
 
 def in_blocks(program, longest):

@@ -157,8 +157,8 @@ def against_plain(device_name: str, found: Named, plain: BuildOptions, fused: Bu
 def unfused(make: Callable[[], Tensor]) -> Graph:
     """The canonical graph, its adjacent axes left apart."""
     graph = cut(make(), None)
-    apart = tuple(split_axes(drop_trivial(simplify(one))) for one in graph.definitions)
-    return replace(graph, definitions=apart)
+    apart = tuple(split_axes(drop_trivial(simplify(one))) for one in graph.tensor_ops)
+    return replace(graph, tensor_ops=apart)
 
 
 def irregular(device_name: str, found: Named) -> Finding:

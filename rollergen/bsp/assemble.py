@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from rollergen.expr.definition import Definition
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.nest import ceil_div
@@ -41,23 +41,23 @@ class BulkPlan:
     shares: str = ""
 
 
-def bulk_stage(definition: Definition, plan: BulkPlan, device: Device, name: str) -> Stage:
+def bulk_stage(op: TensorOp, plan: BulkPlan, device: Device, name: str) -> Stage:
     """The stage of a plan: grid loops, then one tile's own loops, reductions innermost."""
     blocks: Mapping[str, int] = dict(plan.blocks)
-    extents = {axis.name: axis.extent for axis in definition.axes}
+    extents = {axis.name: axis.extent for axis in op.axes}
     grid = [Loop(axis, ceil_div(extents[axis], block), block, GRID) for axis, block in plan.blocks]
     own = [
         Loop(axis.name, min(blocks.get(axis.name, axis.extent), axis.extent), 1, SERIAL)
-        for axis in definition.of_role("spatial")
+        for axis in op.of_role("spatial")
     ]
-    reduced, steps = _reduced(definition, plan)
+    reduced, steps = _reduced(op, plan)
     loops = [loop for loop in [*grid, *own] if loop.extent > 1]
-    at, dtype = len(loops), accumulator_dtype(definition)
+    at, dtype = len(loops), accumulator_dtype(op)
     instruction = plan.instruction or main_instruction(device, dtype)
     positions = tuple(at + p for p in steps)
     return Stage(
         name=name,
-        definition=definition,
+        op=op,
         loops=(*loops, *reduced),
         compute=Compute(instruction.name),
         accumulator=Accumulator(at, dtype),
@@ -65,11 +65,11 @@ def bulk_stage(definition: Definition, plan: BulkPlan, device: Device, name: str
     )
 
 
-def _reduced(definition: Definition, plan: BulkPlan) -> tuple[list[Loop], tuple[int, ...]]:
+def _reduced(op: TensorOp, plan: BulkPlan) -> tuple[list[Loop], tuple[int, ...]]:
     """Loops of reduce and row axes, and which of them are supersteps."""
     loops: list[Loop] = []
     steps: tuple[int, ...] = ()
-    for axis in definition.of_role("reduce", "row"):
+    for axis in op.of_role("reduce", "row"):
         if axis.name == plan.inputs and 0 < plan.chunk < axis.extent:
             steps = (len(loops),)
             loops.append(Loop(axis.name, ceil_div(axis.extent, plan.chunk), plan.chunk, SERIAL))
@@ -84,9 +84,9 @@ def with_homes(program: RProgram) -> RProgram:
     inputs = {buffer.name for buffer in program.inputs}
     homes: dict[str, Home] = {}
     for stage in program.stages:
-        for number, load in enumerate(stage.definition.loads()):
+        for number, load in enumerate(stage.op.loads()):
             if load.buffer.name in inputs:
                 homes.setdefault(load.buffer.name, Home(load.buffer.name, PLANNED, stage.name, number))
-        output = stage.definition.output.name
+        output = stage.op.output.name
         homes.setdefault(output, Home(output, FINISHED, stage.name))
     return replace(program, homes=tuple(homes.values()))

@@ -21,13 +21,13 @@ def check_bulk(program: RProgram, device: Device | None) -> None:
 
 
 def _check_superstep(program: RProgram, stage: Stage, step: Superstep, device: Device | None) -> None:
-    loads = stage.definition.loads()
+    loads = stage.op.loads()
     for number in step.copied:
         if not 0 <= number < len(loads):
             raise refuse(stage, f"superstep.copied names load {number}; expected 0 to {len(loads) - 1}")
     for position in step.steps:
         loop = stage.loops[position] if 0 <= position < len(stage.loops) else None
-        role = stage.definition.axis(loop.axis).role if loop is not None else ""
+        role = stage.op.axis(loop.axis).role if loop is not None else ""
         if loop is None or loop.kind != SERIAL or role != "reduce":
             raise refuse(stage, f"superstep.steps names loop {position}; expected a serial loop of a reduce axis")
     if step.weights >= 0:
@@ -39,7 +39,7 @@ def _check_superstep(program: RProgram, stage: Stage, step: Superstep, device: D
 
 
 def _check_weights(stage: Stage, step: Superstep) -> None:
-    loads, axes = stage.definition.body_loads(), {axis.name: axis.role for axis in stage.definition.axes}
+    loads, axes = stage.op.body_loads(), {axis.name: axis.role for axis in stage.op.axes}
     if len(loads) != 2 or step.weights > 1:
         raise refuse(stage, f"superstep.weights is {step.weights} of {len(loads)} factors; expected one of two")
     if axes.get(step.outputs) != "spatial" or step.outputs in loads[1 - step.weights].axes():
@@ -50,11 +50,11 @@ def _check_weights(stage: Stage, step: Superstep) -> None:
 
 def _check_shares(program: RProgram, stage: Stage, step: Superstep) -> None:
     before = program.stages[: program.stages.index(stage)]
-    writer = next((s for s in before if s.definition.output.name == step.shares), None)
-    loads = stage.definition.loads()
+    writer = next((s for s in before if s.op.output.name == step.shares), None)
+    loads = stage.op.loads()
     if writer is None or [load.buffer.name for load in loads] != [step.shares]:
         raise refuse(stage, f"superstep.shares is {step.shares!r}; expected the temporary that it alone reads")
-    part = writer.definition.axes[0].name
+    part = writer.op.axes[0].name
     if any(loop.axis == part and loop.stride > 1 for loop in writer.loops):
         raise refuse(stage, f"combines {step.shares}, blocks of which have several parts; expected one a tile")
 
@@ -64,7 +64,7 @@ def _check_homes(program: RProgram) -> None:
     inputs = {buffer.name for buffer in program.inputs}
     named = [home.buffer for home in program.homes]
     for stage in program.stages:
-        for name in (stage.definition.output.name, *(load.buffer.name for load in stage.definition.loads())):
+        for name in (stage.op.output.name, *(load.buffer.name for load in stage.op.loads())):
             if named.count(name) != 1:
                 count = named.count(name) or "no"
                 raise ProgramError(f"{name} has {count} home{'s' if named.count(name) > 1 else ''}; expected one")
@@ -73,8 +73,8 @@ def _check_homes(program: RProgram) -> None:
         found = stages.get(home.stage)
         if home.rule != rule or found is None:
             raise ProgramError(f"the home of {home.buffer} is {home.rule} in {home.stage}; expected {rule} in a stage")
-        loads = found.definition.loads()
+        loads = found.op.loads()
         if rule == PLANNED and not (0 <= home.load < len(loads) and loads[home.load].buffer.name == home.buffer):
             raise ProgramError(f"the home of {home.buffer} is planned for load {home.load}; expected a load of it")
-        if rule == FINISHED and found.definition.output.name != home.buffer:
+        if rule == FINISHED and found.op.output.name != home.buffer:
             raise ProgramError(f"the home of {home.buffer} is where {home.stage} ends; expected its writer")

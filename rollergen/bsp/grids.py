@@ -1,4 +1,4 @@
-"""Grids of tiles for one definition on a bulk-synchronous machine, priced all at once.
+"""Grids of tiles for one tensor op on a bulk-synchronous machine, priced all at once.
 
 The space: how many tiles along each spatial axis and how many parts of the reduction, at most one block a tile.
 The price is the model's own (`program.model.bulk.clocks`) on the block of an interior tile, with each tile's own
@@ -25,8 +25,8 @@ from rollergen.bsp.model.clocks import (
 )
 from rollergen.bsp.program import partial_is_result, spacing
 from rollergen.expr.combiners import named_combiner
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Binary, Cast, Load, Value
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.model.costs import costs_of
@@ -46,7 +46,7 @@ _FEW = 4
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """How a definition is computed: by a matrix instruction (``weights`` a load, its axes), or plainly (-1).
+    """How a tensor op is computed: by a matrix instruction (``weights`` a load, its axes), or plainly (-1).
     ``inputs``: the reduce axis that parts and steps cut; "": none."""
 
     weights: int = -1
@@ -65,22 +65,22 @@ class Grid:
     steps: int
     clocks: float
 
-    def plan(self, definition: Definition, copied: tuple[int, ...]) -> BulkPlan:
-        """The plan of the first (or only) stage; of ``definition`` after it was split into parts."""
+    def plan(self, op: TensorOp, copied: tuple[int, ...]) -> BulkPlan:
+        """The plan of the first (or only) stage; of ``op`` after it was split into parts."""
         blocks = self.blocks
         chunk = 0
         if self.parts > 1:
             blocks = (*blocks, (f"{self.roles.inputs}_part", 1))
         if self.steps > 1:
-            chunk = _chunk(definition.axis(self.roles.inputs).extent, self.steps, self.roles.instruction)
+            chunk = _chunk(op.axis(self.roles.inputs).extent, self.steps, self.roles.instruction)
         return BulkPlan(
             blocks, copied, self.roles.instruction, self.roles.weights, self.roles.outputs, self.roles.inputs, chunk
         )
 
 
-def matrix_roles(definition: Definition, device: Device) -> Iterator[Roles]:
+def matrix_roles(op: TensorOp, device: Device) -> Iterator[Roles]:
     """Either factor as the weights of a matrix instruction, where that has axes of its own and plain indices."""
-    loads = _factors(definition)
+    loads = _factors(op)
     if loads is None:
         return
     dtype = loads[0].dtype
@@ -91,36 +91,36 @@ def matrix_roles(definition: Definition, device: Device) -> Iterator[Roles]:
     for weights in (1, 0):
         own, other = loads[weights], loads[1 - weights]
         plain = {str(index.terms[0][0]) for index in own.indices if len(index.terms) == 1 and index.is_affine}
-        free = [a for a in definition.of_role("spatial") if a.name in plain and a.name not in other.axes()]
-        summed = [a for a in definition.of_role("reduce") if a.name in plain and a.name in other.axes()]
-        summed = [a for a in summed if not _slides(other, a.name, definition)]
+        free = [a for a in op.of_role("spatial") if a.name in plain and a.name not in other.axes()]
+        summed = [a for a in op.of_role("reduce") if a.name in plain and a.name in other.axes()]
+        summed = [a for a in summed if not _slides(other, a.name, op)]
         if free and summed and not own.guard:
             outputs, inputs = max(free, key=lambda a: a.extent), max(summed, key=lambda a: a.extent)
             yield Roles(weights, outputs.name, inputs.name, instruction)
 
 
-def plain_roles(definition: Definition) -> Roles:
+def plain_roles(op: TensorOp) -> Roles:
     """No matrix instruction; the longest reduce axis is cut."""
-    reduced = definition.of_role("reduce")
+    reduced = op.of_role("reduce")
     return Roles(inputs=max(reduced, key=lambda a: a.extent).name if reduced else "")
 
 
-def _slides(load: Load, axis: str, definition: Definition) -> bool:
+def _slides(load: Load, axis: str, op: TensorOp) -> bool:
     """Whether the axis is a tap: it shares an index with a spatial axis."""
-    spatial = {a.name for a in definition.of_role("spatial")}
+    spatial = {a.name for a in op.of_role("spatial")}
     return any(axis in index.axes() and index.axes() & spatial for index in load.indices)
 
 
-def _factors(definition: Definition) -> tuple[Load, Load] | None:
+def _factors(op: TensorOp) -> tuple[Load, Load] | None:
     """The factors of a plain sum of products of two tensors' elements."""
-    if len(definition.reductions) != 1 or definition.of_role("row"):
+    if len(op.reductions) != 1 or op.of_role("row"):
         return None
-    reduction = definition.reductions[0]
+    reduction = op.reductions[0]
     body = reduction.bodies[0]
     if reduction.combiner != named_combiner("sum", body.dtype) or not isinstance(body, Binary) or body.op != "mul":
         return None
     a, b = _uncast(body.a), _uncast(body.b)
-    if isinstance(a, Load) and isinstance(b, Load) and a != b and definition.body_loads() == (a, b):
+    if isinstance(a, Load) and isinstance(b, Load) and a != b and op.body_loads() == (a, b):
         return a, b
     return None
 
@@ -129,42 +129,42 @@ def _uncast(value: Value) -> Value:
     return value.x if isinstance(value, Cast) else value
 
 
-def grids(definition: Definition, roles: Roles, device: Device, room: int, count: int) -> list[Grid]:
+def grids(op: TensorOp, roles: Roles, device: Device, room: int, count: int) -> list[Grid]:
     """The `count` cheapest grids that fit; ``room``: bytes of each tile for operands, results and copies."""
-    axes, columns, parts = _space(definition, roles, device)
+    axes, columns, parts = _space(op, roles, device)
     if not len(parts):
         return []
     blocks = dict(zip(axes, columns, strict=True))
-    space = _Priced(definition, roles, device, blocks, parts, room)
+    space = _Priced(op, roles, device, blocks, parts, room)
     clocks, steps = space.priced()
     order = np.argsort(np.round(clocks, 6), kind="stable")
     order = order[np.isfinite(clocks[order])][:count]
     return [
-        Grid(roles, _gridded(definition, {n: int(c[at]) for n, c in blocks.items()}), int(parts[at]), int(steps[at]),
+        Grid(roles, _gridded(op, {n: int(c[at]) for n, c in blocks.items()}), int(parts[at]), int(steps[at]),
              float(clocks[at]))
         for at in order
     ]  # fmt: skip
 
 
-def grid_count(definition: Definition, roles: Roles, device: Device) -> int:
+def grid_count(op: TensorOp, roles: Roles, device: Device) -> int:
     """How many grids `grids` prices."""
-    return len(_space(definition, roles, device)[2])
+    return len(_space(op, roles, device)[2])
 
 
-def _gridded(definition: Definition, blocks: dict[str, int]) -> tuple[tuple[str, int], ...]:
+def _gridded(op: TensorOp, blocks: dict[str, int]) -> tuple[tuple[str, int], ...]:
     """The blocks of axes that are cut at all."""
-    return tuple((name, size) for name, size in blocks.items() if size < definition.axis(name).extent)
+    return tuple((name, size) for name, size in blocks.items() if size < op.axis(name).extent)
 
 
-def _space(definition: Definition, roles: Roles, device: Device) -> tuple[list[str], list[Array], Array]:
+def _space(op: TensorOp, roles: Roles, device: Device) -> tuple[list[str], list[Array], Array]:
     """(spatial axes, a block along each for every grid, parts of the reduction for every grid)."""
-    axes = [axis.name for axis in definition.of_role("spatial")]
-    choices = [_blocks(definition, name, roles, device.units) for name in axes]
-    choices.append(_parts(definition, roles, device.units))
+    axes = [axis.name for axis in op.of_role("spatial")]
+    choices = [_blocks(op, name, roles, device.units) for name in axes]
+    choices.append(_parts(op, roles, device.units))
     while prod(map(len, choices)) > MOST_GRIDS and any(len(c) > 3 for c in choices):
         longest = max(range(len(choices)), key=lambda n: len(choices[n]))
         choices[longest] = _thinned(choices[longest])
-    extents = [definition.axis(name).extent for name in axes]
+    extents = [op.axis(name).extent for name in axes]
     counts = [np.array([-(-e // b) for b in c]) for e, c in zip(extents, choices, strict=False)]
     counts.append(np.array(choices[-1]))
     # Grown axis by axis, so that what has too many tiles is never formed.
@@ -178,25 +178,25 @@ def _space(definition: Definition, roles: Roles, device: Device) -> tuple[list[s
     return axes, picked[:-1], picked[-1]
 
 
-def _blocks(definition: Definition, name: str, roles: Roles, units: int) -> list[int]:
+def _blocks(op: TensorOp, name: str, roles: Roles, units: int) -> list[int]:
     """Distinct lengths of blocks that divide an axis among 1, 2, ... tiles, whole blocks of outputs."""
-    extent = definition.axis(name).extent
+    extent = op.axis(name).extent
     unit = roles.instruction.n if roles.instruction is not None and name == roles.outputs else 1
     lengths = {ceil_div(ceil_div(extent, tiles), unit) * unit for tiles in range(1, min(extent, units) + 1)}
     return sorted({min(length, extent) for length in lengths}, reverse=True)
 
 
-def _parts(definition: Definition, roles: Roles, units: int) -> list[int]:
+def _parts(op: TensorOp, roles: Roles, units: int) -> list[int]:
     """Numbers of parts of the reduction, where these can be combined in shares: divisors of its axis, and where that
     has few, and no matrix instruction wants whole operands, others too."""
-    alone = len(definition.reductions) == 1 and len(definition.reductions[0].bodies) == 1
-    if not roles.inputs or not alone or definition.of_role("row") or definition.where or definition.result_loads():
+    alone = len(op.reductions) == 1 and len(op.reductions[0].bodies) == 1
+    if not roles.inputs or not alone or op.of_role("row") or op.where or op.result_loads():
         return [1]
-    if definition.of_role("reduce") and any(
-        definition.axis(roles.inputs).name not in load.axes() for load in definition.body_loads()
+    if op.of_role("reduce") and any(
+        op.axis(roles.inputs).name not in load.axes() for load in op.body_loads()
     ):
         return [1]
-    extent = definition.axis(roles.inputs).extent
+    extent = op.axis(roles.inputs).extent
     equal = [parts for parts in range(1, min(extent, units) + 1) if extent % parts == 0]
     if roles.weights >= 0 or _FEW * equal[-1] > min(extent, units):
         return equal
@@ -213,17 +213,17 @@ class _Priced:
     """The price of many grids at once; arrays have one entry for each."""
 
     def __init__(
-        self, definition: Definition, roles: Roles, device: Device, blocks: dict[str, Array], parts: Array, room: int
+        self, op: TensorOp, roles: Roles, device: Device, blocks: dict[str, Array], parts: Array, room: int
     ) -> None:
-        self.definition, self.roles, self.device, self.room = definition, roles, device, room
+        self.op, self.roles, self.device, self.room = op, roles, device, room
         self.parts, self.costs = parts, costs_of(device)
-        self.counts = {n: -(-definition.axis(n).extent // b) for n, b in blocks.items()}
+        self.counts = {n: -(-op.axis(n).extent // b) for n, b in blocks.items()}
         self.blocks: dict[str, Any] = dict(blocks)
-        for axis in definition.of_role("reduce", "row"):
+        for axis in op.of_role("reduce", "row"):
             self.blocks[axis.name] = axis.extent
         if roles.inputs:
-            self.blocks[roles.inputs] = -(-definition.axis(roles.inputs).extent // parts)
-        self.outputs: Array = prod((self.blocks[a.name] for a in definition.of_role("spatial", "row")), start=1)
+            self.blocks[roles.inputs] = -(-op.axis(roles.inputs).extent // parts)
+        self.outputs: Array = prod((self.blocks[a.name] for a in op.of_role("spatial", "row")), start=1)
 
     def priced(self) -> tuple[Array, Array]:
         """(clocks, supersteps): the fewest steps that fit, infinite where none do."""
@@ -250,7 +250,7 @@ class _Priced:
             blocks[self.roles.inputs] = _chunk(blocks[self.roles.inputs], steps, self.roles.instruction)
         held: Array = np.zeros(len(self.parts))
         received, own_bytes = np.zeros(len(self.parts)), np.zeros(len(self.parts))
-        for number, load in enumerate(self.definition.loads()):
+        for number, load in enumerate(self.op.loads()):
             copy, real, wanting = self._operand(load, number, blocks)
             times = steps if steps > 1 and self.roles.inputs in load.axes() else 1
             own = real / wanting
@@ -258,7 +258,7 @@ class _Priced:
             received += np.where(copied, (real - own) * times, 0)
             own_bytes += np.where(copied, own * times, 0)
             held = held + own * times + np.where(copied, copy, 0)
-        item, accumulator = ITEMSIZE[self.definition.output.dtype], self._accumulator_bytes()
+        item, accumulator = ITEMSIZE[self.op.output.dtype], self._accumulator_bytes()
         partial = self._padded_outputs(blocks) * accumulator
         needs_partial = (self.parts > 1) | (not self._in_place()) & (self.roles.weights >= 0)
         held = held + np.where(needs_partial, partial, 0) + self.outputs / np.maximum(self.parts, 1) * item
@@ -288,18 +288,18 @@ class _Priced:
     def _unit(self, number: int, axes: frozenset[str]) -> int:
         """To multiples of what a dimension of a matrix instruction's operand is padded."""
         instruction = self.roles.instruction
-        if instruction is None or number >= len(self.definition.body_loads()):
+        if instruction is None or number >= len(self.op.body_loads()):
             return 1
         if self.roles.outputs in axes and number == self.roles.weights:
             return instruction.n
         return instruction.k if self.roles.inputs in axes else 1
 
     def _accumulator_bytes(self) -> int:
-        reductions = self.definition.reductions
-        return ITEMSIZE[reductions[0].bodies[0].dtype if reductions else self.definition.output.dtype]
+        reductions = self.op.reductions
+        return ITEMSIZE[reductions[0].bodies[0].dtype if reductions else self.op.output.dtype]
 
     def _in_place(self) -> bool:
-        return partial_is_result(self.definition)
+        return partial_is_result(self.op)
 
     def _padded_outputs(self, blocks: dict[str, Any]) -> Array:
         if self.roles.instruction is None:
@@ -309,15 +309,15 @@ class _Priced:
 
     def _compute(self, blocks: dict[str, Any]) -> Array:
         if self.roles.instruction is None:
-            return plain_clocks(self.definition, blocks, self.device)
+            return plain_clocks(self.op, blocks, self.device)
         return matrix_clocks(self._work(blocks), self.roles.instruction, self.device)
 
     def _work(self, blocks: dict[str, Any]) -> MatrixWork:
-        loads = self.definition.body_loads()
+        loads = self.op.body_loads()
         weights, inputs = loads[self.roles.weights].axes(), loads[1 - self.roles.weights].axes()
-        spatial = [axis.name for axis in self.definition.of_role("spatial")]
+        spatial = [axis.name for axis in self.op.of_role("spatial")]
         rows = [name for name in spatial if name in inputs and name not in weights]
-        taps = [axis.extent for axis in self.definition.of_role("reduce") if axis.name != self.roles.inputs]
+        taps = [axis.extent for axis in self.op.of_role("reduce") if axis.name != self.roles.inputs]
         others = [name for name in spatial if name not in rows and name != self.roles.outputs]
         size = lambda names: prod((blocks[name] for name in names), start=1)
         width = blocks[rows[-1]] if rows else 1
@@ -329,14 +329,14 @@ class _Priced:
         """What follows the products where they are not split."""
         if self.roles.instruction is None:
             return 0
-        return np.where(self.parts > 1, 0, result_clocks(self.definition, self.outputs, self.device))
+        return np.where(self.parts > 1, 0, result_clocks(self.op, self.outputs, self.device))
 
     def _combining(self, item: int) -> Array:
         """The superstep in which parts are added."""
         shares = -(-self.outputs // self.parts)
         clocks = partials_clocks(self.parts, shares, self.device)
-        if phase_operations(self.definition, self.device)[-1]:
-            clocks = clocks + result_clocks(self.definition, shares, self.device)
+        if phase_operations(self.op, self.device)[-1]:
+            clocks = clocks + result_clocks(self.op, shares, self.device)
         exchange = (self.parts - 1) * shares * item / self.device.read_bytes_per_clock(self.device.backing)
         return np.where(self.parts > 1, clocks + exchange + self.costs.exchange_clocks, 0)
 

@@ -121,7 +121,7 @@ def _stage(program: RProgram, stage: Stage, facts: BulkFacts) -> Iterator[str]:
         if home.rule == FINISHED:
             yield f"  home {home.buffer}: where it is finished, at most {most} B"
         else:
-            load = stage.definition.loads()[home.load]
+            load = stage.op.loads()[home.load]
             yield f"  home {home.buffer}{_box(stage, load)}: {_dealt(stage, load)}, at most {most} B"
 
 
@@ -182,21 +182,21 @@ def _step(
 def _source(stage: Stage, name: str) -> str:
     if superstep(stage).shares:
         return f"{name} <- the tiles of its block"
-    load = next(load for load in stage.definition.loads() if load.buffer.name == name)
+    load = next(load for load in stage.op.loads() if load.buffer.name == name)
     others = ", ".join(loop.axis for loop in _others(stage, load))
     return f"{name} <- the tiles along {others}" if others else f"{name} <- the tiles that hold it"
 
 
 def _computation(stage: Stage, step: StepFacts, last: bool, device: Device) -> str:
-    definition, decided = stage.definition, superstep(stage)
-    output = definition.output.name
+    op, decided = stage.op, superstep(stage)
+    output = op.output.name
     if decided.shares:
-        parts = definition.of_role("reduce")[0].extent
-        return f"{output} share = {definition.reductions[0].combiner.name} of {parts} {decided.shares}, ascending"
-    names = [load.buffer.name for load in definition.loads()]
+        parts = op.of_role("reduce")[0].extent
+        return f"{output} share = {op.reductions[0].combiner.name} of {parts} {decided.shares}, ascending"
+    names = [load.buffer.name for load in op.loads()]
     blocks = block_extents(stage)
-    shape = ", ".join(str(blocks[axis.name]) for axis in definition.of_role("spatial", "row"))
-    freed = ", ".join(names[n] for n in decided.copied if last or steps_of_load(stage, definition.loads()[n]))
+    shape = ", ".join(str(blocks[axis.name]) for axis in op.of_role("spatial", "row"))
+    freed = ", ".join(names[n] for n in decided.copied if last or steps_of_load(stage, op.loads()[n]))
     free = f"; free {freed}" if freed else ""
     instruction = matrix_instruction(stage, device)
     verb = stage.compute.instruction if instruction is not None else step.kind
@@ -217,7 +217,7 @@ def _instruction_blocks(stage: Stage, instruction: Instruction | None) -> str:
     for position in decided.steps:
         blocks[stage.loops[position].axis] = min(blocks[stage.loops[position].axis], stage.loops[position].stride)
     inputs, outputs = -(-blocks[decided.inputs] // instruction.k), -(-blocks[decided.outputs] // instruction.n)
-    taps = prod(a.extent for a in stage.definition.of_role("reduce") if a.name != decided.inputs)
+    taps = prod(a.extent for a in stage.op.of_role("reduce") if a.name != decided.inputs)
     return f", {inputs} x {outputs} blocks" + (f" x {taps} taps" if taps > 1 else "")
 
 
@@ -225,7 +225,7 @@ def _classes(stage: Stage, steps: Sequence[StepFacts], facts: BulkFacts, row: in
     """A line for each class of tiles whose blocks are equally long along every axis."""
     intervals, blocks = ranges_of(stage, whole=True).intervals, block_extents(stage)
     cut = {loop.axis for loop in _grid(stage)}
-    names = [axis.name for axis in stage.definition.axes if axis.name in cut]
+    names = [axis.name for axis in stage.op.axes if axis.name in cut]
     lengths = [np.broadcast_to(b - a + 1, (stage.blocks, 1))[:, 0] for a, b in (intervals[n] for n in names)]
     rows = np.stack(lengths, axis=1) if lengths else np.zeros((stage.blocks, 0), dtype=np.int64)
     kinds, which = np.unique(rows, axis=0, return_inverse=True)

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import FloorDiv, Index
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load, Partial
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.blocks import grid_positions
@@ -39,11 +39,11 @@ def matrix_instruction(stage: Stage, device: Device) -> Instruction | None:
 
 def block_extents(stage: Stage) -> dict[str, int]:
     """Elements along each axis that one tile's block covers, over all its supersteps."""
-    found = {axis.name: 1 for axis in stage.definition.axes}
+    found = {axis.name: 1 for axis in stage.op.axes}
     for loop in stage.loops:
         if loop.kind != GRID:
             found[loop.axis] *= loop.extent
-    return {axis.name: min(found[axis.name], axis.extent) for axis in stage.definition.axes}
+    return {axis.name: min(found[axis.name], axis.extent) for axis in stage.op.axes}
 
 
 def step_count(stage: Stage) -> int:
@@ -72,7 +72,7 @@ def ranges_of(stage: Stage, *, whole: bool = False) -> Ranges:
     steps = np.unravel_index(np.arange(prod(step_sizes)), step_sizes) if positions else ()
     blocks = block_extents(stage)
     intervals = {}
-    for axis in stage.definition.axes:
+    for axis in stage.op.axes:
         first: Any = np.zeros((1, 1), dtype=np.int64)
         size = blocks[axis.name]
         for position, loop in enumerate(stage.loops):
@@ -149,9 +149,9 @@ def copy_digits(stage: Stage, number: int, device: Device) -> tuple[Digit, ...]:
     Weights of a matrix instruction: [others][outputs / n][inputs / k][n][k]; its inputs: [inputs / k][others][k]; all
     else: as the tensor.  (PopLibs' layouts of weights and activations.)
     """
-    load, step, instruction = stage.definition.loads()[number], superstep(stage), matrix_instruction(stage, device)
+    load, step, instruction = stage.op.loads()[number], superstep(stage), matrix_instruction(stage, device)
     dims = range(len(load.indices))
-    if instruction is None or number >= len(stage.definition.body_loads()):
+    if instruction is None or number >= len(stage.op.body_loads()):
         return tuple(Digit(d, 1, True) for d in dims)
     inputs = [d for d in dims if step.inputs in load.indices[d].axes()]
     outputs = [d for d in dims if step.outputs in load.indices[d].axes() and number == step.weights]
@@ -167,15 +167,15 @@ def padded_units(stage: Stage, number: int, device: Device) -> dict[int, int]:
     return {digit.dim: digit.unit for digit in copy_digits(stage, number, device) if digit.unit > 1}
 
 
-def partial_is_result(definition: Definition) -> bool:
+def partial_is_result(op: TensorOp) -> bool:
     """Whether the finished reduction is stored as it is."""
-    return isinstance(definition.result, Partial)
+    return isinstance(op.result, Partial)
 
 
 def partial_shape(stage: Stage, device: Device) -> dict[str, int]:
     """Partial results of one tile along each spatial axis, padded to the instruction's blocks."""
     blocks, instruction = block_extents(stage), matrix_instruction(stage, device)
-    shape = {axis.name: blocks[axis.name] for axis in stage.definition.of_role("spatial")}
+    shape = {axis.name: blocks[axis.name] for axis in stage.op.of_role("spatial")}
     if instruction is not None:
         name = superstep(stage).outputs
         shape[name] = -(-shape[name] // instruction.n) * instruction.n
@@ -190,7 +190,7 @@ def partial_bytes(stage: Stage, device: Device) -> int:
         return 0
     blocks, shape = block_extents(stage), partial_shape(stage, device)
     whole = all(shape[name] == blocks[name] for name in shape)
-    if partial_is_result(stage.definition) and whole:
+    if partial_is_result(stage.op) and whole:
         return 0
     return round_up(prod(shape.values()) * ITEMSIZE[stage.accumulator.dtype])
 

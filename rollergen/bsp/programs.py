@@ -1,4 +1,4 @@
-"""Programs of a bulk-synchronous machine: the cheapest grids of every definition, joined, priced exactly."""
+"""Programs of a bulk-synchronous machine: the cheapest grids of every tensor op, joined, priced exactly."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from rollergen.construct.candidate import rounded
 from rollergen.construct.fit import size_bytes
 from rollergen.construct.rename import rename_buffers
 from rollergen.dropped import standing
-from rollergen.expr.definition import Definition
 from rollergen.expr.splitting import split_reduction
 from rollergen.expr.stages import Graph
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram, Stage
 
 DRAFTS = 12
-"""Grids of each way to compute a definition that are priced exactly, as long as enough of them fit."""
+"""Grids of each way to compute a tensor op that are priced exactly, as long as enough of them fit."""
 
 _MOST_DRAFTS = 6 * DRAFTS
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A program, the form of each definition and its predicted seconds."""
+    """A program, the form of each tensor op and its predicted seconds."""
 
     program: RProgram
     forms: tuple[str, ...]
@@ -38,7 +38,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """One definition's stages on one grid."""
+    """One tensor op's stages on one grid."""
 
     form: str
     stages: tuple[Stage, ...]
@@ -47,14 +47,14 @@ class _Option:
 
 
 def tile_programs(graph: Graph, device: Device, count: int) -> tuple[Made, ...]:
-    """Up to `count` programs, best first; none where some definition fits no grid of the device's tiles."""
+    """Up to `count` programs, best first; none where some tensor op fits no grid of the device's tiles."""
     everything = size_bytes((*graph.inputs, *graph.temporaries, *graph.outputs))
     memory = device.layers[1]
     choices = []
-    for definition in graph.definitions:
-        own = size_bytes({b.name: b for b in (definition.output, *(x.buffer for x in definition.loads()))}.values())
+    for op in graph.tensor_ops:
+        own = size_bytes({b.name: b for b in (op.output, *(x.buffer for x in op.loads()))}.values())
         others = max(0, -(-(everything - own) // device.units))
-        found = _options(definition, device, memory.capacity_bytes - memory.reserved_bytes - others, count)
+        found = _options(op, device, memory.capacity_bytes - memory.reserved_bytes - others, count)
         if not found:
             return ()
         choices.append(found)
@@ -77,14 +77,14 @@ def _forms(pick: Sequence[_Option]) -> tuple[str, ...]:
 
 
 def grid_notes(graph: Graph, device: Device) -> tuple[str, ...]:
-    """For each definition, how many grids of tiles were priced, by what computes a tile's block."""
+    """For each tensor op, how many grids of tiles were priced, by what computes a tile's block."""
     notes = []
-    for definition in graph.definitions:
+    for op in graph.tensor_ops:
         counts = [
-            f"{grid_count(definition, roles, device)} grids of tiles for {_unit_name(roles)}"
-            for roles in (*matrix_roles(definition, device), plain_roles(definition))
+            f"{grid_count(op, roles, device)} grids of tiles for {_unit_name(roles)}"
+            for roles in (*matrix_roles(op, device), plain_roles(op))
         ]
-        notes.append(f"{definition.output.name}: {', '.join(counts)} priced, the cheapest {DRAFTS} of each exactly")
+        notes.append(f"{op.output.name}: {', '.join(counts)} priced, the cheapest {DRAFTS} of each exactly")
     return tuple(notes)
 
 
@@ -92,15 +92,15 @@ def _unit_name(roles: Roles) -> str:
     return roles.instruction.name if roles.instruction is not None else "vector"
 
 
-def _options(definition: Definition, device: Device, room: int, count: int) -> list[_Option]:
-    """The best stages for one definition alone, its operands planned for it."""
+def _options(op: TensorOp, device: Device, room: int, count: int) -> list[_Option]:
+    """The best stages for one tensor op alone, its operands planned for it."""
     found = []
-    for roles in (*matrix_roles(definition, device), plain_roles(definition)):
+    for roles in (*matrix_roles(op, device), plain_roles(op)):
         fitting = 0
-        for drafted, grid in enumerate(grids(definition, roles, device, room, max(_MOST_DRAFTS, 2 * count))):
+        for drafted, grid in enumerate(grids(op, roles, device, room, max(_MOST_DRAFTS, 2 * count))):
             if drafted >= max(DRAFTS, 2 * count) and fitting >= count:
                 break
-            made = standing([grid], lambda grid: _option(definition, grid, device), lambda grid: f"grid {grid.blocks}")
+            made = standing([grid], lambda grid: _option(op, grid, device), lambda grid: f"grid {grid.blocks}")
             options = [one for _, one in made if one is not None and isfinite(one.seconds)]
             found += options
             fitting += len(options)
@@ -108,10 +108,10 @@ def _options(definition: Definition, device: Device, room: int, count: int) -> l
     return found[: 2 * count]
 
 
-def _option(definition: Definition, grid: Grid, device: Device) -> _Option | None:
-    first, temporaries, stages = definition, (), ()  # type: tuple[Definition, tuple[Buffer, ...], tuple[Stage, ...]]
+def _option(op: TensorOp, grid: Grid, device: Device) -> _Option | None:
+    first, temporaries, stages = op, (), ()  # type: tuple[TensorOp, tuple[Buffer, ...], tuple[Stage, ...]]
     if grid.parts > 1:
-        pair = split_reduction(definition, grid.roles.inputs, grid.parts, tile=1)
+        pair = split_reduction(op, grid.roles.inputs, grid.parts, tile=1)
         if pair is None:
             return None
         first, second = pair
@@ -120,8 +120,8 @@ def _option(definition: Definition, grid: Grid, device: Device) -> _Option | Non
     copied = tuple(range(len(first.loads())))
     name = "products" if grid.roles.weights >= 0 else "tiles"
     stages = (bulk_stage(first, grid.plan(first, copied), device, name), *stages)
-    inputs = {load.buffer.name: load.buffer for load in definition.loads()}
-    alone = RProgram(device.name, tuple(inputs.values()), (definition.output,), stages, temporaries)
+    inputs = {load.buffer.name: load.buffer for load in op.loads()}
+    alone = RProgram(device.name, tuple(inputs.values()), (op.output,), stages, temporaries)
     alone = settled(with_homes(alone), device)
     form = _unit_name(grid.roles)
     form += f", {grid.parts} parts" if grid.parts > 1 else ""
@@ -140,8 +140,8 @@ def _copying(stage: Stage, home: frozenset[tuple[str, int]]) -> Stage:
     assert step is not None
     if step.shares:
         return stage
-    matrix = len(stage.definition.body_loads()) if step.weights >= 0 else 0
-    numbers = range(len(stage.definition.loads()))
+    matrix = len(stage.op.body_loads()) if step.weights >= 0 else 0
+    numbers = range(len(stage.op.loads()))
     copied = tuple(n for n in numbers if n < matrix or (stage.name, n) not in home)
     return replace(stage, superstep=replace(step, copied=copied))
 
@@ -159,7 +159,7 @@ def _picks(choices: Sequence[Sequence[_Option]], count: int) -> list[tuple[_Opti
 
 
 def _joined(graph: Graph, device: Device, pick: Sequence[_Option]) -> RProgram:
-    """One program of one option for each definition: stages and temporaries with names of their own."""
+    """One program of one option for each tensor op: stages and temporaries with names of their own."""
     taken = {b.name for b in (*graph.inputs, *graph.temporaries, *graph.outputs)}
     stages: list[Stage] = []
     temporaries = list(graph.temporaries)
@@ -184,4 +184,4 @@ def _renamed(stage: Stage, name: str, mapping: dict[str, str]) -> Stage:
     step = stage.superstep
     assert step is not None
     step = replace(step, shares=mapping.get(step.shares, step.shares))
-    return replace(stage, name=name, definition=rename_buffers(stage.definition, mapping), superstep=step)
+    return replace(stage, name=name, op=rename_buffers(stage.op, mapping), superstep=step)

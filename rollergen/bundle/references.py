@@ -57,7 +57,7 @@ References = Callable[[RProgram], tuple[SelfTest, ...]]
 def self_tests(program: RProgram, oracle: Oracle | None = None) -> tuple[SelfTest, ...]:
     """Two tests: random inputs; whole numbers with exact results, or random ones again where none are exact.
 
-    ``oracle``: what is right; None: the program's own definitions.  Raises ArgumentError where these do
+    ``oracle``: what is right; None: the program's own tensor ops.  Raises ArgumentError where these do
     not say it (see `program_oracle`).
     """
     oracle = oracle or program_oracle(program)

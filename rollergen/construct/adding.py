@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from rollergen.construct.candidate import Candidate, candidate, cheapest
 from rollergen.construct.elementwise import elementwise_candidates
 from rollergen.construct.ledger import Ledger
-from rollergen.expr.definition import Definition
 from rollergen.expr.splitting import add_reduction
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import Stage, Store
 from rollergen.tile.rules import AlignmentRules
@@ -19,7 +19,7 @@ class Adding:
     """``zeros``: the stage that begins the sums; ``sums``: the definition whose results are added to them."""
 
     zeros: Stage
-    sums: Definition
+    sums: TensorOp
 
     def stage(self, stage: Stage) -> Stage:
         """A stage of ``sums`` that adds its results, one by one."""
@@ -32,10 +32,10 @@ class Adding:
         return candidate(f"{form}, {name}" if form else name, stages, (), device, parts)
 
 
-def adding(definition: Definition, axis: str, parts: int, device: Device, rules: AlignmentRules) -> Adding | None:
+def adding(op: TensorOp, axis: str, parts: int, device: Device, rules: AlignmentRules) -> Adding | None:
     """None where the user has not allowed it, where the sum is no bare one, or on devices whose threads are not
     scalar (which have few units to split a sum among)."""
-    pair = add_reduction(definition, axis, parts) if rules.atomics and device.kind.exchanges else None
+    pair = add_reduction(op, axis, parts) if rules.atomics and device.kind.exchanges else None
     if pair is None:
         return None
     zeros = elementwise_candidates(pair[0], device, rules, 1, Ledger())

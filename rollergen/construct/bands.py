@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import Roles
@@ -14,7 +14,7 @@ WIDTHS = (2, 4, 8, 16, 32, 64)
 
 
 def band_width(
-    definition: Definition, rows: int, columns: int, block: tuple[int, int], at_once: int, device: Device,
+    op: TensorOp, rows: int, columns: int, block: tuple[int, int], at_once: int, device: Device,
     rules: AlignmentRules,
 ) -> int:  # fmt: skip
     """Rows of a band (see `BlockOrder`) for a grid of `rows` x `columns` blocks of the given (rows, columns) elements,
@@ -23,7 +23,7 @@ def band_width(
 
     The footprint of a wave of r x c blocks is r row panels and c column panels, both as long as the reduction.
     """
-    if not rules.shapes.block_order or rows < 2 or columns < 2 or _is_held(definition, device):
+    if not rules.shapes.block_order or rows < 2 or columns < 2 or _is_held(op, device):
         return 0
     at_once = min(at_once, rows * columns)
     panels = lambda width: _panels(min(ceil_div(at_once, width), columns), at_once, block)
@@ -32,16 +32,16 @@ def band_width(
 
 
 def grid_band(
-    definition: Definition, roles: Roles, block: tuple[int, int], at_once: int, device: Device, rules: AlignmentRules
+    op: TensorOp, roles: Roles, block: tuple[int, int], at_once: int, device: Device, rules: AlignmentRules
 ) -> int:
     """`band_width` of the grid that blocks of (m, n) elements make of a contraction; 0 where it has no rows, or
     threads run alone."""
     if roles.m is None or not device.kind.lockstep:
         return 0
     rows, columns = (
-        ceil_div(definition.axis(axis or "").extent, size) for axis, size in zip((roles.m, roles.n), block, strict=True)
+        ceil_div(op.axis(axis or "").extent, size) for axis, size in zip((roles.m, roles.n), block, strict=True)
     )
-    return band_width(definition, rows, columns, block, at_once, device, rules)
+    return band_width(op, rows, columns, block, at_once, device, rules)
 
 
 def _panels(columns: int, at_once: int, block: tuple[int, int]) -> int:
@@ -49,17 +49,17 @@ def _panels(columns: int, at_once: int, block: tuple[int, int]) -> int:
     return ceil_div(at_once, columns) * block[0] + columns * block[1]
 
 
-def _is_held(definition: Definition, device: Device) -> bool:
+def _is_held(op: TensorOp, device: Device) -> bool:
     """Whether the outermost cache holds all that the reduction reads."""
     shared = [layer for layer in device.layers if not layer.managed and layer.scope == "device"]
-    return bool(shared) and _bytes_read(definition) <= shared[-1].capacity_bytes
+    return bool(shared) and _bytes_read(op) <= shared[-1].capacity_bytes
 
 
-def _bytes_read(definition: Definition) -> int:
-    """Of all tensors that the reduction reads; noted, as all tiles of a definition ask for it."""
-    notes = definition.notes()
+def _bytes_read(op: TensorOp) -> int:
+    """Of all tensors that the reduction reads; noted, as all tiles of a tensor op ask for it."""
+    notes = op.notes()
     found: int | None = notes.get("bytes read")
     if found is None:
-        seen = {load.buffer.name: load.buffer.elements * ITEMSIZE[load.dtype] for load in definition.body_loads()}
+        seen = {load.buffer.name: load.buffer.elements * ITEMSIZE[load.dtype] for load in op.body_loads()}
         found = notes["bytes read"] = sum(seen.values())
     return found

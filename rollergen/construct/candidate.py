@@ -1,4 +1,4 @@
-"""Candidates: one way to compute a definition, with its price under the model."""
+"""Candidates: one way to compute a tensor op, with its price under the model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOPELESS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Stages that compute one definition, in launch order.
+    """Stages that compute one tensor op, in launch order.
 
     ``form`` names the rewrite (direct, packed n, padded, implicit GEMM, split 4, ...); ``split``: in how many parts a
     reduction is computed.
@@ -104,7 +104,7 @@ def stage_text(stage: Stage) -> str:
 
 def _sharers(stage: Stage) -> tuple[tuple[str, int], ...]:
     """Threads and lanes along reduced axes and rows: a block that has a whole row differs from others in these."""
-    along = {axis.name for axis in stage.definition.of_role("reduce", "row")}
+    along = {axis.name for axis in stage.op.of_role("reduce", "row")}
     return tuple([(x.kind, x.extent) for x in stage.loops if x.axis in along and x.kind in _SHARING])
 
 

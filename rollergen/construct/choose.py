@@ -1,4 +1,4 @@
-"""The few best programs of a graph: every definition's candidates, priced, ranked, diversified."""
+"""The few best programs of a graph: every tensor op's candidates, priced, ranked, diversified."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from rollergen.construct.thread_space import ThreadSpace
 from rollergen.construct.window_space import window_candidates
 from rollergen.dropped import as_far_as_possible, at_once, collected_drops, none_stands, standing, tell
 from rollergen.errors import ArgumentError, ConstructionError, shown
-from rollergen.expr.definition import Definition
 from rollergen.expr.stages import Graph
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.options import ALL, GROW, RANKED, BuildOptions, Rank
@@ -39,12 +39,12 @@ from rollergen.tile.rules import AlignmentRules, contiguous_axis, vector_lanes
 WIDER = 4
 """How many times more programs of machines of tiles are drafted where too few of them are sound."""
 LEAST_CONSIDERED = 10
-"""Candidates of each definition that are drafted, however few are asked for: the best of them is then the same."""
+"""Candidates of each tensor op that are drafted, however few are asked for: the best of them is then the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """One constructed program: the form of each definition and the predicted seconds."""
+    """One constructed program: the form of each tensor op and the predicted seconds."""
 
     program: RProgram
     forms: tuple[str, ...]
@@ -95,7 +95,7 @@ def _constructed(graph: Graph, device: Device, options: BuildOptions, top_k: int
         return found
     room = room_bytes(graph, device)
     count = max(top_k, LEAST_CONSIDERED)
-    choices = [some_candidates(d, device, options, count, room) for d in graph.definitions]
+    choices = [some_candidates(d, device, options, count, room) for d in graph.tensor_ops]
     join = lambda pick: program_of(graph, device, pick)
     joined = (one for pick in _picks(choices) for _, one in standing([pick], join, candidates_text))
     return _sound(joined, device, top_k)
@@ -125,7 +125,7 @@ def limited(device: Device, options: BuildOptions) -> Device:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The best candidates of one definition, and what was turned away."""
+    """The best candidates of one tensor op, and what was turned away."""
 
     candidates: tuple[Candidate, ...]
     account: Account
@@ -133,41 +133,41 @@ class Choice:
 
 @lru_cache(maxsize=8)
 def choice(
-    definition: Definition, device: Device, rules: AlignmentRules, count: int, room: int | None = None,
+    op: TensorOp, device: Device, rules: AlignmentRules, count: int, room: int | None = None,
     search: str = ALL,
 ) -> Choice:  # fmt: skip
-    """The `count` best candidates of one definition, at most two of a kind; none if the rules admit none.
+    """The `count` best candidates of one tensor op, at most two of a kind; none if the rules admit none.
 
     ``room``: bytes for temporaries of the candidate's own; None: as many as it likes.  ``search``: see `BuildOptions`.
     """
     with collected_drops() as everything:
-        spaces, ledger = as_far_as_possible(_spaces(definition, device, rules, search), "the spaces"), Ledger()
+        spaces, ledger = as_far_as_possible(_spaces(op, device, rules, search), "the spaces"), Ledger()
         found = best(_admitted(_all_candidates(spaces, count, ledger), device, rules, room, ledger), count)
     return Choice(tuple(found), ledger.account(everything))
 
 
-def definition_candidates(
-    definition: Definition, device: Device, rules: AlignmentRules, count: int
+def op_candidates(
+    op: TensorOp, device: Device, rules: AlignmentRules, count: int
 ) -> tuple[Candidate, ...]:
-    """The `count` best candidates of one definition, at most two of a kind; what was dropped is told."""
-    found = choice(definition, device, rules, count)
+    """The `count` best candidates of one tensor op, at most two of a kind; what was dropped is told."""
+    found = choice(op, device, rules, count)
     tell(found.account.dropped)
     return found.candidates
 
 
 def some_candidates(
-    definition: Definition, device: Device, options: BuildOptions, count: int, room: int | None = None
+    op: TensorOp, device: Device, options: BuildOptions, count: int, room: int | None = None
 ) -> tuple[Candidate, ...]:
     """`definition_candidates` within the user's limits; ConstructionError, with the ledger, if there are none."""
-    found = choice(definition, device, options.rules, count, room, options.search)
+    found = choice(op, device, options.rules, count, room, options.search)
     tell(found.account.dropped)
     if found.candidates:
         return found.candidates
     if found.account.dropped:
-        raise none_stands(found.account.dropped, f"{device.name}: {definition.output.name} {definition.output.shape}")
+        raise none_stands(found.account.dropped, f"{device.name}: {op.output.name} {op.output.shape}")
     relaxation = found.account.relaxation()
     raise ConstructionError(
-        f"{device.name}: no program for {definition.output.name} {definition.output.shape} within "
+        f"{device.name}: no program for {op.output.name} {op.output.shape} within "
         f"{limits_text(options)}: {found.account.text()}" + (f"; {relaxation}" if relaxation else "")
     )
 
@@ -214,10 +214,10 @@ Drawn = Callable[[int, Ledger], Iterator[Candidate]]
 """Candidates of one space, so many as are to be drafted."""
 
 
-def _spaces(definition: Definition, device: Device, rules: AlignmentRules, search: str) -> Iterator[Drawn]:
-    """Where candidates of a definition come from; growth knows of contractions alone."""
-    of = definition, device, rules
-    kind = kind_of(definition)
+def _spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) -> Iterator[Drawn]:
+    """Where candidates of a tensor op come from; growth knows of contractions alone."""
+    of = op, device, rules
+    kind = kind_of(op)
     if search == GROW and kind == CONTRACTION:
         yield from _form_spaces(*of, search)
         return
@@ -225,17 +225,17 @@ def _spaces(definition: Definition, device: Device, rules: AlignmentRules, searc
         yield lambda count, ledger: row_candidates(*of, ledger)
     elif kind == ELEMENTWISE:
         yield lambda count, ledger: elementwise_candidates(*of, count, ledger)
-    if kind == REDUCTION or (kind == CONTRACTION and (_dot_shaped(definition, device) or _in_rows(definition))):
+    if kind == REDUCTION or (kind == CONTRACTION and (_dot_shaped(op, device) or _in_rows(op))):
         yield lambda count, ledger: reduction_candidates(*of, ledger)
-    if definition.reductions:
+    if op.reductions:
         yield lambda count, ledger: window_candidates(*of, count, ledger)
     if kind == CONTRACTION:
         yield from _form_spaces(*of, search)
 
 
-def _form_spaces(definition: Definition, device: Device, rules: AlignmentRules, search: str) -> Iterator[Drawn]:
+def _form_spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) -> Iterator[Drawn]:
     """Of each form of a contraction."""
-    for form in forms(definition, device):
+    for form in forms(op, device):
         if not device.kind.threads:
             yield partial(serial_candidates, form, device, rules, search=search)
         else:
@@ -244,22 +244,22 @@ def _form_spaces(definition: Definition, device: Device, rules: AlignmentRules, 
             yield partial(matrix_candidates, form, device, rules)
 
 
-def _in_rows(definition: Definition) -> bool:
+def _in_rows(op: TensorOp) -> bool:
     """Whether tiles have one axis only, as nothing is reused along a second (pooling)."""
-    return all(roles.m is None for roles in contraction_roles(definition))
+    return all(roles.m is None for roles in contraction_roles(op))
 
 
-def _dot_shaped(definition: Definition, device: Device) -> bool:
+def _dot_shaped(op: TensorOp, device: Device) -> bool:
     """Whether every operand that varies along the last reduce axis is contiguous along it, and it is long enough
     to occupy half of the threads or lanes that would share it (the taps of a window are not)."""
-    k = definition.of_role("reduce")[-1]
-    sharers = max(device.execution_width, vector_lanes(device, accumulator_dtype(definition)))
-    contiguous = all(contiguous_axis(load) == k.name for load in definition.body_loads() if k.name in load.axes())
+    k = op.of_role("reduce")[-1]
+    sharers = max(device.execution_width, vector_lanes(device, accumulator_dtype(op)))
+    contiguous = all(contiguous_axis(load) == k.name for load in op.body_loads() if k.name in load.axes())
     return contiguous and 2 * k.extent >= sharers
 
 
 def _picks(choices: Sequence[Sequence[Candidate]]) -> list[tuple[Candidate, ...]]:
-    """Combinations, best first: all definitions at their best, then each alternative of one of them."""
+    """Combinations, best first: all tensor ops at their best, then each alternative of one of them."""
     first = tuple(options[0] for options in choices)
     total = sum(one.seconds for one in first)
     picks = [(total, 0, 0, first)]
@@ -272,7 +272,7 @@ def _picks(choices: Sequence[Sequence[Candidate]]) -> list[tuple[Candidate, ...]
 
 
 def program_of(graph: Graph, device: Device, pick: Sequence[Candidate]) -> Ranked:
-    """One candidate for each definition, joined into a program."""
+    """One candidate for each tensor op, joined into a program."""
     stages: list[Stage] = []
     temporaries: list[Buffer] = list(graph.temporaries)
     for one in pick:
@@ -309,4 +309,4 @@ def _renamed(buffers: Sequence[Buffer], taken: set[str]) -> dict[str, Buffer]:
 def _with_names(stage: Stage, mapping: dict[str, Buffer]) -> Stage:
     if not mapping:
         return stage
-    return replace(stage, definition=rename_buffers(stage.definition, {old: b.name for old, b in mapping.items()}))
+    return replace(stage, op=rename_buffers(stage.op, {old: b.name for old, b in mapping.items()}))

@@ -11,7 +11,7 @@ import numpy as np
 from rollergen.construct.candidate import Candidate, candidate, cheapest_first, rounded
 from rollergen.construct.ledger import Ledger, waste_limit
 from rollergen.dropped import at_once, plan_text, standing
-from rollergen.expr.definition import Definition
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.elementwise import elementwise_stage
 from rollergen.program.assemble.plan import ElementwisePlan
@@ -21,12 +21,12 @@ from rollergen.tile.rules import AlignmentRules
 
 
 def elementwise_candidates(
-    definition: Definition, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
+    op: TensorOp, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
 ) -> Iterator[Candidate]:
     """Candidates of all plans, or of those that a price in batches finds best, twice `count`."""
-    every = list(elementwise_plans(definition, device, rules, ledger))
-    plans = _promising(definition, every, device, rules, count)
-    made = standing(plans, lambda plan: elementwise_stage(definition, plan, device), plan_text)
+    every = list(elementwise_plans(op, device, rules, ledger))
+    plans = _promising(op, every, device, rules, count)
+    made = standing(plans, lambda plan: elementwise_stage(op, plan, device), plan_text)
     together = lambda some: price_stages([stage for _, stage in some], device)
     for (plan, stage), priced in at_once(made, together, lambda one: plan_text(one[0])):
         form = "transposed" if plan.staged >= 0 else ("grid stride" if plan.strides else "direct")
@@ -34,7 +34,7 @@ def elementwise_candidates(
 
 
 def _promising(
-    definition: Definition, plans: list[ElementwisePlan], device: Device, rules: AlignmentRules, count: int
+    op: TensorOp, plans: list[ElementwisePlan], device: Device, rules: AlignmentRules, count: int
 ) -> list[ElementwisePlan]:
     """The plans worth a price of their own.
 
@@ -51,7 +51,7 @@ def _promising(
             continue
         groups.setdefault(_AS_ONE(plan), []).append(plan)
     priced: list[tuple[float, ElementwisePlan]] = []
-    together = lambda some: price_batches([elementwise_stage(definition, _batch(own), device) for own in some], device)
+    together = lambda some: price_batches([elementwise_stage(op, _batch(own), device) for own in some], device)
     said = lambda own: f"{len(own)} of {plan_text(own[0])}"
     for own, price in at_once(list(groups.values()), together, said, len, lambda own, which: own[which]):
         values = np.broadcast_to(np.asarray(price.seconds, dtype=float), (len(own),))

@@ -24,9 +24,9 @@ def require_fit(graph: Graph, device: Device) -> None:
 
 
 def room_bytes(graph: Graph, device: Device) -> int:
-    """What is left of the backing store for each definition's own temporaries (packed operands, parts of sums)."""
+    """What is left of the backing store for each tensor op's own temporaries (packed operands, parts of sums)."""
     used = size_bytes((*graph.inputs, *graph.temporaries, *graph.outputs))
-    return (_available(device) - used) // max(1, len(graph.definitions))
+    return (_available(device) - used) // max(1, len(graph.tensor_ops))
 
 
 def size_bytes(buffers: Iterable[Buffer]) -> int:

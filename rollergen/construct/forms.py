@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from rollergen.construct.roles import contraction_roles
 from rollergen.expr.canonical import implicit_gemm
-from rollergen.expr.definition import Definition
 from rollergen.expr.padding import pad_view
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
@@ -19,63 +19,63 @@ from rollergen.tile.rules import vector_lanes
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """``copies`` (elementwise definitions) run first; ``definition`` is the contraction left.
+    """``copies`` (elementwise tensor ops) run first; ``op`` is the contraction left.
 
     ``whole_rows``: tiles span n, so that compilers see which lanes a guard cuts.  ``unrolled``: so is k, wholly: what
     several lines of a tile read alike is then one read to compilers.
     """
 
     name: str
-    copies: tuple[Definition, ...]
-    definition: Definition
+    copies: tuple[TensorOp, ...]
+    op: TensorOp
     roles: Roles
     whole_rows: bool = False
     unrolled: bool = False
 
 
-def forms(definition: Definition, device: Device) -> Iterator[Form]:
+def forms(op: TensorOp, device: Device) -> Iterator[Form]:
     """Direct, padded (sliding windows walked flat) and implicit-GEMM forms, where they exist.
 
     Devices with a block layer gather while they stage, so they take the implicit GEMM; others want
     addresses that are constant shifts, so they take the padded form.
     """
     if not device.kind.threads:
-        yield from _shifted_forms(definition, device)
+        yield from _shifted_forms(op, device)
     else:
-        gemm = implicit_gemm(definition)
+        gemm = implicit_gemm(op)
         merged = () if gemm is None else tuple(_form("implicit GEMM", (), gemm))
         # Merged axes may leave none that is contiguous in the output and an operand.
-        yield from merged or _form("direct", (), definition)
+        yield from merged or _form("direct", (), op)
 
 
-def _form(name: str, copies: tuple[Definition, ...], definition: Definition) -> Iterator[Form]:
-    for roles in contraction_roles(definition):
-        yield Form(name, copies, definition, roles)
+def _form(name: str, copies: tuple[TensorOp, ...], op: TensorOp) -> Iterator[Form]:
+    for roles in contraction_roles(op):
+        yield Form(name, copies, op, roles)
 
 
-def _shifted_forms(definition: Definition, device: Device) -> Iterator[Form]:
+def _shifted_forms(op: TensorOp, device: Device) -> Iterator[Form]:
     padded = False
-    for load in definition.body_loads():
-        pair = pad_view(definition, load)
+    for load in op.body_loads():
+        pair = pad_view(op, load)
         if pair is not None:
             padded = True
             yield from _form("padded", (pair[0],), pair[1])
-            yield from _window_forms(definition, load, vector_lanes(device, accumulator_dtype(definition)))
-    if not padded or not any(load.guard for load in definition.body_loads()):
-        yield from _form("direct", (), definition)
+            yield from _window_forms(op, load, vector_lanes(device, accumulator_dtype(op)))
+    if not padded or not any(load.guard for load in op.body_loads()):
+        yield from _form("direct", (), op)
     else:
-        yield from _row_form(definition)
-    yield from _lines_form(definition, device)
-    gemm = implicit_gemm(definition) if padded or _windowed(definition) else None
+        yield from _row_form(op)
+    yield from _lines_form(op, device)
+    gemm = implicit_gemm(op) if padded or _windowed(op) else None
     if gemm is not None:
         yield from _form("implicit GEMM", (), gemm)
 
 
-def _window_forms(definition: Definition, load: Load, lanes: int) -> Iterator[Form]:
+def _window_forms(op: TensorOp, load: Load, lanes: int) -> Iterator[Form]:
     """Windows without reuse along other axes, taps of a column unrolled: where lines are whole vectors, a vector
     that one tap reads is read by the next line's as well."""
-    pair = pad_view(definition, load, lanes)
-    if pair is None or any(reuses(definition, roles) for roles in contraction_roles(definition)):
+    pair = pad_view(op, load, lanes)
+    if pair is None or any(reuses(op, roles) for roles in contraction_roles(op)):
         return
     for roles in contraction_roles(pair[1]):
         if roles.taps:
@@ -83,40 +83,40 @@ def _window_forms(definition: Definition, load: Load, lanes: int) -> Iterator[Fo
             yield Form("padded lines", (pair[0],), pair[1], turned)
 
 
-def reuses(definition: Definition, roles: Roles) -> bool:
+def reuses(op: TensorOp, roles: Roles) -> bool:
     """Whether an operand that varies along n is the same along m."""
-    return roles.m is not None and any(roles.m not in load.axes() for load in operands(definition, roles.n))
+    return roles.m is not None and any(roles.m not in load.axes() for load in operands(op, roles.n))
 
 
-def _row_form(definition: Definition) -> Iterator[Form]:
+def _row_form(op: TensorOp) -> Iterator[Form]:
     """Guarded windows without reuse along other axes (depthwise convolutions, pooling): row by row, nothing copied."""
-    for roles in contraction_roles(definition):
-        if not reuses(definition, roles):
+    for roles in contraction_roles(op):
+        if not reuses(op, roles):
             batch = roles.batch if roles.m is None else (*roles.batch, roles.m)
-            yield Form("direct", (), definition, replace(roles, m=None, batch=batch), whole_rows=True)
+            yield Form("direct", (), op, replace(roles, m=None, batch=batch), whole_rows=True)
 
 
-def _lines_form(definition: Definition, device: Device) -> Iterator[Form]:
+def _lines_form(op: TensorOp, device: Device) -> Iterator[Form]:
     """Windows without reuse along other axes, several lines of outputs in a tile, all taps unrolled: a line of the
     image is read once for all outputs that it serves.  Where the device reads chosen lanes at once, so that what
     guards cut has no path of its own."""
-    for roles in contraction_roles(definition):
-        n, reduced = roles.n, [axis.name for axis in definition.of_role("reduce")]
-        loads = operands(definition, n)
-        if len(reduced) != 2 or reuses(definition, roles) or not all(_read_masked(load, n, device) for load in loads):
+    for roles in contraction_roles(op):
+        n, reduced = roles.n, [axis.name for axis in op.of_role("reduce")]
+        loads = operands(op, n)
+        if len(reduced) != 2 or reuses(op, roles) or not all(_read_masked(load, n, device) for load in loads):
             continue
-        pairs = sliding_pairs(definition, loads)
+        pairs = sliding_pairs(op, loads)
         along = [tap for axis, tap in pairs if axis == n]
         down = [(axis, tap) for axis, tap in pairs if axis != n and tap not in along]
         if along and down:
             m, tap = down[-1]
-            batch = tuple(a.name for a in definition.of_role("spatial") if a.name not in (n, m))
-            yield Form("direct, lines", (), definition, Roles(n, m, batch, along[0], (tap,)), unrolled=True)
+            batch = tuple(a.name for a in op.of_role("spatial") if a.name not in (n, m))
+            yield Form("direct, lines", (), op, Roles(n, m, batch, along[0], (tap,)), unrolled=True)
 
 
-def sliding_pairs(definition: Definition, loads: Sequence[Load]) -> list[tuple[str, str]]:
+def sliding_pairs(op: TensorOp, loads: Sequence[Load]) -> list[tuple[str, str]]:
     """(spatial axis, tap) of every dimension along which a load's window slides, outermost first."""
-    reduced = {axis.name for axis in definition.of_role("reduce")}
+    reduced = {axis.name for axis in op.of_role("reduce")}
     found = []
     for load in loads:
         for index in load.indices:
@@ -132,17 +132,17 @@ def _read_masked(load: Load, n: str | None, device: Device) -> bool:
     return load.dtype in dtypes and lane_stride(load, n or "") in (1, 2)
 
 
-def _windowed(definition: Definition) -> bool:
-    return len(definition.of_role("reduce")) > 1
+def _windowed(op: TensorOp) -> bool:
+    return len(op.of_role("reduce")) > 1
 
 
-def operands(definition: Definition, axis: str | None) -> list[Load]:
+def operands(op: TensorOp, axis: str | None) -> list[Load]:
     """Loads of the reduction that vary along `axis`."""
-    return [load for load in definition.body_loads() if axis is not None and axis in load.axes()]
+    return [load for load in op.body_loads() if axis is not None and axis in load.axes()]
 
 
-def needs_packing(definition: Definition, roles: Roles) -> list[Load]:
+def needs_packing(op: TensorOp, roles: Roles) -> list[Load]:
     """Operands whose neighbours along n are not neighbours in memory, or are guarded one by one:
     lanes cannot load them.  (Every other element is read as two vectors.)"""
     n = roles.n or ""
-    return [load for load in operands(definition, roles.n) if lane_stride(load, n) not in (0, 1, 2)]
+    return [load for load in operands(op, roles.n) if lane_stride(load, n) not in (0, 1, 2)]

@@ -14,8 +14,8 @@ from math import inf, prod
 import numpy as np
 
 from rollergen.construct.forms import Form
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.assemble.contraction import accumulator_dtype, fits_output
 from rollergen.program.assemble.levels import least_step
@@ -30,61 +30,61 @@ Tile = Mapping[str, int]
 Sizes = dict[str, int]
 
 
-def footprint_bytes(definition: Definition, tile: Tile) -> int:
+def footprint_bytes(op: TensorOp, tile: Tile) -> int:
     """Bytes of the operand tiles of one step (the view's tile, for a gathered operand)."""
-    return sum([prod([tile.get(axis, 1) for axis in axes]) * itemsize for axes, itemsize in _operands(definition)])
+    return sum([prod([tile.get(axis, 1) for axis in axes]) * itemsize for axes, itemsize in _operands(op)])
 
 
-def _operands(definition: Definition) -> list[tuple[frozenset[str], int]]:
+def _operands(op: TensorOp) -> list[tuple[frozenset[str], int]]:
     """Axes and item size of each operand; noted, as every step asks for them."""
-    notes = definition.notes()
+    notes = op.notes()
     found: list[tuple[frozenset[str], int]] | None = notes.get("operands of growth")
     if found is None:
-        found = [(frozenset(load.axes()), ITEMSIZE[load.dtype]) for load in definition.body_loads()]
+        found = [(frozenset(load.axes()), ITEMSIZE[load.dtype]) for load in op.body_loads()]
         notes["operands of growth"] = found
     return found
 
 
-def traffic_bytes(definition: Definition, tile: Tile) -> int:
+def traffic_bytes(op: TensorOp, tile: Tile) -> int:
     """Bytes that all operands move into the layer over the whole computation with this tile."""
-    return _steps(definition, tile) * footprint_bytes(definition, tile)
+    return _steps(op, tile) * footprint_bytes(op, tile)
 
 
-def _steps(definition: Definition, tile: Tile) -> int:
-    return prod([-(-axis.extent // tile.get(axis.name, 1)) for axis in definition.axes])
+def _steps(op: TensorOp, tile: Tile) -> int:
+    return prod([-(-axis.extent // tile.get(axis.name, 1)) for axis in op.axes])
 
 
-def reuse_score(definition: Definition, tile: Tile, axis: str, extent: int) -> float:
+def reuse_score(op: TensorOp, tile: Tile, axis: str, extent: int) -> float:
     """Traffic saved per byte of footprint added when `axis` grows to `extent`."""
     grown = {**tile, axis: extent}
-    before, after = footprint_bytes(definition, tile), footprint_bytes(definition, grown)
-    saved = _steps(definition, tile) * before - _steps(definition, grown) * after
+    before, after = footprint_bytes(op, tile), footprint_bytes(op, grown)
+    saved = _steps(op, tile) * before - _steps(op, grown) * after
     return saved / (after - before) if after > before else inf if saved > 0 else 0.0
 
 
-def grow_registers(definition: Definition, roles: Roles, device: Device) -> list[Tile]:
+def grow_registers(op: TensorOp, roles: Roles, device: Device) -> list[Tile]:
     """The register tile from one vector of lanes upwards, until the registers are full."""
-    lanes = vector_lanes(device, accumulator_dtype(definition))
+    lanes = vector_lanes(device, accumulator_dtype(op))
     axes = _tiled(roles)
     unit = {roles.m or "": 1, roles.n or "": lanes}
-    start = {**{axis: unit[axis] for axis in axes}, **{tap: definition.axis(tap).extent for tap in roles.taps}}
+    start = {**{axis: unit[axis] for axis in axes}, **{tap: op.axis(tap).extent for tap in roles.taps}}
     registers = device.limits.registers_per_thread
     # Fragments and addresses take the rest: a row of operands, or half of a file of scalars.
     most = registers - 6 if lanes > 1 else min(64, registers // 2)
-    return _grow(definition, start, axes, unit, lambda tile: prod(tile[axis] for axis in axes) // lanes <= most)
+    return _grow(op, start, axes, unit, lambda tile: prod(tile[axis] for axis in axes) // lanes <= most)
 
 
 def grow_layer(
-    definition: Definition, roles: Roles, device: Device, rules: AlignmentRules, registers: Tile, layer: MemoryLayer
+    op: TensorOp, roles: Roles, device: Device, rules: AlignmentRules, registers: Tile, layer: MemoryLayer
 ) -> list[Tile]:
     """The tile of one block in `layer` from one register tile upwards, until half of the layer is full
     (the other half holds what is loaded next, and the output)."""
     axes = _tiled(roles)
-    step = min(aligned_multiple(definition, roles.k, device, rules), definition.axis(roles.k).extent)
+    step = min(aligned_multiple(op, roles.k, device, rules), op.axis(roles.k).extent)
     unit = {**{axis: registers[axis] for axis in axes}, roles.k: step}
     capacity = (layer.capacity_bytes - layer.reserved_bytes) // 2
-    fits = lambda tile: footprint_bytes(definition, tile) <= capacity
-    return _grow(definition, {**registers, roles.k: step}, [*axes, roles.k], unit, fits)
+    fits = lambda tile: footprint_bytes(op, tile) <= capacity
+    return _grow(op, {**registers, roles.k: step}, [*axes, roles.k], unit, fits)
 
 
 def staging_layers(device: Device) -> list[MemoryLayer]:
@@ -94,15 +94,15 @@ def staging_layers(device: Device) -> list[MemoryLayer]:
     return [layer for layer in own if name is None or layer.name == name]
 
 
-def scale_out(definition: Definition, roles: Roles, device: Device, registers: Tile, tile: Tile) -> Tile:
+def scale_out(op: TensorOp, roles: Roles, device: Device, registers: Tile, tile: Tile) -> Tile:
     """`tile` with its spatial extents halved, along the axis of least reuse first, while units stay idle."""
-    blocks = lambda tile: prod(ceil_div(a.extent, tile.get(a.name, 1)) for a in definition.of_role("spatial"))
+    blocks = lambda tile: prod(ceil_div(a.extent, tile.get(a.name, 1)) for a in op.of_role("spatial"))
     while blocks(tile) < device.units:
         halves = {axis: max(registers[axis], ceil_div(tile[axis], 2)) for axis in _tiled(roles)}
         smaller = [axis for axis in halves if halves[axis] < tile[axis]]
         if not smaller:
             break
-        least = min(smaller, key=lambda axis: (reuse_score(definition, tile, axis, 2 * tile[axis]), axis))
+        least = min(smaller, key=lambda axis: (reuse_score(op, tile, axis, 2 * tile[axis]), axis))
         tile = {**tile, least: halves[least]}
     return tile
 
@@ -110,7 +110,7 @@ def scale_out(definition: Definition, roles: Roles, device: Device, registers: T
 @lru_cache(maxsize=8)
 def grown_tiles(form: Form, device: Device, rules: AlignmentRules) -> tuple[tuple[Tile, Tile], ...]:
     """Each register tile on its way with each tile of a block on the way from there."""
-    of = form.definition, form.roles, device
+    of = form.op, form.roles, device
     return tuple([
         (small, scale_out(*of, small, large))
         for small in grow_registers(*of)[::2]
@@ -164,23 +164,23 @@ def _powers(form: Form, device: Device, rules: AlignmentRules, lanes: int, small
 
 
 def _panels(form: Form, device: Device, rules: AlignmentRules, lanes: int, small: Tile, outer: Tile) -> Sizes:
-    definition, roles = form.definition, form.roles
-    n, extent = roles.n or "", definition.axis(roles.k).extent
+    op, roles = form.op, form.roles
+    n, extent = roles.n or "", op.axis(roles.k).extent
     rm, rn = small[roles.m] if roles.m else 1, max(1, small[n] // lanes)
     pm, pn = ceil_div(outer[roles.m], rm) if roles.m else 1, ceil_div(outer[n], rn * lanes)
-    step = max(outer[roles.k], least_step(definition, extent)) if fits_output(definition) else extent
+    step = max(outer[roles.k], least_step(op, extent)) if fits_output(op) else extent
     return {"rm": rm, "rn": rn, "tm": 1, "tn": 1, "pm": pm, "pn": pn, "kc": min(step, extent)}
 
 
 def _grow(
-    definition: Definition, tile: Tile, axes: Sequence[str], unit: Tile, fits: Callable[[Tile], bool]
+    op: TensorOp, tile: Tile, axes: Sequence[str], unit: Tile, fits: Callable[[Tile], bool]
 ) -> list[Tile]:
     """Every tile on the way from `tile`, by multiples of `unit`, along the axis of the best reuse score."""
     found = [tile]
     while True:
-        larger = {axis: _next_extent(tile[axis], unit[axis], definition.axis(axis).extent) for axis in axes}
+        larger = {axis: _next_extent(tile[axis], unit[axis], op.axis(axis).extent) for axis in axes}
         scored = [
-            (reuse_score(definition, tile, axis, extent), axis, extent)
+            (reuse_score(op, tile, axis, extent), axis, extent)
             for axis, extent in larger.items()
             if extent and fits({**tile, axis: extent})
         ]

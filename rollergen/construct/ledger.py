@@ -47,7 +47,7 @@ class Account:
 
 @dataclass
 class Ledger(Tally):
-    """Collects an `Account` while the candidates of one definition are constructed."""
+    """Collects an `Account` while the candidates of one tensor op are constructed."""
 
     least_waste: float | None = None
     least_bytes: int | None = None
@@ -108,7 +108,7 @@ def waste_of(stage: Stage) -> float:
         if kind == "mask":
             own = [loop for loop in stage.loops if loop.axis == axis and loop.kind not in (GRID, SERIAL)]
             tile = max(loop.extent * loop.stride for loop in own)
-            wasted = max(wasted, float(padding_waste(stage.definition.axis(axis).extent, tile)))
+            wasted = max(wasted, float(padding_waste(stage.op.axis(axis).extent, tile)))
     return wasted
 
 

@@ -25,8 +25,8 @@ from rollergen.construct.forms import Form
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.reductions import combine_stage
 from rollergen.dropped import as_far_as_possible, in_pieces, plan_text
-from rollergen.expr.definition import Definition
 from rollergen.expr.splitting import split_reduction
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.ahead import has_asynchronous_copies
 from rollergen.program.assemble.matrix import MatrixPlan, axes_of, matrix_stage
@@ -56,9 +56,9 @@ def matrix_candidates(
         if instruction.dtype == TF32 and not rules.tf32:
             continue
         together = instruction.is_matrix and instruction.lanes == device.execution_width
-        if together and matrix_operands(form.definition, axes_of(form.roles), instruction) is not None:
+        if together and matrix_operands(form.op, axes_of(form.roles), instruction) is not None:
             name = f"{form.name}, {instruction.name}"
-            own = _shaped(form.definition, form.roles, name, instruction, device, rules, count, ledger)
+            own = _shaped(form.op, form.roles, name, instruction, device, rules, count, ledger)
             yield from as_far_as_possible(own, name)
             if rules.shapes.split_reductions:
                 split = _split(form, name, instruction, device, rules, max(2, count // 4), ledger)
@@ -74,10 +74,10 @@ def _split(
     form: Form, name: str, instruction: Instruction, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
 ) -> Iterator[Candidate]:
     """Where blocks are fewer than units: parts of the sum side by side, put together by a second stage."""
-    blocks = prod(a.extent for a in form.definition.of_role("spatial")) // (64 * 64)
-    extent = form.definition.axis(form.roles.k).extent
+    blocks = prod(a.extent for a in form.op.of_role("spatial")) // (64 * 64)
+    extent = form.op.axis(form.roles.k).extent
     for parts in _PARTS:
-        pair = split_reduction(form.definition, form.roles.k, parts)
+        pair = split_reduction(form.op, form.roles.k, parts)
         if pair is None or blocks * parts > 4 * device.units or extent < 8 * instruction.k * parts:
             continue
         combine = combine_stage(pair[1], device, rules)
@@ -88,20 +88,20 @@ def _split(
         for shaped in _shaped(pair[0], roles, name, instruction, device, rules, count, ledger):
             stages, seconds = (*shaped.stages, combine), rounded(shaped.seconds + combining)
             yield candidate(f"{name}, split {parts}", stages, (pair[0].output,), device, parts, seconds)
-        added = adding(form.definition, form.roles.k, parts, device, rules)
+        added = adding(form.op, form.roles.k, parts, device, rules)
         if added is not None and matrix_operands(added.sums, axes_of(roles), instruction) is not None:
             for shaped in _shaped(added.sums, roles, name, instruction, device, rules, count, ledger):
                 yield added.candidate(name, parts, shaped.stages[-1], device)
 
 
 def _shaped(
-    definition: Definition, roles: Roles, name: str, instruction: Instruction, device: Device, rules: AlignmentRules,
+    op: TensorOp, roles: Roles, name: str, instruction: Instruction, device: Device, rules: AlignmentRules,
     count: int, ledger: Ledger,
 ) -> Iterator[Candidate]:  # fmt: skip
-    points = aligned_tiles(matrix_tiles(definition, roles, instruction, device, rules), ledger)
+    points = aligned_tiles(matrix_tiles(op, roles, instruction, device, rules), ledger)
     if not len(points):
         return
-    k_extent = definition.axis(roles.k).extent
+    k_extent = op.axis(roles.k).extent
     drafts: list[tuple[float, MatrixPlan]] = []
     depths = _DEPTHS if rules.shapes.prefetch else _DEPTHS[:1]
     if has_asynchronous_copies(device, rules):
@@ -111,24 +111,24 @@ def _shaped(
             continue
         for depth in depths:
             plan = MatrixPlan(instruction.name, 1, 1, 1, 1, steps, depth)
-            drafted = lambda some, plan=plan: _draft(definition, roles, plan, some, device, rules, ledger)
+            drafted = lambda some, plan=plan: _draft(op, roles, plan, some, device, rules, ledger)
             said = lambda some, plan=plan: f"{name}: {len(some)} tiles of {plan_text(plan)}"
             for _, found in in_pieces(points, drafted, len, Points.where, said):
                 drafts += found
     plans = cheapest_first(drafts)[: 2 * count]
-    make = lambda plan: matrix_stage(definition, roles, plan, device, rules)
+    make = lambda plan: matrix_stage(op, roles, plan, device, rules)
     yield from candidates(name, assembled(plans, make, name), device)
 
 
 def _draft(
-    definition: Definition, roles: Roles, plan: MatrixPlan, points: Points, device: Device, rules: AlignmentRules,
+    op: TensorOp, roles: Roles, plan: MatrixPlan, points: Points, device: Device, rules: AlignmentRules,
     ledger: Ledger,
 ) -> list[tuple[float, MatrixPlan]]:  # fmt: skip
     """The best of the plans that have the tiles of ``points``, with their prices."""
     instruction = device.instruction(plan.instruction)
     sized = lambda size_of: replace(plan, **{name: size_of(points[name]) for name in _SIZES})
     batch = sized(lambda column: column)
-    stage = matrix_stage(definition, roles, batch, device, rules)
+    stage = matrix_stage(op, roles, batch, device, rules)
     figures = figures_of(price_stage(stage, device), len(points))
     ledger.unfit(figures, device)
     seconds, residents, *_ = figures
@@ -137,6 +137,6 @@ def _draft(
         one = sized(lambda column, at=at: int(column[at]))
         resident = int(residents[at])
         block = one.fm * one.gm * instruction.m, one.fn * one.gn * instruction.n
-        width = grid_band(stage.definition, roles, block, device.units * resident, device, rules)
+        width = grid_band(stage.op, roles, block, device.units * resident, device, rules)
         picked.append((rounded(float(seconds[at])), replace(one, width=width)))
     return picked

@@ -15,7 +15,7 @@ from rollergen.options import ALL, GROW, BuildOptions
 
 
 def construction_notes(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) -> tuple[str, ...]:
-    """For each definition of `graph`, what constraints rejected; for each contraction the grown tiles, and their
+    """For each tensor op of `graph`, what constraints rejected; for each contraction the grown tiles, and their
     distance from the model's own optimum.  On bulk-synchronous machines, how many grids were priced."""
     with collected_drops():  # who built the kernel has told of them
         device = limited(device, options)
@@ -26,11 +26,11 @@ def construction_notes(graph: Graph, device: Device, options: BuildOptions = Bui
 
 def _notes(graph: Graph, device: Device, options: BuildOptions) -> Iterator[str]:
     room = room_bytes(graph, device)
-    for definition in graph.definitions:
-        of = definition, device, options.rules, 10, room
-        name, found = definition.output.name, choice(*of, options.search)
+    for op in graph.tensor_ops:
+        of = op, device, options.rules, 10, room
+        name, found = op.output.name, choice(*of, options.search)
         yield f"{name}: {found.account.text()}"
-        if kind_of(definition) == CONTRACTION:
+        if kind_of(op) == CONTRACTION:
             grown, best = choice(*of, GROW).candidates, choice(*of, ALL).candidates
             if grown and best:
                 tile = " x ".join(f"{axis} {extent}" for axis, extent in grown[0].key[1])

@@ -9,7 +9,7 @@ import numpy as np
 
 from rollergen.construct.ledger import Ledger
 from rollergen.dropped import in_pieces, plan_text
-from rollergen.expr.definition import Definition
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import contraction_stage
 from rollergen.program.assemble.plan import ContractionPlan, Roles
@@ -52,18 +52,18 @@ def six_digits(seconds: np.ndarray) -> np.ndarray:
 class Contraction(NamedTuple):
     """What all plans of one contraction share."""
 
-    definition: Definition
+    op: TensorOp
     roles: Roles
     device: Device
     rules: AlignmentRules
 
     def stage(self, plan: ContractionPlan) -> Stage:
-        return contraction_stage(self.definition, self.roles, plan, self.device, self.rules)
+        return contraction_stage(self.op, self.roles, plan, self.device, self.rules)
 
     def priced(self, points: Points, ledger: Ledger, **fixed: Any) -> list[Priced]:
         """The points, batch by batch; ``fixed``: sizes that all have.  The ledger counts those that do not fit."""
         found = []
-        for some, plan in batches(points, self.definition, self.roles, self.device, **fixed):
+        for some, plan in batches(points, self.op, self.roles, self.device, **fixed):
             price = lambda own, fixed=fixed: self._price(own, fixed)
             said = lambda own, plan=plan: f"{len(own)} tiles of {plan_text(plan)}"
             for own, figures in in_pieces(some, price, len, Points.where, said):

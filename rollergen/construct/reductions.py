@@ -11,10 +11,10 @@ from rollergen.construct.candidate import Candidate, assembled, candidate, candi
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.roles import contraction_roles
 from rollergen.dropped import as_far_as_possible
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.rows import is_gathered, online
 from rollergen.expr.splitting import split_reduction
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import walk
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.assemble.contraction import contraction_stage
@@ -30,87 +30,87 @@ from rollergen.tile.rules import AlignmentRules
 
 
 def reduction_candidates(
-    definition: Definition, device: Device, rules: AlignmentRules, ledger: Ledger
+    op: TensorOp, device: Device, rules: AlignmentRules, ledger: Ledger
 ) -> Iterator[Candidate]:
     """Reductions along the contiguous reduce axis, and split ones where there are few outputs."""
-    of = lambda form, plans: candidates(form, _stages(definition, plans, device), device)
-    if len(definition.reductions) > 1:
-        yield from of("one row", row_plans(definition, device, rules, ledger))
+    of = lambda form, plans: candidates(form, _stages(op, plans, device), device)
+    if len(op.reductions) > 1:
+        yield from of("one row", row_plans(op, device, rules, ledger))
         return
-    found = reduction_plans(definition, device, rules, ledger)
+    found = reduction_plans(op, device, rules, ledger)
     yield from of("direct", found)
     # Full vectors straddle two lines wherever an array does not begin on a line.
     yield from of("direct, half vectors", [replace(plan, lanes=plan.lanes // 2) for plan in found if plan.lanes >= 8])
     if rules.shapes.split_reductions:
-        yield from split_candidates(definition, device, rules)
+        yield from split_candidates(op, device, rules)
 
 
 def _stages(
-    definition: Definition, plans: Iterable[ReductionPlan], device: Device, name: str = "reduction"
+    op: TensorOp, plans: Iterable[ReductionPlan], device: Device, name: str = "reduction"
 ) -> list[Stage]:
-    return assembled(plans, lambda plan: reduction_stage(definition, plan, device, name), name)
+    return assembled(plans, lambda plan: reduction_stage(op, plan, device, name), name)
 
 
 _TILE = 1024
 """Elements that the threads of a block take at once: parts are multiples of it where they are long."""
 
 
-def split_candidates(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
+def split_candidates(op: TensorOp, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
     """The longest reduce axis cut into parts that run side by side, then combined."""
-    axis = max(definition.of_role("reduce"), key=lambda a: a.extent)
+    axis = max(op.of_role("reduce"), key=lambda a: a.extent)
     outputs = 1
-    for a in definition.of_role("spatial"):
+    for a in op.of_role("spatial"):
         outputs *= a.extent
     for parts in (2, 4, 8, 16, 64, 256):
         if outputs * parts > 64 * device.units * max(1, device.limits.threads_per_unit) or parts * 64 > axis.extent:
             continue
-        yield from as_far_as_possible(_in_parts(definition, axis.name, parts, device, rules), f"split {parts}")
+        yield from as_far_as_possible(_in_parts(op, axis.name, parts, device, rules), f"split {parts}")
 
 
 def _in_parts(
-    definition: Definition, axis: str, parts: int, device: Device, rules: AlignmentRules
+    op: TensorOp, axis: str, parts: int, device: Device, rules: AlignmentRules
 ) -> Iterator[Candidate]:
     """Parts combined by a second stage, and parts added up."""
-    split = split_reduction(definition, axis, parts, tile=_TILE, whole=not device.kind.threads)
+    split = split_reduction(op, axis, parts, tile=_TILE, whole=not device.kind.threads)
     if split is None or device.units == 1:
         return
     *partials, combined = split
     stages = (*(_partial(one, device, rules) for one in partials), combine_stage(combined, device, rules))
     yield candidate(f"split {parts}", stages, tuple(one.output for one in partials), device, split=parts)
-    added = adding(definition, axis, parts, device, rules)
+    added = adding(op, axis, parts, device, rules)
     if added is not None:
         few = reduction_plans(added.sums, device, rules, Tally(), brief=True)
         made = [added.stage(stage) for stage in _stages(added.sums, few, device, "partial")]
         yield added.candidate("", parts, cheapest(made, device), device)
 
 
-def _partial(definition: Definition, device: Device, rules: AlignmentRules) -> Stage:
+def _partial(op: TensorOp, device: Device, rules: AlignmentRules) -> Stage:
     """The cheapest stage for one component of the parts of a split reduction."""
-    few = reduction_plans(definition, device, rules, Tally(), brief=True)
-    return cheapest(_stages(definition, few, device, "partial"), device)
+    few = reduction_plans(op, device, rules, Tally(), brief=True)
+    return cheapest(_stages(op, few, device, "partial"), device)
 
 
-def combine_stage(definition: Definition, device: Device, rules: AlignmentRules) -> Stage:
+def combine_stage(op: TensorOp, device: Device, rules: AlignmentRules) -> Stage:
     """The cheapest stage that sums the parts of a split reduction (few of them, adjacent outputs)."""
     stages = []
-    for roles in contraction_roles(definition):
-        make = lambda plan, roles=roles: contraction_stage(definition, roles, plan, device, rules, "combine")
-        points = aligned_tiles(combining_tiles(definition, roles, device, rules), Tally())
-        parts = definition.axis(roles.k).extent
+    for roles in contraction_roles(op):
+        make = lambda plan, roles=roles: contraction_stage(op, roles, plan, device, rules, "combine")
+        points = aligned_tiles(combining_tiles(op, roles, device, rules), Tally())
+        parts = op.axis(roles.k).extent
         stages += assembled(plans(ContractionPlan, points, kc=parts), make, "combine")
     if not stages:
-        stages = _stages(definition, reduction_plans(definition, device, rules, Tally()), device, "combine")
+        stages = _stages(op, reduction_plans(op, device, rules, Tally()), device, "combine")
     return cheapest(stages, device)
 
 
 def row_candidates(
-    definition: Definition, device: Device, rules: AlignmentRules, ledger: Ledger
+    op: TensorOp, device: Device, rules: AlignmentRules, ledger: Ledger
 ) -> Iterator[Candidate]:
     ahead = asking_ahead if rules.shapes.prefetch else lambda stage, device: stage
-    make = lambda plan: ahead(row_stage(definition, plan, device), device)
-    stages = assembled(row_plans(definition, device, rules, ledger), make, "row resident")
+    make = lambda plan: ahead(row_stage(op, plan, device), device)
+    stages = assembled(row_plans(op, device, rules, ledger), make, "row resident")
     yield from candidates("row resident", stages, device)
-    merged = online(definition) if rules.shapes.online and device.kind.exchanges else None
+    merged = online(op) if rules.shapes.online and device.kind.exchanges else None
     if merged is not None:
         gathered = rules.shapes.gathered_pairs and is_gathered(merged)
         again = replace(rules, shapes=replace(rules.shapes, rows_in_registers=False))
@@ -125,7 +125,7 @@ def row_candidates(
 def asking_ahead(stage: Stage, device: Device) -> Stage:
     """The stage with its next row, and the lines of its result, asked for while a row is computed, where that helps."""
     first = next((layer for layer in device.layers[:-1] if not layer.managed), None)
-    if first is None or device.kind.threads or stage.threads > 1 or len(stage.definition.reductions) < 2:
+    if first is None or device.kind.threads or stage.threads > 1 or len(stage.op.reductions) < 2:
         return stage
     return result_asked_for(next_row_prefetched(stage, first), first)
 
@@ -150,7 +150,7 @@ def next_row_prefetched(stage: Stage, first: MemoryLayer) -> Stage:
     memory, the last computes a costly function of a row that lies in the first cache, so that without it memory and
     arithmetic take turns.  On a Sapphire Rapids Xeon softmax and log_softmax take .76 to .97 of the time; norms,
     which compute little, the same, and rows whose successor does not fit beside them into the first cache more."""
-    walked = {axis.name for axis in stage.definition.of_role("row", "reduce")}
+    walked = {axis.name for axis in stage.op.of_role("row", "reduce")}
     rows = [p for p, loop in enumerate(stage.loops) if loop.kind == SERIAL and loop.axis not in walked]
     if not rows or not _is_costly(stage) or _row_bytes(stage, ahead=1) > first.capacity_bytes:
         return stage
@@ -159,13 +159,13 @@ def next_row_prefetched(stage: Stage, first: MemoryLayer) -> Stage:
 
 def _is_costly(stage: Stage) -> bool:
     """Whether the last reduction computes a costly function."""
-    return any(is_costly(node) for body in stage.definition.reductions[-1].bodies for node in walk(body))
+    return any(is_costly(node) for body in stage.op.reductions[-1].bodies for node in walk(body))
 
 
 def _row_bytes(stage: Stage, ahead: int = 0) -> int:
     """Of what is read for a row, and for so many more, and of what is written."""
-    definition = stage.definition
-    walked = {axis.name for axis in definition.of_role("row", "reduce")}
-    loads = [load for load in definition.loads() if load.axes() & walked]
-    held = (1 + ahead) * sum(ITEMSIZE[load.dtype] for load in loads) + ITEMSIZE[definition.output.dtype]
-    return held * prod(definition.axis(axis).extent for axis in walked)
+    op = stage.op
+    walked = {axis.name for axis in op.of_role("row", "reduce")}
+    loads = [load for load in op.loads() if load.axes() & walked]
+    held = (1 + ahead) * sum(ITEMSIZE[load.dtype] for load in loads) + ITEMSIZE[op.output.dtype]
+    return held * prod(op.axis(axis).extent for axis in walked)

@@ -1,16 +1,16 @@
-"""Buffers of a definition under other names."""
+"""Buffers of a tensor op under other names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rollergen.expr.definition import Definition
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load, Value, transform
 
 
-def rename_buffers(definition: Definition, names: Mapping[str, str]) -> Definition:
-    """`definition` with each buffer named in `names` renamed, wherever it is read or written."""
+def rename_buffers(op: TensorOp, names: Mapping[str, str]) -> TensorOp:
+    """`op` with each buffer named in `names` renamed, wherever it is read or written."""
 
     def buffer(old: Buffer) -> Buffer:
         return replace(old, name=names.get(old.name, old.name))
@@ -19,11 +19,11 @@ def rename_buffers(definition: Definition, names: Mapping[str, str]) -> Definiti
         return replace(value, buffer=buffer(value.buffer)) if isinstance(value, Load) else None
 
     reductions = tuple(
-        replace(r, bodies=tuple(transform(body, change) for body in r.bodies)) for r in definition.reductions
+        replace(r, bodies=tuple(transform(body, change) for body in r.bodies)) for r in op.reductions
     )
     return replace(
-        definition,
-        output=buffer(definition.output),
+        op,
+        output=buffer(op.output),
         reductions=reductions,
-        result=transform(definition.result, change),
+        result=transform(op.result, change),
     )

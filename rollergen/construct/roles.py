@@ -1,11 +1,11 @@
-"""Which kind of stage a definition is, and what each of its axes does in a contraction."""
+"""Which kind of stage a tensor op is, and what each of its axes does in a contraction."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.index import Index
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.program.assemble.nest import lane_stride
 from rollergen.program.assemble.plan import Roles
 from rollergen.tile.rules import contiguous_axis
@@ -13,55 +13,55 @@ from rollergen.tile.rules import contiguous_axis
 ROW, ELEMENTWISE, CONTRACTION, REDUCTION = "row", "elementwise", "contraction", "reduction"
 
 
-def kind_of(definition: Definition) -> str:
+def kind_of(op: TensorOp) -> str:
     """row: a resident row; elementwise: nothing is reduced; contraction: a load is reused along a
     spatial axis, or neighbours in the output are neighbours in memory (or windows that overlap or touch);
     reduction: none of these, or several."""
-    if definition.of_role("row"):
+    if op.of_role("row"):
         return ROW
-    if not definition.reductions:
+    if not op.reductions:
         return ELEMENTWISE
-    return CONTRACTION if contraction_of(definition) is not None else REDUCTION
+    return CONTRACTION if contraction_of(op) is not None else REDUCTION
 
 
-def contraction_of(definition: Definition) -> Roles | None:
+def contraction_of(op: TensorOp) -> Roles | None:
     """The best roles of the axes of a contraction; None: it is none."""
-    if len(definition.reductions) != 1 or definition.of_role("row"):
+    if len(op.reductions) != 1 or op.of_role("row"):
         return None
-    return next(contraction_roles(definition), None)
+    return next(contraction_roles(op), None)
 
 
-def reused_along(definition: Definition, axis: str) -> bool:
+def reused_along(op: TensorOp, axis: str) -> bool:
     """Whether some load of the reduction is the same for all points along `axis`."""
-    return any(axis not in load.axes() for load in definition.body_loads())
+    return any(axis not in load.axes() for load in op.body_loads())
 
 
-def contraction_roles(definition: Definition) -> Iterator[Roles]:
+def contraction_roles(op: TensorOp) -> Iterator[Roles]:
     """Sensible roles of the axes, best first; none where no spatial axis helps.
 
     n is the output's contiguous axis where it has reuse, or is contiguous in a load or slides a window over its
     last dimension; m the longest other axis with reuse.  k is the outermost reduce axis (taps of a
     window stay inside it).
     """
-    spatial = list(definition.of_role("spatial"))
-    store = definition.stored()
+    spatial = list(op.of_role("spatial"))
+    store = op.stored()
     n = contiguous_axis(store)
     names = {a.name for a in spatial}
     if n not in names:
         return
-    if not (reused_along(definition, n) or _contiguous_somewhere(definition, n) or slides(definition, n)):
+    if not (reused_along(op, n) or _contiguous_somewhere(op, n) or slides(op, n)):
         return
-    others = [a for a in spatial if a.name != n and reused_along(definition, a.name)]
+    others = [a for a in spatial if a.name != n and reused_along(op, a.name)]
     m = max(others, key=lambda a: a.extent).name if others else None
-    reduced = sorted(definition.of_role("reduce"), key=lambda a: [x.name for x in definition.axes].index(a.name))
+    reduced = sorted(op.of_role("reduce"), key=lambda a: [x.name for x in op.axes].index(a.name))
     batch = tuple(a.name for a in spatial if a.name not in (n, m))
     yield Roles(n, m, batch, reduced[0].name, tuple(a.name for a in reduced[1:]))
 
 
-def slides(definition: Definition, axis: str) -> bool:
+def slides(op: TensorOp, axis: str) -> bool:
     """Whether a load's last dimension is a window that moves along `axis` by no more than the window's length."""
-    reduced = {a.name: a.extent for a in definition.of_role("reduce")}
-    for load in definition.body_loads():
+    reduced = {a.name: a.extent for a in op.of_role("reduce")}
+    for load in op.body_loads():
         last = load.indices[-1] if load.indices else Index()
         taps = [(str(a), c) for a, c in last.terms if a in reduced]
         if last.is_affine and len(taps) == 1 and len(last.terms) == 2:
@@ -71,5 +71,5 @@ def slides(definition: Definition, axis: str) -> bool:
     return False
 
 
-def _contiguous_somewhere(definition: Definition, axis: str) -> bool:
-    return any(lane_stride(load, axis) == 1 for load in definition.body_loads())
+def _contiguous_somewhere(op: TensorOp, axis: str) -> bool:
+    return any(lane_stride(load, axis) == 1 for load in op.body_loads())

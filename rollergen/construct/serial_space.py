@@ -17,8 +17,8 @@ from rollergen.construct.forms import Form, needs_packing, operands
 from rollergen.construct.grow import grown_panels, points_of
 from rollergen.construct.ledger import Ledger, waste_limit
 from rollergen.dropped import as_far_as_possible, at_once, in_pieces, plan_text, standing
-from rollergen.expr.definition import Definition
 from rollergen.expr.packing import pack_operand
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load
 from rollergen.hal.masked_stores import MASK_REGISTERS
 from rollergen.hal.spec import Device
@@ -98,7 +98,7 @@ def _draftables(structure: Structure, points: Points, device: Device, rules: Ali
     anew so often that each step of the reduction has loops of its own."""
     said = lambda points: f"{structure.name}: {len(points)} tiles"
     bounded = lambda points: _draftable(structure, points, device, rules)
-    sums = not reuses(structure.definition)
+    sums = not reuses(structure.op)
     alike = points.alike(points["kc"], points["pm"] * points["pn"] > 1) if sums else [points]
     return [space for own in alike for _, space in in_pieces(own, bounded, len, Points.where, said)]
 
@@ -131,7 +131,7 @@ class Structure:
         self, form: Form, lanes: int, vectors: int, packing: Packing, order: str, staged: tuple[int, ...] = ()
     ):
         self.form, self.lanes, self.vectors, self.packing, self.order = form, lanes, vectors, packing, order
-        self.definition, self.staged = packing.definition, staged
+        self.op, self.staged = packing.op, staged
 
     @property
     def packed(self) -> tuple[Load, ...]:
@@ -140,7 +140,7 @@ class Structure:
     @property
     def waste(self) -> float:
         """Padded share of the axis along which panels run."""
-        return padding_waste(self.definition.axis(self.form.roles.n or "").extent, self.vectors * self.lanes)
+        return padding_waste(self.op.axis(self.form.roles.n or "").extent, self.vectors * self.lanes)
 
     @property
     def name(self) -> str:
@@ -148,7 +148,7 @@ class Structure:
         if self.packed:
             named += ", packed " + ", ".join(load.buffer.name for load in self.packed)
         if self.staged:
-            loads = self.definition.body_loads()
+            loads = self.op.body_loads()
             named += ", own tiles of " + ", ".join(loads[number].buffer.name for number in self.staged)
         return named
 
@@ -159,8 +159,8 @@ class Structure:
 
     def tile_bytes(self, step: int, panels: int) -> int:
         """Of the arrays that a block copies operands into."""
-        loads = self.definition.body_loads()
-        taps = prod(self.definition.axis(tap).extent for tap in self.form.roles.taps)
+        loads = self.op.body_loads()
+        taps = prod(self.op.axis(tap).extent for tap in self.form.roles.taps)
         width = self.vectors * self.lanes * panels * taps
         return sum(step * width * ITEMSIZE[loads[number].dtype] for number in self.staged)
 
@@ -168,9 +168,9 @@ class Structure:
         if is_batch(plan.pm, plan.pn) and np.max(plan.pm * plan.pn) == 1:
             plan = replace(plan, pm=1, pn=1)  # which then have no loops
         if self.form.unrolled:
-            steps = self.definition.axis(self.form.roles.k).extent
+            steps = self.op.axis(self.form.roles.k).extent
             plan = replace(plan, kc=steps, unroll=steps)
-        return contraction_stage(self.definition, self.form.roles, plan, device, rules)
+        return contraction_stage(self.op, self.form.roles, plan, device, rules)
 
     def candidate(self, stage: Stage, device: Device, seconds: float) -> Candidate:
         """A program of this structure, with its copies; ``seconds``: the price of `stage` alone."""
@@ -187,11 +187,11 @@ class Packing:
     The stages that copy are found when they are asked for first: most packings are never worth it."""
 
     def __init__(self, form: Form, width: int, loads: tuple[Load, ...], pad_value: float = 0.0):
-        copies, definition = [], form.definition
+        copies, op = [], form.op
         for load in loads:
-            copy, definition = pack_operand(definition, load, form.roles.n or "", width, pad_value)
+            copy, op = pack_operand(op, load, form.roles.n or "", width, pad_value)
             copies.append(copy)
-        self.loads, self.definition = loads, definition
+        self.loads, self.op = loads, op
         self.copies = (*form.copies, *copies)
         self._stages: tuple[Stage, ...] | None = None
         self._prices: list[float] | None = None
@@ -210,12 +210,12 @@ class Packing:
 
 
 @lru_cache(maxsize=64)
-def copy_stage(definition: Definition, device: Device) -> Stage:
+def copy_stage(op: TensorOp, device: Device) -> Stage:
     """The cheapest elementwise stage for a packing or padding copy; once, if its source is constant."""
-    once = all(load.buffer.constant for load in definition.loads())
-    name = "copy_" + definition.output.name
-    plans = elementwise_plans(definition, device, AlignmentRules(), Tally())
-    stage = cheapest(assembled(plans, lambda plan: elementwise_stage(definition, plan, device, name), name), device)
+    once = all(load.buffer.constant for load in op.loads())
+    name = "copy_" + op.output.name
+    plans = elementwise_plans(op, device, AlignmentRules(), Tally())
+    stage = cheapest(assembled(plans, lambda plan: elementwise_stage(op, plan, device, name), name), device)
     return replace(stage, once=once)
 
 
@@ -223,20 +223,20 @@ def _line_vectors(form: Form, whole: int, device: Device) -> int:
     """Vectors of a line in tiles of several lines: all, of which compilers see what guards cut; where two lines do not
     fit, as many as have their masks, one for each tap along them, in registers; 0 where that is not even two."""
     held = 3 * whole <= device.limits.registers_per_thread
-    fits = held and written_out(form.definition, 2 * whole) <= MOST_WRITTEN_OUT
-    few = MASK_REGISTERS // form.definition.axis(form.roles.k).extent
+    fits = held and written_out(form.op, 2 * whole) <= MOST_WRITTEN_OUT
+    few = MASK_REGISTERS // form.op.axis(form.roles.k).extent
     return whole if fits else few if few > 1 else 0
 
 
 def structures(form: Form, device: Device, rules: AlignmentRules) -> Iterator[Structure]:
     roles = form.roles
     assert roles.n is not None
-    n_extent = form.definition.axis(roles.n).extent
-    lanes = vector_lanes(device, accumulator_dtype(form.definition))
+    n_extent = form.op.axis(roles.n).extent
+    lanes = vector_lanes(device, accumulator_dtype(form.op))
     while lanes > 1 and n_extent < lanes // 2:
         lanes //= 2
-    must = tuple(needs_packing(form.definition, roles))
-    may = tuple(operands(form.definition, roles.n))
+    must = tuple(needs_packing(form.op, roles))
+    may = tuple(operands(form.op, roles.n))
     own = _own_tiles(form, must, lanes)
     choices = {must, may} if (roles.m is not None or must) and not form.unrolled else {must}
     for packed in sorted(choices, key=len):
@@ -270,7 +270,7 @@ def _own_tiles(form: Form, packed: tuple[Load, ...], lanes: int) -> tuple[int, .
     roles, found = form.roles, []
     if roles.m is None or packed or lanes == 1 or form.unrolled or form.whole_rows:
         return ()
-    for number, load in enumerate(form.definition.body_loads()):
+    for number, load in enumerate(form.op.body_loads()):
         axes = load.axes()
         if roles.n in axes and roles.k in axes and roles.m not in axes and in_a_row(load, roles.n or ""):
             found.append(number)
@@ -283,7 +283,7 @@ def grid(
     """All tiles of the structure that the rules admit, or those of them that were grown."""
     width, form = structure.vectors * structure.lanes, structure.form
     space = serial_tiles(
-        structure.definition, form.roles, device, rules, structure.vectors, width, form.unrolled,
+        structure.op, form.roles, device, rules, structure.vectors, width, form.unrolled,
         structure.tile_bytes(1, 1),
     )  # fmt: skip
     grown = points_of(space, _grown(structure, space))

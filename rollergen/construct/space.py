@@ -1,4 +1,4 @@
-"""The aligned space of an expression's heaviest definition: how large it is, and samples of it."""
+"""The aligned space of an expression's heaviest tensor op: how large it is, and samples of it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from rollergen.construct.candidate import Candidate
-from rollergen.construct.choose import definition_candidates, program_of, some_candidates
+from rollergen.construct.choose import op_candidates, program_of, some_candidates
 from rollergen.construct.drafts import SIZES
 from rollergen.construct.forms import forms
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.roles import CONTRACTION, kind_of
 from rollergen.construct.serial_space import Structure, exact, grid, structures
 from rollergen.dropped import collected_drops, standing, tell
-from rollergen.expr.definition import Definition
 from rollergen.expr.stages import Graph
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.options import BuildOptions
 from rollergen.program.rprogram import RProgram
@@ -26,7 +26,7 @@ from rollergen.tile.rules import AlignmentRules
 
 @dataclass(frozen=True)
 class Space:
-    """All aligned programs of one definition (the others stay at their best).
+    """All aligned programs of one tensor op (the others stay at their best).
 
     ``points`` counts them; ``sample(count, seed)`` draws distinct ones uniformly, others for those that fail when they
     are made, which a `DropWarning` tells of.
@@ -55,20 +55,20 @@ class Space:
 def space(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) -> Space:
     """The aligned space of the definition that the model finds slowest."""
     rules = options.rules
-    firsts = [some_candidates(d, device, options, 10)[0] for d in graph.definitions]
+    firsts = [some_candidates(d, device, options, 10)[0] for d in graph.tensor_ops]
     at = max(range(len(firsts)), key=lambda i: firsts[i].seconds)
-    definition = graph.definitions[at]
+    op = graph.tensor_ops[at]
     make = lambda one: program_of(graph, device, (*firsts[:at], one, *firsts[at + 1 :])).program
-    if kind_of(definition) == CONTRACTION and not device.kind.threads:
-        blocks = list(_serial_blocks(definition, device, rules))
+    if kind_of(op) == CONTRACTION and not device.kind.threads:
+        blocks = list(_serial_blocks(op, device, rules))
         total = sum(len(points) for _, points in blocks)
         return Space(total, lambda number: make(_serial_point(blocks, number, device, rules)))
-    candidates = definition_candidates(definition, device, rules, 10_000)
+    candidates = op_candidates(op, device, rules, 10_000)
     return Space(len(candidates), lambda number: make(candidates[number]))
 
 
-def _serial_blocks(definition: Definition, device: Device, rules: AlignmentRules) -> Iterator[tuple[Structure, Points]]:
-    for form in forms(definition, device):
+def _serial_blocks(op: TensorOp, device: Device, rules: AlignmentRules) -> Iterator[tuple[Structure, Points]]:
+    for form in forms(op, device):
         for structure in structures(form, device, rules):
             yield structure, grid(structure, device, rules, Ledger())
 

@@ -21,9 +21,9 @@ from rollergen.construct.ledger import Ledger
 from rollergen.construct.priced import Contraction, Priced, cheapest_points
 from rollergen.construct.reductions import combine_stage
 from rollergen.dropped import as_far_as_possible, standing
-from rollergen.expr.definition import Definition
 from rollergen.expr.index import Atom, Index, Mod
 from rollergen.expr.splitting import split_reduction
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.options import ALL, GROW
 from rollergen.program.assemble.ahead import RING, has_asynchronous_copies
@@ -49,7 +49,7 @@ class ThreadSpace:
 
     def __init__(self, form: Form, device: Device, rules: AlignmentRules, search: str = ALL) -> None:
         self.form, self.device, self.rules, self.search = form, device, rules, search
-        self._whole = _Shapes(form, form.definition, form.roles, device, rules, search)
+        self._whole = _Shapes(form, form.op, form.roles, device, rules, search)
 
     def candidates(self, count: int, ledger: Ledger) -> Iterator[Candidate]:
         """The best ones, split reductions included."""
@@ -57,15 +57,15 @@ class ThreadSpace:
         yield from as_far_as_possible(self._whole.candidates(form.name, count, ledger), form.name)
         if not rules.shapes.split_reductions:
             return
-        blocks = prod(a.extent for a in form.definition.of_role("spatial")) // 1024
-        for parts in part_counts(device, form.definition.axis(form.roles.k).extent // 64):
+        blocks = prod(a.extent for a in form.op.of_role("spatial")) // 1024
+        for parts in part_counts(device, form.op.axis(form.roles.k).extent // 64):
             if blocks * parts <= 8 * device.units:
                 split = self._split(parts, max(2, count // 4), ledger)
                 yield from as_far_as_possible(split, f"{form.name}, split {parts}")
 
     def _split(self, parts: int, count: int, ledger: Ledger) -> Iterator[Candidate]:
         form, device, rules = self.form, self.device, self.rules
-        split = split_reduction(form.definition, form.roles.k, parts)
+        split = split_reduction(form.op, form.roles.k, parts)
         if split is None:
             return
         *others, last, combined = split
@@ -81,7 +81,7 @@ class ThreadSpace:
             stages = (*before, *shaped.stages, combine)
             seconds = rounded(shaped.seconds + beside)
             yield candidate(f"{form.name}, split {parts}", stages, workspaces, device, parts, seconds)
-        added = adding(form.definition, form.roles.k, parts, device, rules)
+        added = adding(form.op, form.roles.k, parts, device, rules)
         if added is not None:
             for shaped in shaped_as(added.sums, count):
                 yield added.candidate(form.name, parts, shaped.stages[-1], device)
@@ -98,27 +98,27 @@ TILES = 32
 
 
 class _Shapes:
-    """The tiles of one definition (of a form, or its split reduction) with their prices at one step, found once however
+    """The tiles of one tensor op (of a form, or its split reduction) with their prices at one step, found once however
     often candidates are asked for."""
 
     def __init__(
-        self, form: Form, definition: Definition, roles: Roles, device: Device, rules: AlignmentRules, search: str
+        self, form: Form, op: TensorOp, roles: Roles, device: Device, rules: AlignmentRules, search: str
     ) -> None:
         self._form, self._search = form, search
-        self._of = Contraction(definition, roles, device, rules)
-        self._staged = staged_loads(definition, roles)
+        self._of = Contraction(op, roles, device, rules)
+        self._staged = staged_loads(op, roles)
         self._fixed = {"staged": self._staged, "unrolled": device.kind.lockstep}
 
     @cached_property
     def _tiles(self) -> tuple[list[Priced], Ledger]:
         """All aligned tiles with their prices, and what was turned away."""
-        definition, roles, device, rules = self._of
-        lanes = vector_lanes(device, accumulator_dtype(definition))
-        lanes = lanes if definition.axis(roles.n or "").extent >= lanes else 1
-        ledger, space = Ledger(), thread_tiles(definition, roles, device, rules, lanes, self._staged)
+        op, roles, device, rules = self._of
+        lanes = vector_lanes(device, accumulator_dtype(op))
+        lanes = lanes if op.axis(roles.n or "").extent >= lanes else 1
+        ledger, space = Ledger(), thread_tiles(op, roles, device, rules, lanes, self._staged)
         grown = grown_threads(space, self._form, lanes)
         points = aligned_points(space, grown, ledger) if self._search == GROW else aligned_tiles(space, ledger, grown)
-        step = first_step(definition, roles, device)
+        step = first_step(op, roles, device)
         return self._of.priced(points, ledger, kc=step, **self._fixed), ledger
 
     def candidates(self, name: str, count: int, ledger: Ledger) -> Iterator[Candidate]:
@@ -149,22 +149,22 @@ class _Shapes:
         return Points(digits, columns).beside(width=np.array(bands), gm=gm, gn=gn)
 
     def _band(self, sizes: dict[str, int], resident: int) -> int:
-        definition, roles, device, rules = self._of
-        return grid_band(definition, roles, block_tile(sizes), device.units * resident, device, rules)
+        op, roles, device, rules = self._of
+        return grid_band(op, roles, block_tile(sizes), device.units * resident, device, rules)
 
     def _warps(self, tm: int, tn: int) -> tuple[int, int]:
         return _groups(tm, tn, self._of.device) if self._of.rules.shapes.warp_tiles else (1, 1)
 
     def _late(self, tiles: Points | None) -> list[Priced]:
         """The tiles with all steps of the reduction and numbers of buffers, staged through registers and past them."""
-        definition, roles, device, rules = self._of
+        op, roles, device, rules = self._of
         if tiles is None:
             return []
-        k_extent, single = definition.axis(roles.k).extent, not device.kind.lockstep
-        period = _period(definition, roles.k)
+        k_extent, single = op.axis(roles.k).extent, not device.kind.lockstep
+        period = _period(op, roles.k)
         steps = [step for step in (*_STEPS, *period) if step <= k_extent] or [k_extent]
         if single:
-            shorter = _SINGLE_STEPS if fits_output(definition) else ()
+            shorter = _SINGLE_STEPS if fits_output(op) else ()
             steps = sorted({step for step in shorter if step < k_extent} | {k_extent})
         depths = (1, 2) if self._staged and not single and rules.shapes.prefetch else (1,)
         crossed = lambda points, steps, depths: points.crossed(Digit("kc", roles.k, SERIAL, steps)).crossed(
@@ -179,7 +179,7 @@ class _Shapes:
         past = {**self._fixed, "asynchronous": True}
         found += self._of.priced(crossed(several, longer, RING), ledger, **past)
         along_k = [step for step in longer if step % _ALONG_K == 0]
-        if along_k and rules.shapes.vectors_along_k and _lies_along_k(definition, roles, self._staged):
+        if along_k and rules.shapes.vectors_along_k and _lies_along_k(op, roles, self._staged):
             turned = several.with_column("vm", 1)
             found += self._of.priced(crossed(turned, along_k, RING), ledger, vk=_ALONG_K, **past)
         return found
@@ -191,20 +191,20 @@ def block_tile(sizes: Mapping[str, int]) -> tuple[int, int]:
     return size("rm", "tm", "pm"), size("rn", "tn", "pn", "lanes")
 
 
-def staged_loads(definition: Definition, roles: Roles) -> tuple[int, ...]:
+def staged_loads(op: TensorOp, roles: Roles) -> tuple[int, ...]:
     """Operands shared by several threads: those that do not vary along both tiled axes."""
     tiled = {axis for axis in (roles.m, roles.n) if axis}
     return tuple(
         number
-        for number, load in enumerate(definition.body_loads())
+        for number, load in enumerate(op.body_loads())
         if len(tiled) == 2 and not tiled <= load.axes() and load.axes() & tiled and roles.k in load.axes()
     )
 
 
-def _lies_along_k(definition: Definition, roles: Roles, staged: Sequence[int]) -> bool:
+def _lies_along_k(op: TensorOp, roles: Roles, staged: Sequence[int]) -> bool:
     """Whether the operand along m can be staged as it lies along k, and that along n in vectors as ever."""
-    loads = [definition.body_loads()[number] for number in staged]
-    kept = [keeps_order(definition, roles, load, _ALONG_K) for load in loads]
+    loads = [op.body_loads()[number] for number in staged]
+    kept = [keeps_order(op, roles, load, _ALONG_K) for load in loads]
     return any(kept) and all(roles.m in load.axes() for load, keeps in zip(loads, kept, strict=True) if keeps)
 
 
@@ -216,12 +216,12 @@ def _only_atom(index: Index) -> Atom | None:
     return index.terms[0][0] if len(index.terms) == 1 else None
 
 
-def _period(definition: Definition, k: str) -> tuple[int, ...]:
+def _period(op: TensorOp, k: str) -> tuple[int, ...]:
     """The step after which the bounds of gathered operands repeat (the taps of a window), and twice that: inside it,
     which tap an element belongs to is a constant, and its bounds are tested once for all steps."""
     atoms = [
         atom
-        for load in definition.body_loads()
+        for load in op.body_loads()
         for bound in load.guard
         for atom, _ in bound.index.terms
         if not isinstance(atom, str) and k in atom.index.axes()

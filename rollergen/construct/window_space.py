@@ -10,7 +10,7 @@ import numpy as np
 from rollergen.construct.candidate import Candidate, assembled, candidates, lowest
 from rollergen.construct.ledger import Ledger
 from rollergen.dropped import in_pieces, plan_text
-from rollergen.expr.definition import Definition
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.window import window_loads, window_stage
 from rollergen.program.model import figures_of, price_stage
@@ -23,14 +23,14 @@ from rollergen.tile.rules import AlignmentRules
 
 
 def window_candidates(
-    definition: Definition, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
+    op: TensorOp, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
 ) -> Iterator[Candidate]:
     """Patches of every sensible shape, priced at once, and the best of them; none where nothing slides, the
     reduction is too long to write out, or threads do not run in lockstep (a CPU's lanes are one thread's vectors)."""
-    if not device.kind.lockstep or not rules.shapes.windows or not _windowed(definition):
+    if not device.kind.lockstep or not rules.shapes.windows or not _windowed(op):
         return
-    points = aligned_tiles(window_tiles(definition, device, rules), ledger)
-    made = lambda plan: window_stage(definition, plan, device)
+    points = aligned_tiles(window_tiles(op, device, rules), ledger)
+    made = lambda plan: window_stage(op, plan, device)
     together = lambda some: figures_of(price_stage(made(window_plan(some)), device), len(some))[0]
     said = lambda some: f"windows: {len(some)} of {plan_text(window_plan(some, 0))}"
     plans, prices = [], [np.empty(0)]
@@ -48,9 +48,9 @@ def window_candidates(
     yield from candidates("windows", found, device)
 
 
-def _windowed(definition: Definition) -> bool:
+def _windowed(op: TensorOp) -> bool:
     """Whether operands slide, and nothing of these is shared along an axis of its own (as convolutions share images
     among their filters, for which blocks stage tiles)."""
-    spatial = {axis.name for axis in definition.of_role("spatial")}
-    sliding = [definition.loads()[number] for number in window_loads(definition)]
+    spatial = {axis.name for axis in op.of_role("spatial")}
+    sliding = [op.loads()[number] for number in window_loads(op)]
     return bool(sliding) and all(spatial <= load.axes() for load in sliding)

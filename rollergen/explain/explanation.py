@@ -119,9 +119,9 @@ def _stage(stage: Stage, predicted: StagePrediction, program: RProgram, device: 
     return {
         "name": stage.name,
         "once": stage.once,
-        "axes": {axis.name: {"extent": axis.extent, "role": axis.role} for axis in stage.definition.axes},
-        "reads": [_buffer(b) for b in _distinct(load.buffer for load in stage.definition.loads())],
-        "writes": _buffer(stage.definition.output),
+        "axes": {axis.name: {"extent": axis.extent, "role": axis.role} for axis in stage.op.axes},
+        "reads": [_buffer(b) for b in _distinct(load.buffer for load in stage.op.loads())],
+        "writes": _buffer(stage.op.output),
         "tiles": tiles(stage),
         "loops": [f"{loop.kind} {loop.axis} {loop.extent} x {loop.stride}" for loop in stage.loops],
         "decisions": decisions(stage, device),
@@ -143,7 +143,7 @@ def _stage(stage: Stage, predicted: StagePrediction, program: RProgram, device: 
         ],
         "traffic_bytes": {name: float(count) for name, count in predicted.traffic_bytes},
         "accesses": _accesses(stage, device.backing.transaction_bytes),
-        "closed_forms": list(explain_forms(stage.definition, block_tile(stage))),
+        "closed_forms": list(explain_forms(stage.op, block_tile(stage))),
     }
 
 
@@ -168,7 +168,7 @@ def _extents(stage: Stage, loops: Iterable[Loop]) -> dict[str, int]:
     found: dict[str, int] = {}
     for loop in loops:
         found[loop.axis] = found.get(loop.axis, 1) * loop.extent
-    return {a.name: min(found[a.name], a.extent) for a in stage.definition.axes if a.name in found}
+    return {a.name: min(found[a.name], a.extent) for a in stage.op.axes if a.name in found}
 
 
 def block_tile(stage: Stage) -> dict[str, int]:
@@ -179,12 +179,12 @@ def block_tile(stage: Stage) -> dict[str, int]:
 def tiles(stage: Stage) -> list[Facts]:
     """The tile of every level, outermost first: tensor, block, staged copies, thread, registers, lanes."""
     deep = stage.accumulator.at_loop
-    reduced = {axis.name for axis in stage.definition.of_role("reduce")}
+    reduced = {axis.name for axis in stage.op.of_role("reduce")}
     kept = [(p, loop) for p, loop in enumerate(stage.loops) if loop.axis not in reduced]
     thread = [loop for _, loop in kept if loop.kind not in (GRID, *PARALLEL)]
     registers = [loop for p, loop in kept if p >= deep and loop.kind in (UNROLL, LANE)]
     found = [
-        {"level": "tensor", "tile": {axis.name: axis.extent for axis in stage.definition.axes}},
+        {"level": "tensor", "tile": {axis.name: axis.extent for axis in stage.op.axes}},
         {"level": "block", "tile": block_tile(stage)},
     ]
     for copy in stage.copies:
@@ -215,7 +215,7 @@ def decisions(stage: Stage, device: Device) -> list[str]:
     """What else was decided, in words."""
     said = [_instruction_text(stage, device)]
     accumulator = stage.accumulator
-    if stage.definition.reductions:
+    if stage.op.reductions:
         said.append(f"accumulates in {accumulator.dtype}")
     if accumulator.carry:
         said.append("partial sums wait in the output between reduction blocks")
@@ -236,7 +236,7 @@ def decisions(stage: Stage, device: Device) -> list[str]:
         said.append("the next row is fetched while this one is computed")
     if stage.store.streaming:
         said.append("stores bypass the caches")
-    if stage.store.ahead and stage.definition.reductions:
+    if stage.store.ahead and stage.op.reductions:
         said.append("the result's row is asked for before it is written")
     elif stage.store.ahead:
         said.append(f"lines are asked for {stage.store.ahead} tiles before they are written")

@@ -2,7 +2,7 @@
 
 >>> import rollergen as rg
 >>> graph = canonicalize(rg.ops.relu(rg.tensor("x", (64, 128, 128))))
->>> [(axis.name, axis.extent) for axis in graph.definitions[0].axes]
+>>> [(axis.name, axis.extent) for axis in graph.tensor_ops[0].axes]
 [('i0', 1048576)]
 """
 
@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.forms import Rows
 from rollergen.expr.fusion import drop_trivial, fuse, simplify, split_axes
 from rollergen.expr.implicit_gemm import implicit_gemm
 from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph, cut, fastest_cut
+from rollergen.expr.tensor_op import TensorOp
 
-__all__ = ["canonical_definition", "canonicalize", "implicit_gemm"]
+__all__ = ["canonical_op", "canonicalize", "implicit_gemm"]
 
 
 def canonicalize(
@@ -38,9 +38,9 @@ def canonicalize(
 
 
 def _canonical(graph: Graph) -> Graph:
-    return replace(graph, definitions=tuple(canonical_definition(one) for one in graph.definitions))
+    return replace(graph, tensor_ops=tuple(canonical_op(one) for one in graph.tensor_ops))
 
 
-def canonical_definition(definition: Definition) -> Definition:
-    """`definition` simplified, trivial axes dropped, divided axes split, adjacent axes merged."""
-    return fuse(split_axes(drop_trivial(simplify(definition))))
+def canonical_op(op: TensorOp) -> TensorOp:
+    """`op` simplified, trivial axes dropped, divided axes split, adjacent axes merged."""
+    return fuse(split_axes(drop_trivial(simplify(op))))

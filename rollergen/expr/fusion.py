@@ -1,69 +1,69 @@
-"""Axes of a definition: dropped where trivial, split at divisions, merged where adjacent (ROLLER, section 3.2)."""
+"""Axes of a tensor op: dropped where trivial, split at divisions, merged where adjacent (ROLLER, section 3.2)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.index import Index
 from rollergen.expr.recombine import reduced
 from rollergen.expr.rewrite import Indices, accesses, lone_indices, rewrite
+from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.views import Shape, merged, merged_index, simplified, unflattened
 
 
-def simplify(definition: Definition) -> Definition:
-    """`definition` with its indices simplified for the ranges of its axes, guards that always hold dropped."""
-    ranges = definition.ranges()
+def simplify(op: TensorOp) -> TensorOp:
+    """`op` with its indices simplified for the ranges of its axes, guards that always hold dropped."""
+    ranges = op.ranges()
     return rewrite(
-        definition,
-        definition.axes,
+        op,
+        op.axes,
         lambda index: reduced(index, ranges),
         lambda shape, indices: simplified(shape, indices, ranges),
     )
 
 
-def drop_trivial(definition: Definition) -> Definition:
-    """`definition` without axes of extent 1, but for one where it, or a reduction, would have none.
+def drop_trivial(op: TensorOp) -> TensorOp:
+    """`op` without axes of extent 1, but for one where it, or a reduction, would have none.
 
     `simplify` has replaced these axes by 0 already.
     """
-    axes = [axis for axis in definition.axes if axis.extent > 1]
-    if definition.reductions and all(axis.role == "spatial" for axis in axes):
-        axes += [axis for axis in definition.axes if axis.role != "spatial"][:1]
-    axes = axes or [*definition.axes, Axis("i", 1)][:1]
+    axes = [axis for axis in op.axes if axis.extent > 1]
+    if op.reductions and all(axis.role == "spatial" for axis in axes):
+        axes += [axis for axis in op.axes if axis.role != "spatial"][:1]
+    axes = axes or [*op.axes, Axis("i", 1)][:1]
     folded = tuple(axis.name for axis in axes if axis.role != "spatial")
-    reductions = tuple(replace(reduction, axes=folded) for reduction in definition.reductions)
-    return replace(definition, axes=tuple(axes), reductions=reductions)
+    reductions = tuple(replace(reduction, axes=folded) for reduction in op.reductions)
+    return replace(op, axes=tuple(axes), reductions=reductions)
 
 
-def split_axes(definition: Definition) -> Definition:
-    """A reducing `definition` with every axis that occurs as ``f // d`` or ``f % d`` split in two, where d divides it.
+def split_axes(op: TensorOp) -> TensorOp:
+    """A reducing `op` with every axis that occurs as ``f // d`` or ``f % d`` split in two, where d divides it.
 
-    Elementwise definitions keep their long axes: lanes walk along these, and nothing is reused.
+    Elementwise tensor ops keep their long axes: lanes walk along these, and nothing is reused.
 
     Before (a grouped convolution): ``X[n, (f // 16) * 8 + c] * W[f, c]``.  After, with f of f * 16 + f_1:
     ``X[n, f, c] * W[f, f_1, c]``, buffers viewed with the dimension in two.
     """
     divided = False
-    while definition.reductions:
-        found = max(_divisions(definition), key=lambda one: one[1], default=None)
+    while op.reductions:
+        found = max(_divisions(op), key=lambda one: one[1], default=None)
         if found is None:
             break
-        definition, divided = _split(definition, *found), True
+        op, divided = _split(op, *found), True
     if not divided:
-        return definition
-    extents = {axis.name: axis.extent for axis in definition.axes}
+        return op
+    extents = {axis.name: axis.extent for axis in op.axes}
     return rewrite(
-        definition, definition.axes, lambda index: index, lambda shape, ix: unflattened(shape, ix, extents)
+        op, op.axes, lambda index: index, lambda shape, ix: unflattened(shape, ix, extents)
     )
 
 
-def _divisions(definition: Definition) -> Iterator[tuple[str, int]]:
+def _divisions(op: TensorOp) -> Iterator[tuple[str, int]]:
     """(axis, divisor) of the divisions and remainders of a lone axis by a divisor of its extent."""
-    extents = {axis.name: axis.extent for axis in definition.axes}
-    pending = [index for _, indices in accesses(definition) for index in indices if not index.is_affine]
-    pending += [index for index in lone_indices(definition) if not index.is_affine]
+    extents = {axis.name: axis.extent for axis in op.axes}
+    pending = [index for _, indices in accesses(op) for index in indices if not index.is_affine]
+    pending += [index for index in lone_indices(op) if not index.is_affine]
     while pending:
         for atom, _ in pending.pop().terms:
             if isinstance(atom, str):
@@ -76,11 +76,11 @@ def _divisions(definition: Definition) -> Iterator[tuple[str, int]]:
                     yield name, atom.divisor
 
 
-def _split(definition: Definition, name: str, divisor: int) -> Definition:
-    names = {axis.name for axis in definition.axes}
+def _split(op: TensorOp, name: str, divisor: int) -> TensorOp:
+    names = {axis.name for axis in op.axes}
     fresh = next(candidate for n in range(1, len(names) + 2) if (candidate := f"{name}_{n}") not in names)
     axes: list[Axis] = []
-    for axis in definition.axes:
+    for axis in op.axes:
         if axis.name != name:
             axes.append(axis)
             continue
@@ -91,22 +91,22 @@ def _split(definition: Definition, name: str, divisor: int) -> Definition:
     def index(old: Index) -> Index:
         return reduced(old.substitute(mapping), ranges)
 
-    return rewrite(definition, tuple(axes), index, lambda shape, ix: (shape, tuple(map(index, ix))))
+    return rewrite(op, tuple(axes), index, lambda shape, ix: (shape, tuple(map(index, ix))))
 
 
-def fuse(definition: Definition) -> Definition:
+def fuse(op: TensorOp) -> TensorOp:
     """Axes that are adjacent or absent together in every access, merged; the first one's name stays."""
     while True:
-        every, lone = accesses(definition), lone_indices(definition)
-        pair = next((pair for pair in _pairs(definition) if _are_one(every, lone, *pair)), None)
+        every, lone = accesses(op), lone_indices(op)
+        pair = next((pair for pair in _pairs(op) if _are_one(every, lone, *pair)), None)
         if pair is None:
-            return definition
-        definition = _merged(definition, *pair)
+            return op
+        op = _merged(op, *pair)
 
 
-def _pairs(definition: Definition) -> Iterator[tuple[Axis, Axis]]:
-    for inner in definition.axes:
-        for outer in definition.axes:
+def _pairs(op: TensorOp) -> Iterator[tuple[Axis, Axis]]:
+    for inner in op.axes:
+        for outer in op.axes:
             if outer is not inner and outer.role == inner.role:
                 yield outer, inner
 
@@ -121,10 +121,10 @@ def _are_one(
     )
 
 
-def _merged(definition: Definition, outer: Axis, inner: Axis) -> Definition:
-    """`definition` with two axes as one that are one (see `_are_one`)."""
+def _merged(op: TensorOp, outer: Axis, inner: Axis) -> TensorOp:
+    """`op` with two axes as one that are one (see `_are_one`)."""
     a, b, extent = outer.name, inner.name, inner.extent
-    axes = merged_axes(definition, outer, inner)
+    axes = merged_axes(op, outer, inner)
 
     def index(old: Index) -> Index:
         new = merged_index(old, a, b, extent)
@@ -136,10 +136,10 @@ def _merged(definition: Definition, outer: Axis, inner: Axis) -> Definition:
         assert new is not None  # tried before
         return new
 
-    return rewrite(definition, axes, index, access)
+    return rewrite(op, axes, index, access)
 
 
-def merged_axes(definition: Definition, outer: Axis, inner: Axis) -> tuple[Axis, ...]:
+def merged_axes(op: TensorOp, outer: Axis, inner: Axis) -> tuple[Axis, ...]:
     """The axes with `inner` gone and `outer` grown by it."""
     grown = replace(outer, extent=outer.extent * inner.extent)
-    return tuple(grown if axis is outer else axis for axis in definition.axes if axis is not inner)
+    return tuple(grown if axis is outer else axis for axis in op.axes if axis is not inner)

@@ -2,50 +2,50 @@
 
 from __future__ import annotations
 
-from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.fusion import merged_axes
 from rollergen.expr.index import Index
 from rollergen.expr.recombine import reduced
 from rollergen.expr.rewrite import Indices, rewrite
+from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Binary, Load, Value, axes_of, walk
 from rollergen.expr.views import Shape, merged, merged_index, simplified
 
 
-def implicit_gemm(definition: Definition) -> Definition | None:
-    """The implicit-GEMM form of `definition`, its axes in the order batch, m, n, k.
+def implicit_gemm(op: TensorOp) -> TensorOp | None:
+    """The implicit-GEMM form of `op`, its axes in the order batch, m, n, k.
 
     m has the spatial axes that only the operand with plain indices (the weights) varies along, n
     those that only the other one (the image) does, batch those of both; the reduced axes are k, in
     the weights' order.  Indices become quotients and remainders: operand tiles are gathered on load.
     None where nothing would be merged, or an operand is not reused (then it is no matrix product).
     """
-    operands = _operands(definition)
+    operands = _operands(op)
     if operands is None:
         return None
     weight, image = operands
-    spatial = sorted(definition.of_role("spatial"), key=lambda axis: _place(definition.target, axis))
+    spatial = sorted(op.of_role("spatial"), key=lambda axis: _place(op.target, axis))
     of_weight, of_image = axes_of(weight), axes_of(image)
     m = [axis for axis in spatial if axis.name in of_weight - of_image]
     n = [axis for axis in spatial if axis.name in of_image - of_weight]
     batch = [axis for axis in spatial if axis.name in of_image & of_weight]
     order = tuple(index for node in walk(weight) if isinstance(node, Load) for index in node.indices)
-    k = sorted(definition.of_role("reduce"), key=lambda axis: _place(order, axis))
+    k = sorted(op.of_role("reduce"), key=lambda axis: _place(order, axis))
     if not m or not n or len(m + n + batch) < len(spatial) or max(map(len, (m, n, batch, k))) < 2:
         return None
     for group in (batch, m, n, k):
-        definition = _merged(definition, [axis.name for axis in group])
+        op = _merged(op, [axis.name for axis in group])
     first = [group[0].name for group in (batch, m, n, k) if group]
-    axes = tuple(definition.axis(name) for name in first)
-    return Definition(
-        definition.output, axes, definition.target, definition.result, definition.reductions, definition.where
+    axes = tuple(op.axis(name) for name in first)
+    return TensorOp(
+        op.output, axes, op.target, op.result, op.reductions, op.where
     )
 
 
-def _operands(definition: Definition) -> tuple[Value, Value] | None:
+def _operands(op: TensorOp) -> tuple[Value, Value] | None:
     """(weights, image): the factors of a sum of products."""
-    if len(definition.reductions) != 1 or definition.of_role("row"):
+    if len(op.reductions) != 1 or op.of_role("row"):
         return None
-    reduction = definition.reductions[0]
+    reduction = op.reductions[0]
     body = reduction.bodies[0]
     if reduction.combiner.name != "sum" or len(reduction.bodies) > 1:
         return None
@@ -67,17 +67,17 @@ def _place(indices: Indices, axis: Axis) -> int:
     return next((d for d, index in enumerate(indices) if axis.name in index.axes()), len(indices))
 
 
-def _merged(definition: Definition, names: list[str]) -> Definition:
+def _merged(op: TensorOp, names: list[str]) -> TensorOp:
     """All axes of `names` as one, called as the first; innermost pairs first."""
     while len(names) > 1:
         inner = names.pop()
-        definition = _merged_pair(definition, definition.axis(names[-1]), definition.axis(inner))
-    return definition
+        op = _merged_pair(op, op.axis(names[-1]), op.axis(inner))
+    return op
 
 
-def _merged_pair(definition: Definition, outer: Axis, inner: Axis) -> Definition:
+def _merged_pair(op: TensorOp, outer: Axis, inner: Axis) -> TensorOp:
     """Two axes as one; where an access does not allow it, the axes are quotient and remainder of the new one."""
-    axes = merged_axes(definition, outer, inner)
+    axes = merged_axes(op, outer, inner)
     ranges = {axis.name: (0, axis.extent - 1) for axis in axes}
     whole = Index.axis(outer.name)
     mapping = {outer.name: whole // inner.extent, inner.name: whole % inner.extent}
@@ -92,4 +92,4 @@ def _merged_pair(definition: Definition, outer: Axis, inner: Axis) -> Definition
             return new
         return simplified(shape, tuple(i.substitute(mapping) for i in indices), ranges)
 
-    return rewrite(definition, axes, index, access)
+    return rewrite(op, axes, index, access)

@@ -1,6 +1,6 @@
 """Packing: an operand copied into panels before it is used.
 
-The copy is an ordinary elementwise definition into a temporary, so all readers of a program treat it
+The copy is an ordinary elementwise tensor op into a temporary, so all readers of a program treat it
 like any other stage.
 """
 
@@ -8,46 +8,46 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.index import Index, Within
+from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Buffer, Load, Value, transform
 
 
-def replace_load(definition: Definition, old: Load, new: Load) -> Definition:
-    """`definition` with every occurrence of one load replaced."""
+def replace_load(op: TensorOp, old: Load, new: Load) -> TensorOp:
+    """`op` with every occurrence of one load replaced."""
 
     def change(value: Value) -> Value | None:
         return new if value == old else None
 
     reductions = tuple(
         replace(reduction, bodies=tuple(transform(body, change) for body in reduction.bodies))
-        for reduction in definition.reductions
+        for reduction in op.reductions
     )
-    return replace(definition, reductions=reductions, result=transform(definition.result, change))
+    return replace(op, reductions=reductions, result=transform(op.result, change))
 
 
 def pack_operand(
-    definition: Definition, load: Load, axis: str, width: int, pad_value: float = 0.0
-) -> tuple[Definition, Definition]:
+    op: TensorOp, load: Load, axis: str, width: int, pad_value: float = 0.0
+) -> tuple[TensorOp, TensorOp]:
     """`load` copied once into panels of `width` along `axis`; (the copying stage, the rewritten user).
 
     The panel buffer has shape [other spatial axes..., ceil(extent / width), reduce axes..., width],
     padded beyond the axis with `pad_value`, or with the fill of a load that is guarded itself: a view is
     materialised as it is iterated, so packing the image of a convolution is im2col.
     """
-    extent = definition.axis(axis).extent
+    extent = op.axis(axis).extent
     used = load.axes()
-    outer = [a for a in definition.of_role("spatial", "row") if a.name in used and a.name != axis]
-    reduced = [a for a in definition.of_role("reduce") if a.name in used]
-    panel, column = fresh_axis(definition, axis + "_panel"), fresh_axis(definition, axis + "_column")
+    outer = [a for a in op.of_role("spatial", "row") if a.name in used and a.name != axis]
+    reduced = [a for a in op.of_role("reduce") if a.name in used]
+    panel, column = fresh_axis(op, axis + "_panel"), fresh_axis(op, axis + "_column")
     axes = (
         *(replace(a, role="spatial") for a in outer),
         Axis(panel, -(-extent // width)),
         *(replace(a, role="spatial") for a in reduced),
         Axis(column, width),
     )
-    name = fresh_buffer(definition, f"{load.buffer.name}_packed")
+    name = fresh_buffer(op, f"{load.buffer.name}_packed")
     packed = Buffer(name, tuple(a.extent for a in axes), load.buffer.dtype, "temporary")
     position = Index.axis(panel) * width + Index.axis(column)
     guard = tuple(bound.substitute({axis: position}) for bound in load.guard)
@@ -55,7 +55,7 @@ def pack_operand(
         guard = (Within(position, 0, extent), *guard)
     indices = tuple(i.substitute({axis: position}) for i in load.indices)
     source = replace(load, indices=indices, guard=guard, fill=_fill(load, pad_value))
-    copy = Definition(packed, axes, tuple(Index.axis(a.name) for a in axes), source)
+    copy = TensorOp(packed, axes, tuple(Index.axis(a.name) for a in axes), source)
     here = Index.axis(axis)
     indices = (
         *(Index.axis(a.name) for a in outer),
@@ -63,7 +63,7 @@ def pack_operand(
         *(Index.axis(a.name) for a in reduced),
         here % width,
     )
-    return copy, replace_load(definition, load, Load(packed, indices))
+    return copy, replace_load(op, load, Load(packed, indices))
 
 
 def _fill(load: Load, pad_value: float) -> float | int:
@@ -73,17 +73,17 @@ def _fill(load: Load, pad_value: float) -> float | int:
     return pad_value if is_float(load.dtype) else int(pad_value)
 
 
-def fresh_axis(definition: Definition, name: str) -> str:
+def fresh_axis(op: TensorOp, name: str) -> str:
     """`name`, with underscores appended until no axis has it."""
-    taken = {axis.name for axis in definition.axes}
+    taken = {axis.name for axis in op.axes}
     while name in taken:
         name += "_"
     return name
 
 
-def fresh_buffer(definition: Definition, name: str) -> str:
+def fresh_buffer(op: TensorOp, name: str) -> str:
     """`name`, with underscores appended until no buffer of the definition has it."""
-    taken = {definition.output.name, *(load.buffer.name for load in definition.loads())}
+    taken = {op.output.name, *(load.buffer.name for load in op.loads())}
     while name in taken:
         name += "_"
     return name

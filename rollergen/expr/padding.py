@@ -1,16 +1,16 @@
 """Padding: a sliding-window operand copied so that every tap is a constant shift of the address.
 
-Like packing, the copy is an ordinary elementwise definition into a temporary.
+Like packing, the copy is an ordinary elementwise tensor op into a temporary.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.guarding import secured
 from rollergen.expr.index import Index, Within
 from rollergen.expr.packing import fresh_axis, fresh_buffer, replace_load
+from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Buffer, Load, Value, substitute_axes, transform
 
 
@@ -34,32 +34,32 @@ class Window:
         return -(-(self.positions + self.dilation * (self.taps - 1) // self.stride) // self.multiple) * self.multiple
 
 
-def pad_view(definition: Definition, load: Load, multiple: int = 1) -> tuple[Definition, Definition] | None:
+def pad_view(op: TensorOp, load: Load, multiple: int = 1) -> tuple[TensorOp, TensorOp] | None:
     """A sliding-window operand copied into a padded, phase-split buffer and its positions flattened.
 
     The copy has shape [other dimensions..., stride of each window above 1..., span of each window...]:
     tap t of position p lies ``(dilation * t) // stride`` lines further in phase ``(dilation * t) % stride``.
     So the positions of all windows can be walked as one axis over the padded lines, every tap is a
     constant shift of the address, and no tap needs a guard.  Positions in the padding of a line are
-    computed and not stored (`Definition.where`).  Lines are padded to multiples of `multiple` elements.
+    computed and not stored (`TensorOp.where`).  Lines are padded to multiples of `multiple` elements.
 
     None where the load is no such window, or its positions are not the last axes of the output.
     """
-    windows = find_windows(definition, load)
+    windows = find_windows(op, load)
     dims = {w.dim for w in windows}
     rest = [d for d in range(len(load.indices)) if d not in dims]
     positions = {w.position for w in windows}
     if not windows or any(load.indices[d].axes() & positions for d in rest):
         return None
     windows[-1] = replace(windows[-1], multiple=multiple)
-    copy = _padding_copy(definition, load, windows, rest)
-    return copy, _walked_flat(definition, load, copy.output, windows, rest)
+    copy = _padding_copy(op, load, windows, rest)
+    return copy, _walked_flat(op, load, copy.output, windows, rest)
 
 
-def find_windows(definition: Definition, load: Load) -> list[Window]:
+def find_windows(op: TensorOp, load: Load) -> list[Window]:
     """The windowed dimensions of `load`, if they are the output's last axes, affine, and all that is guarded."""
-    spatial = {a.name: a.extent for a in definition.of_role("spatial")}
-    reduced = {a.name: a.extent for a in definition.of_role("reduce")}
+    spatial = {a.name: a.extent for a in op.of_role("spatial")}
+    reduced = {a.name: a.extent for a in op.of_role("reduce")}
     found = []
     for dim, index in enumerate(load.indices):
         own = [(str(a), c) for a, c in index.terms if a in spatial]
@@ -73,11 +73,11 @@ def find_windows(definition: Definition, load: Load) -> list[Window]:
     return found if plain and guarded and [w.position for w in found] == last else []
 
 
-def _padding_copy(definition: Definition, load: Load, windows: list[Window], rest: list[int]) -> Definition:
+def _padding_copy(op: TensorOp, load: Load, windows: list[Window], rest: list[int]) -> TensorOp:
     """``padded[rest..., phases..., lines...] = load at stride * line + phase + constant``, fill outside."""
-    kept = [Axis(fresh_axis(definition, f"dim{d}"), load.buffer.shape[d]) for d in rest]
-    phases = {w.dim: Axis(fresh_axis(definition, f"phase{w.dim}"), w.stride) for w in windows if w.stride > 1}
-    lines = {w.dim: Axis(fresh_axis(definition, f"line{w.dim}"), w.span) for w in windows}
+    kept = [Axis(fresh_axis(op, f"dim{d}"), load.buffer.shape[d]) for d in rest]
+    phases = {w.dim: Axis(fresh_axis(op, f"phase{w.dim}"), w.stride) for w in windows if w.stride > 1}
+    lines = {w.dim: Axis(fresh_axis(op, f"line{w.dim}"), w.span) for w in windows}
     axes = (*kept, *phases.values(), *lines.values())
     source = {d: Index.axis(axis.name) for d, axis in zip(rest, kept, strict=True)}
     for w in windows:
@@ -91,20 +91,20 @@ def _padding_copy(definition: Definition, load: Load, windows: list[Window], res
         guard=tuple(bound for bound in bounds if not bound.always(ranges)),
     )
     shape = tuple(a.extent for a in axes)
-    padded = Buffer(fresh_buffer(definition, f"{load.buffer.name}_padded"), shape, load.buffer.dtype, "temporary")
-    return Definition(padded, axes, tuple(Index.axis(a.name) for a in axes), original)
+    padded = Buffer(fresh_buffer(op, f"{load.buffer.name}_padded"), shape, load.buffer.dtype, "temporary")
+    return TensorOp(padded, axes, tuple(Index.axis(a.name) for a in axes), original)
 
 
 def _walked_flat(
-    definition: Definition, load: Load, padded: Buffer, windows: list[Window], rest: list[int]
-) -> Definition:
-    """`definition` over one flat axis of positions instead of the windows' own, reading `padded`."""
-    flat = fresh_axis(definition, "_".join(w.position for w in windows))
+    op: TensorOp, load: Load, padded: Buffer, windows: list[Window], rest: list[int]
+) -> TensorOp:
+    """`op` over one flat axis of positions instead of the windows' own, reading `padded`."""
+    flat = fresh_axis(op, "_".join(w.position for w in windows))
     strides = _strides([w.span for w in windows])
     position, inside = _positions(flat, windows, strides)
-    rewritten = replace_load(definition, load, _shifted(load, padded, flat, windows, strides, rest))
+    rewritten = replace_load(op, load, _shifted(load, padded, flat, windows, strides, rest))
     count = sum((w.positions - 1) * stride for w, stride in zip(windows, strides, strict=True)) + 1
-    axes = [a for a in definition.axes if a.name not in position]
+    axes = [a for a in op.axes if a.name not in position]
     spatial, others = [a for a in axes if a.role == "spatial"], [a for a in axes if a.role != "spatial"]
     axes = [*spatial, Axis(flat, count), *others]
     ranges = {a.name: (0, a.extent - 1) for a in axes}
@@ -116,8 +116,8 @@ def _walked_flat(
     return replace(
         rewritten,
         axes=tuple(axes),
-        target=tuple(index.substitute(position) for index in definition.target),
-        where=(*definition.where, *inside),
+        target=tuple(index.substitute(position) for index in op.target),
+        where=(*op.where, *inside),
         reductions=tuple(
             replace(r, bodies=tuple(transform(substitute_axes(b, position), within) for b in r.bodies))
             for r in rewritten.reductions

@@ -1,13 +1,13 @@
-"""Changing the axes of a definition: one function rewrites all its indices and views."""
+"""Changing the axes of a tensor op: one function rewrites all its indices and views."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.guards import relative_to
 from rollergen.expr.index import Index, Within
+from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Buffer, IndexValue, Load, Value, transform, walk
 
 Indices = tuple[Index, ...]
@@ -15,8 +15,8 @@ IndexChange = Callable[[Index], Index]
 AccessChange = Callable[[tuple[int, ...], Indices], tuple[tuple[int, ...], Indices]]
 
 
-def rewrite(definition: Definition, axes: tuple[Axis, ...], index: IndexChange, access: AccessChange) -> Definition:
-    """`definition` over `axes`.
+def rewrite(op: TensorOp, axes: tuple[Axis, ...], index: IndexChange, access: AccessChange) -> TensorOp:
+    """`op` over `axes`.
 
     ``index`` changes a lone index (guards, numbers); ``access`` changes the shape and indices of
     each access together: it may view a buffer with another shape of as many elements.
@@ -40,20 +40,20 @@ def rewrite(definition: Definition, axes: tuple[Axis, ...], index: IndexChange, 
             return load(node)
         return replace(node, index=index(node.index)) if isinstance(node, IndexValue) else None
 
-    shape, target = access(definition.output.shape, definition.target)
+    shape, target = access(op.output.shape, op.target)
     folded = tuple(axis.name for axis in axes if axis.role in ("reduce", "row"))
     reductions = tuple(
         replace(r, axes=folded, bodies=tuple(transform(body, change) for body in r.bodies))
-        for r in definition.reductions
+        for r in op.reductions
     )
     return replace(
-        definition,
-        output=_viewed(definition.output, shape),
+        op,
+        output=_viewed(op.output, shape),
         axes=axes,
         target=target,
-        result=transform(definition.result, change),
+        result=transform(op.result, change),
         reductions=reductions,
-        where=bounds(definition.where),
+        where=bounds(op.where),
     )
 
 
@@ -61,19 +61,19 @@ def _viewed(buffer: Buffer, shape: tuple[int, ...]) -> Buffer:
     return buffer if buffer.shape == shape else replace(buffer, shape=shape)
 
 
-def accesses(definition: Definition) -> tuple[tuple[tuple[int, ...], Indices], ...]:
+def accesses(op: TensorOp) -> tuple[tuple[tuple[int, ...], Indices], ...]:
     """(shape, indices) of the target and of every load."""
     return (
-        (definition.output.shape, definition.target),
-        *((load.buffer.shape, load.indices) for load in definition.loads()),
+        (op.output.shape, op.target),
+        *((load.buffer.shape, load.indices) for load in op.loads()),
     )
 
 
-def lone_indices(definition: Definition) -> tuple[Index, ...]:
+def lone_indices(op: TensorOp) -> tuple[Index, ...]:
     """Indices outside accesses: of guards, of the target's bounds, and those used as numbers."""
-    found = [bound.index for bound in definition.where]
-    found += [bound.index for load in definition.loads() for bound in load.guard]
-    bodies = [body for reduction in definition.reductions for body in reduction.bodies]
-    for value in (*bodies, definition.result):
+    found = [bound.index for bound in op.where]
+    found += [bound.index for load in op.loads() for bound in load.guard]
+    bodies = [body for reduction in op.reductions for body in reduction.bodies]
+    for value in (*bodies, op.result):
         found += [node.index for node in walk(value) if isinstance(node, IndexValue)]
     return tuple(found)

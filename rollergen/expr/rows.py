@@ -1,29 +1,29 @@
-"""What a definition says of a row: values known from the reductions over it, and two reductions made one."""
+"""What a tensor op says of a row: values known from the reductions over it, and two reductions made one."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from rollergen.expr.combiners import named_combiner
-from rollergen.expr.definition import Definition, Reduction
 from rollergen.expr.primitives import PRIMITIVES
+from rollergen.expr.tensor_op import Reduction, TensorOp
 from rollergen.expr.values import Binary, Cast, Combiner, Const, Partial, Select, Unary, Value, Var
 
 _LEAST = {"float32": -3.4028234663852886e38, "float64": -1.7976931348623157e308}
 
 
-def is_below_its_row(definition: Definition, value: Value) -> bool:
+def is_below_its_row(op: TensorOp, value: Value) -> bool:
     """Whether the value is an element of a row less the largest one of that row: never above 0, and 0 at least once."""
     if not (isinstance(value, Binary) and value.op == "sub" and isinstance(value.b, Partial)):
         return False
-    row = next((one for one in definition.reductions if one.name == value.b.name), None)
+    row = next((one for one in op.reductions if one.name == value.b.name), None)
     if row is None or value.b.component or value.a != row.bodies[0]:
         return False
     dtype = value.a.dtype
     return row.combiner == named_combiner("max", dtype) or (dtype in _LEAST and row.combiner == online_combiner(dtype))
 
 
-def without_nan_checks(definition: Definition, reduction: Reduction) -> Reduction:
+def without_nan_checks(op: TensorOp, reduction: Reduction) -> Reduction:
     """The reduction, where it is a maximum that may lose a NaN of its row, with a combiner that does.
 
     So it is where a later sum of the same row adds up the exponentials of the differences to it, which is NaN as soon
@@ -34,9 +34,9 @@ def without_nan_checks(definition: Definition, reduction: Reduction) -> Reductio
         return reduction
     below = Binary("sub", reduction.bodies[0], Partial(reduction.name, dtype), dtype)
     total, term = named_combiner("sum", dtype), Unary("exp", below, dtype)
-    alike = [one for one in definition.reductions if one.axes == reduction.axes and one.combiner == total]
+    alike = [one for one in op.reductions if one.axes == reduction.axes and one.combiner == total]
     sums = [one for one in alike if one.bodies == (term,)]
-    if not any(_keeps_nan(definition.result, Partial(one.name, dtype)) for one in sums):
+    if not any(_keeps_nan(op.result, Partial(one.name, dtype)) for one in sums):
         return reduction
     left, right = Var("lhs0", dtype), Var("rhs0", dtype)
     larger = Select(Binary("gt", left, right, "bool"), left, right, dtype)
@@ -58,19 +58,19 @@ def _keeps_nan(value: Value, source: Value) -> bool:
     return False
 
 
-def online(definition: Definition) -> Definition | None:
+def online(op: TensorOp) -> TensorOp | None:
     """The largest of a row and the sum of exponentials of the differences to it (softmax) as one reduction of pairs,
     for which the row is read once; None where these are not the definition's reductions.
 
     M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv 1805.02867 (2018).
     """
-    if len(definition.reductions) != 2:
+    if len(op.reductions) != 2:
         return None
-    largest, total = definition.reductions
+    largest, total = op.reductions
     element, dtype = largest.bodies[0], largest.bodies[0].dtype
     below = Binary("sub", element, Partial(largest.name, dtype), dtype)
     term = Unary("exp", below, dtype)
-    if largest.combiner != named_combiner("max", dtype) or not is_below_its_row(definition, below):
+    if largest.combiner != named_combiner("max", dtype) or not is_below_its_row(op, below):
         return None
     if total.combiner != named_combiner("sum", dtype) or total.bodies != (term,) or dtype not in _LEAST:
         return None
@@ -78,8 +78,8 @@ def online(definition: Definition) -> Definition | None:
     most = Partial(largest.name, dtype)
     # An infinite largest element makes the sum NaN, as exp(inf - inf) would have done.
     new = Binary("add", Partial(largest.name, dtype, 1), Binary("sub", most, most, dtype), dtype)
-    result = _replaced(definition.result, Partial(total.name, dtype), new)
-    return replace(definition, reductions=(both,), result=result)
+    result = _replaced(op.result, Partial(total.name, dtype), new)
+    return replace(op, reductions=(both,), result=result)
 
 
 def online_combiner(dtype: str) -> Combiner:
@@ -116,16 +116,16 @@ def is_shrinking_exponent(value: Value) -> bool:
     return value == shrinking(value.dtype).x  # type: ignore[attr-defined]
 
 
-def is_gathered(definition: Definition) -> bool:
+def is_gathered(op: TensorOp) -> bool:
     """Whether points may go into the definition's online pair together: a NaN among them makes the sum NaN, but need
     not be found as the largest, so the result must be NaN wherever the sum is."""
-    if len(definition.reductions) != 1:
+    if len(op.reductions) != 1:
         return False
-    (pair,) = definition.reductions
+    (pair,) = op.reductions
     dtype = pair.bodies[0].dtype
     if dtype not in _LEAST or pair.combiner != online_combiner(dtype) or pair.bodies[1] != Const(1.0, dtype):
         return False
-    return _keeps_nan(definition.result, Partial(pair.name, dtype, 1))
+    return _keeps_nan(op.result, Partial(pair.name, dtype, 1))
 
 
 def _exponent(m: Var, n: Var) -> Value:

@@ -12,11 +12,11 @@ from dataclasses import replace
 from math import isinf, lcm
 
 from rollergen.expr.combiners import named_combiner
-from rollergen.expr.definition import Axis, Definition, Reduction
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.guarding import push_guards
 from rollergen.expr.index import Bounds, FloorDiv, Index, Mod, Within
 from rollergen.expr.packing import fresh_buffer
+from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import (
     Binary,
     Buffer,
@@ -45,9 +45,9 @@ TILE = 32
 
 
 def split_reduction(
-    definition: Definition, axis: str, parts: int, *, tile: int = TILE, whole: bool = False
-) -> tuple[Definition, ...] | None:
-    """(partial results over chunks of `axis`, one definition for each component; their combination with the original
+    op: TensorOp, axis: str, parts: int, *, tile: int = TILE, whole: bool = False
+) -> tuple[TensorOp, ...] | None:
+    """(partial results over chunks of `axis`, one tensor op for each component; their combination with the original
     result).
 
     A workspace has shape [chunks, *spatial extents] and the accumulator's dtype.  There are `parts` equal chunks where
@@ -55,34 +55,34 @@ def split_reduction(
     be fewer, and the last is short.  None where there are several reductions, for row axes, if fewer than two chunks
     would be left, or, with `whole`, where the chunks are not equal or there are several components.
     """
-    if len(definition.reductions) != 1 or definition.of_role("row") or parts < 2:
+    if len(op.reductions) != 1 or op.of_role("row") or parts < 2:
         return None
-    reduction = definition.reductions[0]
-    extent = definition.axis(axis).extent
-    chunk = chunk_of(definition, axis, parts, tile)
+    reduction = op.reductions[0]
+    extent = op.axis(axis).extent
+    chunk = chunk_of(op, axis, parts, tile)
     parts = -(-extent // chunk)
     if parts < 2 or (whole and (extent % chunk or len(reduction.bodies) > 1)):
         return None
-    partials = [_partial(definition, axis, chunk, c) for c in range(len(reduction.bodies))]
-    spatial = definition.of_role("spatial")
+    partials = [_partial(op, axis, chunk, c) for c in range(len(reduction.bodies))]
+    spatial = op.of_role("spatial")
     part = Axis(axis + "_part", parts, "reduce")
     place = (Index.axis(part.name), *(Index.axis(a.name) for a in spatial))
     # Spatial points outside `where` are never written: the second stage must not read them.
-    bodies = tuple(Load(one.output, place, definition.where, 0) for one in partials)
+    bodies = tuple(Load(one.output, place, op.where, 0) for one in partials)
     second = replace(
-        definition, axes=(*spatial, part), reductions=(replace(reduction, axes=(part.name,), bodies=bodies),)
+        op, axes=(*spatial, part), reductions=(replace(reduction, axes=(part.name,), bodies=bodies),)
     )
     return (*partials, second)
 
 
-def chunk_of(definition: Definition, axis: str, parts: int, tile: int = TILE) -> int:
+def chunk_of(op: TensorOp, axis: str, parts: int, tile: int = TILE) -> int:
     """Elements of a chunk: an equal share where there is one, else rounded up to whole windows and whole tiles (or
     halves of these, and so on) as far as that makes it no more than a sixteenth longer."""
-    extent = definition.axis(axis).extent
+    extent = op.axis(axis).extent
     share = -(-extent // parts)
     if extent % parts == 0:
         return share
-    for period in dict.fromkeys((_period(definition, axis), 1)):
+    for period in dict.fromkeys((_period(op, axis), 1)):
         for halvings in range(tile.bit_length()):
             multiple = lcm(tile >> halvings, period)
             chunk = -(-share // multiple) * multiple
@@ -91,12 +91,12 @@ def chunk_of(definition: Definition, axis: str, parts: int, tile: int = TILE) ->
     return share
 
 
-def _period(definition: Definition, axis: str) -> int:
+def _period(op: TensorOp, axis: str) -> int:
     """The step along the axis after which all remainders of it repeat (the taps of a window): chunks that are
     multiples of it begin at a known one."""
     divisors = [
         atom.divisor
-        for load in definition.body_loads()
+        for load in op.body_loads()
         for index in load.indices
         for atom, _ in index.terms
         if isinstance(atom, (FloorDiv, Mod)) and axis in atom.index.axes()
@@ -104,17 +104,17 @@ def _period(definition: Definition, axis: str) -> int:
     return lcm(*divisors)
 
 
-def _partial(definition: Definition, axis: str, chunk: int, number: int) -> Definition:
+def _partial(op: TensorOp, axis: str, chunk: int, number: int) -> TensorOp:
     """The definition that fills the workspace of one component."""
-    several = len(definition.reductions[0].bodies) > 1
-    reduction, component = _needed(definition.reductions[0], number)
-    extent, part = definition.axis(axis).extent, axis + "_part"
+    several = len(op.reductions[0].bodies) > 1
+    reduction, component = _needed(op.reductions[0], number)
+    extent, part = op.axis(axis).extent, axis + "_part"
     parts, position = -(-extent // chunk), Index.axis(part) * chunk + Index.axis(axis)
-    spatial = definition.of_role("spatial")
+    spatial = op.of_role("spatial")
     axes = (
         Axis(part, parts),
         *spatial,
-        *(Axis(a.name, chunk, "reduce") if a.name == axis else a for a in definition.of_role("reduce")),
+        *(Axis(a.name, chunk, "reduce") if a.name == axis else a for a in op.of_role("reduce")),
     )
     bodies = tuple(substitute_axes(body, {axis: position}) for body in reduction.bodies)
     if parts * chunk > extent:
@@ -123,14 +123,14 @@ def _partial(definition: Definition, axis: str, chunk: int, number: int) -> Defi
         identity = reduction.combiner.identity
         bodies = tuple(_where(inside, body, neutral, ranges) for body, neutral in zip(bodies, identity, strict=True))
     partial = Partial(reduction.name, bodies[component].dtype, component)
-    name = fresh_buffer(definition, f"{definition.output.name}_parts" + (f"_{number}" if several else ""))
-    return Definition(
+    name = fresh_buffer(op, f"{op.output.name}_parts" + (f"_{number}" if several else ""))
+    return TensorOp(
         output=Buffer(name, (parts, *(a.extent for a in spatial)), partial.dtype, "temporary"),
         axes=axes,
         target=(Index.axis(part), *(Index.axis(a.name) for a in spatial)),
         result=partial,
         reductions=(replace(reduction, bodies=bodies),),
-        where=definition.where,
+        where=op.where,
     )
 
 
@@ -192,39 +192,39 @@ def _by_name(combiner: Combiner, dtype: str) -> Combiner:
     return next((one for one in named if one.combine == combiner.combine and alike(one)), combiner)
 
 
-def add_reduction(definition: Definition, axis: str, parts: int) -> tuple[Definition, Definition] | None:
+def add_reduction(op: TensorOp, axis: str, parts: int) -> tuple[TensorOp, TensorOp] | None:
     """(zeros in the output, partial sums over chunks of `axis`, to be added there).
 
     None where `split_reduction` is, and unless the result is a bare sum in the accumulator's dtype, one of `ADDED`.
     """
-    split = split_reduction(definition, axis, parts)
-    if split is None or not is_added(definition):
+    split = split_reduction(op, axis, parts)
+    if split is None or not is_added(op):
         return None
-    zeros = Definition(
-        output=definition.output,
-        axes=definition.of_role("spatial"),
-        target=definition.target,
-        result=Const(0.0 if is_float(definition.output.dtype) else 0, definition.output.dtype),
-        where=definition.where,
+    zeros = TensorOp(
+        output=op.output,
+        axes=op.of_role("spatial"),
+        target=op.target,
+        result=Const(0.0 if is_float(op.output.dtype) else 0, op.output.dtype),
+        where=op.where,
     )
-    return zeros, replace(split[0], output=definition.output, target=definition.target)
+    return zeros, replace(split[0], output=op.output, target=op.target)
 
 
-def is_added(definition: Definition) -> bool:
+def is_added(op: TensorOp) -> bool:
     """Whether the result is one bare sum, in the dtype of its accumulator, of those that can be added to."""
-    if len(definition.reductions) != 1:
+    if len(op.reductions) != 1:
         return False
-    reduction, dtype = definition.reductions[0], definition.output.dtype
-    bare = definition.result == Partial(reduction.name, dtype)
+    reduction, dtype = op.reductions[0], op.output.dtype
+    bare = op.result == Partial(reduction.name, dtype)
     return bare and reduction.combiner.name == "sum" and reduction.bodies[0].dtype == dtype and dtype in ADDED
 
 
-def summed_axes(definition: Definition) -> tuple[Axis, ...]:
+def summed_axes(op: TensorOp) -> tuple[Axis, ...]:
     """Spatial axes that are not in the target: points along them share a place of the output."""
-    notes = definition.notes()
+    notes = op.notes()
     found: tuple[Axis, ...] | None = notes.get("summed axes")
     if found is None:
-        stored = {name for index in definition.target for name in index.axes()}
-        spatial = definition.of_role("spatial")
+        stored = {name for index in op.target for name in index.axes()}
+        spatial = op.of_role("spatial")
         found = notes["summed axes"] = tuple([a for a in spatial if a.name not in stored and a.extent > 1])
     return found

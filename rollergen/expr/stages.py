@@ -1,4 +1,4 @@
-"""Expressions cut into stages (`planning` says where), each a definition over named buffers."""
+"""Expressions cut into stages (`planning` says where), each a tensor op over named buffers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rollergen.errors import ExpressionError
-from rollergen.expr.definition import Axis, Definition, Reduction
 from rollergen.expr.forms import Form, Rows
 from rollergen.expr.guarding import push_guards
 from rollergen.expr.index import Index
@@ -15,6 +14,7 @@ from rollergen.expr.inputs import checked_outputs, ordered_inputs, producers_fir
 from rollergen.expr.language import Tensor
 from rollergen.expr.planning import Plan, Planner
 from rollergen.expr.reductions import Reduce
+from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import Buffer, Load, Partial, Value, transform, walk
 
 
@@ -23,20 +23,20 @@ class Graph:
     """Definitions in the order in which they run, and the buffers between them.
 
     ``inputs`` are in the order of the call and, like ``outputs`` and ``temporaries``, have their
-    original shapes; a definition may view a buffer of the same name with another shape of as many
+    original shapes; a tensor op may view a buffer of the same name with another shape of as many
     elements.  ``cuts`` says, for people, why each temporary exists.
     """
 
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     temporaries: tuple[Buffer, ...]
-    definitions: tuple[Definition, ...]
+    tensor_ops: tuple[TensorOp, ...]
     cuts: tuple[str, ...] = ()
 
     @property
     def points(self) -> int:
-        """Points of all definitions."""
-        return sum(definition.points for definition in self.definitions)
+        """Points of all tensor ops."""
+        return sum(op.points for op in self.tensor_ops)
 
     def buffer(self, name: str) -> Buffer:
         return next(b for b in (*self.inputs, *self.outputs, *self.temporaries) if b.name == name)
@@ -95,7 +95,7 @@ def graph_of(plan: Plan, outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...]
     """The stages of a plan, its buffers named."""
     order = _in_order(plan, outputs)
     buffers = _named_buffers(inputs, outputs, order)
-    definitions = tuple(_definition(plan.expansions[id(t)], plan.forms[id(t)], buffers) for t in order)
+    tensor_ops = tuple(_op(plan.expansions[id(t)], plan.forms[id(t)], buffers) for t in order)
     made = tuple(buffers[t.buffer.name] for t in order)
     named = [(buffers.get(one.tensor.buffer.name), buffers.get(one.reader.buffer.name), one) for one in plan.cuts]
     cuts = tuple(f"{a.name} is materialised for {b.name}: {one.reason}" for a, b, one in named if a and b)
@@ -103,7 +103,7 @@ def graph_of(plan: Plan, outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...]
         inputs=tuple(t.buffer for t in inputs),
         outputs=tuple(buffers[t.buffer.name] for t in outputs),
         temporaries=tuple(b for b in made if b.kind == "temporary"),
-        definitions=definitions,
+        tensor_ops=tensor_ops,
         cuts=cuts,
     )
 
@@ -120,7 +120,7 @@ def _in_order(plan: Plan, outputs: tuple[Tensor, ...]) -> list[Tensor]:
     return producers_first(outputs, read)
 
 
-def _definition(expansion: Expansion, form: Form, buffers: dict[str, Buffer]) -> Definition:
+def _op(expansion: Expansion, form: Form, buffers: dict[str, Buffer]) -> TensorOp:
     root = expansion.root
     assert root.producer is not None
     axes = tuple(Axis(n, extent, "row" if n in form.row else "spatial") for n, extent in root.producer.axes)
@@ -131,7 +131,7 @@ def _definition(expansion: Expansion, form: Form, buffers: dict[str, Buffer]) ->
     def finished(value: Value) -> Value:
         return push_guards(transform(value, lambda node: _placed(node, buffers)), ranges)
 
-    return Definition(
+    return TensorOp(
         output=buffers[root.buffer.name],
         axes=axes,
         target=tuple(Index.axis(name) for name, _ in root.producer.axes),

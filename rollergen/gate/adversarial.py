@@ -60,10 +60,10 @@ def _offsets(program: RProgram, seed: int) -> dict[str, np.ndarray]:
     for stage, columns in zip(program.stages, sampled.values(), strict=True):
         length = len(next(iter(columns.values()))) if columns else 64
         order = rng.permutation(length)
-        for axis in stage.definition.axes:
+        for axis in stage.op.axes:
             if axis.name not in columns:
                 columns[axis.name] = rng.integers(0, axis.extent, length)
-        for load in stage.definition.loads():
+        for load in stage.op.loads():
             if load.buffer.kind == "input":
                 at = np.broadcast_to(linear(load.indices, load.buffer.shape).evaluate(columns), (length,))[order]
                 found.setdefault(load.buffer.name, []).append(np.clip(at, 0, load.buffer.elements - 1))

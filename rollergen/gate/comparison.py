@@ -23,7 +23,7 @@ _FIRST = 16
 
 
 @runtime_checkable
-class Definition(Protocol):
+class TensorOp(Protocol):
     """An oracle that knows how its values come about, and takes coordinates that broadcast together."""
 
     def within_rounding(
@@ -37,11 +37,11 @@ class Comparison:
 
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
-        self._definition = oracle if isinstance(oracle, Definition) else None
+        self._op = oracle if isinstance(oracle, TensorOp) else None
 
     def wanted(self, arrays: Mapping[str, np.ndarray], buffer: Buffer, where: Points) -> np.ndarray:
         """The oracle's values: float64, or integers of 64 bits or bool, of one dimension."""
-        points = where if self._definition is not None else flat(where)
+        points = where if self._op is not None else flat(where)
         want = np.asarray(self._oracle(arrays, buffer.name, points)).reshape(-1)
         return want.astype(np.float64) if is_float(buffer.dtype) else want
 
@@ -49,7 +49,7 @@ class Comparison:
         self, facts: Facts, trial: Trial, buffer: Buffer, where: Points, values: np.ndarray, want: np.ndarray
     ) -> np.ndarray:
         """Which `values` at points that broadcast together are not `want` (bool, of one dimension, as both are)."""
-        accuracy, judged = facts.accuracies[buffer.name], self._definition is not None and not facts.narrow
+        accuracy, judged = facts.accuracies[buffer.name], self._op is not None and not facts.narrow
         scale = None
         if trial.absolute:
             scale = self.wanted({name: np.abs(array) for name, array in trial.pristine.items()}, buffer, where)
@@ -68,12 +68,12 @@ class Comparison:
 
         Few are tried first: a candidate that is wrong is mostly wrong in all of them.
         """
-        assert self._definition is not None
+        assert self._op is not None
         refused, accused = wrong.copy(), np.flatnonzero(wrong)
         for some in (accused[:_FIRST], accused[_FIRST:]):
             if some.size:
                 at = tuple(axis[some] for axis in where)
-                refused[some] = ~self._definition.within_rounding(trial.pristine, output, at, got[some], want[some])
+                refused[some] = ~self._op.within_rounding(trial.pristine, output, at, got[some], want[some])
             if refused[some].any():
                 break
         return refused

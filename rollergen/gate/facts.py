@@ -1,4 +1,4 @@
-"""What of a program's definitions decides which inputs say something about it, and how its results are compared."""
+"""What of a program's tensor ops decides which inputs say something about it, and how its results are compared."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from rollergen.expr.definition import Definition, Reduction
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.index import linear
 from rollergen.expr.primitives import PRIMITIVES, Primitive
 from rollergen.expr.splitting import summed_axes
+from rollergen.expr.tensor_op import Reduction, TensorOp
 from rollergen.expr.values import Binary, Cast, Const, Load, Partial, Select, Unary, Value, loads, walk
 from rollergen.gate.narrowing import computed, is_narrowed, program_accuracies
 from rollergen.gate.tolerance import RAMPS, Accuracy, exact_magnitude, order_decides, unit_roundoff
@@ -30,7 +30,7 @@ class Facts:
     program: RProgram
 
     @cached_property
-    def definitions(self) -> tuple[Definition, ...]:
+    def tensor_ops(self) -> tuple[TensorOp, ...]:
         return computed(self.program)
 
     @cached_property
@@ -46,8 +46,8 @@ class Facts:
     @cached_property
     def nodes(self) -> tuple[Value, ...]:
         """Every value in results, bodies and combiners."""
-        combiners = (r.combiner.combine for d in self.definitions for r in d.reductions)
-        return (*nodes(self.definitions), *(n for values in combiners for value in values for n in walk(value)))
+        combiners = (r.combiner.combine for d in self.tensor_ops for r in d.reductions)
+        return (*nodes(self.tensor_ops), *(n for values in combiners for value in values for n in walk(value)))
 
     @cached_property
     def ramp(self) -> int | None:
@@ -62,7 +62,7 @@ class Facts:
     @cached_property
     def order_decides(self) -> bool:
         """Whether what comes out may hang on the order of two rounded values."""
-        return order_decides(self.definitions, self.program.inputs)
+        return order_decides(self.tensor_ops, self.program.inputs)
 
     @cached_property
     def few(self) -> bool:
@@ -71,16 +71,16 @@ class Facts:
     @cached_property
     def orderless(self) -> bool:
         """Whether infinities and NaN come out the same in any order of operations and any precision."""
-        return orderless(self.definitions)
+        return orderless(self.tensor_ops)
 
     @cached_property
     def absolute(self) -> bool:
         """Whether errors lie on the scale of the definition on absolute inputs (`has_absolute_bound`)."""
-        return has_absolute_bound(self.definitions) and all(b.dtype != "float16" for b in self.program.outputs)
+        return has_absolute_bound(self.tensor_ops) and all(b.dtype != "float16" for b in self.program.outputs)
 
     @cached_property
     def reduces(self) -> bool:
-        return any(definition.reductions for definition in self.definitions)
+        return any(op.reductions for op in self.tensor_ops)
 
     @cached_property
     def exponential(self) -> bool:
@@ -90,7 +90,7 @@ class Facts:
     @cached_property
     def extremes(self) -> bool:
         """Whether equal values compete: in a reduction that is not a sum or a product."""
-        return any(r.combiner.name not in ("sum", "prod") for d in self.definitions for r in d.reductions)
+        return any(r.combiner.name not in ("sum", "prod") for d in self.tensor_ops for r in d.reductions)
 
     @cached_property
     def divided(self) -> bool:
@@ -123,7 +123,7 @@ class Facts:
         known = (Load, Const, Cast, Select)
         told = (isinstance(n, (*known, Unary, Binary)) for n in self.nodes)
         signed = all(told) and all(row.keeps_sign for row in self._primitives)
-        return not self.reduces and signed and not any(map(summed_axes, self.definitions))
+        return not self.reduces and signed and not any(map(summed_axes, self.tensor_ops))
 
     @cached_property
     def _made_whole(self) -> tuple[Cast, ...]:
@@ -131,41 +131,41 @@ class Facts:
         return tuple(n for n in self.nodes if isinstance(n, Cast) and whole(n.dtype) and is_float(n.x.dtype))
 
     @cached_property
-    def _unrounded(self) -> tuple[Definition, ...]:
-        """The definitions without the last rounding of an output: what is exact before it comes out rounded once."""
-        read = {load.buffer.name for definition in self.definitions for load in definition.loads()}
-        return tuple(d if d.output.name in read else _unrounded(d) for d in self.definitions)
+    def _unrounded(self) -> tuple[TensorOp, ...]:
+        """The tensor ops without the last rounding of an output: what is exact before it comes out rounded once."""
+        read = {load.buffer.name for op in self.tensor_ops for load in op.loads()}
+        return tuple(d if d.output.name in read else _unrounded(d) for d in self.tensor_ops)
 
     @cached_property
     def _primitives(self) -> set[Primitive]:
         return {PRIMITIVES[node.op] for node in self.nodes if isinstance(node, (Unary, Binary))}
 
 
-def _unrounded(definition: Definition) -> Definition:
-    result, output = definition.result, definition.output
+def _unrounded(op: TensorOp) -> TensorOp:
+    result, output = op.result, op.output
     if not isinstance(result, Cast) or not 0 < unit_roundoff(result.x.dtype) < unit_roundoff(output.dtype):
-        return definition
-    if summed_axes(definition):
-        return definition
-    return replace(definition, result=result.x, output=replace(output, dtype=result.x.dtype))
+        return op
+    if summed_axes(op):
+        return op
+    return replace(op, result=result.x, output=replace(output, dtype=result.x.dtype))
 
 
-def nodes(definitions: Iterable[Definition]) -> Iterable[Value]:
-    for definition in definitions:
-        yield from walk(definition.result)
-        for reduction in definition.reductions:
+def nodes(tensor_ops: Iterable[TensorOp]) -> Iterable[Value]:
+    for op in tensor_ops:
+        yield from walk(op.result)
+        for reduction in op.reductions:
             for body in reduction.bodies:
                 yield from walk(body)
 
 
-def orderless(definitions: tuple[Definition, ...]) -> bool:
-    """Whether infinities and NaN come out of the definitions the same in any order of operations and any precision."""
-    reductions = [(reduction, definition) for definition in definitions for reduction in definition.reductions]
-    copies = definitions if reductions else ()
+def orderless(tensor_ops: tuple[TensorOp, ...]) -> bool:
+    """Whether infinities and NaN come out of the tensor ops the same in any order of operations and any precision."""
+    reductions = [(reduction, op) for op in tensor_ops for reduction in op.reductions]
+    copies = tensor_ops if reductions else ()
     repeated = {d.output.name for d in copies if not d.reductions and _repeats(d)}
     if any(r.combiner.name not in ("sum", "max", "min") or _distributes(r, d, repeated) for r, d in reductions):
         return False
-    for node in nodes(definitions):
+    for node in nodes(tensor_ops):
         if isinstance(node, Binary) and node.op == "pow":
             return False
         if isinstance(node, Cast) and is_float(node.x.dtype) and not is_float(node.dtype) and node.dtype != "bool":
@@ -173,15 +173,15 @@ def orderless(definitions: tuple[Definition, ...]) -> bool:
     return True
 
 
-def _repeats(definition: Definition) -> bool:
+def _repeats(op: TensorOp) -> bool:
     """Whether what it copies (packed operands) stands in several places of the copy."""
-    return not all(_varies((load,), axis.name, axis.extent) for load in definition.loads() for axis in definition.axes)
+    return not all(_varies((load,), axis.name, axis.extent) for load in op.loads() for axis in op.axes)
 
 
-def _distributes(reduction: Reduction, definition: Definition, repeated: Set[str]) -> bool:
+def _distributes(reduction: Reduction, op: TensorOp, repeated: Set[str]) -> bool:
     """Whether a factor of the terms could be taken out of the sum over an axis: infinity times a sum is not the sum of
     infinities of either sign."""
-    extents = {name: definition.axis(name).extent for name in reduction.axes}
+    extents = {name: op.axis(name).extent for name in reduction.axes}
     for body in reduction.bodies:
         factors = [several for several in (tuple(loads(factor)) for factor in _factors(body)) if several]
         if len(factors) > 1 and any(load.buffer.name in repeated for factor in factors for load in factor):
@@ -213,11 +213,11 @@ def _factors(value: Value) -> Iterable[Value]:
         yield value
 
 
-def has_absolute_bound(definitions: tuple[Definition, ...]) -> bool:
+def has_absolute_bound(tensor_ops: tuple[TensorOp, ...]) -> bool:
     """Whether ``|f(x)| <= f(|x|)``, and so of every value between: sums and products without signs of their own."""
-    if any(reduction.combiner.name != "sum" for d in definitions for reduction in d.reductions):
+    if any(reduction.combiner.name != "sum" for d in tensor_ops for reduction in d.reductions):
         return False
-    return any(d.reductions for d in definitions) and all(map(_unsigned, nodes(definitions)))
+    return any(d.reductions for d in tensor_ops) and all(map(_unsigned, nodes(tensor_ops)))
 
 
 def _unsigned(node: Value) -> bool:

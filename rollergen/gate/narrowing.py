@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rollergen.expr.definition import Definition
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Cast, Load, Value
 from rollergen.gate.tolerance import Accuracy, accuracies
 from rollergen.program.levels import added_terms
@@ -24,17 +24,17 @@ def program_accuracies(program: RProgram) -> dict[str, Accuracy]:
     return accuracies(computed(program), program.inputs, terms=tuple(map(added_terms, program.stages)))
 
 
-def computed(program: RProgram) -> tuple[Definition, ...]:
-    """The definitions of the stages, with the rounding of factors written out where it takes place."""
+def computed(program: RProgram) -> tuple[TensorOp, ...]:
+    """The tensor ops of the stages, with the rounding of factors written out where it takes place."""
     return tuple(_computed(stage) for stage in program.stages)
 
 
-def _computed(stage: Stage) -> Definition:
-    definition = stage.definition
+def _computed(stage: Stage) -> TensorOp:
+    op = stage.op
     if not stage.compute.factors:
-        return definition
-    reductions = tuple(replace(r, bodies=tuple(map(_rounded, r.bodies))) for r in definition.reductions)
-    return replace(definition, reductions=reductions)
+        return op
+    reductions = tuple(replace(r, bodies=tuple(map(_rounded, r.bodies))) for r in op.reductions)
+    return replace(op, reductions=reductions)
 
 
 def _rounded(value: Value) -> Value:

@@ -7,8 +7,8 @@ from itertools import product
 
 import numpy as np
 
-from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.index import linear
+from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.program.rprogram import RProgram, Stage
 
 SAMPLES = 192
@@ -24,7 +24,7 @@ def edge_positions(axis: Axis, stages: tuple[Stage, ...]) -> tuple[int, ...]:
     last = axis.extent - 1
     found = {0, last, max(0, last - 1)}
     for stage in stages:
-        if any(own.name == axis.name and own.extent == axis.extent for own in stage.definition.axes):
+        if any(own.name == axis.name and own.extent == axis.extent for own in stage.op.axes):
             for _, loop in stage.of_axis(axis.name):
                 for size in {loop.stride, loop.stride * loop.extent}:
                     whole = axis.extent // size * size
@@ -33,14 +33,14 @@ def edge_positions(axis: Axis, stages: tuple[Stage, ...]) -> tuple[int, ...]:
 
 
 def sample_axes(
-    definition: Definition, stages: tuple[Stage, ...], rng: np.random.Generator
+    op: TensorOp, stages: tuple[Stage, ...], rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
     """Values of every stored axis at the points to compare, equally long int64 arrays.
 
     All corners (each axis at its first element, its last one and the first of its last block), then
     edge positions combined at random, each at least once, then points anywhere.
     """
-    axes = definition.of_role("spatial", "row")
+    axes = op.of_role("spatial", "row")
     if not axes:
         return {}
     edges = [edge_positions(axis, stages) for axis in axes]
@@ -65,16 +65,16 @@ def _corners(axes: tuple[Axis, ...], stages: tuple[Stage, ...]) -> np.ndarray:
     return np.array(list(product(*choices)), dtype=np.int64)[:CORNERS]
 
 
-def output_offsets(definition: Definition, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+def output_offsets(op: TensorOp, columns: Mapping[str, np.ndarray]) -> np.ndarray:
     """The output's elements (row-major offsets) that the definition stores for the given axis values.
 
-    Offsets, because a definition may view its output in another shape; masked ones are dropped.
+    Offsets, because a tensor op may view its output in another shape; masked ones are dropped.
     """
     length = len(next(iter(columns.values()))) if columns else 1
     kept = np.ones(length, dtype=bool)
-    for bound in definition.where:
+    for bound in op.where:
         kept &= np.broadcast_to(bound.evaluate(columns), kept.shape)
-    offset = linear(definition.target, definition.output.shape).evaluate(columns)
+    offset = linear(op.target, op.output.shape).evaluate(columns)
     return np.broadcast_to(offset, kept.shape)[kept]
 
 
@@ -82,7 +82,7 @@ def sample_stages(program: RProgram, seed: int) -> dict[int, dict[str, np.ndarra
     """`sample_axes` of every stage, by its number.  Of stages that write to one output, and of programs that differ in
     their tiles only, the points anywhere are the same."""
     return {
-        number: sample_axes(stage.definition, program.stages, np.random.default_rng(seed))
+        number: sample_axes(stage.op, program.stages, np.random.default_rng(seed))
         for number, stage in enumerate(program.stages)
     }
 
@@ -92,9 +92,9 @@ def sample_points(program: RProgram, seed: int) -> dict[str, tuple[np.ndarray, .
     points: dict[str, list[np.ndarray]] = {}
     names, sampled = {buffer.name for buffer in program.outputs}, sample_stages(program, seed)
     for number, stage in enumerate(program.stages):
-        if stage.definition.output.name in names:
+        if stage.op.output.name in names:
             columns = sampled[number]
-            points.setdefault(stage.definition.output.name, []).append(output_offsets(stage.definition, columns))
+            points.setdefault(stage.op.output.name, []).append(output_offsets(stage.op, columns))
     shapes = {buffer.name: buffer.shape for buffer in program.outputs}
     return {
         name: tuple(np.concatenate(parts) for parts in zip(*(_viewed(p, shapes[name]) for p in several), strict=True))

@@ -1,4 +1,4 @@
-"""The oracle of a program without its expression: its own definitions, put back into the language."""
+"""The oracle of a program without its expression: its own tensor ops, put back into the language."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from itertools import count
 import numpy as np
 
 from rollergen.errors import ArgumentError
-from rollergen.expr.definition import Definition
 from rollergen.expr.index import Index, linear
 from rollergen.expr.inputs import given_tensors
 from rollergen.expr.language import Producer, Tensor
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.reference import evaluate_at
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import (
     Binary,
     Buffer,
@@ -34,7 +34,7 @@ from rollergen.program.rprogram import RProgram
 
 @dataclass(frozen=True, slots=True)
 class ProgramOracle:
-    """The definitions as tensors, by the names of what they write, and the outputs' shapes."""
+    """The tensor ops as tensors, by the names of what they write, and the outputs' shapes."""
 
     tensors: Mapping[str, Tensor]
     shapes: Mapping[str, tuple[int, ...]]
@@ -60,45 +60,45 @@ class ProgramOracle:
 
 
 def program_oracle(program: RProgram) -> Oracle:
-    """The oracle of what the program's own definitions say.
+    """The oracle of what the program's own tensor ops say.
 
     Raises ArgumentError where a stage stores at places from which its axes cannot be told (an
     implicit GEMM of a convolution): then the expression is needed.
     """
     tensors = {b.name: Tensor(b.name, b.shape, b.dtype, False, None, b) for b in program.inputs}
     for stage in program.stages:
-        tensors[stage.definition.output.name] = _as_tensor(stage.definition, tensors)
+        tensors[stage.op.output.name] = _as_tensor(stage.op, tensors)
     return ProgramOracle(tensors, {buffer.name: buffer.shape for buffer in program.outputs})
 
 
-def _as_tensor(definition: Definition, tensors: Mapping[str, Tensor]) -> Tensor:
+def _as_tensor(op: TensorOp, tensors: Mapping[str, Tensor]) -> Tensor:
     """The definition in the language again: a tensor over its axes in the order of memory."""
-    offset = linear(definition.target, definition.output.shape).simplify(definition.ranges())
-    axes = sorted(definition.of_role("spatial", "row"), key=lambda a: (-offset.coefficient(a.name), a.extent))
-    if offset != linear(tuple(Index.axis(a.name) for a in axes), tuple(a.extent for a in axes)) or definition.where:
+    offset = linear(op.target, op.output.shape).simplify(op.ranges())
+    axes = sorted(op.of_role("spatial", "row"), key=lambda a: (-offset.coefficient(a.name), a.extent))
+    if offset != linear(tuple(Index.axis(a.name) for a in axes), tuple(a.extent for a in axes)) or op.where:
         raise ArgumentError(
-            f"the stage writing {definition.output.name} stores at {offset}, from which its axes cannot be told; "
+            f"the stage writing {op.output.name} stores at {offset}, from which its axes cannot be told; "
             "pass expr= to say what a right result is"
         )
-    body = _without_partials(definition, definition.result, count())
+    body = _without_partials(op, op.result, count())
     body = transform(body, lambda node: _read(node, tensors) if isinstance(node, Load) else None)
     shape = tuple(axis.extent for axis in axes)
     producer = Producer(tuple((axis.name, axis.extent) for axis in axes), body)
-    name = definition.output.name
-    return Tensor(name, shape, definition.output.dtype, False, producer, Buffer(name, shape, definition.output.dtype))
+    name = op.output.name
+    return Tensor(name, shape, op.output.dtype, False, producer, Buffer(name, shape, op.output.dtype))
 
 
-def _without_partials(definition: Definition, value: Value, serial: Iterator[int]) -> Value:
+def _without_partials(op: TensorOp, value: Value, serial: Iterator[int]) -> Value:
     """Every `Partial` as the reduction that it stands for, over axes of its own."""
 
     def change(node: Value) -> Value | None:
         if not isinstance(node, Partial):
             return None
-        reduction = next(r for r in definition.reductions if r.name == node.name)
+        reduction = next(r for r in op.reductions if r.name == node.name)
         own = {name: f"{name}_{next(serial)}" for name in reduction.axes}
-        bodies = (_without_partials(definition, body, serial) for body in reduction.bodies)
+        bodies = (_without_partials(op, body, serial) for body in reduction.bodies)
         fresh = {old: Index.axis(new) for old, new in own.items()}
-        axes = tuple((new, definition.axis(old).extent) for old, new in own.items())
+        axes = tuple((new, op.axis(old).extent) for old, new in own.items())
         return Reduce(reduction.combiner, axes, tuple(substitute_axes(b, fresh) for b in bodies), node.component)
 
     return transform(value, change)

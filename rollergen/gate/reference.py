@@ -16,7 +16,7 @@ from rollergen.gate.tiles import Tiling, tilings
 from rollergen.gate.trials import Trial
 
 SMALL = 2**20
-"""Points of all definitions up to which every element is compared whatever it takes: tens of milliseconds."""
+"""Points of all tensor ops up to which every element is compared whatever it takes: tens of milliseconds."""
 
 Kept = Mapping[tuple[str, str], Array]
 """Copies of outputs by the trial's title and the output's name."""
@@ -34,7 +34,7 @@ class Reference:
         self.number, self.outputs, self.seconded = number, outputs, False
         self.compared = 0
         self.facts, self._trial, self._comparison, self._memory = facts, trial, comparison, memory
-        self._small = sum(math.prod(axis.extent for axis in d.axes) for d in facts.definitions) <= SMALL
+        self._small = sum(math.prod(axis.extent for axis in d.axes) for d in facts.tensor_ops) <= SMALL
         self._left = self._boxes(np.random.default_rng(seed))
 
     def known(self, trial: Trial, buffer: Buffer) -> Array | None:

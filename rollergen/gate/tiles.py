@@ -12,8 +12,8 @@ from math import ceil, prod
 
 import numpy as np
 
-from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.splitting import summed_axes
+from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.gate.points import output_offsets
 from rollergen.program.rprogram import GRID, RProgram, Stage
 
@@ -31,9 +31,9 @@ Points = tuple[np.ndarray, ...]
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """The boxes of what one definition stores: ``order`` numbers them, the first ``needed`` must be compared."""
+    """The boxes of what one tensor op stores: ``order`` numbers them, the first ``needed`` must be compared."""
 
-    definition: Definition
+    op: TensorOp
     axes: tuple[Axis, ...]
     sizes: tuple[int, ...]
     order: np.ndarray
@@ -49,10 +49,10 @@ class Tiling:
         ]
         mesh = [column.reshape(-1) for column in np.meshgrid(*box, indexing="ij")]
         columns = {axis.name: column for axis, column in zip(self.axes, mesh, strict=True)}
-        for axis in self.definition.of_role("spatial", "row"):
+        for axis in self.op.of_role("spatial", "row"):
             columns.setdefault(axis.name, np.zeros(prod(map(len, box)), np.int64))
-        offsets = output_offsets(self.definition, columns)
-        if not self.definition.where:
+        offsets = output_offsets(self.op, columns)
+        if not self.op.where:
             offsets = offsets.reshape([len(part) for part in box])
         return tuple(map(_squeezed, np.unravel_index(offsets, shape))) if shape else ()
 
@@ -61,21 +61,21 @@ def tilings(program: RProgram, output: str, rng: np.random.Generator) -> list[Ti
     """One for each stage that writes to the output."""
     found = []
     for stage in program.stages:
-        if stage.definition.output.name == output:
-            axes = _stored_axes(stage.definition)
+        if stage.op.output.name == output:
+            axes = _stored_axes(stage.op)
             sizes = _sizes(stage, axes)
             counts = _counts(axes, sizes)
             edges = _edges(counts, rng)
             others = rng.permutation(np.setdiff1d(np.arange(prod(counts)), edges, assume_unique=True))
             needed = len(edges) + ceil(len(others) / SHARE)
-            found.append(Tiling(stage.definition, axes, sizes, np.concatenate([edges, others]), needed))
+            found.append(Tiling(stage.op, axes, sizes, np.concatenate([edges, others]), needed))
     return found
 
 
-def _stored_axes(definition: Definition) -> tuple[Axis, ...]:
+def _stored_axes(op: TensorOp) -> tuple[Axis, ...]:
     """Axes that tell the place: of those that a sum adds up in the output, one position stands for all."""
-    added = {axis.name for axis in summed_axes(definition)}
-    return tuple(axis for axis in definition.of_role("spatial", "row") if axis.name not in added)
+    added = {axis.name for axis in summed_axes(op)}
+    return tuple(axis for axis in op.of_role("spatial", "row") if axis.name not in added)
 
 
 def _sizes(stage: Stage, axes: tuple[Axis, ...]) -> tuple[int, ...]:

@@ -33,11 +33,11 @@ from dataclasses import dataclass, replace
 import ml_dtypes
 import numpy as np
 
-from rollergen.expr.definition import Definition, Reduction
 from rollergen.expr.dtypes import is_float, rounded
 from rollergen.expr.index import Bounds
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.splitting import summed_axes
+from rollergen.expr.tensor_op import Reduction, TensorOp
 from rollergen.expr.values import (
     Binary,
     Buffer,
@@ -208,23 +208,23 @@ def _reduce(reduction: Reduction, length: int, scope: _Scope, terms: int) -> tup
     return tuple(_inexact(length * worst) for _ in step)
 
 
-def _scoped(definition: Definition, buffers: Mapping[str, Accuracy], terms: int = 0) -> tuple[_Scope, Accuracy]:
-    """What is known of the values within a definition, and of what it makes; ``terms``: see `accuracies`."""
-    scope = _Scope(buffers, definition.ranges(), {})
-    for reduction in definition.reductions:
-        length = math.prod(definition.axis(name).extent for name in reduction.axes)
+def _scoped(op: TensorOp, buffers: Mapping[str, Accuracy], terms: int = 0) -> tuple[_Scope, Accuracy]:
+    """What is known of the values within a tensor op, and of what it makes; ``terms``: see `accuracies`."""
+    scope = _Scope(buffers, op.ranges(), {})
+    for reduction in op.reductions:
+        length = math.prod(op.axis(name).extent for name in reduction.axes)
         for component, accuracy in enumerate(_reduce(reduction, length, scope, terms)):
             scope.partials[reduction.name, component] = accuracy
-    result, dtype = definition.result, definition.output.dtype
+    result, dtype = op.result, op.output.dtype
     if isinstance(result, Cast) and result.dtype == dtype and unit_roundoff(dtype):
         # The output's own rounding is u_out, not variance.
         return scope, scope.of(result.x).held_in(dtype)
-    return scope, _added_up(definition, scope.of(result))
+    return scope, _added_up(op, scope.of(result))
 
 
-def _added_up(definition: Definition, one: Accuracy) -> Accuracy:
+def _added_up(op: TensorOp, one: Accuracy) -> Accuracy:
     """Of results that are added up in the output, along the axes that it does not have."""
-    times, dtype = math.prod(axis.extent for axis in summed_axes(definition)), definition.output.dtype
+    times, dtype = math.prod(axis.extent for axis in summed_axes(op)), op.output.dtype
     if times == 1:
         return one
     variance = one.variance + times * unit_roundoff(dtype) ** 2
@@ -232,25 +232,25 @@ def _added_up(definition: Definition, one: Accuracy) -> Accuracy:
 
 
 def accuracies(
-    definitions: Iterable[Definition], inputs: Iterable[Buffer], magnitude: float = math.inf,
+    tensor_ops: Iterable[TensorOp], inputs: Iterable[Buffer], magnitude: float = math.inf,
     terms: Sequence[int] = (),
 ) -> dict[str, Accuracy]:  # fmt: skip
     """Accuracy of every buffer, for exact inputs that are whole numbers up to `magnitude`.  ``terms``: for each
     definition, the length of the chains in which its sums are added up; none: in any order."""
     known = {buffer.name: Accuracy(0.0, 1.0 if buffer.dtype == "bool" else magnitude) for buffer in inputs}
     stored = dict(known)
-    every = tuple(definitions)
-    for definition, chain in zip(every, terms or (0,) * len(every), strict=True):
-        (_, made), name = _scoped(definition, stored, chain), definition.output.name
+    every = tuple(tensor_ops)
+    for op, chain in zip(every, terms or (0,) * len(every), strict=True):
+        (_, made), name = _scoped(op, stored, chain), op.output.name
         known[name] = _widest((made, known[name])) if name in known else made
-        stored[name] = _as_stored(definition, known[name])
+        stored[name] = _as_stored(op, known[name])
     return known
 
 
-def _as_stored(definition: Definition, accuracy: Accuracy) -> Accuracy:
-    """What later definitions read: the rounding to a narrower dtype, u_out where a value is the last one, is an error
+def _as_stored(op: TensorOp, accuracy: Accuracy) -> Accuracy:
+    """What later tensor ops read: the rounding to a narrower dtype, u_out where a value is the last one, is an error
     of theirs."""
-    result, dtype = definition.result, definition.output.dtype
+    result, dtype = op.result, op.output.dtype
     narrowed = isinstance(result, Cast) and _narrows(result.x.dtype, dtype)
     return accuracy.rounded(dtype) if narrowed and not _is_held(result, dtype) else accuracy
 
@@ -271,20 +271,20 @@ def _is_held(value: Value, dtype: str) -> bool:
     return False
 
 
-def order_decides(definitions: Iterable[Definition], inputs: Iterable[Buffer]) -> bool:
+def order_decides(tensor_ops: Iterable[TensorOp], inputs: Iterable[Buffer]) -> bool:
     """Whether what comes out may hang on the order of two rounded values: one that is compared, or one whose place is
     told (argmax).  The definition in float64 orders values that rounding makes equal."""
     stored = {buffer.name: Accuracy(0.0, math.inf) for buffer in inputs}
-    for definition in definitions:
-        scope, made = _scoped(definition, stored)
-        values = [definition.result, *(body for r in definition.reductions for body in r.bodies)]
+    for op in tensor_ops:
+        scope, made = _scoped(op, stored)
+        values = [op.result, *(body for r in op.reductions for body in r.bodies)]
         compared = (n for value in values for n in walk(value) if isinstance(n, Binary) and PRIMITIVES[n.op].truth)
         if any(scope.of(n).variance for n in compared):
             return True
-        told = (r.bodies for r in definition.reductions if any(not unit_roundoff(b.dtype) for b in r.bodies[1:]))
+        told = (r.bodies for r in op.reductions if any(not unit_roundoff(b.dtype) for b in r.bodies[1:]))
         if any(scope.of(bodies[0]).variance for bodies in told):
             return True
-        stored[definition.output.name] = _as_stored(definition, made)
+        stored[op.output.name] = _as_stored(op, made)
     return False
 
 
@@ -294,7 +294,7 @@ RAMPS = (2**20, 2**14, 2**10)
 
 
 def exact_magnitude(
-    definitions: tuple[Definition, ...], inputs: tuple[Buffer, ...], choices: tuple[int, ...] = SMALL
+    tensor_ops: tuple[TensorOp, ...], inputs: tuple[Buffer, ...], choices: tuple[int, ...] = SMALL
 ) -> int | None:
     """The first of `choices` for which inputs up to that magnitude keep every value exact; None if none does.
 
@@ -302,7 +302,7 @@ def exact_magnitude(
     """
     for magnitude in choices:
         held = all(magnitude <= largest_exact(b.dtype) or not unit_roundoff(b.dtype) for b in inputs)
-        made = accuracies(definitions, inputs, magnitude)
+        made = accuracies(tensor_ops, inputs, magnitude)
         if held and all(math.isfinite(accuracy.magnitude) for accuracy in made.values()):
             return magnitude
     return None

@@ -102,7 +102,7 @@ def _below_its_row(nest: Nest, value: Value) -> bool:
     if isinstance(value, Binary) and isinstance(value.a, Var):
         kept = {resident.name: resident.value for resident in nest.stage.residents}
         value = replace(value, a=kept.get(value.a.name, value.a))
-    return is_below_its_row(nest.definition, value)
+    return is_below_its_row(nest.op, value)
 
 
 def register_dtype(dtype: str) -> str:

@@ -70,7 +70,7 @@ def whole_iterations(place: Place, p: int, out: Writer) -> int | Expr | None:
     if loop.kind != SERIAL or nest.lane_axis != loop.axis or loop.axis in place.full or nest.threads > 1:
         return None
     deeper = [inner for inner in nest.loops[p + 1 :] if inner.axis == loop.axis]
-    in_tile = p >= nest.tile_depth or not nest.definition.reductions
+    in_tile = p >= nest.tile_depth or not nest.op.reductions
     if nest.lead is not None or not in_tile:
         return None
     if any(inner.kind == SERIAL for inner in deeper):

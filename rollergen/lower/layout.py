@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from rollergen.expr.definition import Definition
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.lower.copies import buffer_shape, in_registers
 from rollergen.lower.expressions import STORAGE_BYTES
 from rollergen.lower.names import identifier
@@ -21,7 +21,7 @@ _NONE = ["-"] * 5
 
 @dataclass(frozen=True, slots=True)
 class _Common:
-    """What the programs of a definition say alike.
+    """What the programs of a tensor op say alike.
 
     ``signature``: what is computed of what.  ``axes``: name, identifier, role and the table's first columns of each.
     ``components``: accumulators of one point.
@@ -34,7 +34,7 @@ class _Common:
 
 def layout(nest: Nest) -> tuple[str, ...]:
     """Lines: what is computed, a table of loops by axis, then every copy and where it happens."""
-    common, stage = _common(nest.definition), nest.stage
+    common, stage = _common(nest.op), nest.stage
     tile = _thread_tile(nest) if common.components else {}
     lines = [common.signature, "", *_table(nest, common)]
     lines += ["(count x stride in elements of the axis, outermost first)", *_tile(nest, common, tile)]
@@ -53,20 +53,20 @@ def layout(nest: Nest) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _common(definition: Definition) -> _Common:
-    notes = definition.notes()
+def _common(op: TensorOp) -> _Common:
+    notes = op.notes()
     if "layout" not in notes:
-        tensors = {load.buffer.name: load.buffer for load in definition.loads()}
+        tensors = {load.buffer.name: load.buffer for load in op.loads()}
         inputs = ", ".join(_tensor(b.name, b.shape, b.dtype) for b in tensors.values())
-        output = definition.output
+        output = op.output
         notes["layout"] = _Common(
             f"{_tensor(output.name, output.shape, output.dtype)} from {inputs or 'nothing'}",
             tuple(
                 (axis.name, name, axis.role, (f"{name} ({axis.role})", str(axis.extent)))
-                for axis in definition.axes
+                for axis in op.axes
                 for name in [identifier(axis.name)]
             ),
-            sum(len(reduction.bodies) for reduction in definition.reductions),
+            sum(len(reduction.bodies) for reduction in op.reductions),
         )
     return notes["layout"]  # type: ignore[no-any-return]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rollergen.errors import ProgramError
-from rollergen.expr.definition import Reduction
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import Index
+from rollergen.expr.tensor_op import Reduction
 from rollergen.hal.spec import Instruction
 from rollergen.lower import reductions
 from rollergen.lower.context import Context
@@ -51,7 +51,7 @@ class Matrices:
 def matrices_of(context: Context) -> Matrices:
     stage = context.nest.stage
     one = context.nest.device.instruction(stage.compute.instruction)
-    operands = matrix_operands(stage.definition, matrix_axes(stage), one)
+    operands = matrix_operands(stage.op, matrix_axes(stage), one)
     if operands is None:
         raise ProgramError(f"stage {stage.name}: {one.name} along {matrix_axes(stage)} has no factors to multiply")
     shape = MatrixShape(one.m, one.n, one.k, one.dtype, one.accumulator_dtype, one.layout)
@@ -105,7 +105,7 @@ def _fetch(context: Context, place: Place, matrices: Matrices, which: int):  # t
     registers = (one.a_registers, one.b_registers)[which]
     count = nest.loops[over[0]].extent if over else 1
     together = 2 if which == 1 and one.layout == "quads" and count % 2 == 0 else 1
-    load = nest.definition.loads()[matrices.loads[which]]
+    load = nest.op.loads()[matrices.loads[which]]
     shape = (*((count // together,) if over else ()), *((together,) if together > 1 else ()), registers)
     name = out.register(load.buffer.name.lower(), "uint32", shape)
 
@@ -145,7 +145,7 @@ def _load(
 
 def _staged(context: Context, place: Place, matrices: Matrices, which: int) -> Staged:
     nest, number = context.nest, matrices.loads[which]
-    source = place.source(nest.definition.loads()[number])
+    source = place.source(nest.op.loads()[number])
     if not isinstance(source, Staged):
         raise ProgramError(f"stage {nest.stage.name}: load {number} is not staged for {matrices.shape}")
     return source

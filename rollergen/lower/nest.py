@@ -8,8 +8,8 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.index import Bounds, Index, Within
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device, Instruction
 from rollergen.lower.expressions import Pointer
@@ -55,8 +55,8 @@ class Nest:
         return self.stage.loops
 
     @cached_property
-    def definition(self) -> Definition:
-        return self.stage.definition
+    def op(self) -> TensorOp:
+        return self.stage.op
 
     @cached_property
     def registers(self) -> str:
@@ -65,7 +65,7 @@ class Nest:
 
     @cached_property
     def _loads(self) -> tuple[Load, ...]:
-        return self.definition.loads()
+        return self.op.loads()
 
     @cached_property
     def loads(self) -> dict[int, Load]:
@@ -156,7 +156,7 @@ class Nest:
 
     @cached_property
     def extents(self) -> dict[str, int]:
-        return {axis.name: axis.extent for axis in self.definition.axes}
+        return {axis.name: axis.extent for axis in self.op.axes}
 
     @cached_property
     def exact(self) -> dict[str, Bounds]:
@@ -165,7 +165,7 @@ class Nest:
 
     @cached_property
     def roles(self) -> dict[str, str]:
-        return {axis.name: axis.role for axis in self.definition.axes}
+        return {axis.name: axis.role for axis in self.op.axes}
 
     @cached_property
     def spans(self) -> dict[str, int]:
@@ -190,7 +190,7 @@ class Nest:
     def asks_at(self) -> int:
         """The depth, inside all serial loops, at which lines that are written later are asked for; -1: none are, or
         rows (`phases`)."""
-        if not self.stage.store.ahead or self.definition.reductions:
+        if not self.stage.store.ahead or self.op.reductions:
             return -1
         return max(p for p, x in enumerate(self.loops) if x.kind == SERIAL) + 1
 

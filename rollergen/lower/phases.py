@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from rollergen.expr.definition import Reduction
 from rollergen.expr.index import Index, Within
+from rollergen.expr.tensor_op import Reduction
 from rollergen.expr.values import Load, Value, loads
 from rollergen.lower import gathering, reductions
 from rollergen.lower.arithmetic import Scope, evaluate, evaluate_all
@@ -82,7 +82,7 @@ def _window_tests(context: Context, place: Place) -> Iterator[tuple[Within, Insi
         return
     inner = {p: Index() for p in range(nest.tile_depth, len(nest.loops))}
     first = place.bind(inner)
-    for load in nest.definition.loads():
+    for load in nest.op.loads():
         if not load.guard or not masked_lines(out, nest, load):
             continue
         for bound in load.guard:
@@ -127,10 +127,10 @@ def _tile_fits(place: Place, axis: str, out: Writer) -> Inside | None:
 
 def write_phases(context: Context, place: Place) -> None:
     """Every reduction, then the result."""
-    definition = context.nest.definition
+    op = context.nest.op
     totals: dict[str, tuple[Registers, ...]] = {}
     kept = allocate_residents(context)
-    for number, reduction in enumerate(definition.reductions):
+    for number, reduction in enumerate(op.reductions):
         totals[reduction.name] = _reduce(context, place, reduction, number, totals, kept)
     write_result(context, place, totals, kept)
 
@@ -156,7 +156,7 @@ def _reduce(
     def point(here: Place) -> None:
         scope = point_scope(here)
         reductions.update(out, scope, acc, evaluate_all(out, scope, bodies))
-        if number == len(nest.definition.reductions) - 1:
+        if number == len(nest.op.reductions) - 1:
             if nest.stage.prefetch >= 0 and part is None:
                 _fetch_next(context, here, used)
             if nest.stage.store.ahead:

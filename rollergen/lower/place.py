@@ -181,7 +181,7 @@ def load_bounds(place: Place, load: Load) -> tuple[Within, ...]:
     kept: dict[Any, tuple[Within, ...]] = nest.bounds
     key: Any = nest.number(load), place.whole, place.loose
     if place.axis_ranges is nest.exact:  # then it is a fact of the definition
-        kept, key = nest.definition.notes(), ("load bounds", nest.number(load))
+        kept, key = nest.op.notes(), ("load bounds", nest.number(load))
     known = kept.get(key)
     if known is None:
         known = kept[key] = _load_bounds(place, load)

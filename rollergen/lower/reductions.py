@@ -10,9 +10,9 @@ from math import prod
 from typing import Any
 
 from rollergen.errors import ProgramError
-from rollergen.expr.definition import Reduction
 from rollergen.expr.index import Index, linear, weighted_sum
 from rollergen.expr.rows import without_nan_checks
+from rollergen.expr.tensor_op import Reduction
 from rollergen.lower import exchanges
 from rollergen.lower.access import Access, alignment, fetch, has_edge, register_dtype
 from rollergen.lower.arithmetic import Scope, combine, inside_lanes, select, widen, zero_when_masked
@@ -106,7 +106,7 @@ def reduces_lanes(nest: Nest) -> bool:
 def make_levels(out: Writer, nest: Nest, reduction: Reduction) -> tuple[Accumulators, ...]:
     """The accumulators of every level, the outermost first; only the innermost have chains of their own."""
     if "max" not in out.native:  # a function of the language keeps NaN at no cost
-        reduction = without_nan_checks(nest.definition, reduction)
+        reduction = without_nan_checks(nest.op, reduction)
     outer = [_make_accumulators(out, nest, reduction, ()) for _ in flush_depths(nest.stage, reduction)]
     return (*outer, _make_accumulators(out, nest, reduction, nest.stage.accumulator.separate))
 

@@ -78,7 +78,7 @@ def _begun(stage: Stage, device: Device, entry: str, features: Features, residen
     out = Writer(names, features)
     buffers = _buffers(stage)
     parameters = {
-        b.name: Pointer(names.fresh(b.name), b.dtype, GLOBAL, b.name == stage.definition.output.name) for b in buffers
+        b.name: Pointer(names.fresh(b.name), b.dtype, GLOBAL, b.name == stage.op.output.name) for b in buffers
     }
     nest = make_nest(stage, device, parameters, names, features.exchanges)
     block, thread, step = names.fresh("block"), names.fresh("thread"), names.fresh("step")
@@ -118,16 +118,16 @@ def _kernel(stage: _Begun) -> Kernel:
 
 def _buffers(stage: Stage) -> tuple[Buffer, ...]:
     """What the stage reads, in order of first use, then what it writes."""
-    read = {load.buffer.name: load.buffer for load in stage.definition.loads()}
-    read.pop(stage.definition.output.name, None)
-    return (*read.values(), stage.definition.output)
+    read = {load.buffer.name: load.buffer for load in stage.op.loads()}
+    read.pop(stage.op.output.name, None)
+    return (*read.values(), stage.op.output)
 
 
 def _define_lead(out: Writer, nest: Nest) -> None:
     """How far before 0 the loops of the lanes' axis start, so that stores begin on lines."""
     if nest.lead is None or nest.lane is None:
         return
-    output = nest.parameters[nest.definition.output.name]
+    output = nest.parameters[nest.op.output.name]
     bytes_ = nest.lane.width * STORAGE_BYTES[output.dtype]
     out.define(nest.lead, Misalignment(output, bytes_), (0, nest.lane.width - 1))
 

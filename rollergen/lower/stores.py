@@ -29,14 +29,14 @@ Kept = Mapping[str, Registers]
 def write_result(context: Context, place: Place, totals: Totals, kept: Kept) -> None:
     """The result of every output of the tile; on visits before the last one the bare partial results."""
     nest, out = context.nest, context.out
-    definition = nest.definition
+    op = nest.op
     last = last_visit(place, out) if nest.stage.accumulator.carry else None
-    if last is None or definition.result == Partial(definition.reductions[0].name, definition.result.dtype):
-        _store_all(context, place, definition.result, totals, kept)
+    if last is None or op.result == Partial(op.reductions[0].name, op.result.dtype):
+        _store_all(context, place, op.result, totals, kept)
         return
-    raw = Partial(definition.reductions[0].name, definition.reductions[0].bodies[0].dtype)
+    raw = Partial(op.reductions[0].name, op.reductions[0].bodies[0].dtype)
     with out.when(last):
-        _store_all(context, place, definition.result, totals, kept)
+        _store_all(context, place, op.result, totals, kept)
     with out.otherwise():
         _store_all(context, place, raw, totals, kept)
 
@@ -50,22 +50,22 @@ def _store_all(
 ) -> None:
     """The result at every point of the tile."""
     nest, out = context.nest, context.out
-    lane = None if nest.definition.reductions and nest.roles.get(nest.lane_axis or "") == "reduce" else nest.lane
-    _, (value,) = phase_values(nest, len(nest.definition.reductions), (result,))
+    lane = None if nest.op.reductions and nest.roles.get(nest.lane_axis or "") == "reduce" else nest.lane
+    _, (value,) = phase_values(nest, len(nest.op.reductions), (result,))
     walked = walked_loops(nest, "spatial", "row")
     grouped = _grouped_loop(nest, walked, lane)
     phase = Phase(walked - {grouped}, nest.numbered(loads(value)), nest.innermost, True, lane, grouped)
     tile = _edge_tile(context, place, walked, lane)
 
     def scope_at(here: Place) -> Scope:
-        names = kept_values(context, here, kept, len(nest.definition.reductions), lane)
+        names = kept_values(context, here, kept, len(nest.op.reductions), lane)
         return scope_of(context, here, lane, totals, names)
 
     def point(here: Place) -> None:
         if grouped is not None:
             _store_groups(context, here, grouped, value, scope_at)
             return
-        whole = stored(evaluate(out, scope_at(here), value), nest.definition.output.dtype)
+        whole = stored(evaluate(out, scope_at(here), value), nest.op.output.dtype)
         access = once_per_result(context, output_access(here, out))
         if tile is not None and has_edge(out, access, lane, storing=True):
             tile.write(out, here, whole)
@@ -95,7 +95,7 @@ def _edge_tile(context: Context, place: Place, walked: frozenset[int], lane: Lan
         out, output_access(place, out), lane, storing=True
     ):
         return None
-    dtype = register_dtype(nest.definition.output.dtype)
+    dtype = register_dtype(nest.op.output.dtype)
     return RegisterTile.allocate(out, nest, unrolled, dtype)
 
 
@@ -128,7 +128,7 @@ def _store_groups(context: Context, place: Place, p: int, value: Value, scope_at
     steps = nest.loops[p].extent // width
     variable, lane = nest.variables[p], Lane(f"element_{width}", width)
     out.ranges[lane.variable] = (0, width - 1)
-    dtype = register_dtype(nest.definition.output.dtype)
+    dtype = register_dtype(nest.op.output.dtype)
 
     def group(base: Index) -> None:
         name = out.register("result", dtype, (width,))

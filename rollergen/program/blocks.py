@@ -56,7 +56,7 @@ def edge_blocks(stage: Stage, per_class: int = 1, seed: int = 0) -> tuple[int, .
 
 def _grid_axes(stage: Stage) -> Iterator[tuple[tuple[int, int], ...]]:
     """(position, extent) of the grid loops of each axis, by falling stride."""
-    for axis in stage.definition.axes:
+    for axis in stage.op.axes:
         own = tuple((p, loop.extent) for p, loop in stage.of_axis(axis.name) if loop.kind == GRID)
         if own:
             yield own

@@ -34,7 +34,7 @@ def copy_bytes(stage: Stage, copy: Copy, *, block: bool) -> int:
 
 def resident_bytes(stage: Stage, resident: Resident) -> int:
     """Bytes of a resident value that all threads of a block keep together."""
-    rows = {axis.name for axis in stage.definition.of_role("row", "reduce")}
+    rows = {axis.name for axis in stage.op.of_role("row", "reduce")}
     points = prod(loop.extent for loop in stage.loops if loop.axis in rows)
     return points * ITEMSIZE[resident.value.dtype]
 
@@ -66,12 +66,12 @@ def combining_bytes(stage: Stage, device: Device) -> dict[str, int]:
     layer = device.kind.block_layer
     if how in ("none", "shuffle") or layer is None:
         return {}
-    reduced = {axis.name for axis in stage.definition.of_role("row", "reduce")}
+    reduced = {axis.name for axis in stage.op.of_role("row", "reduce")}
     cells = stage.threads
     if how == "groups":
         cells //= prod(x.extent for x in stage.loops if x.kind == THREAD and x.axis in reduced)
     lanes = prod(x.extent for x in stage.loops if x.kind == LANE and x.axis not in reduced)
-    bytes_ = sum(ITEMSIZE[body.dtype] for r in stage.definition.reductions for body in r.bodies)
+    bytes_ = sum(ITEMSIZE[body.dtype] for r in stage.op.reductions for body in r.bodies)
     return {layer: cells * lanes * bytes_}
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from itertools import pairwise
 from math import prod
 
-from rollergen.expr.definition import Reduction
 from rollergen.expr.dtypes import is_float
+from rollergen.expr.tensor_op import Reduction
 from rollergen.expr.values import Binary, walk
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Loop, Stage
 
@@ -53,7 +53,7 @@ def added_terms(stage: Stage) -> int:
 
 
 def _reduces(stage: Stage, loop: Loop) -> bool:
-    return stage.definition.axis(loop.axis).role != "spatial"
+    return stage.op.axis(loop.axis).role != "spatial"
 
 
 def chained(stage: Stage, positions: range) -> int:

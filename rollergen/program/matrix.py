@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Binary, Cast, Load, Value
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.rprogram import GROUP, THREAD, UNROLL, Stage
@@ -53,7 +53,7 @@ def factors_of(instruction: Instruction) -> str:
 def matrix_axes(stage: Stage) -> tuple[str, ...]:
     """(m, n, k) of the stage's matrix instruction; not three where the stage is none for one."""
     threads = tuple(loop.axis for _, loop in stage.of_kind(THREAD))
-    return (*threads, *(axis for reduction in stage.definition.reductions for axis in reduction.axes))
+    return (*threads, *(axis for reduction in stage.op.reductions for axis in reduction.axes))
 
 
 def fragment_loops(instruction: Instruction) -> tuple[tuple[tuple[str, int], ...], ...]:
@@ -73,11 +73,11 @@ class Operands:
     b: int
 
 
-def matrix_operands(definition: Definition, axes: tuple[str, ...], instruction: Instruction) -> Operands | None:
+def matrix_operands(op: TensorOp, axes: tuple[str, ...], instruction: Instruction) -> Operands | None:
     """The factors, if the definition is a sum of products that the instruction computes along (m, n, k)."""
-    if len(definition.reductions) != 1 or len(axes) != 3 or definition.of_role("row"):
+    if len(op.reductions) != 1 or len(axes) != 3 or op.of_role("row"):
         return None
-    reduction = definition.reductions[0]
+    reduction = op.reductions[0]
     body = reduction.bodies[0]
     if reduction.combiner.name != "sum" or len(reduction.bodies) != 1 or tuple(reduction.axes) != axes[2:]:
         return None
@@ -92,7 +92,7 @@ def matrix_operands(definition: Definition, axes: tuple[str, ...], instruction: 
         return None
     if not {m, k} <= a.axes() or not {n, k} <= b.axes() or n in a.axes() or m in b.axes():
         return None
-    loads = definition.loads()
+    loads = op.loads()
     return Operands(loads.index(a), loads.index(b))
 
 

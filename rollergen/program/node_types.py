@@ -12,9 +12,9 @@ from math import isfinite
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from rollergen.errors import ProgramError
-from rollergen.expr.definition import Axis, Definition, Reduction
 from rollergen.expr.index import FloorDiv, Index, Mod, Within
 from rollergen.expr.limits import AtLeast
+from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import (
     Binary,
     Buffer,
@@ -253,7 +253,7 @@ _PLAIN: dict[Any, Field] = {str: TEXT, bool: Flag(), int: Whole(), float | int: 
 
 _EXPRESSIONS = (
     FloorDiv, Mod, Index, Within, Buffer, Const, Load, IndexValue, Unary, Binary, Select, Cast, Var, Partial, Combiner,
-    Axis, Reduction, Definition,
+    Axis, Reduction, TensorOp,
 )  # fmt: skip
 _DECISIONS = (
     Loop, Copy, Compute, Accumulator, Resident, Store, BlockOrder, Stage, Superstep, Home, StageLaunch, RProgram,
@@ -285,5 +285,11 @@ def _fields(kind: type) -> Fields:
 NODES: dict[type, Fields] = {kind: _fields(kind) for kind in (*_EXPRESSIONS, *_DECISIONS)}
 """Every type that a program may hold, with its fields in the order of a row."""
 
-SIGNATURES: dict[str, type] = {kind.__name__: kind for kind in NODES}
+_ROW_NAMES: dict[type, str] = {TensorOp: "Definition"}
+"""Rows keep the name that a type had when files were first written, so that old files are read and keys hold."""
+
+ROW_NAME: dict[type, str] = {kind: _ROW_NAMES.get(kind, kind.__name__) for kind in NODES}
+"""The name that a type's rows begin with."""
+
+SIGNATURES: dict[str, type] = {name: kind for kind, name in ROW_NAME.items()}
 """The types by the names that rows begin with."""

@@ -24,11 +24,11 @@ def panel_part(stage: Stage) -> PanelPart | None:
 
     Of the one reduction of a stage whose accumulators lie inside serial loops along two axes and whose steps are
     serial: at each step every iteration of the inner of them asks for one vector along the axis of the outer."""
-    p, reductions = stage.prefetch, stage.definition.reductions
+    p, reductions = stage.prefetch, stage.op.reductions
     if p < 0 or len(reductions) != 1:
         return None
     axis = stage.loops[p].axis
-    roles = {one.name: one.role for one in stage.definition.axes}
+    roles = {one.name: one.role for one in stage.op.axes}
     spatial = [q for q, loop in enumerate(stage.loops) if roles[loop.axis] == "spatial" and loop.kind not in PARALLEL]
     inner = [q for q in spatial if p < q < stage.accumulator.at_loop and stage.loops[q].kind == SERIAL]
     vectors = [q for q in spatial if stage.loops[q].axis == axis and stage.loops[q].kind == UNROLL]

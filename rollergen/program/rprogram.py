@@ -31,8 +31,8 @@ from math import prod
 from operator import attrgetter
 from typing import Annotated
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.limits import Among, Count, DtypeName, Extent
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load, Value
 
 GRID, GROUP, THREAD, SERIAL, UNROLL, LANE = "grid", "group", "thread", "serial", "unroll", "lane"
@@ -290,7 +290,7 @@ class Stage(_Remembered):
     """
 
     name: str
-    definition: Definition
+    op: TensorOp
     loops: tuple[Loop, ...]
     compute: Compute
     accumulator: Accumulator
@@ -332,7 +332,7 @@ class Stage(_Remembered):
         return prod(loop.extent for _, loop in self.of_kind(*PARALLEL))
 
     def load(self, copy: Copy) -> Load:
-        return self.definition.loads()[copy.load]
+        return self.op.loads()[copy.load]
 
     def inner_loops(self, axis: str, depth: int, *, block: bool) -> tuple[tuple[int, Loop], ...]:
         """The loops of `axis` inside `depth`, by falling stride: what a buffer made there spans.

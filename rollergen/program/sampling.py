@@ -30,9 +30,9 @@ def sample_blocks(program: RProgram, per_class: int = 1, seed: int = 0) -> dict[
         if reader.store.adds:
             chosen[reader.name] = blocks_together(reader, chosen[reader.name])
         for writer in program.stages[:at]:
-            if reader.store.adds and writer.definition.output.name == reader.definition.output.name:
+            if reader.store.adds and writer.op.output.name == reader.op.output.name:
                 chosen[writer.name].update(blocks_writing(writer, elements_written(reader, chosen[reader.name])))
-            elements = elements_read(reader, writer.definition.output.name, sorted(chosen[reader.name]))
+            elements = elements_read(reader, writer.op.output.name, sorted(chosen[reader.name]))
             if elements.size:
                 chosen[writer.name].update(blocks_writing(writer, elements))
     return {name: tuple(sorted(numbers)) for name, numbers in chosen.items()}
@@ -40,7 +40,7 @@ def sample_blocks(program: RProgram, per_class: int = 1, seed: int = 0) -> dict[
 
 def elements_read(stage: Stage, tensor: str, blocks: Iterable[int]) -> Any:
     """Distinct row-major offsets of the elements of `tensor` that the given blocks of a stage read."""
-    loads = [load for load in stage.definition.loads() if load.buffer.name == tensor]
+    loads = [load for load in stage.op.loads() if load.buffer.name == tensor]
     parts = [_read_by_block(stage, load, block) for block in blocks for load in loads]
     return distinct(np.concatenate(parts), loads[0].buffer.elements) if parts else np.zeros(0, dtype=np.int64)
 
@@ -58,8 +58,8 @@ def _read_by_block(stage: Stage, load: Load, block: int) -> Any:
 
 def elements_written(stage: Stage, blocks: Iterable[int]) -> Any:
     """Distinct row-major offsets of the elements of its output that the given blocks of a stage write."""
-    definition = stage.definition
-    axes, parts = [axis.name for axis in definition.of_role("spatial", "row")], [np.zeros(0, dtype=np.int64)]
+    op = stage.op
+    axes, parts = [axis.name for axis in op.of_role("spatial", "row")], [np.zeros(0, dtype=np.int64)]
     for block in blocks:
         box = block_box(stage, grid_positions(stage, block))
         for position, loop in enumerate(stage.loops):
@@ -67,16 +67,16 @@ def elements_written(stage: Stage, blocks: Iterable[int]) -> Any:
                 box = box.fix(position, 0)
         points = Points.of_box(stage, box)
         chosen = executed_everywhere(points, axes)
-        for bound in definition.where:
+        for bound in op.where:
             chosen = both(chosen, bound.evaluate(points.axes()))
-        at, _ = offsets(definition.output.shape, definition.target, points.axes(), chosen, f"stage {stage.name}")
+        at, _ = offsets(op.output.shape, op.target, points.axes(), chosen, f"stage {stage.name}")
         parts.append(picked(at, chosen))
-    return distinct(np.concatenate(parts), definition.output.elements)
+    return distinct(np.concatenate(parts), op.output.elements)
 
 
 def blocks_together(stage: Stage, blocks: Iterable[int]) -> set[int]:
     """The given blocks of a stage and those that add to the same places."""
-    summed = {axis.name for axis in summed_axes(stage.definition)}
+    summed = {axis.name for axis in summed_axes(stage.op)}
     every = np.arange(stage.blocks)
     positions = grid_positions(stage, every)
     place = np.zeros(stage.blocks, dtype=np.int64)
@@ -95,7 +95,7 @@ def blocks_writing(stage: Stage, elements: Any) -> set[int]:
     loops = stage.of_kind(GRID)
     if axes is None or not all(loop.axis in axes for _, loop in loops):
         return set(range(stage.blocks))
-    coordinates = dict(zip(axes, np.unravel_index(elements, stage.definition.output.shape), strict=True))
+    coordinates = dict(zip(axes, np.unravel_index(elements, stage.op.output.shape), strict=True))
     extents = [loop.extent for _, loop in loops]
     if not extents:
         return {0}
@@ -108,7 +108,7 @@ def blocks_writing(stage: Stage, elements: Any) -> set[int]:
 
 def _stored_axes(stage: Stage) -> tuple[str, ...] | None:
     """The axis that each dimension of the output is stored at; None unless all are plain and distinct."""
-    target = stage.definition.target
+    target = stage.op.target
     names = tuple(next(iter(index.axes()), "") for index in target)
     if len(set(names)) != len(names) or any(index != Index.axis(n) for index, n in zip(target, names, strict=True)):
         return None

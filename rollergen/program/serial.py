@@ -26,7 +26,7 @@ from functools import lru_cache
 from typing import Any
 
 from rollergen.errors import ProgramError
-from rollergen.program.node_types import NODES, SIGNATURES, shown
+from rollergen.program.node_types import NODES, ROW_NAME, SIGNATURES, shown
 from rollergen.program.rprogram import RProgram
 
 __all__ = ["EXPRESSION_FORMAT", "FORMAT", "from_json", "from_text", "table", "to_json", "to_text"]
@@ -56,7 +56,7 @@ def to_json(program: RProgram) -> dict[str, Any]:
 
 
 def table(roots: Sequence[Any]) -> tuple[list[list[Any]], list[int]]:
-    """The rows of all nodes in and below `roots` (definitions, buffers, programs), and the number of each root's."""
+    """The rows of all nodes in and below `roots` (tensor ops, buffers, programs), and the number of each root's."""
     rows: list[list[Any]] = []
     numbers: dict[str, int] = {}  # of a row, by its text
     known: dict[int, int] = {}  # of a row, by the identity of a node
@@ -70,7 +70,7 @@ def table(roots: Sequence[Any]) -> tuple[list[list[Any]], list[int]]:
             waiting.append((node, True))
             waiting += [(part, False) for name, kind in fields for part in kind.nodes(getattr(node, name))]
             continue
-        row = [type(node).__name__, *(kind.encode(getattr(node, name), known) for name, kind in fields)]
+        row = [ROW_NAME[type(node)], *(kind.encode(getattr(node, name), known) for name, kind in fields)]
         known[id(node)] = number = numbers.setdefault(json.dumps(row), len(rows))
         if number == len(rows):
             rows.append(row)

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer
 
 STORE = -1
-"""Number of the store among a stage's accesses; loads have their position in `Definition.loads`."""
+"""Number of the store among a stage's accesses; loads have their position in `TensorOp.loads`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ class Filling:
 class TrafficCounter:
     """Counts the accesses of one stage, from the element offsets that were really accessed."""
 
-    def __init__(self, stage: str, definition: Definition, transaction_bytes: int) -> None:
+    def __init__(self, stage: str, op: TensorOp, transaction_bytes: int) -> None:
         self.stage = stage
         self.transaction_bytes = transaction_bytes
-        self.buffers: dict[int, Buffer] = {n: load.buffer for n, load in enumerate(definition.loads())}
-        self.buffers[STORE] = definition.output
+        self.buffers: dict[int, Buffer] = {n: load.buffer for n, load in enumerate(op.loads())}
+        self.buffers[STORE] = op.output
         self.visits = dict.fromkeys(self.buffers, 0)
         self.transactions = dict.fromkeys(self.buffers, 0)
         self.open: dict[int, list[Any]] = {}

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from operator import attrgetter
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.index import Bounds, Index
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load, loads
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, UNROLL, Copy, Loop, Stage
 
@@ -111,11 +111,11 @@ def needed(load: Load, dimension: int, ranges: Mapping[str, Bounds]) -> Bounds:
 
 def window_problem(stage: Stage, copy: Copy) -> str:
     """Why the copy's load cannot be kept as a window at its depth; empty if it can."""
-    load, definition = stage.load(copy), stage.definition
-    notes, key = definition.notes(), ("no window", copy.load)
+    load, op = stage.load(copy), stage.op
+    notes, key = op.notes(), ("no window", copy.load)
     problem = notes.get(key)
     if problem is None:
-        problem = notes[key] = load_problem(definition, load)
+        problem = notes[key] = load_problem(op, load)
     if not problem and of_block(copy):
         problem = dealing_problem(stage, copy)
     if problem:
@@ -127,7 +127,7 @@ def window_problem(stage: Stage, copy: Copy) -> str:
         inner = inside.get(axis, [])
         if not _adjacent(inner):
             return f"the points of {axis} inside are not adjacent"
-        whole = definition.axis(axis)
+        whole = op.axis(axis)
         if whole.role == "reduce" and prod([loop.extent for loop in inner]) != whole.extent:
             return f"{axis} is not walked inside, each of its {whole.extent} points once"
     spans = {axis: prod([loop.extent for loop in inner]) for axis, inner in inside.items()}
@@ -159,19 +159,19 @@ def shares_lines(stage: Stage, indices: Sequence[Index]) -> bool:
     lane = next((loop.axis for loop in stage.loops if loop.kind == LANE), None)
     if lane is None or not any(lane in index.axes() for index in indices):
         return False
-    roles = {axis.name: axis.role for axis in stage.definition.axes}
+    roles = {axis.name: axis.role for axis in stage.op.axes}
     unrolled = {loop.axis for loop in stage.loops if loop.kind == UNROLL and loop.axis != lane}
     return any({roles[axis] for axis in index.axes() & unrolled} == {"spatial", "reduce"} for index in indices)
 
 
-def load_problem(definition: Definition, load: Load) -> str:
+def load_problem(op: TensorOp, load: Load) -> str:
     """Why no tile's elements of the load are intervals of its tensor; empty if they are."""
     if any(not index.is_affine or any(c <= 0 for _, c in index.terms) for index in load.indices):
         return "its indices are not sums of axes with positive coefficients"
     if any(bound.index not in load.indices for bound in load.guard):
         return "its guard bounds something other than one of its indices"
-    if load not in definition.body_loads() or load in loads(definition.result):
+    if load not in op.body_loads() or load in loads(op.result):
         return "it is not read by the reduction alone"
-    if len(definition.reductions) != 1 or definition.of_role("row"):
+    if len(op.reductions) != 1 or op.of_role("row"):
         return "its stage is no single reduction"
     return ""

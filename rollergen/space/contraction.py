@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from rollergen.expr.definition import Definition
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype, fits_output
 from rollergen.program.assemble.levels import least_step, reuses
@@ -26,16 +26,16 @@ REACH = 0.75
 the predicted time of 51 contractions on v100)."""
 
 
-def first_step(definition: Definition, roles: Roles, device: Device) -> int:
+def first_step(op: TensorOp, roles: Roles, device: Device) -> int:
     """The step of k with which tiles are priced."""
-    extent = definition.axis(roles.k).extent
-    if not device.kind.lockstep and not fits_output(definition):
+    extent = op.axis(roles.k).extent
+    if not device.kind.lockstep and not fits_output(op):
         return extent
     return min(8 if device.kind.lockstep else 128, extent)
 
 
 def thread_tiles(
-    definition: Definition, roles: Roles, device: Device, rules: AlignmentRules, lanes: int, staged: tuple[int, ...]
+    op: TensorOp, roles: Roles, device: Device, rules: AlignmentRules, lanes: int, staged: tuple[int, ...]
 ) -> TileSpace:  # fmt: skip
     """Register tiles of fragments of `vm` and `vn` elements, threads and, for threads that run alone, panels."""
     m, n = roles.m or "", roles.n or ""
@@ -44,8 +44,8 @@ def thread_tiles(
     registers = _most_accumulators(device)
     digits = (
         Digit("lanes", n, LANE, (lanes,)),
-        *joint(("rm", m, UNROLL), ("vm", "", ""), _fragments(definition, m, device, rules, registers)),
-        *joint(("rn", n, UNROLL), ("vn", "", ""), _fragments(definition, n, device, rules, registers // lanes, lanes)),
+        *joint(("rm", m, UNROLL), ("vm", "", ""), _fragments(op, m, device, rules, registers)),
+        *joint(("rn", n, UNROLL), ("vn", "", ""), _fragments(op, n, device, rules, registers // lanes, lanes)),
         Digit("pm", m, SERIAL, panels if m else (1,)),
         Digit("pn", n, SERIAL, panels),
         Digit("tm", m, THREAD, ((1, most) if single else _THREADS) if m else (1,)),
@@ -55,15 +55,15 @@ def thread_tiles(
         limit(THREADS, "tm tn", lambda tm, tn: tm * tn <= most),
         limit(REGISTERS, "rm vm rn vn", lambda rm, vm, rn, vn: (rm * rn * lanes <= registers) | (rm * rn == vm * vn)),
     ]
-    if staged and _has_long_axes(definition, roles, rules):
+    if staged and _has_long_axes(op, roles, rules):
         # Some fragment of four fits, and reads what is staged in fewer accesses.
         limits.append(limit(NARROW, "vm vn", lambda vm, vn: (vm > 1) & ((vn > 1) | (lanes > 1))))
     if not single and not staged:
-        taps = first_step(definition, roles, device) * (definition.axis(roles.taps[-1]).extent if roles.taps else 1)
+        taps = first_step(op, roles, device) * (op.axis(roles.taps[-1]).extent if roles.taps else 1)
         allowed = lambda rm, vm, rn, vn: (rm * rn * taps <= _MOST_UNROLLED) | (rm * rn == vm * vn)
         limits.append(limit(UNROLLED, "rm vm rn vn", allowed))
-    limits.append(_not_longer(definition, roles, device, rules))
-    return TileSpace(definition, device, rules, digits, tuple(limits), n, REACH)
+    limits.append(_not_longer(op, roles, device, rules))
+    return TileSpace(op, device, rules, digits, tuple(limits), n, REACH)
 
 
 def _most_accumulators(device: Device) -> int:
@@ -73,7 +73,7 @@ def _most_accumulators(device: Device) -> int:
 
 
 def _fragments(
-    definition: Definition, axis: str, device: Device, rules: AlignmentRules, most: int, lanes: int = 1
+    op: TensorOp, axis: str, device: Device, rules: AlignmentRules, most: int, lanes: int = 1
 ) -> list[tuple[int, int]]:
     """(elements along one axis that a thread computes, elements of each fragment that it fetches at once)."""
     shapes = rules.shapes
@@ -82,7 +82,7 @@ def _fragments(
     sizes = [1 << n for n in range(max(1, most).bit_length())]
     if lanes > 1 or not shapes.wide_accesses:
         return [(size, 1) for size in sizes]
-    few = not device.kind.lockstep or definition.axis(axis).extent < _SHORT
+    few = not device.kind.lockstep or op.axis(axis).extent < _SHORT
     widths = (1, 2, 4) if few else (1, 4)
     return [(size, width) for width in widths for size in sizes if size == width or (width == 4 and size % 4 == 0)]
 
@@ -92,16 +92,16 @@ _SHORT = 32
 _LONG = 32
 
 
-def _has_long_axes(definition: Definition, roles: Roles, rules: AlignmentRules) -> bool:
+def _has_long_axes(op: TensorOp, roles: Roles, rules: AlignmentRules) -> bool:
     wide = rules.shapes.register_tiles and rules.shapes.wide_accesses
-    return wide and roles.m is not None and min(definition.axis(x or "").extent for x in (roles.m, roles.n)) >= _LONG
+    return wide and roles.m is not None and min(op.axis(x or "").extent for x in (roles.m, roles.n)) >= _LONG
 
 
-def _not_longer(definition: Definition, roles: Roles, device: Device, rules: AlignmentRules) -> Rule:
+def _not_longer(op: TensorOp, roles: Roles, device: Device, rules: AlignmentRules) -> Rule:
     """No block covers an axis twice, unless it could not be smaller; the smallest block that the execution unit rule
     allows stays, however short the axes are: no space is empty."""
-    m_extent = definition.axis(roles.m).extent if roles.m else 1
-    n_extent = definition.axis(roles.n or "").extent
+    m_extent = op.axis(roles.m).extent if roles.m else 1
+    n_extent = op.axis(roles.n or "").extent
     least = least_threads(device, rules)
 
     def allowed(lanes, rm, vm, rn, vn, pm, pn, tm, tn):
@@ -123,7 +123,7 @@ _SERIAL_PANELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def serial_tiles(
-    definition: Definition, roles: Roles, device: Device, rules: AlignmentRules, vectors: int, width: int,
+    op: TensorOp, roles: Roles, device: Device, rules: AlignmentRules, vectors: int, width: int,
     unrolled: bool, own_bytes: int,
 ) -> TileSpace:  # fmt: skip
     """Rows of a register tile of so many `vectors`, `width` elements in all, steps of k and panels.
@@ -131,50 +131,50 @@ def serial_tiles(
     ``unrolled``: the whole reduction is written out.  ``own_bytes``: of an element along k of one panel in the arrays
     that a block copies operands into.
     """
-    m_extent = definition.axis(roles.m).extent if roles.m else 1
-    k_extent = definition.axis(roles.k).extent
+    m_extent = op.axis(roles.m).extent if roles.m else 1
+    k_extent = op.axis(roles.k).extent
     panels = lambda count: sorted({p for p in _SERIAL_PANELS if p < count} | {count, ceil_div(count, device.units)})
-    steps = sorted({*(() if unrolled else _shorter_steps(definition, roles)), k_extent})
+    steps = sorted({*(() if unrolled else _shorter_steps(op, roles)), k_extent})
     digits = (
         Digit("rm", roles.m or "", UNROLL, _ROWS),
         Digit("kc", roles.k, SERIAL, steps),
         Digit("pm", roles.m or "", SERIAL, lambda rows: panels(ceil_div(m_extent, rows)), of=("rm",)),
-        Digit("pn", roles.n or "", SERIAL, panels(ceil_div(definition.axis(roles.n or "").extent, width))),
+        Digit("pn", roles.n or "", SERIAL, panels(ceil_div(op.axis(roles.n or "").extent, width))),
     )
     registers, room = device.limits.registers_per_thread, private_limit(device)
     limits = [
         limit(LONGER, "rm", lambda rows: rows <= m_extent),
         limit(REGISTERS, "rm", lambda rows: (rows * vectors + vectors <= registers) | (rows == 1)),
-        limit(NARROW_OUTPUT, "kc", lambda step: fits_output(definition) | (step == k_extent)),
+        limit(NARROW_OUTPUT, "kc", lambda step: fits_output(op) | (step == k_extent)),
         limit(BLOCK_MEMORY, "kc pn", lambda step, count: step * count * own_bytes <= room),
     ]
-    if reuses(definition):  # a sum of columns starts its accumulators anew after a step
+    if reuses(op):  # a sum of columns starts its accumulators anew after a step
         limits.append(limit(ONE_PANEL, "kc pm pn", lambda kc, *panels: (kc == k_extent) | (prod(panels) > 1)))
     if unrolled:
-        allowed = lambda rows: (rows > 1) & (written_out(definition, rows * vectors) <= MOST_WRITTEN_OUT)
+        allowed = lambda rows: (rows > 1) & (written_out(op, rows * vectors) <= MOST_WRITTEN_OUT)
         limits.insert(2, limit(UNROLLED, "rm", allowed))
-    return TileSpace(definition, device, rules, digits, tuple(limits), reach=REACH)
+    return TileSpace(op, device, rules, digits, tuple(limits), reach=REACH)
 
 
-def written_out(definition: Definition, vectors: Size) -> Size:
+def written_out(op: TensorOp, vectors: Size) -> Size:
     """Steps of a tile of so many vectors, where all taps are unrolled."""
-    return vectors * prod(axis.extent for axis in definition.of_role("reduce"))
+    return vectors * prod(axis.extent for axis in op.of_role("reduce"))
 
 
-def _shorter_steps(definition: Definition, roles: Roles) -> list[int]:
+def _shorter_steps(op: TensorOp, roles: Roles) -> list[int]:
     """Steps below the whole axis after which partial results wait in the output: so long that few of them are added up
     there, one after the other."""
-    extent, steps = definition.axis(roles.k).extent, list(_STEPS if roles.m else (*_FEW_STEPS, *_STEPS))
-    least = least_step(definition, extent)
+    extent, steps = op.axis(roles.k).extent, list(_STEPS if roles.m else (*_FEW_STEPS, *_STEPS))
+    least = least_step(op, extent)
     while steps[-1] < least:
         steps.append(2 * steps[-1])
     return [step for step in steps if least <= step < extent]
 
 
-def combining_tiles(definition: Definition, roles: Roles, device: Device, rules: AlignmentRules) -> TileSpace:
+def combining_tiles(op: TensorOp, roles: Roles, device: Device, rules: AlignmentRules) -> TileSpace:
     """Blocks of neighbouring outputs, of which each thread sums the few parts alone."""
-    n, extent, least = roles.n or "", definition.axis(roles.n or "").extent, least_threads(device, rules)
-    lanes = min(vector_lanes(device, accumulator_dtype(definition)), power_below(extent))
+    n, extent, least = roles.n or "", op.axis(roles.n or "").extent, least_threads(device, rules)
+    lanes = min(vector_lanes(device, accumulator_dtype(op)), power_below(extent))
     digits = (Digit("lanes", n, LANE, (lanes,)), Digit("tn", n, THREAD, thread_counts(device)))
     short = limit(LONGER, "tn", lambda threads: (threads * lanes <= 2 * extent) | (threads == least))
-    return TileSpace(definition, device, rules, digits, (short,))
+    return TileSpace(op, device, rules, digits, (short,))

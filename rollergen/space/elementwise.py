@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Any
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import linear
 from rollergen.expr.primitives import LONG, PRIMITIVES
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Unary, walk
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.elementwise import elementwise_axes, reading_axes
@@ -41,17 +41,17 @@ _SIDE = 32
 
 
 def elementwise_plans(
-    definition: Definition, device: Device, rules: AlignmentRules, tally: Tally
+    op: TensorOp, device: Device, rules: AlignmentRules, tally: Tally
 ) -> Iterator[ElementwisePlan]:
     of = _SerialMap if not device.kind.threads else _ThreadMap
-    return of(definition, device, rules, tally).plans()
+    return of(op, device, rules, tally).plans()
 
 
-def transposed_load(definition: Definition) -> int:
+def transposed_load(op: TensorOp) -> int:
     """The load that is contiguous along m but strided along n; -1 if there is none.  (Every other element is
     read as two vectors.)"""
-    m, n, _ = elementwise_axes(definition)
-    for number, load in enumerate(definition.loads()):
+    m, n, _ = elementwise_axes(op)
+    for number, load in enumerate(op.loads()):
         if lane_stride(load, n) == 2:
             continue
         if m is not None and contiguous_axis(load) == m and n in load.axes() and not load.guard:
@@ -62,18 +62,18 @@ def transposed_load(definition: Definition) -> int:
 class _Map:
     """An elementwise stage along (m, n) on a device."""
 
-    def __init__(self, definition: Definition, device: Device, rules: AlignmentRules, tally: Tally) -> None:
-        self.definition, self.device, self.rules, self.tally = definition, device, rules, tally
-        self.m, self.n, _ = elementwise_axes(definition)
-        self.m_extent = definition.axis(self.m).extent if self.m else 1
-        self.n_extent = definition.axis(self.n).extent
-        self.staged = transposed_load(definition)
-        dtypes = [definition.output.dtype, *(load.dtype for load in definition.loads())]
+    def __init__(self, op: TensorOp, device: Device, rules: AlignmentRules, tally: Tally) -> None:
+        self.op, self.device, self.rules, self.tally = op, device, rules, tally
+        self.m, self.n, _ = elementwise_axes(op)
+        self.m_extent = op.axis(self.m).extent if self.m else 1
+        self.n_extent = op.axis(self.n).extent
+        self.staged = transposed_load(op)
+        dtypes = [op.output.dtype, *(load.dtype for load in op.loads())]
         self.lanes = vector_lanes(device, max(dtypes, key=lambda dtype: ITEMSIZE[dtype]))
 
     def tiled(self, *digits: Digit, limits: Iterable[Rule] = (), **others: Any) -> list[ElementwisePlan]:
         """The plans of one loop structure; ``others``: what is the same in all of them."""
-        space = TileSpace(self.definition, self.device, self.rules, digits, tuple(limits))
+        space = TileSpace(self.op, self.device, self.rules, digits, tuple(limits))
         return plans(ElementwisePlan, aligned_tiles(space, self.tally), **others)
 
     def along_m(self, name: str, kind: str, choices: Iterable[int]) -> Digit:
@@ -122,7 +122,7 @@ class _ThreadMap(_Map):
 
     def _striding(self) -> list[ElementwisePlan]:
         """As many blocks along n as run at once, which together stride over it, where that is at least two rounds."""
-        others = prod(a.extent for a in self.definition.of_role("spatial", "row") if a.name != self.n)
+        others = prod(a.extent for a in self.op.of_role("spatial", "row") if a.name != self.n)
         (vector,) = self._vectors((4,))
 
         def strides(tn: int, un: int) -> Iterator[int]:
@@ -150,8 +150,8 @@ class _ThreadMap(_Map):
             Digit("pm", self.m or "", SERIAL, in_turn, of=("tm",)),
             staged=self.staged,
         )
-        most = max(1, 16 // ITEMSIZE[self.definition.output.dtype])
-        vector = copy_vector(self.definition, self.definition.stored(), self.n, most)
+        most = max(1, 16 // ITEMSIZE[self.op.output.dtype])
+        vector = copy_vector(self.op, self.op.stored(), self.n, most)
         if vector > 1 and self.rules.shapes.turned_vectors:
             yield from self.tiled(
                 self.along_n("vector", UNROLL, (vector,)),
@@ -206,14 +206,14 @@ class _SerialMap(_Map):
             room = private_limit(self.device)
             held = limit(BLOCK_MEMORY, "pm pn", lambda pm, pn: pm * pn * lanes * 4 <= room)
             yield from self.tiled(*digits, limits=(*limits, held), staged=self.staged, layer=self.device.layers[1].name)
-        axes = reading_axes(self.definition) if streams else None
+        axes = reading_axes(self.op) if streams else None
         if axes:
             yield from self._as_read(axes[0], steps, lanes)
 
     def _as_read(self, m: str, steps: int, lanes: int) -> list[ElementwisePlan]:
         """Whole rows in the order in which they are read: stores that bypass the caches wait for nothing, wherever they
         go, while reads are fetched ahead as long as they follow each other."""
-        extent = self.definition.axis(m).extent
+        extent = self.op.axis(m).extent
         return self.tiled(
             self.along_n("lanes", LANE, (lanes,)),
             self.along_n("pn", SERIAL, (steps,)),
@@ -229,7 +229,7 @@ class _SerialMap(_Map):
         lanes = self.lanes
         if self.m is None or self.m_extent < lanes:
             return []
-        if self.m_extent % lanes and not in_a_row(self.definition.loads()[self.staged], self.m):
+        if self.m_extent % lanes and not in_a_row(self.op.loads()[self.staged], self.m):
             return []
         vectors = ceil_div(self.n_extent, lanes)
         on_lines = self.n_extent >= _WRITTEN_ON[0] * lanes and self._rows_alike() and self._worth_streaming()
@@ -258,9 +258,9 @@ class _SerialMap(_Map):
         """Lanes of as many vectors at once as registers hold, where each is a long chain of operations: the operations
         of one vector stand between those of another, which need not wait for them.  (A processor that reorders
         operations looks ahead by about a hundred, which is fewer chains than would keep its pipes busy.)"""
-        times, loads = self.device.limits.registers_per_thread // _LIVE, self.definition.loads()
-        single = {self.definition.output.dtype, *(load.dtype for load in loads)} == {"float32"}
-        nodes = walk(self.definition.result)
+        times, loads = self.device.limits.registers_per_thread // _LIVE, self.op.loads()
+        single = {self.op.output.dtype, *(load.dtype for load in loads)} == {"float32"}
+        nodes = walk(self.op.result)
         functions = any(isinstance(node, Unary) and PRIMITIVES[node.op].chain >= LONG for node in nodes)
         plain = self.staged < 0 and all(lane_stride(load, self.n) in (0, 1) and not load.guard for load in loads)
         whole = self.n_extent % (times * self.lanes) == 0
@@ -269,15 +269,15 @@ class _SerialMap(_Map):
 
     def _rows_alike(self) -> bool:
         """Whether the output's rows along n lie multiples of the lanes apart."""
-        offset = linear(self.definition.target, self.definition.output.shape)
+        offset = linear(self.op.target, self.op.output.shape)
         return all(coefficient % self.lanes == 0 for atom, coefficient in offset.terms if atom != self.n)
 
     def _worth_streaming(self) -> bool:
         """Whether stores may bypass the caches: the output is large beside them, nobody reads it next, and it is
         written in whole vectors.  (Arrays of a host begin at multiples of 16 bytes only: short runs that do not begin
         on lines lose their first and last ones, which costs more than it saves.)"""
-        output = self.definition.output
+        output = self.op.output
         cache = max((layer.capacity_bytes for layer in self.device.layers[1:-1]), default=0)
-        contiguous = contiguous_axis(self.definition.stored()) == self.n
+        contiguous = contiguous_axis(self.op.stored()) == self.n
         whole = self.n_extent % self.lanes == 0 and contiguous
         return output.elements * ITEMSIZE[output.dtype] > cache // 8 and whole and output.kind == "output"

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rollergen.expr.definition import Definition
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL
 from rollergen.tile.rules import AlignmentRules, padding_waste
@@ -72,7 +72,7 @@ def limit(name: str, digits: str | tuple[str, ...], allowed: Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class TileSpace:
-    """All tiles of one loop structure of a definition.
+    """All tiles of one loop structure of a tensor op.
 
     ``digits`` are crossed in this order.  ``limits``: what no user can switch off.  ``row_axis``: along which a block
     reads and writes rows of neighbours (None: none that the rules judge).  ``reach``: how much more padded work than
@@ -80,7 +80,7 @@ class TileSpace:
     the user does).
     """
 
-    definition: Definition
+    op: TensorOp
     device: Device
     rules: AlignmentRules
     digits: tuple[Digit, ...]
@@ -194,7 +194,7 @@ class Facts:
     def _shares(self) -> list[Column]:
         """The padded share of each axis that has one."""
         padded = {digit.axis for digit in self._points.digits if pads(digit)}
-        axes = [axis for axis in self.space.definition.axes if axis.name in padded]
+        axes = [axis for axis in self.space.op.axes if axis.name in padded]
         tile = lambda axis: self._points.product(lambda digit: digit.axis == axis.name and pads(digit))
         return [padding_waste(axis.extent, tile(axis)) for axis in axes]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollergen.expr.definition import Definition
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.rprogram import GROUP, THREAD, UNROLL
@@ -18,11 +18,11 @@ _OTHER_REGISTERS = 32
 
 
 def matrix_tiles(
-    definition: Definition, roles: Roles, instruction: Instruction, device: Device, rules: AlignmentRules
+    op: TensorOp, roles: Roles, instruction: Instruction, device: Device, rules: AlignmentRules
 ) -> TileSpace:
     """Tiles of an execution width (`fm` x `fn` instructions) and execution widths of a block (`gm` x `gn`)."""
     m, n = roles.m or "", roles.n or ""
-    m_extent, n_extent = definition.axis(m).extent, definition.axis(n).extent
+    m_extent, n_extent = op.axis(m).extent, op.axis(n).extent
     digits = (
         Digit("lanes", "", THREAD, (instruction.lanes,)),
         Digit("m", m, UNROLL, (instruction.m,)),
@@ -47,4 +47,4 @@ def matrix_tiles(
         limit(REGISTERS, "fm fn", lambda fm, fn: registers(fm, fn) <= room),
         limit(LONGER, "fm fn gm gn", short),
     )
-    return TileSpace(definition, device, rules, digits, limits, reach=REACH)
+    return TileSpace(op, device, rules, digits, limits, reach=REACH)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.nest import ceil_div, copy_vector
@@ -32,12 +32,12 @@ _STEP = "lanes vector chains threads"
 class _Line:
     """The axis that threads share out (the last reduced one, or a row's last), and the axis of rows outside it."""
 
-    def __init__(self, definition: Definition, device: Device, rules: AlignmentRules, *roles: str) -> None:
-        self.definition, self.device, self.rules = definition, device, rules
-        self.axis = definition.of_role(*roles)[-1]
-        spatial = definition.of_role("spatial")
+    def __init__(self, op: TensorOp, device: Device, rules: AlignmentRules, *roles: str) -> None:
+        self.op, self.device, self.rules = op, device, rules
+        self.axis = op.of_role(*roles)[-1]
+        spatial = op.of_role("spatial")
         self.across, self.rows = (spatial[-1].name, spatial[-1].extent) if spatial else ("", 1)
-        lanes = vector_lanes(device, accumulator_dtype(definition))
+        lanes = vector_lanes(device, accumulator_dtype(op))
         self.lanes = min(lanes, power_below(self.axis.extent))
 
     def space(
@@ -54,7 +54,7 @@ class _Line:
             Digit("chains", along, UNROLL, chains),
             Digit("rows", self.across, SERIAL, turns, of=("threads",)),
         )
-        return TileSpace(self.definition, self.device, self.rules, digits, tuple(limits))
+        return TileSpace(self.op, self.device, self.rules, digits, tuple(limits))
 
     def not_longer(self, vectors: Sequence[int], least: int) -> Rule:
         """No step covers the axis twice; that of the ``least`` threads and vector stays, however short the axis is."""
@@ -72,11 +72,11 @@ class _Line:
             return (1,)
         if not self.device.kind.exchanges:
             return otherwise
-        along = [load for load in self.definition.loads() if contiguous_axis(load) == self.axis.name]
+        along = [load for load in self.op.loads() if contiguous_axis(load) == self.axis.name]
         if not along:
             return (1,)
         most = 16 // max(ITEMSIZE[load.dtype] for load in along)
-        return (min(most, max(copy_vector(self.definition, load, self.axis.name, most) for load in along)),)
+        return (min(most, max(copy_vector(self.op, load, self.axis.name, most) for load in along)),)
 
     def together(self) -> Iterator[tuple[int, int]]:
         """Rows side by side where their threads exchange registers: an execution width or less for a row, four or
@@ -89,11 +89,11 @@ class _Line:
 
 
 def reduction_plans(
-    definition: Definition, device: Device, rules: AlignmentRules, tally: Tally, *, brief: bool = False
+    op: TensorOp, device: Device, rules: AlignmentRules, tally: Tally, *, brief: bool = False
 ) -> list[ReductionPlan]:
     """Threads, vectors and chains along the reduce axis, or several rows side by side.  ``brief``: blocks
     of one middling size only (for the parts of a split reduction, whose number varies instead)."""
-    line = _Line(definition, device, rules, "reduce")
+    line = _Line(op, device, rules, "reduce")
     counts, vectors, least = thread_counts(device, 512), line.vectors((1, 4)), least_threads(device, rules)
     if brief and len(counts) > 2:
         counts, least = counts[-2:-1], counts[-2]
@@ -109,17 +109,17 @@ def reduction_plans(
 
 
 def row_plans(
-    definition: Definition, device: Device, rules: AlignmentRules, tally: Tally
+    op: TensorOp, device: Device, rules: AlignmentRules, tally: Tally
 ) -> Iterator[ReductionPlan]:
     """Threads or lanes along the row; kept values in registers where a thread's share is small; where a
     block is one thread, in the output where it has place for them, else in a private array."""
-    if bool(definition.of_role("row")) and definition.axes[-1].role == "spatial":
-        yield from _rows_apart(definition, device, rules, tally)
-    line = _Line(definition, device, rules, "row", "reduce")
+    if bool(op.of_role("row")) and op.axes[-1].role == "spatial":
+        yield from _rows_apart(op, device, rules, tally)
+    line = _Line(op, device, rules, "row", "reduce")
     single, vectors = not device.kind.threads, line.vectors((1, 2, 4))
 
     def unrolled(lanes: Size, vector: Size, chains: Size, threads: Size) -> Any:
-        in_registers = _share(definition, threads, vector, lanes) <= _most_kept(device)
+        in_registers = _share(op, threads, vector, lanes) <= _most_kept(device)
         return (chains == 1) | single | (device.kind.exchanges & ~in_registers)
 
     pairs = [*((1, threads) for threads in thread_counts(device)), *line.together()]
@@ -127,29 +127,29 @@ def row_plans(
     turns = lambda threads: item_counts(device, line.rows)[:6] if single else (1,)
     space = line.space(pairs, vectors, (1, 2, 4), limits, line.lanes, turns)
     for plan in plans(ReductionPlan, aligned_tiles(space, tally)):
-        for layer in _kept_in(definition, plan, device, rules):
+        for layer in _kept_in(op, plan, device, rules):
             yield replace(plan, resident=layer)
 
 
-def _kept_in(definition: Definition, plan: ReductionPlan, device: Device, rules: AlignmentRules) -> list[str]:
+def _kept_in(op: TensorOp, plan: ReductionPlan, device: Device, rules: AlignmentRules) -> list[str]:
     """Layers in which a row's values may be kept between its walks; "": they are computed again."""
     registers = rules.shapes.rows_in_registers
     if device.kind.threads:
-        if not registers or _share(definition, plan.threads, plan.vector, plan.lanes) > _most_kept(device):
+        if not registers or _share(op, plan.threads, plan.vector, plan.lanes) > _most_kept(device):
             return [""]
         return [REGISTERS] if device.kind.exchanges else ["", REGISTERS]
-    if fills_output(definition):
+    if fills_output(op):
         return ["", device.backing.name]
-    size = ITEMSIZE[accumulator_dtype(definition)]
-    kept_bytes = size * prod(axis.extent for axis in definition.of_role("row", "reduce"))
+    size = ITEMSIZE[accumulator_dtype(op)]
+    kept_bytes = size * prod(axis.extent for axis in op.of_role("row", "reduce"))
     return ["", device.layers[1].name] if kept_bytes <= private_limit(device) else [""]
 
 
 def _rows_apart(
-    definition: Definition, device: Device, rules: AlignmentRules, tally: Tally
+    op: TensorOp, device: Device, rules: AlignmentRules, tally: Tally
 ) -> Iterator[ReductionPlan]:
     """Rows whose elements lie apart, as an axis of rows comes last: neighbouring threads take neighbouring rows."""
-    line = _Line(definition, device, rules, "row")
+    line = _Line(op, device, rules, "row")
     pairs = [
         (rows, threads // rows)
         for threads in thread_counts(device)
@@ -157,13 +157,13 @@ def _rows_apart(
         if rows <= min(threads, 2 * line.rows) and threads % rows == 0 and threads // rows <= 2 * line.axis.extent
     ]
     for plan in plans(ReductionPlan, aligned_tiles(line.space(pairs, (1,), (1,)), tally)):
-        kept = rules.shapes.rows_in_registers and _share(definition, plan.threads, 1, 1) <= _most_kept(device)
+        kept = rules.shapes.rows_in_registers and _share(op, plan.threads, 1, 1) <= _most_kept(device)
         yield replace(plan, resident=REGISTERS if kept else "")
 
 
-def _share(definition: Definition, threads: Size, vector: Size, lanes: Size) -> Size:
+def _share(op: TensorOp, threads: Size, vector: Size, lanes: Size) -> Size:
     """Elements of a row that one thread has."""
-    *outside, last = definition.of_role("row", "reduce")
+    *outside, last = op.of_role("row", "reduce")
     return ceil_div(last.extent, threads * vector * lanes) * vector * prod(axis.extent for axis in outside)
 
 
@@ -172,8 +172,8 @@ def _most_kept(device: Device) -> int:
     return (device.limits.registers_per_thread + 1) // 4 if device.kind.exchanges else 32
 
 
-def fills_output(definition: Definition) -> bool:
+def fills_output(op: TensorOp) -> bool:
     """Whether every point of the row has a place of its own in an output as wide as the arithmetic."""
-    places = {axis for index in definition.target for axis in index.axes()}
-    rows = {axis.name for axis in definition.of_role("row")}
-    return bool(rows) and rows <= places and definition.output.dtype == accumulator_dtype(definition)
+    places = {axis for index in op.target for axis in index.axes()}
+    rows = {axis.name for axis in op.of_role("row")}
+    return bool(rows) and rows <= places and op.output.dtype == accumulator_dtype(op)

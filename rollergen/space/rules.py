@@ -35,8 +35,8 @@ def _whole_transactions(points: Points, facts: Facts) -> Any:
     """Blocks whose rows are whole transactions of every operand; all of them where no block's are, or where the axis is
     shorter than one."""
     space, axis = facts.space, facts.space.row_axis or ""
-    unit = aligned_multiple(space.definition, axis, space.device, space.rules)
-    aligned = (facts.tile(axis) % unit == 0) | (space.definition.axis(axis).extent < unit)
+    unit = aligned_multiple(space.op, axis, space.device, space.rules)
+    aligned = (facts.tile(axis) % unit == 0) | (space.op.axis(axis).extent < unit)
     return aligned if aligned.any() else True
 
 

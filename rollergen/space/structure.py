@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.levels import MULTIPLIED, MULTIPLIED_BY_THREADS
 from rollergen.program.assemble.plan import ContractionPlan, Roles
@@ -22,10 +22,10 @@ _WIDEST = 8
 
 
 def batches(
-    points: Points, definition: Definition, roles: Roles, device: Device, **fixed: Any
+    points: Points, op: TensorOp, roles: Roles, device: Device, **fixed: Any
 ) -> Iterator[tuple[Points, ContractionPlan]]:
     """The points, those of one structure together, with the plan of all of them; ``fixed``: sizes that all share."""
-    for alike in points.alike(*_structure(points, definition, roles, device, fixed)):
+    for alike in points.alike(*_structure(points, op, roles, device, fixed)):
         yield alike, contraction_plan(alike.sizes(), fixed)
 
 
@@ -37,12 +37,12 @@ def contraction_plan(sizes: dict[str, Any], fixed: dict[str, Any]) -> Contractio
 
 
 def _structure(
-    points: Points, definition: Definition, roles: Roles, device: Device, fixed: dict[str, Any]
+    points: Points, op: TensorOp, roles: Roles, device: Device, fixed: dict[str, Any]
 ) -> list[np.ndarray]:
     """Columns in which points with the same loops and copies agree."""
     of = {digit.name for digit in points.digits}
     size = lambda name: points[name] if name in of else np.full(len(points), fixed.get(name, 1))
-    k_extent = definition.axis(roles.k).extent
+    k_extent = op.axis(roles.k).extent
     steps = size("kc")
     blocked, panels = steps < k_extent, size("pm") * size("pn") > 1
     found = [blocked * (1 + panels)]  # partial results wait in the output where blocks of k go over several panels
@@ -58,9 +58,9 @@ def _structure(
         found += [rows > 1, columns > 1, block[0] > 1, block[1] > 1, steps > 1]
     if dict(device.costs).get("uniform_loads"):
         moving = {roles.m: size("tm") > 1, roles.n: size("tn") > 1}
-        for number, load in enumerate(definition.body_loads()):
+        for number, load in enumerate(op.body_loads()):
             own = [moves for axis, moves in moving.items() if axis in load.axes()]
             found += [np.logical_or.reduce(own)] if own and number not in staged else []
-    if fixed.get("asynchronous") and any(ITEMSIZE[load.dtype] < 4 for load in definition.body_loads()):
+    if fixed.get("asynchronous") and any(ITEMSIZE[load.dtype] < 4 for load in op.body_loads()):
         found += [np.gcd(tile, _WIDEST) for tile in (*block, steps)]
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import gcd, prod
 
-from rollergen.expr.definition import Axis, Definition
+from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.nest import ceil_div
 from rollergen.program.assemble.plan import WindowPlan
@@ -25,10 +25,10 @@ _MOST_ACROSS = 64
 _LEAST_THREADS, _MOST_THREADS = 64, 512
 
 
-def window_tiles(definition: Definition, device: Device, rules: AlignmentRules) -> TileSpace:
+def window_tiles(op: TensorOp, device: Device, rules: AlignmentRules) -> TileSpace:
     """Patches along the innermost two axes along which windows slide; threads along these, then along another one."""
-    along = _sliding(definition)[-2:]
-    beside = _beside(definition, along)
+    along = _sliding(op)[-2:]
+    beside = _beside(op, along)
     patch = tuple(f"{axis.name} of a patch" for axis in along)
     across = tuple(f"threads along {axis.name}" for axis in along)
     more = lambda *threads: _more_threads(prod(threads), beside, device, rules)
@@ -40,14 +40,14 @@ def window_tiles(definition: Definition, device: Device, rules: AlignmentRules) 
         ),
         Digit(_BESIDE, beside.name if beside else "", THREAD, more, of=across),
     )
-    taps = prod(axis.extent for axis in definition.of_role("reduce"))
+    taps = prod(axis.extent for axis in op.of_role("reduce"))
     most = min(_MOST_THREADS, device.limits.threads_per_block)
     limits = (
         limit(REGISTERS, patch, lambda *tile: (prod(tile) > 1) & (prod(tile) <= _MOST_OUTPUTS)),
         limit(UNROLLED, patch, lambda *tile: prod(tile) * taps <= _MOST_UNROLLED),
         limit(THREADS, (*across, _BESIDE), lambda *threads: prod(threads) <= most),
     )
-    return TileSpace(definition, device, rules, digits, limits)
+    return TileSpace(op, device, rules, digits, limits)
 
 
 _BESIDE = "threads beside"
@@ -62,18 +62,18 @@ def window_plan(points: Points, at: int | None = None) -> WindowPlan:
     return WindowPlan(pairs(UNROLL), pairs(THREAD))
 
 
-def _sliding(definition: Definition) -> list[Axis]:
+def _sliding(op: TensorOp) -> list[Axis]:
     """Spatial axes along which some window slides, outermost first."""
-    reduced = {axis.name for axis in definition.of_role("reduce")}
-    indices = [index for number in window_loads(definition) for index in definition.loads()[number].indices]
+    reduced = {axis.name for axis in op.of_role("reduce")}
+    indices = [index for number in window_loads(op) for index in op.loads()[number].indices]
     moving = {axis for index in indices if index.axes() & reduced for axis in index.axes() - reduced}
-    return [axis for axis in definition.of_role("spatial") if axis.name in moving]
+    return [axis for axis in op.of_role("spatial") if axis.name in moving]
 
 
-def _beside(definition: Definition, along: list[Axis]) -> Axis | None:
+def _beside(op: TensorOp, along: list[Axis]) -> Axis | None:
     """Another axis for a block's threads: one along which most operands stay the same, then the longest."""
-    others = [axis for axis in definition.of_role("spatial") if axis not in along]
-    same = lambda axis: sum(axis.name not in load.axes() for load in definition.body_loads())
+    others = [axis for axis in op.of_role("spatial") if axis not in along]
+    same = lambda axis: sum(axis.name not in load.axes() for load in op.body_loads())
     return max(others, key=lambda axis: (same(axis), axis.extent), default=None)
 
 

@@ -100,6 +100,6 @@ def tally(records: RecordFile) -> Iterator[dict[str, Any]]:
 
 def _class_of(record: dict[str, Any]) -> str:
     try:
-        return operator_of([stage.definition for stage in from_json(record["program"]["rprogram"]).stages]).kind
+        return operator_of([stage.op for stage in from_json(record["program"]["rprogram"]).stages]).kind
     except (RollergenError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
         return "unreadable"

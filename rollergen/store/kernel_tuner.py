@@ -96,8 +96,8 @@ def gemm_program(row: Mapping[str, int], graph: Graph) -> RProgram:
     """The rProgram of a configuration: thread (x, y) owns MWG/MDIMC adjacent rows and NWG/NDIMC adjacent columns.
 
     A thread that stages moves MWG/MDIMA (NWG/NDIMB) adjacent floats of consecutive k, one after the other."""
-    (definition,) = graph.definitions
-    extents = {axis.name: axis.extent for axis in definition.axes}
+    (op,) = graph.tensor_ops
+    extents = {axis.name: axis.extent for axis in op.axes}
     wm, wn = row["MWG"] // row["MDIMC"], row["NWG"] // row["NDIMC"]
     loops = (
         Loop("j", extents["j"] // row["NWG"], row["NWG"], "grid"),
@@ -121,10 +121,10 @@ def gemm_program(row: Mapping[str, int], graph: Graph) -> RProgram:
             copies.append(Copy(load, "dram", "shared", 5, ("k", axis), axis, vector=vector, runs=runs))
         copies.append(Copy(load, "shared" if staged else "dram", "registers", 7, (axis,), axis, vector=vector))
     stage = Stage(
-        "gemm", definition, loops, Compute("fma"), Accumulator(4, "float32"), tuple(copies),
+        "gemm", op, loops, Compute("fma"), Accumulator(4, "float32"), tuple(copies),
         store=Store(vector=row["VWM"]),
     )  # fmt: skip
-    return RProgram("gpu", tuple(load.buffer for load in definition.loads()), (definition.output,), (stage,))
+    return RProgram("gpu", tuple(load.buffer for load in op.loads()), (op.output,), (stage,))
 
 
 def _results(path: Path) -> list[dict[str, Any]]:
@@ -197,7 +197,7 @@ def _parameters(configuration: Mapping[str, Any], graph: Graph) -> dict[str, int
         if name in _FLAGS and value > 1:
             raise _Unmapped(f"{name} is {value}; expected 0 or 1")
     whole = {name: int(value) for name, value in row.items() if value is not None}
-    extents = {axis.name: axis.extent for axis in graph.definitions[0].axes}
+    extents = {axis.name: axis.extent for axis in graph.tensor_ops[0].axes}
     parts = (
         (extents["i"], "MWG"), (extents["j"], "NWG"), (extents["k"], "KWG"), (whole["MWG"], "MDIMC"),
         (whole["NWG"], "NDIMC"), (whole["KWG"], "KWI"),

@@ -62,10 +62,10 @@ def expression_text(graph: Graph) -> str:
     """The graph as JSON, with buffers named by their place: in0, in1, out0, t0."""
     groups = (("in", graph.inputs), ("out", graph.outputs), ("t", graph.temporaries))
     neutral = {b.name: f"{prefix}{n}" for prefix, group in groups for n, b in enumerate(group)}
-    roots = (*graph.inputs, *graph.outputs, *graph.temporaries, *graph.definitions)
+    roots = (*graph.inputs, *graph.outputs, *graph.temporaries, *graph.tensor_ops)
     rows, numbers = table(roots)
     named = [[row[0], neutral[row[1]], *row[2:]] if row[0] == "Buffer" else row for row in rows]
-    counts = [len(graph.inputs), len(graph.outputs), len(graph.temporaries), len(graph.definitions)]
+    counts = [len(graph.inputs), len(graph.outputs), len(graph.temporaries), len(graph.tensor_ops)]
     return as_text({"format": EXPRESSION_FORMAT, "nodes": named, "roots": numbers, "counts": counts})
 
 

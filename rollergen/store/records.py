@@ -9,7 +9,7 @@
 
 ``op.expr`` is the expression's hash (table ``expressions``), ``op.class`` one of `verify.features.structure.CLASSES`
 (records made before 2026-11-22 have construction's: contraction, reduction, row, elementwise; who asks for the class
-takes it from the program), ``op.extents`` those of its largest definition.  ``device.spec`` is the spec's hash (table
+takes it from the program), ``op.extents`` those of its largest tensor op.  ``device.spec`` is the spec's hash (table
 ``devices``), ``device.family`` says whether its programs have thread loops (gpu) or not (cpu).
 ``pred.terms``: milliseconds by ``stage.limiter``.
 ``feat``: the features that verifiers see (`verify.features`) and the dataflow blocks that attention does
@@ -95,9 +95,9 @@ def status(outcome: Outcome) -> str:
 
 def operator_of(graph: Graph, key: Key) -> dict[str, Any]:
     """The ``op`` of a record."""
-    largest = max(graph.definitions, key=lambda definition: definition.points)
+    largest = max(graph.tensor_ops, key=lambda op: op.points)
     return {
-        "class": operator_computed(graph.definitions).kind,
+        "class": operator_computed(graph.tensor_ops).kind,
         "expr": key.expression,
         "extents": {axis.name: axis.extent for axis in largest.axes},
         "dtype": largest.output.dtype,

@@ -3,7 +3,7 @@
 Texts are JSON unless said otherwise; seconds are floats; a hash is SHA-256 in hexadecimal.
 
 devices       specs as they were completed when kernels were built for them (the format of device files)
-expressions   canonical expressions: definitions as rows of `program.serial`, buffers under neutral names
+expressions   canonical expressions: tensor ops as rows of `program.serial`, buffers under neutral names
 programs      rPrograms (`program.serial`)
 sources       emitted texts, as they were compiled
 kernels       one row for each built kernel: what it was built from, its candidates, which one was chosen

@@ -1,14 +1,14 @@
-"""Closed forms of a definition: footprint, traffic, steps and data reuse as SymPy expressions.
+"""Closed forms of a tensor op: footprint, traffic, steps and data reuse as SymPy expressions.
 
 They are symbolic in tile sizes, tensor sizes and the constants inside indices, so that all shapes of one
 *structure* share one compilation (`structure_of`); compiled once, they take ints or whole arrays of tile
 sizes.  SymPy is imported at the first use.  `traffic` counts transactions exactly (`exact_traffic`); the forms
 here count elements and bytes, which is what growing a tile needs.
 
->>> from rollergen.expr import index, values, definition
+>>> from rollergen.expr import index, tensor_op, values
 >>> i, k = index.Index.axis("i"), index.Index.axis("k")
 >>> x = values.Load(values.Buffer("X", (8, 6)), (i, k))
->>> d = definition.Definition(values.Buffer("Y", (8, 6)), (definition.Axis("i", 8), definition.Axis("k", 6)), (i, k), x)
+>>> d = tensor_op.TensorOp(values.Buffer("Y", (8, 6)), (tensor_op.Axis("i", 8), tensor_op.Axis("k", 6)), (i, k), x)
 >>> closed_forms(d).traffic_bytes({"i": 4, "k": 3})
 (192, 192)
 """
@@ -21,9 +21,9 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import FloorDiv, Index
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Binary, Unary, walk
 from rollergen.tile.exact_traffic import Traffic, traffic
 
@@ -36,7 +36,7 @@ Term = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What all shapes of one definition share: per access and dimension the terms of its index, the axes it
+    """What all shapes of one tensor op share: per access and dimension the terms of its index, the axes it
     uses and the axis that is contiguous in it (or -1); and which axes are summed away."""
 
     axes: int
@@ -45,22 +45,22 @@ class Structure:
     parameters: int
 
 
-def structure_of(definition: Definition) -> tuple[Structure, tuple[int, ...]]:
+def structure_of(op: TensorOp) -> tuple[Structure, tuple[int, ...]]:
     """The structure, and the constants that this definition gives to its parameters."""
-    position = {axis.name: n for n, axis in enumerate(definition.axes)}
+    position = {axis.name: n for n, axis in enumerate(op.axes)}
     constants: list[int] = []
     accesses = []
-    for indices, used in _accesses(definition):
+    for indices, used in _accesses(op):
         dims = tuple(_terms(index, position, constants) for index in indices)
         own = tuple(sorted(position[a] for a in used))
         accesses.append((dims, own, _contiguous(indices, position)))
-    summed = tuple(n for n, axis in enumerate(definition.axes) if axis.role == "reduce")
+    summed = tuple(n for n, axis in enumerate(op.axes) if axis.role == "reduce")
     return Structure(len(position), summed, tuple(accesses), len(constants)), tuple(constants)
 
 
-def _accesses(definition: Definition) -> list[tuple[tuple[Index, ...], frozenset[str]]]:
-    stored = frozenset().union(*(index.axes() for index in definition.target))
-    return [(load.indices, load.axes()) for load in definition.loads()] + [(definition.target, stored)]
+def _accesses(op: TensorOp) -> list[tuple[tuple[Index, ...], frozenset[str]]]:
+    stored = frozenset().union(*(index.axes() for index in op.target))
+    return [(load.indices, load.axes()) for load in op.loads()] + [(op.target, stored)]
 
 
 def _contiguous(indices: tuple[Index, ...], position: Mapping[str, int]) -> int:
@@ -177,30 +177,30 @@ class _Writer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClosedForms:
-    """The forms of one definition: its structure's, with its sizes and constants put in.
+    """The forms of one tensor op: its structure's, with its sizes and constants put in.
 
     Tuples run over the loads, in the definition's order, and end with the store.  Tiles name their axes;
     an axis that is not named has tile size 1.
     """
 
-    definition: Definition
+    op: TensorOp
     forms: CompiledForms
     constants: tuple[int, ...]
 
     @property
     def itemsizes(self) -> tuple[int, ...]:
-        loads = self.definition.loads()
-        return (*(ITEMSIZE[load.dtype] for load in loads), ITEMSIZE[self.definition.output.dtype])
+        loads = self.op.loads()
+        return (*(ITEMSIZE[load.dtype] for load in loads), ITEMSIZE[self.op.output.dtype])
 
     @property
     def flops(self) -> int:
         """Arithmetic operations of the definition, each operation of a combiner or a value counted once."""
-        every = prod(axis.extent for axis in self.definition.axes)
-        spatial = prod(axis.extent for axis in self.definition.axes if axis.role != "reduce")
+        every = prod(axis.extent for axis in self.op.axes)
+        spatial = prod(axis.extent for axis in self.op.axes if axis.role != "reduce")
         total = 0
-        for reduction in self.definition.reductions:
+        for reduction in self.op.reductions:
             total += every * _operations(*reduction.bodies, *reduction.combiner.combine)
-        return total + spatial * _operations(self.definition.result)
+        return total + spatial * _operations(self.op.result)
 
     def steps(self, tile: Mapping[str, Size]) -> Size:
         """Tiles of the whole computation."""
@@ -224,9 +224,9 @@ class ClosedForms:
     def reuse_score(self, tile: Mapping[str, Size], axis: str) -> Size:
         """dQ/dF: bytes of load traffic that the next element of `axis` saves, per byte of footprint it adds."""
         count = len(self.itemsizes)
-        number = [a.name for a in self.definition.axes].index(axis)
+        number = [a.name for a in self.op.axes].index(axis)
         slopes = self.forms.slopes(*self._arguments(tile, ()))
-        axes = len(self.definition.axes)
+        axes = len(self.op.axes)
         saved = slopes[number * count : (number + 1) * count - 1]
         added = slopes[(axes + number) * count : (axes + number + 1) * count - 1]
         more = sum(a * b for a, b in zip(added, self.itemsizes, strict=False))
@@ -237,27 +237,27 @@ class ClosedForms:
         return [_whole(x) for x in self.forms.sizes(*self._arguments(tile, padding))]
 
     def _arguments(self, tile: Mapping[str, Size], padding: tuple[Size, ...]) -> list[Size]:
-        unknown = set(tile) - {a.name for a in self.definition.axes}
+        unknown = set(tile) - {a.name for a in self.op.axes}
         if unknown:
-            raise ValueError(f"tile names {sorted(unknown)}; the axes are {[a.name for a in self.definition.axes]}")
-        sizes = [tile.get(axis.name, 1) for axis in self.definition.axes]
-        extents = [axis.extent for axis in self.definition.axes]
+            raise ValueError(f"tile names {sorted(unknown)}; the axes are {[a.name for a in self.op.axes]}")
+        sizes = [tile.get(axis.name, 1) for axis in self.op.axes]
+        extents = [axis.extent for axis in self.op.axes]
         pads = [*padding, *[0] * (len(self.itemsizes) - len(padding))]
         return [*sizes, *extents, *pads, *self.constants]
 
 
-def closed_forms(definition: Definition) -> ClosedForms:
-    """The closed forms of a definition; its structure is compiled at most once in a process."""
-    structure, constants = structure_of(definition)
-    return ClosedForms(definition, compiled(structure), constants)
+def closed_forms(op: TensorOp) -> ClosedForms:
+    """The closed forms of a tensor op; its structure is compiled at most once in a process."""
+    structure, constants = structure_of(op)
+    return ClosedForms(op, compiled(structure), constants)
 
 
-def reuse_score(definition: Definition, tile: Mapping[str, Size], axis: str, extent: Size | None = None) -> Size:
+def reuse_score(op: TensorOp, tile: Mapping[str, Size], axis: str, extent: Size | None = None) -> Size:
     """Traffic saved per byte of footprint added when `axis` grows (ROLLER, section 3.3).
 
     With ``extent`` the difference between the two tiles, else the derivative dQ/dF at the tile.
     """
-    forms = closed_forms(definition)
+    forms = closed_forms(op)
     if extent is None:
         return forms.reuse_score(tile, axis)
     grown = {**tile, axis: extent}
@@ -266,10 +266,10 @@ def reuse_score(definition: Definition, tile: Mapping[str, Size], axis: str, ext
     return saved / added if not _is_zero(added) else saved * float("inf")
 
 
-def explain_forms(definition: Definition, tile: Mapping[str, int]) -> tuple[str, ...]:
+def explain_forms(op: TensorOp, tile: Mapping[str, int]) -> tuple[str, ...]:
     """One line for each operand and one for the arithmetic: the formula and the numbers put in."""
-    forms = closed_forms(definition)
-    names = [load.buffer.name for load in definition.loads()] + [definition.output.name]
+    forms = closed_forms(op)
+    names = [load.buffer.name for load in op.loads()] + [op.output.name]
     written = _named(forms)
     sizes = forms._sizes(tile, ())
     count = len(names)
@@ -284,9 +284,9 @@ def explain_forms(definition: Definition, tile: Mapping[str, int]) -> tuple[str,
 
 def _named(forms: ClosedForms) -> Callable[[Any], str]:
     """Prints a form with the axes' own names, its constants put in, no padding."""
-    count = len(forms.definition.axes)
+    count = len(forms.op.axes)
     values: dict[Any, Any] = {}
-    for n, axis in enumerate(forms.definition.axes):
+    for n, axis in enumerate(forms.op.axes):
         tile, size = forms.forms.symbols[n], forms.forms.symbols[count + n]
         values[tile] = type(tile)(f"tile_{axis.name}", positive=True)
         values[size] = type(size)(axis.name, positive=True)

@@ -43,15 +43,15 @@ def traffic(stage: StageLike, transaction_bytes: int, blocks: Sequence[int] | No
 
     Exact where all indices and guards are affine; for indices with ``//`` or ``%`` exact or an upper bound.
     """
-    definition = stage.definition
+    op = stage.op
     accesses = [
         (load.buffer, "load", number, _copy_depth(stage, number), load.indices, load.guard)
-        for number, load in enumerate(definition.loads())
+        for number, load in enumerate(op.loads())
     ]
-    accesses.append((definition.output, "store", -1, 0, definition.target, definition.where))
+    accesses.append((op.output, "store", -1, 0, op.target, op.where))
     found = []
     for buffer, role, number, depth, indices, guard in accesses:
-        access = Access.of(indices, buffer.shape, guard, buffer.dtype, transaction_bytes).by_axis(definition.ranges())
+        access = Access.of(indices, buffer.shape, guard, buffer.dtype, transaction_bytes).by_axis(op.ranges())
         visits = transactions = 0
         for digits in _chosen(stage, blocks):
             axes = visits_of(stage, depth, digits)

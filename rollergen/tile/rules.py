@@ -12,8 +12,8 @@ from math import lcm
 from typing import Any
 
 from rollergen.errors import check_field_names
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device, Instruction, MemoryLayer
 
@@ -152,10 +152,10 @@ def contiguous_axis(load: Load) -> str | None:
     return None
 
 
-def aligned_multiple(definition: Definition, axis: str, device: Device, rules: AlignmentRules) -> int:
+def aligned_multiple(op: TensorOp, axis: str, device: Device, rules: AlignmentRules) -> int:
     """Rule 2 for one axis: the multiple that keeps every operand's contiguous rows whole transactions."""
     multiple = 1
-    for load in definition.loads():
+    for load in op.loads():
         if contiguous_axis(load) == axis:
             multiple = lcm(multiple, transaction_elements(device, load.dtype, rules))
     return multiple

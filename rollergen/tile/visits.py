@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rollergen.expr.definition import Definition
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.tile.segments import Offsets, Progression
 
 
@@ -31,7 +31,7 @@ class StageLike(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def definition(self) -> Definition: ...
+    def op(self) -> TensorOp: ...
     @property
     def loops(self) -> Sequence[LoopLike]: ...
     @property
@@ -80,7 +80,7 @@ def visits_of(stage: StageLike, depth: int, digits: Mapping[int, int] | None = N
     ``digits``: the block's own grid loop variables by position; None: all blocks.
     """
     found = {}
-    for axis in stage.definition.axes:
+    for axis in stage.op.axes:
         bases = np.zeros(1, dtype=np.int64)
         inner = []
         for p, loop in enumerate(stage.loops):

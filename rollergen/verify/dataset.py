@@ -187,7 +187,7 @@ def structure_of(record: dict[str, Any]) -> str:
     """The canonical structure (`features.structure.Operator.structure`) of the operator that a record's program
     computes.  Raises RecordsError."""
     try:
-        return operator_of([stage.definition for stage in from_json(record["program"]["rprogram"]).stages]).structure
+        return operator_of([stage.op for stage in from_json(record["program"]["rprogram"]).stages]).structure
     except _WRONG as error:
         raise RecordsError(f"a record of {record['group']}: {error}") from None
 

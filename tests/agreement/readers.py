@@ -113,7 +113,7 @@ def assert_traffic(program: RProgram, counted, spec, blocks) -> None:
 
 def is_affine(stage, record) -> bool:
     """Whether the access has neither divisions nor remainders, in indices or guards."""
-    d = stage.definition
+    d = stage.op
     if record.role == "store":
         indices, guard = d.target, d.where
     else:

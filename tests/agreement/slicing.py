@@ -23,7 +23,7 @@ def sliced(program: RProgram, most: int = SLICE) -> RProgram:
 
 def _sliced(stage: Stage, most: int) -> Stage:
     at = next((p for p, loop in enumerate(stage.loops) if loop.kind != GRID), None)
-    if at is None or stage.copies or stage.residents or stage.definition.reductions:
+    if at is None or stage.copies or stage.residents or stage.op.reductions:
         return stage
     loop, before = stage.loops[at], stage.loops[:at]
     share = next((one for one in before if one.axis == loop.axis), None)
@@ -31,7 +31,7 @@ def _sliced(stage: Stage, most: int) -> Stage:
     if loop.kind != SERIAL or loop.extent <= most or not follows:
         return stage
     step = loop.stride * most
-    slices = Loop(loop.axis, -(-stage.definition.axis(loop.axis).extent // step), step, GRID)
+    slices = Loop(loop.axis, -(-stage.op.axis(loop.axis).extent // step), step, GRID)
     kept = tuple(one for one in before if one is not share)
     loops = (*kept, slices, replace(loop, extent=most), *stage.loops[at + 1 :])
     depth = stage.accumulator.at_loop + len(loops) - len(stage.loops)

@@ -49,7 +49,7 @@ _PERIOD = 1_000_003
 
 def whole_numbers(program: RProgram) -> dict[str, np.ndarray]:
     """Inputs from -3 to 3 (-1 to 1 where only these are exact), quickly made however large."""
-    most = min(3, exact_magnitude(tuple(s.definition for s in program.stages), program.inputs) or 3)
+    most = min(3, exact_magnitude(tuple(s.op for s in program.stages), program.inputs) or 3)
     arrays = {}
     for number, buffer in enumerate(program.inputs):
         block = np.random.default_rng(number).integers(-most, most + 1, _PERIOD)
@@ -66,9 +66,9 @@ def assert_values(expression: Tensor, program: RProgram, got: Any, arrays: Any, 
         where = np.random.default_rng(1).choice(where, 2000, replace=False)
     points = np.unravel_index(where, out.shape)
     want = np.asarray(evaluate_at(expression, [arrays[b.name] for b in program.inputs], points), np.float64)
-    definitions = tuple(stage.definition for stage in program.stages)
-    exact = exact_magnitude(definitions, program.inputs) is not None
-    one = accuracies(definitions, program.inputs)[out.name]
+    tensor_ops = tuple(stage.op for stage in program.stages)
+    exact = exact_magnitude(tensor_ops, program.inputs) is not None
+    one = accuracies(tensor_ops, program.inputs)[out.name]
     wrong = differences(np.asarray(got[out.name][points]), want, one.variance, out.dtype, exact, one.steps)
     assert not np.any(wrong), f"{np.sum(wrong)} of {len(where)} elements are wrong"
     return len(where)
@@ -121,7 +121,7 @@ def _interpretable(programs: list[RProgram]) -> tuple[int, dict[str, tuple[int, 
 
 
 def _iterations(program: RProgram, blocks: dict[str, tuple[int, ...]]) -> float:
-    whole = {s.name: prod(axis.extent for axis in s.definition.axes) for s in program.stages}
+    whole = {s.name: prod(axis.extent for axis in s.op.axes) for s in program.stages}
     return sum(whole[s.name] * len(blocks[s.name]) / s.blocks for s in program.stages)
 
 

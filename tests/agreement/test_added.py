@@ -115,8 +115,8 @@ def test_a_result_that_is_more_than_a_sum_is_not_added_up():
 def test_the_tolerance_knows_all_parts_of_a_sum():
     _, program = added("matmul")
     sums = program.stages[-1]
-    parts = next(axis.extent for axis in sums.definition.axes if axis.name == "k_part")
-    found = accuracies([s.definition for s in program.stages], program.inputs, 2)[program.outputs[0].name]
+    parts = next(axis.extent for axis in sums.op.axes if axis.name == "k_part")
+    found = accuracies([s.op for s in program.stages], program.inputs, 2)[program.outputs[0].name]
     assert found.magnitude == 1024 * 2 * 2
     assert found.variance == pytest.approx((1 + 1024 // parts + parts) * 2.0**-48)  # a product, its part's sum, theirs
 

@@ -69,7 +69,7 @@ def chains(expr, device):
 def summed(expr, device):
     programs = [one.program for one in construct(canonicalize(expr), load_device(device), top_k=6)]
     stages = [stage for program in programs for stage in program.stages]
-    found = [stage for stage in stages if any(map(adds, stage.definition.reductions))]
+    found = [stage for stage in stages if any(map(adds, stage.op.reductions))]
     assert found
     return found
 
@@ -123,7 +123,7 @@ def test_equal_terms_come_out_as_in_pairwise_sums(case):
     make, units = EQUAL[case]
     kernel = rg.build(make(), "cpu", profile=False, cache=False)
     arrays = [np.full(b.shape, 0.1, np.float32) for b in kernel.signature.inputs]
-    want = kernel_definition(case, arrays)
+    want = kernel_op(case, arrays)
     assert np.max(np.abs(np.asarray(kernel(*arrays), np.float64) / want - 1)) < units * ULP
 
 
@@ -140,7 +140,7 @@ def test_a_variance_does_not_suffer_from_its_mean(shape, axis, dtype, bound):
     assert not np.any(kernel(np.full(shape, 0.1, dtype)))
 
 
-def kernel_definition(case, arrays):
+def kernel_op(case, arrays):
     wide = [array.astype(np.float64) for array in arrays]
     return {"mean": lambda a: np.mean(a), "columns": lambda a: np.sum(a, 0), "matmul": np.matmul}[case](*wide)
 
@@ -173,5 +173,5 @@ def test_a_program_with_one_long_chain_is_allowed_no_more_than_the_longest():
 def test_the_model_counts_an_addition_for_each_chain_of_a_block():
     stage = ALL["cpu_row_sum_in_blocks"].stages[0]
     innermost, outer = 24, 2  # 1510 columns: 48 steps of 2 x 16, 2 of them a block, 12 such blocks another
-    slots = block_slots(nest_of(stage, facts_of(stage.definition), AVX512))
+    slots = block_slots(nest_of(stage, facts_of(stage.op), AVX512))
     assert slots == (innermost - 1) * 2 + (outer - 1)  # two chains; the first of all costs nothing

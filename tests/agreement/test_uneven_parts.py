@@ -74,7 +74,7 @@ ALLOWED = rg.BuildOptions(atomics=True)
 
 def is_uneven(program: RProgram) -> bool:
     """Whether some stage's parts reach beyond the end of what is reduced, where a load is guarded."""
-    bounds = [bound for stage in program.stages for load in stage.definition.body_loads() for bound in load.guard]
+    bounds = [bound for stage in program.stages for load in stage.op.body_loads() for bound in load.guard]
     return any(name.endswith("_part") for bound in bounds for name in bound.index.axes())
 
 
@@ -154,10 +154,10 @@ def test_what_lies_beyond_the_end_is_the_identity_also_where_all_is_the_worst():
 
 def ends_early(stage):
     """The stage of a product's parts with guards that end one element early."""
-    reduction = stage.definition.reductions[0]
+    reduction = stage.op.reductions[0]
     early = lambda load: replace(load, guard=tuple(replace(b, high=b.high - 1) for b in load.guard))
     body = replace(reduction.bodies[0], a=early(reduction.bodies[0].a), b=early(reduction.bodies[0].b))
-    return replace(stage, definition=replace(stage.definition, reductions=(replace(reduction, bodies=(body,)),)))
+    return replace(stage, op=replace(stage.op, reductions=(replace(reduction, bodies=(body,)),)))
 
 
 def test_a_part_without_its_end_is_found():
@@ -204,7 +204,7 @@ def test_an_odd_length_takes_about_as_long_as_its_even_neighbour(odd, even):
 @pytest.mark.parametrize("name", ["argmax", "largest of int8", "matmul"])
 def test_whole_numbers_are_known_to_be_exact_in_parts_too(name):
     _, program = uneven(name)
-    found = accuracies([stage.definition for stage in program.stages], program.inputs, 2)
+    found = accuracies([stage.op for stage in program.stages], program.inputs, 2)
     assert found[program.outputs[0].name].magnitude < 2**14
 
 
@@ -224,8 +224,8 @@ REDUCED = {
 
 def in_parts(graph, axis, parts, stage_of):
     """The program of `parts` parts, each partial result by ``stage_of`` its definition; None where it has none."""
-    (definition,) = graph.definitions
-    split = split_reduction(definition, axis, parts)
+    (op,) = graph.tensor_ops
+    split = split_reduction(op, axis, parts)
     if split is None:
         return None
     *partials, combined = split
@@ -251,7 +251,7 @@ def assert_readers_agree(expression, program):
 def test_any_reduction_in_any_number_of_parts_agrees(name, dtype, rows, length, parts, vector, chains):
     expression = REDUCED[name](T("X", (rows, length), dtype))
     graph = canonicalize(expression)
-    axis = graph.definitions[0].of_role("reduce")[-1].name
+    axis = graph.tensor_ops[0].of_role("reduce")[-1].name
     plan = ReductionPlan(1, 1, 32, vector, 1, chains)
     made = lambda one, stage: reduction_stage(one, plan, device("v100"), stage)
     program = in_parts(graph, axis, parts, made)
@@ -267,7 +267,7 @@ def test_any_reduction_in_any_number_of_parts_agrees(name, dtype, rows, length, 
 def test_any_product_in_any_number_of_parts_agrees(dtype, m, n, k, parts, step, depth):
     expression = rg.ops.matmul(T("A", (m, k), dtype), T("B", (k, n), dtype))
     graph = canonicalize(expression)
-    roles = next(contraction_roles(graph.definitions[0]), None)
+    roles = next(contraction_roles(graph.tensor_ops[0]), None)
     if roles is None or roles.m is None:
         return
 

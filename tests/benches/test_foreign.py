@@ -61,7 +61,7 @@ def test_every_refusal_has_a_listed_reason():
         accepted_dtype(np.uint8)
 
 
-def _definition(name):
+def _op(name):
     wanted = {"right": [0, 2], "wrong": [1, 2]}.get(name)
     if wanted is None:
         return {"name": name, "refused": "dtype", "detail": name}
@@ -70,10 +70,10 @@ def _definition(name):
 
 def test_an_interrupted_run_goes_on_and_a_whole_one_leaves_a_table(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(results, "RESULTS", tmp_path)
-    Rows.begun("foreign", True).examine(_definition, ["right", "uint8"], 1, True)
+    Rows.begun("foreign", True).examine(_op, ["right", "uint8"], 1, True)
     rows = Rows.begun("foreign", True)
     assert set(rows.known) == {"right", "uint8"}
-    rows.examine(_definition, ["wrong"], 1, True)
+    rows.examine(_op, ["wrong"], 1, True)
     assert rows.told(["right", "uint8", "wrong"], lambda row: "relu", True) == 1
     (path,) = tmp_path.iterdir()  # what was kept meanwhile is gone
     kept = json.loads(path.read_text())

@@ -58,7 +58,7 @@ def test_small_operators_are_those_of_one_image():
 def test_without_axis_fusion_a_convolution_keeps_its_axes_apart():
     entry = next(entry for entry in suite("roller").entries if entry.id == "C9")
     graph = predicted.unfused(entry.make)
-    assert len(graph.definitions[0].axes) > len(predicted.canonicalize(entry.make()).definitions[0].axes)
+    assert len(graph.tensor_ops[0].axes) > len(predicted.canonicalize(entry.make()).tensor_ops[0].axes)
 
 
 def test_an_operator_that_no_tile_divides_counts_as_one_without_a_program():

@@ -56,14 +56,14 @@ def matmul(m, n, k, blocks, parts, dtype="float32", chunk=0):
     device = load_device("ipu")
     expression = rg.ops.matmul(T("A", (m, k), dtype), T("B", (k, n), dtype), name="C")
     graph = canonicalize(expression)
-    (definition,) = graph.definitions
+    (op,) = graph.tensor_ops
     instruction = device.instruction("amp_f16" if dtype == "float16" else "amp_f32")
     grid = tuple(zip("ij", blocks, strict=True))
     plan = BulkPlan(grid, (0, 1), instruction, 1, "j", "k", chunk)
     if parts == 1:
-        stages, temporaries = (bulk_stage(definition, plan, device, "products"),), ()
+        stages, temporaries = (bulk_stage(op, plan, device, "products"),), ()
     else:
-        first, second = split_reduction(definition, "k", parts)
+        first, second = split_reduction(op, "k", parts)
         plan = replace(plan, blocks=(*grid, ("k_part", 1)))
         sums = bulk_stage(second, BulkPlan(shares=first.output.name), device, "sums")
         stages, temporaries = (bulk_stage(first, plan, device, "products"), sums), (first.output,)
@@ -93,10 +93,10 @@ def window(image, weight, blocks, **arguments):
     device = load_device("ipu")
     expression = rg.ops.conv2d(T("X", image), T("W", weight), **arguments)
     graph = canonicalize(expression)
-    (definition,) = graph.definitions
+    (op,) = graph.tensor_ops
     plan = BulkPlan(blocks, (0, 1), device.instruction("amp_f32"), 1, "f", "c")
     return expression, with_homes(
-        RProgram("ipu", graph.inputs, graph.outputs, (bulk_stage(definition, plan, device, "windows"),))
+        RProgram("ipu", graph.inputs, graph.outputs, (bulk_stage(op, plan, device, "windows"),))
     )
 
 

@@ -44,7 +44,7 @@ def test_products_in_parts_that_end_early_agree(m, n, k, parts):
     device = load_device("ipu")
     expression = rg.ops.matmul(T("A", (m, k)), T("B", (k, n)), name="C")
     graph = canonicalize(expression)
-    first, second = split_reduction(graph.definitions[0], "k", parts, tile=1)
+    first, second = split_reduction(graph.tensor_ops[0], "k", parts, tile=1)
     grid = (("i", 2), ("j", 3), ("k_part", 1))
     stages = (
         bulk_stage(first, BulkPlan(grid, (0, 1)), device, "products"),
@@ -57,8 +57,8 @@ def test_products_in_parts_that_end_early_agree(m, n, k, parts):
 @pytest.mark.parametrize("length", [5003, 4096, 1 << 16, 65537])
 def test_parts_are_uneven_only_where_too_few_tiles_would_have_equal_ones(length):
     device = load_device("ipu")
-    (definition,) = canonicalize(rg.ops.sum(T("X", (length,)), axis=0)).definitions
+    (op,) = canonicalize(rg.ops.sum(T("X", (length,)), axis=0)).tensor_ops
     room = device.layers[1].capacity_bytes // 2
-    parts = {grid.parts for grid in grids(definition, plain_roles(definition), device, room, 400)}
+    parts = {grid.parts for grid in grids(op, plain_roles(op), device, room, 400)}
     assert max(parts) > 1
     assert all(length % count == 0 for count in parts) == (length % 2 == 0)

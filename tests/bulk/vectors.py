@@ -66,11 +66,11 @@ def program_of(vector: Vector) -> RProgram:
     """The program with exactly the vector's grid: the parts of one block on adjacent tiles, added in shares."""
     device = load_device("ipu")
     graph = canonicalize(vector.expression)
-    (definition,) = graph.definitions
-    pair = split_reduction(definition, vector.channels, vector.parts)
+    (op,) = graph.tensor_ops
+    pair = split_reduction(op, vector.channels, vector.parts)
     assert pair is not None
     first, second = pair
-    instruction = device.instruction("amp_f16" if definition.output.dtype == "float16" else "amp_f32")
+    instruction = device.instruction("amp_f16" if op.output.dtype == "float16" else "amp_f32")
     blocks = (*vector.blocks, (f"{vector.channels}_part", 1))
     plan = BulkPlan(blocks, (0, 1), instruction, 1, vector.outputs, vector.channels)
     stages = (

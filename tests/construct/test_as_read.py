@@ -26,7 +26,7 @@ def permuted(shape, order):
 
 
 def axes(expression):
-    return reading_axes(canonicalize(expression).definitions[-1])
+    return reading_axes(canonicalize(expression).tensor_ops[-1])
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,10 @@ def axes(expression):
 def test_readers_of_rows_in_the_order_of_reading_agree(shape, order, rows):
     expression = permuted(shape, order)
     graph = canonicalize(expression)
-    (definition,) = graph.definitions
+    (op,) = graph.tensor_ops
     plan = ElementwisePlan(pm=rows, pn=-(-shape[-1] // 16), lanes=16, streaming=True, as_read=True)
-    stage = elementwise_stage(definition, plan, AVX512)
-    assert stage.loops != elementwise_stage(definition, replace(plan, as_read=False), AVX512).loops
+    stage = elementwise_stage(op, plan, AVX512)
+    assert stage.loops != elementwise_stage(op, replace(plan, as_read=False), AVX512).loops
     program = RProgram(AVX512.name, graph.inputs, graph.outputs, (stage,))
     arrays = small_integers(program)
     found = interpret(program, arrays, AVX512)
@@ -67,5 +67,5 @@ def test_other_maps_have_no_order_of_reading_of_their_own(expression):
 
 
 def test_small_outputs_stay_in_the_caches():
-    (definition,) = canonicalize(permuted((7, 6, 32), (1, 0, 2))).definitions
-    assert not any(plan.as_read for plan in elementwise_plans(definition, AVX512, AlignmentRules(), Tally()))
+    (op,) = canonicalize(permuted((7, 6, 32), (1, 0, 2))).tensor_ops
+    assert not any(plan.as_read for plan in elementwise_plans(op, AVX512, AlignmentRules(), Tally()))

@@ -50,7 +50,7 @@ def lies_along_k(program):
     """Staged tiles that keep the operand's order along the reduction, and whose fragments are of several steps."""
     stage = program.stages[0]
     last = {c.load: c.order[-1] for c in stage.copies if c.to_layer == "shared"}
-    reduced = {axis.name for axis in stage.definition.of_role("reduce")}
+    reduced = {axis.name for axis in stage.op.of_role("reduce")}
     return [c for c in stage.copies if c.to_layer == "registers" and c.along in reduced and last[c.load] == c.along]
 
 

@@ -32,8 +32,8 @@ def chosen(graph, **shapes):
 
 
 def width(rows, columns, block, at_once, size=4096, **shapes):
-    (definition,) = product(size, size, size).definitions
-    return band_width(definition, rows, columns, block, at_once, V100, AlignmentRules(shapes=CodeShapes(**shapes)))
+    (op,) = product(size, size, size).tensor_ops
+    return band_width(op, rows, columns, block, at_once, V100, AlignmentRules(shapes=CodeShapes(**shapes)))
 
 
 def test_the_band_makes_the_footprint_of_a_wave_smallest():
@@ -71,7 +71,7 @@ def test_the_model_agrees_that_the_chosen_band_lowers_the_traffic_of_the_backing
 
 
 def spatial_unrolled(stage):
-    return [x for x in stage.loops if x.kind == UNROLL and stage.definition.axis(x.axis).role == "spatial"]
+    return [x for x in stage.loops if x.kind == UNROLL and stage.op.axis(x.axis).role == "spatial"]
 
 
 SWITCHED_OFF = {
@@ -79,7 +79,7 @@ SWITCHED_OFF = {
     "wide_accesses": lambda stage: all(copy.vector == 1 for copy in stage.copies) and stage.store.vector == 1,
     "register_tiles": lambda stage: not spatial_unrolled(stage),
     "warp_tiles": lambda stage: not any(loop.kind == GROUP for loop in stage.loops),
-    "split_reductions": lambda stage: "split" not in stage.name and stage.definition.output.kind == "output",
+    "split_reductions": lambda stage: "split" not in stage.name and stage.op.output.kind == "output",
 }
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.candidate import best
-from rollergen.construct.choose import choice, definition_candidates
+from rollergen.construct.choose import choice, op_candidates
 from rollergen.construct.grow import footprint_bytes, grow_layer, grow_registers, reuse_score, scale_out, staging_layers
 from rollergen.construct.notes import construction_notes
 from rollergen.errors import DoesNotFitError
@@ -21,7 +21,7 @@ from rollergen.program.check import check
 from rollergen.program.model import predict_stage
 from rollergen.tile.rules import AlignmentRules, vector_lanes
 from tests.program.hand_devices import AVX512, TURING
-from tests.programs import matmul_definition
+from tests.programs import matmul_op
 
 DEVICES = [AVX512, TURING]
 
@@ -59,8 +59,8 @@ def test_every_operator_has_valid_programs_in_rising_order_of_predicted_time(nam
 @pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
 def test_at_most_two_candidates_share_form_tile_split_and_depth(device):
     for graph in OPERATORS.values():
-        for definition in graph.definitions:
-            keys = [one.key for one in definition_candidates(definition, device, AlignmentRules(), 10)]
+        for op in graph.tensor_ops:
+            keys = [one.key for one in op_candidates(op, device, AlignmentRules(), 10)]
             assert max(keys.count(key) for key in keys) <= 2
 
 
@@ -101,15 +101,15 @@ def test_a_device_without_a_backing_store_says_how_many_bytes_are_missing():
 
 
 def test_the_best_candidates_leave_out_what_does_not_fit():
-    definition = OPERATORS["matmul"].definitions[0]
-    candidates = definition_candidates(definition, TURING, AlignmentRules(), 4)
+    op = OPERATORS["matmul"].tensor_ops[0]
+    candidates = op_candidates(op, TURING, AlignmentRules(), 4)
     broken = [replace(one, seconds=float("inf")) for one in candidates]
     assert best([*broken, candidates[-1]], 10) == [candidates[-1]]
 
 
 def test_at_most_half_of_the_candidates_have_one_form_while_there_are_others_worth_a_try():
-    definition = OPERATORS["matmul"].definitions[0]
-    one = definition_candidates(definition, TURING, AlignmentRules(), 1)[0]
+    op = OPERATORS["matmul"].tensor_ops[0]
+    one = op_candidates(op, TURING, AlignmentRules(), 1)[0]
     *outer, last = one.stages[0].loops
     tiles = lambda n: replace(one.stages[0], loops=(*outer, replace(last, extent=1000 + n)))
     made = [
@@ -126,14 +126,14 @@ ROLES = Roles("j", "i", (), "k", ())
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
 def test_every_step_of_growth_follows_the_best_reuse_score_until_the_registers_are_full(device):
-    definition = matmul_definition(1024, 1024, 1024)
-    tiles = grow_registers(definition, ROLES, device)
+    op = matmul_op(1024, 1024, 1024)
+    tiles = grow_registers(op, ROLES, device)
     sizes = [tile["i"] * tile["j"] for tile in tiles]
     assert sizes == sorted(sizes) and len(set(sizes)) == len(sizes)
     for before, after in pairwise(tiles):
         (grown,) = [axis for axis in "ij" if before[axis] != after[axis]]
         (other,) = {"i", "j"} - {grown}
-        score = lambda axis, extent, tile=before: reuse_score(definition, tile, axis, extent)
+        score = lambda axis, extent, tile=before: reuse_score(op, tile, axis, extent)
         assert score(grown, after[grown]) >= score(other, before[other] * after[grown] // before[grown])
     lanes = vector_lanes(device, "float32")
     assert sizes[-1] // lanes >= device.limits.registers_per_thread // 8
@@ -141,19 +141,19 @@ def test_every_step_of_growth_follows_the_best_reuse_score_until_the_registers_a
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
 def test_a_block_tile_grows_within_half_of_its_layer(device):
-    definition = matmul_definition(1024, 1024, 1024)
-    small = grow_registers(definition, ROLES, device)[-1]
+    op = matmul_op(1024, 1024, 1024)
+    small = grow_registers(op, ROLES, device)[-1]
     for layer in staging_layers(device):
-        tiles = grow_layer(definition, ROLES, device, AlignmentRules(), small, layer)
+        tiles = grow_layer(op, ROLES, device, AlignmentRules(), small, layer)
         assert len(tiles) > 1
-        assert footprint_bytes(definition, tiles[-1]) <= layer.capacity_bytes // 2
+        assert footprint_bytes(op, tiles[-1]) <= layer.capacity_bytes // 2
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
 def test_scale_out_shrinks_tiles_until_every_unit_has_a_block(device):
-    definition = matmul_definition(256, 256, 256)
+    op = matmul_op(256, 256, 256)
     whole, small = {"i": 256, "j": 256, "k": 32}, {"i": 1, "j": 16, "k": 1}
-    out = scale_out(definition, ROLES, device, small, whole)
+    out = scale_out(op, ROLES, device, small, whole)
     assert -(-256 // out["i"]) * -(-256 // out["j"]) >= device.units
 
 
@@ -163,14 +163,14 @@ def test_the_grown_program_is_valid_and_its_distance_from_the_optimum_is_told(na
     graph = OPERATORS[name]
     for one in construct(graph, device, BuildOptions(search="grow"), 4):
         check(one.program, device)
-    assert construction_notes(graph, device)[1].startswith(f"{graph.definitions[0].output.name}: grown by data reuse")
+    assert construction_notes(graph, device)[1].startswith(f"{graph.tensor_ops[0].output.name}: grown by data reuse")
 
 
 @given(i=st.integers(0, 10), j=st.integers(0, 10))
 def test_reuse_grows_most_along_the_shorter_side(i, j):
-    definition = matmul_definition(4096, 4096, 4096)
+    op = matmul_op(4096, 4096, 4096)
     tile = {"i": 2**i, "j": 2**j, "k": 1}
-    along_i, along_j = (reuse_score(definition, tile, axis, 2 * tile[axis]) for axis in ("i", "j"))
+    along_i, along_j = (reuse_score(op, tile, axis, 2 * tile[axis]) for axis in ("i", "j"))
     if i != j:
         assert (along_i > along_j) == (i < j)
 

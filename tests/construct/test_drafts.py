@@ -52,8 +52,8 @@ def test_what_is_never_priced_is_never_among_the_best(name, monkeypatch):
         return found
 
     monkeypatch.setattr(serial_space, "drafted", both)
-    (definition,) = canonicalize(EXPRESSIONS[name]()).definitions
-    for form in forms(definition, CPU):
+    (op,) = canonicalize(EXPRESSIONS[name]()).tensor_ops
+    for form in forms(op, CPU):
         assert list(serial_candidates(form, CPU, AlignmentRules(), 10, Ledger()))
     assert max(seen) == 30
 

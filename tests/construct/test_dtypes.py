@@ -9,8 +9,8 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import INTEGERS, is_float
 from rollergen.hal.load import load_device
 from rollergen.program.interpreter import interpret
-from tests.definitions import evaluate_program, small_integers
 from tests.program.hand_devices import AVX512, TURING
+from tests.tensor_ops import evaluate_program, small_integers
 
 EPSILON = {"float16": 2**-11, "bfloat16": 2**-8, "float32": 2**-24, "float64": 2**-53}
 """Half the distance of neighbours, relative: what one rounding may change."""

@@ -26,7 +26,7 @@ def matmul(m, n, k, dtype="float32"):
 
 
 def account(graph, device, options=BuildOptions()):
-    return choice(graph.definitions[0], device, options.rules, 10).account
+    return choice(graph.tensor_ops[0], device, options.rules, 10).account
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)

@@ -128,4 +128,4 @@ def test_a_gathered_image_is_fetched_along_its_pixels_and_one_whose_channels_lie
     for case, role in (("convolution, NCHW", "spatial"), ("convolution, NHWC", "reduce")):
         (stage,) = construct(canonicalize(FORMS[case]), load_device(name), top_k=1)[0].program.stages
         (image,) = (copy for copy in stage.copies if stage.load(copy).buffer.name == "X")
-        assert image.along == image.order[-1] and stage.definition.axis(image.along).role == role
+        assert image.along == image.order[-1] and stage.op.axis(image.along).role == role

@@ -8,7 +8,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
-from rollergen.construct.choose import definition_candidates
+from rollergen.construct.choose import op_candidates
 from rollergen.emit import emit
 from rollergen.errors import DoesNotFitError
 from rollergen.expr.canonical import canonicalize
@@ -105,7 +105,7 @@ def test_there_is_a_valid_program(name, device_name):
         assert np.isfinite(one.seconds) and one.seconds > 0
     program = ranked[0].program
     assert emit(program, device).launches
-    points = sum(prod(axis.extent for axis in stage.definition.axes) for stage in program.stages)
+    points = sum(prod(axis.extent for axis in stage.op.axes) for stage in program.stages)
     if points <= 20_000:
         arrays = readers.small_integers(program)
         result, _ = readers.interpreted(program, arrays, device, most_blocks=1 << 30)
@@ -136,7 +136,7 @@ def test_programs_whose_workspace_does_not_fit_are_no_candidates():
     capacity = device.backing.capacity_bytes - device.backing.reserved_bytes
     longest = capacity // 4 // 128 - 64  # sixteen kilobytes are left: less than the parts of a split sum take
     graph = canonicalize(rg.ops.matmul(T("A", (64, longest)), T("B", (longest, 64))))
-    anyhow = definition_candidates(graph.definitions[0], device, AlignmentRules(), 10)
+    anyhow = op_candidates(graph.tensor_ops[0], device, AlignmentRules(), 10)
     assert any(len(one.stages) > 1 for one in anyhow)
     for one in construct(graph, device):
         assert sum(b.elements * 4 for b in one.program.buffers()) <= capacity

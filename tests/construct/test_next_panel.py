@@ -28,8 +28,8 @@ EXPRESSION = rg.ops.matmul(rg.tensor("A", (M, K)), rg.tensor("B", (K, N)), name=
 
 def program(order="ji", asks=True, expression=EXPRESSION):
     """8 rows of 2 vectors, five register tiles a panel; the panel's next one is asked for."""
-    (definition,) = canonicalize(expression).definitions
-    made = [one for form in forms(definition, AVX512) for one in structures(form, AVX512, RULES)]
+    (op,) = canonicalize(expression).tensor_ops
+    made = [one for form in forms(op, AVX512) for one in structures(form, AVX512, RULES)]
     plain = [one for one in made if not one.staged and not one.packed and one.vectors == 2]
     structure = next(one for one in plain if one.order == order)
     stage = structure.stage(structure.plan(8, 12, 5, 3), AVX512, RULES)

@@ -41,7 +41,7 @@ def test_exponentials_of_a_row_are_computed_while_the_next_one_arrives(operator)
     made = program(operator(X))
     (stage,) = made.stages
     loop = stage.loops[stage.prefetch]
-    assert (loop.kind, loop.axis) == (SERIAL, stage.definition.of_role("spatial")[-1].name)
+    assert (loop.kind, loop.axis) == (SERIAL, stage.op.of_role("spatial")[-1].name)
     text = emit(made, AVX512).text
     asked = re.findall(r"__builtin_prefetch\(\(const void \*\)\(size_t\)\((\w+ \+ .*?) \+ (\d+)\)\)", text)
     assert asked
@@ -83,7 +83,7 @@ def test_each_vector_of_the_last_reduction_costs_an_instruction():
     (stage,) = program(rg.ops.softmax(X)).stages
     counts = []
     for one in (stage, replace(stage, prefetch=-1)):
-        nest = nest_of(one, facts_of(one.definition, one.residents), AVX512)
+        nest = nest_of(one, facts_of(one.op, one.residents), AVX512)
         costs = costs_of(AVX512)
         counts.append(instructions_of(nest, AVX512, costs, work_of(nest, AVX512, costs)))
     inside = [loop.extent for loop in stage.loops if loop.kind not in ("grid", LANE)]

@@ -20,8 +20,8 @@ T = rg.tensor
 
 
 def own_structures(expression):
-    (definition,) = canonicalize(expression).definitions
-    return [one for form in forms(definition, AVX512) for one in structures(form, AVX512, RULES) if one.staged]
+    (op,) = canonicalize(expression).tensor_ops
+    return [one for form in forms(op, AVX512) for one in structures(form, AVX512, RULES) if one.staged]
 
 
 def matmul(m, n, k):

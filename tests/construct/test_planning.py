@@ -91,7 +91,7 @@ def test_products_run_on_the_matrix_units_of_tiles_whatever_is_added_to_them(pro
 def test_contractions_share_a_stage_where_that_saves_a_launch_and_no_tile_is_missed(rows, stages):
     x = T("x", rows, 1024)
     graph = planned(ops.add(linear("g", x, 1024), linear("u", x, 1024)), target("v100"))
-    assert len(graph.definitions) == stages
+    assert len(graph.tensor_ops) == stages
     assert ["a contraction alone has tiles of its own" in cut for cut in graph.cuts] == [True] * (stages - 1)
 
 
@@ -99,14 +99,14 @@ def test_contractions_share_a_stage_where_that_saves_a_launch_and_no_tile_is_mis
 def test_an_operand_is_stored_first_where_computing_it_at_each_use_takes_longer(operand, rows, stages):
     x, w = T("x", rows, 1024, dtype="float16"), T("w", 1024, 1024, dtype="float16")
     graph = planned(ops.linear(operand(x), w), target("v100"))
-    assert len(graph.definitions) == stages
+    assert len(graph.tensor_ops) == stages
     assert ["reads its elements several times each" in cut for cut in graph.cuts] == [True] * (stages - 1)
 
 
 def test_an_operand_that_is_only_elsewhere_in_memory_is_not_stored():
     x = T("x", 64, 3, 1024)
     graph = planned(ops.matmul(ops.reshape(x, (192, 1024)), T("w", 1024, 512)), target("v100"))
-    assert len(graph.definitions) == 1
+    assert len(graph.tensor_ops) == 1
 
 
 def test_what_finds_no_room_when_stored_stays_inlined():

@@ -57,7 +57,7 @@ def test_a_row_whose_elements_lie_apart_is_one_stage(name, shape, axis):
     graph = canonicalize(rg.ops.softmax(x, axis), rows=resident_rows(target))
     program = construct(graph, target, top_k=1)[0].program
     (stage,) = program.stages
-    assert stage.definition.axes[-1].role == "spatial"
+    assert stage.op.axes[-1].role == "spatial"
     array = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
     want = rg.ops.softmax(x, axis).evaluate(array)
     interpreted = interpret(program, {"X": array}, target)
@@ -70,13 +70,13 @@ def test_a_row_whose_elements_lie_apart_is_one_stage(name, shape, axis):
 def test_neighbouring_threads_take_neighbouring_rows_where_rows_are_many():
     graph = canonicalize(rg.ops.softmax(rg.tensor("X", (8, 21, 64, 64)), 1), rows=Rows(apart=21))
     stage = construct(graph, readers.device("v100"), top_k=1)[0].program.stages[0]
-    last = stage.definition.axes[-1].name
+    last = stage.op.axes[-1].name
     assert max(loop.extent for loop in stage.loops if loop.axis == last and loop.kind == THREAD) >= 16
 
 
 def test_long_rows_that_lie_apart_are_cut_and_a_cpu_reads_them_in_passes():
     long = canonicalize(rg.ops.softmax(rg.tensor("X", (5000, 64)), 0), rows=resident_rows(readers.device("v100")))
-    assert len(long.definitions) == 3
+    assert len(long.tensor_ops) == 3
     assert "rows of 5000 elements that lie apart exceed the limit of 4096" in " ".join(long.cuts)
     assert resident_rows(readers.device("cpu")).apart == 0
 

@@ -50,9 +50,9 @@ def test_no_grown_program_is_ahead_of_the_first_choice(name, device):
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_grown_tiles_are_few_and_among_all_aligned_ones(name):
     device = load_device("v100")
-    (definition,) = canonicalize(EXPRESSIONS[name]()).definitions
-    form = next(forms(definition, device))
-    space = thread_tiles(form.definition, form.roles, device, RULES, 1, staged_loads(form.definition, form.roles))
+    (op,) = canonicalize(EXPRESSIONS[name]()).tensor_ops
+    form = next(forms(op, device))
+    space = thread_tiles(form.op, form.roles, device, RULES, 1, staged_loads(form.op, form.roles))
     points = grown_threads(space, form, 1)
     every, grown = aligned_tiles(space, Ledger(), points), aligned_points(space, points, Ledger())
     assert 0 < len(grown) < len(every) / 4
@@ -62,8 +62,8 @@ def test_grown_tiles_are_few_and_among_all_aligned_ones(name):
 
 def test_of_a_cpus_structures_growth_leaves_tiles_in_some():
     device = load_device("cortex-a53")
-    (definition,) = canonicalize(EXPRESSIONS["matmul"]()).definitions
-    form = next(forms(definition, device))
+    (op,) = canonicalize(EXPRESSIONS["matmul"]()).tensor_ops
+    form = next(forms(op, device))
     grown = [rows_of(grid(one, device, RULES, Ledger(), "grow")) for one in structures(form, device, RULES)]
     every = [rows_of(grid(one, device, RULES, Ledger())) for one in structures(form, device, RULES)]
     assert any(grown) and all(few <= many for few, many in zip(grown, every, strict=True))
@@ -71,8 +71,8 @@ def test_of_a_cpus_structures_growth_leaves_tiles_in_some():
 
 def test_both_strategies_keep_a_ledger():
     device = load_device("v100")
-    (definition,) = canonicalize(EXPRESSIONS["matmul"]()).definitions
-    few, many = (choice(definition, device, RULES, 10, None, search).account for search in ("grow", "all"))
+    (op,) = canonicalize(EXPRESSIONS["matmul"]()).tensor_ops
+    few, many = (choice(op, device, RULES, 10, None, search).account for search in ("grow", "all"))
     assert 0 < few.considered < many.considered
 
 

@@ -29,10 +29,10 @@ def gelu(elements, dtype="float32"):
 
 def programs(expression, lanes):
     graph = canonicalize(expression)
-    (definition,) = graph.definitions
-    for plan in elementwise_plans(definition, AVX512, AlignmentRules(), Tally()):
+    (op,) = graph.tensor_ops
+    for plan in elementwise_plans(op, AVX512, AlignmentRules(), Tally()):
         if plan.lanes == lanes:
-            yield RProgram(AVX512.name, graph.inputs, graph.outputs, (elementwise_stage(definition, plan, AVX512),))
+            yield RProgram(AVX512.name, graph.inputs, graph.outputs, (elementwise_stage(op, plan, AVX512),))
 
 
 @pytest.mark.parametrize("make", [gelu, lambda n: rg.ops.sigmoid(rg.tensor("X", (3, n)), name="Y")])
@@ -64,5 +64,5 @@ def test_the_model_tells_them_from_single_vectors_by_their_loops_alone():
 )
 def test_short_chains_uneven_ends_wide_numbers_and_strided_reads_are_taken_one_vector_at_a_time(expression):
     graph = canonicalize(expression)
-    plans = elementwise_plans(graph.definitions[-1], AVX512, AlignmentRules(), Tally())
+    plans = elementwise_plans(graph.tensor_ops[-1], AVX512, AlignmentRules(), Tally())
     assert max(plan.lanes for plan in plans) <= 16

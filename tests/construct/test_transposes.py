@@ -30,10 +30,10 @@ def transposed(shape, dtype="float32"):
 def turning(expression):
     """A program for each plan that turns a tile and stores it in vectors."""
     graph = canonicalize(expression)
-    (definition,) = graph.definitions
-    for plan in elementwise_plans(definition, V100, AlignmentRules(), Tally()):
+    (op,) = graph.tensor_ops
+    for plan in elementwise_plans(op, V100, AlignmentRules(), Tally()):
         if plan.staged >= 0 and plan.um * plan.vector > 1:
-            yield RProgram("v100", graph.inputs, graph.outputs, (elementwise_stage(definition, plan, V100),))
+            yield RProgram("v100", graph.inputs, graph.outputs, (elementwise_stage(op, plan, V100),))
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((64, 96), "float32"), ((44, 37), "float32"), ((40, 50), "float16")])
@@ -79,9 +79,9 @@ NARROW = ("float16", "bfloat16", "int8", "bool")
 def test_every_plan_of_a_narrow_transpose_for_vectors_is_a_program_that_gives_the_definition(name, shape, order, dtype):
     spec, expression = device(name), rg.ops.transpose(rg.tensor("X", shape, dtype), order)
     graph = canonicalize(expression)
-    (definition,) = graph.definitions
-    for plan in elementwise_plans(definition, spec, AlignmentRules(), Tally()):
-        program = RProgram(name, graph.inputs, graph.outputs, (elementwise_stage(definition, plan, spec),))
+    (op,) = graph.tensor_ops
+    for plan in elementwise_plans(op, spec, AlignmentRules(), Tally()):
+        program = RProgram(name, graph.inputs, graph.outputs, (elementwise_stage(op, plan, spec),))
         check(program, spec)
         arrays = small_integers(program)
         assert_values(expression, program, interpret(program, arrays, spec).outputs, arrays)

@@ -25,9 +25,9 @@ def conv(channels=256, pixels=14):
 
 def stage(on, step, tm=8, tn=16):
     """16 tm x 8 tn outputs of a block, `step` elements of the reduction at a time."""
-    (form, *_) = forms(canonicalize(conv()).definitions[0], on)
+    (form, *_) = forms(canonicalize(conv()).tensor_ops[0], on)
     plan = ContractionPlan(16, 8, 1, tm, tn, 1, 1, 1, 1, step, 4, 4, unroll=step, staged=(0, 1), depth=2)
-    return contraction_stage(form.definition, form.roles, plan, on, AlignmentRules(), "conv")
+    return contraction_stage(form.op, form.roles, plan, on, AlignmentRules(), "conv")
 
 
 def test_a_step_of_two_windows_is_chosen_where_copies_go_through_registers():
@@ -58,5 +58,5 @@ def test_rows_that_threads_do_not_divide_cost_the_model_divisions():
 
 
 def access(stage, on, copy):
-    nest = nest_of(stage, facts_of(stage.definition, stage.residents), on)
+    nest = nest_of(stage, facts_of(stage.op, stage.residents), on)
     return fill_accesses(nest, on, copy)[0]

@@ -25,7 +25,7 @@ def why_not(entry: Entry, program: RProgram) -> dict[str, str]:
     several, outside, found = tiles(program), remainders(program), {}
     whole = _extents(entry.suite, entry.id)
     for stage in program.stages:
-        for axis in stage.definition.axes:
+        for axis in stage.op.axes:
             name = f"{stage.name}.{axis.name}"
             if several[name] > 1 and name in outside:
                 continue
@@ -43,7 +43,7 @@ def why_not(entry: Entry, program: RProgram) -> dict[str, str]:
 @lru_cache(maxsize=256)
 def _extents(name: str, id: str) -> dict[str, int]:
     """Of the axes at full size."""
-    return {axis.name: axis.extent for d in canonicalize(suite(name).entry(id).make()).definitions for axis in d.axes}
+    return {axis.name: axis.extent for d in canonicalize(suite(name).entry(id).make()).tensor_ops for axis in d.axes}
 
 
 def tiles(program: RProgram) -> dict[str, int]:
@@ -52,7 +52,7 @@ def tiles(program: RProgram) -> dict[str, int]:
     found = {}
     for stage in program.stages:
         outside = max((copy.at_loop for copy in stage.copies), default=len(stage.loops))
-        for axis in stage.definition.axes:
+        for axis in stage.op.axes:
             reduced = axis.role == "reduce"
             covered = prod(
                 loop.extent for at, loop in stage.of_axis(axis.name) if not _outer(loop.kind, at, outside, reduced)
@@ -70,7 +70,7 @@ def remainders(program: RProgram) -> list[str]:
     return [
         f"{stage.name}.{axis.name}"
         for stage in program.stages
-        for axis in stage.definition.axes
+        for axis in stage.op.axes
         if _covered(stage, axis.name) > axis.extent
     ]
 

@@ -10,8 +10,8 @@ import pytest
 
 from rollergen.emit import emit
 from rollergen.expr.combiners import named_combiner
-from rollergen.expr.definition import Axis, Definition, Reduction
 from rollergen.expr.index import Index
+from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import Binary, Buffer, Const, IndexValue, Partial
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
@@ -29,7 +29,7 @@ def rows(combiner, bodies, parallel, combine, result=None, rows_a_block=1, steps
     """``Y[i]`` = a reduction over j by the given (kind, extent) loops, the last one fastest; ``rows_a_block`` side by
     side, outside of these."""
     result = result or Partial("r", bodies[-1].dtype, len(bodies) - 1)
-    definition = Definition(
+    op = TensorOp(
         Buffer("Y", (ROWS,), result.dtype, "output"),
         (Axis("i", ROWS), Axis("j", COLUMNS, "reduce")),
         (Index.axis("i"),),
@@ -45,9 +45,9 @@ def rows(combiner, bodies, parallel, combine, result=None, rows_a_block=1, steps
     loops = [x for x in loops if x.extent > 1]
     guards = [("j", "mask")] + ([("i", "mask")] if ROWS % rows_a_block else [])
     accumulator = Accumulator(len(loops) - 1, bodies[0].dtype, combine=combine)
-    stage = Stage("rows", definition, tuple(loops), Compute("fma"), accumulator, guards=tuple(guards))
-    inputs = tuple({one.buffer.name: one.buffer for one in definition.loads()}.values())
-    return RProgram("v100", inputs, (definition.output,), (stage,))
+    stage = Stage("rows", op, tuple(loops), Compute("fma"), accumulator, guards=tuple(guards))
+    inputs = tuple({one.buffer.name: one.buffer for one in op.loads()}.values())
+    return RProgram("v100", inputs, (op.output,), (stage,))
 
 
 X = load("X", ix("i"), ix("j"), shape=(ROWS, COLUMNS))

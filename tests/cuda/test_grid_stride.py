@@ -27,8 +27,8 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler"
 
 def strided(expression, plan):
     graph = canonicalize(expression)
-    (definition,) = graph.definitions
-    program = RProgram("v100", graph.inputs, graph.outputs, (elementwise_stage(definition, plan, V100),))
+    (op,) = graph.tensor_ops
+    program = RProgram("v100", graph.inputs, graph.outputs, (elementwise_stage(op, plan, V100),))
     check(program, V100)
     return program
 

@@ -118,13 +118,13 @@ def test_the_model_counts_fewer_instructions_of_points_that_go_in_together():
 
 def test_points_go_in_together_only_where_a_nan_sum_is_a_nan_result():
     x = rg.tensor("X", SHAPE)
-    definition = online(canonicalize(rg.ops.softmax(x, axis=-1)).definitions[0])
-    assert is_gathered(definition)
-    largest = Partial(definition.reductions[0].name, "float32")
-    blind = replace(definition, result=Select(Binary("gt", largest, largest, "bool"), definition.result, largest, "float32"))
-    assert not is_gathered(blind) and not is_gathered(replace(definition, result=largest))
+    op = online(canonicalize(rg.ops.softmax(x, axis=-1)).tensor_ops[0])
+    assert is_gathered(op)
+    largest = Partial(op.reductions[0].name, "float32")
+    blind = replace(op, result=Select(Binary("gt", largest, largest, "bool"), op.result, largest, "float32"))
+    assert not is_gathered(blind) and not is_gathered(replace(op, result=largest))
     program, _ = program_of(softmax())
-    wrong = replace(program.stages[0], definition=blind)
+    wrong = replace(program.stages[0], op=blind)
     with pytest.raises(ProgramError, match="takes several points at once"):
         check(replace(program, stages=(wrong,)), V100)
 
@@ -139,8 +139,8 @@ def test_points_that_go_in_together_are_the_innermost():
 
 
 def test_only_a_largest_element_and_its_exponentials_are_made_pairs():
-    definition = lambda expression: canonicalize(expression).definitions[0]
-    assert online(definition(softmax())) is not None
+    op = lambda expression: canonicalize(expression).tensor_ops[0]
+    assert online(op(softmax())) is not None
     x = rg.tensor("X", SHAPE)
-    assert online(definition(rg.ops.layer_norm(x, SHAPE[1]))) is None
-    assert online(definition(rg.ops.sum(x, axis=1))) is None
+    assert online(op(rg.ops.layer_norm(x, SHAPE[1]))) is None
+    assert online(op(rg.ops.sum(x, axis=1))) is None

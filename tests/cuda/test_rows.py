@@ -62,7 +62,7 @@ def test_cuda_text_and_interpreter_compute_the_definition(name):
 
 def parallel(stage):
     """(kind, extent) of the loops that share a reduction."""
-    reduced = {a.name for a in stage.definition.of_role("reduce", "row")}
+    reduced = {a.name for a in stage.op.of_role("reduce", "row")}
     return tuple((x.kind, x.extent) for x in stage.loops if x.kind in ("group", "thread") and x.axis in reduced)
 
 

@@ -121,13 +121,13 @@ def test_any_axis_name_is_made_a_c_name(axis):
     program = programs.row_sum()
     stage = program.stages[0]
     rename = lambda a: axis if a == "k" else a
-    definition = stage.definition
+    op = stage.op
     load = Load(Buffer("X", (10, 100)), (Index.axis("i"), Index.axis(axis)))
-    axes = tuple(replace(a, name=rename(a.name)) for a in definition.axes)
-    reduction = replace(definition.reductions[0], axes=(axis,), bodies=(load,))
-    definition = replace(definition, axes=axes, reductions=(reduction,))
+    axes = tuple(replace(a, name=rename(a.name)) for a in op.axes)
+    reduction = replace(op.reductions[0], axes=(axis,), bodies=(load,))
+    op = replace(op, axes=axes, reductions=(reduction,))
     loops = tuple(replace(loop, axis=rename(loop.axis)) for loop in stage.loops)
-    stage = replace(stage, definition=definition, loops=loops, guards=((axis, "mask"),), name=axis)
+    stage = replace(stage, op=op, loops=loops, guards=((axis, "mask"),), name=axis)
     assert difference(replace(program, stages=(stage,))) is None
 
 

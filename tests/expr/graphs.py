@@ -1,4 +1,4 @@
-"""A plain evaluator of stages: every definition over its whole grid, one NumPy expression each."""
+"""A plain evaluator of stages: every tensor op over its whole grid, one NumPy expression each."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ def run(graph, arrays):
     memory = {b.name: np.asarray(a).reshape(-1) for b, a in zip(graph.inputs, arrays, strict=True)}
     for buffer in (*graph.outputs, *graph.temporaries):
         memory[buffer.name] = np.full(buffer.elements, np.nan)
-    for definition in graph.definitions:
-        _run_definition(definition, memory)
+    for op in graph.tensor_ops:
+        _run_op(op, memory)
     return {b.name: memory[b.name].reshape(b.shape) for b in graph.outputs}
 
 
-def _run_definition(definition, memory):
-    extents = [axis.extent for axis in definition.axes]
+def _run_op(op, memory):
+    extents = [axis.extent for axis in op.axes]
     mesh = np.meshgrid(*(np.arange(e) for e in extents), indexing="ij", sparse=True) if extents else []
-    at = {axis.name: m for axis, m in zip(definition.axes, mesh, strict=True)}
-    folded = tuple(p for p, axis in enumerate(definition.axes) if axis.role != "spatial")
+    at = {axis.name: m for axis, m in zip(op.axes, mesh, strict=True)}
+    folded = tuple(p for p, axis in enumerate(op.axes) if axis.role != "spatial")
     partials = {}
-    for reduction in definition.reductions:
-        assert reduction.axes == tuple(definition.axes[p].name for p in folded)
+    for reduction in op.reductions:
+        assert reduction.axes == tuple(op.axes[p].name for p in folded)
         bodies = [np.broadcast_to(_value(b, at, memory, partials), extents) for b in reduction.bodies]
         partials[reduction.name] = _fold(reduction.combiner, bodies, folded)
-    stored = [p for p, axis in enumerate(definition.axes) if axis.role != "reduce"]
+    stored = [p for p, axis in enumerate(op.axes) if axis.role != "reduce"]
     grid = [extents[p] if p in stored else 1 for p in range(len(extents))]
-    result = np.broadcast_to(_value(definition.result, at, memory, partials), grid)
-    target = np.broadcast_to(np.asarray(linear(definition.target, definition.output.shape).evaluate(at)), grid)
+    result = np.broadcast_to(_value(op.result, at, memory, partials), grid)
+    target = np.broadcast_to(np.asarray(linear(op.target, op.output.shape).evaluate(at)), grid)
     keep = np.ones(grid, bool)
-    for bound in definition.where:
+    for bound in op.where:
         keep = keep & bound.evaluate(at)
     places = target[keep]
-    assert len(np.unique(places)) == places.size == definition.output.elements
-    memory[definition.output.name][places] = result[keep]
+    assert len(np.unique(places)) == places.size == op.output.elements
+    memory[op.output.name][places] = result[keep]
 
 
 def _fold(combiner, bodies, folded):

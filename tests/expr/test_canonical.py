@@ -24,8 +24,8 @@ def agree(expression, *arrays, **arguments):
     """The cut, canonical (with all stored that may be, too) and implicit-GEMM stages of `expression` give its definition's values."""
     expected = expression.evaluate(*arrays)
     cut_graph, graph = cut(expression, **arguments), canonicalize(expression, **arguments)
-    gemms = tuple(implicit_gemm(d) or d for d in graph.definitions)
-    most = canonicalize(expression, **arguments, seconds=lambda some: -len(some.definitions), bare=True)
+    gemms = tuple(implicit_gemm(d) or d for d in graph.tensor_ops)
+    most = canonicalize(expression, **arguments, seconds=lambda some: -len(some.tensor_ops), bare=True)
     for one in (cut_graph, graph, most, type(graph)(graph.inputs, graph.outputs, graph.temporaries, gemms)):
         (found,) = run(one, arrays).values()
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
@@ -33,7 +33,7 @@ def agree(expression, *arrays, **arguments):
 
 
 def axes(graph, position=0):
-    return [(a.name, a.extent, a.role) for a in graph.definitions[position].axes]
+    return [(a.name, a.extent, a.role) for a in graph.tensor_ops[position].axes]
 
 
 def first_largest(a, b):
@@ -78,7 +78,7 @@ def test_a_reduction_over_axes_of_extent_one_is_none(name):
     arrays = [np.resize([1.5, -0.0, np.nan, -np.inf, np.inf, 0.0, -2.0], one.shape) for one in given_tensors]
     with np.errstate(all="ignore"):
         graph = agree(expression, *arrays)
-    assert all(not definition.reductions for definition in graph.definitions)
+    assert all(not op.reductions for op in graph.tensor_ops)
     assert graph.outputs[0].dtype == expression.dtype
 
 

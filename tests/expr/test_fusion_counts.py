@@ -21,7 +21,7 @@ LINE = 64  # bytes that a CPU reads at least
 
 
 def stages(outputs):
-    return len(canonicalize(outputs).definitions)
+    return len(canonicalize(outputs).tensor_ops)
 
 
 def moved(outputs, device_name):
@@ -74,7 +74,7 @@ def test_rows_too_long_for_a_block_are_cut_and_the_cut_says_so(name):
     x = T("x", (4, Rows().adjacent + 1))
     expression = ops.layer_norm(x, x.shape[1]) if name == "layer_norm" else getattr(ops, name)(x, 1)
     graph = canonicalize(expression)
-    assert len(graph.definitions) > 1
+    assert len(graph.tensor_ops) > 1
     assert f"rows of {Rows().adjacent + 1} elements exceed the limit" in graph.cuts[0]
 
 
@@ -107,7 +107,7 @@ def test_a_diamond_over_a_product_computes_it_once():
     product = ops.matmul(a, b)
     gated = ops.mul(ops.sigmoid(product), product, name="y")
     graph = canonicalize(gated)
-    assert len(graph.definitions) == 1 and len(graph.definitions[0].reductions) == 1
+    assert len(graph.tensor_ops) == 1 and len(graph.tensor_ops[0].reductions) == 1
     assert moved(gated, "cpu")["y", "store"] == 48 * 64 * 4
 
 
@@ -115,8 +115,8 @@ def test_a_diamond_over_a_row_computes_its_sum_once():
     x = rows()
     total = ops.sum(x, 1, keepdims=True)
     joined = ops.add(ops.div(x, total), ops.sub(x, total), name="y")
-    (definition,) = canonicalize(joined).definitions
-    assert len(definition.reductions) == 1
+    (op,) = canonicalize(joined).tensor_ops
+    assert len(op.reductions) == 1
     assert moved(joined, "cpu") == {("x", "load"): SIZE, ("y", "store"): SIZE}
 
 
@@ -145,7 +145,7 @@ def test_padding_is_read_by_the_pool_not_stored():
 )
 def test_a_choice_that_a_reduction_reads_repeatedly_is_stored_first(make):
     graph = canonicalize(make(T("x", (1, 4, 14, 16)), T("y", (1, 4, 14, 16))))
-    choice, reader = graph.definitions
+    choice, reader = graph.tensor_ops
     assert not choice.reductions and reader.reductions
     assert "it chooses between elements that a reduction reads several times each" in graph.cuts[0]
 
@@ -165,7 +165,7 @@ def test_other_choices_cost_no_stage(make):
 def test_attention_is_cut_between_scores_weights_and_values():
     q, k, v = (T(name, (2, 32, 64)) for name in "qkv")
     graph = canonicalize(ops.attention(q, k, v, causal=True, name="y"))
-    assert [len(d.reductions) for d in graph.definitions] == [1, 2, 1]
+    assert [len(d.reductions) for d in graph.tensor_ops] == [1, 2, 1]
     assert len(graph.cuts) == 2
 
 
@@ -174,7 +174,7 @@ def test_several_outputs_share_what_they_have_in_common():
     product = ops.matmul(a, b, name="c")
     outputs = [ops.relu(product, name="r"), ops.sum(product, 1, name="s"), product]
     graph = canonicalize(outputs)
-    assert [d.output.name for d in graph.definitions].count("c") == 1 and len(graph.definitions) == 3
+    assert [d.output.name for d in graph.tensor_ops].count("c") == 1 and len(graph.tensor_ops) == 3
     assert graph.temporaries == ()  # the product is itself an output
     kernel = rg.build(outputs, "cpu", profile=False, top_k=1)
     rng = np.random.default_rng(0)

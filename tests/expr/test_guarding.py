@@ -25,5 +25,5 @@ def test_a_fill_of_a_narrower_tensor_keeps_its_value(dtype, constant, pushed):
     wanted = np.asarray(padded.evaluate(values)).astype(np.float32)
     np.testing.assert_array_equal(got, wanted)
     np.testing.assert_array_equal(np.signbit(got), np.signbit(wanted))
-    nodes = walk(canonicalize(padded).definitions[0].result)
+    nodes = walk(canonicalize(padded).tensor_ops[0].result)
     assert pushed != any(isinstance(node, Select) for node in nodes)

@@ -1,4 +1,4 @@
-"""Packing, padding and splitting rewrite a definition into several that compute the same."""
+"""Packing, padding and splitting rewrite a tensor op into several that compute the same."""
 
 import math
 
@@ -11,7 +11,7 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.expr.packing import pack_operand
 from rollergen.expr.padding import pad_view
 from rollergen.expr.splitting import split_reduction
-from tests.definitions import evaluate_definition
+from tests.tensor_ops import evaluate_op
 
 
 @st.composite
@@ -25,62 +25,62 @@ def convolutions(draw):
     x = rg.tensor("X", (draw(st.integers(1, 2)), 2 * groups, h, w))
     filters = rg.tensor("W", (groups * draw(st.integers(1, 3)), 2, kh, kw))
     made = rg.ops.conv2d(x, filters, stride=stride, padding=padding, dilation=dilation, groups=groups)
-    return canonicalize(made).definitions[0]
+    return canonicalize(made).tensor_ops[0]
 
 
-def arrays_of(definition):
+def arrays_of(op):
     random = np.random.default_rng(0)
-    return {load.buffer.name: random.integers(-3, 4, load.buffer.shape) for load in definition.loads()}
+    return {load.buffer.name: random.integers(-3, 4, load.buffer.shape) for load in op.loads()}
 
 
-def assert_same(definition, first, second):
-    arrays = arrays_of(definition)
-    want = evaluate_definition(definition, arrays)
-    made = {**arrays, first.output.name: evaluate_definition(first, arrays)}
-    assert np.array_equal(evaluate_definition(second, made).reshape(-1), want.reshape(-1))
+def assert_same(op, first, second):
+    arrays = arrays_of(op)
+    want = evaluate_op(op, arrays)
+    made = {**arrays, first.output.name: evaluate_op(first, arrays)}
+    assert np.array_equal(evaluate_op(second, made).reshape(-1), want.reshape(-1))
 
 
 @given(convolutions(), st.sampled_from([1, 1, 4, 16]))
 @settings(max_examples=50, deadline=None)
-def test_a_padded_flat_walk_computes_the_same_convolution(definition, multiple):
-    for load in definition.body_loads():
-        pair = pad_view(definition, load, multiple)
+def test_a_padded_flat_walk_computes_the_same_convolution(op, multiple):
+    for load in op.body_loads():
+        pair = pad_view(op, load, multiple)
         if pair is not None:
-            assert_same(definition, *pair)
+            assert_same(op, *pair)
             assert not pair[1].body_loads()[-1].guard
 
 
 @given(convolutions(), st.integers(1, 9))
 @settings(max_examples=30, deadline=None)
-def test_operands_packed_along_any_axis_give_the_same_result(definition, width):
-    for load in definition.body_loads():
-        for axis in definition.of_role("spatial"):
+def test_operands_packed_along_any_axis_give_the_same_result(op, width):
+    for load in op.body_loads():
+        for axis in op.of_role("spatial"):
             if axis.name in load.axes():
-                assert_same(definition, *pack_operand(definition, load, axis.name, width))
+                assert_same(op, *pack_operand(op, load, axis.name, width))
 
 
 @given(convolutions(), st.integers(2, 4))
 @settings(max_examples=30, deadline=None)
-def test_a_split_reduction_gives_the_same_result(definition, parts):
-    for axis in definition.of_role("reduce"):
-        pair = split_reduction(definition, axis.name, parts)
+def test_a_split_reduction_gives_the_same_result(op, parts):
+    for axis in op.of_role("reduce"):
+        pair = split_reduction(op, axis.name, parts)
         if pair is not None:
-            assert_same(definition, *pair)
+            assert_same(op, *pair)
 
 
 def test_a_three_by_three_convolution_with_padding_has_a_padded_form():
     made = rg.ops.conv2d(rg.tensor("X", (1, 4, 9, 9)), rg.tensor("W", (5, 4, 3, 3)), padding=1)
-    definition = canonicalize(made).definitions[0]
-    assert any(pad_view(definition, load) for load in definition.body_loads())
+    op = canonicalize(made).tensor_ops[0]
+    assert any(pad_view(op, load) for load in op.body_loads())
 
 
 @given(st.integers(2, 5000), st.integers(2, 300))
 @settings(max_examples=100, deadline=None, derandomize=True)
 def test_chunks_cover_any_length_and_are_hardly_longer_than_equal_shares(length, parts):
-    definition = canonicalize(rg.ops.sum(rg.tensor("X", (length,)), axis=0)).definitions[0]
-    (k,) = definition.of_role("reduce")
+    op = canonicalize(rg.ops.sum(rg.tensor("X", (length,)), axis=0)).tensor_ops[0]
+    (k,) = op.of_role("reduce")
     share = -(-length // parts)
-    split = split_reduction(definition, k.name, parts)
+    split = split_reduction(op, k.name, parts)
     part, chunk = (axis.extent for axis in split[0].axes)
     assert (part - 1) * chunk < length <= part * chunk and part <= parts
     assert chunk <= share + share // 16
@@ -88,10 +88,10 @@ def test_chunks_cover_any_length_and_are_hardly_longer_than_equal_shares(length,
 
 
 def test_a_split_of_equal_parts_alone_can_be_asked_for():
-    definition = canonicalize(rg.ops.sum(rg.tensor("X", (21,)), axis=0)).definitions[0]
-    (k,) = definition.of_role("reduce")
-    assert split_reduction(definition, k.name, 4, whole=True) is None
-    assert split_reduction(definition, k.name, 3, whole=True) == split_reduction(definition, k.name, 3)
+    op = canonicalize(rg.ops.sum(rg.tensor("X", (21,)), axis=0)).tensor_ops[0]
+    (k,) = op.of_role("reduce")
+    assert split_reduction(op, k.name, 4, whole=True) is None
+    assert split_reduction(op, k.name, 3, whole=True) == split_reduction(op, k.name, 3)
 
 
 def test_a_component_that_depends_on_itself_alone_is_reduced_alone():
@@ -99,11 +99,11 @@ def test_a_component_that_depends_on_itself_alone_is_reduced_alone():
     x = rg.tensor("X", (11,))
     both = lambda a, b: (rg.maximum(a[0], b[0]), a[1] + b[1])
     made = rg.compute((), lambda: rg.reduce(both, (-math.inf, 0.0), (x[k], x[k]), axis=k)[1])
-    definition = canonicalize(made).definitions[0]
-    largest, total, combined = split_reduction(definition, "k", 3)
+    op = canonicalize(made).tensor_ops[0]
+    largest, total, combined = split_reduction(op, "k", 3)
     assert [one.reductions[0].combiner.name for one in (largest, total)] == ["max", "sum"]
     assert largest.body_loads()[0].fill == -math.inf
-    arrays = arrays_of(definition)
+    arrays = arrays_of(op)
     for one in (largest, total):
-        arrays[one.output.name] = evaluate_definition(one, arrays)
-    assert np.array_equal(evaluate_definition(combined, arrays), evaluate_definition(definition, arrays))
+        arrays[one.output.name] = evaluate_op(one, arrays)
+    assert np.array_equal(evaluate_op(combined, arrays), evaluate_op(op, arrays))

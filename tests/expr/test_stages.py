@@ -37,27 +37,27 @@ def largest_products(x, w):
 def test_matmul_bias_relu_is_one_stage_with_an_epilogue():
     a, b, c = tensors(A=(6, 4), B=(4, 5), c=(5,))
     graph = agree(rg.ops.relu(rg.ops.bias_add(rg.ops.matmul(a, b), c)), *map(small_integers, [(6, 4), (4, 5), (5,)]))
-    (definition,) = graph.definitions
-    assert show(definition.reductions[0].bodies[0]) == "A[i0, k]*B[k, i1]"
-    assert show(definition.result) == "maximum(r + c[i1], 0.0)"
+    (op,) = graph.tensor_ops
+    assert show(op.reductions[0].bodies[0]) == "A[i0, k]*B[k, i1]"
+    assert show(op.result) == "maximum(r + c[i1], 0.0)"
     assert graph.cuts == () and graph.temporaries == ()
 
 
 def test_elementwise_producers_and_views_are_inlined_into_a_contraction():
     x, b = tensors(x=(4, 6), B=(4, 5))
     graph = agree(rg.ops.matmul(rg.ops.transpose(rg.ops.exp(x)), b), small_integers((4, 6)), small_integers((4, 5)))
-    assert show(graph.definitions[0].reductions[0].bodies[0]) == "exp(x[k, i])*B[k, j]"
+    assert show(graph.tensor_ops[0].reductions[0].bodies[0]) == "exp(x[k, i])*B[k, j]"
 
 
 def test_softmax_is_one_stage_with_a_resident_row():
     graph = agree(rg.ops.softmax(*tensors(x=(4, 7))), small_integers((4, 7)))
-    (definition,) = graph.definitions
+    (op,) = graph.tensor_ops
     assert axes(graph) == [("i0", 4, "spatial"), ("i1", 7, "row")]
-    assert [(r.combiner.name, r.axes, show(r.bodies[0])) for r in definition.reductions] == [
+    assert [(r.combiner.name, r.axes, show(r.bodies[0])) for r in op.reductions] == [
         ("max", ("i1",), "x[i0, i1]"),
         ("sum", ("i1",), "exp(x[i0, i1] - r0)"),
     ]
-    assert show(definition.result) == "exp(x[i0, i1] - r0)*(1.0/r1)"
+    assert show(op.result) == "exp(x[i0, i1] - r0)*(1.0/r1)"
 
 
 def test_softmax_written_as_one_expression_has_the_same_stage():
@@ -69,12 +69,12 @@ def test_softmax_written_as_one_expression_has_the_same_stage():
         return rg.exp(x[i0, i1] - largest) * (1 / rg.sum(rg.exp(x[i0, n] - largest), axis=n))
 
     direct = canonicalize(rg.compute((4, 7), element))
-    assert direct.definitions == canonicalize(rg.ops.softmax(x)).definitions
+    assert direct.tensor_ops == canonicalize(rg.ops.softmax(x)).tensor_ops
 
 
 def test_layer_norm_is_one_stage_with_a_resident_row():
     graph = agree(layer_norm(*tensors(x=(4, 7))), small_integers((4, 7)))
-    assert [r.combiner.name for r in graph.definitions[0].reductions] == ["sum", "sum"]
+    assert [r.combiner.name for r in graph.tensor_ops[0].reductions] == ["sum", "sum"]
 
 
 def test_a_row_over_several_last_axes_is_one_row_axis():
@@ -86,14 +86,14 @@ def test_a_row_over_several_last_axes_is_one_row_axis():
 
 def test_rows_beyond_the_limit_are_cut_and_the_cut_says_so():
     graph = agree(rg.ops.softmax(*tensors(x=(4, 7)), name="y"), small_integers((4, 7)), rows=Rows(6))
-    assert [d.output.name for d in graph.definitions] == ["t", "t_1", "y"]
-    assert all(axis.role != "row" for d in graph.definitions for axis in d.axes)
+    assert [d.output.name for d in graph.tensor_ops] == ["t", "t_1", "y"]
+    assert all(axis.role != "row" for d in graph.tensor_ops for axis in d.axes)
     assert graph.cuts[0] == "t is materialised for y: rows of 7 elements exceed the limit of 6 for residence"
 
 
 def test_softmax_over_another_axis_reads_its_input_in_three_stages():
     graph = agree(rg.ops.softmax(*tensors(x=(4, 7)), axis=0), small_integers((4, 7)))
-    assert [[r.combiner.name for r in d.reductions] for d in graph.definitions] == [["max"], ["sum"], []]
+    assert [[r.combiner.name for r in d.reductions] for d in graph.tensor_ops] == [["max"], ["sum"], []]
 
 
 def test_a_reduction_read_by_a_reduction_is_materialised():
@@ -101,20 +101,20 @@ def test_a_reduction_read_by_a_reduction_is_materialised():
     inner = rg.ops.matmul(a, b, name="AB")
     graph = agree(rg.ops.matmul(rg.ops.relu(inner), c), *map(small_integers, [(6, 4), (4, 5), (5, 3)]))
     assert [b.name for b in graph.temporaries] == ["t"]  # relu is AB's epilogue
-    assert show(graph.definitions[0].result) == "maximum(r, 0.0)"
+    assert show(graph.tensor_ops[0].result) == "maximum(r, 0.0)"
     assert graph.cuts == ("t is materialised for out: a reduction reads it",)
 
 
 def test_softmax_of_a_matmul_is_two_stages():
     a, b = tensors(A=(6, 4), B=(4, 5))
     graph = agree(rg.ops.softmax(rg.ops.matmul(a, b)), small_integers((6, 4)), small_integers((4, 5)))
-    assert [len(d.reductions) for d in graph.definitions] == [1, 2]
+    assert [len(d.reductions) for d in graph.tensor_ops] == [1, 2]
 
 
 def test_a_normalised_row_is_stored_before_a_matmul_reuses_it():
     x, w = tensors(x=(4, 7), W=(7, 3))
     graph = agree(rg.ops.matmul(layer_norm(x), w), small_integers((4, 7)), small_integers((7, 3)))
-    assert [d.output.name for d in graph.definitions] == ["norm", "out"]
+    assert [d.output.name for d in graph.tensor_ops] == ["norm", "out"]
 
 
 def test_a_reduction_that_two_outputs_read_is_computed_once():
@@ -122,7 +122,7 @@ def test_a_reduction_that_two_outputs_read_is_computed_once():
     product = rg.ops.matmul(a, b, name="C")
     outputs = [rg.ops.relu(product, name="R"), rg.ops.exp(product, name="E")]
     graph = canonicalize(outputs)
-    assert [d.output.name for d in graph.definitions] == ["C", "R", "E"]
+    assert [d.output.name for d in graph.tensor_ops] == ["C", "R", "E"]
     arrays = small_integers((6, 4)), small_integers((4, 5))
     for name, found in run(graph, arrays).items():
         np.testing.assert_allclose(found, outputs["RE".index(name)].evaluate(*arrays))
@@ -133,7 +133,7 @@ def test_an_output_that_another_output_reads_is_read_from_memory():
     product = rg.ops.matmul(a, b, name="C")
     graph = canonicalize([product, rg.ops.relu(product, name="R")])
     assert (graph.temporaries, graph.cuts) == ((), ())
-    (load,) = graph.definitions[1].loads()
+    (load,) = graph.tensor_ops[1].loads()
     assert load.buffer.name == "C" and load.buffer.kind == "output"
 
 
@@ -142,33 +142,33 @@ def test_two_reductions_over_one_row_are_one_stage():
     both = rg.compute((4,), lambda i: rg.max(x[i, k], axis=k) + rg.sum(x[i, n], axis=n), name="y")
     graph = agree(both, small_integers((4, 7)))
     assert axes(graph) == [("i", 4, "spatial"), ("k", 7, "reduce")]
-    assert show(graph.definitions[0].result) == "r0 + r1"
+    assert show(graph.tensor_ops[0].result) == "r0 + r1"
 
 
 def test_two_reductions_over_columns_are_two_stages():
     x, k, n = *tensors(x=(4, 7)), rg.reduce_axis("k", 4), rg.reduce_axis("n", 4)
     both = rg.compute((7,), lambda i: rg.max(x[k, i], axis=k) + rg.sum(x[n, i], axis=n), name="y")
     graph = agree(both, small_integers((4, 7)))
-    assert [d.output.name for d in graph.definitions] == ["y_sum", "y"]
+    assert [d.output.name for d in graph.tensor_ops] == ["y_sum", "y"]
 
 
 def test_two_reductions_over_long_rows_are_two_stages_and_the_cut_says_why():
     graph = agree(rg.ops.var(*tensors(x=(4, 7)), axis=1), small_integers((4, 7)), rows=Rows(6))
-    assert len(graph.definitions) == 2
+    assert len(graph.tensor_ops) == 2
     assert graph.cuts[0].endswith("rows of 7 elements exceed the limit of 6 for residence")
 
 
 def test_equal_reductions_under_other_names_are_one():
     (x,) = tensors(x=(4, 7))
     graph = agree(rg.ops.mul(rg.ops.sum(x, axis=1), rg.ops.sum(x, axis=1)), small_integers((4, 7)))
-    assert show(graph.definitions[0].result) == "r*r"
+    assert show(graph.tensor_ops[0].result) == "r*r"
 
 
 def test_components_of_one_tuple_reduction_share_it():
     x, k = *tensors(x=(4, 7)), rg.reduce_axis("k", 7)
     both = lambda i: rg.reduce(lambda a, b: (a[0] + b[0], a[1] + b[1]), (0, 0), (x[i, k], x[i, k] * x[i, k]), k)
     graph = agree(rg.compute((4,), lambda i: both(i)[1] - both(i)[0]), small_integers((4, 7)))
-    assert show(graph.definitions[0].result) == "r.1 - r"
+    assert show(graph.tensor_ops[0].result) == "r.1 - r"
 
 
 def test_a_reduction_read_twice_along_an_axis_is_not_recomputed():
@@ -182,33 +182,33 @@ def test_a_reduction_read_twice_along_an_axis_is_not_recomputed():
 def test_views_that_meet_an_element_twice_do_not_recompute_it(index):
     (x,) = tensors(x=(9, 7))
     total = rg.ops.sum(x, axis=1)
-    assert len(agree(rg.compute((3, 3), lambda i, j: total[index(i, j)]), small_integers((9, 7))).definitions) == 2
+    assert len(agree(rg.compute((3, 3), lambda i, j: total[index(i, j)]), small_integers((9, 7))).tensor_ops) == 2
 
 
 @pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
 def test_a_reduction_read_on_either_side_of_a_choice_is_stored_first(mode):
     (x,) = tensors(x=(6, 5, 7))
     graph = agree(rg.ops.pad(rg.ops.sum(x, axis=2), ((2, 1), (1, 2)), mode), small_integers((6, 5, 7)))
-    assert [len(one.reductions) for one in graph.definitions] == [1, 0]
+    assert [len(one.reductions) for one in graph.tensor_ops] == [1, 0]
 
 
 def test_views_that_meet_every_element_once_keep_the_epilogue():
     (x,) = tensors(x=(9, 7))
     total = rg.ops.sum(x, axis=1)
     graph = agree(rg.compute((3, 3), lambda i, j: total[3 * i + (2 - j)] * 2), small_integers((9, 7)))
-    assert len(graph.definitions) == 1
+    assert len(graph.tensor_ops) == 1
 
 
 def test_one_reduction_for_all_rows_is_not_repeated_in_each():
     x, k = *tensors(x=(4, 7)), rg.reduce_axis("k", 7)
     graph = agree(rg.compute((4, 7), lambda i, j: x[i, j] - rg.max(x[0, k], axis=k)), small_integers((4, 7)))
-    assert len(graph.definitions) == 2
+    assert len(graph.tensor_ops) == 2
 
 
 def test_a_reduction_that_broadcasts_is_not_repeated():
     x, k = *tensors(x=(4, 7)), rg.reduce_axis("k", 7)
     total = rg.compute((4, 3), lambda i, j: rg.sum(x[i, k], axis=k) * rg.cast(j, "float32"))
-    assert len(agree(total, small_integers((4, 7))).definitions) == 2
+    assert len(agree(total, small_integers((4, 7))).tensor_ops) == 2
 
 
 @pytest.mark.parametrize(("limit", "stored"), [(7, []), (6, ["m"])])
@@ -233,7 +233,7 @@ def test_a_padding_of_a_padding_is_one_guard():
     once = rg.compute((7,), lambda i: rg.select((i >= 1) & (i < 6), x[i - 1], 0))
     twice = rg.compute((7,), lambda i: rg.select((i >= 2) & (i < 6), once[i - 1], 0))
     graph = agree(twice, small_integers((5,)))
-    assert show(graph.definitions[0].result) == "(x[i - 2] if 0 <= i - 2 < 4 else 0.0)"
+    assert show(graph.tensor_ops[0].result) == "(x[i - 2] if 0 <= i - 2 < 4 else 0.0)"
 
 
 def test_an_axis_is_not_split_by_what_does_not_divide_it():
@@ -251,22 +251,22 @@ def test_a_padded_view_of_a_producer_becomes_a_guarded_load():
     (x,) = tensors(x=(5,))
     rectified = rg.ops.relu(x)
     graph = agree(rg.compute((7,), lambda i: rg.select((i >= 1) & (i < 6), rectified[i - 1], 0)), small_integers((5,)))
-    (load,) = graph.definitions[0].loads()
+    (load,) = graph.tensor_ops[0].loads()
     assert [str(bound) for bound in load.guard] == ["0 <= i - 1 < 5"] and load.fill == 0
-    assert show(graph.definitions[0].result) == "maximum((x[i - 1] if 0 <= i - 1 < 5 else 0.0), 0.0)"
+    assert show(graph.tensor_ops[0].result) == "maximum((x[i - 1] if 0 <= i - 1 < 5 else 0.0), 0.0)"
 
 
 def test_a_fill_that_the_producer_would_change_keeps_its_select():
     (x,) = tensors(x=(5,))
     powers = rg.ops.exp(x)
     graph = agree(rg.compute((7,), lambda i: rg.select((i >= 1) & (i < 6), powers[i - 1], 0)), small_integers((5,)))
-    assert show(graph.definitions[0].result).startswith("select(")
+    assert show(graph.tensor_ops[0].result).startswith("select(")
 
 
 def test_a_condition_of_another_form_leaves_the_load_guarded_by_its_own_range():
     (x,) = tensors(x=(5,))
     graph = agree(rg.compute((7,), lambda i: rg.select((i < 1) | (i >= 6), 2.0, x[i - 1]) * 3), small_integers((5,)))
-    assert len(graph.definitions[0].loads()[0].guard) == 1
+    assert len(graph.tensor_ops[0].loads()[0].guard) == 1
 
 
 def test_a_chain_too_large_to_inline_is_cut():
@@ -275,7 +275,7 @@ def test_a_chain_too_large_to_inline_is_cut():
     for _ in range(14):
         t = rg.ops.mul(t, t)
     graph = canonicalize(t)
-    assert len(graph.definitions) > 1 and "32767 operations" in graph.cuts[0]
+    assert len(graph.tensor_ops) > 1 and "32767 operations" in graph.cuts[0]
     (found,) = run(graph, [np.array([0.0, 1.0, -1.0, 1.0])]).values()
     assert found.tolist() == [0, 1, 1, 1]
 
@@ -299,9 +299,9 @@ def test_constant_inputs_stay_constant():
 
 def test_narrow_operands_are_widened_and_the_result_narrowed():
     a, b = rg.tensor("A", (6, 4), "float16"), rg.tensor("B", (4, 5), "float16")
-    (definition,) = canonicalize(rg.ops.matmul(a, b)).definitions
-    assert show(definition.reductions[0].bodies[0]) == "float32(A[i, k])*float32(B[k, j])"
-    assert show(definition.result) == "float16(r)" and definition.output.dtype == "float16"
+    (op,) = canonicalize(rg.ops.matmul(a, b)).tensor_ops
+    assert show(op.reductions[0].bodies[0]) == "float32(A[i, k])*float32(B[k, j])"
+    assert show(op.result) == "float16(r)" and op.output.dtype == "float16"
 
 
 @pytest.mark.parametrize(
@@ -335,20 +335,20 @@ def test_a_reshape_reads_one_flat_axis():
     (x,) = tensors(x=(6, 8))
     view = rg.compute((4, 12), lambda i, j: x[(i * 12 + j) // 8, (i * 12 + j) % 8])
     graph = agree(view, small_integers((6, 8)))
-    assert axes(graph) == [("i", 48, "spatial")] and show(graph.definitions[0].result) == "x[i]"
+    assert axes(graph) == [("i", 48, "spatial")] and show(graph.tensor_ops[0].result) == "x[i]"
 
 
 def test_original_shapes_stay_on_record():
     graph = canonicalize(rg.ops.relu(*tensors(x=(4, 5, 6))))
     assert (graph.inputs[0].shape, graph.outputs[0].shape) == ((4, 5, 6), (4, 5, 6))
-    assert graph.definitions[0].output.shape == (120,)
+    assert graph.tensor_ops[0].output.shape == (120,)
 
 
 @pytest.mark.parametrize("batch", [1, 2])
 def test_a_convolution_has_an_implicit_gemm_form(batch):
     x, w = tensors(x=(batch, 3, 8, 9), w=(4, 3, 3, 3))
     graph = canonicalize(rg.ops.conv2d(x, w, padding=1, stride=2))
-    gemm = implicit_gemm(graph.definitions[0])
+    gemm = implicit_gemm(graph.tensor_ops[0])
     assert [(a.extent, a.role) for a in gemm.axes] == [(4, "spatial"), (batch * 4 * 5, "spatial"), (27, "reduce")]
     image, weight = gemm.body_loads()
     assert [str(index) for index in weight.indices] == [gemm.axes[0].name, gemm.axes[2].name]
@@ -357,7 +357,7 @@ def test_a_convolution_has_an_implicit_gemm_form(batch):
 
 def test_grouped_convolution_keeps_its_groups_apart_in_the_implicit_gemm():
     x, w = tensors(x=(2, 6, 8, 9), w=(4, 3, 3, 3))
-    gemm = implicit_gemm(canonicalize(rg.ops.conv2d(x, w, groups=2)).definitions[0])
+    gemm = implicit_gemm(canonicalize(rg.ops.conv2d(x, w, groups=2)).tensor_ops[0])
     assert [a.extent for a in gemm.axes] == [2, 2, 2 * 6 * 7, 27]
 
 
@@ -374,13 +374,13 @@ def test_grouped_convolution_keeps_its_groups_apart_in_the_implicit_gemm():
     ],
 )
 def test_what_is_no_contraction_over_views_has_no_implicit_gemm(make):
-    assert implicit_gemm(canonicalize(make()).definitions[0]) is None
+    assert implicit_gemm(canonicalize(make()).tensor_ops[0]) is None
 
 
 def test_stages_know_nothing_of_the_language_any_more():
     x, w = tensors(x=(1, 3, 8, 8), w=(4, 3, 3, 3))
-    for definition in canonicalize(rg.ops.relu(rg.ops.conv2d(x, w))).definitions:
-        for value in (definition.result, *(b for r in definition.reductions for b in r.bodies)):
+    for op in canonicalize(rg.ops.relu(rg.ops.conv2d(x, w))).tensor_ops:
+        for value in (op.result, *(b for r in op.reductions for b in r.bodies)):
             assert all(node.source is None for node in walk(value) if isinstance(node, Load))
 
 
@@ -390,7 +390,7 @@ def test_the_canonical_form_is_the_same_in_every_process():
         "x, w, b = rg.tensor('x', (2, 6, 8, 9)), rg.tensor('w', (4, 3, 3, 3)), rg.tensor('b', (4,))\n"
         "y = rg.ops.bias_add(rg.ops.conv2d(x, w, groups=2, padding=1), b)\n"
         "graph = canonicalize([rg.ops.softmax(y), rg.ops.relu(y)])\n"
-        "print(graph, [implicit_gemm(d) for d in graph.definitions])"
+        "print(graph, [implicit_gemm(d) for d in graph.tensor_ops])"
     )
     outputs = {
         subprocess.run(

@@ -16,8 +16,8 @@ import rollergen as rg
 from rollergen.emit import Source, c_expressions, emit, index_code, opencl
 from rollergen.emit.c_family import CFamily
 from rollergen.emit.opencl import OpenCL
-from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.index import Mod, Within
+from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Buffer, Load
 from rollergen.gate.program_oracle import program_oracle
 from rollergen.lower.expressions import Operation
@@ -225,8 +225,8 @@ def floored_rows() -> RProgram:
     at = (ix("i") - ix("j")) // 4
     load = Load(Buffer("X", (12,)), (at,), (Within(at, 0, 12),))
     axes = (Axis("i", 30), Axis("j", 20))
-    definition = Definition(Buffer("Y", (30, 20), kind="output"), axes, (ix("i"), ix("j")), load)
-    return program_of("cpu", definition, (Loop("i", 30, 1, "serial"), Loop("j", 20, 1, "serial")))
+    op = TensorOp(Buffer("Y", (30, 20), kind="output"), axes, (ix("i"), ix("j")), load)
+    return program_of("cpu", op, (Loop("i", 30, 1, "serial"), Loop("j", 20, 1, "serial")))
 
 
 def _square(size: int = 48) -> RProgram:

@@ -8,8 +8,8 @@ import pytest
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
-from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.index import Index
+from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Binary, Buffer, Cast, Const, Load
 from rollergen.gate.gate import Gate
 from rollergen.gate.oracle import expression_oracle
@@ -161,8 +161,8 @@ def saturated(skipped=False):
     for op, number in (("mul", 1e9), ("max", -128.0), ("min", 127.0)):
         limits = Binary(op, limits, Const(number, "float32"), "float32")
     output = Buffer("Y", (64,), "int8", "output")
-    definition = Definition(output, (Axis("i", 64),), (Index.axis("i"),), Cast(limits, "int8"))
-    stage = replace(programs.relu(64).stages[0], definition=definition)
+    op = TensorOp(output, (Axis("i", 64),), (Index.axis("i"),), Cast(limits, "int8"))
+    stage = replace(programs.relu(64).stages[0], op=op)
     program = replace(programs.relu(64), inputs=(x.buffer,), outputs=(output,), stages=(stage,))
 
     def wanted(arrays, output, points):

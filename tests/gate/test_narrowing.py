@@ -36,6 +36,6 @@ def test_as_many_bits_as_tf32_has_are_enough_and_fewer_are_not():
 
 def test_only_programs_that_say_so_may_cut():
     assert is_narrowed(TF32) and not is_narrowed(PLAIN)
-    assert computed(PLAIN) == tuple(stage.definition for stage in PLAIN.stages)
-    variance = lambda definitions: accuracies(definitions, TF32.inputs)[TF32.outputs[0].name].variance
-    assert variance(computed(TF32)) > 1e4 * variance(stage.definition for stage in TF32.stages)
+    assert computed(PLAIN) == tuple(stage.op for stage in PLAIN.stages)
+    variance = lambda tensor_ops: accuracies(tensor_ops, TF32.inputs)[TF32.outputs[0].name].variance
+    assert variance(computed(TF32)) > 1e4 * variance(stage.op for stage in TF32.stages)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.combiners import named_combiner
-from rollergen.expr.definition import Axis, Definition, Reduction
 from rollergen.expr.dtypes import rounded
 from rollergen.expr.index import Index
+from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import Binary, Buffer, Cast, Const, Load, Partial, Select, Unary
 from rollergen.gate.tolerance import (
     accuracies,
@@ -30,18 +30,18 @@ def dot(length, dtype=F32, accumulator=F32):
     x, y = (Cast(o, accumulator) if dtype != accumulator else o for o in operands)
     total = Reduction("r", named_combiner("sum", accumulator), ("k",), (Binary("mul", x, y, accumulator),))
     result = Partial("r", accumulator)
-    return Definition(
+    return TensorOp(
         Buffer("S", (64,), dtype, "output"), (Axis("i", 64), Axis("k", length, "reduce")), (Index.axis("i"),),
         result if dtype == accumulator else Cast(result, dtype), (total,),
     )  # fmt: skip
 
 
-def inputs_of(definition):
-    return tuple(load.buffer for load in definition.loads())
+def inputs_of(op):
+    return tuple(load.buffer for load in op.loads())
 
 
-def variance(definition):
-    return accuracies((definition,), inputs_of(definition))["S"].variance
+def variance(op):
+    return accuracies((op,), inputs_of(op))["S"].variance
 
 
 @settings(max_examples=25, deadline=None)
@@ -83,8 +83,8 @@ def test_a_narrow_output_may_be_off_by_half_a_unit_and_little_more():
 
 
 def test_a_copy_must_match_bit_for_bit():
-    definition = programs.ALL["transpose"].stages[0].definition
-    made = accuracies((definition,), inputs_of(definition))["Y"]
+    op = programs.ALL["transpose"].stages[0].op
+    made = accuracies((op,), inputs_of(op))["Y"]
     assert made.variance == 0
     want = np.array([0.1, 0.2])
     got = np.array([0.1, np.nextafter(np.float32(0.2), np.float32(1))], np.float32)
@@ -110,7 +110,7 @@ def test_a_narrow_output_limits_whole_numbers_too():
 
 
 def test_functions_and_divisions_are_never_exact():
-    assert exact_magnitude((programs.ALL["cpu_softmax"].stages[0].definition,), (Buffer("X", (10, 100)),)) is None
+    assert exact_magnitude((programs.ALL["cpu_softmax"].stages[0].op,), (Buffer("X", (10, 100)),)) is None
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_functions_and_divisions_are_never_exact():
 )
 def test_exactness_of_elementwise_values(value, exact):
     x = Load(Buffer("X", (8,)), (Index.axis("i"),))
-    definition = Definition(Buffer("S", (8,)), (Axis("i", 8),), (Index.axis("i"),), value(x))
-    assert (exact_magnitude((definition,), (x.buffer,)) is not None) == exact
+    op = TensorOp(Buffer("S", (8,)), (Axis("i", 8),), (Index.axis("i"),), value(x))
+    assert (exact_magnitude((op,), (x.buffer,)) is not None) == exact
 
 
 def test_not_a_number_and_infinities_match_only_themselves():
@@ -141,7 +141,7 @@ def rounded_quotient(op="round", scale=0.1, dtype="int8"):
     x = Load(Buffer("X", (1000,), F32), (Index.axis("i"),))
     quotient = Binary("div", x, Const(scale, F32), F32)
     whole = quotient if op == "cast" else Unary(op, quotient, F32)
-    return Definition(Buffer("Y", (1000,), dtype, "output"), (Axis("i", 1000),), (Index.axis("i"),), Cast(whole, dtype))
+    return TensorOp(Buffer("Y", (1000,), dtype, "output"), (Axis("i", 1000),), (Index.axis("i"),), Cast(whole, dtype))
 
 
 @pytest.mark.parametrize("op", ["round", "floor", "cast"])
@@ -153,13 +153,13 @@ def test_next_to_a_jump_either_side_is_right_and_no_third(op):
 
 def test_a_jump_grows_with_what_it_is_multiplied_by():
     y = rounded_quotient(dtype="float32")
-    scaled = Definition(y.output, y.axes, y.target, Binary("mul", y.result, Const(0.5, F32), F32))
+    scaled = TensorOp(y.output, y.axes, y.target, Binary("mul", y.result, Const(0.5, F32), F32))
     assert accuracies((scaled,), (Buffer("X", (1000,), F32),))["Y"].steps == 0.5
 
 
 def test_whole_numbers_do_not_jump():
     x = Load(Buffer("X", (1000,), F32), (Index.axis("i"),))
-    y = Definition(Buffer("Y", (1000,), "int8", "output"), (Axis("i", 1000),), (Index.axis("i"),), Cast(Unary("round", x, F32), "int8"))
+    y = TensorOp(Buffer("Y", (1000,), "int8", "output"), (Axis("i", 1000),), (Index.axis("i"),), Cast(Unary("round", x, F32), "int8"))
     assert accuracies((y,), (x.buffer,))["Y"].steps == 0.0
 
 
@@ -173,18 +173,18 @@ def test_a_copy_in_a_narrower_dtype_is_exact_and_a_rounded_value_that_is_read_ag
     """The rounding of an output is that of its dtype; a later definition reads it as an error of its own."""
     x, y = rg.tensor("x", (8, 8), "bfloat16"), rg.tensor("y", (8, 8), "bfloat16")
     kept, read = rg.ops.matmul(x, y), rg.ops.matmul(rg.ops.matmul(x, y), y)
-    definitions = canonicalize(read).definitions
-    known = accuracies(definitions, canonicalize(read).inputs)
-    one = accuracies(canonicalize(kept).definitions, canonicalize(kept).inputs)
-    (temporary, output) = (d.output.name for d in definitions)
+    tensor_ops = canonicalize(read).tensor_ops
+    known = accuracies(tensor_ops, canonicalize(read).inputs)
+    one = accuracies(canonicalize(kept).tensor_ops, canonicalize(kept).inputs)
+    (temporary, output) = (d.output.name for d in tensor_ops)
     assert known[temporary].variance == next(a for name, a in one.items() if name not in "xy").variance
     assert known[output].variance > unit_roundoff("bfloat16") ** 2 > known[temporary].variance
     copied = canonicalize(rg.ops.transpose(rg.ops.matmul(rg.ops.relu(x), y)))
-    assert not order_decides(copied.definitions, copied.inputs)
+    assert not order_decides(copied.tensor_ops, copied.inputs)
     placed = canonicalize(rg.ops.argmax(rg.ops.matmul(x, y), (0,)))
-    assert order_decides(placed.definitions, placed.inputs)
+    assert order_decides(placed.tensor_ops, placed.inputs)
     plain = canonicalize(rg.ops.argmax(x, (0,)))
-    assert not order_decides(plain.definitions, plain.inputs)
+    assert not order_decides(plain.tensor_ops, plain.inputs)
 
 
 def test_float64_is_rounded_to_bfloat16_once():

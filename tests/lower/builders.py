@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from rollergen.expr.definition import Axis, Definition, Reduction
 from rollergen.expr.index import Index
+from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import Buffer, Load, Partial
 from rollergen.program.rprogram import Accumulator, Compute, Loop, RProgram, Stage, Store
 
 ix = Index.axis
 
 
-def program_of(device, definition, loops, accumulator=None, **decisions):
+def program_of(device, op, loops, accumulator=None, **decisions):
     """A program of one stage."""
-    inputs = tuple({load.buffer.name: load.buffer for load in definition.loads()}.values())
+    inputs = tuple({load.buffer.name: load.buffer for load in op.loads()}.values())
     accumulator = accumulator or Accumulator(len(loops), "float32")
     lanes = next((loop.extent for loop in loops if loop.kind == "lane"), 1)
-    stage = Stage("stage", definition, tuple(loops), Compute("fma", lanes), accumulator, **decisions)
-    return RProgram(device, inputs, (definition.output,), (stage,))
+    stage = Stage("stage", op, tuple(loops), Compute("fma", lanes), accumulator, **decisions)
+    return RProgram(device, inputs, (op.output,), (stage,))
 
 
 def elementwise(value, elements, device="cpu", lanes=16, dtype=None, **decisions):
     """``Y[i] = value`` for a value over axis i: vectors on a CPU, 32 threads a block on a GPU."""
     dtype = dtype or value.dtype
-    definition = Definition(Buffer("Y", (elements,), dtype, "output"), (Axis("i", elements),), (ix("i"),), value)
+    op = TensorOp(Buffer("Y", (elements,), dtype, "output"), (Axis("i", elements),), (ix("i"),), value)
     if device == "cpu":
         loops = [Loop("i", -(-elements // (4 * lanes)), 4 * lanes, "grid"), Loop("i", 4, lanes, "serial")]
         loops += [Loop("i", lanes, 1, "lane")] if lanes > 1 else []
@@ -32,14 +32,14 @@ def elementwise(value, elements, device="cpu", lanes=16, dtype=None, **decisions
         span = 64
         decisions.setdefault("store", Store(vector=2 if elements % 2 == 0 else 1))
     guards = (("i", "mask"),) if elements % span else ()
-    return program_of(device, definition, loops, guards=guards, **decisions)
+    return program_of(device, op, loops, guards=guards, **decisions)
 
 
 def row_reduction(combiner, bodies, rows, columns, result=None, shape="cpu", output_dtype=None, combine="tree"):
     """``Y[i]`` = result (default: the last component) of a reduction over j: lanes and chains on a CPU, a
     tree of 8 threads for each of 4 rows on a GPU."""
     result = result or Partial("r", bodies[-1].dtype, len(bodies) - 1)
-    definition = Definition(
+    op = TensorOp(
         Buffer("Y", (rows,), output_dtype or result.dtype, "output"),
         (Axis("i", rows), Axis("j", columns, "reduce")),
         (ix("i"),),
@@ -56,7 +56,7 @@ def row_reduction(combiner, bodies, rows, columns, result=None, shape="cpu", out
             Loop("j", lanes, 1, "lane"),
         )
         guards = (("j", "mask"),) if columns % (2 * lanes) else ()
-        return program_of("cpu", definition, loops, Accumulator(1, dtype, separate=(2,)), guards=guards)
+        return program_of("cpu", op, loops, Accumulator(1, dtype, separate=(2,)), guards=guards)
     loops = (
         Loop("i", -(-rows // 4), 4, "grid"),
         Loop("i", 4, 1, "thread"),
@@ -64,7 +64,7 @@ def row_reduction(combiner, bodies, rows, columns, result=None, shape="cpu", out
         Loop("j", -(-columns // 8), 8, "serial"),
     )
     guards = tuple((axis, "mask") for axis, extent, span in (("i", rows, 4), ("j", columns, 8)) if extent % span)
-    return program_of("v100", definition, loops, Accumulator(3, dtype, combine=combine), guards=guards)
+    return program_of("v100", op, loops, Accumulator(3, dtype, combine=combine), guards=guards)
 
 
 def load(name, *indices, shape, dtype="float32", **rest):

@@ -71,29 +71,29 @@ def _load(load, axes, arrays):
     return np.where(ok, array[safe].astype(_wide(load.dtype)), load.fill)
 
 
-def run_stage(definition, arrays):
+def run_stage(op, arrays):
     """The stage's output array (elements that no point stores are NaN, or 0 for integers)."""
-    names = [a.name for a in definition.axes]
-    grids = np.meshgrid(*(np.arange(a.extent) for a in definition.axes), indexing="ij", sparse=True)
+    names = [a.name for a in op.axes]
+    grids = np.meshgrid(*(np.arange(a.extent) for a in op.axes), indexing="ij", sparse=True)
     axes = dict(zip(names, grids, strict=True))
-    shape = tuple(a.extent for a in definition.axes)
+    shape = tuple(a.extent for a in op.axes)
     partials = {}
-    for reduction in definition.reductions:
+    for reduction in op.reductions:
         where = tuple(names.index(a) for a in reduction.axes)
         bodies = [np.broadcast_to(evaluate(b, axes, arrays, partials), shape) for b in reduction.bodies]
         partials[reduction.name] = _reduce(reduction, bodies, where)
-    result = evaluate(definition.result, axes, arrays, partials)
-    kept = tuple(a.extent if a.role != "reduce" else 1 for a in definition.axes)
+    result = evaluate(op.result, axes, arrays, partials)
+    kept = tuple(a.extent if a.role != "reduce" else 1 for a in op.axes)
     result = np.broadcast_to(result, kept)
     ok = np.ones(kept, dtype=bool)
     nowhere = np.zeros([1] * len(names), int)
-    spatial = {n: (g if definition.axis(n).role != "reduce" else nowhere) for n, g in axes.items()}
-    for bound in definition.where:
+    spatial = {n: (g if op.axis(n).role != "reduce" else nowhere) for n, g in axes.items()}
+    for bound in op.where:
         ok = ok & bound.evaluate(spatial)
-    target = [np.broadcast_to(i.evaluate(spatial), kept)[ok] for i in definition.target]
-    dtype = numpy_dtype(definition.output.dtype)
-    floating = definition.output.dtype in ("float16", "bfloat16", "float32", "float64")
-    output = np.full(definition.output.shape, np.nan if floating else 0, dtype=dtype)
+    target = [np.broadcast_to(i.evaluate(spatial), kept)[ok] for i in op.target]
+    dtype = numpy_dtype(op.output.dtype)
+    floating = op.output.dtype in ("float16", "bfloat16", "float32", "float64")
+    output = np.full(op.output.shape, np.nan if floating else 0, dtype=dtype)
     values = result[ok].astype(dtype)
     output[tuple(target)] = values if target else values[0]
     return output
@@ -117,6 +117,6 @@ def run_program(program, inputs):
     """All stages in turn; a dictionary of every buffer."""
     arrays = dict(inputs)
     for stage in program.stages:
-        output = stage.definition.output
-        arrays[output.name] = run_stage(stage.definition, arrays)
+        output = stage.op.output
+        arrays[output.name] = run_stage(stage.op, arrays)
     return arrays

@@ -114,7 +114,7 @@ def test_a_tile_taken_to_lie_inside_where_it_does_not_is_noticed(monkeypatch):
     program = lines_of(WINDOWS["a tile inside"])
     with monkeypatch.context() as patches:
         patches.setattr(phases, "_window_tests", lambda context, place: [
-            (bound, Inside(Index(), None, 1)) for load in context.nest.definition.loads() for bound in load.guard
+            (bound, Inside(Index(), None, 1)) for load in context.nest.op.loads() for bound in load.guard
         ])
         forget()
         found = difference(program)

@@ -55,7 +55,7 @@ def test_lines_that_end_within_a_vector_are_stored_and_resumed_piece_by_piece(si
     X, W = rg.tensor("X", (1, 320, size, size)), rg.tensor("W", (32, 320, 3, 3))
     graph = canonicalize(rg.ops.conv2d(X, W, padding=1, name="Y"))
     ranked = (one.program for one in construct(graph, AVX512, top_k=50))
-    program = next(one for one in ranked if one.stages[0].definition.output.name == "X_padded" and one.stages[-1].accumulator.carry)
+    program = next(one for one in ranked if one.stages[0].op.output.name == "X_padded" and one.stages[-1].accumulator.carry)
     source = emit(program, AVX512)
     assert source.text.count("store_lanes16(") > 2 and "? *(global float16u *)(Y_at" in source.text
     if way == "lane by lane":

@@ -239,28 +239,28 @@ def two_chains():
 
 def gathered_rows():
     """Rows of 7 in lines of 10, four lanes at a time."""
-    from rollergen.expr.definition import Axis, Definition
+    from rollergen.expr.tensor_op import Axis, TensorOp
     from rollergen.expr.values import Buffer, Load
     from rollergen.program.rprogram import Loop
     from tests.lower.builders import ix, program_of
 
     x = Load(Buffer("X", (12, 10)), (ix("p") // 7, ix("p") % 7))
-    definition = Definition(Buffer("Y", (84,), kind="output"), (Axis("p", 84),), (ix("p"),), x)
-    return program_of("cpu", definition, (Loop("p", 21, 4, "serial"), Loop("p", 4, 1, "lane")))
+    op = TensorOp(Buffer("Y", (84,), kind="output"), (Axis("p", 84),), (ix("p"),), x)
+    return program_of("cpu", op, (Loop("p", 21, 4, "serial"), Loop("p", 4, 1, "lane")))
 
 
 def padded_rows():
     """Rows of 18 between two zeros, sixteen lanes at a time."""
-    from rollergen.expr.definition import Axis, Definition
+    from rollergen.expr.tensor_op import Axis, TensorOp
     from rollergen.expr.values import Buffer, Load
     from rollergen.program.rprogram import Loop
     from tests.lower.builders import ix, program_of
 
     x = Load(Buffer("X", (12, 18)), (ix("i"), ix("j") - 1), (Within(ix("j") - 1, 0, 18),))
     y = Buffer("Y", (12, 20), kind="output")
-    definition = Definition(y, (Axis("i", 12), Axis("j", 20)), (ix("i"), ix("j")), x)
+    op = TensorOp(y, (Axis("i", 12), Axis("j", 20)), (ix("i"), ix("j")), x)
     loops = (Loop("i", 12, 1, "serial"), Loop("j", 2, 16, "serial"), Loop("j", 16, 1, "lane"))
-    return program_of("cpu", definition, loops, guards=(("j", "mask"),))
+    return program_of("cpu", op, loops, guards=(("j", "mask"),))
 
 
 MUTATIONS = [

@@ -15,21 +15,21 @@ def tensor():
 
 
 def largest(expression):
-    (definition,) = canonicalize(expression).definitions
-    return definition, definition.reductions[0]
+    (op,) = canonicalize(expression).tensor_ops
+    return op, op.reductions[0]
 
 
 @pytest.mark.parametrize("operator", [rg.ops.softmax, rg.ops.log_softmax])
 def test_softmax_needs_no_checks_because_its_sum_is_nan(operator):
-    definition, reduction = largest(operator(tensor(), axis=-1))
-    assert without_nan_checks(definition, reduction) != reduction
-    total = definition.reductions[1]
-    assert without_nan_checks(definition, total) == total
+    op, reduction = largest(operator(tensor(), axis=-1))
+    assert without_nan_checks(op, reduction) != reduction
+    total = op.reductions[1]
+    assert without_nan_checks(op, total) == total
 
 
 def test_a_maximum_alone_keeps_its_checks():
-    definition, reduction = largest(rg.ops.max(tensor(), 1))
-    assert without_nan_checks(definition, reduction) == reduction
+    op, reduction = largest(rg.ops.max(tensor(), 1))
+    assert without_nan_checks(op, reduction) == reduction
 
 
 def test_a_result_that_may_hide_nan_keeps_the_checks():
@@ -37,9 +37,9 @@ def test_a_result_that_may_hide_nan_keeps_the_checks():
     k, most = rg.reduce_axis("k", SHAPE[1]), rg.ops.max(x, 1)
     total = rg.compute((SHAPE[0],), lambda i: rg.sum(rg.exp(x[i, k] - most[i]), axis=k))
     hidden = rg.compute(SHAPE, lambda i, j: rg.select(total[i] > 0.0, total[i], 0.0) * x[i, j], name="Y")
-    for definition in canonicalize(hidden).definitions:
-        for reduction in definition.reductions:
-            assert without_nan_checks(definition, reduction) == reduction
+    for op in canonicalize(hidden).tensor_ops:
+        for reduction in op.reductions:
+            assert without_nan_checks(op, reduction) == reduction
 
 
 @pytest.mark.parametrize("operator", [rg.ops.softmax, rg.ops.log_softmax])

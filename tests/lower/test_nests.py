@@ -9,7 +9,7 @@ import pytest
 
 from rollergen.emit import emit
 from rollergen.expr.combiners import named_combiner
-from rollergen.expr.definition import Axis, Definition, Reduction
+from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import Binary, Buffer, Load, Partial
 from rollergen.program.check import check
 from rollergen.program.rprogram import Accumulator, Copy, Loop
@@ -24,11 +24,11 @@ F32 = "float32"
 def row_sums(rows, columns, loops, at_loop, carry, **decisions):
     """``S[i] = sum over k of X[i, k], plus D[i]``: what is added to the last visit only shows an earlier one."""
     x, d = Load(Buffer("X", (rows, columns)), (ix("i"), ix("k"))), Load(Buffer("D", (rows,)), (ix("i"),))
-    definition = Definition(
+    op = TensorOp(
         Buffer("S", (rows,), kind="output"), (Axis("i", rows), Axis("k", columns, "reduce")), (ix("i"),),
         Binary("add", Partial("r", F32), d, F32), (Reduction("r", named_combiner("sum", F32), ("k",), (x,)),),
     )  # fmt: skip
-    program = program_of("cpu", definition, loops, Accumulator(at_loop, F32, carry=carry), **decisions)
+    program = program_of("cpu", op, loops, Accumulator(at_loop, F32, carry=carry), **decisions)
     check(program)
     return program
 
@@ -88,11 +88,11 @@ def test_a_tile_is_filled_run_by_run(runs, depth):
 def test_a_swizzled_tile_is_read_along_lanes(swizzle, vector):
     """Y[j, i] = X[i, j] by way of a tile in local memory whose columns are read four at a time."""
     x = Load(Buffer("X", (32, 32)), (ix("i"), ix("j")))
-    definition = Definition(Buffer("Y", (32, 32), kind="output"), (Axis("j", 32), Axis("i", 32)), (ix("j"), ix("i")), x)
+    op = TensorOp(Buffer("Y", (32, 32), kind="output"), (Axis("j", 32), Axis("i", 32)), (ix("j"), ix("i")), x)
     loops = (Loop("j", 1, 32, "grid"), Loop("j", 32, 1, "thread"), Loop("i", 8, 4, "serial"), Loop("i", 4, 1, "lane"))
     for order in (("i", "j"), ("j", "i")):
         copies = (Copy(0, "dram", "shared", 2, order, "j", vector, swizzle=swizzle),)
-        program = program_of("v100", definition, loops, Accumulator(3, F32), copies=copies)
+        program = program_of("v100", op, loops, Accumulator(3, F32), copies=copies)
         check(program)
         assert difference(program) is None
 
@@ -134,8 +134,8 @@ def test_threads_that_share_a_sum_meet_equally_often_where_their_axes_end_at_dif
         Loop("j", 3, 1, "thread"), Loop("k", 4, 2, "thread"), Loop("k", 2, 8, "serial"), Loop("i", 6, 1, "serial"),
         Loop("j", 2, 3, "serial"), Loop("k", 2, 1, "unroll"),
     )  # fmt: skip
-    definition = program.stages[0].definition
-    shared = program_of("v100", definition, loops, Accumulator(2, F32, combine="tree"), guards=(("j", "mask"),))
+    op = program.stages[0].op
+    shared = program_of("v100", op, loops, Accumulator(2, F32, combine="tree"), guards=(("j", "mask"),))
     check(shared)
     assert difference(shared) is None
     heads = [line for line in emit(shared, DEVICES["v100"]).text.split("barrier(")[0].splitlines() if "j1 <" in line]

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rollergen.expr.combiners import named_combiner
-from rollergen.expr.definition import Axis, Definition, Reduction
+from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import Binary, Buffer, Load, Partial
 from rollergen.lower import lower
 from rollergen.lower.ir import Barrier, walk
@@ -111,7 +111,7 @@ def test_group_loops_give_warps_a_shape_of_their_own():
 def transposing_program(rows, columns, order, along, vector, padding, tile=32, lanes=16):
     """Y[j, i] = X[i, j] through a private array."""
     x = Load(Buffer("X", (rows, columns)), (ix("i"), ix("j")))
-    definition = Definition(Buffer("Y", (columns, rows), kind="output"), (Axis("j", columns), Axis("i", rows)), (ix("j"), ix("i")), x)
+    op = TensorOp(Buffer("Y", (columns, rows), kind="output"), (Axis("j", columns), Axis("i", rows)), (ix("j"), ix("i")), x)
     loops = (
         Loop("j", -(-columns // tile), tile, "grid"),
         Loop("i", -(-rows // tile), tile, "grid"),
@@ -121,7 +121,7 @@ def transposing_program(rows, columns, order, along, vector, padding, tile=32, l
     )
     guards = (("i", "mask"),) if rows % lanes else ()
     copies = (Copy(0, "dram", "l1", 2, order, along, vector, padding),)
-    return program_of("cpu", definition, loops, Accumulator(4, F32), copies=copies, guards=guards, store=Store(streaming=True))
+    return program_of("cpu", op, loops, Accumulator(4, F32), copies=copies, guards=guards, store=Store(streaming=True))
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(64, 96), (50, 70), (5, 3)])
@@ -143,7 +143,7 @@ def reduction_over_two_axes(m, n, k, taps, carry_axis):
     """C[i, j] = sum over k, t of A[i, k, t] B[k, t, j], partial sums in C over `carry_axis`."""
     a, b = Buffer("A", (m, k, taps)), Buffer("B", (k, taps, n))
     body = Binary("mul", Load(a, (ix("i"), ix("k"), ix("t"))), Load(b, (ix("k"), ix("t"), ix("j"))), F32)
-    definition = Definition(
+    op = TensorOp(
         Buffer("C", (m, n), kind="output"),
         (Axis("i", m), Axis("j", n), Axis("k", k, "reduce"), Axis("t", taps, "reduce")),
         (ix("i"), ix("j")),
@@ -160,8 +160,8 @@ def reduction_over_two_axes(m, n, k, taps, carry_axis):
         Loop("i", 4, 1, "unroll"), Loop("j", 2, 16, "unroll"), Loop("j", 16, 1, "lane"),
     )  # fmt: skip
     guards = tuple((x, "peel") for x, e, s in (("i", m, 4), ("j", n, 32)) if e % s)
-    stage = Stage("sum", definition, loops, Compute("vfma", 16), Accumulator(len(outer) + 2, F32, carry=True), guards=guards)
-    return RProgram("cpu", (a, b, Buffer("D", (n,))), (definition.output,), (stage,))
+    stage = Stage("sum", op, loops, Compute("vfma", 16), Accumulator(len(outer) + 2, F32, carry=True), guards=guards)
+    return RProgram("cpu", (a, b, Buffer("D", (n,))), (op.output,), (stage,))
 
 
 @pytest.mark.parametrize("carry_axis", ["k", "t", "both"])
@@ -172,12 +172,12 @@ def test_partial_sums_wait_in_the_output_over_any_reduce_axes(k, carry_axis):
 
 def test_carried_sums_may_be_split_over_lanes():
     x = Load(Buffer("X", (6, 100)), (ix("i"), ix("k")))
-    definition = Definition(
+    op = TensorOp(
         Buffer("S", (6,), kind="output"), (Axis("i", 6), Axis("k", 100, "reduce")), (ix("i"),),
         Partial("r", F32), (Reduction("r", named_combiner("sum", F32), ("k",), (x,)),),
     )  # fmt: skip
     loops = (Loop("k", 2, 64, "serial"), Loop("i", 6, 1, "serial"), Loop("k", 4, 16, "serial"), Loop("k", 16, 1, "lane"))
-    program = program_of("cpu", definition, loops, Accumulator(2, F32, carry=True), guards=(("k", "mask"),))
+    program = program_of("cpu", op, loops, Accumulator(2, F32, carry=True), guards=(("k", "mask"),))
     assert difference(program) is None
 
 
@@ -186,14 +186,14 @@ def test_points_outside_the_definition_are_computed_and_not_stored():
     from rollergen.expr.index import Within
 
     x = Load(Buffer("X", (12, 10)), (ix("p") // 10, ix("p") % 10))
-    definition = Definition(
+    op = TensorOp(
         Buffer("Y", (12, 7), kind="output"), (Axis("p", 120),), (ix("p") // 10, ix("p") % 10), x,
         where=(Within(ix("p") % 10, 0, 7),),
     )  # fmt: skip
     for lanes in (2, 4, 8, 16):
         loops = (Loop("p", -(-120 // (4 * lanes)), 4 * lanes, "grid"), Loop("p", 4, lanes, "unroll"), Loop("p", lanes, 1, "lane"))
         guards = (("p", "mask"),) if 120 % (4 * lanes) else ()
-        assert difference(program_of("cpu", definition, loops, Accumulator(1, F32), guards=guards)) is None
+        assert difference(program_of("cpu", op, loops, Accumulator(1, F32), guards=guards)) is None
 
 
 def barriers(program):

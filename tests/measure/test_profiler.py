@@ -23,8 +23,8 @@ RIGHT = programs.relu(1000)
 def wrong():
     """The same kernel with max(x, 1)."""
     stage = RIGHT.stages[0]
-    one = transform(stage.definition.result, lambda v: replace(v, value=1.0) if isinstance(v, Const) else None)
-    return replace(RIGHT, stages=(replace(stage, definition=replace(stage.definition, result=one)),))
+    one = transform(stage.op.result, lambda v: replace(v, value=1.0) if isinstance(v, Const) else None)
+    return replace(RIGHT, stages=(replace(stage, op=replace(stage.op, result=one)),))
 
 
 def gate():
@@ -137,7 +137,7 @@ def test_the_oracle_of_a_program_finds_a_changed_epilogue():
     program = programs.ALL["cpu_matmul_bias"]
     stage = program.stages[-1]
     drop = lambda v: v.a if isinstance(v, Binary) and v.op == "add" and isinstance(v.b, Load) else None
-    mutant = replace(stage, definition=replace(stage.definition, result=transform(stage.definition.result, drop)))
+    mutant = replace(stage, op=replace(stage.op, result=transform(stage.op.result, drop)))
     mutant = replace(program, stages=(*program.stages[:-1], mutant))
     with pytest.raises(CheckFailedError):
         measure(propose([mutant], CPU), executor_for(CPU), Gate(program, program_oracle(program)))

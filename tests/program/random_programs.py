@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rollergen.program.rprogram import Accumulator, BlockOrder, Compute, Copy, Loop, RProgram, Stage
 from tests.program.hand_devices import TURING
-from tests.programs import F32, matmul_definition
+from tests.programs import F32, matmul_op
 
 KINDS = {"i": ("grid", "thread", "serial", "unroll"), "j": ("grid", "thread", "serial", "unroll"),
          "k": ("thread", "serial", "unroll")}  # fmt: skip
@@ -68,7 +68,7 @@ def copies(draw, stage, load, first):
     for layer, shared in (("shared", True), ("registers", False)):
         at_loop = draw(st.integers(depth, len(stage.loops)))
         extents = {}
-        for axis in sorted(stage.definition.loads()[load].axes()):
+        for axis in sorted(stage.op.loads()[load].axes()):
             size = 1
             for _, loop in stage.inner_loops(axis, at_loop, block=shared):
                 size *= loop.extent
@@ -100,7 +100,7 @@ def copies(draw, stage, load, first):
 def matmuls(draw):
     """A valid program for `TURING`."""
     extents = {axis: draw(st.integers(1, 17)) for axis in "ijk"}
-    definition = matmul_definition(*extents.values(), bias=draw(st.booleans()))
+    op = matmul_op(*extents.values(), bias=draw(st.booleans()))
     loops = draw(nests(extents))
     first = sum(loop.kind in ("grid", "thread") for loop in loops)
     lanes = next((loop.extent for loop in loops if loop.kind == "lane"), 1)
@@ -114,8 +114,8 @@ def matmuls(draw):
     assume(prod(loop.extent for loop in loops if loop.kind == "thread") <= TURING.limits.threads_per_block)
     order = BlockOrder(width)
     stage = Stage(
-        "matmul", definition, loops, Compute("fma", lanes), accumulator, guards=tuple(guards), block_order=order
+        "matmul", op, loops, Compute("fma", lanes), accumulator, guards=tuple(guards), block_order=order
     )
     stage = replace(stage, copies=draw(copies(stage, 0, first)) + draw(copies(stage, 1, first)))
-    inputs = tuple(load.buffer for load in definition.loads())
-    return RProgram(TURING.name, inputs, (definition.output,), (stage,))
+    inputs = tuple(load.buffer for load in op.loads())
+    return RProgram(TURING.name, inputs, (op.output,), (stage,))

@@ -52,29 +52,29 @@ def program_of(expression, block, order="taps outside", padding=1, on=V100) -> R
     """Of a block of threads (down, across) and outputs a thread (down, across), a block apart."""
     down, across, rows, columns = block
     graph = canonicalize(expression)
-    (definition,) = graph.definitions
-    extents = {axis.name: axis.extent for axis in definition.axes}
-    *outer, y, x = (axis.name for axis in definition.of_role("spatial"))
+    (op,) = graph.tensor_ops
+    extents = {axis.name: axis.extent for axis in op.axes}
+    *outer, y, x = (axis.name for axis in op.of_role("spatial"))
     grid = [Loop(axis, extents[axis], 1, "grid") for axis in outer]
     grid += [Loop(y, -(-extents[y] // (down * rows)), down * rows, "grid")]
     grid += [Loop(x, -(-extents[x] // (across * columns)), across * columns, "grid")]
     threads = [Loop(y, down, 1, "thread"), Loop(x, across, 1, "thread")]
-    taps = [Loop(axis.name, axis.extent, 1, "unroll") for axis in definition.of_role("reduce")]
+    taps = [Loop(axis.name, axis.extent, 1, "unroll") for axis in op.of_role("reduce")]
     outputs = [Loop(y, rows, down, "unroll"), Loop(x, columns, across, "unroll")]
     if order == "a loop of rows":
         taps[0] = replace(taps[0], kind="serial")
-    depth, load = len(grid) + 2, next(n for n, one in enumerate(definition.loads()) if one.buffer.name == "X")
+    depth, load = len(grid) + 2, next(n for n, one in enumerate(op.loads()) if one.buffer.name == "X")
     inner = [*outputs, *taps] if order == "copied ahead" else [*taps, *outputs]
-    varying = tuple(a.name for a in definition.axes if a.name in {loop.axis for loop in [*threads, *inner]})
+    varying = tuple(a.name for a in op.axes if a.name in {loop.axis for loop in [*threads, *inner]})
     copies = [Copy(load, on.backing.name, "shared", depth, varying, x, padding=padding, window=True)]
     if order == "copied ahead":
         copies.append(Copy(load, "shared", "registers", depth, varying, varying[-1]))
-    dtype = accumulator_dtype(definition)
+    dtype = accumulator_dtype(op)
     accumulator = Accumulator(depth + 2 if order == "copied ahead" else depth, dtype)
     guards = tuple((a, "mask") for a, tile in ((y, down * rows), (x, across * columns)) if extents[a] % tile)
     loops = (*grid, *threads, *inner)
     compute = Compute(main_instruction(on, dtype).name)
-    stage = Stage("staged", definition, loops, compute, accumulator, tuple(copies), guards=guards)
+    stage = Stage("staged", op, loops, compute, accumulator, tuple(copies), guards=guards)
     return RProgram(on.name, graph.inputs, graph.outputs, (stage,))
 
 
@@ -128,7 +128,7 @@ def test_a_window_replaces_another_where_a_block_goes_on():
     assert_traffic(program, found.traffic, V100, {})
     assert emit(program, V100, "opencl").text.count("barrier(CLK_LOCAL_MEM_FENCE)") == 2
     assert_values(expression, program, run_opencl(program, arrays, V100), arrays)
-    steps = work_of(nest := nest_of(program.stages[0], facts_of(program.stages[0].definition), V100), V100, costs_of(V100))
+    steps = work_of(nest := nest_of(program.stages[0], facts_of(program.stages[0].op), V100), V100, costs_of(V100))
     assert steps.window_steps == 3 * block_windows.fill_steps(nest, program.stages[0].copies[0])
 
 
@@ -148,9 +148,9 @@ def test_a_thread_alone_stages_its_window_in_a_cache_and_reads_it_by_vectors(lan
     cpu = device("cpu")
     program = program_of(expression, (1, 1, 2, 2), on=cpu)
     (stage,) = program.stages
-    definition = stage.definition
-    extents = {axis.name: axis.extent for axis in definition.axes}
-    *_, y, x = (axis.name for axis in definition.of_role("spatial"))
+    op = stage.op
+    extents = {axis.name: axis.extent for axis in op.axes}
+    *_, y, x = (axis.name for axis in op.of_role("spatial"))
     wide = {loop.axis: loop for loop in stage.loops if loop.kind == "grid"}
     wide[x] = Loop(x, -(-extents[x] // (2 * lanes)), 2 * lanes, "grid")
     taps = [loop for loop in stage.loops if loop.axis in ("ky", "kx")]
@@ -223,18 +223,18 @@ def test_threads_that_move_no_dimension_of_the_window_are_refused():
     (stage,) = program.stages
     channel = next(p for p, loop in enumerate(stage.loops) if loop.axis == "f")
     loops = (*stage.loops[:channel], *stage.loops[channel + 1 : 4], Loop("f", 3, 1, "thread"), *stage.loops[4:])
-    definition = canonicalize(rg.ops.conv2d(X, rg.tensor("W", (3, 3, 3, 5)), padding=1)).definitions[0]
-    taps = tuple(Loop(a.name, a.extent, 1, "unroll") for a in definition.of_role("reduce"))
-    spatial = tuple(loop for loop in loops if loop.axis not in {a.name for a in definition.of_role("reduce")})
+    op = canonicalize(rg.ops.conv2d(X, rg.tensor("W", (3, 3, 3, 5)), padding=1)).tensor_ops[0]
+    taps = tuple(Loop(a.name, a.extent, 1, "unroll") for a in op.of_role("reduce"))
+    spatial = tuple(loop for loop in loops if loop.axis not in {a.name for a in op.of_role("reduce")})
     inner = tuple(loop for loop in spatial if loop.kind == "unroll")
     loops = (*(loop for loop in spatial if loop.kind != "unroll"), *taps, *inner)
-    axes = {"o0", "o1"} | {a.name for a in definition.of_role("reduce")}
-    order = tuple(a.name for a in definition.axes if a.name in axes)
-    load = next(n for n, one in enumerate(definition.loads()) if one.buffer.name == "X")
+    axes = {"o0", "o1"} | {a.name for a in op.of_role("reduce")}
+    order = tuple(a.name for a in op.axes if a.name in axes)
+    load = next(n for n, one in enumerate(op.loads()) if one.buffer.name == "X")
     copy = replace(stage.copies[0], load=load, order=order, at_loop=6)
-    wrong = replace(stage, definition=definition, loops=loops, copies=(copy,), accumulator=Accumulator(6, "float32"))
+    wrong = replace(stage, op=op, loops=loops, copies=(copy,), accumulator=Accumulator(6, "float32"))
     with pytest.raises(ProgramError, match="the 3 threads along f move 0 of its tensor's dimensions"):
-        check(replace(program, inputs=tuple(x.buffer for x in definition.loads()), stages=(wrong,)), V100)
+        check(replace(program, inputs=tuple(x.buffer for x in op.loads()), stages=(wrong,)), V100)
 
 
 # The model's counts against addresses ----------------------------------------------------------
@@ -263,7 +263,7 @@ def test_wavefronts_and_distinct_reads_are_those_of_the_addresses(block, padding
     (stage,) = program_of(expression, block, padding=padding).stages
     (copy,) = stage.copies
     by_thread = enumerated(stage, copy)
-    nest = nest_of(stage, facts_of(stage.definition), V100)
+    nest = nest_of(stage, facts_of(stage.op), V100)
     work = work_of(nest, V100, costs_of(V100))
     read = next(a for a in work.accesses if a.role == "read" and a.load == copy.load)
     assert read.count == len(np.unique(by_thread[0]))

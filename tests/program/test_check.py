@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from rollergen.errors import ProgramError
-from rollergen.expr.definition import Axis
 from rollergen.expr.index import Index
+from rollergen.expr.tensor_op import Axis
 from rollergen.expr.values import Buffer, Cast, Partial
 from rollergen.program.check import check, check_each
 from rollergen.program.rprogram import Accumulator, BlockOrder, Compute, Copy, Loop, Resident, RProgram, Store
@@ -31,10 +31,10 @@ def test_hand_written_programs_are_valid_with_and_without_their_device(name):
 def test_of_several_programs_each_is_checked_though_they_share_a_definition():
     sound = ALL[GPU]
     check_each([sound, sound], TURING)
-    definition = sound.stages[-1].definition
-    unsound = replace(definition, axes=(*definition.axes, definition.axes[0]))
+    op = sound.stages[-1].op
+    unsound = replace(op, axes=(*op.axes, op.axes[0]))
     with pytest.raises(ProgramError, match="occurs twice"):
-        check_each([sound, last(sound, definition=unsound)], TURING)
+        check_each([sound, last(sound, op=unsound)], TURING)
     with pytest.raises(ProgramError, match="lanes is 3"):
         check_each([sound, last(sound, compute=replace(sound.stages[-1].compute, lanes=3))], TURING)
 
@@ -88,26 +88,26 @@ def resident(**changes):
 
 def output(**changes):
     def change(program):
-        definition = program.stages[-1].definition
-        return last(program, definition=replace(definition, output=replace(definition.output, **changes)))
+        op = program.stages[-1].op
+        return last(program, op=replace(op, output=replace(op.output, **changes)))
 
     return change
 
 
-def definition(**changes):
-    return lambda p: last(p, definition=replace(p.stages[-1].definition, **changes))
+def op(**changes):
+    return lambda p: last(p, op=replace(p.stages[-1].op, **changes))
 
 
 def result(value):
-    return definition(result=value)
+    return op(result=value)
 
 
 def target(index):
-    return definition(target=(index, Index.axis("j")))
+    return op(target=(index, Index.axis("j")))
 
 
 def reduction(**changes):
-    return lambda p: definition(reductions=(replace(p.stages[-1].definition.reductions[0], **changes),))(p)
+    return lambda p: op(reductions=(replace(p.stages[-1].op.reductions[0], **changes),))(p)
 
 
 def outputs(*more):
@@ -205,7 +205,7 @@ BROKEN = {
         "its value varies along none of the axes reduced over",
     ),
     # definition
-    "an axis twice": (GPU, definition(axes=(Axis("i", 70), Axis("i", 70))), "axis 'i' occurs twice"),
+    "an axis twice": (GPU, op(axes=(Axis("i", 70), Axis("i", 70))), "axis 'i' occurs twice"),
     "a reduction over a spatial axis": (GPU, reduction(axes=("j",)), r"is over \['j'\]; expected exactly \['k'\]"),
     "a body of another dtype": (GPU, reduction(bodies=(Cast(Partial("r", F32), "int32"),)), "has bodies of"),
     "a result of another dtype": (GPU, result(Cast(Partial("r", F32), "int32")), "result is int32; expected float32"),
@@ -240,9 +240,9 @@ def test_a_broken_program_is_refused_by_stage_thing_value_and_what_is_accepted(c
 def test_carried_partial_sums_need_an_output_of_the_accumulators_dtype():
     """The sum is widened as it is stored: only where partial sums wait is the dtype wrong."""
     program = output(dtype="float64")(ALL[CPU])
-    definition = program.stages[-1].definition
-    program = last(program, definition=replace(definition, result=Cast(definition.result, "float64")))
-    program = replace(program, outputs=(program.stages[-1].definition.output,))
+    op = program.stages[-1].op
+    program = last(program, op=replace(op, result=Cast(op.result, "float64")))
+    program = replace(program, outputs=(program.stages[-1].op.output,))
     with pytest.raises(ProgramError, match="dtype is float32 with carry; expected float64"):
         check(program)
 

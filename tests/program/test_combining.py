@@ -33,10 +33,10 @@ def kernel_of(stage_program):
 def test_the_model_counts_the_exchanges_and_the_shared_words_that_are_written(name, shape):
     one = program(name, shape)
     (stage,), body = one.stages, kernel_of(one).body
-    counted = combining_of(nest_of(stage, facts_of(stage.definition), V100), V100, costs_of(V100), 1)
+    counted = combining_of(nest_of(stage, facts_of(stage.op), V100), V100, costs_of(V100), 1)
     written = list(walk(body))
     exchanges = sum(isinstance(s, Let) and isinstance(s.value, Exchange) for s in written)
-    components = len(stage.definition.reductions[0].bodies)
+    components = len(stage.op.reductions[0].bodies)
     through_memory = 2 * components if stage.accumulator.combine == "groups" else 0
     assert sum(access.count for access in counted.accesses) == exchanges + through_memory
     arrays = [s for s in written if isinstance(s, Allocate) and s.scope == LOCAL]

@@ -8,8 +8,8 @@ import pytest
 
 from rollergen.errors import ArgumentError, ProgramError
 from rollergen.expr.combiners import named_combiner
-from rollergen.expr.definition import Axis, Definition, Reduction
 from rollergen.expr.index import Index, Within
+from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import (
     Binary,
     Buffer,
@@ -27,9 +27,9 @@ from rollergen.program.blocks import edge_classes, grid_positions
 from rollergen.program.interpreter import plan as interpret_plan
 from rollergen.program.interpreter.execute import edge_blocks, execute, interpret
 from rollergen.program.rprogram import Accumulator, BlockOrder, Compute, Copy, Loop, RProgram, Stage
-from tests.definitions import evaluate_definition, evaluate_program, small_integers
 from tests.program.hand_devices import AVX512, TURING
 from tests.programs import ALL, cpu_matmul, gpu_conv, gpu_matmul, relu, row_sum, softmax, transpose
+from tests.tensor_ops import evaluate_op, evaluate_program, small_integers
 
 F32 = "float32"
 ix = Index.axis
@@ -40,16 +40,16 @@ def device_of(program):
     return AVX512 if program.device == "cpu" else TURING
 
 
-def stage_named(name, definition, loops, accumulator, lanes=1, **more):
+def stage_named(name, op, loops, accumulator, lanes=1, **more):
     instruction = "vfma" if lanes > 1 else "fma"
-    return Stage(name, definition, tuple(loops), Compute(instruction, lanes), accumulator, **more)
+    return Stage(name, op, tuple(loops), Compute(instruction, lanes), accumulator, **more)
 
 
 def program_of(*stages, device="v100", temporaries=()):
     made = {buffer.name for buffer in temporaries}
-    inputs = {load.buffer.name: load.buffer for s in stages for load in s.definition.loads()}
+    inputs = {load.buffer.name: load.buffer for s in stages for load in s.op.loads()}
     given = tuple(buffer for buffer in inputs.values() if buffer.name not in made)
-    return RProgram(device, given, (stages[-1].definition.output,), stages, tuple(temporaries))
+    return RProgram(device, given, (stages[-1].op.output,), stages, tuple(temporaries))
 
 
 def assert_equal(program, arrays, result, tolerance=0.0):
@@ -149,7 +149,7 @@ def narrow_matmul(dtype, wide, out, m=20, n=18, k=13):
     a, b = Buffer("A", (m, k), dtype), Buffer("B", (k, n), dtype)
     body = Binary("mul", Cast(Load(a, (ix("i"), ix("k"))), wide), Cast(Load(b, (ix("k"), ix("j"))), wide), wide)
     result = Partial("r", wide) if wide == out else Cast(Partial("r", wide), out)
-    definition = Definition(
+    op = TensorOp(
         Buffer("C", (m, n), out, kind="output"), (Axis("i", m), Axis("j", n), Axis("k", k, "reduce")),
         (ix("i"), ix("j")), result, (Reduction("r", named_combiner("sum", wide), ("k",), (body,)),),
     )  # fmt: skip
@@ -160,7 +160,7 @@ def narrow_matmul(dtype, wide, out, m=20, n=18, k=13):
     )  # fmt: skip
     copies = (Copy(0, "dram", "shared", 4, ("i", "k"), "k", padding=1), Copy(1, "dram", "shared", 4, ("j", "k"), "j"))
     guards = (("i", "mask"), ("j", "mask"), ("k", "mask"))
-    return program_of(stage_named("matmul", definition, loops, Accumulator(3, wide), copies=copies, guards=guards))
+    return program_of(stage_named("matmul", op, loops, Accumulator(3, wide), copies=copies, guards=guards))
 
 
 @pytest.mark.parametrize("dtype, wide, out", [
@@ -191,16 +191,16 @@ def argmax_program(shape="gpu", rows=5, columns=37):
         (Select(second, Var("rhs0", F32), Var("lhs0", F32), F32),
          Select(second, Var("rhs1", "int32"), Var("lhs1", "int32"), "int32")),
     )  # fmt: skip
-    definition = Definition(
+    op = TensorOp(
         Buffer("Y", (rows,), "int32", kind="output"), (Axis("i", rows), Axis("k", columns, "reduce")), (ix("i"),),
         Partial("r", "int32", 1), (Reduction("r", combiner, ("k",), (value, index)),),
     )  # fmt: skip
     guards = (("k", "mask"),)
     if shape == "gpu":
         loops = (Loop("i", rows, 1, "grid"), Loop("k", 7, 1, "thread"), Loop("k", 6, 7, "serial"))
-        return program_of(stage_named("argmax", definition, loops, Accumulator(2, F32, combine="tree"), guards=guards))
+        return program_of(stage_named("argmax", op, loops, Accumulator(2, F32, combine="tree"), guards=guards))
     loops = (Loop("i", rows, 1, "grid"), Loop("k", 5, 8, "serial"), Loop("k", 2, 4, "unroll"), Loop("k", 4, 1, "lane"))
-    stage = stage_named("argmax", definition, loops, Accumulator(1, F32, separate=(2,)), 4, guards=guards)
+    stage = stage_named("argmax", op, loops, Accumulator(1, F32, separate=(2,)), 4, guards=guards)
     return program_of(stage, device="cpu")
 
 
@@ -217,8 +217,8 @@ def test_tuple_valued_reductions_combine_across_threads_lanes_and_positions(shap
 def test_named_combiners_start_from_their_identity(combiner, shape):
     program = row_sum(shape=shape)
     stage = program.stages[0]
-    reduction = replace(stage.definition.reductions[0], combiner=named_combiner(combiner, F32))
-    program = replace(program, stages=(replace(stage, definition=replace(stage.definition, reductions=(reduction,))),))
+    reduction = replace(stage.op.reductions[0], combiner=named_combiner(combiner, F32))
+    program = replace(program, stages=(replace(stage, op=replace(stage.op, reductions=(reduction,))),))
     values = np.random.default_rng(4).choice([-2.0, -1.0, 1.0, 2.0], (10, 100))
     arrays = {"X": values.astype(np.float32)}
     assert_equal(program, arrays, interpret(program, arrays, device_of(program)))
@@ -237,9 +237,9 @@ def test_every_operation_of_a_value_is_executed_in_its_dtype():
         compared = Binary("and", order, Binary(op, x, Const(0.0, F32), "bool"), "bool")
         order = Binary("or", compared, Unary("not", order, "bool"), "bool")
     value = Select(order, value, Cast(IndexValue(ix("i") % 5), F32), F32)
-    definition = Definition(Buffer("Y", (64,), kind="output"), (Axis("i", 64),), (ix("i"),), value)
+    op = TensorOp(Buffer("Y", (64,), kind="output"), (Axis("i", 64),), (ix("i"),), value)
     loops = (Loop("i", 4, 16, "grid"), Loop("i", 16, 1, "thread"))
-    program = program_of(stage_named("values", definition, loops, Accumulator(2, F32)))
+    program = program_of(stage_named("values", op, loops, Accumulator(2, F32)))
     arrays = {"X": np.random.default_rng(5).standard_normal(64).astype(np.float32)}
     assert_equal(program, arrays, interpret(program, arrays, TURING), 1e-5)
 
@@ -248,8 +248,8 @@ def test_only_the_chosen_side_of_a_select_is_read():
     x = Buffer("X", (8,))
     shifted = Load(x, (ix("i") - 1,))
     value = Select(Binary("ge", IndexValue(ix("i")), Const(1, "int32"), "bool"), shifted, Const(7.0, F32), F32)
-    definition = Definition(Buffer("Y", (8,), kind="output"), (Axis("i", 8),), (ix("i"),), value)
-    program = program_of(stage_named("shift", definition, (Loop("i", 8, 1, "thread"),), Accumulator(1, F32)))
+    op = TensorOp(Buffer("Y", (8,), kind="output"), (Axis("i", 8),), (ix("i"),), value)
+    program = program_of(stage_named("shift", op, (Loop("i", 8, 1, "thread"),), Accumulator(1, F32)))
     result = interpret(program, {"X": np.arange(8, dtype=np.float32)}, TURING).outputs["Y"]
     np.testing.assert_array_equal(result, [7, 0, 1, 2, 3, 4, 5, 6])
 
@@ -264,28 +264,28 @@ def test_not_a_number_is_computed_with_and_not_mistaken_for_an_unwritten_cell():
 
 
 def test_a_scalar_output_and_a_stage_without_loops():
-    definition = Definition(
+    op = TensorOp(
         Buffer("Y", (), kind="output"), (Axis("k", 9, "reduce"),), (), Partial("r", F32),
         (Reduction("r", named_combiner("sum", F32), ("k",), (Load(Buffer("X", (9,)), (ix("k"),)),)),),
     )  # fmt: skip
-    total = program_of(stage_named("total", definition, (Loop("k", 9, 1, "serial"),), Accumulator(0, F32)))
+    total = program_of(stage_named("total", op, (Loop("k", 9, 1, "serial"),), Accumulator(0, F32)))
     assert interpret(total, {"X": np.arange(9, dtype=np.float32)}, TURING).outputs["Y"] == 36
-    copy = Definition(Buffer("Y", (), kind="output"), (), (), Load(Buffer("X", ()), ()))
+    copy = TensorOp(Buffer("Y", (), kind="output"), (), (), Load(Buffer("X", ()), ()))
     single = program_of(stage_named("copy", copy, (), Accumulator(0, F32)))
     assert interpret(single, {"X": np.float32(5)}, TURING).outputs["Y"] == 5
 
 
 def test_elements_that_the_definition_does_not_store_stay_unwritten():
     load = Load(Buffer("X", (4, 8)), (ix("i") // 8, ix("i") % 8))
-    definition = Definition(
+    op = TensorOp(
         Buffer("Y", (4, 5), kind="output"), (Axis("i", 32),), (ix("i") // 8, ix("i") % 8), load,
         where=(Within(ix("i") % 8, 0, 5), Within(ix("i"), 0, 20)),
     )  # fmt: skip
     loops = (Loop("i", 4, 8, "grid"), Loop("i", 8, 1, "thread"))
-    program = program_of(stage_named("cut", definition, loops, Accumulator(2, F32)))
+    program = program_of(stage_named("cut", op, loops, Accumulator(2, F32)))
     arrays = {"X": np.arange(32, dtype=np.float32).reshape(4, 8)}
     result = interpret(program, arrays, TURING)
-    np.testing.assert_array_equal(result.outputs["Y"], evaluate_definition(definition, arrays))
+    np.testing.assert_array_equal(result.outputs["Y"], evaluate_op(op, arrays))
     assert result.written["Y"].sum() == 5 + 5 + 4
 
 
@@ -371,7 +371,7 @@ def test_reading_what_an_earlier_stage_did_not_write_is_an_error():
 
 def test_storing_an_element_twice_is_an_error():
     program = relu(512)
-    twice = broken(program, definition=replace(program.stages[0].definition, target=(ix("i") % 256,)))
+    twice = broken(program, op=replace(program.stages[0].op, target=(ix("i") % 256,)))
     with pytest.raises(ProgramError, match="stage relu stores an element of Y twice"):
         execute(twice, small_integers(twice), AVX512)
 

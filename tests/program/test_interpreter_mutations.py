@@ -19,10 +19,10 @@ from rollergen.program.interpreter import reduce as interpret_reduce
 from rollergen.program.interpreter.execute import execute
 from rollergen.program.rprogram import SERIAL, Accumulator, Compute, Copy, Loop, RProgram, Stage
 from rollergen.tile.closed_forms import traffic as closed_form
-from tests.definitions import evaluate_program, small_integers
 from tests.program.hand_devices import AVX512, TURING
 from tests.program.test_interpreter import argmax_program
-from tests.programs import ALL, F32, gpu_matmul, matmul_definition, row_sum
+from tests.programs import ALL, F32, gpu_matmul, matmul_op, row_sum
+from tests.tensor_ops import evaluate_program, small_integers
 
 
 def panels(m=20, n=16, k=12):
@@ -44,8 +44,8 @@ def row_maximum():
     """Largest elements of rows with a tail, all below zero."""
     program = row_sum()
     stage = program.stages[0]
-    reduction = replace(stage.definition.reductions[0], combiner=named_combiner("max", F32))
-    return replace(program, stages=(replace(stage, definition=replace(stage.definition, reductions=(reduction,))),))
+    reduction = replace(stage.op.reductions[0], combiner=named_combiner("max", F32))
+    return replace(program, stages=(replace(stage, op=replace(stage.op, reductions=(reduction,))),))
 
 
 def seven_threads():
@@ -56,10 +56,10 @@ def seven_threads():
 
 
 def _matmul(m, n, k, loops, accumulator, copies, guards):
-    definition = matmul_definition(m, n, k)
-    stage = Stage("matmul", definition, loops, Compute("fma"), accumulator, copies, guards=guards)
-    inputs = tuple(load.buffer for load in definition.loads())
-    return RProgram("v100", inputs, (definition.output,), (stage,))
+    op = matmul_op(m, n, k)
+    stage = Stage("matmul", op, loops, Compute("fma"), accumulator, copies, guards=guards)
+    inputs = tuple(load.buffer for load in op.loads())
+    return RProgram("v100", inputs, (op.output,), (stage,))
 
 
 PROGRAMS = {**ALL, "argmax": argmax_program(), "cpu_argmax": argmax_program("cpu"), "panels": panels(),
@@ -183,7 +183,7 @@ def one_further(function):
 def stored_one_further(function):
     def mutant(run, points):
         at, chosen = function(run, points)
-        return (at + 1) % run.stage.definition.output.elements, chosen
+        return (at + 1) % run.stage.op.output.elements, chosen
 
     return mutant
 

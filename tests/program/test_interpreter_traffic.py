@@ -8,9 +8,9 @@ import pytest
 
 from rollergen.program.interpreter import interpret
 from rollergen.program.rprogram import Copy
-from tests.definitions import small_integers
 from tests.program.hand_devices import AVX512, TURING
 from tests.programs import cpu_matmul, gpu_conv, gpu_matmul, relu, row_sum, softmax, transpose
+from tests.tensor_ops import small_integers
 
 SECTOR, LINE = 32, 64  # bytes of one transaction of the two devices' backing stores
 

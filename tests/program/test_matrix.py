@@ -80,10 +80,10 @@ def test_a_batch_of_plans_is_priced_as_each_of_them():
     sizes = [(1, 2, 2, 2), (4, 2, 2, 4), (2, 4, 1, 2), (4, 4, 2, 2)]
     batch = MatrixPlan("wmma", *np.array(sizes).T, 2, 2)
     one = planned(matmul(1024, 512, 768), device, MatrixPlan("wmma", *sizes[0], 2, 2)).stages[0]
-    roles = next(contraction_roles(one.definition))
-    together = predict_stage(matrix_stage(one.definition, roles, batch, device), device)
+    roles = next(contraction_roles(one.op))
+    together = predict_stage(matrix_stage(one.op, roles, batch, device), device)
     for at, size in enumerate(sizes):
-        alone = predict_stage(matrix_stage(one.definition, roles, MatrixPlan("wmma", *size, 2, 2), device), device)
+        alone = predict_stage(matrix_stage(one.op, roles, MatrixPlan("wmma", *size, 2, 2), device), device)
         assert together.seconds[at] == pytest.approx(alone.seconds, rel=1e-9)
         assert (together.registers[at], together.shared_bytes[at]) == (alone.registers, alone.shared_bytes)
 

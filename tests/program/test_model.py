@@ -260,7 +260,7 @@ def test_staged_elements_cost_their_divisions_and_each_bound_that_is_tested():
     """Both operands of a convolution divide k at each step (k // 9, k % 9, k % 3); two elements of the image for one
     weight, tested for the bounds of row and column."""
     stage = gpu_conv(9, 16, 16, 16).stages[0]
-    assert not stage.guards and len(stage.definition.loads()[1].guard) == 2
+    assert not stage.guards and len(stage.op.loads()[1].guard) == 2
 
     def issue(**costs):
         device = replace(TURING, costs=tuple(sorted((dict(TURING.costs) | costs).items())))

@@ -75,7 +75,7 @@ def test_lines_survive_until_their_set_is_full():
 
 
 def walk(stage, streams, line=64):
-    nest = nest_of(stage, facts_of(stage.definition), AVX512)
+    nest = nest_of(stage, facts_of(stage.op), AVX512)
     return Walk(nest, waves_of(nest, AVX512, 1), streams(nest), line)
 
 
@@ -107,7 +107,7 @@ def test_a_cache_shared_by_all_sees_the_blocks_of_a_wave_together():
 def own_tiles(m, cache):
     """(lines of the tensor that fills a tile of 16 x 64 floats, of its being written, of its being read) by one item."""
     stage = cpu_matmul(m, 64, 64, pack=False, own=True).stages[0]
-    nest = nest_of(stage, facts_of(stage.definition), AVX512)
+    nest = nest_of(stage, facts_of(stage.op), AVX512)
     work = work_of(nest, AVX512, COSTS)
     found = Walk(nest, waves_of(nest, AVX512, 1), work.streams, 64).fetched(cache, COSTS)
     return [lines for stream, lines in zip(work.streams, found, strict=True) if stream.fills or stream.array >= 0]
@@ -134,7 +134,7 @@ CACHES = {"none": None, "sets": Cache(64, 64, 8, False), "shared": Cache(64, 1, 
 
 def walks(kind, each, stage):
     device = AVX512 if kind in ("cpu", "own tiles", "softmax", "relu") else TURING
-    nest = nest_of(stage, facts_of(stage.definition, stage.residents), device)
+    nest = nest_of(stage, facts_of(stage.op, stage.residents), device)
     return each(nest, waves_of(nest, device, 1), work_of(nest, device, costs_of(device)).streams, 64)
 
 
@@ -181,7 +181,7 @@ def test_alignment_divides_every_value(i_step, j_step, divisor):
 
 def test_a_gathered_operand_never_counts_fewer_elements_than_its_tile_reaches():
     stage = gpu_conv().stages[0]
-    image = facts_of(stage.definition).loads[1]
+    image = facts_of(stage.op).loads[1]
     spans = {"p": 32, "k": 4, "f": 16}
     reached = set()
     for p in range(32):

@@ -52,7 +52,7 @@ def counted_traffic():
 def forms_where_tiles_fit():
     stage = gpu_matmul(128, 64, 32).stages[0]
     counted = [t.transactions * 4 for t in exact_traffic.traffic(stage, 4)]
-    forms = closed_forms.closed_forms(stage.definition)
+    forms = closed_forms.closed_forms(stage.op)
     assert list(forms.traffic_bytes({"i": 64, "j": 64, "k": 8})) == counted
 
 

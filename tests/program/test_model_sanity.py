@@ -26,21 +26,21 @@ def product(n):
     return canonicalize(rg.ops.matmul(T("A", (n, n)), T("B", (n, n))))
 
 
-def read_elements(definition, load):
+def read_elements(op, load):
     """Elements that a load certainly reads: all points of its axes, where each dimension's index is one of them."""
     axes = [index.terms[0] for index in load.indices if len(index.terms) == 1 and not index.const]
     plain = len(axes) == len(load.indices) and all(isinstance(a, str) and c == 1 for a, c in axes) and not load.guard
-    return prod(definition.axis(axis).extent for axis, _ in axes) if plain else 0
+    return prod(op.axis(axis).extent for axis, _ in axes) if plain else 0
 
 
 def bound_s(stage, device):
     """Every multiply-add at the nominal rate, or what is written, and surely read, at the nominal bandwidth.
 
     (`roofline_seconds` counts every element that is read one by one, which for images of this size takes minutes.)"""
-    definition = stage.definition
-    moved = {definition.output.name: definition.output.elements * ITEMSIZE[definition.output.dtype]}
-    for load in definition.loads():
-        bytes_ = read_elements(definition, load) * ITEMSIZE[load.dtype]
+    op = stage.op
+    moved = {op.output.name: op.output.elements * ITEMSIZE[op.output.dtype]}
+    for load in op.loads():
+        bytes_ = read_elements(op, load) * ITEMSIZE[load.dtype]
         moved[load.buffer.name] = max(bytes_, moved.get(load.buffer.name, 0))
     nominal = device.backing.bandwidth_nominal_gb_s * 1e9
     return max(multiply_add_seconds(stage, device), sum(moved.values()) / nominal)

@@ -45,9 +45,9 @@ def test_loops_of_threads_beyond_an_execution_width_change_no_service():
     far = Loop("j", 4, 2, "thread")
     near = (Loop("j", 2, 1, "thread"), Loop("i", 16, 1, "thread"))
     every = unstaged((far, *near))
-    assert every.definition is STAGE.definition
+    assert every.op is STAGE.op
     predict_stage(every, V100)
-    tables = facts_of(STAGE.definition).tables
+    tables = facts_of(STAGE.op).tables
     kept = {key: dict(table) for key, table in tables.items() if key[0] == "thread"}
     assert kept
     predict_stage(unstaged((Loop("j", 8, 2, "thread"), *near)), V100)

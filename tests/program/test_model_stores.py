@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.index import FloorDiv, Index, Mod, Within
+from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Binary, Buffer, Const, Load
 from rollergen.hal.spec import Target
 from rollergen.program.model.prediction import predict_stage
@@ -67,9 +67,9 @@ def ragged(pitch, columns):
     row, column = Index(((FloorDiv(place, pitch), 1),)), Index(((Mod(place, pitch), 1),))
     body = Binary("mul", Load(x, (place,)), Const(2.0, "float32"), "float32")
     axes = (Axis("p", 64 * pitch),)
-    definition = Definition(y, axes, (row, column), body, where=(Within(column, 0, columns),))
+    op = TensorOp(y, axes, (row, column), body, where=(Within(column, 0, columns),))
     loops = (Loop("p", 4 * pitch, 16, "serial"), Loop("p", 16, 1, "lane"))
-    return Stage("cut", definition, loops, Compute("vfma", 16), Accumulator(1, "float32"))
+    return Stage("cut", op, loops, Compute("vfma", 16), Accumulator(1, "float32"))
 
 
 def test_lanes_are_stored_under_a_mask_where_the_device_can_and_rows_are_whole_vectors():
@@ -89,11 +89,11 @@ def test_ends_of_tiles_cost_nothing_where_stores_are_masked_and_operands_packed(
 def test_what_is_the_same_along_a_row_is_computed_once_a_row():
     rows, columns = 64, 1024
     stage = softmax(rows, columns).stages[0]
-    definition = stage.definition
+    op = stage.op
     half = Binary("div", Const(1.0, "float32"), Const(3.0, "float32"), "float32")
-    scaled = replace(definition, result=Binary("mul", definition.result, half, "float32"))
-    varying = replace(definition, result=Binary("div", definition.result, Const(3.0, "float32"), "float32"))
-    clocks = [limiters(replace(stage, definition=d), AVX512)["multiply-adds"] for d in (definition, scaled, varying)]
+    scaled = replace(op, result=Binary("mul", op.result, half, "float32"))
+    varying = replace(op, result=Binary("div", op.result, Const(3.0, "float32"), "float32"))
+    clocks = [limiters(replace(stage, op=d), AVX512)["multiply-adds"] for d in (op, scaled, varying)]
     once, every = clocks[1] - clocks[0], clocks[2] - clocks[0]
     vectors = rows * columns / 16
     assert every == pytest.approx(8 * vectors / 2)

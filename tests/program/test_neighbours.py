@@ -76,9 +76,9 @@ def test_a_quotient_stays_as_it_is_within_a_group():
 
 
 def image(channels: int):
-    (definition,) = canonicalize(nhwc_convolution(2, 9, 7, channels, 32, 3)).definitions
-    (load,) = (one for one in definition.loads() if one.buffer.name == "X")
-    return load, definition.of_role("reduce")[-1]
+    (op,) = canonicalize(nhwc_convolution(2, 9, 7, channels, 32, 3)).tensor_ops
+    (load,) = (one for one in op.loads() if one.buffer.name == "X")
+    return load, op.of_role("reduce")[-1]
 
 
 def test_channels_of_a_padded_image_are_inside_it_or_not_together():
@@ -91,8 +91,8 @@ def test_channels_of_a_padded_image_are_inside_it_or_not_together():
 @pytest.mark.parametrize(("width", "guarded", "whole"), [(4, True, True), (4, False, False), (3, True, False)])
 def test_a_bound_keeps_a_group_together_where_its_ends_lie_between_groups(width, guarded, whole):
     x = rg.tensor("x", (6, 32))
-    (definition,) = canonicalize(rg.ops.pad(x, ((0, 0), (width, 8 - width)))).definitions
-    (load,) = definition.loads()
-    last = definition.axes[-1]
+    (op,) = canonicalize(rg.ops.pad(x, ((0, 0), (width, 8 - width)))).tensor_ops
+    (load,) = op.loads()
+    last = op.axes[-1]
     assert any(last.name in bound.index.axes() for bound in load.guard)
     assert moved_at_once(load, last.name, last.extent, 4, guarded=guarded) == whole

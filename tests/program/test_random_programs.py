@@ -6,9 +6,9 @@ from hypothesis import HealthCheck, given, settings
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.tile.closed_forms import traffic
-from tests.definitions import evaluate_program, small_integers
 from tests.program.hand_devices import TURING
 from tests.program.random_programs import matmuls
+from tests.tensor_ops import evaluate_program, small_integers
 
 quickly = settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 

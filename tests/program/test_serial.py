@@ -76,12 +76,12 @@ def _with_constant(value):
     program = ALL["relu"]
     stage = program.stages[0]
     return replace(
-        program, stages=(replace(stage, definition=replace(stage.definition, result=Const(value, "float32"))),)
+        program, stages=(replace(stage, op=replace(stage.op, result=Const(value, "float32"))),)
     )
 
 
 def _constant_of(program):
-    return program.stages[0].definition.result.value
+    return program.stages[0].op.result.value
 
 
 def test_limits_stand_with_the_fields_they_bind():
@@ -117,10 +117,10 @@ def _nesting(text):
 def test_an_uncut_expression_in_a_program_is_refused():
     program = ALL["relu"]
     stage = program.stages[0]
-    load = stage.definition.loads()[0]
-    definition = replace(stage.definition, result=replace(load, source=object()))
+    load = stage.op.loads()[0]
+    op = replace(stage.op, result=replace(load, source=object()))
     with pytest.raises(ProgramError, match="loads X from an expression; expected cut stages"):
-        to_json(replace(program, stages=(replace(stage, definition=definition),)))
+        to_json(replace(program, stages=(replace(stage, op=op),)))
 
 
 def test_foreign_objects_in_a_program_are_refused():

@@ -34,8 +34,8 @@ def depthwise(stride=1):
 
 
 def lines_structure(graph):
-    (definition,) = graph.definitions
-    (form,) = (form for form in forms(definition, AVX512) if form.name == "direct, lines")
+    (op,) = graph.tensor_ops
+    (form,) = (form for form in forms(op, AVX512) if form.name == "direct, lines")
     (structure,) = structures(form, AVX512, AlignmentRules())
     return structure
 
@@ -50,7 +50,7 @@ def test_a_batch_of_such_tiles_costs_what_each_costs(stride):
     )
     price = lambda plan: predict_stage(structure.stage(plan, AVX512, AlignmentRules()), AVX512).seconds
     together = np.broadcast_to(price(plan(rows, step, pm, pn)), rows.shape)
-    (lines,) = (axis.extent for axis in structure.definition.axes if axis.name == structure.form.roles.m)
+    (lines,) = (axis.extent for axis in structure.op.axes if axis.name == structure.form.roles.m)
     whole = [n for n in range(len(rows)) if lines % rows[n] == 0]  # a batch knows of no tiles that overhang
     apart = [price(plan(*(int(column[n]) for column in (rows, step, pm, pn)))) for n in whole]
     np.testing.assert_allclose(together[whole], apart, rtol=3e-3)  # and counts loops of one iteration
@@ -60,7 +60,7 @@ def test_a_batch_of_such_tiles_costs_what_each_costs(stride):
 def test_lines_are_shared_where_outputs_and_taps_beside_the_lanes_are_unrolled():
     structure = lines_structure(depthwise())
     stage = structure.stage(ContractionPlan(rm=4, rn=structure.vectors, lanes=16, pm=2, pn=1, kc=3), AVX512, AlignmentRules())
-    image, weights = (load.indices for load in stage.definition.body_loads())
+    image, weights = (load.indices for load in stage.op.body_loads())
     assert shares_lines(stage, image) and not shares_lines(stage, weights)
     single = structure.stage(ContractionPlan(rm=1, rn=structure.vectors, lanes=16, pm=8, pn=1, kc=3), AVX512, AlignmentRules())
     assert not shares_lines(single, image)

@@ -46,10 +46,10 @@ PATCHES = {"4 x 4": (4, 4, 2, 4), "3 x 5": (3, 5, 4, 3), "a row": (1, 8, 8, 1), 
 def program_of(expression, rows, columns, down, across) -> RProgram:
     """The expression in patches of rows x columns a thread, down x across threads a block."""
     graph = canonicalize(expression)
-    (definition,) = graph.definitions
-    y, x = (axis.name for axis in definition.of_role("spatial")[-2:])
+    (op,) = graph.tensor_ops
+    y, x = (axis.name for axis in op.of_role("spatial")[-2:])
     plan = WindowPlan(((y, rows), (x, columns)), ((y, down), (x, across)))
-    return RProgram("v100", graph.inputs, graph.outputs, (window_stage(definition, plan, V100),))
+    return RProgram("v100", graph.inputs, graph.outputs, (window_stage(op, plan, V100),))
 
 
 @pytest.mark.parametrize("patch", PATCHES)
@@ -90,9 +90,9 @@ def test_each_element_of_the_window_is_read_once_and_unguarded_where_it_is_alway
 
 
 def test_a_window_reads_no_element_that_only_points_beyond_the_tail_would():
-    (definition,) = canonicalize(rg.ops.max_pool2d(rg.tensor("X", (1, 1, 9, 16)), 2, stride=2)).definitions
-    ranges = {axis.name: (0, axis.extent - 1) for axis in definition.axes}
-    load = definition.body_loads()[0]
+    (op,) = canonicalize(rg.ops.max_pool2d(rg.tensor("X", (1, 1, 9, 16)), 2, stride=2)).tensor_ops
+    ranges = {axis.name: (0, axis.extent - 1) for axis in op.axes}
+    load = op.body_loads()[0]
     rows = next(d for d, index in enumerate(load.indices) if load.buffer.shape[d] == 9 and index.terms)
     assert needed(load, rows, ranges) == (0, 8), "the ninth row is in no window of two"
 
@@ -116,8 +116,8 @@ def test_the_model_prefers_windows_for_depthwise_convolutions(where):
 
 def test_windows_are_left_out_where_they_are_switched_off_or_threads_are_vectors():
     assert ("windows",) not in forms(BuildOptions(shapes=CodeShapes(windows=False)))
-    definition = canonicalize(IMAGES["stride 1, padded"]()).definitions[0]
-    made = {where: list(window_candidates(definition, device(where), BuildOptions().rules, 4, Ledger())) for where in DEVICES}
+    op = canonicalize(IMAGES["stride 1, padded"]()).tensor_ops[0]
+    made = {where: list(window_candidates(op, device(where), BuildOptions().rules, 4, Ledger())) for where in DEVICES}
     assert made == {"v100": made["v100"], "mi50": made["mi50"], "cpu": [], "ipu": []}
     assert made["v100"] and made["mi50"]
 
@@ -180,5 +180,5 @@ def test_a_fault_of_the_interpreters_filling_is_seen(monkeypatch):
 
 
 def test_weights_do_not_slide():
-    (definition,) = canonicalize(IMAGES["stride 1, padded"]()).definitions
-    assert [definition.loads()[n].buffer.name for n in window_loads(definition)] == ["X"]
+    (op,) = canonicalize(IMAGES["stride 1, padded"]()).tensor_ops
+    assert [op.loads()[n].buffer.name for n in window_loads(op)] == ["X"]

@@ -14,7 +14,7 @@ from rollergen.space.rules import EXECUTION_UNIT, TENSOR_SHAPE, TRANSACTION
 from rollergen.tile.rules import AlignmentRules, padding_waste
 
 V100, M, N = load_device("v100"), 90, 77
-(PRODUCT,) = canonicalize(rg.einsum("mk,kn->mn", rg.tensor("A", (M, 64)), rg.tensor("B", (64, N)))).definitions
+(PRODUCT,) = canonicalize(rg.einsum("mk,kn->mn", rg.tensor("A", (M, 64)), rg.tensor("B", (64, N)))).tensor_ops
 DIGITS = (
     Digit("rows", "m", UNROLL, (1, 2, 3)),
     Digit("columns", "n", UNROLL, (1, 4)),

@@ -40,9 +40,9 @@ POINTS = 60
 """Of each expression and device."""
 
 
-def definition_of(name):
-    (definition,) = canonicalize(EXPRESSIONS[name]()).definitions
-    return definition
+def op_of(name):
+    (op,) = canonicalize(EXPRESSIONS[name]()).tensor_ops
+    return op
 
 
 def drawn(count, most=POINTS):
@@ -61,9 +61,9 @@ def assert_alike(together, stages, device):
 @pytest.mark.parametrize("device", ["v100", "h200", "mi50", "k80", "mali-g71", "ipu"])
 def test_tiles_of_threads(name, device):
     device = load_device(device)
-    for form in forms(definition_of(name), device):
-        shapes = _Shapes(form, form.definition, form.roles, device, RULES, "all")
-        contraction = Contraction(form.definition, form.roles, device, RULES)
+    for form in forms(op_of(name), device):
+        shapes = _Shapes(form, form.op, form.roles, device, RULES, "all")
+        contraction = Contraction(form.op, form.roles, device, RULES)
         tiles, _ = shapes._tiles
         late = shapes._late(shapes._best(tiles, 32))
         assert tiles
@@ -76,7 +76,7 @@ def test_tiles_of_threads(name, device):
 @pytest.mark.parametrize("device", ["cpu_avx512", "cortex-a53"])
 def test_tiles_of_one_thread(name, device):
     device = load_device(device) if device == "cortex-a53" else load_device("benches/devices/cpu_avx512_2mb.json")
-    for form in forms(definition_of(name), device):
+    for form in forms(op_of(name), device):
         for structure in structures(form, device, RULES):
             points = grid(structure, device, RULES, Ledger())
             if len(points):
@@ -89,8 +89,8 @@ def test_tiles_of_one_thread(name, device):
 @pytest.mark.parametrize("device", ["v100", "h200"])
 def test_tiles_of_matrix_instructions(device):
     device = load_device(device)
-    (form,) = forms(definition_of("halves"), device)
-    of, seen = (form.definition, form.roles), 0
+    (form,) = forms(op_of("halves"), device)
+    of, seen = (form.op, form.roles), 0
     assert has_matrices(device, RULES)
     for one in device.instructions:
         if one.is_matrix and matrix_operands(of[0], axes_of(of[1]), one) is not None:
@@ -111,16 +111,16 @@ def _plain(plan):
 
 @pytest.mark.parametrize("device", ["v100", "mi50"])
 def test_tiles_of_windows(device):
-    device, definition = load_device(device), definition_of("depthwise")
-    points = aligned_tiles(window_tiles(definition, device, RULES), Ledger())
-    figures = figures_of(price_stage(window_stage(definition, window_plan(points), device), device), len(points))
-    stages = [(at, window_stage(definition, window_plan(points, at), device)) for at in drawn(len(points))]
+    device, op = load_device(device), op_of("depthwise")
+    points = aligned_tiles(window_tiles(op, device, RULES), Ledger())
+    figures = figures_of(price_stage(window_stage(op, window_plan(points), device), device), len(points))
+    stages = [(at, window_stage(op, window_plan(points, at), device)) for at in drawn(len(points))]
     assert_alike(figures, stages, device)
 
 
 def test_a_batch_is_an_array_even_where_only_copies_differ():
-    device, form = load_device("v100"), next(forms(definition_of("matmul"), load_device("v100")))
-    shapes = _Shapes(form, form.definition, form.roles, device, RULES, "all")
+    device, form = load_device("v100"), next(forms(op_of("matmul"), load_device("v100")))
+    shapes = _Shapes(form, form.op, form.roles, device, RULES, "all")
     tiles, _ = shapes._tiles
     (late,) = shapes._late(shapes._best(tiles, 1))
     assert np.unique(late.points["depth"]).size == 2 and all(len(figure) == len(late.points) for figure in late.figures)

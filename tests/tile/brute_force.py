@@ -10,9 +10,9 @@ from rollergen.expr.index import linear
 
 def brute_force(stage, transaction_bytes, blocks=None):
     """(tensor, role, load, visits, transactions) of each load and the store."""
-    definition = stage.definition
-    accesses = [(x.buffer, "load", n, depth_of(stage, n), x.indices, x.guard) for n, x in enumerate(definition.loads())]
-    accesses.append((definition.output, "store", -1, 0, definition.target, definition.where))
+    op = stage.op
+    accesses = [(x.buffer, "load", n, depth_of(stage, n), x.indices, x.guard) for n, x in enumerate(op.loads())]
+    accesses.append((op.output, "store", -1, 0, op.target, op.where))
     found = []
     for buffer, role, number, depth, indices, guard in accesses:
         visits = transactions = 0
@@ -38,7 +38,7 @@ def outer_iterations(stage, depth, blocks):
     for number, digits in enumerate(product(*(range(loop.extent) for loop in grid))):
         if blocks is not None and number not in blocks:
             continue
-        start = dict.fromkeys((a.name for a in stage.definition.axes), 0)
+        start = dict.fromkeys((a.name for a in stage.op.axes), 0)
         for loop, digit in zip(grid, digits, strict=True):
             start[loop.axis] += loop.stride * digit
         outer = [x for p, x in enumerate(stage.loops) if x.kind != "grid" and not is_inner(x, p, depth)]
@@ -52,20 +52,20 @@ def descend(stage, loops, at):
     loop = loops[0]
     for digit in range(loop.extent):
         here = {**at, loop.axis: at[loop.axis] + digit * loop.stride}
-        if loop.kind == "serial" and here[loop.axis] >= stage.definition.axis(loop.axis).extent:
+        if loop.kind == "serial" and here[loop.axis] >= stage.op.axis(loop.axis).extent:
             break
         yield from descend(stage, loops[1:], here)
 
 
 def touched(stage, depth, start, buffer, indices, guard, transaction_bytes):
     """The transactions of one visit: every combination of the inner loops' digits, listed."""
-    at = {a.name: np.array([start[a.name]]) for a in stage.definition.axes}
+    at = {a.name: np.array([start[a.name]]) for a in stage.op.axes}
     for position, loop in enumerate(stage.loops):
         if is_inner(loop, position, depth):
             at = {name: np.repeat(values, loop.extent) for name, values in at.items()}
             before = at[loop.axis]
             at[loop.axis] = before + np.tile(np.arange(loop.extent), len(before) // loop.extent) * loop.stride
-    inside = np.logical_and.reduce([at[a.name] < a.extent for a in stage.definition.axes])
+    inside = np.logical_and.reduce([at[a.name] < a.extent for a in stage.op.axes])
     at = {name: values[inside] for name, values in at.items()}
     for bound in guard:
         passes = np.broadcast_to(bound.evaluate(at), len(next(iter(at.values()))))

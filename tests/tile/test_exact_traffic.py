@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.index import Index, Within
+from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Buffer, Load
 from rollergen.program.rprogram import Accumulator, BlockOrder, Compute, Copy, Loop, Stage
 from rollergen.tile.affine_traffic import _groups
@@ -82,7 +82,7 @@ def affine_stages(draw):
     dtype = draw(st.sampled_from(["float32", "float16"]))
     load = Load(Buffer("X", tuple(shape), dtype), tuple(indices), tuple(guard))
     output = Buffer("Y", tuple(axis.extent for axis in axes), kind="output")
-    definition = Definition(output, tuple(axes), tuple(Index.axis(axis.name) for axis in axes), load)
+    op = TensorOp(output, tuple(axes), tuple(Index.axis(axis.name) for axis in axes), load)
     loops = [loop for axis in axes for loop in draw(loops_of_axis(axis.name, axis.extent))]
     order = {"grid": 0, "thread": 1, "serial": 2, "unroll": 2}
     loops = sorted(draw(st.permutations(loops)), key=lambda loop: order[loop.kind])
@@ -92,7 +92,7 @@ def affine_stages(draw):
         at = draw(st.integers(parallel, len(loops)))
         used = tuple(axis.name for axis in axes)
         copies = (Copy(0, "dram", "shared", at, used, used[-1]),)
-    return Stage("s", definition, tuple(loops), Compute("fma"), Accumulator(len(loops), "float32"), copies)
+    return Stage("s", op, tuple(loops), Compute("fma"), Accumulator(len(loops), "float32"), copies)
 
 
 @settings(max_examples=150, deadline=None)

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollergen.expr.definition import Axis, Definition
 from rollergen.expr.index import Index
+from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Buffer, Load
 from rollergen.tile.rules import contiguous_axis, padding_waste
 
@@ -34,5 +34,5 @@ def test_the_contiguous_axis_of_a_load_is_the_one_with_neighbouring_addresses():
 
 
 def test_axes_of_a_definition_are_found_by_role():
-    d = Definition(Buffer("C", (8,)), (Axis("i", 8), Axis("k", 4, "reduce")), (Index.axis("i"),), Load(Buffer("A", (8,)), (Index.axis("i"),)))
+    d = TensorOp(Buffer("C", (8,)), (Axis("i", 8), Axis("k", 4, "reduce")), (Index.axis("i"),), Load(Buffer("A", (8,)), (Index.axis("i"),)))
     assert [a.name for a in d.of_role("reduce")] == ["k"]

@@ -48,7 +48,7 @@ def walked(load, stage, loops):
     """The distinct elements that some loops mean, the others at their first iteration."""
     seen = set()
     for at in product(*(range(loop.extent) for loop in loops)):
-        point = {axis.name: 0 for axis in stage.definition.axes}
+        point = {axis.name: 0 for axis in stage.op.axes}
         for loop, step in zip(loops, at, strict=True):
             point[loop.axis] += step * loop.stride
         seen.add(tuple(value(index, point) for index in load.indices))
@@ -65,7 +65,7 @@ def test_regions_are_those_that_walking_the_loops_finds(name):
         loops = [loop for loop in stage.loops if loop.extent > 1]
         first = len(batch.extent) - len(loops)
         assert batch.extent[first:, row].tolist() == [loop.extent for loop in loops]
-        for operand, load in enumerate(stage.definition.loads()[number] for number in table.loads if number >= 0):
+        for operand, load in enumerate(stage.op.loads()[number] for number in table.loads if number >= 0):
             if any(weight != 1 or not isinstance(axis, str) for index in load.indices for axis, weight in index.terms):
                 continue
             for at in range(len(loops)):
@@ -85,7 +85,7 @@ def test_relations_and_reuse_of_a_matmul_by_hand():
     for program in rg.construct(expr, target, 8):
         batch = batch_of([program], target, [predict(program, target)])
         stage, table = batch.stages[0], batch.tables[0]
-        load = stage.definition.loads()[table.loads[0]]
+        load = stage.op.loads()[table.loads[0]]
         loops = [loop for loop in stage.loops if loop.extent > 1]
         found = features(program, target)
         pairs = []

@@ -36,7 +36,7 @@ KINDS = {"contraction": "matmul", "transpose": "elementwise"}
 
 
 def of_graph(expr, device="cpu"):
-    return operator_of(canonicalize(expr, rows=resident_rows(rg.load_device(device))).definitions)
+    return operator_of(canonicalize(expr, rows=resident_rows(rg.load_device(device))).tensor_ops)
 
 
 @pytest.mark.parametrize("device", ["cpu", CORE, "v100"], ids=["host", "core", "v100"])
@@ -48,9 +48,9 @@ def test_packing_padding_merging_and_splitting_leave_class_and_structure_as_they
     assert expected.kind == kind
     forms = set()
     for program in rg.construct(expr, target, 40):
-        found = operator_of([stage.definition for stage in program.stages])
+        found = operator_of([stage.op for stage in program.stages])
         assert (found.kind, found.structure) == (kind, expected.structure)
-        forms.add(tuple((stage.name, len(stage.definition.axes)) for stage in program.stages))
+        forms.add(tuple((stage.name, len(stage.op.axes)) for stage in program.stages))
         one_hot = dict(zip(names(), vector(program, target).tolist(), strict=True)) if len(forms) == 1 else None
         assert one_hot is None or [k for k in CLASSES if one_hot[f"A.is {k}"]] == [kind]
     if name in SEVERAL.get(device, ()):

@@ -11,7 +11,7 @@ import numpy as np
 from rollergen.bsp.interpreter.exchange import Local
 from rollergen.bsp.interpreter.supersteps import Points, slabs
 from rollergen.expr.combiners import named_combiner
-from rollergen.expr.definition import Reduction
+from rollergen.expr.tensor_op import Reduction
 from rollergen.expr.values import Binary, Cast, Load, Value
 from rollergen.program.interpreter import reduce
 from rollergen.program.interpreter.points import both
@@ -25,12 +25,12 @@ class Compute:
     """One chunk of tiles of a stage: accumulators from the first superstep to the last, then results."""
 
     def __init__(self, stage: Stage, where: str) -> None:
-        self.stage, self.definition, self.where = stage, stage.definition, where
+        self.stage, self.op, self.where = stage, stage.op, where
         self.partials: dict[tuple[str, int], Array] = {}
 
     def add(self, points: Points, locals_: Mapping[Load, Local]) -> None:
         """One superstep's part of every reduction."""
-        for reduction in self.definition.reductions:
+        for reduction in self.op.reductions:
             factors = _factors(reduction)
             if factors is not None:
                 self._join(reduction, (self._product(reduction, factors, points, locals_),))
@@ -40,7 +40,7 @@ class Compute:
 
     def results(self, points: Points, locals_: Mapping[Load, Local]) -> Array:
         """The result at every spatial and row point: reduce axes have size 1."""
-        return evaluate(self.definition.result, self._scope(points, locals_))
+        return evaluate(self.op.result, self._scope(points, locals_))
 
     def _join(self, reduction: Reduction, parts: tuple[Array, ...]) -> None:
         keys = [(reduction.name, component) for component in range(len(parts))]
@@ -66,7 +66,7 @@ class Compute:
 
     def _folded(self, reduction: Reduction, points: Points, locals_: Mapping[Load, Local]) -> tuple[Array, ...]:
         scope = self._scope(points, locals_)
-        names = [axis.name for axis in self.definition.axes]
+        names = [axis.name for axis in self.op.axes]
         dims = tuple(1 + names.index(name) for name in reduction.axes)
         bodies = tuple(evaluate(body, scope) for body in reduction.bodies)
         bodies = reduce.masked(reduction.combiner, bodies, points.executed("reduce", "row"))
@@ -83,7 +83,7 @@ class Compute:
     ) -> Array:
         """A sum of products of two factors as matrix products, one for each tile and axis that both share."""
         scope = self._scope(points, locals_)
-        names = [axis.name for axis in self.definition.axes]
+        names = [axis.name for axis in self.op.axes]
         summed = [1 + names.index(name) for name in reduction.axes]
         inside = points.executed("reduce")
         arrays = []
@@ -102,7 +102,7 @@ def _of(load: Load, inside: Array, points: Points) -> Array:
         return True
     mask: Array = np.asarray(inside)
     axes = load.axes()
-    for d, axis in enumerate(points.definition.axes, start=1):
+    for d, axis in enumerate(points.op.axes, start=1):
         if axis.name not in axes and mask.ndim > d and mask.shape[d] > 1:
             mask = mask.any(axis=d, keepdims=True)
     return mask

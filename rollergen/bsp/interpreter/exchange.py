@@ -55,7 +55,7 @@ class Local:
     def window(self, points: Points) -> Array | None:
         """The elements at all points, [tile, axis by axis], as a view of the copies; None where places do not follow
         from the axes' positions alone, alike on every tile, or some lie outside the copy."""
-        names = [axis.name for axis in points.definition.axes]
+        names = [axis.name for axis in points.op.axes]
         shape, strides, begin = [1] * len(names), [0] * len(names), 0
         parts = zip(self.low, self.load.indices, self.values.shape[1:], self.values.strides[1:], strict=True)
         for low, index, size, stride in parts:
@@ -125,7 +125,7 @@ class Gather:
 
     def __init__(self, stage: Stage, number: int, tensor: TileTensor, ranges: Ranges, device: Device) -> None:
         self.stage, self.number, self.tensor = stage, number, tensor
-        self.load = stage.definition.loads()[number]
+        self.load = stage.op.loads()[number]
         self.copied = number in superstep(stage).copied
         self.stepped = steps_of_load(stage, self.load)
         shape = (ranges.tiles, ranges.steps)

@@ -130,7 +130,7 @@ class _Machine:
             return True
         uses = [
             n for n, stage in enumerate(self.program.stages)
-            if name == stage.definition.output.name or any(name == x.buffer.name for x in stage.definition.loads())
+            if name == stage.op.output.name or any(name == x.buffer.name for x in stage.op.loads())
         ]  # fmt: skip
         return uses[0] <= number <= uses[-1]
 
@@ -142,7 +142,7 @@ class _Machine:
         counts = Counts(self.device.units, count)
         gathers = [
             Gather(stage, number, self.tensors[load.buffer.name], ranges, self.device)
-            for number, load in enumerate(stage.definition.loads())
+            for number, load in enumerate(stage.op.loads())
         ]
         stored = Stored(stage, self.device, self._is_parts(stage))
         for tiles in _chunks(stage, gathers):
@@ -154,7 +154,7 @@ class _Machine:
             stored.take(tiles, points, compute.results(points, locals_))
         for gather in gathers:
             gather.finish(counts)
-        self.tensors[stage.definition.output.name] = stored.tensor()
+        self.tensors[stage.op.output.name] = stored.tensor()
         working = np.zeros(self.device.units, dtype=np.int64)
         extra = 0 if self._is_parts(stage) else partial_bytes(stage, self.device)
         working[: stage.blocks] = sum(gather.bytes for gather in gathers) + extra
@@ -165,20 +165,20 @@ class _Machine:
         ]
 
     def _is_parts(self, stage: Stage) -> bool:
-        return any(superstep(other).shares == stage.definition.output.name for other in self.program.stages)
+        return any(superstep(other).shares == stage.op.output.name for other in self.program.stages)
 
     # Shares of blocks ----------------------------------------------------------------------------
 
     def _combine(self, stage: Stage) -> None:
         """Every block's parts added by the tiles that hold them, each a share, in rising order."""
-        definition, where = stage.definition, f"stage {stage.name}"
+        op, where = stage.op, f"stage {stage.name}"
         parts = self.tensors[superstep(stage).shares]
         points = _all_points(stage)
-        (reduction,) = definition.reductions
-        (load,) = definition.body_loads()
+        (reduction,) = op.reductions
+        (load,) = op.body_loads()
         name = reduction.axes[0]
         elements = []
-        for part in range(definition.axis(name).extent):
+        for part in range(op.axis(name).extent):
             values = {**points.values, name: np.full((1,), part)}
             elements.append(_flat(load.indices, load.buffer.shape, values, len(next(iter(points.values.values())))))
         held = np.stack([parts.tile[one] for one in elements])
@@ -192,17 +192,17 @@ class _Machine:
             total = reduce.combine(reduction.combiner, total, (body,)) if total else (body,)
         finished = {(reduction.name, 0): total[0]}
         result = evaluate(
-            definition.result, Scope(partials=finished, index=lambda index: index.evaluate(points.values))
+            op.result, Scope(partials=finished, index=lambda index: index.evaluate(points.values))
         )
-        flat = _flat(definition.target, definition.output.shape, points.values, len(finisher))
-        tile, place = np.full((2, definition.output.elements), -1, dtype=np.int64)
+        flat = _flat(op.target, op.output.shape, points.values, len(finisher))
+        tile, place = np.full((2, op.output.elements), -1, dtype=np.int64)
         tile[flat] = finisher
         place[flat[order]] = np.arange(len(order))
-        tensor = tile_tensor_of(definition.output, tile, place, self.device.units)
-        results = np.empty(definition.output.elements, tensor.values.dtype)
+        tensor = tile_tensor_of(op.output, tile, place, self.device.units)
+        results = np.empty(op.output.elements, tensor.values.dtype)
         results[flat] = np.broadcast_to(result, flat.shape)
         tensor.write(results)
-        self.tensors[definition.output.name] = tensor
+        self.tensors[op.output.name] = tensor
         self.working.append(-(-counts.received[:, 0] // 8) * 8)
         self.steps.append(StepCount(stage.name, counts.received[:, 0], counts.sent[:, 0], counts.fragments[:, 0]))
 
@@ -217,27 +217,27 @@ def _chunks(stage: Stage, gathers: list[Gather]) -> Iterator[Array]:
 
 def _points_of_tile(stage: Stage) -> int:
     """Points of one block that are in an array at once: results, and what is gathered for products."""
-    definition = stage.definition
-    blocks = {axis.name: 1 for axis in definition.axes}
+    op = stage.op
+    blocks = {axis.name: 1 for axis in op.axes}
     for loop in stage.loops:
         if loop.kind != "grid":
             blocks[loop.axis] *= loop.extent
-    axes = [load.axes() for load in definition.body_loads()]
-    spatial = [axis.name for axis in definition.of_role("spatial", "row")]
+    axes = [load.axes() for load in op.body_loads()]
+    spatial = [axis.name for axis in op.of_role("spatial", "row")]
     sizes = [prod(blocks[name] for name in one) for one in axes]
     return max([prod(blocks[name] for name in spatial), *sizes], default=1)
 
 
 def _all_points(stage: Stage) -> Points:
-    """Every spatial point of a definition, as vectors."""
-    definition = stage.definition
-    spatial = definition.of_role("spatial")
+    """Every spatial point of a tensor op, as vectors."""
+    op = stage.op
+    spatial = op.of_role("spatial")
     shape = [axis.extent for axis in spatial]
     numbers = np.arange(prod(shape))
     values = dict(zip((axis.name for axis in spatial), np.unravel_index(numbers, shape), strict=True)) if shape else {}
     if not values:
         values = {"": numbers}
-    return Points(definition, values, tuple(shape))
+    return Points(op, values, tuple(shape))
 
 
 def _flat(indices: Any, shape: tuple[int, ...], values: Mapping[str, Array], count: int) -> Array:

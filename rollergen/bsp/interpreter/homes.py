@@ -98,7 +98,7 @@ class Boxes:
 
 def planned(stage: Stage, number: int, buffer: Buffer, device: Device) -> TileTensor:
     """The home of an input, dealt to the tiles that want its elements for load `number` of `stage`."""
-    load = stage.definition.loads()[number]
+    load = stage.op.loads()[number]
     boxes = _boxes(stage, load)
     elements, begins, counts = _grouped(_marks(load, boxes), _order_of_copies(stage, number, device))
     each = GRANULE_BYTES // ITEMSIZE[buffer.dtype]
@@ -190,7 +190,7 @@ def _wanting(load: Load, boxes: Boxes, elements: Array) -> list[Array]:
 def _order_of_copies(stage: Stage, number: int, device: Device) -> Array | None:
     """The elements of a load's tensor as they lie in copies, equal places in the order of the tensor; None where that
     is the order of the tensor."""
-    load, digits = stage.definition.loads()[number], copy_digits(stage, number, device)
+    load, digits = stage.op.loads()[number], copy_digits(stage, number, device)
     tables = [_coordinates(stage, load, d, digits) for d in range(len(load.indices))]
     plain = [digit.dim for digit in digits] == list(range(len(tables)))
     if plain and all(table.shape == (extent, 1) for table, extent in zip(tables, load.buffer.shape, strict=True)):

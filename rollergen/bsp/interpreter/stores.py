@@ -13,8 +13,8 @@ from rollergen.bsp.interpreter.homes import TileTensor, block_order, dense_bytes
 from rollergen.bsp.interpreter.supersteps import Points
 from rollergen.bsp.program import matrix_instruction, partial_shape, round_up
 from rollergen.errors import ProgramError
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.interpreter.points import both
 from rollergen.program.rprogram import Stage
@@ -31,23 +31,23 @@ class Stored:
 
     def __init__(self, stage: Stage, device: Device, parts: bool) -> None:
         self.stage, self.device, self.parts = stage, device, parts
-        self.definition, self.output = stage.definition, stage.definition.output
+        self.op, self.output = stage.op, stage.op.output
         instruction = matrix_instruction(stage, device)
         self.unit = instruction.n if instruction is not None else 1
         block = {**partial_shape(stage, device)}
-        block |= {axis.name: axis.extent for axis in self.definition.of_role("row")}
-        self.block = {axis.name: block[axis.name] for axis in self.definition.axes if axis.name in block}
+        block |= {axis.name: axis.extent for axis in self.op.of_role("row")}
+        self.block = {axis.name: block[axis.name] for axis in self.op.axes if axis.name in block}
         self.order = tuple(block)
         self.tile = np.full(self.output.elements, -1, dtype=np.int32)
         self.place = np.full(self.output.elements, -1, dtype=np.int64)
         self.values = np.zeros(self.output.elements, numpy_dtype(self.output.dtype))
         self.count = 0
-        self.strides = None if self.definition.where else _strides(self.definition)
+        self.strides = None if self.op.where else _strides(self.op)
         self._known: dict[tuple[int, ...], Array] = {}
 
     def take(self, tiles: Array, points: Points, results: Array) -> None:
         """The results at the points of some tiles; no tile comes twice."""
-        sizes = {axis.name: size for axis, size in zip(self.definition.axes, points.shape, strict=True)}
+        sizes = {axis.name: size for axis, size in zip(self.op.axes, points.shape, strict=True)}
         shape = (len(tiles), *(size if name in self.block else 1 for name, size in sizes.items()))
         if self.strides is None:
             self._take_points(tiles, points, results, shape)
@@ -75,7 +75,7 @@ class Stored:
         """`results` [tile, axes of the block]: of each block what lies within the axes, elements at equal distances."""
         assert self.strides is not None
         begin, steps = self.strides
-        extents = [self.definition.axis(name).extent for name in self.block]
+        extents = [self.op.axis(name).extent for name in self.block]
         first = np.zeros((len(tiles), len(extents)), dtype=np.int64)
         for column, name in enumerate(self.block):
             first[:, column] = points.values[name].reshape(len(points.values[name]), -1)[:, 0]
@@ -114,11 +114,11 @@ class Stored:
     def _take_points(self, tiles: Array, points: Points, results: Array, shape: tuple[int, ...]) -> None:
         """Point by point, for those that are kept."""
         kept = points.executed("spatial", "row")
-        for bound in self.definition.where:
+        for bound in self.op.where:
             kept = both(kept, bound.evaluate(points.values))
         full = lambda array: np.broadcast_to(_ranked(array, len(shape)), shape).reshape(-1)
         chosen = np.ones(prod(shape), dtype=bool) if kept is True else full(kept)
-        flat = flat_of(self.definition.target, self.output.shape, points.values, shape)[chosen]
+        flat = flat_of(self.op.target, self.output.shape, points.values, shape)[chosen]
         block = {name: self.block[name] for name in self.order}
         first = {name: points.values[name].reshape(len(points.values[name]), -1)[:, :1] for name in block}
         local = {name: points.values[name] - first[name].reshape(-1, *[1] * (len(shape) - 1)) for name in block}
@@ -128,18 +128,18 @@ class Stored:
         self.count += len(flat)
 
 
-def _strides(definition: Definition) -> tuple[int, list[int]] | None:
+def _strides(op: TensorOp) -> tuple[int, list[int]] | None:
     """(element of a stage's first point, distance of elements along each of its axes); None where that varies."""
     begin, stride = 0, 1
-    steps = {axis.name: 0 for axis in definition.of_role("spatial", "row")}
-    for index, extent in reversed(list(zip(definition.target, definition.output.shape, strict=True))):
+    steps = {axis.name: 0 for axis in op.of_role("spatial", "row")}
+    for index, extent in reversed(list(zip(op.target, op.output.shape, strict=True))):
         begin += index.const * stride
         for atom, coefficient in index.terms:
             if atom not in steps or coefficient < 0:
                 return None
             steps[str(atom)] += coefficient * stride
         stride *= extent
-    return begin, [steps[axis.name] for axis in definition.axes if axis.name in steps]
+    return begin, [steps[axis.name] for axis in op.axes if axis.name in steps]
 
 
 def flat_of(indices: Any, shape: tuple[int, ...], values: Mapping[str, Array], points: tuple[int, ...]) -> Array:

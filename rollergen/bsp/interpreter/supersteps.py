@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.bsp.program import Ranges, block_extents, superstep
-from rollergen.expr.definition import Definition
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.program.interpreter.points import both
 from rollergen.program.rprogram import Stage
 
@@ -23,14 +23,14 @@ MOST_POINTS = 1 << 21
 class Points:
     """Values of every axis on some tiles: arrays [tile, axis by axis], each along its own dimension."""
 
-    definition: Definition
+    op: TensorOp
     values: Mapping[str, Array]
     shape: tuple[int, ...]
 
     def executed(self, *roles: str) -> Array:
         """Where all axes of the roles are within their extents."""
         found: Array = True
-        for axis in self.definition.of_role(*roles):
+        for axis in self.op.of_role(*roles):
             inside = self.values[axis.name] < axis.extent
             found = both(found, True if inside.all() else inside)
         return found
@@ -38,7 +38,7 @@ class Points:
 
 def points_of(stage: Stage, ranges: Ranges, tiles: Array, step: int) -> Points:
     """All points of the blocks of `tiles` in one superstep; every block as long as the longest."""
-    axes = stage.definition.axes
+    axes = stage.op.axes
     blocks = block_extents(stage)
     for position in superstep(stage).steps:
         loop = stage.loops[position]
@@ -49,22 +49,22 @@ def points_of(stage: Stage, ranges: Ranges, tiles: Array, step: int) -> Points:
         shape = [1] * len(axes)
         shape[number] = blocks[axis.name]
         values[axis.name] = first.reshape(-1, *[1] * len(axes)) + np.arange(blocks[axis.name]).reshape(1, *shape)
-    return Points(stage.definition, values, tuple(blocks[axis.name] for axis in axes))
+    return Points(stage.op, values, tuple(blocks[axis.name] for axis in axes))
 
 
 def slabs(points: Points) -> Iterator[Points]:
     """The points in slabs of a bearable size, along the longest reduce axis."""
-    reduced = points.definition.of_role("reduce")
+    reduced = points.op.of_role("reduce")
     tiles = len(next(iter(points.values.values()))) if points.values else 1
     volume = tiles * prod(points.shape)
     if volume <= MOST_POINTS or not reduced:
         yield points
         return
-    names = [axis.name for axis in points.definition.axes]
+    names = [axis.name for axis in points.op.axes]
     at = max((names.index(axis.name) for axis in reduced), key=lambda n: points.shape[n])
     size = max(1, points.shape[at] * MOST_POINTS // volume)
     for begin in range(0, points.shape[at], size):
         values = dict(points.values)
         values[names[at]] = np.take(values[names[at]], range(begin, min(begin + size, points.shape[at])), axis=at + 1)
         shape = (*points.shape[:at], values[names[at]].shape[at + 1], *points.shape[at + 1 :])
-        yield from slabs(Points(points.definition, values, shape))
+        yield from slabs(Points(points.op, values, shape))

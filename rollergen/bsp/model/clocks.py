@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Partial
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.model.costs import Costs, costs_of
@@ -87,34 +87,34 @@ def width(dtype: str) -> int:
     return max(1, _DATA_PATH_BYTES // ITEMSIZE[dtype])
 
 
-def phase_operations(definition: Definition, device: Device) -> tuple[float, ...]:
+def phase_operations(op: TensorOp, device: Device) -> tuple[float, ...]:
     """Issue slots of the arithmetic of one point, for each reduction and the result; a multiply-add is one."""
     costs: Costs = costs_of(device)
     return tuple(
         sum(count * costs.operation(name) for name, count in phase.operations if name != "cast")
-        for phase in facts_of(definition).phases
+        for phase in facts_of(op).phases
     )
 
 
-def result_clocks(definition: Definition, outputs: Number, device: Device) -> Number:
+def result_clocks(op: TensorOp, outputs: Number, device: Device) -> Number:
     """What is done to finished reductions: nothing where they are stored as they are."""
-    if isinstance(definition.result, Partial):
+    if isinstance(op.result, Partial):
         return 0
-    return vector_clocks(outputs, phase_operations(definition, device)[-1], definition.output.dtype, device)
+    return vector_clocks(outputs, phase_operations(op, device)[-1], op.output.dtype, device)
 
 
-def plain_clocks(definition: Definition, blocks: dict[str, Any], device: Device) -> Number:
+def plain_clocks(op: TensorOp, blocks: dict[str, Any], device: Device) -> Number:
     """A superstep without the matrix instruction: reductions, each over the whole block, and the result."""
-    spatial = _product(blocks, [a.name for a in definition.of_role("spatial")])
-    inner = _product(blocks, [a.name for a in definition.of_role("reduce", "row")])
+    spatial = _product(blocks, [a.name for a in op.of_role("spatial")])
+    inner = _product(blocks, [a.name for a in op.of_role("reduce", "row")])
     total: Number = 0
-    operations = phase_operations(definition, device)
-    for reduction, slots in zip(definition.reductions, operations, strict=False):
+    operations = phase_operations(op, device)
+    for reduction, slots in zip(op.reductions, operations, strict=False):
         total = total + dot_clocks(spatial, inner, slots, reduction.bodies[0].dtype, device)
-    rows = _product(blocks, [a.name for a in definition.of_role("row")])
-    if not definition.reductions or definition.of_role("row"):
-        return total + vector_clocks(spatial * rows, operations[-1], definition.output.dtype, device)
-    return total + result_clocks(definition, spatial, device)
+    rows = _product(blocks, [a.name for a in op.of_role("row")])
+    if not op.reductions or op.of_role("row"):
+        return total + vector_clocks(spatial * rows, operations[-1], op.output.dtype, device)
+    return total + result_clocks(op, spatial, device)
 
 
 def _product(blocks: dict[str, Any], names: list[str]) -> Any:

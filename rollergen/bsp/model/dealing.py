@@ -68,7 +68,7 @@ def operand(stage: Stage, number: int, device: Device) -> Operand:
 
 @lru_cache(maxsize=64)
 def _operand(stage: Stage, number: int, device: Device) -> Operand:
-    load = stage.definition.loads()[number]
+    load = stage.op.loads()[number]
     ranges = ranges_of(stage, whole=not steps_of_load(stage, load))
     shape = (ranges.tiles, ranges.steps)
     held = [(_rows(low, shape), _rows(high, shape)) for low, high in held_intervals(load, ranges)]

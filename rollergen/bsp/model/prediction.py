@@ -44,7 +44,7 @@ def _stage(program: RProgram, number: int, facts: BulkFacts, device: Device) -> 
 
 def _tiles(program: RProgram, stage: Stage) -> int:
     shared = superstep(stage).shares
-    return next((s.blocks for s in program.stages if s.definition.output.name == shared), stage.blocks)
+    return next((s.blocks for s in program.stages if s.op.output.name == shared), stage.blocks)
 
 
 def _limiters(steps: Sequence[StepFacts], device: Device) -> tuple[Limiter, ...]:

@@ -102,7 +102,7 @@ def at_home(program: RProgram, device: Device) -> frozenset[tuple[str, int]]:
     for stage in program.stages:
         if stage.name in account.shares:
             continue
-        for number in range(len(stage.definition.loads())):
+        for number in range(len(stage.op.loads())):
             one = account.operand(stage, number)
             if np.array_equal(one.wanted, account.own(stage, number)):
                 found.add((stage.name, number))
@@ -144,11 +144,11 @@ class _Account:
         )
 
     def writer(self, buffer: str) -> Stage:
-        return next(stage for stage in self.program.stages if stage.definition.output.name == buffer)
+        return next(stage for stage in self.program.stages if stage.op.output.name == buffer)
 
     def _is_separate(self, stage: Stage) -> bool:
         """Whether partial results lie beside the output: not where the output is the partial results."""
-        return all(superstep(s).shares != stage.definition.output.name for s in self.program.stages)
+        return all(superstep(s).shares != stage.op.output.name for s in self.program.stages)
 
     def _tiles(self, stage: Stage) -> int:
         return self.writer(superstep(stage).shares).blocks if stage.name in self.shares else stage.blocks
@@ -159,7 +159,7 @@ class _Account:
         for buffer in self.program.temporaries:
             uses = [
                 n for n, stage in enumerate(self.program.stages)
-                if buffer.name in {stage.definition.output.name, *(x.buffer.name for x in stage.definition.loads())}
+                if buffer.name in {stage.op.output.name, *(x.buffer.name for x in stage.op.loads())}
             ]  # fmt: skip
             if uses and uses[0] <= number <= uses[-1]:
                 names.append(buffer.name)
@@ -187,7 +187,7 @@ class _Account:
         stage = self.stages[home.stage]
         if home.rule == FINISHED:
             return self._widened(self._finished(stage))
-        load, one = stage.definition.loads()[home.load], self.operand(stage, home.load)
+        load, one = stage.op.loads()[home.load], self.operand(stage, home.load)
         left = load.buffer.elements * ITEMSIZE[load.dtype] - int(one.own.sum())
         granules = -(-left // GRANULE_BYTES)
         tiles = np.arange(stage.blocks)
@@ -195,7 +195,7 @@ class _Account:
 
     def _finished(self, stage: Stage) -> Array:
         """Bytes of what each tile stores."""
-        item = ITEMSIZE[stage.definition.output.dtype]
+        item = ITEMSIZE[stage.op.output.dtype]
         if stage.name in self.shares:
             return round_up(self.shares[stage.name] * item)
         if not self._is_separate(stage):
@@ -206,7 +206,7 @@ class _Account:
     def _is_planned(self, stage: Stage, number: int) -> bool:
         """Whether the load's tensor was dealt for this very load; of others, what is sent and in how many runs is
         only bounded: everything that a tile has, element by element."""
-        home = self.program.home(stage.definition.loads()[number].buffer.name)
+        home = self.program.home(stage.op.loads()[number].buffer.name)
         return (home.stage, home.load) == (stage.name, number)
 
     def _most_sent(self, load: Load, part: Array) -> Array:
@@ -225,7 +225,7 @@ class _Account:
         own, sent, fragments = (np.zeros((self.device.units, count), dtype=np.int64) for _ in range(3))
         by: list[tuple[str, Array]] = []
         for number in superstep(stage).copied:
-            load, one = stage.definition.loads()[number], self.operand(stage, number)
+            load, one = stage.op.loads()[number], self.operand(stage, number)
             here = self.own(stage, number)
             part = one.wanted - here
             at = slice(None) if steps_of_load(stage, load) else slice(0, 1)
@@ -270,28 +270,28 @@ class _Account:
             blocks[loop.axis] = min(blocks[loop.axis], loop.stride)
         instruction = matrix_instruction(stage, self.device)
         if instruction is None:
-            return plain_clocks(stage.definition, blocks, self.device), "vector"
+            return plain_clocks(stage.op, blocks, self.device), "vector"
         return matrix_clocks(matrix_work(stage, blocks), instruction, self.device), "amp"
 
     def _finish(self, stage: Stage) -> float:
         if matrix_instruction(stage, self.device) is None or not self._is_separate(stage):
             return 0
         blocks = block_extents(stage)
-        outputs = prod(blocks[a.name] for a in stage.definition.of_role("spatial"))
-        return result_clocks(stage.definition, outputs, self.device)
+        outputs = prod(blocks[a.name] for a in stage.op.of_role("spatial"))
+        return result_clocks(stage.op, outputs, self.device)
 
     def _shared(self, stage: Stage) -> list[StepFacts]:
         """Parts of one block, combined in shares by the tiles that hold them."""
         writer, shares = self.writer(superstep(stage).shares), self.shares[stage.name]
-        parts = writer.definition.output.shape[0]
-        item = ITEMSIZE[writer.definition.output.dtype]
+        parts = writer.op.output.shape[0]
+        item = ITEMSIZE[writer.op.output.dtype]
         received = (parts - 1) * shares * item
         sent = (_stored(writer) - shares) * item
         compute = partials_clocks(parts, int(shares.max()), self.device)
-        if phase_operations(stage.definition, self.device)[-1]:
-            compute += result_clocks(stage.definition, int(shares.max()), self.device)
+        if phase_operations(stage.op, self.device)[-1]:
+            compute += result_clocks(stage.op, int(shares.max()), self.device)
         fragments = (parts - 1) * np.minimum(_runs(writer, self.device), shares)
-        by = ((writer.definition.output.name, received),)
+        by = ((writer.op.output.name, received),)
         return [self._step(stage, received, sent, fragments, np.zeros(1), by, compute, "reduce")]
 
 
@@ -303,7 +303,7 @@ def _stored(stage: Stage) -> Array:
     """Elements that each tile stores: its block, as far as the axes reach."""
     intervals = ranges_of(stage, whole=True).intervals
     total: Array = np.ones((stage.blocks, 1), dtype=np.int64)
-    for axis in stage.definition.of_role("spatial", "row"):
+    for axis in stage.op.of_role("spatial", "row"):
         first, last = intervals[axis.name]
         total = total * np.maximum(last - first + 1, 0)
     return np.broadcast_to(total, (stage.blocks, 1))[:, 0]
@@ -329,8 +329,8 @@ def _runs(stage: Stage, device: Device) -> Array:
 def _shares(writer: Stage) -> Array:
     """Elements of its block that each tile of `writer` finishes: the tile's number among those of the block is
     its part's."""
-    item = ITEMSIZE[writer.definition.output.dtype]
-    parts, part = writer.definition.output.shape[0], writer.definition.axes[0].name
+    item = ITEMSIZE[writer.op.output.dtype]
+    parts, part = writer.op.output.shape[0], writer.op.axes[0].name
     number = np.broadcast_to(ranges_of(writer, whole=True).intervals[part][0], (writer.blocks, 1))[:, 0]
     granules = -(-_stored(writer) * item // GRANULE_BYTES)
     share = granules // parts + (number < granules % parts)
@@ -342,7 +342,7 @@ def _shares(writer: Stage) -> Array:
 def _own(account: _Account, stage: Stage, number: int, one: Operand) -> Array:
     """Of what a tile wants, the bytes that lie on it; 0, a bound, where the tensor was dealt for another reader in
     other blocks."""
-    load = stage.definition.loads()[number]
+    load = stage.op.loads()[number]
     home = account.program.home(load.buffer.name)
     if (home.stage, home.load) == (stage.name, number):
         return one.own
@@ -355,14 +355,14 @@ def _own(account: _Account, stage: Stage, number: int, one: Operand) -> Array:
 
 def _overlap(writer: Stage, reader: Stage, load: Load) -> Array | None:
     """Bytes that a tile wants and has stored itself; None where the two see the tensor in different shapes."""
-    output = writer.definition.output
-    if output.shape != load.buffer.shape or writer.definition.where:
+    output = writer.op.output
+    if output.shape != load.buffer.shape or writer.op.where:
         return None
     ranges = ranges_of(reader, whole=not steps_of_load(reader, load))
     made = ranges_of(writer, whole=True)
     tiles = min(ranges.tiles, made.tiles)
     total: Array = np.full((tiles, ranges.steps), ITEMSIZE[load.dtype], dtype=np.int64)
-    for wanted, stored, extent in zip(load.indices, writer.definition.target, output.shape, strict=True):
+    for wanted, stored, extent in zip(load.indices, writer.op.target, output.shape, strict=True):
         if not (_plain(wanted) and _plain(stored)):
             return None
         low, high = (_cut(x, tiles, ranges) for x in index_interval(wanted, ranges.intervals))
@@ -385,13 +385,13 @@ def _cut(array: Array, tiles: int, ranges: Any) -> Array:
 
 def matrix_work(stage: Stage, blocks: Mapping[str, Any]) -> MatrixWork:
     """The matrix vertices of a tile's block: axes that both factors have make vertices of their own."""
-    step, definition = superstep(stage), stage.definition
-    loads = definition.body_loads()
+    step, op = superstep(stage), stage.op
+    loads = op.body_loads()
     weights = loads[step.weights].axes()
     inputs = frozenset().union(*(load.axes() for n, load in enumerate(loads) if n != step.weights))
-    spatial = [axis.name for axis in definition.of_role("spatial")]
+    spatial = [axis.name for axis in op.of_role("spatial")]
     rows = [name for name in spatial if name in inputs and name not in weights]
-    taps = [axis.name for axis in definition.of_role("reduce") if axis.name != step.inputs]
+    taps = [axis.name for axis in op.of_role("reduce") if axis.name != step.inputs]
     others = [name for name in spatial if name not in rows and name != step.outputs]
     return MatrixWork(
         _size(blocks, others), _size(blocks, rows), blocks[rows[-1]] if rows else 1, blocks[step.outputs],

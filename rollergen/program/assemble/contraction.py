@@ -11,8 +11,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.ahead import past_registers
@@ -47,20 +47,20 @@ from rollergen.program.rprogram import (
 from rollergen.tile.rules import AlignmentRules, bank_padding, contiguous_axis, main_instruction
 
 
-def accumulator_dtype(definition: Definition) -> str:
-    if definition.reductions:
-        return definition.reductions[0].bodies[0].dtype
-    return definition.output.dtype
+def accumulator_dtype(op: TensorOp) -> str:
+    if op.reductions:
+        return op.reductions[0].bodies[0].dtype
+    return op.output.dtype
 
 
-def fits_output(definition: Definition) -> bool:
+def fits_output(op: TensorOp) -> bool:
     """Whether partial results may wait in the output between k blocks: one component, as wide as its accumulators."""
-    components = sum(len(reduction.bodies) for reduction in definition.reductions)
-    return components == 1 and accumulator_dtype(definition) == definition.output.dtype
+    components = sum(len(reduction.bodies) for reduction in op.reductions)
+    return components == 1 and accumulator_dtype(op) == op.output.dtype
 
 
 def contraction_stage(
-    definition: Definition,
+    op: TensorOp,
     roles: Roles,
     plan: ContractionPlan,
     device: Device,
@@ -68,37 +68,37 @@ def contraction_stage(
     name: str = "contraction",
 ) -> Stage:
     """The contraction's nest for one plan (or a batch of plans of one structure)."""
-    loops = _contraction_loops(definition, roles, plan)
+    loops = _contraction_loops(op, roles, plan)
     panels = [p for p, loop in enumerate(loops) if loop.kind == SERIAL and loop.axis in (roles.m, roles.n)]
-    k_block = _outermost(loops, roles.k, SERIAL) if _has_k_blocks(plan, definition, roles) else None
+    k_block = _outermost(loops, roles.k, SERIAL) if _has_k_blocks(plan, op, roles) else None
     outside = [loop.kind for loop in loops if loop.kind == GRID or loop.kind in PARALLEL]
     first_inner = len(outside)
     at_loop = panels[-1] + 1 if panels else first_inner
     carry = bool(panels) and k_block is not None
-    copies = _contraction_copies(definition, roles, plan, device, rules, loops, k_block, first_inner)
-    over = overhanging(definition, loops)
+    copies = _contraction_copies(op, roles, plan, device, rules, loops, k_block, first_inner)
+    over = overhanging(op, loops)
     guard = "mask" if device.kind.threads else "peel"
-    spatial_axes = {a.name for a in definition.of_role("spatial")}
+    spatial_axes = {a.name for a in op.of_role("spatial")}
     banded = outside.count(GRID) > 1
-    dtype = accumulator_dtype(definition)
+    dtype = accumulator_dtype(op)
     stage = Stage(
         name=name,
-        definition=definition,
+        op=op,
         loops=tuple(loops),
         compute=Compute(main_instruction(device, dtype).name, plan.lanes),
         accumulator=Accumulator(at_loop, dtype, carry=carry),
         copies=copies,
-        store=Store(vector=_store_vector(definition, roles, plan)),
+        store=Store(vector=_store_vector(op, roles, plan)),
         guards=tuple([(axis, guard if axis in spatial_axes else "mask") for axis in over]),
         block_order=BlockOrder(plan.width if banded else 0),
     )
-    reused = reuses(definition)
-    waiting = reused and device.kind.threads and not panels and fits_output(definition)
+    reused = reuses(op)
+    waiting = reused and device.kind.threads and not panels and fits_output(op)
     return in_blocks(stage, longest_chain(stage, device, reused=reused), waiting=waiting)
 
 
-def _has_k_blocks(plan: ContractionPlan, definition: Definition, roles: Roles) -> bool:
-    return bool(np.any(plan.kc < definition.axis(roles.k).extent))
+def _has_k_blocks(plan: ContractionPlan, op: TensorOp, roles: Roles) -> bool:
+    return bool(np.any(plan.kc < op.axis(roles.k).extent))
 
 
 def _outermost(loops: Sequence[Loop], axis: str, kind: str) -> int:
@@ -128,20 +128,20 @@ def _tile_digits(
     return found
 
 
-def _contraction_loops(definition: Definition, roles: Roles, plan: ContractionPlan) -> list[Loop]:
-    m = _axis_loops(definition, roles.m, plan.rm, plan.vm, plan.tm, plan.gm, plan.pm, 1)
-    n = _axis_loops(definition, roles.n, plan.rn, plan.vn, plan.tn, plan.gn, plan.pn, plan.lanes)
-    batch = [Loop(axis, definition.axis(axis).extent, 1, GRID) for axis in roles.batch]
-    blocked = _has_k_blocks(plan, definition, roles)
+def _contraction_loops(op: TensorOp, roles: Roles, plan: ContractionPlan) -> list[Loop]:
+    m = _axis_loops(op, roles.m, plan.rm, plan.vm, plan.tm, plan.gm, plan.pm, 1)
+    n = _axis_loops(op, roles.n, plan.rn, plan.vn, plan.tn, plan.gn, plan.pn, plan.lanes)
+    batch = [Loop(axis, op.axis(axis).extent, 1, GRID) for axis in roles.batch]
+    blocked = _has_k_blocks(plan, op, roles)
     k = useful_digits(
         roles.k,
-        (SERIAL, ceil_div(definition.axis(roles.k).extent, plan.kc) if blocked else 1),
+        (SERIAL, ceil_div(op.axis(roles.k).extent, plan.kc) if blocked else 1),
         (SERIAL, 1 if plan.unroll is plan.kc else plan.kc // plan.unroll),
         (UNROLL, plan.unroll // plan.vk),
         (UNROLL, plan.vk),
     )
     taps = [
-        Loop(axis, definition.axis(axis).extent, 1, UNROLL if position == len(roles.taps) - 1 else SERIAL)
+        Loop(axis, op.axis(axis).extent, 1, UNROLL if position == len(roles.taps) - 1 else SERIAL)
         for position, axis in enumerate(roles.taps)
     ]
     outside = int(blocked)
@@ -166,15 +166,15 @@ def _contraction_loops(definition: Definition, roles: Roles, plan: ContractionPl
 
 
 def _axis_loops(
-    definition: Definition, axis: str | None, r: Size, v: int, t: Size, g: Size, p: Size, lanes: int
+    op: TensorOp, axis: str | None, r: Size, v: int, t: Size, g: Size, p: Size, lanes: int
 ) -> dict[str, list[Loop]]:
     if axis is None:
         return {kind: [] for kind in _KINDS}
-    return _tile_digits(axis, definition.axis(axis).extent, r, v, t, g, p, lanes)
+    return _tile_digits(axis, op.axis(axis).extent, r, v, t, g, p, lanes)
 
 
 def _contraction_copies(
-    definition: Definition,
+    op: TensorOp,
     roles: Roles,
     plan: ContractionPlan,
     device: Device,
@@ -186,23 +186,23 @@ def _contraction_copies(
     stage_depth = first_inner if k_block is None else k_block + 1
     layer = device.kind.block_layer
     if layer is None:
-        return _own_copies(definition, roles, plan, device, loops, stage_depth)
+        return _own_copies(op, roles, plan, device, loops, stage_depth)
     tile = [p for p, loop in enumerate(loops) if loop.kind in (UNROLL, LANE) and loop.axis in (roles.m, roles.n)]
     inner = tile[0] if tile else len(loops)
     near = {loop.axis for loop in loops[inner:]}
     inside = _extents_inside(loops, stage_depth)
     copies = []
-    for number, load in enumerate(definition.body_loads()):
-        order = _buffer_order(definition, roles, load, inside) if number in plan.staged else ()
+    for number, load in enumerate(op.body_loads()):
+        order = _buffer_order(op, roles, load, inside) if number in plan.staged else ()
         staged = bool(order)
-        as_it_lies = staged and keeps_order(definition, roles, load, plan.vk)
+        as_it_lies = staged and keeps_order(op, roles, load, plan.vk)
         if as_it_lies:
             order = (*(axis for axis in order if axis != roles.k), roles.k)
         if staged:
-            along = roles.k if as_it_lies else _known_fill_axis(definition, number, order, device)
+            along = roles.k if as_it_lies else _known_fill_axis(op, number, order, device)
             granule = inside.get(along, 1)  # the multiple of the axis at which its staged tiles start
             wide = rules.shapes.wide_accesses
-            vector = copy_vector(definition, load, along, granule, guarded=True) if wide else 1
+            vector = copy_vector(op, load, along, granule, guarded=True) if wide else 1
             row = inside.get(order[-1], 1)
             pad_vector = 4 if load.dtype == "float32" else 1
             padding = 0
@@ -227,48 +227,48 @@ def _contraction_copies(
 
 
 def _own_copies(
-    definition: Definition, roles: Roles, plan: ContractionPlan, device: Device, loops: list[Loop], depth: int
+    op: TensorOp, roles: Roles, plan: ContractionPlan, device: Device, loops: list[Loop], depth: int
 ) -> tuple[Copy, ...]:
     """Where a block is one thread: tiles in an array of its own, which stays in its caches from one k block, and from
     one block, to the next, filled in vectors of the lanes along n."""
     assert roles.n is not None or not plan.staged
     inside, copies = _extents_inside(loops, depth), []
     layer = [layer.name for layer in device.layers[1:3] if layer.scope == "unit"][-1] if plan.staged else ""
-    for number, load in enumerate(definition.body_loads()):
+    for number, load in enumerate(op.body_loads()):
         if number in plan.staged:
-            order = _buffer_order(definition, roles, load, inside)
+            order = _buffer_order(op, roles, load, inside)
             copies.append(Copy(number, device.backing.name, layer, depth, order, order[-1], plan.lanes))
     return tuple(copies)
 
 
-def keeps_order(definition: Definition, roles: Roles, load: Load, vk: int) -> bool:
+def keeps_order(op: TensorOp, roles: Roles, load: Load, vk: int) -> bool:
     """Whether the load is staged as it lies along k, `vk` elements of 4 bytes moved at once."""
-    return vk > 1 and ITEMSIZE[load.dtype] == 4 and copy_vector(definition, load, roles.k, vk, guarded=True) == vk
+    return vk > 1 and ITEMSIZE[load.dtype] == 4 and copy_vector(op, load, roles.k, vk, guarded=True) == vk
 
 
-def _known_fill_axis(definition: Definition, number: int, order: tuple[str, ...], device: Device) -> str:
-    """`fill_axis` of a load by its number, for which all tiles of a definition ask."""
-    notes, key = definition.notes(), ("fill axis", number, order, device)
+def _known_fill_axis(op: TensorOp, number: int, order: tuple[str, ...], device: Device) -> str:
+    """`fill_axis` of a load by its number, for which all tiles of a tensor op ask."""
+    notes, key = op.notes(), ("fill axis", number, order, device)
     found: str | None = notes.get(key)
     if found is None:
-        found = notes[key] = fill_axis(definition, definition.body_loads()[number], order, device)
+        found = notes[key] = fill_axis(op, op.body_loads()[number], order, device)
     return found
 
 
-def fill_axis(definition: Definition, load: Load, order: tuple[str, ...], device: Device) -> str:
+def fill_axis(op: TensorOp, load: Load, order: tuple[str, ...], device: Device) -> str:
     """The axis along which neighbouring threads fetch: where vectors can be moved, else where a warp's elements
     lie in the fewest transactions (of a gathered image: along the pixels, not along the taps)."""
     contiguous = contiguous_axis(load)
     along = contiguous if contiguous in order else order[-1]
-    if along == order[-1] or copy_vector(definition, load, along, 4, guarded=True) > 1:
+    if along == order[-1] or copy_vector(op, load, along, 4, guarded=True) > 1:
         return along
-    touched = {axis: _transactions(definition, load, axis, device) for axis in (order[-1], along)}
+    touched = {axis: _transactions(op, load, axis, device) for axis in (order[-1], along)}
     return min(touched, key=lambda axis: touched[axis])
 
 
-def _transactions(definition: Definition, load: Load, axis: str, device: Device) -> int:
+def _transactions(op: TensorOp, load: Load, axis: str, device: Device) -> int:
     """Transactions of the backing store that neighbours along the axis touch, at the start of a tile inside."""
-    neighbours = min(device.execution_width, definition.axis(axis).extent)
+    neighbours = min(device.execution_width, op.axis(axis).extent)
     return _touched(load, axis, neighbours, device.backing.transaction_bytes)
 
 
@@ -289,24 +289,24 @@ def _extents_inside(loops: Sequence[Loop], depth: int) -> dict[str, Size]:
     return {axis: extent for axis, extent in extents.items() if is_batch(extent) or extent > 1}
 
 
-def _buffer_order(definition: Definition, roles: Roles, load: Load, inside: dict[str, Size]) -> tuple[str, ...]:
+def _buffer_order(op: TensorOp, roles: Roles, load: Load, inside: dict[str, Size]) -> tuple[str, ...]:
     """Reduce axes outside, the tiled spatial axis inside: fragments are then vectors."""
     axes = load.axes()
-    used = [a.name for a in definition.axes if a.name in inside and a.name in axes]
+    used = [a.name for a in op.axes if a.name in inside and a.name in axes]
     spatial = [a for a in used if a in (roles.m, roles.n)]
     return tuple([a for a in used if a not in spatial] + spatial)
 
 
-def _store_vector(definition: Definition, roles: Roles, plan: ContractionPlan) -> Size:
+def _store_vector(op: TensorOp, roles: Roles, plan: ContractionPlan) -> Size:
     """Neighbouring results stored at once; one where their places take divisions: a compiler that computes those
     before the loop has no registers left for them beside the largest tiles (40 bytes of local memory for sm_70)."""
-    if roles.n is None or plan.lanes > 1 or definition.where:
+    if roles.n is None or plan.lanes > 1 or op.where:
         return 1
-    store = definition.stored()
+    store = op.stored()
     if is_divided(store, roles.n):
         return 1
     row = np.where(plan.vn > 1, plan.vn * plan.tn, 1) if is_batch(plan.vn, plan.tn) else plan.vn * plan.tn
-    width = copy_vector(definition, store, roles.n, row if is_batch(row) or plan.vn > 1 else 1)
-    beside = [load for load in definition.result_loads() if roles.n in load.axes()]
-    widths = [copy_vector(definition, load, roles.n, plan.vn) for load in beside]
+    width = copy_vector(op, store, roles.n, row if is_batch(row) or plan.vn > 1 else 1)
+    beside = [load for load in op.result_loads() if roles.n in load.axes()]
+    widths = [copy_vector(op, load, roles.n, plan.vn) for load in beside]
     return common_divisor(plan.vn, width, *widths)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rollergen.expr.definition import Definition
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.nest import ceil_div, is_batch
 from rollergen.program.assemble.plan import Size
@@ -37,16 +37,16 @@ COMBINED, COMBINED_BY_THREADS = 64, 256
 """Points of a tuple reduction in one chain: combining tuples takes several operations."""
 
 
-def least_step(definition: Definition, extent: int) -> int:
+def least_step(op: TensorOp, extent: int) -> int:
     """Elements of a reduced axis between two visits of the output, so many of which at most are added up there."""
-    visits = WAITING if reuses(definition) else WAITING_STREAMED
-    return ceil_div(extent, visits) if any(adds(reduction) for reduction in definition.reductions) else 1
+    visits = WAITING if reuses(op) else WAITING_STREAMED
+    return ceil_div(extent, visits) if any(adds(reduction) for reduction in op.reductions) else 1
 
 
-def reuses(definition: Definition) -> bool:
+def reuses(op: TensorOp) -> bool:
     """Whether some operand is used for several outputs; sums of columns use none again."""
-    spatial = {axis.name for axis in definition.of_role("spatial")}
-    return any(spatial - load.axes() for load in definition.body_loads())
+    spatial = {axis.name for axis in op.of_role("spatial")}
+    return any(spatial - load.axes() for load in op.body_loads())
 
 
 def longest_chain(stage: Stage, device: Device, *, reused: bool) -> int:
@@ -54,7 +54,7 @@ def longest_chain(stage: Stage, device: Device, *, reused: bool) -> int:
     threads = device.kind.threads
     if reused:
         return MULTIPLIED_BY_THREADS if threads else MULTIPLIED
-    if any(len(r.bodies) > 1 for r in stage.definition.reductions):
+    if any(len(r.bodies) > 1 for r in stage.op.reductions):
         return COMBINED_BY_THREADS if threads else COMBINED
     return STREAMED_BY_THREADS if threads else STREAMED
 
@@ -66,7 +66,7 @@ def in_blocks(stage: Stage, longest: int, *, waiting: bool = False) -> Stage:
     ``waiting``: where blocks of the outermost loop are enough, their sums wait in the output (`Accumulator.carry`) and
     take no registers.
     """
-    if not any(adds(reduction) for reduction in stage.definition.reductions):
+    if not any(adds(reduction) for reduction in stage.op.reductions):
         return stage
     first = sum(loop.kind in (GRID, *PARALLEL) for loop in stage.loops)
     chain: Size = 1
@@ -75,7 +75,7 @@ def in_blocks(stage: Stage, longest: int, *, waiting: bool = False) -> Stage:
         loop = stage.loops[p]
         room = np.maximum(longest // chain, 1) if is_batch(chain) else max(longest // chain, 1)
         if not is_chained(stage, p, loop):
-            if _largest(chain) > 1 and stage.definition.axis(loop.axis).role == "spatial":
+            if _largest(chain) > 1 and stage.op.axis(loop.axis).role == "spatial":
                 return stage  # the tile's own loops: their accumulators live on
             p -= 1
         elif _largest(loop.extent / room) <= 1:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.assemble.ahead import past_registers
 from rollergen.program.assemble.contraction import fill_axis
@@ -55,7 +55,7 @@ def axes_of(roles: Roles) -> tuple[str, ...]:
 
 
 def matrix_stage(
-    definition: Definition,
+    op: TensorOp,
     roles: Roles,
     plan: MatrixPlan,
     device: Device,
@@ -64,25 +64,25 @@ def matrix_stage(
 ) -> Stage:
     """The contraction's nest for one plan (or a batch of plans of one structure)."""
     instruction = device.instruction(plan.instruction)
-    loops = _loops(definition, roles, plan, instruction)
+    loops = _loops(op, roles, plan, instruction)
     first_inner = next((p for p, loop in enumerate(loops) if loop.kind not in (GRID, *PARALLEL)), len(loops))
     banded = sum(loop.kind == GRID for loop in loops) > 1
     return Stage(
         name=name,
-        definition=definition,
+        op=op,
         loops=tuple(loops),
         compute=Compute(instruction.name, factors=factors_of(instruction)),
         accumulator=Accumulator(first_inner, instruction.accumulator_dtype),
-        copies=_copies(definition, roles, plan, device, rules, loops, first_inner),
-        store=Store(vector=_store_vector(definition, roles, instruction)),
-        guards=tuple((axis, "mask") for axis in overhanging(definition, loops)),
+        copies=_copies(op, roles, plan, device, rules, loops, first_inner),
+        store=Store(vector=_store_vector(op, roles, instruction)),
+        guards=tuple((axis, "mask") for axis in overhanging(op, loops)),
         block_order=BlockOrder(plan.width if banded else 0),
     )
 
 
-def _loops(definition: Definition, roles: Roles, plan: MatrixPlan, instruction: Instruction) -> list[Loop]:
+def _loops(op: TensorOp, roles: Roles, plan: MatrixPlan, instruction: Instruction) -> list[Loop]:
     own_m, own_n, own_k = fragment_loops(instruction)
-    extent = lambda axis: definition.axis(axis or "").extent
+    extent = lambda axis: op.axis(axis or "").extent
     m = digits(
         roles.m or "", (GRID, ceil_div(extent(roles.m), plan.fm * plan.gm * instruction.m)), (GROUP, plan.gm),
         (UNROLL, plan.fm), *own_m,
@@ -93,7 +93,7 @@ def _loops(definition: Definition, roles: Roles, plan: MatrixPlan, instruction: 
     )  # fmt: skip
     k = digits(roles.k, (SERIAL, ceil_div(extent(roles.k), plan.steps * instruction.k)), (UNROLL, plan.steps), *own_k)
     own = lambda loops, kind, inner: [x for x in loops[-2 if inner else 0 : None if inner else -2] if x.kind == kind]
-    batch = [Loop(axis, definition.axis(axis).extent, 1, GRID) for axis in roles.batch]
+    batch = [Loop(axis, op.axis(axis).extent, 1, GRID) for axis in roles.batch]
     nest = [
         *batch,
         *own(m, GRID, False), *own(n, GRID, False), *own(m, GROUP, False), *own(n, GROUP, False),
@@ -107,12 +107,12 @@ def _loops(definition: Definition, roles: Roles, plan: MatrixPlan, instruction: 
 
 
 def _copies(
-    definition: Definition, roles: Roles, plan: MatrixPlan, device: Device, rules: AlignmentRules, loops: list[Loop],
+    op: TensorOp, roles: Roles, plan: MatrixPlan, device: Device, rules: AlignmentRules, loops: list[Loop],
     first_inner: int,
 ) -> tuple[Copy, ...]:  # fmt: skip
     """Both operands, each as it lies in memory where the instruction's loads can turn it, else with k inside."""
     instruction = device.instruction(plan.instruction)
-    operands = matrix_operands(definition, axes_of(roles), instruction)
+    operands = matrix_operands(op, axes_of(roles), instruction)
     layer = device.kind.block_layer
     if operands is None or layer is None:
         return ()
@@ -123,26 +123,26 @@ def _copies(
     copies = []
     sizes = {roles.m: instruction.m, roles.n: instruction.n, roles.k: instruction.k}
     for number, axis in ((operands.a, roles.m or ""), (operands.b, roles.n or "")):
-        load = definition.loads()[number]
-        along = fill_axis(definition, load, (roles.k, axis), device)
+        load = op.loads()[number]
+        along = fill_axis(op, load, (roles.k, axis), device)
         order = (roles.k, axis) if along == axis and turns else (axis, roles.k)
-        vector = copy_vector(definition, load, along, sizes[along], guarded=True)
+        vector = copy_vector(op, load, along, sizes[along], guarded=True)
         buffers = plan.depth if k_block else 1
         copy = Copy(number, device.backing.name, layer, depth, order, along, vector, padding, depth=buffers)
         copies.append(past_registers(copy, load, device) if buffers > 2 else copy)
     return tuple(copies)
 
 
-def _store_vector(definition: Definition, roles: Roles, instruction: Instruction) -> int:
+def _store_vector(op: TensorOp, roles: Roles, instruction: Instruction) -> int:
     """Neighbouring results of a thread that are stored at once."""
     own = fragment_loops(instruction)[1][-1][1]
-    if definition.where:
+    if op.where:
         return 1
-    store = definition.stored()
+    store = op.stored()
     if is_divided(store, roles.n or ""):
         return 1
-    beside = [load for load in definition.result_loads() if roles.n in load.axes()]
-    return min(copy_vector(definition, load, roles.n or "", own) for load in (store, *beside))
+    beside = [load for load in op.result_loads() if roles.n in load.axes()]
+    return min(copy_vector(op, load, roles.n or "", own) for load in (store, *beside))
 
 
 __all__ = ["MatrixPlan", "axes_of", "matrix_stage"]

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import Index
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.neighbours import moved_at_once
@@ -60,20 +60,20 @@ def useful_digits(axis: str, *kinds_and_extents: Digit) -> list[Loop]:
     return loops
 
 
-def overhanging(definition: Definition, loops: Sequence[Loop]) -> list[str]:
+def overhanging(op: TensorOp, loops: Sequence[Loop]) -> list[str]:
     """Axes with points beyond their extent once serial loops have stopped, in any program of a batch: these need a
     guard.  (Which programs of a batch have it, the model finds from the loops.)
 
     A grid or serial loop never starts beyond the end; any other loop does unless its span
     divides the extent.
     """
-    over, extents = set(), definition.extents()
+    over, extents = set(), op.extents()
     for loop in loops:
         if loop.kind != GRID and loop.kind != SERIAL and loop.axis not in over:
             cut = extents[loop.axis] % (loop.extent * loop.stride)
             if cut.any() if type(cut) is np.ndarray else cut:
                 over.add(loop.axis)
-    return [axis.name for axis in definition.axes if axis.name in over] if over else []
+    return [axis.name for axis in op.axes if axis.name in over] if over else []
 
 
 def common_divisor(first: Any, *others: Any) -> Any:
@@ -84,7 +84,7 @@ def common_divisor(first: Any, *others: Any) -> Any:
 
 
 def copy_vector(
-    definition: Definition, load: Load, along: str, granule: Any, device_bytes: int = 16, *, guarded: bool = False
+    op: TensorOp, load: Load, along: str, granule: Any, device_bytes: int = 16, *, guarded: bool = False
 ) -> Any:
     """Widest power of two of elements adjacent along `along` that one access may move.
 
@@ -92,7 +92,7 @@ def copy_vector(
     wherever they start (see `moved_at_once`, also for `guarded`).
     """
     limit = max(1, device_bytes // ITEMSIZE[load.dtype])
-    fixed = gcd(_widest(load, along, guarded), definition.axis(along).extent, limit)
+    fixed = gcd(_widest(load, along, guarded), op.axis(along).extent, limit)
     return common_divisor(granule, fixed)
 
 
@@ -135,7 +135,7 @@ def _divided(offset: Index, axis: str) -> bool:
 
 
 def vector_copies(
-    definition: Definition, device: Device, loops: list[Loop], axis: str, vector: int
+    op: TensorOp, device: Device, loops: list[Loop], axis: str, vector: int
 ) -> tuple[Copy, ...]:
     """Register copies that make the loads along `axis` vectors, where the innermost digit is one."""
     if vector == 1 or not loops or loops[-1].axis != axis or loops[-1].kind != UNROLL or loops[-1].extent != vector:
@@ -143,6 +143,6 @@ def vector_copies(
     depth = len(loops) - 1
     return tuple(
         Copy(number, device.backing.name, "registers", depth, (axis,), axis, vector)
-        for number, load in enumerate(definition.loads())
-        if axis in load.axes() and copy_vector(definition, load, axis, vector) == vector
+        for number, load in enumerate(op.loads())
+        if axis in load.axes() and copy_vector(op, load, axis, vector) == vector
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.primitives import PRIMITIVES
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load, Unary, Value, loads, walk
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
@@ -31,24 +31,24 @@ from rollergen.program.rprogram import (
 from rollergen.tile.rules import main_instruction
 
 
-def reduction_stage(definition: Definition, plan: ReductionPlan, device: Device, name: str = "reduction") -> Stage:
+def reduction_stage(op: TensorOp, plan: ReductionPlan, device: Device, name: str = "reduction") -> Stage:
     """Rows of outputs, each reduced (several times, if need be) along the last reduce axis by threads and lanes."""
-    stage = _reduced(definition, plan, device, "reduce", name)
-    k = definition.of_role("reduce")[-1].name
-    copies = vector_copies(definition, device, list(stage.loops), k, plan.vector)
-    kept = residents(definition, plan.resident) if len(definition.reductions) > 1 else ()
+    stage = _reduced(op, plan, device, "reduce", name)
+    k = op.of_role("reduce")[-1].name
+    copies = vector_copies(op, device, list(stage.loops), k, plan.vector)
+    kept = residents(op, plan.resident) if len(op.reductions) > 1 else ()
     return _in_blocks(replace(stage, residents=kept, copies=copies), device)
 
 
-def row_stage(definition: Definition, plan: ReductionPlan, device: Device, name: str = "rows") -> Stage:
+def row_stage(op: TensorOp, plan: ReductionPlan, device: Device, name: str = "rows") -> Stage:
     """Every row reduced (several times) and stored by the same threads (softmax)."""
-    stage = _reduced(definition, plan, device, "row", name)
-    j = definition.of_role("row")[-1].name
-    width = _row_store_vector(definition, list(stage.loops), j, plan)
-    kept = residents(definition, plan.resident)
+    stage = _reduced(op, plan, device, "row", name)
+    j = op.of_role("row")[-1].name
+    width = _row_store_vector(op, list(stage.loops), j, plan)
+    kept = residents(op, plan.resident)
     if plan.resident == device.backing.name:
-        kept = tuple(r for r in kept if r.value.dtype == definition.output.dtype)[:1]
-    copies = vector_copies(definition, device, list(stage.loops), j, plan.vector)
+        kept = tuple(r for r in kept if r.value.dtype == op.output.dtype)[:1]
+    copies = vector_copies(op, device, list(stage.loops), j, plan.vector)
     return _in_blocks(replace(stage, residents=kept, copies=copies, store=Store(vector=width)), device)
 
 
@@ -56,35 +56,35 @@ def _in_blocks(stage: Stage, device: Device) -> Stage:
     return in_blocks(stage, longest_chain(stage, device, reused=False))
 
 
-def _reduced(definition: Definition, plan: ReductionPlan, device: Device, role: str, name: str) -> Stage:
+def _reduced(op: TensorOp, plan: ReductionPlan, device: Device, role: str, name: str) -> Stage:
     """The nest of both: rows outside; inside, the axes of `role`, the last one shared out."""
-    walked = [a.name for a in definition.of_role(role)]
-    last, dtype = walked[-1], accumulator_dtype(definition)
+    walked = [a.name for a in op.of_role(role)]
+    last, dtype = walked[-1], accumulator_dtype(op)
     span = plan.threads * plan.vector * plan.lanes * plan.chains
     groups, threads = _groups(plan.threads, device)
     own = digits(
         last,
-        (UNROLL if plan.resident == REGISTERS else SERIAL, ceil_div(definition.axis(last).extent, span)),
+        (UNROLL if plan.resident == REGISTERS else SERIAL, ceil_div(op.axis(last).extent, span)),
         (UNROLL, plan.chains),
         (GROUP, groups),
         (THREAD, threads),
         (UNROLL, plan.vector),
         (LANE, plan.lanes),
     )
-    outer = [Loop(axis, definition.axis(axis).extent, 1, SERIAL) for axis in walked[:-1]]
-    loops = _arrange(_row_digits(definition, plan.rows, plan.row_threads), [*outer, *own])
+    outer = [Loop(axis, op.axis(axis).extent, 1, SERIAL) for axis in walked[:-1]]
+    loops = _arrange(_row_digits(op, plan.rows, plan.row_threads), [*outer, *own])
     start = next((p for p, x in enumerate(loops) if x.axis in walked and x.kind not in PARALLEL), len(loops))
     unrolled = tuple(p for p, x in enumerate(loops) if x.axis == last and x.kind == UNROLL and x.stride < span)
     separate, gathered = ((), unrolled) if plan.gathered else (unrolled, ())
     return Stage(
         name=name,
-        definition=definition,
+        op=op,
         loops=tuple(loops),
         compute=Compute(main_instruction(device, dtype).name, plan.lanes),
         accumulator=Accumulator(
             start, dtype, separate=separate, combine=_combine(plan.threads, device), gathered=gathered
         ),
-        guards=tuple((axis, "mask") for axis in overhanging(definition, loops)),
+        guards=tuple((axis, "mask") for axis in overhanging(op, loops)),
     )
 
 
@@ -104,13 +104,13 @@ def _combine(threads: int, device: Device) -> str:
     return "shuffle" if threads <= device.execution_width else "groups"
 
 
-def _row_digits(definition: Definition, rows: int, row_threads: int) -> list[Loop]:
-    spatial = [a.name for a in definition.of_role("spatial")]
+def _row_digits(op: TensorOp, rows: int, row_threads: int) -> list[Loop]:
+    spatial = [a.name for a in op.of_role("spatial")]
     if not spatial:
         return []
     last = spatial[-1]
-    batch = [Loop(axis, definition.axis(axis).extent, 1, GRID) for axis in spatial[:-1]]
-    extent = definition.axis(last).extent
+    batch = [Loop(axis, op.axis(axis).extent, 1, GRID) for axis in spatial[:-1]]
+    extent = op.axis(last).extent
     return batch + digits(last, (GRID, ceil_div(extent, rows * row_threads)), (SERIAL, rows), (THREAD, row_threads))
 
 
@@ -123,10 +123,10 @@ def _arrange(row: list[Loop], inner: list[Loop]) -> list[Loop]:
     return useful(grid + threads + rest)
 
 
-def _row_store_vector(definition: Definition, loops: list[Loop], axis: str, plan: ReductionPlan) -> int:
+def _row_store_vector(op: TensorOp, loops: list[Loop], axis: str, plan: ReductionPlan) -> int:
     if plan.lanes > 1 or plan.vector == 1 or loops[-1].axis != axis or loops[-1].kind != UNROLL:
         return 1
-    return min(plan.vector, copy_vector(definition, definition.stored(), axis, plan.vector))
+    return min(plan.vector, copy_vector(op, op.stored(), axis, plan.vector))
 
 
 def is_costly(node: Value) -> bool:
@@ -134,13 +134,13 @@ def is_costly(node: Value) -> bool:
     return isinstance(node, Unary) and PRIMITIVES[node.op].chain > 1
 
 
-def residents(definition: Definition, layer: str) -> tuple[Resident, ...]:
+def residents(op: TensorOp, layer: str) -> tuple[Resident, ...]:
     """Row values worth keeping in `layer`: those used again in a later phase that cost a
     transcendental to recompute, and (in registers) the loads themselves, read once."""
     if not layer:
         return ()
-    row_axes = {a.name for a in definition.of_role("row", "reduce")}
-    phases = [*(r.bodies for r in definition.reductions), (definition.result,)]
+    row_axes = {a.name for a in op.of_role("row", "reduce")}
+    phases = [*(r.bodies for r in op.reductions), (op.result,)]
     kept: list[Resident] = []
     for phase, bodies in enumerate(phases[:-1]):
         for value in _candidates(bodies, layer, row_axes):

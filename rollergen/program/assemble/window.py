@@ -5,7 +5,7 @@ One nest: ``grid | threads | taps | tile of a thread``; what the tile reads of a
 
 from __future__ import annotations
 
-from rollergen.expr.definition import Definition
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
@@ -34,66 +34,66 @@ from rollergen.program.windows import load_problem
 from rollergen.tile.rules import main_instruction
 
 
-def slides(definition: Definition, load: Load) -> bool:
+def slides(op: TensorOp, load: Load) -> bool:
     """Whether some index of the load sums a reduce axis and a spatial one, so that neighbours share elements."""
-    reduced = {a.name for a in definition.of_role("reduce")}
+    reduced = {a.name for a in op.of_role("reduce")}
     return any(index.axes() & reduced and index.axes() - reduced for index in load.indices)
 
 
-def window_loads(definition: Definition) -> tuple[int, ...]:
+def window_loads(op: TensorOp) -> tuple[int, ...]:
     """The loads of the reduction that slide and whose tiles are intervals of their tensors."""
-    notes = definition.notes()
+    notes = op.notes()
     found: tuple[int, ...] | None = notes.get("window loads")
     if found is None:
-        every = enumerate(definition.body_loads())
-        sliding = [n for n, load in every if slides(definition, load) and not load_problem(definition, load)]
+        every = enumerate(op.body_loads())
+        sliding = [n for n, load in every if slides(op, load) and not load_problem(op, load)]
         found = notes["window loads"] = tuple(sliding)
     return found
 
 
-def window_stage(definition: Definition, plan: WindowPlan, device: Device, name: str = "window") -> Stage:
+def window_stage(op: TensorOp, plan: WindowPlan, device: Device, name: str = "window") -> Stage:
     """The nest of one plan; the first axis of the plan's tiles is the outermost."""
     tiles, threads = dict(plan.tiles), dict(plan.threads)
     cut: list[Loop] = []
-    for axis in definition.of_role("spatial"):
+    for axis in op.of_role("spatial"):
         tile, across = tiles.get(axis.name, 1), threads.get(axis.name, 1)
         cut += useful_digits(
             axis.name, (GRID, ceil_div(axis.extent, tile * across)), (THREAD, across), (UNROLL, tile)
         )
     of_kind = lambda kind: [loop for loop in cut if loop.kind == kind]
-    taps = [Loop(axis.name, axis.extent, 1, UNROLL) for axis in definition.of_role("reduce")]
+    taps = [Loop(axis.name, axis.extent, 1, UNROLL) for axis in op.of_role("reduce")]
     loops = useful([*of_kind(GRID), *of_kind(THREAD), *taps, *of_kind(UNROLL)])
     first_inner = next((p for p, loop in enumerate(loops) if loop.kind not in (GRID, *PARALLEL)), len(loops))
-    dtype = accumulator_dtype(definition)
+    dtype = accumulator_dtype(op)
     return Stage(
         name=name,
-        definition=definition,
+        op=op,
         loops=tuple(loops),
         compute=Compute(main_instruction(device, dtype).name),
         accumulator=Accumulator(first_inner, dtype),
-        copies=_windows(definition, loops, first_inner, device),
-        store=Store(_store_vector(definition, loops)),
-        guards=tuple((axis, "mask") for axis in overhanging(definition, loops)),
+        copies=_windows(op, loops, first_inner, device),
+        store=Store(_store_vector(op, loops)),
+        guards=tuple((axis, "mask") for axis in overhanging(op, loops)),
     )
 
 
-def _windows(definition: Definition, loops: list[Loop], depth: int, device: Device) -> tuple[Copy, ...]:
+def _windows(op: TensorOp, loops: list[Loop], depth: int, device: Device) -> tuple[Copy, ...]:
     inner = {loop.axis for loop in loops[depth:]}
     copies = []
-    for number in window_loads(definition):
-        load = definition.loads()[number]
-        order = tuple(axis.name for axis in definition.axes if axis.name in load.axes() & inner)
+    for number in window_loads(op):
+        load = op.loads()[number]
+        order = tuple(axis.name for axis in op.axes if axis.name in load.axes() & inner)
         copies.append(
             Copy(number, device.backing.name, device.layers[0].name, depth, order, order[-1], window=True)
         )
     return tuple(copies)
 
 
-def _store_vector(definition: Definition, loops: list[Loop]) -> Size:
+def _store_vector(op: TensorOp, loops: list[Loop]) -> Size:
     """Elements of the innermost axis of a thread's tile that one store may write."""
     last = loops[-1]
-    if last.kind != UNROLL or definition.axis(last.axis).role != "spatial" or definition.where:
+    if last.kind != UNROLL or op.axis(last.axis).role != "spatial" or op.where:
         return 1
-    store = definition.stored()
-    beside = [load for load in definition.result_loads() if last.axis in load.axes()]
-    return common_divisor(*[copy_vector(definition, load, last.axis, last.extent) for load in (store, *beside)])
+    store = op.stored()
+    beside = [load for load in op.result_loads() if last.axis in load.axes()]
+    return common_divisor(*[copy_vector(op, load, last.axis, last.extent) for load in (store, *beside)])

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from math import prod
 
-from rollergen.expr.definition import Axis
 from rollergen.expr.rows import is_gathered
+from rollergen.expr.tensor_op import Axis
 from rollergen.hal.spec import Device
 from rollergen.program.check.alignment import power_of_two
 from rollergen.program.check.nest import refuse
@@ -24,7 +24,7 @@ def check_accumulator(stage: Stage, axes: Mapping[str, Axis], first_inner: int, 
         raise refuse(
             stage, f"accumulator.at_loop is {accumulator.at_loop}; expected {first_inner} to {len(stage.loops)}"
         )
-    reduced = {a.name for a in axes.values() if a.role != "spatial"} if stage.definition.reductions else set()
+    reduced = {a.name for a in axes.values() if a.role != "spatial"} if stage.op.reductions else set()
     _check_dtype(stage)
     _check_carry(stage, axes, reduced, first_inner)
     _check_combine(stage, reduced, device)
@@ -64,7 +64,7 @@ def _check_flush(stage: Stage, axes: Mapping[str, Axis], first_inner: int) -> No
             f"accumulator.flush is {flush}; expected loop {early[0]}, which is separate or gathered, inside the "
             f"innermost blocks",
         )
-    if not any(adds(reduction) for reduction in stage.definition.reductions):
+    if not any(adds(reduction) for reduction in stage.op.reductions):
         raise refuse(stage, f"accumulator.flush is {flush}; expected none, as no reduction adds rounded values")
     if stage.superstep is not None:
         raise refuse(stage, f"accumulator.flush is {flush}; expected none in supersteps")
@@ -83,7 +83,7 @@ def _check_gathered(stage: Stage, reduced: set[str]) -> None:
             f"accumulator.gathered is {gathered}; expected the innermost loops, unroll loops of reduced axes inside "
             f"the accumulator's depth {stage.accumulator.at_loop} that are not separate",
         )
-    if not is_gathered(stage.definition):
+    if not is_gathered(stage.op):
         raise refuse(
             stage,
             f"accumulator.gathered is {gathered}; expected none, as only an online pair whose sum makes the result "
@@ -92,8 +92,8 @@ def _check_gathered(stage: Stage, reduced: set[str]) -> None:
 
 
 def _check_dtype(stage: Stage) -> None:
-    reductions = stage.definition.reductions
-    expected = {body.dtype for r in reductions for body in r.bodies} if reductions else {stage.definition.output.dtype}
+    reductions = stage.op.reductions
+    expected = {body.dtype for r in reductions for body in r.bodies} if reductions else {stage.op.output.dtype}
     if stage.accumulator.dtype not in expected:
         raise refuse(stage, f"accumulator.dtype is {stage.accumulator.dtype}; expected {' or '.join(sorted(expected))}")
 
@@ -113,13 +113,13 @@ def _check_carry(stage: Stage, axes: Mapping[str, Axis], reduced: set[str], firs
             f"accumulator.carry is {accumulator.carry}; expected {bool(outside)}, as {len(outside)} loops of reduced "
             f"axes run outside depth {accumulator.at_loop}",
         )
-    if accumulator.carry and accumulator.dtype != stage.definition.output.dtype:
+    if accumulator.carry and accumulator.dtype != stage.op.output.dtype:
         raise refuse(
             stage,
-            f"accumulator.dtype is {accumulator.dtype} with carry; expected {stage.definition.output.dtype}, the "
+            f"accumulator.dtype is {accumulator.dtype} with carry; expected {stage.op.output.dtype}, the "
             f"output's, in which partial results wait",
         )
-    if accumulator.carry and sum(len(r.bodies) for r in stage.definition.reductions) != 1:
+    if accumulator.carry and sum(len(r.bodies) for r in stage.op.reductions) != 1:
         raise refuse(stage, "accumulator.carry with several components; expected one, as one output holds it")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rollergen.expr.definition import Axis
+from rollergen.expr.tensor_op import Axis
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
 from rollergen.program.check.alignment import layer_problem, power_of_two
@@ -111,7 +111,7 @@ def _check_result_copy(
     stage: Stage, where: str, axes: Mapping[str, Axis], loads: Sequence[Load], copy: Copy, first_inner: int
 ) -> None:
     """What only the result reads is not filled inside reduce loops, which are through by then."""
-    if copy.load < len(stage.definition.body_loads()):
+    if copy.load < len(stage.op.body_loads()):
         return
     for p in range(first_inner, copy.at_loop):
         if axes[stage.loops[p].axis].role == "reduce":

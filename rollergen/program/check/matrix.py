@@ -29,7 +29,7 @@ def check_matrix(stage: Stage, device: Device) -> None:
     if not instruction.is_matrix:
         return
     axes = matrix_axes(stage)
-    operands = matrix_operands(stage.definition, axes, instruction)
+    operands = matrix_operands(stage.op, axes, instruction)
     if operands is None:
         raise refuse(
             stage,
@@ -60,7 +60,7 @@ def _check_nest(stage: Stage, device: Device) -> None:
     depth = first_fragment_loop(stage, device)
     outside = [p for p, loop in stage.of_kind(UNROLL) if loop.axis in (m, n) and p < depth]
     serial = [p for p, loop in enumerate(stage.loops) if loop.kind not in (GRID, GROUP, THREAD, UNROLL) and p >= depth]
-    reduced = stage.definition.reductions[0].axes
+    reduced = stage.op.reductions[0].axes
     loose = [x.axis for x in stage.loops if x.kind not in (GRID, GROUP, THREAD) and x.axis not in (m, n, *reduced)]
     if outside or serial or loose:
         raise refuse(stage, "a loop of results lies outside the fragments; expected all of them inside the sum's loops")

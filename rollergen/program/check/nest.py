@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from rollergen.errors import ProgramError
-from rollergen.expr.definition import Axis
+from rollergen.expr.tensor_op import Axis
 from rollergen.hal.spec import Device
 from rollergen.program.overlap import OVERLAP, tile_of
 from rollergen.program.panels import panel_part
@@ -81,7 +81,7 @@ def _check_prefetch(stage: Stage, axes: Mapping[str, Axis]) -> None:
         raise refuse(
             stage, f"prefetch is {p}; expected a loop outside depth {stage.accumulator.at_loop}, where a row begins"
         )
-    count = len(stage.definition.reductions)
+    count = len(stage.op.reductions)
     if stage.threads > 1 or (count < 2 and panel_part(stage) is None):
         raise refuse(
             stage,
@@ -172,7 +172,7 @@ def _check_overlap(stage: Stage, axis: Axis) -> None:
     what it computes again is the same."""
     where = f"the guard of axis {axis.name} is {OVERLAP!r}"
     on_lines = stage.store.on_lines and stage.loops[-1].axis == axis.name
-    if axis.role != "spatial" or stage.definition.reductions or on_lines:
+    if axis.role != "spatial" or stage.op.reductions or on_lines:
         raise refuse(stage, f"{where}; expected a spatial axis of a stage that reduces nothing, not that of vectors "
                      "which begin on lines")  # fmt: skip
     depth, side = tile_of(stage, axis.name)

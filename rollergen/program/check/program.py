@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from rollergen.errors import ProgramError
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
-from rollergen.program.check.definition import check_definition
 from rollergen.program.check.nest import check_nest, refuse
+from rollergen.program.check.tensor_op import check_op
 from rollergen.program.check.tiles import check_tiles
 from rollergen.program.rprogram import GRID, PARALLEL, RProgram, Stage
 
@@ -25,21 +25,21 @@ def check(program: RProgram, device: Device | None = None) -> None:
 
 
 def check_each(programs: Sequence[RProgram], device: Device | None = None) -> None:
-    """`check` of every program; a definition that several of them have is looked at once."""
+    """`check` of every program; a tensor op that several of them have is looked at once."""
     sound: set[int] = set()
     for program in programs:
         _check(program, device, sound)
 
 
 def _check(program: RProgram, device: Device | None, sound: set[int]) -> None:
-    """``sound``: the identities of definitions that are known to be sound, to which the program's are added."""
+    """``sound``: the identities of tensor ops that are known to be sound, to which the program's are added."""
     buffers = _buffers(program)
     _check_stage_names(program)
     inputs = {buffer.name for buffer in program.inputs}
     built = {buffer.name for buffer in program.inputs if buffer.constant}
     written: set[str] = set()
     for stage in program.stages:
-        loads = stage.definition.loads()
+        loads = stage.op.loads()
         for load in loads:
             _check_known(stage, load.buffer, buffers)
             if load.buffer.name not in inputs and load.buffer.name not in written:
@@ -47,13 +47,13 @@ def _check(program: RProgram, device: Device | None, sound: set[int]) -> None:
         if stage.once:
             _check_once(stage, {load.buffer.name for load in loads}, built)
         _check_output(stage, inputs, buffers)
-        if stage.store.adds and stage.definition.output.name not in written:
-            raise refuse(stage, f"adds to {stage.definition.output.name}; expected an earlier stage to write it")
-        written.add(stage.definition.output.name)
-        if id(stage.definition) not in sound:
-            check_definition(stage)
-            sound.add(id(stage.definition))
-        axes = {axis.name: axis for axis in stage.definition.axes}
+        if stage.store.adds and stage.op.output.name not in written:
+            raise refuse(stage, f"adds to {stage.op.output.name}; expected an earlier stage to write it")
+        written.add(stage.op.output.name)
+        if id(stage.op) not in sound:
+            check_op(stage)
+            sound.add(id(stage.op))
+        axes = {axis.name: axis for axis in stage.op.axes}
         check_nest(stage, axes, device)
         first_inner = len([loop for loop in stage.loops if loop.kind == GRID or loop.kind in PARALLEL])
         check_tiles(stage, axes, loads, first_inner, device)
@@ -117,7 +117,7 @@ def _check_known(stage: Stage, buffer: Buffer, buffers: dict[str, Buffer]) -> No
 
 
 def _check_output(stage: Stage, inputs: set[str], buffers: dict[str, Buffer]) -> None:
-    output = stage.definition.output
+    output = stage.op.output
     _check_known(stage, output, buffers)
     if output.name in inputs:
         raise refuse(stage, f"writes {output.name}, an input; expected an output or a temporary")
@@ -127,4 +127,4 @@ def _check_once(stage: Stage, reads: set[str], built: set[str]) -> None:
     """A stage that runs at build reads what is known then; what it writes is known too."""
     if not reads <= built:
         raise refuse(stage, f"runs once but reads {', '.join(sorted(reads - built))}; expected constant tensors only")
-    built.add(stage.definition.output.name)
+    built.add(stage.op.output.name)

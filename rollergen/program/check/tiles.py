@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rollergen.expr.definition import Axis
 from rollergen.expr.splitting import ADDED, is_added, summed_axes
+from rollergen.expr.tensor_op import Axis
 from rollergen.expr.values import Load, Partial, axes_of, walk
 from rollergen.hal.spec import Device
 from rollergen.program.check.accumulators import check_accumulator
@@ -38,11 +38,11 @@ def check_tiles(
 def _check_residents(stage: Stage, device: Device | None) -> None:
     if not stage.residents:
         return
-    reductions = [r.name for r in stage.definition.reductions]
+    reductions = [r.name for r in stage.op.reductions]
     names = [resident.name for resident in stage.residents]
     if len(set(names)) != len(names):
         raise refuse(stage, f"residents are named {', '.join(names)}; expected different names")
-    rows = {axis.name for axis in stage.definition.of_role("row", "reduce")}
+    rows = {axis.name for axis in stage.op.of_role("row", "reduce")}
     for resident in stage.residents:
         where = f"resident {resident.name}"
         if not rows & axes_of(resident.value):
@@ -65,8 +65,8 @@ def _check_residents(stage: Stage, device: Device | None) -> None:
 
 def _check_kept_in_output(stage: Stage, where: str, resident: Resident) -> None:
     """The output has a place of the value's dtype for every point of the row, and one thread writes both."""
-    output, places = stage.definition.output, {a for index in stage.definition.target for a in index.axes()}
-    rows = {axis.name for axis in stage.definition.of_role("row")}
+    output, places = stage.op.output, {a for index in stage.op.target for a in index.axes()}
+    rows = {axis.name for axis in stage.op.of_role("row")}
     alone = sum(r.layer == resident.layer for r in stage.residents) == 1
     if resident.value.dtype != output.dtype or not rows <= places or stage.threads > 1 or not alone:
         raise refuse(
@@ -82,16 +82,16 @@ def _check_store(stage: Stage, axes: Mapping[str, Axis]) -> None:
         raise refuse(stage, f"store.vector is {vector}; expected a power of 2")
     if vector == 1:
         return
-    offset = stage.definition.stored().offset()
+    offset = stage.op.stored().offset()
     for loop in stage.loops:
         if loop.kind == UNROLL and loop.stride == 1 and loop.extent % vector == 0:
-            tested = any(loop.axis in bound.index.axes() for bound in stage.definition.where)
+            tested = any(loop.axis in bound.index.axes() for bound in stage.op.where)
             if not tested and side_by_side(offset, loop.axis, axes[loop.axis].extent, vector):
                 return
     raise refuse(
         stage,
         f"store.vector is {vector}; expected 1, as no unroll loop's neighbours are adjacent and aligned in "
-        f"{stage.definition.output.name} at offset {offset}",
+        f"{stage.op.output.name} at offset {offset}",
     )
 
 
@@ -100,7 +100,7 @@ def _check_lines(stage: Stage, axes: Mapping[str, Axis]) -> None:
     if not stage.store.on_lines:
         return
     lane = stage.loops[-1] if stage.loops else None
-    offset = stage.definition.stored().offset()
+    offset = stage.op.stored().offset()
     apart = {coefficient for atom, coefficient in offset.terms if lane is None or atom != lane.axis}
     if (
         lane is None
@@ -122,7 +122,7 @@ def _check_ahead(stage: Stage, device: Device | None) -> None:
         return
     one = device is None or not device.kind.threads
     rows = stage.store.ahead == 1 and asks_for_rows(stage)
-    if (stage.definition.reductions and not rows) or stage.store.streaming or not _has_serial(stage) or not one:
+    if (stage.op.reductions and not rows) or stage.store.streaming or not _has_serial(stage) or not one:
         raise refuse(
             stage,
             f"store.ahead is {stage.store.ahead}; expected 0, but on a device whose blocks are one thread, of a stage "
@@ -133,9 +133,9 @@ def _check_ahead(stage: Stage, device: Device | None) -> None:
 
 def asks_for_rows(stage: Stage) -> bool:
     """Whether there is a reduction that can ask for the row of the output before anything is written there."""
-    definition = stage.definition
-    several, rows = len(definition.reductions) >= 2, {axis.name for axis in definition.of_role("row")}
-    places = {axis for index in definition.target for axis in index.axes()}
+    op = stage.op
+    several, rows = len(op.reductions) >= 2, {axis.name for axis in op.of_role("row")}
+    places = {axis for index in op.target for axis in index.axes()}
     outside = any(one.layer != REGISTERS for one in stage.residents)
     return several and bool(rows) and rows <= places and stage.threads == 1 and _has_serial(stage) and not outside
 
@@ -146,17 +146,17 @@ def _has_serial(stage: Stage) -> bool:
 
 def _check_adds(stage: Stage) -> None:
     """Results that are added are bare sums, each complete in one visit, and share places only between blocks."""
-    store, summed = stage.store, {axis.name for axis in summed_axes(stage.definition)}
+    store, summed = stage.store, {axis.name for axis in summed_axes(stage.op)}
     if not store.adds:
         if summed:
             raise refuse(stage, f"points along {sorted(summed)} share a place of the output; expected store.adds")
         return
-    if not is_added(stage.definition):
+    if not is_added(stage.op):
         raise refuse(stage, f"store.adds with another result than one bare sum of {' or '.join(ADDED)}")
     if store.vector > 1 or store.streaming or store.on_lines or stage.accumulator.carry:
         raise refuse(stage, "store.adds with vectors, streaming or partial results in the output; expected none")
     for loop in stage.loops:
-        spatial = stage.definition.axis(loop.axis).role == "spatial"
+        spatial = stage.op.axis(loop.axis).role == "spatial"
         if spatial and (loop.kind == LANE or (loop.axis in summed and loop.kind != GRID)):
             raise refuse(stage, f"store.adds with a {loop.kind} loop of {loop.axis}; expected the grid's")
 

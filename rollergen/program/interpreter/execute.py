@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from rollergen.errors import ArgumentError, ProgramError
-from rollergen.expr.definition import Reduction
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.splitting import summed_axes
+from rollergen.expr.tensor_op import Reduction
 from rollergen.hal.spec import Device
 from rollergen.program.blocks import edge_blocks, grid_positions
 from rollergen.program.check.program import check
@@ -87,7 +87,7 @@ def execute(
     with np.errstate(all="ignore"):
         for stage in program.stages:
             _require_capacity(stage, device)
-            counter = TrafficCounter(stage.name, stage.definition, transaction_bytes)
+            counter = TrafficCounter(stage.name, stage.op, transaction_bytes)
             run = StageRun(plan_stage(stage, device), memory, counter)
             for number in chosen[stage.name]:
                 run_block(run, number)
@@ -164,7 +164,7 @@ def run_visit(run: StageRun, visit: Visit) -> None:
     stage = run.stage
     first, last = is_first(stage, visit.box, run.plan.start), is_last(stage, visit.box, run.plan.start)
     *reductions, result = run.plan.traversals
-    for traversal, reduction in zip(reductions, stage.definition.reductions, strict=True):
+    for traversal, reduction in zip(reductions, stage.op.reductions, strict=True):
         run_reduction(run, visit, traversal, reduction, first)
     if last:
         store_results(run, visit, result)
@@ -241,7 +241,7 @@ def leaf_scope(run: StageRun, visit: Visit, traversal: Traversal, leaf: Box, poi
         partials={key: cut(array, stage, visit.box, leaf) for key, array in visit.partials.items()},
         load=lambda load, wanted: read_load(run, load, points, wanted),
         index=lambda index: index.evaluate(points.axes()),
-        wanted=executed_everywhere(points, [axis.name for axis in stage.definition.axes]),
+        wanted=executed_everywhere(points, [axis.name for axis in stage.op.axes]),
     )
     for resident in traversal.kept:
         names[resident.name] = keep(run, visit, resident, leaf, evaluate(resident.value, scope))
@@ -264,12 +264,12 @@ def keep(run: StageRun, visit: Visit, resident: Resident, leaf: Box, values: Arr
 
 def store_points(run: StageRun, points: Points) -> tuple[Array, Array]:
     """(element offsets, where something is stored) of the output."""
-    definition = run.stage.definition
-    chosen = executed_everywhere(points, [axis.name for axis in definition.of_role("spatial", "row")])
-    for bound in definition.where:
+    op = run.stage.op
+    chosen = executed_everywhere(points, [axis.name for axis in op.of_role("spatial", "row")])
+    for bound in op.where:
         chosen = both(chosen, bound.evaluate(points.axes()))
-    where = f"{run.name}: store to {definition.output.name}"
-    at, _ = offsets(definition.output.shape, definition.target, points.axes(), chosen, where)
+    where = f"{run.name}: store to {op.output.name}"
+    at, _ = offsets(op.output.shape, op.target, points.axes(), chosen, where)
     return at, chosen
 
 
@@ -278,8 +278,8 @@ def waiting(run: StageRun, visit: Visit, reduction: Reduction) -> Array:
     stage = run.stage
     points = Points.of_box(stage, visit_box(visit.box, run.plan.traversals[-1]))
     at, chosen = store_points(run, points)
-    where = f"{run.name}: partial results in {stage.definition.output.name}"
-    values = run.memory.read(stage.definition.output, at, chosen, where)
+    where = f"{run.name}: partial results in {stage.op.output.name}"
+    values = run.memory.read(stage.op.output, at, chosen, where)
     identity = reduction.combiner.identity[0]
     return np.where(chosen, values, numpy_dtype(identity.dtype).type(identity.value))
 
@@ -287,7 +287,7 @@ def waiting(run: StageRun, visit: Visit, reduction: Reduction) -> Array:
 def store_partial(run: StageRun, visit: Visit) -> None:
     """Unfinished partial results wait in the output."""
     points = Points.of_box(run.stage, visit_box(visit.box, run.plan.traversals[-1]))
-    reduction = run.stage.definition.reductions[0]
+    reduction = run.stage.op.reductions[0]
     at, chosen = store_points(run, points)
     put(run, at, chosen, visit.partials[reduction.name, 0])
 
@@ -302,7 +302,7 @@ def store_results(run: StageRun, visit: Visit, traversal: Traversal) -> None:
             continue
         flat = put(run, *store_points(run, points), values)
         if np.any(run.stored[flat]):
-            raise ProgramError(f"{run.name} stores an element of {run.stage.definition.output.name} twice")
+            raise ProgramError(f"{run.name} stores an element of {run.stage.op.output.name} twice")
         run.stored[flat] = True
 
 
@@ -310,18 +310,18 @@ def add(run: StageRun, points: Points, values: Array) -> None:
     """Adds to what is there: every element once for each point of the axes along which places are shared."""
     at, chosen = store_points(run, points)
     flat, values = _picked(at, chosen, values)
-    run.memory.add(run.stage.definition.output, flat, values, f"{run.name}: sums in {run.stage.definition.output.name}")
+    run.memory.add(run.stage.op.output, flat, values, f"{run.name}: sums in {run.stage.op.output.name}")
     run.counter.touch(STORE, flat, True)
-    most = prod(axis.extent for axis in summed_axes(run.stage.definition))
+    most = prod(axis.extent for axis in summed_axes(run.stage.op))
     run.added[flat] += 1
     if np.any(run.added[flat] > most):
-        raise ProgramError(f"{run.name} adds to an element of {run.stage.definition.output.name} over {most} times")
+        raise ProgramError(f"{run.name} adds to an element of {run.stage.op.output.name} over {most} times")
 
 
 def put(run: StageRun, at: Array, chosen: Array, values: Array) -> Array:
     """Writes and counts; returns the flat offsets written."""
     flat, values = _picked(at, chosen, values)
-    run.memory.write(run.stage.definition.output, flat, values)
+    run.memory.write(run.stage.op.output, flat, values)
     run.counter.touch(STORE, flat, True)
     return flat
 

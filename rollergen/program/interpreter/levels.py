@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rollergen.expr.definition import Reduction
+from rollergen.expr.tensor_op import Reduction
 from rollergen.program.interpreter import reduce
 from rollergen.program.interpreter.points import Box
 from rollergen.program.interpreter.reduce import Parts

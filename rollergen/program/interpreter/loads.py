@@ -85,7 +85,7 @@ def read_filling(run: StageRun, layout: copies.Layout, box: Box, points: Points,
     """The elements that a copy takes from memory, counted."""
     load, stage = layout.load, run.stage
     at, _ = offsets(load.buffer.shape, load.indices, points.axes(), inside, f"{run.name}: {layout.name}")
-    axes = [axis.name for axis in stage.definition.axes]
+    axes = [axis.name for axis in stage.op.axes]
     others = [axis for axis in axes if axis not in layout.load_axes]
     filling = Filling(
         number=copies.filling_number(layout, box, points),
@@ -113,8 +113,8 @@ TF32_BITS = np.uint32(0xFFFFE000)
 
 def cut_as_factor(run: StageRun, number: int, values: Array) -> Array:
     """`values` as the stage's instruction sees them, if it multiplies them."""
-    definition = run.stage.definition
-    if not run.stage.compute.factors or definition.loads()[number] not in definition.body_loads():
+    op = run.stage.op
+    if not run.stage.compute.factors or op.loads()[number] not in op.body_loads():
         return values
     return (np.ascontiguousarray(values, dtype=np.float32).view(np.uint32) & TF32_BITS).view(np.float32)
 
@@ -124,7 +124,7 @@ def read_directly(run: StageRun, number: int, load: Load, points: Points, passin
     where = f"{run.name}: load {number} of {load.buffer.name}"
     at, exists = offsets(load.buffer.shape, load.indices, points.axes(), both(passing, wanted), where)
     readable = both(passing, exists)
-    if any_executed(points, [axis.name for axis in run.stage.definition.axes]):
+    if any_executed(points, [axis.name for axis in run.stage.op.axes]):
         run.counter.touch(number, at, readable)
     values = run.memory.read(load.buffer, at, readable, where)
     return filled_in(load, values, readable)

@@ -54,13 +54,13 @@ class StagePlan:
 
 def plan_stage(stage: Stage, device: Device) -> StagePlan:
     layouts = tuple(layout_of(stage, number, device) for number in range(len(stage.copies)))
-    loads = {load: number for number, load in enumerate(stage.definition.loads())}
+    loads = {load: number for number, load in enumerate(stage.op.loads())}
     chains = tuple(chain(stage, device, number) for number in range(len(loads)))
     read = [_reads(stage, values, kept, loads) for values, kept in _phases(stage)]
     start = _start(stage, read)
     traversals = []
     for number, (values, kept) in enumerate(_phases(stage)):
-        result = number == len(stage.definition.reductions)
+        result = number == len(stage.op.reductions)
         used = tuple(copy for load in read[number] for copy in chains[load])
         skipped = _reduce_loops(stage) if result else frozenset[int]()
         depth = _depth(stage, start, [layouts[c] for c in used], skipped)
@@ -79,9 +79,9 @@ def chain(stage: Stage, device: Device, load: int) -> tuple[int, ...]:
 
 def _phases(stage: Stage) -> list[tuple[tuple[Value, ...], tuple[Resident, ...]]]:
     """(values, residents computed) of each traversal; kept values are replaced by their variables."""
-    definition = stage.definition
+    op = stage.op
     phases = []
-    for number, values in enumerate([*(r.bodies for r in definition.reductions), (definition.result,)]):
+    for number, values in enumerate([*(r.bodies for r in op.reductions), (op.result,)]):
         known = tuple(r for r in stage.residents if r.phase <= number)
         kept = tuple(
             Resident(r.name, with_residents(r.value, _before(stage, r)), r.layer, r.phase)
@@ -127,7 +127,7 @@ def _numbers(loads: dict[Load, int], traversals: list[Traversal]) -> dict[int, i
 
 
 def _reduce_loops(stage: Stage) -> frozenset[int]:
-    reduce = {axis.name for axis in stage.definition.of_role("reduce")}
+    reduce = {axis.name for axis in stage.op.of_role("reduce")}
     return frozenset(p for p, loop in enumerate(stage.loops) if loop.axis in reduce)
 
 

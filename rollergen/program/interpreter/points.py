@@ -114,7 +114,7 @@ class Points:
 
     def inside(self, name: str) -> Array:
         """Where the axis is within its extent."""
-        return within_extent(self.axis(name), self.stage.definition.axis(name).extent)
+        return within_extent(self.axis(name), self.stage.op.axis(name).extent)
 
 
 class _Axes(dict[str, Array]):
@@ -154,7 +154,7 @@ def executed(points: Points, name: str) -> Array:
 def reached(points: Points, name: str, depth: int | None = None) -> Array:
     """Where no serial loop of the axis (outside `depth`) has stopped: ``base + variable * stride < extent``
     for each of them, base over the axis' loops around it."""
-    extent = points.stage.definition.axis(name).extent
+    extent = points.stage.op.axis(name).extent
     begun: Array = 0
     result: Array = True
     for position, loop in enumerate(points.stage.loops[:depth]):
@@ -173,7 +173,7 @@ def trip_count(stage: Stage, box: Box, position: int) -> int:
         return loop.extent
     outer = enumerate(stage.loops[:position])
     base = sum(box.start(p) * other.stride for p, other in outer if other.axis == loop.axis)
-    left = stage.definition.axis(loop.axis).extent - base
+    left = stage.op.axis(loop.axis).extent - base
     return max(0, min(loop.extent, -(-left // loop.stride)))
 
 

@@ -27,7 +27,7 @@ _NAMED = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 def reduced_axes(stage: Stage) -> frozenset[str]:
-    return frozenset(axis.name for axis in stage.definition.of_role("reduce", "row"))
+    return frozenset(axis.name for axis in stage.op.of_role("reduce", "row"))
 
 
 def own_accumulators(stage: Stage, separate: bool = True) -> frozenset[int]:

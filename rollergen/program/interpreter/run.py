@@ -29,7 +29,7 @@ class StageRun:
     added: Any = None
 
     def __post_init__(self) -> None:
-        elements = self.stage.definition.output.elements
+        elements = self.stage.op.output.elements
         self.stored = np.zeros(elements, dtype=bool)
         self.added = np.zeros(elements if self.stage.store.adds else 0, dtype=np.int32)
 

@@ -46,7 +46,7 @@ def combining_of(nest: Nest, device: Device, costs: Costs, times: Number) -> Com
     clocks: Number = 0
     slots: Number = 0
     exchanges: Number = 0
-    for reduction in nest.facts.definition.reductions:
+    for reduction in nest.facts.op.reductions:
         last = 0 if reduction.combiner.name in _COMMUTING else 1
         rounds = within + last + (beyond + last if how == "groups" else 0)
         components = len(reduction.bodies)
@@ -58,15 +58,15 @@ def combining_of(nest: Nest, device: Device, costs: Costs, times: Number) -> Com
     if how == "groups":
         bytes_ = _bytes(nest, (GROUP,))
         parts = nest.facts.components
-        clocks = clocks + costs.combine_clocks * len(nest.facts.definition.reductions)
-        slots = slots + 2 * len(nest.facts.definition.reductions)
+        clocks = clocks + costs.combine_clocks * len(nest.facts.op.reductions)
+        slots = slots + 2 * len(nest.facts.op.reductions)
         accesses += [_access(layer, "exchange", times * 2 * parts)] if layer else []
     return Combining(times * clocks, times * slots, tuple(accesses), bytes_)
 
 
 def _by_tree(nest: Nest, costs: Costs, layer: MemoryLayer | None, times: Number) -> Combining:
     steps = whole_log2(_across(nest, PARALLEL))
-    reductions = nest.facts.definition.reductions
+    reductions = nest.facts.op.reductions
     waited = times * steps * len(reductions) * costs.combine_clocks
     if nest.lockstep == 1 or layer is None:
         return Combining(waited, bytes=_bytes(nest, PARALLEL))  # the device's cost of a step says it all
@@ -99,7 +99,7 @@ def _bytes(nest: Nest, kinds: tuple[str, ...]) -> Number:
     for p in nest.positions(LANE):
         if nest.spatial(nest.loops[p].axis):
             cells = cells * nest.loops[p].extent
-    return cells * sum(ITEMSIZE[body.dtype] for r in nest.facts.definition.reductions for body in r.bodies)
+    return cells * sum(ITEMSIZE[body.dtype] for r in nest.facts.op.reductions for body in r.bodies)
 
 
 def _operations(combine: tuple, costs: Costs) -> float:  # type: ignore[type-arg]

@@ -84,7 +84,7 @@ def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Num
 def _fetched_ahead(nest: Nest) -> Number:
     """Instructions of one thread that ask for lines of the next row: one for each vector that the last reduction
     reads of it; of the next panel, one for each step of a register tile."""
-    asked = len(asked_ahead(nest.stage, loads(*nest.stage.definition.reductions[-1].bodies)))
+    asked = len(asked_ahead(nest.stage, loads(*nest.stage.op.reductions[-1].bodies)))
     part = panel_part(nest.stage)
     if part is not None:
         return asked * nest.passed(tuple([p for p in nest.in_thread() if p < part.depth]))
@@ -201,7 +201,7 @@ def _exposed_clocks(walk: Walk, costs: Costs) -> float:
 
 def chain_clocks(device: Device, nest: Nest, costs: Costs, work: Work, instructions: Number) -> Number:
     """Clocks of dependent accumulations; a short chain overlaps the next one within the reorder window."""
-    if not nest.facts.definition.reductions:
+    if not nest.facts.op.reductions:
         return 0
     latency = device.instruction(nest.stage.compute.instruction).latency_clocks
     chain = work.chain * latency
@@ -213,7 +213,7 @@ def chain_clocks(device: Device, nest: Nest, costs: Costs, work: Work, instructi
 
 def tile_clocks(nest: Nest, device: Device, costs: Costs, work: Work) -> Number:
     """Clocks of entering and leaving the register tiles of one block, their stores and their ragged edges."""
-    if not nest.facts.definition.reductions:
+    if not nest.facts.op.reductions:
         return 0
     clocks = work.entries * costs.tile_clocks
     if costs.store_ports and nest.lockstep == 1:

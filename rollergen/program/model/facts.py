@@ -1,4 +1,4 @@
-"""What the model needs to know of a definition, found once for each definition and kept.
+"""What the model needs to know of a tensor op, found once for each tensor op and kept.
 
 Nothing here depends on a tile size.
 """
@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import FloorDiv, Index, Mod, Within, linear
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import PART, WHOLE, is_below_its_row, is_online_exponent, is_shrinking_exponent, shrinking
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import (
     Binary,
     Buffer,
@@ -127,7 +127,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
-    definition: Definition
+    op: TensorOp
     residents: tuple[Resident, ...]
     loads: tuple[Operand, ...]
     store: Operand
@@ -143,7 +143,7 @@ class Facts:
     @property
     def rewalks(self) -> bool:
         """Whether a row is walked several times."""
-        return self.by_row or len(self.definition.reductions) > 1
+        return self.by_row or len(self.op.reductions) > 1
 
     @property
     def components(self) -> int:
@@ -157,50 +157,50 @@ class Facts:
 
 _KEPT: OrderedDict[tuple[int, int], Facts] = OrderedDict()
 _KEPT_AT_MOST = 64
-"""A build asks about some 60 definitions; those of builds before are never asked for again."""
+"""A build asks about some 60 tensor ops; those of builds before are never asked for again."""
 
 
-def facts_of(definition: Definition, residents: tuple[Resident, ...] = ()) -> Facts:
-    """The facts of a definition; found by identity, for hashing a definition costs more than all the rest."""
-    key = (id(definition), id(residents) if residents else 0)
+def facts_of(op: TensorOp, residents: tuple[Resident, ...] = ()) -> Facts:
+    """The facts of a tensor op; found by identity, for hashing a tensor op costs more than all the rest."""
+    key = (id(op), id(residents) if residents else 0)
     found = _KEPT.get(key)
     if found is not None:
         return found
-    found = _find(definition, residents)
+    found = _find(op, residents)
     _KEPT[key] = found
     if len(_KEPT) > _KEPT_AT_MOST:
         _KEPT.popitem(last=False)
     return found
 
 
-def _find(definition: Definition, residents: tuple[Resident, ...]) -> Facts:
-    operands = tuple(Operand.of(load.buffer, load.indices, load.axes(), load.guard) for load in definition.loads())
-    target_axes = frozenset().union(*(index.axes() for index in definition.target))
+def _find(op: TensorOp, residents: tuple[Resident, ...]) -> Facts:
+    operands = tuple(Operand.of(load.buffer, load.indices, load.axes(), load.guard) for load in op.loads())
+    target_axes = frozenset().union(*(index.axes() for index in op.target))
     return Facts(
-        definition,
+        op,
         residents,
         operands,
-        Operand.of(definition.output, definition.target, target_axes, definition.where),
-        _phases(definition, residents),
-        {axis.name: axis.role for axis in definition.axes},
-        {axis.name: axis.extent for axis in definition.axes},
+        Operand.of(op.output, op.target, target_axes, op.where),
+        _phases(op, residents),
+        {axis.name: axis.role for axis in op.axes},
+        {axis.name: axis.extent for axis in op.axes},
         {},
     )
 
 
-def _phases(definition: Definition, residents: tuple[Resident, ...]) -> tuple[Phase, ...]:
-    position = {load: i for i, load in enumerate(definition.loads())}
+def _phases(op: TensorOp, residents: tuple[Resident, ...]) -> tuple[Phase, ...]:
+    position = {load: i for i, load in enumerate(op.loads())}
     phases = []
-    for number, reduction in enumerate(definition.reductions):
+    for number, reduction in enumerate(op.reductions):
         combine = tuple(reduction.combiner.combine)
-        phases.append(_phase(definition, number, reduction.bodies, combine, residents, position))
-    last = len(definition.reductions)
-    phases.append(_phase(definition, last, (definition.result,), (), residents, position))
+        phases.append(_phase(op, number, reduction.bodies, combine, residents, position))
+    last = len(op.reductions)
+    phases.append(_phase(op, last, (op.result,), (), residents, position))
     return tuple(phases)
 
 
 def _phase(
-    definition: Definition,
+    op: TensorOp,
     number: int,
     values: tuple[Value, ...],
     combine: tuple[Value, ...],
@@ -216,25 +216,25 @@ def _phase(
     for root in roots:
         _visit(root, known, own, reused, nodes)
     read = tuple(position[node] for node in nodes if isinstance(node, Load))
-    counts = count_operations(tuple(nodes), combine, definition)
+    counts = count_operations(tuple(nodes), combine, op)
     gathered: tuple[tuple[str, int], ...] = ()
     if combine and len(values) == 2:
         dtype = values[0].dtype
         shrunk = Binary("add", Var("sum", dtype), shrinking(dtype), dtype)
         point = (Binary("max", Var(PART, dtype), Var(WHOLE, dtype), dtype), shrunk)
-        gathered = count_operations(tuple(nodes), point, definition)
-    of_rows = _of_rows(nodes, definition, counts)
+        gathered = count_operations(tuple(nodes), point, op)
+    of_rows = _of_rows(nodes, op, counts)
     return Phase(bool(combine), len(values), counts, read, kept, tuple(reused), gathered, of_rows)
 
 
 def _of_rows(
-    nodes: Mapping[Value, None], definition: Definition, counts: tuple[tuple[str, int], ...]
+    nodes: Mapping[Value, None], op: TensorOp, counts: tuple[tuple[str, int], ...]
 ) -> tuple[tuple[str, int], ...]:
     """Of the operations counted in `counts`, those of values that no axis along a row tells apart."""
-    if not any(axis.role == "row" for axis in definition.axes):
+    if not any(axis.role == "row" for axis in op.axes):
         return ()
-    along = {axis.name for axis in definition.axes if axis.role in ("row", "reduce")}
-    found = dict(count_operations(tuple(node for node in nodes if not axes_of(node) & along), (), definition))
+    along = {axis.name for axis in op.axes if axis.role in ("row", "reduce")}
+    found = dict(count_operations(tuple(node for node in nodes if not axes_of(node) & along), (), op))
     every = dict(counts)
     return tuple((name, min(count, every[name])) for name, count in found.items() if every.get(name, 0))
 
@@ -253,12 +253,12 @@ def _visit(
 
 
 def count_operations(
-    nodes: tuple[Value, ...], combine: tuple[Value, ...], definition: Definition | None = None
+    nodes: tuple[Value, ...], combine: tuple[Value, ...], op: TensorOp | None = None
 ) -> tuple[tuple[str, int], ...]:
     """(name, count) of the arithmetic of `nodes` and of a combiner, multiply-adds fused."""
     counts: dict[str, int] = {}
     for node in (*nodes, *dict.fromkeys(n for value in combine for n in walk(value))):
-        name = _operation(node, definition)
+        name = _operation(node, op)
         if name:
             counts[name] = counts.get(name, 0) + 1
     fused = min(counts.get("mul", 0), counts.get("add", 0) + counts.get("sub", 0))
@@ -267,10 +267,10 @@ def count_operations(
     return tuple((name, count) for name, count in counts.items() if count)
 
 
-def _operation(node: Value, definition: Definition | None) -> str:
+def _operation(node: Value, op: TensorOp | None) -> str:
     if isinstance(node, Unary) and node.op == "exp":
         online = is_online_exponent(node.x) or is_shrinking_exponent(node.x)
-        below = online or (definition is not None and is_below_its_row(definition, node.x))
+        below = online or (op is not None and is_below_its_row(op, node.x))
         return "exp_below" if below else "exp"
     if isinstance(node, (Unary, Binary)):
         return PRIMITIVES[node.op].cost or node.op

@@ -73,7 +73,7 @@ def fragment_registers(nest: Nest, device: Device) -> Number:
 def fragment_accesses(nest: Nest, device: Device) -> tuple[Access, ...]:
     """The loads of both operands' fragments, and the passage of opaque results through the block's layer."""
     one = device.instruction(nest.stage.compute.instruction)
-    operands = matrix_operands(nest.facts.definition, matrix_axes(nest.stage), one)
+    operands = matrix_operands(nest.facts.op, matrix_axes(nest.stage), one)
     if operands is None:
         return ()
     steps, (rows, columns) = steps_of(nest, device), tiles(nest, device)

@@ -17,7 +17,7 @@ from rollergen.program.rprogram import SERIAL, UNROLL
 
 
 def _components(nest: Nest) -> int:
-    return sum(len(reduction.bodies) for reduction in nest.facts.definition.reductions if adds(reduction))
+    return sum(len(reduction.bodies) for reduction in nest.facts.op.reductions if adds(reduction))
 
 
 def _tile(nest: Nest) -> Number:

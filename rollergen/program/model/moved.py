@@ -76,7 +76,7 @@ def moved_of(nest: Nest, device: Device, costs: Costs) -> Moved:
     together = combining_of(nest, device, costs, most(entries, 1))
     accesses += together.accesses
     slots = slots + together.slots
-    steps = _steps(nest, nest.in_thread()) if nest.facts.definition.reductions else 0
+    steps = _steps(nest, nest.in_thread()) if nest.facts.op.reductions else 0
     if matrix is not None:
         steps = steps / matrix.k
     return Moved(slots, tuple(walks), steps, entries, tile, tuple(accesses), _streams(nest), together)
@@ -92,7 +92,7 @@ def phase_loops(nest: Nest, phase: Phase) -> tuple[int, ...]:
 
 def _is_over_all(nest: Nest, phase: Phase) -> bool:
     """Whether a phase visits every point: the result of a plain reduction has the spatial axes only."""
-    return phase.reduces or nest.facts.by_row or not nest.facts.definition.reductions
+    return phase.reduces or nest.facts.by_row or not nest.facts.op.reductions
 
 
 def points(nest: Nest, loops: tuple[int, ...]) -> Number:
@@ -169,7 +169,7 @@ def _stores(nest: Nest, device: Device) -> list[Access]:
 
 
 def _store_loops(nest: Nest) -> tuple[int, ...]:
-    if nest.facts.by_row or not nest.facts.definition.reductions:
+    if nest.facts.by_row or not nest.facts.op.reductions:
         return nest.in_thread()
     depth = nest.stage.accumulator.at_loop
     return tuple([p for p in nest.in_thread() if p < depth or nest.spatial(nest.loops[p].axis)])
@@ -191,7 +191,7 @@ def _combining(nest: Nest, entries: Number, tile: Number) -> Number:
     for p in nest.stage.accumulator.separate:
         parts = parts + nest.loops[p].extent - 1
     lane = next((loop for loop in nest.loops if loop.kind == LANE), None)
-    if lane is not None and not nest.spatial(lane.axis) and nest.facts.definition.reductions:
+    if lane is not None and not nest.spatial(lane.axis) and nest.facts.op.reductions:
         parts = parts + 2 * (lane.extent - 1)
     if type(parts) is int and parts == 0:
         return 0
@@ -238,7 +238,7 @@ def _streams(nest: Nest) -> tuple[Stream, ...]:
     """The operands as the caches see them: a staged one is touched by its copy alone, whose tile caches see as well
     where they hold it."""
     streams: list[Stream] = []
-    tiled = nest.facts.definition.reductions and not nest.facts.by_row
+    tiled = nest.facts.op.reductions and not nest.facts.by_row
     outside = nest.stage.accumulator.at_loop if tiled else len(nest.loops)
     reduced = {load for phase in nest.facts.phases if phase.reduces for load in phase.loads}
     for load, operand in enumerate(nest.facts.loads):

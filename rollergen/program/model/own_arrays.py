@@ -46,7 +46,7 @@ class OwnTile(Operand):
 def is_own(nest: Nest, copy: Copy) -> bool:
     """Whether the copy goes into an array of the one thread of its block, out of which a reduction reads it again."""
     staged = copy.to_layer != "registers" and not copy.window
-    return nest.lockstep == 1 and staged and bool(nest.facts.definition.reductions) and not nest.facts.by_row
+    return nest.lockstep == 1 and staged and bool(nest.facts.op.reductions) and not nest.facts.by_row
 
 
 def own_streams(nest: Nest, copy: Copy, filling: Stream) -> Sequence[Stream]:

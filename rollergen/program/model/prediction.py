@@ -281,7 +281,7 @@ def predict_stage(stage: Stage, device: Device) -> StagePrediction:
     """Predicted time of one launch.
 
     ``Loop.extent`` and ``Loop.stride`` may be int64 arrays of one length (a batch of programs with one loop
-    structure and one definition); every number of the answer is then an array.
+    structure and one tensor op); every number of the answer is then an array.
     """
     return price_stage(stage, device).prediction
 
@@ -306,7 +306,7 @@ def least_seconds(stage: Stage, device: Device) -> Number:
 
 
 def _worked(stage: Stage, device: Device) -> tuple[Nest, Work]:
-    nest = nest_of(stage, facts_of(stage.definition, stage.residents), device)
+    nest = nest_of(stage, facts_of(stage.op, stage.residents), device)
     return nest, work_of(nest, device, costs_of(device))
 
 
@@ -350,7 +350,7 @@ def combine(limiters: Sequence[Limit], costs: Costs, twice: Number) -> Number:
 
 def flops_of(stage: Stage) -> int:
     """Arithmetic operations of the definition, a multiply-add counted as two."""
-    facts = facts_of(stage.definition, stage.residents)
+    facts = facts_of(stage.op, stage.residents)
     found: int | None = facts.tables.get("flops")
     if found is None:
         found = facts.tables["flops"] = _flops_of(facts)
@@ -363,7 +363,7 @@ def _flops_of(facts: Facts) -> int:
         per_point = sum(count for _, count in phase.operations)
         if phase.reduces and any(name == "add" for name, _ in phase.operations):
             per_point += 1
-        spatial_only = not phase.reduces and facts.definition.reductions and not facts.by_row
+        spatial_only = not phase.reduces and facts.op.reductions and not facts.by_row
         size = 1
         for axis, extent in facts.extents.items():
             size *= 1 if spatial_only and facts.roles[axis] != "spatial" else extent

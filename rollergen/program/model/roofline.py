@@ -24,7 +24,7 @@ def roofline_seconds(stage: Stage, device: Device) -> float:
 def multiply_add_seconds(stage: Stage, device: Device) -> float:
     instruction = device.instruction(stage.compute.instruction)
     at_once = max(instruction.m * instruction.n * instruction.k, instruction.lanes)
-    points = prod(axis.extent for axis in stage.definition.axes) * len(stage.definition.reductions)
+    points = prod(axis.extent for axis in stage.op.axes) * len(stage.op.reductions)
     return points / (device.units * at_once * instruction.per_clock * device.clock_mhz * 1e6)
 
 
@@ -43,11 +43,11 @@ def compulsory_seconds(stage: Stage, device: Device) -> float:
 
 def compulsory_bytes(stage: Stage) -> int:
     """Bytes of the distinct elements that the definition reads and writes."""
-    loops = tuple(Loop(axis.name, axis.extent, 1, UNROLL) for axis in stage.definition.axes)
+    loops = tuple(Loop(axis.name, axis.extent, 1, UNROLL) for axis in stage.op.axes)
     whole = replace(stage, loops=loops, copies=(), block_order=BlockOrder(), accumulator=Accumulator(0, "float32"))
     seen: dict[str, int] = {}
-    sizes = {load.buffer.name: ITEMSIZE[load.dtype] for load in stage.definition.loads()}
-    sizes[stage.definition.output.name] = ITEMSIZE[stage.definition.output.dtype]
+    sizes = {load.buffer.name: ITEMSIZE[load.dtype] for load in stage.op.loads()}
+    sizes[stage.op.output.name] = ITEMSIZE[stage.op.output.dtype]
     for itemsize in set(sizes.values()):
         for one in traffic(whole, itemsize):
             if sizes[one.tensor] == itemsize:

@@ -1,4 +1,4 @@
-"""Programs side by side: stages of one definition that differ in sizes are priced as one batch of the model.
+"""Programs side by side: stages of one tensor op that differ in sizes are priced as one batch of the model.
 
 A loop that only some of the programs have runs once in the others, at the place and stride of that digit; the sizes of
 loops, the vectors, rows and buffers of copies, the vectors of stores and the bands of blocks become arrays with an
@@ -128,7 +128,7 @@ def _common(stage: Stage, grid: tuple[str, ...], device: Device) -> Hashable:
     """What programs of a batch have in common, their ``grid`` aside.  Where threads are vectors' lanes, all but the
     sizes of loops: their widths and guards decide which accesses there are."""
     whole = (
-        id(stage.definition), id(stage.residents) if stage.residents else 0, stage.compute, stage.once,
+        id(stage.op), id(stage.residents) if stage.residents else 0, stage.compute, stage.once,
         stage.prefetch, stage.accumulator.dtype, stage.accumulator.carry, stage.accumulator.combine,
         len(stage.accumulator.flush),
     )  # fmt: skip

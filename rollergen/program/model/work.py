@@ -72,7 +72,7 @@ class Work:
 
 def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
     moved = moved_of(nest, device, costs)
-    matrix, reduces, steps = instruction_of(nest, device), bool(nest.facts.definition.reductions), moved.steps
+    matrix, reduces, steps = instruction_of(nest, device), bool(nest.facts.op.reductions), moved.steps
     registers, in_flight = _registers(nest, device, costs)
     outside = outer_registers(nest, _words(nest, device, ITEMSIZE[nest.stage.accumulator.dtype]))
     blocks = outer_accesses(nest, device, registers, outside)
@@ -163,7 +163,7 @@ def read_ahead(nest: Nest, device: Device, costs: Costs) -> Number:
     Without a reduction the iterations of a serial loop wait for nothing (a block of 1,024 threads alone on a unit took
     56 to 64 of its 64 registers for 12 to 155 iterations that copy four elements; counted for sm_90)."""
     total: Number = 0
-    if not nest.facts.definition.reductions:
+    if not nest.facts.op.reductions:
         return choose(nest.extent(nest.positions(SERIAL)) > 1, _EARLY, 0)
     total = total + _places_ahead(nest, device) + _tiles_ahead(nest, device, costs)
     for copy in nest.stage.copies:

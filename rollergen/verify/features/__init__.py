@@ -4,7 +4,7 @@ Groups: A operator, B device, C tiling, D analytic terms of Pruner's draft model
 code has them, traffic in bytes), E accesses, F relations (AutoTVM, NeurIPS 2018, section 3.2), G the program's own
 decisions, H the limiters of the micro-performance model.  Sizes and counts enter as ``slog(x) = sign(x) log2(1+|x|)``.
 All values follow from the rProgram in closed form; nothing is parsed and nothing is run.  All programs of a draft are
-computed at once: what their definitions have in common is found once, the rest are operations on arrays.
+computed at once: what their tensor ops have in common is found once, the rest are operations on arrays.
 """
 
 from __future__ import annotations

@@ -246,12 +246,12 @@ def batch_of(programs: Sequence[RProgram], device: Device, predictions: Sequence
         stage = program.stages[at]
         last = stage.loops[-1] if stage.loops else _NO_LOOP
         lane = last.axis if last.kind == LANE else _walked(stage)
-        key = (id(stage.definition), id(stage.residents), lane)
+        key = (id(stage.op), id(stage.residents), lane)
         number = known.get(key)
         if number is None:
             number = known[key] = len(tables)
             tables.append(table_of(stage))
-            roles.append(roles_of(stage.definition, lane))
+            roles.append(roles_of(stage.op, lane))
         stages.append(stage)
         predicted.append(said.stages[at])
         numbers.append(number)

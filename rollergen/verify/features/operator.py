@@ -8,8 +8,8 @@ from math import log2, prod
 
 import numpy as np
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import RProgram
@@ -37,31 +37,31 @@ def operator_features(programs: Sequence[RProgram], sizes: np.ndarray, out: np.n
     for program in programs:
         key: tuple[object, int] = (None, id(program.inputs))
         for stage in program.stages:
-            key = (key, id(stage.definition))
+            key = (key, id(stage.op))
         number = numbers.get(key)
         if number is None:
             number = numbers[key] = len(found)
-            found.append(_what(tuple([stage.definition for stage in program.stages]), program.inputs))
+            found.append(_what(tuple([stage.op for stage in program.stages]), program.inputs))
         which.append(number)
     out[: -len(SIZES)] = np.array(found).T.take(which, axis=1)
     out[-len(SIZES) :] = sizes
 
 
 @lru_cache(maxsize=256)
-def _what(definitions: tuple[Definition, ...], inputs: tuple[Buffer, ...]) -> tuple[float, ...]:
-    kind = operator_of(definitions).kind
+def _what(tensor_ops: tuple[TensorOp, ...], inputs: tuple[Buffer, ...]) -> tuple[float, ...]:
+    kind = operator_of(tensor_ops).kind
     read = {buffer.dtype for buffer in inputs}
     return (*(float(name == kind) for name in CLASSES), *(float(name in read) for name in ITEMSIZE))
 
 
-def size_features(definition: Definition, flops: int) -> tuple[float, ...]:
+def size_features(op: TensorOp, flops: int) -> tuple[float, ...]:
     """`SIZES` of one stage."""
-    inputs = {load.buffer.name: load.buffer for load in definition.loads()}
+    inputs = {load.buffer.name: load.buffer for load in op.loads()}
     read = sum(b.elements * ITEMSIZE[b.dtype] for b in inputs.values())
-    written = definition.output.elements * ITEMSIZE[definition.output.dtype]
-    points = (prod(a.extent for a in definition.of_role(*roles)) for roles in (("spatial",), ("reduce", "row")))
+    written = op.output.elements * ITEMSIZE[op.output.dtype]
+    points = (prod(a.extent for a in op.of_role(*roles)) for roles in (("spatial",), ("reduce", "row")))
     sizes = (flops, read, written, flops / max(1, read + written), *points)
-    return (*(log2(1 + size) for size in sizes), float(ITEMSIZE[definition.output.dtype]))
+    return (*(log2(1 + size) for size in sizes), float(ITEMSIZE[op.output.dtype]))
 
 
 def peak_gflop_s(device: Device) -> float:

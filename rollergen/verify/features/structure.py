@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import permutations
 from math import prod
 
-from rollergen.expr.definition import Definition
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load, Value
 
 CLASSES = ("matmul", "convolution", "depthwise", "pooling", "reduction", "row", "elementwise")
@@ -96,16 +96,16 @@ class Operator:
         return "neighbours stay" if last & self.last else "neighbours part"
 
 
-def operator_of(definitions: Sequence[Definition]) -> Operator:
+def operator_of(tensor_ops: Sequence[TensorOp]) -> Operator:
     """Of a program's stages, or of an expression's."""
-    return _operator(tuple(definitions))
+    return _operator(tuple(tensor_ops))
 
 
 @lru_cache(maxsize=256)
-def _operator(definitions: tuple[Definition, ...]) -> Operator:
-    made = {one.output.name: one for one in definitions}
-    read = {load.buffer.name for one in definitions for load in one.loads()}
-    own = [one for one in definitions if not (_is_copy(one) and one.output.name in read)] or list(definitions)
+def _operator(tensor_ops: tuple[TensorOp, ...]) -> Operator:
+    made = {one.output.name: one for one in tensor_ops}
+    read = {load.buffer.name for one in tensor_ops for load in one.loads()}
+    own = [one for one in tensor_ops if not (_is_copy(one) and one.output.name in read)] or list(tensor_ops)
     main = max(own, key=lambda one: (one.points, len(one.reductions)))
     reduced = _names(main, "reduce") | _split(main, own)
     rows = _names(main, "row")
@@ -116,15 +116,15 @@ def _operator(definitions: tuple[Definition, ...]) -> Operator:
     return Operator(tuple(operands), spatial, reduced, rows, frozenset(target))
 
 
-def _names(definition: Definition, role: str) -> Names:
-    return frozenset(axis.name for axis in definition.of_role(role))
+def _names(op: TensorOp, role: str) -> Names:
+    return frozenset(axis.name for axis in op.of_role(role))
 
 
-def _is_copy(definition: Definition) -> bool:
-    return not definition.reductions and len(definition.loads()) == 1
+def _is_copy(op: TensorOp) -> bool:
+    return not op.reductions and len(op.loads()) == 1
 
 
-def _split(main: Definition, others: Sequence[Definition]) -> Names:
+def _split(main: TensorOp, others: Sequence[TensorOp]) -> Names:
     """Axes of chunks of a reduction: the output lacks them, or a stage that only adds up reduces along them."""
     if not main.reductions:
         return frozenset()
@@ -141,12 +141,12 @@ def _split(main: Definition, others: Sequence[Definition]) -> Names:
     return found
 
 
-def _only_adds_up(definition: Definition) -> bool:
-    bodies: list[Value] = [body for reduction in definition.reductions for body in reduction.bodies]
+def _only_adds_up(op: TensorOp) -> bool:
+    bodies: list[Value] = [body for reduction in op.reductions for body in reduction.bodies]
     return bool(bodies) and all(isinstance(body, Load) for body in bodies)
 
 
-def _followed(load: Load, made: Mapping[str, Definition]) -> tuple[Buffer, tuple[Names, ...]]:
+def _followed(load: Load, made: Mapping[str, TensorOp]) -> tuple[Buffer, tuple[Names, ...]]:
     """The tensor that is read in the end, and the axes that decide each of its dimensions."""
     buffer, dims = load.buffer, tuple(frozenset(index.axes()) for index in load.indices)
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""What features know of a definition before anybody cuts its axes into loops: found once for each definition, kept."""
+"""What features know of a tensor op before anybody cuts its axes into loops: found once for each tensor op, kept."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from rollergen.construct.roles import contraction_of
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load
 from rollergen.program.model.prediction import flops_of
 from rollergen.program.rprogram import Stage
@@ -124,27 +124,27 @@ def _parts(numbers: np.ndarray, *shapes: tuple[int, ...]) -> Iterator[np.ndarray
 
 
 def table_of(stage: Stage) -> Table:
-    return _table(stage.definition, flops_of(stage))
+    return _table(stage.op, flops_of(stage))
 
 
 @lru_cache(maxsize=256)
-def _table(definition: Definition, flops: int) -> Table:
-    axes = {axis.name: n for n, axis in enumerate(definition.axes)}
-    numbers = _inputs(definition)
-    loads = definition.loads()
-    output = definition.stored()
+def _table(op: TensorOp, flops: int) -> Table:
+    axes = {axis.name: n for n, axis in enumerate(op.axes)}
+    numbers = _inputs(op)
+    loads = op.loads()
+    output = op.stored()
     buffers = [load.buffer for load in loads]
     compound: list[list[bool]] = []
     there = (*(loads[n] if n >= 0 else None for n in numbers), output)
     operands = [_operand(load, axes, buffers, compound) for load in there]
-    figures = (flops, output.buffer.elements * ITEMSIZE[output.dtype], *size_features(definition, flops))
-    return Table(axes, [axis.extent for axis in definition.axes], numbers, operands, compound, figures)
+    figures = (flops, output.buffer.elements * ITEMSIZE[output.dtype], *size_features(op, flops))
+    return Table(axes, [axis.extent for axis in op.axes], numbers, operands, compound, figures)
 
 
-def _inputs(definition: Definition) -> tuple[int, int]:
+def _inputs(op: TensorOp) -> tuple[int, int]:
     """Numbers of the two loads that are looked at: those inside the reduction first, the larger ones first."""
-    loads = definition.loads()[:MOST_LOADS]
-    body = len(definition.body_loads())
+    loads = op.loads()[:MOST_LOADS]
+    body = len(op.body_loads())
     order = sorted(range(len(loads)), key=lambda n: (n >= body, -loads[n].buffer.elements, n))
     first, second, *_ = (*order, -1, -1)
     return first, second
@@ -177,15 +177,15 @@ def _operand(
 
 
 @lru_cache(maxsize=256)
-def roles_of(definition: Definition, lane: str | None) -> tuple[int, ...]:
+def roles_of(op: TensorOp, lane: str | None) -> tuple[int, ...]:
     """Every axis' role, as its position in `ROLES`: reduced and row axes reduce; of the others col is what lanes or
     neighbouring threads walk (``lane``), row the longest that shares operands with it, batch the rest."""
-    found = {a.name: "reduce" if a.role != "spatial" else "batch" for a in definition.axes}
-    spatial = [a for a in definition.axes if a.role == "spatial"]
+    found = {a.name: "reduce" if a.role != "spatial" else "batch" for a in op.axes}
+    spatial = [a for a in op.axes if a.role == "spatial"]
     if spatial:
-        roles = contraction_of(definition)
+        roles = contraction_of(op)
         names = [a.name for a in spatial]
-        col = lane if lane in names else contiguous_axis(definition.stored())
+        col = lane if lane in names else contiguous_axis(op.stored())
         col = col if col in names else names[-1]
         others = [a for a in spatial if a.name != col]
         row = roles.m if roles is not None and roles.m != col else None

@@ -40,5 +40,5 @@ def test_attention_of_narrow_floats_errs_no_more_than_pytorchs(dtype):
     theirs = F.scaled_dot_product_attention(*others).double().numpy()
     assert 0 < np.abs(found - wanted).max() <= 2 * np.abs(theirs - wanted).max()
     graph = canonicalize(expression)
-    made = accuracies(graph.definitions, graph.inputs)[graph.outputs[0].name]
+    made = accuracies(graph.tensor_ops, graph.inputs)[graph.outputs[0].name]
     assert (np.abs(found - wanted) <= allowed_error(wanted, made.variance, dtype)).all()

@@ -88,6 +88,6 @@ def test_a_transposed_convolution_multiplies_no_inserted_zeros():
     expression = ops.conv_transpose2d(*tensors, stride=2, padding=1)
     from rollergen.expr.canonical import canonicalize
 
-    product, gather = canonicalize(expression).definitions
+    product, gather = canonicalize(expression).tensor_ops
     assert sorted(axis.extent for axis in product.axes) == [3, 2 * 4 * 4, 8 * 8]  # channels; filters and taps; pixels
     assert [axis.extent for axis in gather.of_role("reduce")] == [2, 2]  # of 4 x 4 taps, 2 x 2 reach an output

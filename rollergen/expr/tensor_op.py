@@ -21,7 +21,7 @@ Role = Annotated[str, Among(("spatial", "reduce", "row"))]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One loop dimension of a definition.
+    """One loop dimension of a tensor op.
 
     ``role``: ``spatial`` indexes the output only; ``reduce`` is summed away; ``row`` is both
     (softmax: reduced over by every `Reduction`, then walked again to store the result).
@@ -46,7 +46,7 @@ class Reduction:
 
 
 class _Remembered:
-    """What is found once for a definition: its hash, which caches ask for, its loads, its axes by their names, and what
+    """What is found once for a tensor op: its hash, which caches ask for, its loads, its axes by their names, and what
     its readers note."""
 
     __slots__ = ("_body_loads", "_by_name", "_extents", "_hash", "_loads", "_notes", "_result_loads", "_stored")
@@ -61,11 +61,11 @@ class _Remembered:
 
 
 @dataclass(frozen=True, slots=True)
-class Definition(_Remembered):
+class TensorOp(_Remembered):
     """One stage's computation; see the module's docstring.
 
     ``reductions`` run in order; a later one may use earlier `Partial` values.  All reductions of
-    a definition with a row axis are over exactly the row axes; without one all are over exactly the
+    a tensor op with a row axis are over exactly the row axes; without one all are over exactly the
     reduce axes.
     """
 

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from rollergen.expr.definition import Definition
 from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
 from rollergen.program.rprogram import RProgram
 
@@ -30,29 +30,29 @@ def _wide(array):
     return array if array.dtype.kind == "b" else array.astype(np.float64)
 
 
-def evaluate_definition(definition: Definition, arrays):
+def evaluate_op(op: TensorOp, arrays):
     """The whole output in float64 (int64, bool); NaN (-1, False) where the definition stores nothing.
 
     ``arrays``: by buffer name, of any shape with as many elements.
     """
-    rank = len(definition.axes)
+    rank = len(op.axes)
     points = {axis.name: np.arange(axis.extent).reshape([-1 if d == n else 1 for d in range(rank)])
-              for n, axis in enumerate(definition.axes)}  # fmt: skip
-    shape = tuple(axis.extent for axis in definition.axes)
+              for n, axis in enumerate(op.axes)}  # fmt: skip
+    shape = tuple(axis.extent for axis in op.axes)
     partials = {}
-    for reduction in definition.reductions:
-        dimensions = tuple(n for n, axis in enumerate(definition.axes) if axis.name in reduction.axes)
+    for reduction in op.reductions:
+        dimensions = tuple(n for n, axis in enumerate(op.axes) if axis.name in reduction.axes)
         bodies = [np.broadcast_to(_value(body, points, arrays, partials), shape) for body in reduction.bodies]
         for component, total in enumerate(_reduced(reduction.combiner, bodies, dimensions)):
             partials[reduction.name, component] = total
-    kept = tuple(1 if axis.role == "reduce" else axis.extent for axis in definition.axes)
-    value = np.asarray(_value(definition.result, points, arrays, partials))
+    kept = tuple(1 if axis.role == "reduce" else axis.extent for axis in op.axes)
+    value = np.asarray(_value(op.result, points, arrays, partials))
     stored = np.ones(kept, bool)
-    for bound in definition.where:
+    for bound in op.where:
         stored &= bound.evaluate(points)
     nothing = {"f": np.nan, "i": -1, "b": False}[value.dtype.kind]
-    output = np.full(definition.output.shape, nothing, value.dtype)
-    where = tuple(np.broadcast_to(np.asarray(index.evaluate(points)), kept)[stored] for index in definition.target)
+    output = np.full(op.output.shape, nothing, value.dtype)
+    where = tuple(np.broadcast_to(np.asarray(index.evaluate(points)), kept)[stored] for index in op.target)
     values = np.broadcast_to(value, kept)[stored]
     output[where] = values if where else values.reshape(())
     return output
@@ -62,7 +62,7 @@ def evaluate_program(program: RProgram, arrays):
     """Every tensor of the program by name: its stages' definitions, one after the other."""
     tensors = dict(arrays)
     for stage in program.stages:
-        tensors[stage.definition.output.name] = evaluate_definition(stage.definition, tensors)
+        tensors[stage.op.output.name] = evaluate_op(stage.op, tensors)
     return tensors
 
 

@@ -1,4 +1,4 @@
-"""Invariants of a stage's definition, whatever its loops."""
+"""Invariants of a stage's tensor op, whatever its loops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rollergen.program.rprogram import Stage
 ROLES = ("spatial", "reduce", "row")
 
 
-def check_definition(stage: Stage) -> None:
+def check_op(stage: Stage) -> None:
     _check_axes(stage)
     _check_reductions(stage)
     _check_result(stage)
@@ -19,7 +19,7 @@ def check_definition(stage: Stage) -> None:
 
 def _check_axes(stage: Stage) -> None:
     names: set[str] = set()
-    for axis in stage.definition.axes:
+    for axis in stage.op.axes:
         if axis.name in names:
             raise ProgramError(f"stage {stage.name}: axis {axis.name!r} occurs twice; expected distinct names")
         names.add(axis.name)
@@ -31,17 +31,17 @@ def _check_axes(stage: Stage) -> None:
 
 def _check_reductions(stage: Stage) -> None:
     """Over exactly the row axes, or over exactly the reduce axes; bodies fit the combiner."""
-    definition = stage.definition
-    rows = {axis.name for axis in definition.of_role("row")}
-    reduce = {axis.name for axis in definition.of_role("reduce")}
+    op = stage.op
+    rows = {axis.name for axis in op.of_role("row")}
+    reduce = {axis.name for axis in op.of_role("reduce")}
     if rows and reduce:
         raise ProgramError(
             f"stage {stage.name} has row axes {sorted(rows)} and reduce axes {sorted(reduce)}; expected one kind"
         )
-    if reduce and not definition.reductions:
+    if reduce and not op.reductions:
         raise ProgramError(f"stage {stage.name} has reduce axes {sorted(reduce)} and no reduction; expected one")
     done: set[str] = set()
-    for reduction in definition.reductions:
+    for reduction in op.reductions:
         if set(reduction.axes) != (rows or reduce):
             raise ProgramError(
                 f"stage {stage.name}: reduction {reduction.name} is over {sorted(reduction.axes)}; "
@@ -59,14 +59,14 @@ def _check_reductions(stage: Stage) -> None:
 
 
 def _check_result(stage: Stage) -> None:
-    definition = stage.definition
-    _require_partials(stage, "result", (definition.result,), {r.name for r in definition.reductions})
-    if definition.result.dtype != definition.output.dtype:
+    op = stage.op
+    _require_partials(stage, "result", (op.result,), {r.name for r in op.reductions})
+    if op.result.dtype != op.output.dtype:
         raise ProgramError(
-            f"stage {stage.name}: result is {definition.result.dtype}; "
-            f"expected {definition.output.dtype}, the dtype of {definition.output.name}"
+            f"stage {stage.name}: result is {op.result.dtype}; "
+            f"expected {op.output.dtype}, the dtype of {op.output.name}"
         )
-    _require_spatial(stage, "result", axes_of(definition.result))
+    _require_spatial(stage, "result", axes_of(op.result))
 
 
 def _require_partials(stage: Stage, what: str, values: tuple[Value, ...], done: set[str]) -> None:
@@ -84,7 +84,7 @@ def _require_partials(stage: Stage, what: str, values: tuple[Value, ...], done: 
 
 
 def _require_spatial(stage: Stage, what: str, axes: frozenset[str]) -> None:
-    allowed = {axis.name for axis in stage.definition.of_role("spatial", "row")}
+    allowed = {axis.name for axis in stage.op.of_role("spatial", "row")}
     if not axes <= allowed:
         raise ProgramError(
             f"stage {stage.name}: {what} depends on {sorted(axes - allowed)}; expected only {sorted(allowed)}"
@@ -92,32 +92,32 @@ def _require_spatial(stage: Stage, what: str, axes: frozenset[str]) -> None:
 
 
 def _check_target(stage: Stage) -> None:
-    definition = stage.definition
-    if len(definition.target) != len(definition.output.shape):
+    op = stage.op
+    if len(op.target) != len(op.output.shape):
         raise ProgramError(
-            f"stage {stage.name}: target has {len(definition.target)} indices; "
-            f"expected {len(definition.output.shape)} for {definition.output.name} {definition.output.shape}"
+            f"stage {stage.name}: target has {len(op.target)} indices; "
+            f"expected {len(op.output.shape)} for {op.output.name} {op.output.shape}"
         )
-    for position, (index, extent) in enumerate(zip(definition.target, definition.output.shape, strict=True)):
+    for position, (index, extent) in enumerate(zip(op.target, op.output.shape, strict=True)):
         _require_spatial(stage, f"target index {position}", index.axes())
         low, high = _bounds(stage, index)
         if low < 0 or high >= extent:
             raise ProgramError(
                 f"stage {stage.name}: target index {position} ({index}) runs from {low} to {high}; "
-                f"expected 0 to {extent - 1}, the extent of {definition.output.name}"
+                f"expected 0 to {extent - 1}, the extent of {op.output.name}"
             )
 
 
 def _bounds(stage: Stage, index: Index) -> Bounds:
     """Bounds of a target index where all bounds of ``where`` hold."""
-    ranges = dict(stage.definition.ranges())
-    for bound in stage.definition.where:
+    ranges = dict(stage.op.ranges())
+    for bound in stage.op.where:
         if len(bound.index.terms) == 1 and bound.index.terms[0][1] == 1 and bound.index.is_affine:
             axis = next(iter(bound.index.axes()))
             low, high = ranges[axis]
             ranges[axis] = (max(low, bound.low - bound.index.const), min(high, bound.high - 1 - bound.index.const))
     low, high = index.simplify(ranges).bounds(ranges)
-    for bound in stage.definition.where:
+    for bound in stage.op.where:
         if bound.index == index:
             low, high = max(low, bound.low), min(high, bound.high - 1)
     return low, high
