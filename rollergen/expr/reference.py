@@ -19,7 +19,7 @@ from rollergen.expr.dtypes import is_float, numpy_dtype
 from rollergen.expr.inputs import given_tensors
 from rollergen.expr.language import Tensor, free_axes
 from rollergen.expr.reductions import Reduce
-from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Select, Unary, Value
+from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Select, Unary, Value, multiplied
 
 CHUNK_ELEMENTS = 1 << 22  # of one intermediate array: 32 MB
 
@@ -164,7 +164,7 @@ class Evaluation:
 
     def points(self, node: Reduce, axes: Axes) -> int:
         """Points for which the widest array is formed at one step of the reduction's axes."""
-        parts = list(_factors(node.bodies[0])) if _is_contraction(node) else [node]
+        parts = list(multiplied(node.bodies[0])) if _is_contraction(node) else [node]
         return max(points_of(part, axes) for part in parts)
 
     def slab(self, node: Reduce, axes: Axes, rank: int, added: int, count: int) -> tuple[Array, ...]:
@@ -196,7 +196,7 @@ class Evaluation:
 
     def contraction(self, body: Value, axes: Axes, rank: int, added: int, count: int) -> Array:
         """A sum of products of factors: each factor on its own axes only, then one `einsum`."""
-        factors = [_extended_to(self.value(f, axes, rank + added), rank + added) for f in _factors(body)]
+        factors = [_extended_to(self.value(f, axes, rank + added), rank + added) for f in multiplied(body)]
         letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[: rank + added]
         live = [[d for d in range(rank + added) if factor.shape[d] > 1] for factor in factors]
         summed = {d for dims in live for d in dims if d >= rank}
@@ -217,14 +217,6 @@ def _is_contraction(node: Reduce) -> bool:
 def points_of(value: Value, axes: Axes) -> int:
     """Elements of the array that `value` is where the axes have the given numbers."""
     return math.prod(np.broadcast_shapes(*(np.shape(axes[name]) for name in free_axes(value) & axes.keys())))
-
-
-def _factors(body: Value) -> Iterator[Value]:
-    if isinstance(body, Binary) and body.op == "mul":
-        yield from _factors(body.a)
-        yield from _factors(body.b)
-    else:
-        yield body
 
 
 def _extended(array: Array, added: int) -> Array:

@@ -246,6 +246,15 @@ def _gather(value: Value, found: list[Value]) -> None:
     found.append(value)
 
 
+def multiplied(value: Value) -> Iterator[Value]:
+    """The factors of a product, however it is nested; the value itself where it is none."""
+    if isinstance(value, Binary) and value.op == "mul":
+        yield from multiplied(value.a)
+        yield from multiplied(value.b)
+    else:
+        yield value
+
+
 def axes_of(value: Value) -> frozenset[str]:
     """Axes on which a value depends through its loads and indices; a reduction's result depends on none."""
     names: frozenset[str] = frozenset()

@@ -13,7 +13,7 @@ from rollergen.expr.index import linear
 from rollergen.expr.primitives import PRIMITIVES, Primitive
 from rollergen.expr.splitting import summed_axes
 from rollergen.expr.tensor_op import Reduction, TensorOp
-from rollergen.expr.values import Binary, Cast, Const, Load, Partial, Select, Unary, Value, loads, walk
+from rollergen.expr.values import Binary, Cast, Const, Load, Partial, Select, Unary, Value, loads, multiplied, walk
 from rollergen.gate.narrowing import computed, is_narrowed, program_accuracies
 from rollergen.gate.tolerance import RAMPS, Accuracy, exact_magnitude, order_decides, unit_roundoff
 from rollergen.program.rprogram import RProgram
@@ -183,7 +183,7 @@ def _distributes(reduction: Reduction, op: TensorOp, repeated: Set[str]) -> bool
     infinities of either sign."""
     extents = {name: op.axis(name).extent for name in reduction.axes}
     for body in reduction.bodies:
-        factors = [several for several in (tuple(loads(factor)) for factor in _factors(body)) if several]
+        factors = [several for several in (tuple(loads(factor)) for factor in multiplied(body)) if several]
         if len(factors) > 1 and any(load.buffer.name in repeated for factor in factors for load in factor):
             return True
         if len(factors) > 1 and not all(_varies(several, name, extents[name]) for several in factors
@@ -203,14 +203,6 @@ def _varies(factor: tuple[Load, ...], axis: str, extent: int) -> bool:
             if (np.diff(at) > 0).all() or np.unique(at).size == extent:
                 return True
     return False
-
-
-def _factors(value: Value) -> Iterable[Value]:
-    if isinstance(value, Binary) and value.op == "mul":
-        yield from _factors(value.a)
-        yield from _factors(value.b)
-    else:
-        yield value
 
 
 def has_absolute_bound(tensor_ops: tuple[TensorOp, ...]) -> bool:
