@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -159,13 +160,22 @@ class OpenCLRuntime:
     def wrap(self, array: np.ndarray) -> Any:
         """A buffer over the array's own memory (C-contiguous), which it keeps alive.
 
-        Costs less than a microsecond, so nothing is cached.  Raises ValueError for strided arrays.
+        Costs less than a microsecond, so nothing is cached.  Raises ValueError for strided arrays, and for one of more
+        bytes than the device's buffers may have where kernels take no addresses either.
         """
         if not array.flags.c_contiguous:
             raise ValueError(f"array of shape {array.shape} has strides {array.strides}; expected C-contiguous memory")
         flags = self.opencl.mem_flags
         if array.nbytes == 0:
             return self.opencl.Buffer(self.context, flags.READ_WRITE, size=64)
+        most = int(self.device.max_mem_alloc_size)  # PoCL: a quarter of the memory, at least 2 GiB
+        if array.nbytes > most:
+            if self.takes_addresses:
+                return self.memory(_writeable(array))
+            raise ValueError(
+                f"array of shape {array.shape} has {array.nbytes} bytes; {self.description} takes at most {most}"
+                " (CL_DEVICE_MAX_MEM_ALLOC_SIZE)"
+            )
         access = flags.READ_WRITE if array.flags.writeable else flags.READ_ONLY
         return self.opencl.Buffer(self.context, access | flags.USE_HOST_PTR, hostbuf=array)
 
@@ -231,6 +241,13 @@ class OpenCLRuntime:
         for queue in last:
             queue.finish()
         del done
+
+
+def _writeable(array: np.ndarray) -> np.ndarray:
+    """The same memory as an array that may be written, as pyopencl's SVM asks of each; kernels write no inputs."""
+    interface = array.__array_interface__
+    memory = SimpleNamespace(__array_interface__=interface | {"data": (interface["data"][0], False)}, owner=array)
+    return np.asarray(memory)
 
 
 def _launch_all(enqueue: Callable[..., Any], launches: tuple[tuple[Any, Kernel, Any, Any], ...]) -> None:

@@ -80,6 +80,37 @@ def test_strided_arrays_are_refused(run):
         run.wrap(np.zeros((4, 4), np.float32)[:, ::2])
 
 
+class SmallBuffers:
+    """A device whose buffers have at most 64 bytes."""
+
+    max_mem_alloc_size = 64
+
+    def __init__(self, device, platform=None):
+        self._device = device
+        self.platform = platform or device.platform
+
+    def __getattr__(self, name):
+        return getattr(self._device, name)
+
+
+def test_arrays_larger_than_the_devices_buffers_are_used_by_their_addresses(run, twice, monkeypatch):
+    x, y = np.arange(17, dtype=np.float32), np.zeros(17, np.float32)
+    x.flags.writeable = False
+    monkeypatch.setattr(run, "device", SmallBuffers(run.device))
+    kernel = twice.kernel("twice")
+    run.set_arguments(kernel, [run.wrap(x), run.wrap(y)])
+    run.launch(kernel, 17, 1)
+    run.finish()
+    assert np.array_equal(y, 2 * x)
+
+
+def test_arrays_larger_than_buffers_are_refused_where_kernels_take_no_addresses(run, monkeypatch):
+    other = SimpleNamespace(name="another", version="OpenCL 3.0")
+    monkeypatch.setattr(run, "device", SmallBuffers(run.device, other))
+    with pytest.raises(ValueError, match=r"\(17,\) has 68 bytes; another .* takes at most 64 \(CL_DEVICE_MAX_MEM"):
+        run.wrap(np.zeros(17, np.float32))
+
+
 def test_buffers_and_arrays_that_nobody_else_holds_live_until_finish(run):
     slow = run.compile(
         "kernel void slow(global const float *x, global float *y) {"
