@@ -100,7 +100,7 @@ def rows_of(case: str, device: str) -> list[Row]:
         if name == ALL_ON or ranked.program != first.program:
             ratio = round(ranked.seconds / first.seconds, 4)
             one: Row = {"device": on.name, "case": case, "off": name, "seconds": ranked.seconds, "ratio": ratio}
-            rows.append(one | {"form": "; ".join(ranked.forms)} | compiled(ranked.program, on))
+            rows.append(one | {"form": "; ".join(ranked.variants)} | compiled(ranked.program, on))
     return rows
 
 

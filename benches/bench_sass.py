@@ -125,7 +125,7 @@ def walk_row(on: Device) -> Row:
     """The walk of softmax over rows that are not kept: instructions for 16 elements, everything of the loop counted."""
     options = rg.BuildOptions(shapes=rg.CodeShapes(rows_in_registers=False))
     graph = canonicalize(rg.ops.softmax(T("X", (4096, 32768)), axis=-1))
-    walks = (one.program for one in construct(graph, on, options, top_k=10) if one.forms == ("online",))
+    walks = (one.program for one in construct(graph, on, options, top_k=10) if one.variants == ("online",))
     program = next(one for one in walks if prod(_unrolled(one.stages[-1])) == 16)
     compiled = compile_cuda(emit(program, on, "cuda").text, compiled_target(on)[0].arch)
     counts, kernel = main_loops(compiled.code, ("MUFU",)), compiled.kernels[-1]

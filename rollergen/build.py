@@ -58,7 +58,7 @@ def build(
     top_k
         How many of the model's best programs are emitted, and measured where that is possible.
         None: 10, or 4 where compiling is slow (PoCL); of those that are measured, up to half are the best of other
-        forms (`construct.variety`).
+        variants (`construct.variety`).
     profile
         "auto": check and measure them if the device is present; True: insist; False: take the model's
         first choice, which makes the result deterministic.

@@ -138,11 +138,11 @@ def test_where_none_stands_the_first_ones_error_is_named_with_the_number_of_the_
         raise DeviceError("no words for it")
 
     with collected_drops() as drops:
-        standing("ab", refused, lambda one: f"form {one}")
+        standing("ab", refused, lambda one: f"variant {one}")
         standing([2], odd)
     error = none_stands(drops, "v100")
     assert type(error) is DeviceError
-    assert str(error) == "v100: no candidate stands: form a: DeviceError: no words for it; 2 others failed, too"
+    assert str(error) == "v100: no candidate stands: variant a: DeviceError: no words for it; 2 others failed, too"
     assert type(none_stands(drops[2:], "v100")) is ProgramError  # a KeyError is no error that users are told with
 
 

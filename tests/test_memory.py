@@ -11,7 +11,7 @@ import pytest
 
 import rollergen as rg
 
-FORMS = {
+CASES = {
     "matmul": lambda m: rg.ops.matmul(rg.tensor("A", (m, 48)), rg.tensor("B", (48, 50))),
     "softmax": lambda m: rg.ops.softmax(rg.tensor("X", (17, m))),
     "convolution": lambda m: rg.ops.conv2d(rg.tensor("X", (1, 4, 12, m)), rg.tensor("W", (8, 4, 3, 3), constant=True)),
@@ -44,17 +44,17 @@ def in_cycles(work):
 
 
 @pytest.mark.parametrize(
-    ("form", "device"),
-    [*((form, "v100") for form in FORMS), ("matmul", "h200"), ("softmax", "ipu"), ("argmax", "cortex-a53")],
+    ("case", "device"),
+    [*((case, "v100") for case in CASES), ("matmul", "h200"), ("softmax", "ipu"), ("argmax", "cortex-a53")],
 )
-def test_a_build_leaves_no_cycles(without_collector, form, device):
-    work = lambda n: rg.build(FORMS[form](34 + n), device, profile=False, cache=False)
+def test_a_build_leaves_no_cycles(without_collector, case, device):
+    work = lambda n: rg.build(CASES[case](34 + n), device, profile=False, cache=False)
     assert in_cycles(work) == []
 
 
 def test_a_kernel_that_ran_leaves_none_but_pyopencls(without_collector):
     def work(n):
-        kernel = rg.build(FORMS["matmul"](34 + n), "cpu", profile=False, cache=False)
+        kernel = rg.build(CASES["matmul"](34 + n), "cpu", profile=False, cache=False)
         arrays = [np.zeros(b.shape, np.float32) for b in kernel.signature.inputs]
         out = np.empty(kernel.signature.outputs[0].shape, np.float32)
         for _ in range(3):
@@ -66,18 +66,18 @@ def test_a_kernel_that_ran_leaves_none_but_pyopencls(without_collector):
 
 
 def test_a_profiled_build_leaves_none_but_pyopencls(without_collector):
-    work = lambda n: rg.build(FORMS["matmul"](34 + n), "cpu", top_k=1, cache=False)
+    work = lambda n: rg.build(CASES["matmul"](34 + n), "cpu", top_k=1, cache=False)
     assert len(in_cycles(work)) <= 16
 
 
 MOST_REMEMBERED = 256
-"""Twice what any operator of `FORMS`, and of the networks' sizes, asks a memo for (128)."""
+"""Twice what any operator of `CASES`, and of the networks' sizes, asks a memo for (128)."""
 
 
 @pytest.mark.parametrize("device", ["cpu", "v100"])
 def test_memos_hold_few_values(device):
     """A memo that holds thousands grows with each kernel that is built, and its values lie between those of builds."""
-    rg.build(FORMS["convolution"](34), device, profile=False, cache=False)
+    rg.build(CASES["convolution"](34), device, profile=False, cache=False)
     memos = [one for one in gc.get_objects() if isinstance(one, _lru_cache_wrapper)]
     own = {f"{one.__module__}.{one.__qualname__}": one for one in memos if one.__module__.startswith("rollergen.")}
     limits = {name: one.cache_info().maxsize for name, one in own.items()}

@@ -29,10 +29,10 @@ _MOST_DRAFTS = 6 * DRAFTS
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A program, the form of each tensor op and its predicted seconds."""
+    """A program, the variant of each tensor op and its predicted seconds."""
 
     program: RProgram
-    forms: tuple[str, ...]
+    variants: tuple[str, ...]
     seconds: float
 
 
@@ -40,7 +40,7 @@ class Made:
 class _Option:
     """One tensor op's stages on one grid."""
 
-    form: str
+    variant: str
     stages: tuple[Stage, ...]
     temporaries: tuple[Buffer, ...]
     seconds: float
@@ -60,7 +60,8 @@ def tile_programs(graph: Graph, device: Device, count: int) -> tuple[Made, ...]:
         choices.append(found)
     made = []
     for pick in _picks(choices, 4 * count):
-        together = standing([pick], lambda pick: _made(graph, device, pick), lambda pick: " then ".join(_forms(pick)))
+        named = lambda pick: " then ".join(_variants(pick))
+        together = standing([pick], lambda pick: _made(graph, device, pick), named)
         made += [one for _, one in together if isfinite(one.seconds)]
         if len(made) == count:
             break
@@ -69,11 +70,11 @@ def tile_programs(graph: Graph, device: Device, count: int) -> tuple[Made, ...]:
 
 def _made(graph: Graph, device: Device, pick: Sequence[_Option]) -> Made:
     program = settled(_joined(graph, device, pick), device)
-    return Made(program, _forms(pick), rounded(float(predict(program, device).seconds)))
+    return Made(program, _variants(pick), rounded(float(predict(program, device).seconds)))
 
 
-def _forms(pick: Sequence[_Option]) -> tuple[str, ...]:
-    return tuple(option.form for option in pick)
+def _variants(pick: Sequence[_Option]) -> tuple[str, ...]:
+    return tuple(option.variant for option in pick)
 
 
 def grid_notes(graph: Graph, device: Device) -> tuple[str, ...]:
@@ -104,7 +105,7 @@ def _options(op: TensorOp, device: Device, room: int, count: int) -> list[_Optio
             options = [one for _, one in made if one is not None and isfinite(one.seconds)]
             found += options
             fitting += len(options)
-    found.sort(key=lambda option: (option.seconds, option.form, repr([stage.loops for stage in option.stages])))
+    found.sort(key=lambda option: (option.seconds, option.variant, repr([stage.loops for stage in option.stages])))
     return found[: 2 * count]
 
 
@@ -123,9 +124,9 @@ def _option(op: TensorOp, grid: Grid, device: Device) -> _Option | None:
     inputs = {load.buffer.name: load.buffer for load in op.loads()}
     alone = RProgram(device.name, tuple(inputs.values()), (op.output,), stages, temporaries)
     alone = settled(with_homes(alone), device)
-    form = _unit_name(grid.roles)
-    form += f", {grid.parts} parts" if grid.parts > 1 else ""
-    return _Option(form, alone.stages, temporaries, rounded(float(predict(alone, device).seconds)))
+    variant = _unit_name(grid.roles)
+    variant += f", {grid.parts} parts" if grid.parts > 1 else ""
+    return _Option(variant, alone.stages, temporaries, rounded(float(predict(alone, device).seconds)))
 
 
 def settled(program: RProgram, device: Device) -> RProgram:

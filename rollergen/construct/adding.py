@@ -25,11 +25,11 @@ class Adding:
         """A stage of ``sums`` that adds its results, one by one."""
         return replace(stage, store=Store(adds=True))
 
-    def candidate(self, form: str, parts: int, stage: Stage, device: Device) -> Candidate:
-        """Both stages; ``form``: of the products, or empty."""
+    def candidate(self, variant: str, parts: int, stage: Stage, device: Device) -> Candidate:
+        """Both stages; ``variant``: of the products, or empty."""
         name = f"split {parts}, added up"
         stages = (self.zeros, self.stage(stage))
-        return candidate(f"{form}, {name}" if form else name, stages, (), device, parts)
+        return candidate(f"{variant}, {name}" if variant else name, stages, (), device, parts)
 
 
 def adding(op: TensorOp, axis: str, parts: int, device: Device, rules: AlignmentRules) -> Adding | None:

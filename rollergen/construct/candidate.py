@@ -28,11 +28,11 @@ HOPELESS = 4.0
 class Candidate:
     """Stages that compute one tensor op, in launch order.
 
-    ``form`` names the rewrite (direct, packed n, padded, implicit GEMM, split 4, ...); ``split``: in how many parts a
-    reduction is computed.
+    ``variant``: direct, packed n, padded, implicit GEMM, split 4, ...  ``split``: in how many parts a reduction is
+    computed.
     """
 
-    form: str
+    variant: str
     stages: tuple[Stage, ...]
     temporaries: tuple[Buffer, ...]
     seconds: float
@@ -40,11 +40,11 @@ class Candidate:
 
     @property
     def key(self) -> Key:
-        """(form, block tile, split, depth), and the threads and lanes that share one reduction or row, where it is
+        """(variant, block tile, split, depth), and the threads and lanes that share one reduction or row, where it is
         shared: at most two candidates of one key are kept."""
         main = self.stages[-1] if self.split == 1 or self.stages[-1].store.adds else self.stages[-2]
         depth = max([copy.depth for copy in main.copies], default=1)
-        return self.form, block_tile(main), self.split, depth, _sharers(main)
+        return self.variant, block_tile(main), self.split, depth, _sharers(main)
 
 
 def price(stages: Iterable[Stage], device: Device) -> float:
@@ -59,7 +59,7 @@ def rounded(seconds: float) -> float:
 
 
 def candidate(
-    form: str,
+    variant: str,
     stages: tuple[Stage, ...],
     temporaries: tuple[Buffer, ...],
     device: Device,
@@ -67,34 +67,34 @@ def candidate(
     seconds: float | None = None,
 ) -> Candidate:
     """A candidate of these stages; ``seconds``: their price, where it is known."""
-    return Candidate(form, stages, temporaries, price(stages, device) if seconds is None else seconds, split)
+    return Candidate(variant, stages, temporaries, price(stages, device) if seconds is None else seconds, split)
 
 
-def candidates(form: str, stages: Sequence[Stage], device: Device) -> Iterator[Candidate]:
+def candidates(variant: str, stages: Sequence[Stage], device: Device) -> Iterator[Candidate]:
     """A candidate of each stage, all priced at once."""
-    for stage, seconds in prices(stages, device, form):
-        yield candidate(form, (stage,), (), device, seconds=rounded(seconds))
+    for stage, seconds in prices(stages, device, variant):
+        yield candidate(variant, (stage,), (), device, seconds=rounded(seconds))
 
 
-def assembled(plans: Iterable[Plan], make: Callable[[Plan], Stage], form: str) -> list[Stage]:
+def assembled(plans: Iterable[Plan], make: Callable[[Plan], Stage], variant: str) -> list[Stage]:
     """The stage of each plan; plans that cannot be assembled are dropped."""
-    return [stage for _, stage in standing(plans, make, lambda plan: f"{form}: {plan_text(plan)}")]
+    return [stage for _, stage in standing(plans, make, lambda plan: f"{variant}: {plan_text(plan)}")]
 
 
-def prices(stages: Sequence[Stage], device: Device, form: str) -> list[tuple[Stage, float]]:
+def prices(stages: Sequence[Stage], device: Device, variant: str) -> list[tuple[Stage, float]]:
     """Each stage with its predicted seconds; stages that have no price are dropped."""
-    priced = at_once(stages, lambda some: price_stages(some, device), lambda stage: f"{form}: {stage_text(stage)}")
+    priced = at_once(stages, lambda some: price_stages(some, device), lambda stage: f"{variant}: {stage_text(stage)}")
     return [(stage, float(one.seconds)) for stage, one in priced]
 
 
 def candidates_text(some: Sequence[Candidate]) -> str:
     """Of candidates of one program."""
-    return forms_text([one.form for one in some], [stage for one in some for stage in one.stages])
+    return variants_text([one.variant for one in some], [stage for one in some for stage in one.stages])
 
 
-def forms_text(forms: Sequence[str], stages: Sequence[Stage]) -> str:
-    """Forms and block tiles: ``direct: matmul, i 64 x j 128``."""
-    return f"{' then '.join(forms)}: {'; '.join(map(stage_text, stages))}"
+def variants_text(variants: Sequence[str], stages: Sequence[Stage]) -> str:
+    """Variants and block tiles: ``direct: matmul, i 64 x j 128``."""
+    return f"{' then '.join(variants)}: {'; '.join(map(stage_text, stages))}"
 
 
 def stage_text(stage: Stage) -> str:
@@ -147,7 +147,7 @@ def in_order(candidates: Iterable[Candidate]) -> list[Candidate]:
     """By predicted time, then by the program's own text, so that ties fall the same everywhere."""
     alike: dict[Key, list[Candidate]] = {}
     for one in candidates:
-        alike.setdefault((one.seconds, len(one.stages), one.form), []).append(one)
+        alike.setdefault((one.seconds, len(one.stages), one.variant), []).append(one)
     ordered = []
     for key in sorted(alike):
         tied = alike[key]
@@ -156,7 +156,7 @@ def in_order(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def best(candidates: Iterable[Candidate], count: int, per_key: int = 2) -> list[Candidate]:
-    """The `count` best that fit the device: at most `per_key` of one key, at most half of one form as long
+    """The `count` best that fit the device: at most `per_key` of one key, at most half of one variant as long
     as there are others that are not `HOPELESS`, none twice."""
     share = max(per_key, -(-count // 2))
     taken: dict[str, int] = {}
@@ -165,8 +165,8 @@ def best(candidates: Iterable[Candidate], count: int, per_key: int = 2) -> list[
     slowest = inf
     for one in _distinct(candidates, per_key):
         slowest = min(slowest, HOPELESS * one.seconds)  # the first one's
-        taken[one.form] = taken.get(one.form, 0) + 1
-        varied = taken[one.form] <= share and one.seconds <= slowest
+        taken[one.variant] = taken.get(one.variant, 0) + 1
+        varied = taken[one.variant] <= share and one.seconds <= slowest
         (chosen if varied else spare).append(one)
         if len(chosen) == count:
             return chosen
@@ -189,7 +189,7 @@ def _distinct(candidates: Iterable[Candidate], per_key: int) -> Iterator[Candida
 
 
 _DECIDED = attrgetter("loops", "copies", "residents", "store", "block_order")
-"""What tells programs of one key, and so of one form, apart."""
+"""What tells programs of one key, and so of one variant, apart."""
 
 
 def lowest(scores: np.ndarray, count: int) -> np.ndarray:

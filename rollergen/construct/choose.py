@@ -10,10 +10,9 @@ from math import isfinite, isnan
 
 import numpy as np
 
-from rollergen.construct.candidate import Candidate, best, candidates_text, forms_text
+from rollergen.construct.candidate import Candidate, best, candidates_text, variants_text
 from rollergen.construct.elementwise import elementwise_candidates
 from rollergen.construct.fit import require_fit, room_bytes, size_bytes
-from rollergen.construct.forms import forms
 from rollergen.construct.ledger import Account, Ledger, waste_limit, waste_of
 from rollergen.construct.matrix_space import matrix_candidates
 from rollergen.construct.reductions import reduction_candidates, row_candidates
@@ -21,6 +20,7 @@ from rollergen.construct.rename import rename_buffers
 from rollergen.construct.roles import CONTRACTION, ELEMENTWISE, REDUCTION, ROW, contraction_roles, kind_of
 from rollergen.construct.serial_space import serial_candidates
 from rollergen.construct.thread_space import ThreadSpace
+from rollergen.construct.variants import variants
 from rollergen.construct.window_space import window_candidates
 from rollergen.dropped import as_far_as_possible, at_once, collected_drops, none_stands, standing, tell
 from rollergen.errors import ArgumentError, ConstructionError, shown
@@ -44,10 +44,10 @@ LEAST_CONSIDERED = 10
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """One constructed program: the form of each tensor op and the predicted seconds."""
+    """One constructed program: the variant of each tensor op and the predicted seconds."""
 
     program: RProgram
-    forms: tuple[str, ...]
+    variants: tuple[str, ...]
     seconds: float
 
 
@@ -88,7 +88,7 @@ def _constructed(graph: Graph, device: Device, options: BuildOptions, top_k: int
         from rollergen.bsp.programs import tile_programs
     for wanted in (top_k, WIDER * top_k) if device.kind.supersteps else ():
         made = tile_programs(graph, device, wanted)
-        found = _sound((Ranked(each.program, each.forms, each.seconds) for each in made), device, top_k)
+        found = _sound((Ranked(each.program, each.variants, each.seconds) for each in made), device, top_k)
         if len(found) == min(top_k, len(made)):
             break
     if device.kind.supersteps and found:
@@ -110,7 +110,7 @@ def _sound(ranked: Iterable[Ranked], device: Device, count: int) -> tuple[Ranked
 
     waiting, found = iter(ranked), []  # type: Iterator[Ranked], list[Ranked]
     while some := list(islice(waiting, count - len(found))):
-        found += [one for one, _ in at_once(some, checked, lambda one: forms_text(one.forms, one.program.stages))]
+        found += [one for one, _ in at_once(some, checked, lambda one: variants_text(one.variants, one.program.stages))]
     return tuple(found)
 
 
@@ -219,7 +219,7 @@ def _spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) ->
     of = op, device, rules
     kind = kind_of(op)
     if search == GROW and kind == CONTRACTION:
-        yield from _form_spaces(*of, search)
+        yield from _variant_spaces(*of, search)
         return
     if kind == ROW:
         yield lambda count, ledger: row_candidates(*of, ledger)
@@ -230,18 +230,18 @@ def _spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) ->
     if op.reductions:
         yield lambda count, ledger: window_candidates(*of, count, ledger)
     if kind == CONTRACTION:
-        yield from _form_spaces(*of, search)
+        yield from _variant_spaces(*of, search)
 
 
-def _form_spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) -> Iterator[Drawn]:
-    """Of each form of a contraction."""
-    for form in forms(op, device):
+def _variant_spaces(op: TensorOp, device: Device, rules: AlignmentRules, search: str) -> Iterator[Drawn]:
+    """Of each variant of a contraction."""
+    for variant in variants(op, device):
         if not device.kind.threads:
-            yield partial(serial_candidates, form, device, rules, search=search)
+            yield partial(serial_candidates, variant, device, rules, search=search)
         else:
-            yield ThreadSpace(form, device, rules, search).candidates
+            yield ThreadSpace(variant, device, rules, search).candidates
         if search == ALL:
-            yield partial(matrix_candidates, form, device, rules)
+            yield partial(matrix_candidates, variant, device, rules)
 
 
 def _in_rows(op: TensorOp) -> bool:
@@ -280,7 +280,7 @@ def program_of(graph: Graph, device: Device, pick: Sequence[Candidate]) -> Ranke
         stages.extend(_with_names(stage, mapping) for stage in one.stages)
         temporaries.extend(mapping.get(b.name, b) for b in one.temporaries)
     program = RProgram(device.name, graph.inputs, graph.outputs, _numbered(stages), tuple(temporaries))
-    return Ranked(with_launches(program, device), tuple(one.form for one in pick), sum(one.seconds for one in pick))
+    return Ranked(with_launches(program, device), tuple(one.variant for one in pick), sum(one.seconds for one in pick))
 
 
 def _numbered(stages: Sequence[Stage]) -> tuple[Stage, ...]:

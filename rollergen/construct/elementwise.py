@@ -29,8 +29,8 @@ def elementwise_candidates(
     made = standing(plans, lambda plan: elementwise_stage(op, plan, device), plan_text)
     together = lambda some: price_stages([stage for _, stage in some], device)
     for (plan, stage), priced in at_once(made, together, lambda one: plan_text(one[0])):
-        form = "transposed" if plan.staged >= 0 else ("grid stride" if plan.strides else "direct")
-        yield candidate(form, (stage,), (), device, seconds=rounded(float(priced.seconds)))
+        variant = "transposed" if plan.staged >= 0 else ("grid stride" if plan.strides else "direct")
+        yield candidate(variant, (stage,), (), device, seconds=rounded(float(priced.seconds)))
 
 
 def _promising(

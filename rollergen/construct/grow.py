@@ -13,7 +13,7 @@ from math import inf, prod
 
 import numpy as np
 
-from rollergen.construct.forms import Form
+from rollergen.construct.variants import Variant
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device, MemoryLayer
@@ -108,9 +108,9 @@ def scale_out(op: TensorOp, roles: Roles, device: Device, registers: Tile, tile:
 
 
 @lru_cache(maxsize=8)
-def grown_tiles(form: Form, device: Device, rules: AlignmentRules) -> tuple[tuple[Tile, Tile], ...]:
+def grown_tiles(variant: Variant, device: Device, rules: AlignmentRules) -> tuple[tuple[Tile, Tile], ...]:
     """Each register tile on its way with each tile of a block on the way from there."""
-    of = form.op, form.roles, device
+    of = variant.op, variant.roles, device
     return tuple([
         (small, scale_out(*of, small, large))
         for small in grow_registers(*of)[::2]
@@ -119,24 +119,24 @@ def grown_tiles(form: Form, device: Device, rules: AlignmentRules) -> tuple[tupl
     ])
 
 
-def grown_threads(space: TileSpace, form: Form, lanes: int) -> Points:
+def grown_threads(space: TileSpace, variant: Variant, lanes: int) -> Points:
     """Points of a space of threads, which share the grown tile out, in powers of two and whole execution widths;
     threads that run alone do it in panels.  (Splits of a reduction take the tiles of the whole.)"""
     shared = _powers if space.device.kind.lockstep else _panels
     rows = []
     shapes = space.rules.shapes
-    for small, outer in grown_tiles(form, space.device, space.rules):
+    for small, outer in grown_tiles(variant, space.device, space.rules):
         small = small if shapes.register_tiles else dict.fromkeys(small, 1)
-        row = shared(form, space.device, space.rules, lanes, small, outer)
+        row = shared(variant, space.device, space.rules, lanes, small, outer)
         wide = (4, 2, 1) if shapes.wide_accesses else (1,)
         vm, vn = (next(width for width in wide if row[name] % width == 0) for name in ("rm", "rn"))
         rows.append({**row, "lanes": lanes, "vm": vm, "vn": vn if lanes == 1 else 1})
     return points_of(space, rows)
 
 
-def grown_panels(form: Form, device: Device, rules: AlignmentRules, lanes: int) -> list[Sizes]:
+def grown_panels(variant: Variant, device: Device, rules: AlignmentRules, lanes: int) -> list[Sizes]:
     """Sizes of blocks of one thread: rows and vectors of the register tile, panels, and steps of the reduction."""
-    return [_panels(form, device, rules, lanes, *pair) for pair in grown_tiles(form, device, rules)]
+    return [_panels(variant, device, rules, lanes, *pair) for pair in grown_tiles(variant, device, rules)]
 
 
 def points_of(space: TileSpace, rows: Sequence[Sizes]) -> Points:
@@ -150,8 +150,8 @@ def _tiled(roles: Roles) -> list[str]:
     return [axis for axis in (roles.m, roles.n) if axis is not None]
 
 
-def _powers(form: Form, device: Device, rules: AlignmentRules, lanes: int, small: Tile, outer: Tile) -> Sizes:
-    roles, n = form.roles, form.roles.n or ""
+def _powers(variant: Variant, device: Device, rules: AlignmentRules, lanes: int, small: Tile, outer: Tile) -> Sizes:
+    roles, n = variant.roles, variant.roles.n or ""
     rm = power_below(small[roles.m]) if roles.m else 1
     rn = power_below(max(1, small[n] // lanes))
     tm = power_below(outer[roles.m] // rm) if roles.m else 1
@@ -163,8 +163,8 @@ def _powers(form: Form, device: Device, rules: AlignmentRules, lanes: int, small
     return {"rm": rm, "rn": rn, "tm": tm, "tn": tn, "pm": 1, "pn": 1}
 
 
-def _panels(form: Form, device: Device, rules: AlignmentRules, lanes: int, small: Tile, outer: Tile) -> Sizes:
-    op, roles = form.op, form.roles
+def _panels(variant: Variant, device: Device, rules: AlignmentRules, lanes: int, small: Tile, outer: Tile) -> Sizes:
+    op, roles = variant.op, variant.roles
     n, extent = roles.n or "", op.axis(roles.k).extent
     rm, rn = small[roles.m] if roles.m else 1, max(1, small[n] // lanes)
     pm, pn = ceil_div(outer[roles.m], rm) if roles.m else 1, ceil_div(outer[n], rn * lanes)

@@ -21,9 +21,9 @@ from rollergen.construct.candidate import (
     price,
     rounded,
 )
-from rollergen.construct.forms import Form
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.reductions import combine_stage
+from rollergen.construct.variants import Variant
 from rollergen.dropped import as_far_as_possible, in_pieces, plan_text
 from rollergen.expr.splitting import split_reduction
 from rollergen.expr.tensor_op import TensorOp
@@ -47,21 +47,21 @@ _PARTS = (4, 16)
 
 
 def matrix_candidates(
-    form: Form, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
+    variant: Variant, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
 ) -> Iterator[Candidate]:
-    """The best candidates of one form for every matrix instruction that computes it, split reductions included."""
+    """The best candidates of one variant for every matrix instruction that computes it, split reductions included."""
     if not has_matrices(device, rules):
         return
     for instruction in device.instructions:
         if instruction.dtype == TF32 and not rules.tf32:
             continue
         together = instruction.is_matrix and instruction.lanes == device.execution_width
-        if together and matrix_operands(form.op, axes_of(form.roles), instruction) is not None:
-            name = f"{form.name}, {instruction.name}"
-            own = _shaped(form.op, form.roles, name, instruction, device, rules, count, ledger)
+        if together and matrix_operands(variant.op, axes_of(variant.roles), instruction) is not None:
+            name = f"{variant.name}, {instruction.name}"
+            own = _shaped(variant.op, variant.roles, name, instruction, device, rules, count, ledger)
             yield from as_far_as_possible(own, name)
             if rules.shapes.split_reductions:
-                split = _split(form, name, instruction, device, rules, max(2, count // 4), ledger)
+                split = _split(variant, name, instruction, device, rules, max(2, count // 4), ledger)
                 yield from as_far_as_possible(split, f"{name}, split")
 
 
@@ -71,24 +71,30 @@ def has_matrices(device: Device, rules: AlignmentRules) -> bool:
 
 
 def _split(
-    form: Form, name: str, instruction: Instruction, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
+    variant: Variant,
+    name: str,
+    instruction: Instruction,
+    device: Device,
+    rules: AlignmentRules,
+    count: int,
+    ledger: Ledger,
 ) -> Iterator[Candidate]:
     """Where blocks are fewer than units: parts of the sum side by side, put together by a second stage."""
-    blocks = prod(a.extent for a in form.op.of_role("spatial")) // (64 * 64)
-    extent = form.op.axis(form.roles.k).extent
+    blocks = prod(a.extent for a in variant.op.of_role("spatial")) // (64 * 64)
+    extent = variant.op.axis(variant.roles.k).extent
     for parts in _PARTS:
-        pair = split_reduction(form.op, form.roles.k, parts)
+        pair = split_reduction(variant.op, variant.roles.k, parts)
         if pair is None or blocks * parts > 4 * device.units or extent < 8 * instruction.k * parts:
             continue
         combine = combine_stage(pair[1], device, rules)
         combining = price((combine,), device)
-        roles = replace(form.roles, batch=(pair[0].axes[0].name, *form.roles.batch))
+        roles = replace(variant.roles, batch=(pair[0].axes[0].name, *variant.roles.batch))
         if matrix_operands(pair[0], axes_of(roles), instruction) is None:
             continue
         for shaped in _shaped(pair[0], roles, name, instruction, device, rules, count, ledger):
             stages, seconds = (*shaped.stages, combine), rounded(shaped.seconds + combining)
             yield candidate(f"{name}, split {parts}", stages, (pair[0].output,), device, parts, seconds)
-        added = adding(form.op, form.roles.k, parts, device, rules)
+        added = adding(variant.op, variant.roles.k, parts, device, rules)
         if added is not None and matrix_operands(added.sums, axes_of(roles), instruction) is not None:
             for shaped in _shaped(added.sums, roles, name, instruction, device, rules, count, ledger):
                 yield added.candidate(name, parts, shaped.stages[-1], device)

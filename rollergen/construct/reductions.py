@@ -33,7 +33,7 @@ def reduction_candidates(
     op: TensorOp, device: Device, rules: AlignmentRules, ledger: Ledger
 ) -> Iterator[Candidate]:
     """Reductions along the contiguous reduce axis, and split ones where there are few outputs."""
-    of = lambda form, plans: candidates(form, _stages(op, plans, device), device)
+    of = lambda variant, plans: candidates(variant, _stages(op, plans, device), device)
     if len(op.reductions) > 1:
         yield from of("one row", row_plans(op, device, rules, ledger))
         return

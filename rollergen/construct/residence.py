@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollergen.expr.forms import Rows
+from rollergen.expr.one_stage import Rows
 from rollergen.hal.spec import Device
 
 _APART = 4096

@@ -13,9 +13,9 @@ import numpy as np
 
 from rollergen.construct.candidate import Candidate, assembled, candidate, cheapest, rounded, stage_text
 from rollergen.construct.drafts import SIZES, Draftable, drafted
-from rollergen.construct.forms import Form, needs_packing, operands
 from rollergen.construct.grow import grown_panels, points_of
 from rollergen.construct.ledger import Ledger, waste_limit
+from rollergen.construct.variants import Variant, needs_packing, operands
 from rollergen.dropped import as_far_as_possible, at_once, in_pieces, plan_text, standing
 from rollergen.expr.packing import pack_operand
 from rollergen.expr.tensor_op import TensorOp
@@ -42,13 +42,13 @@ _VECTORS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
 def serial_candidates(
-    form: Form, device: Device, rules: AlignmentRules, count: int, ledger: Ledger, search: str = ALL
+    variant: Variant, device: Device, rules: AlignmentRules, count: int, ledger: Ledger, search: str = ALL
 ) -> Iterator[Candidate]:
-    """The best candidates of one form: all structures in batches, the best of each built exactly.
+    """The best candidates of one variant: all structures in batches, the best of each built exactly.
 
     Those with tiles of a block's own are drafted by themselves: what the model says wrongly of them, or of the others,
     then keeps no kind from being measured."""
-    every = _sparing(list(as_far_as_possible(structures(form, device, rules), form.name)), rules)
+    every = _sparing(list(as_far_as_possible(structures(variant, device, rules), variant.name)), rules)
     for alike in ([one for one in every if not one.staged], [one for one in every if one.staged]):
         found, spaces = [], []
         for structure in alike:
@@ -61,7 +61,7 @@ def serial_candidates(
         made = [pair for _, pair in standing(best, make, lambda one: plan_text(one.plan))]
         yield from _candidates(made, device)
         if rules.shapes.prefetch:
-            yield from as_far_as_possible(_asking(made, device), f"{form.name}, next panel asked for")
+            yield from as_far_as_possible(_asking(made, device), f"{variant.name}, next panel asked for")
 
 
 Shaped = tuple["Structure", Stage]
@@ -80,9 +80,9 @@ def _asking(made: Sequence[Shaped], device: Device) -> Iterator[Candidate]:
     while one is computed, where the model sees a gain.  (What neighbouring taps of windows read is mostly there.)"""
     found = []
     for structure, stage in made:
-        n = structure.form.roles.n
+        n = structure.variant.roles.n
         panels = [p for p, loop in enumerate(stage.loops) if loop.kind == SERIAL and loop.axis == n]
-        if panels and not (structure.packed or structure.staged or structure.form.roles.taps):
+        if panels and not (structure.packed or structure.staged or structure.variant.roles.taps):
             asking = replace(stage, prefetch=panels[0])
             part = panel_part(asking)
             if part is not None and stage.loops[part.inner].extent >= stage.loops[part.vectors].extent:
@@ -124,13 +124,15 @@ def _sparing(found: list[Structure], rules: AlignmentRules) -> list[Structure]:
 
 
 class Structure:
-    """One choice of form, vectors per register tile, packed operands and ``staged`` ones (numbers of the definition's
-    loads), which each block copies tile by tile into an array of its own: one loop structure."""
+    """One loop structure: variant, vectors per register tile, packed operands and ``staged`` ones.
+
+    ``staged``: numbers of the tensor op's loads that each block copies tile by tile into an array of its own.
+    """
 
     def __init__(
-        self, form: Form, lanes: int, vectors: int, packing: Packing, order: str, staged: tuple[int, ...] = ()
+        self, variant: Variant, lanes: int, vectors: int, packing: Packing, order: str, staged: tuple[int, ...] = ()
     ):
-        self.form, self.lanes, self.vectors, self.packing, self.order = form, lanes, vectors, packing, order
+        self.variant, self.lanes, self.vectors, self.packing, self.order = variant, lanes, vectors, packing, order
         self.op, self.staged = packing.op, staged
 
     @property
@@ -140,11 +142,11 @@ class Structure:
     @property
     def waste(self) -> float:
         """Padded share of the axis along which panels run."""
-        return padding_waste(self.op.axis(self.form.roles.n or "").extent, self.vectors * self.lanes)
+        return padding_waste(self.op.axis(self.variant.roles.n or "").extent, self.vectors * self.lanes)
 
     @property
     def name(self) -> str:
-        named = self.form.name
+        named = self.variant.name
         if self.packed:
             named += ", packed " + ", ".join(load.buffer.name for load in self.packed)
         if self.staged:
@@ -160,39 +162,39 @@ class Structure:
     def tile_bytes(self, step: int, panels: int) -> int:
         """Of the arrays that a block copies operands into."""
         loads = self.op.body_loads()
-        taps = prod(self.op.axis(tap).extent for tap in self.form.roles.taps)
+        taps = prod(self.op.axis(tap).extent for tap in self.variant.roles.taps)
         width = self.vectors * self.lanes * panels * taps
         return sum(step * width * ITEMSIZE[loads[number].dtype] for number in self.staged)
 
     def stage(self, plan: ContractionPlan, device: Device, rules: AlignmentRules) -> Stage:
         if is_batch(plan.pm, plan.pn) and np.max(plan.pm * plan.pn) == 1:
             plan = replace(plan, pm=1, pn=1)  # which then have no loops
-        if self.form.unrolled:
-            steps = self.op.axis(self.form.roles.k).extent
+        if self.variant.unrolled:
+            steps = self.op.axis(self.variant.roles.k).extent
             plan = replace(plan, kc=steps, unroll=steps)
-        return contraction_stage(self.op, self.form.roles, plan, device, rules)
+        return contraction_stage(self.op, self.variant.roles, plan, device, rules)
 
     def candidate(self, stage: Stage, device: Device, seconds: float) -> Candidate:
         """A program of this structure, with its copies; ``seconds``: the price of `stage` alone."""
-        form = self.name + (", next panel asked for" if stage.prefetch >= 0 else "")
+        variant = self.name + (", next panel asked for" if stage.prefetch >= 0 else "")
         copies = self.packing.copy_stages(device)
         temporaries: tuple[Buffer, ...] = tuple(copy.output for copy in self.packing.copies)
         total = rounded(sum(self.packing.copy_prices(device)) + seconds)
-        return candidate(form, (*copies, stage), temporaries, device, seconds=total)
+        return candidate(variant, (*copies, stage), temporaries, device, seconds=total)
 
 
 class Packing:
-    """What is copied before a contraction: the form's own copies, and operands into panels of `width`.
+    """What is copied before a contraction: the variant's own copies, and operands into panels of `width`.
 
     The stages that copy are found when they are asked for first: most packings are never worth it."""
 
-    def __init__(self, form: Form, width: int, loads: tuple[Load, ...], pad_value: float = 0.0):
-        copies, op = [], form.op
+    def __init__(self, variant: Variant, width: int, loads: tuple[Load, ...], pad_value: float = 0.0):
+        copies, op = [], variant.op
         for load in loads:
-            copy, op = pack_operand(op, load, form.roles.n or "", width, pad_value)
+            copy, op = pack_operand(op, load, variant.roles.n or "", width, pad_value)
             copies.append(copy)
         self.loads, self.op = loads, op
-        self.copies = (*form.copies, *copies)
+        self.copies = (*variant.copies, *copies)
         self._stages: tuple[Stage, ...] | None = None
         self._prices: list[float] | None = None
 
@@ -219,58 +221,58 @@ def copy_stage(op: TensorOp, device: Device) -> Stage:
     return replace(stage, once=once)
 
 
-def _line_vectors(form: Form, whole: int, device: Device) -> int:
+def _line_vectors(variant: Variant, whole: int, device: Device) -> int:
     """Vectors of a line in tiles of several lines: all, of which compilers see what guards cut; where two lines do not
     fit, as many as have their masks, one for each tap along them, in registers; 0 where that is not even two."""
     held = 3 * whole <= device.limits.registers_per_thread
-    fits = held and written_out(form.op, 2 * whole) <= MOST_WRITTEN_OUT
-    few = MASK_REGISTERS // form.op.axis(form.roles.k).extent
+    fits = held and written_out(variant.op, 2 * whole) <= MOST_WRITTEN_OUT
+    few = MASK_REGISTERS // variant.op.axis(variant.roles.k).extent
     return whole if fits else few if few > 1 else 0
 
 
-def structures(form: Form, device: Device, rules: AlignmentRules) -> Iterator[Structure]:
-    roles = form.roles
+def structures(variant: Variant, device: Device, rules: AlignmentRules) -> Iterator[Structure]:
+    roles = variant.roles
     assert roles.n is not None
-    n_extent = form.op.axis(roles.n).extent
-    lanes = vector_lanes(device, accumulator_dtype(form.op))
+    n_extent = variant.op.axis(roles.n).extent
+    lanes = vector_lanes(device, accumulator_dtype(variant.op))
     while lanes > 1 and n_extent < lanes // 2:
         lanes //= 2
-    must = tuple(needs_packing(form.op, roles))
-    may = tuple(operands(form.op, roles.n))
-    own = _own_tiles(form, must, lanes)
-    choices = {must, may} if (roles.m is not None or must) and not form.unrolled else {must}
+    must = tuple(needs_packing(variant.op, roles))
+    may = tuple(operands(variant.op, roles.n))
+    own = _own_tiles(variant, must, lanes)
+    choices = {must, may} if (roles.m is not None or must) and not variant.unrolled else {must}
     for packed in sorted(choices, key=len):
         for vectors in sorted({*_VECTORS, min(ceil_div(n_extent, lanes), _VECTORS[-1])}):
             whole = vectors == ceil_div(n_extent, lanes)
-            if vectors > 4 and (roles.m is not None or packed) and not form.unrolled:
+            if vectors > 4 and (roles.m is not None or packed) and not variant.unrolled:
                 continue
-            if form.unrolled and vectors != _line_vectors(form, ceil_div(n_extent, lanes), device):
+            if variant.unrolled and vectors != _line_vectors(variant, ceil_div(n_extent, lanes), device):
                 continue
-            if form.whole_rows and not whole:
+            if variant.whole_rows and not whole:
                 continue
             if vectors * lanes < 2 * n_extent or vectors == 1:
-                orders = ("ji",) if form.unrolled else ("ji", "ij")
-                for packing, order in product(_packings(form, vectors * lanes, packed, rules), orders):
-                    yield Structure(form, lanes, vectors, packing, order)
+                orders = ("ji",) if variant.unrolled else ("ji", "ij")
+                for packing, order in product(_packings(variant, vectors * lanes, packed, rules), orders):
+                    yield Structure(variant, lanes, vectors, packing, order)
                     if own and packed == must:
-                        yield Structure(form, lanes, vectors, packing, order, own)
+                        yield Structure(variant, lanes, vectors, packing, order, own)
 
 
-def _packings(form: Form, width: int, packed: tuple[Load, ...], rules: AlignmentRules) -> list[Packing]:
+def _packings(variant: Variant, width: int, packed: tuple[Load, ...], rules: AlignmentRules) -> list[Packing]:
     """The one, or none where it is dropped."""
-    said = lambda packed: f"{form.name}, packed {', '.join(load.buffer.name for load in packed)}"
-    make = lambda packed: Packing(form, width, packed, rules.pad_value)
+    said = lambda packed: f"{variant.name}, packed {', '.join(load.buffer.name for load in packed)}"
+    make = lambda packed: Packing(variant, width, packed, rules.pad_value)
     return [packing for _, packing in standing([packed], make, said)]
 
 
-def _own_tiles(form: Form, packed: tuple[Load, ...], lanes: int) -> tuple[int, ...]:
+def _own_tiles(variant: Variant, packed: tuple[Load, ...], lanes: int) -> tuple[int, ...]:
     """Operands that a block may copy into an array of its own, for all rows of tiles along m to read them from near:
     those that vary along n and not along m, whose neighbours along n lie side by side.  (A window's tile holds each
     element once for every tap, each time where the lanes' vectors begin.)"""
-    roles, found = form.roles, []
-    if roles.m is None or packed or lanes == 1 or form.unrolled or form.whole_rows:
+    roles, found = variant.roles, []
+    if roles.m is None or packed or lanes == 1 or variant.unrolled or variant.whole_rows:
         return ()
-    for number, load in enumerate(form.op.body_loads()):
+    for number, load in enumerate(variant.op.body_loads()):
         axes = load.axes()
         if roles.n in axes and roles.k in axes and roles.m not in axes and in_a_row(load, roles.n or ""):
             found.append(number)
@@ -281,9 +283,9 @@ def grid(
     structure: Structure, device: Device, rules: AlignmentRules, tally: Tally, search: str = ALL
 ) -> Points:
     """All tiles of the structure that the rules admit, or those of them that were grown."""
-    width, form = structure.vectors * structure.lanes, structure.form
+    width, variant = structure.vectors * structure.lanes, structure.variant
     space = serial_tiles(
-        structure.op, form.roles, device, rules, structure.vectors, width, form.unrolled,
+        structure.op, variant.roles, device, rules, structure.vectors, width, variant.unrolled,
         structure.tile_bytes(1, 1),
     )  # fmt: skip
     grown = points_of(space, _grown(structure, space))
@@ -295,7 +297,7 @@ def _grown(structure: Structure, space: TileSpace) -> list[dict[str, int]]:
     others cannot be cut into levels of accumulators."""
     (steps,) = [list(digit.choices) for digit in space.digits if digit.name == "kc" and not callable(digit.choices)]
     step = lambda wanted: next((one for one in steps if one >= wanted), steps[-1])
-    rows = grown_panels(structure.form, space.device, space.rules, structure.lanes)
+    rows = grown_panels(structure.variant, space.device, space.rules, structure.lanes)
     return [{**row, "kc": step(row["kc"])} for row in rows if row["rn"] == structure.vectors]
 
 

@@ -10,10 +10,10 @@ from itertools import islice
 from rollergen.construct.candidate import Candidate
 from rollergen.construct.choose import op_candidates, program_of, some_candidates
 from rollergen.construct.drafts import SIZES
-from rollergen.construct.forms import forms
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.roles import CONTRACTION, kind_of
 from rollergen.construct.serial_space import Structure, exact, grid, structures
+from rollergen.construct.variants import variants
 from rollergen.dropped import collected_drops, standing, tell
 from rollergen.expr.stages import Graph
 from rollergen.expr.tensor_op import TensorOp
@@ -68,8 +68,8 @@ def space(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) 
 
 
 def _serial_blocks(op: TensorOp, device: Device, rules: AlignmentRules) -> Iterator[tuple[Structure, Points]]:
-    for form in forms(op, device):
-        for structure in structures(form, device, rules):
+    for variant in variants(op, device):
+        for structure in structures(variant, device, rules):
             yield structure, grid(structure, device, rules, Ledger())
 
 

@@ -15,11 +15,11 @@ import numpy as np
 from rollergen.construct.adding import adding
 from rollergen.construct.bands import grid_band
 from rollergen.construct.candidate import Candidate, candidate, price, rounded
-from rollergen.construct.forms import Form
 from rollergen.construct.grow import grown_threads
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.priced import Contraction, Priced, cheapest_points
 from rollergen.construct.reductions import combine_stage
+from rollergen.construct.variants import Variant
 from rollergen.dropped import as_far_as_possible, standing
 from rollergen.expr.index import Atom, Index, Mod
 from rollergen.expr.splitting import split_reduction
@@ -45,33 +45,33 @@ _LEAST_STEP, _MOST_STEP = 4, 25
 
 
 class ThreadSpace:
-    """The plans of one form, whose aligned tiles are priced once, however often candidates are asked for."""
+    """The plans of one variant, whose aligned tiles are priced once, however often candidates are asked for."""
 
-    def __init__(self, form: Form, device: Device, rules: AlignmentRules, search: str = ALL) -> None:
-        self.form, self.device, self.rules, self.search = form, device, rules, search
-        self._whole = _Shapes(form, form.op, form.roles, device, rules, search)
+    def __init__(self, variant: Variant, device: Device, rules: AlignmentRules, search: str = ALL) -> None:
+        self.variant, self.device, self.rules, self.search = variant, device, rules, search
+        self._whole = _Shapes(variant, variant.op, variant.roles, device, rules, search)
 
     def candidates(self, count: int, ledger: Ledger) -> Iterator[Candidate]:
         """The best ones, split reductions included."""
-        form, device, rules = self.form, self.device, self.rules
-        yield from as_far_as_possible(self._whole.candidates(form.name, count, ledger), form.name)
+        variant, device, rules = self.variant, self.device, self.rules
+        yield from as_far_as_possible(self._whole.candidates(variant.name, count, ledger), variant.name)
         if not rules.shapes.split_reductions:
             return
-        blocks = prod(a.extent for a in form.op.of_role("spatial")) // 1024
-        for parts in part_counts(device, form.op.axis(form.roles.k).extent // 64):
+        blocks = prod(a.extent for a in variant.op.of_role("spatial")) // 1024
+        for parts in part_counts(device, variant.op.axis(variant.roles.k).extent // 64):
             if blocks * parts <= 8 * device.units:
                 split = self._split(parts, max(2, count // 4), ledger)
-                yield from as_far_as_possible(split, f"{form.name}, split {parts}")
+                yield from as_far_as_possible(split, f"{variant.name}, split {parts}")
 
     def _split(self, parts: int, count: int, ledger: Ledger) -> Iterator[Candidate]:
-        form, device, rules = self.form, self.device, self.rules
-        split = split_reduction(form.op, form.roles.k, parts)
+        variant, device, rules = self.variant, self.device, self.rules
+        split = split_reduction(variant.op, variant.roles.k, parts)
         if split is None:
             return
         *others, last, combined = split
-        first = replace(form.roles, batch=(last.axes[0].name, *form.roles.batch))
-        shapes = lambda one: _Shapes(form, one, first, device, rules, self.search)
-        shaped_as = lambda one, best: shapes(one).candidates(form.name, best, ledger)
+        first = replace(variant.roles, batch=(last.axes[0].name, *variant.roles.batch))
+        shapes = lambda one: _Shapes(variant, one, first, device, rules, self.search)
+        shaped_as = lambda one, best: shapes(one).candidates(variant.name, best, ledger)
         made = [shaped_as(one, 1) for one in others]
         before = tuple(min(found, key=lambda one: one.seconds).stages[0] for found in made)
         combine = combine_stage(combined, device, rules)
@@ -80,11 +80,11 @@ class ThreadSpace:
         for shaped in shaped_as(last, count):
             stages = (*before, *shaped.stages, combine)
             seconds = rounded(shaped.seconds + beside)
-            yield candidate(f"{form.name}, split {parts}", stages, workspaces, device, parts, seconds)
-        added = adding(form.op, form.roles.k, parts, device, rules)
+            yield candidate(f"{variant.name}, split {parts}", stages, workspaces, device, parts, seconds)
+        added = adding(variant.op, variant.roles.k, parts, device, rules)
         if added is not None:
             for shaped in shaped_as(added.sums, count):
-                yield added.candidate(form.name, parts, shaped.stages[-1], device)
+                yield added.candidate(variant.name, parts, shaped.stages[-1], device)
 
 
 def part_counts(device: Device, most: int) -> list[int]:
@@ -98,13 +98,15 @@ TILES = 32
 
 
 class _Shapes:
-    """The tiles of one tensor op (of a form, or its split reduction) with their prices at one step, found once however
-    often candidates are asked for."""
+    """The tiles of a variant's tensor op, or of its split reduction, with their prices at one step.
+
+    They are found once, however often candidates are asked for.
+    """
 
     def __init__(
-        self, form: Form, op: TensorOp, roles: Roles, device: Device, rules: AlignmentRules, search: str
+        self, variant: Variant, op: TensorOp, roles: Roles, device: Device, rules: AlignmentRules, search: str
     ) -> None:
-        self._form, self._search = form, search
+        self._variant, self._search = variant, search
         self._of = Contraction(op, roles, device, rules)
         self._staged = staged_loads(op, roles)
         self._fixed = {"staged": self._staged, "unrolled": device.kind.lockstep}
@@ -116,7 +118,7 @@ class _Shapes:
         lanes = vector_lanes(device, accumulator_dtype(op))
         lanes = lanes if op.axis(roles.n or "").extent >= lanes else 1
         ledger, space = Ledger(), thread_tiles(op, roles, device, rules, lanes, self._staged)
-        grown = grown_threads(space, self._form, lanes)
+        grown = grown_threads(space, self._variant, lanes)
         points = aligned_points(space, grown, ledger) if self._search == GROW else aligned_tiles(space, ledger, grown)
         step = first_step(op, roles, device)
         return self._of.priced(points, ledger, kc=step, **self._fixed), ledger

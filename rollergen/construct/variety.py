@@ -1,8 +1,8 @@
 """Which of the ranked programs are measured, where only a few can be: the best, and the best of other kinds.
 
-Programs of one form (packed or not, padded or direct) and one register tile that rank side by side differ little in
-their measured times; an error of the model is an error about all of them.  So measuring the leader of another form, or
-of another register tile, is worth more than measuring one more of the same.
+Programs of one variant (packed or not, padded or direct) and one register tile that rank side by side differ little
+in their measured times: an error of the model is an error about all of them.  So measuring the leader of another
+variant, or of another register tile, is worth more than measuring one more of the same.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ FARTHEST = 2.0
 
 
 def varied(ranked: Sequence[Ranked], count: int) -> tuple[Ranked, ...]:
-    """`count` of the programs in their order: the first one, for up to half of the places the leaders of other forms
+    """`count` of the programs in their order: the first one, for up to half of the places the leaders of other variants
     and then of other register tiles, and the next best for the rest."""
     if len(ranked) <= count or not ranked:
         return tuple(ranked[:count])
-    others = [n for kind in (_form, _register_tile) for n in _leaders(ranked, kind) if n]
+    others = [n for kind in (_variant, _register_tile) for n in _leaders(ranked, kind) if n]
     taken = [0, *list(dict.fromkeys(others))[: count // 2]]
     taken += [number for number in range(len(ranked)) if number not in taken]
     return tuple(ranked[number] for number in sorted(taken[:count]))
@@ -38,8 +38,8 @@ def _leaders(ranked: Sequence[Ranked], kind: Callable[[Ranked], Hashable]) -> It
             yield number
 
 
-def _form(one: Ranked) -> Hashable:
-    return one.forms
+def _variant(one: Ranked) -> Hashable:
+    return one.variants
 
 
 def _register_tile(one: Ranked) -> Hashable:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rollergen.expr.forms import Rows
 from rollergen.expr.fusion import drop_trivial, fuse, simplify, split_axes
 from rollergen.expr.implicit_gemm import implicit_gemm
 from rollergen.expr.language import Tensor
+from rollergen.expr.one_stage import Rows
 from rollergen.expr.stages import Graph, cut, fastest_cut
 from rollergen.expr.tensor_op import TensorOp
 

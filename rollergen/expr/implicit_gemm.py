@@ -12,7 +12,7 @@ from rollergen.expr.views import Shape, merged, merged_index, simplified
 
 
 def implicit_gemm(op: TensorOp) -> TensorOp | None:
-    """The implicit-GEMM form of `op`, its axes in the order batch, m, n, k.
+    """The implicit-GEMM variant of `op`, its axes in the order batch, m, n, k.
 
     m has the spatial axes that only the operand with plain indices (the weights) varies along, n
     those that only the other one (the image) does, batch those of both; the reduced axes are k, in

@@ -2,7 +2,7 @@
 
 `Inliner` expands the body of one tensor (the root) until only given and materialised tensors are
 read.  Reductions are left in place as `Reduce` nodes; each read of a computed tensor is recorded,
-so that `forms` can judge whether what was inlined may stay.
+so that `one_stage` can judge whether what was inlined may stay.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rollergen.expr.forms import Form, Misfit, Rows, form_of, injective
 from rollergen.expr.inlining import Expansion, Inliner, Read, Separator, reductions_of
 from rollergen.expr.inputs import producers_first
 from rollergen.expr.language import Tensor
+from rollergen.expr.one_stage import Misfit, OneStage, Rows, as_one_stage, injective
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.values import Binary, Cast, Load, Select, Unary, Value, loads, walk
 
@@ -34,7 +34,7 @@ class Plan:
 
     roots: tuple[Tensor, ...]
     expansions: dict[int, Expansion]
-    forms: dict[int, Form]
+    stages: dict[int, OneStage]
     cuts: tuple[Cut, ...]
     inliner: Inliner
 
@@ -57,16 +57,16 @@ class Planner:
         while True:
             inliner = Inliner(separator, {id(root) for root in roots})
             expansions = {id(root): inliner.expand(root) for root in roots}
-            forms = {key: form_of(expansion, separator, rows) for key, expansion in expansions.items()}
-            fitting = {key: form for key, form in forms.items() if isinstance(form, Form)}
-            problem = _problem(expansions, forms, inliner)
+            tried = {key: as_one_stage(expansion, separator, rows) for key, expansion in expansions.items()}
+            stages = {key: one for key, one in tried.items() if isinstance(one, OneStage)}
+            problem = _problem(expansions, tried, inliner)
             if problem is not None:
                 root, shared, reason = problem
                 cut = Cut(_to_materialise(expansions[id(root)], shared, inliner, rows), root, reason)
             else:
-                choice = _repeated_choice(expansions, fitting, inliner)
+                choice = _repeated_choice(expansions, stages, inliner)
                 if choice is None:
-                    return Plan(tuple(roots), expansions, fitting, tuple(cuts), inliner)
+                    return Plan(tuple(roots), expansions, stages, tuple(cuts), inliner)
                 cut = Cut(*choice, "it chooses between elements that a reduction reads several times each")
             roots.append(cut.tensor)
             cuts.append(cut)
@@ -83,16 +83,16 @@ class Planner:
         several contractions, as tiles are those of a single one; an operand that is computed anew at each use; where
         that may help, a contraction whose epilogue reads other tensors."""
         found: set[int] = set()
-        for key, form in plan.forms.items():
+        for key, stage in plan.stages.items():
             expansion = plan.expansions[key]
-            cut = (self._contraction(plan, expansion, form) or _operand(plan, expansion)) if form.reduce else None
+            cut = (self._contraction(plan, expansion, stage) or _operand(plan, expansion)) if stage.reduce else None
             if cut is not None and id(cut.tensor) not in found:
                 found.add(id(cut.tensor))
                 yield cut
 
-    def _contraction(self, plan: Plan, expansion: Expansion, form: Form) -> Cut | None:
+    def _contraction(self, plan: Plan, expansion: Expansion, stage: OneStage) -> Cut | None:
         """A contraction of a stage that holds more than it."""
-        nodes = {node.key: node for node in reductions_of(form.body)}.values()
+        nodes = {node.key: node for node in reductions_of(stage.body)}.values()
         own = _own_axes(expansion)
         if all(injective(_read(load), expansion.extents, (*own, *_long(expansion, node.bound)))
                for node in nodes for body in node.bodies for load in loads(body)):  # fmt: skip
@@ -101,7 +101,7 @@ class Planner:
             tensor = _to_materialise(expansion, frozenset(), plan.inliner, self._rows)
             return Cut(tensor, expansion.root, "a contraction alone has tiles of its own")
         apart = [read.tensor for read in expansion.reads if self._separator.has_reduction(read.tensor)]
-        if self._bare and apart and any(_outside(form.body)):
+        if self._bare and apart and any(_outside(stage.body)):
             return Cut(apart[-1], expansion.root, "a contraction alone has units of its own")
         return None
 
@@ -151,12 +151,12 @@ def _computes(tensor: Tensor, inliner: Inliner) -> bool:
 
 
 def _problem(
-    expansions: dict[int, Expansion], forms: dict[int, Form | Misfit], inliner: Inliner
+    expansions: dict[int, Expansion], tried: dict[int, OneStage | Misfit], inliner: Inliner
 ) -> tuple[Tensor, frozenset[int], str] | None:
     """(root, tensors that two roots compute, reason) of the first thing that cannot stay as it is."""
-    for key, form in forms.items():
-        if isinstance(form, Misfit):
-            return expansions[key].root, frozenset(), form.reason
+    for key, one in tried.items():
+        if isinstance(one, Misfit):
+            return expansions[key].root, frozenset(), one.reason
     readers: dict[int, Tensor] = {}
     for expansion in expansions.values():
         read = {id(r.tensor) for r in expansion.reads if inliner.reduces(r.tensor)}
@@ -167,13 +167,13 @@ def _problem(
 
 
 def _repeated_choice(
-    expansions: dict[int, Expansion], forms: dict[int, Form], inliner: Inliner
+    expansions: dict[int, Expansion], stages: dict[int, OneStage], inliner: Inliner
 ) -> tuple[Tensor, Tensor] | None:
     """(tensor, root): a concatenation, a mirrored border, ... whose elements a reduction of the root reads several
     times each.  Stored, it is one operand again, which can be packed and staged; inlined, it would be a choice
     between several at every step.  Rows that stay resident read it as they go."""
     for key, expansion in expansions.items():
-        if not forms[key].reduce:
+        if not stages[key].reduce:
             continue
         own = _own_axes(expansion)
         for read in expansion.reads:
@@ -206,7 +206,7 @@ def _to_materialise(
     reducing = [t for t in ordered if inliner.reduces(t)]
     for tensor in reversed(reducing):
         worth = shared or separator.has_reduction(tensor) or _reused(expansion, tensor)
-        if worth and isinstance(form_of(inliner.expand(tensor), separator, rows), Form):
+        if worth and isinstance(as_one_stage(inliner.expand(tensor), separator, rows), OneStage):
             return tensor
     if reducing:
         return next(t for t in reducing if separator.has_reduction(t))

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rollergen.errors import ExpressionError
-from rollergen.expr.forms import Form, Rows
 from rollergen.expr.guarding import push_guards
 from rollergen.expr.index import Index
 from rollergen.expr.inlining import Expansion
 from rollergen.expr.inputs import checked_outputs, ordered_inputs, producers_first
 from rollergen.expr.language import Tensor
+from rollergen.expr.one_stage import OneStage, Rows
 from rollergen.expr.planning import Plan, Planner
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
@@ -95,7 +95,7 @@ def graph_of(plan: Plan, outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...]
     """The stages of a plan, its buffers named."""
     order = _in_order(plan, outputs)
     buffers = _named_buffers(inputs, outputs, order)
-    tensor_ops = tuple(_op(plan.expansions[id(t)], plan.forms[id(t)], buffers) for t in order)
+    tensor_ops = tuple(_op(plan.expansions[id(t)], plan.stages[id(t)], buffers) for t in order)
     made = tuple(buffers[t.buffer.name] for t in order)
     named = [(buffers.get(one.tensor.buffer.name), buffers.get(one.reader.buffer.name), one) for one in plan.cuts]
     cuts = tuple(f"{a.name} is materialised for {b.name}: {one.reason}" for a, b, one in named if a and b)
@@ -120,13 +120,13 @@ def _in_order(plan: Plan, outputs: tuple[Tensor, ...]) -> list[Tensor]:
     return producers_first(outputs, read)
 
 
-def _op(expansion: Expansion, form: Form, buffers: dict[str, Buffer]) -> TensorOp:
+def _op(expansion: Expansion, stage: OneStage, buffers: dict[str, Buffer]) -> TensorOp:
     root = expansion.root
     assert root.producer is not None
-    axes = tuple(Axis(n, extent, "row" if n in form.row else "spatial") for n, extent in root.producer.axes)
-    axes += tuple(Axis(name, extent, "reduce") for name, extent in form.reduce)
+    axes = tuple(Axis(n, extent, "row" if n in stage.row else "spatial") for n, extent in root.producer.axes)
+    axes += tuple(Axis(name, extent, "reduce") for name, extent in stage.reduce)
     ranges = {axis.name: (0, axis.extent - 1) for axis in axes}
-    result, reductions = _with_partials(form)
+    result, reductions = _with_partials(stage)
 
     def finished(value: Value) -> Value:
         return push_guards(transform(value, lambda node: _placed(node, buffers)), ranges)
@@ -146,10 +146,10 @@ def _placed(node: Value, buffers: dict[str, Buffer]) -> Value | None:
     return replace(node, buffer=buffers.get(node.buffer.name, node.buffer), source=None)
 
 
-def _with_partials(form: Form) -> tuple[Value, tuple[Reduction, ...]]:
+def _with_partials(stage: OneStage) -> tuple[Value, tuple[Reduction, ...]]:
     """The body with every `Reduce` node as a `Partial`, and the reductions, inner ones first."""
     names: dict[object, Reduction] = {}
-    several = form.row or len({node.key for node in walk(form.body) if isinstance(node, Reduce)}) > 1
+    several = stage.row or len({node.key for node in walk(stage.body) if isinstance(node, Reduce)}) > 1
     prefix = "r{}" if several else "r"
 
     def change(node: Value) -> Value | None:
@@ -158,7 +158,7 @@ def _with_partials(form: Form) -> tuple[Value, tuple[Reduction, ...]]:
         fresh = Reduction(prefix.format(len(names)), node.combiner, node.bound, node.bodies)
         return Partial(names.setdefault(node.key, fresh).name, node.dtype, node.component)
 
-    result = transform(form.body, change)
+    result = transform(stage.body, change)
     return result, tuple(names.values())
 
 

@@ -28,7 +28,7 @@ class Judge(Protocol):
         self, graph: Graph, device: Device, options: BuildOptions, count: int, various: bool = False
     ) -> tuple[Ranked, ...]:
         """Up to `count` programs, best first; `various`: where the model's order stands, of a larger draft, also the
-        best of other forms."""
+        best of other variants."""
 
     def notes(self, graph: Graph, device: Device, options: BuildOptions, count: int) -> tuple[str, ...]:
         """What it did, for `explain`."""

@@ -35,7 +35,7 @@ EXPRESSIONS = {
 def test_the_first_choice_has_parts_and_agrees_on_every_tile(name):
     expression = EXPRESSIONS[name]()
     one = construct(canonicalize(expression), load_device("ipu"), top_k=1)[0]
-    assert "parts" in one.forms[0]
+    assert "parts" in one.variants[0]
     assert_agree(expression, one.program)
 
 

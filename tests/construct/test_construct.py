@@ -57,7 +57,7 @@ def test_every_operator_has_valid_programs_in_rising_order_of_predicted_time(nam
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
-def test_at_most_two_candidates_share_form_tile_split_and_depth(device):
+def test_at_most_two_candidates_share_variant_tile_split_and_depth(device):
     for graph in OPERATORS.values():
         for op in graph.tensor_ops:
             keys = [one.key for one in op_candidates(op, device, AlignmentRules(), 10)]
@@ -107,18 +107,18 @@ def test_the_best_candidates_leave_out_what_does_not_fit():
     assert best([*broken, candidates[-1]], 10) == [candidates[-1]]
 
 
-def test_at_most_half_of_the_candidates_have_one_form_while_there_are_others_worth_a_try():
+def test_at_most_half_of_the_candidates_have_one_variant_while_there_are_others_worth_a_try():
     op = OPERATORS["matmul"].tensor_ops[0]
     one = op_candidates(op, TURING, AlignmentRules(), 1)[0]
     *outer, last = one.stages[0].loops
     tiles = lambda n: replace(one.stages[0], loops=(*outer, replace(last, extent=1000 + n)))
     made = [
-        replace(one, form=form, seconds=seconds, stages=(tiles(n),))
-        for n, (form, seconds) in enumerate([("a", 1.0), ("a", 2.0), ("a", 3.0), ("b", 3.5), ("a", 4.0), ("b", 9.0)])
+        replace(one, variant=variant, seconds=seconds, stages=(tiles(n),))
+        for n, (variant, seconds) in enumerate([("a", 1.0), ("a", 2.0), ("a", 3.0), ("b", 3.5), ("a", 4.0), ("b", 9.0)])
     ]
     assert [x.seconds for x in best(made, 4)] == [1.0, 2.0, 3.0, 3.5]
     assert [x.seconds for x in best(made, 5)] == [1.0, 2.0, 3.0, 3.5, 4.0]
-    assert [x.seconds for x in best([x for x in made if x.form == "a"], 4)] == [1.0, 2.0, 3.0, 4.0]
+    assert [x.seconds for x in best([x for x in made if x.variant == "a"], 4)] == [1.0, 2.0, 3.0, 4.0]
 
 
 ROLES = Roles("j", "i", (), "k", ())

@@ -9,9 +9,9 @@ import rollergen as rg
 from rollergen.construct import serial_space
 from rollergen.construct.candidate import lowest, rounded
 from rollergen.construct.drafts import Draftable, Drafted, drafted, plans_at
-from rollergen.construct.forms import forms
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.serial_space import serial_candidates
+from rollergen.construct.variants import variants
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
 from rollergen.program.assemble.plan import ContractionPlan
@@ -53,8 +53,8 @@ def test_what_is_never_priced_is_never_among_the_best(name, monkeypatch):
 
     monkeypatch.setattr(serial_space, "drafted", both)
     (op,) = canonicalize(EXPRESSIONS[name]()).tensor_ops
-    for form in forms(op, CPU):
-        assert list(serial_candidates(form, CPU, AlignmentRules(), 10, Ledger()))
+    for variant in variants(op, CPU):
+        assert list(serial_candidates(variant, CPU, AlignmentRules(), 10, Ledger()))
     assert max(seen) == 30
 
 

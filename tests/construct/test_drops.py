@@ -136,7 +136,7 @@ def test_a_batch_of_plans_one_of_which_cannot_be_assembled_is_priced_without_it(
     assert "ContractionPlan: rm " in dropped(kernel)[0] and "KeyError: 'mask8'" in dropped(kernel)[0]
 
 
-@pytest.mark.parametrize("place", ["forms", "serial_candidates", "matrix_candidates"])
+@pytest.mark.parametrize("place", ["variants", "serial_candidates", "matrix_candidates"])
 def test_a_space_that_fails_leaves_the_others(place, monkeypatch):
     """The product of a vector has programs of reductions, too."""
     failing(monkeypatch, f"construct.choose:{place}", lambda *given: True)

@@ -82,7 +82,7 @@ def test_a_device_whose_first_language_is_not_cuda_gets_none():
     assert set(used(matmul(256, 256, 256), opencl)) == {""}
 
 
-FORMS = {
+CASES = {
     "batched": rg.ops.batch_matmul(T("A", (12, 256, 64), "float16"), T("B", (12, 64, 256), "float16")),
     "convolution, NCHW": rg.ops.conv2d(T("X", (8, 64, 28, 28), "float16"), T("W", (64, 64, 3, 3), "float16"), padding=1),
     "convolution, NHWC": nhwc_convolution(8, 28, 28, 64, 64, 3),
@@ -91,15 +91,15 @@ FORMS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ["v100", "a100"])
-def test_every_contraction_has_such_programs_and_none_beats_the_matrix_units(form, name):
+def test_every_contraction_has_such_programs_and_none_beats_the_matrix_units(case, name):
     device = load_device(name)
-    ranked = construct(canonicalize(FORMS[form]), device, top_k=4)
+    ranked = construct(canonicalize(CASES[case]), device, top_k=4)
     stages = [stage for one in ranked for stage in one.program.stages]
     assert matrix_instruction(ranked[0].program.stages[0], device) is not None
     assert all(predict_stage(stage, device).seconds >= multiply_add_seconds(stage, device) for stage in stages)
-    assert form != "one long sum" or "split" in ranked[0].forms[0]
+    assert case != "one long sum" or "split" in ranked[0].variants[0]
 
 
 def test_products_of_sums_and_maxima_are_left_to_plain_instructions():
@@ -126,6 +126,6 @@ def test_devices_with_asynchronous_copies_keep_several_tiles_under_way():
 @pytest.mark.parametrize("name", ["v100", "a100", "h200"])
 def test_a_gathered_image_is_fetched_along_its_pixels_and_one_whose_channels_lie_inside_along_these(name):
     for case, role in (("convolution, NCHW", "spatial"), ("convolution, NHWC", "reduce")):
-        (stage,) = construct(canonicalize(FORMS[case]), load_device(name), top_k=1)[0].program.stages
+        (stage,) = construct(canonicalize(CASES[case]), load_device(name), top_k=1)[0].program.stages
         (image,) = (copy for copy in stage.copies if stage.load(copy).buffer.name == "X")
         assert image.along == image.order[-1] and stage.op.axis(image.along).role == role

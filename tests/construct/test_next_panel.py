@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen.construct.forms import forms
 from rollergen.construct.serial_space import structures
+from rollergen.construct.variants import variants
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
@@ -29,7 +29,7 @@ EXPRESSION = rg.ops.matmul(rg.tensor("A", (M, K)), rg.tensor("B", (K, N)), name=
 def program(order="ji", asks=True, expression=EXPRESSION):
     """8 rows of 2 vectors, five register tiles a panel; the panel's next one is asked for."""
     (op,) = canonicalize(expression).tensor_ops
-    made = [one for form in forms(op, AVX512) for one in structures(form, AVX512, RULES)]
+    made = [one for variant in variants(op, AVX512) for one in structures(variant, AVX512, RULES)]
     plain = [one for one in made if not one.staged and not one.packed and one.vectors == 2]
     structure = next(one for one in plain if one.order == order)
     stage = structure.stage(structure.plan(8, 12, 5, 3), AVX512, RULES)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen.construct.forms import forms
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.serial_space import exact, grid, structures
+from rollergen.construct.variants import variants
 from rollergen.expr.canonical import canonicalize
 from rollergen.program.interpreter import interpret
 from rollergen.program.model import predict_stage
@@ -21,7 +21,7 @@ T = rg.tensor
 
 def own_structures(expression):
     (op,) = canonicalize(expression).tensor_ops
-    return [one for form in forms(op, AVX512) for one in structures(form, AVX512, RULES) if one.staged]
+    return [one for variant in variants(op, AVX512) for one in structures(variant, AVX512, RULES) if one.staged]
 
 
 def matmul(m, n, k):

@@ -84,7 +84,7 @@ def test_products_run_on_the_matrix_units_of_tiles_whatever_is_added_to_them(pro
     for number in range(products):
         total = ops.add(ops.matmul(T(f"a{number}", 64, 1024), T(f"b{number}", 1024, 256)), total)
     (best,) = construct(planned(total, device), device, top_k=1)
-    assert [form.split(",")[0] for form in best.forms] == ["amp_f32"] * products + ["vector"]
+    assert [variant.split(",")[0] for variant in best.variants] == ["amp_f32"] * products + ["vector"]
 
 
 @pytest.mark.parametrize("rows, stages", [(1, 1), (M, 2)])

@@ -13,7 +13,7 @@ from rollergen.construct.residence import resident_rows
 from rollergen.emit import emit
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
-from rollergen.expr.forms import Rows
+from rollergen.expr.one_stage import Rows
 from rollergen.hal.load import load_device
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret

@@ -7,11 +7,11 @@ import pytest
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.choose import choice
-from rollergen.construct.forms import forms
 from rollergen.construct.grow import grown_threads
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.serial_space import grid, structures
 from rollergen.construct.thread_space import staged_loads
+from rollergen.construct.variants import variants
 from rollergen.errors import ArgumentError, ConstructionError
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
@@ -51,9 +51,9 @@ def test_no_grown_program_is_ahead_of_the_first_choice(name, device):
 def test_grown_tiles_are_few_and_among_all_aligned_ones(name):
     device = load_device("v100")
     (op,) = canonicalize(EXPRESSIONS[name]()).tensor_ops
-    form = next(forms(op, device))
-    space = thread_tiles(form.op, form.roles, device, RULES, 1, staged_loads(form.op, form.roles))
-    points = grown_threads(space, form, 1)
+    variant = next(variants(op, device))
+    space = thread_tiles(variant.op, variant.roles, device, RULES, 1, staged_loads(variant.op, variant.roles))
+    points = grown_threads(space, variant, 1)
     every, grown = aligned_tiles(space, Ledger(), points), aligned_points(space, points, Ledger())
     assert 0 < len(grown) < len(every) / 4
     within = aligned_points(space, every, Ledger())
@@ -63,9 +63,9 @@ def test_grown_tiles_are_few_and_among_all_aligned_ones(name):
 def test_of_a_cpus_structures_growth_leaves_tiles_in_some():
     device = load_device("cortex-a53")
     (op,) = canonicalize(EXPRESSIONS["matmul"]()).tensor_ops
-    form = next(forms(op, device))
-    grown = [rows_of(grid(one, device, RULES, Ledger(), "grow")) for one in structures(form, device, RULES)]
-    every = [rows_of(grid(one, device, RULES, Ledger())) for one in structures(form, device, RULES)]
+    variant = next(variants(op, device))
+    grown = [rows_of(grid(one, device, RULES, Ledger(), "grow")) for one in structures(variant, device, RULES)]
+    every = [rows_of(grid(one, device, RULES, Ledger())) for one in structures(variant, device, RULES)]
     assert any(grown) and all(few <= many for few, many in zip(grown, every, strict=True))
 
 

@@ -65,9 +65,9 @@ def test_rows_that_do_not_begin_on_vectors_are_stored_element_by_element():
 def test_the_model_prefers_vectors_and_they_can_be_switched_off():
     graph = canonicalize(transposed((4096, 4096)))
     best = construct(graph, V100, top_k=1)[0]
-    assert best.forms == ("transposed",) and best.program.stages[0].store.vector == 4
+    assert best.variants == ("transposed",) and best.program.stages[0].store.vector == 4
     plain = construct(graph, V100, BuildOptions(shapes=CodeShapes(turned_vectors=False)), top_k=10)
-    assert all(one.program.stages[0].store.vector == 1 for one in plain if one.forms == ("transposed",))
+    assert all(one.program.stages[0].store.vector == 1 for one in plain if one.variants == ("transposed",))
 
 
 NARROW = ("float16", "bfloat16", "int8", "bool")

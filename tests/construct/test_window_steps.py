@@ -6,7 +6,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
-from rollergen.construct.forms import forms
+from rollergen.construct.variants import variants
 from rollergen.expr.canonical import canonicalize
 from rollergen.program.assemble.contraction import contraction_stage
 from rollergen.program.assemble.plan import ContractionPlan
@@ -25,9 +25,9 @@ def conv(channels=256, pixels=14):
 
 def stage(on, step, tm=8, tn=16):
     """16 tm x 8 tn outputs of a block, `step` elements of the reduction at a time."""
-    (form, *_) = forms(canonicalize(conv()).tensor_ops[0], on)
+    (variant, *_) = variants(canonicalize(conv()).tensor_ops[0], on)
     plan = ContractionPlan(16, 8, 1, tm, tn, 1, 1, 1, 1, step, 4, 4, unroll=step, staged=(0, 1), depth=2)
-    return contraction_stage(form.op, form.roles, plan, on, AlignmentRules(), "conv")
+    return contraction_stage(variant.op, variant.roles, plan, on, AlignmentRules(), "conv")
 
 
 def test_a_step_of_two_windows_is_chosen_where_copies_go_through_registers():

@@ -21,7 +21,7 @@ from tests.cuda.test_cupy import cupy  # noqa: F401 (a fixture)
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 T = rg.tensor
 
-FORMS = {
+CASES = {
     "one kernel": lambda: rg.ops.matmul(T("A", (37, 21)), T("B", (21, 45))),
     "a split sum and its second kernel": lambda: rg.ops.matmul(T("A", (8, 2048)), T("B", (2048, 8))),
     "rows of few blocks": lambda: rg.ops.sum(T("X", (4, 65536)), axis=1),
@@ -32,8 +32,8 @@ WITH_TEMPORARIES = {"a split sum and its second kernel", "rows of few blocks", "
 OVER_48_KIB = 64 << 10
 
 
-def built(form):
-    return rg.build(FORMS[form](), "cuda", profile=False, cache=False)
+def built(case):
+    return rg.build(CASES[case](), "cuda", profile=False, cache=False)
 
 
 def whole_numbers(kernel, seed=0):
@@ -53,11 +53,11 @@ def kinds(cupy):  # noqa: F811
     return [what[0] for what in cupy.LOG]
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_call_is_its_launches_and_nothing_else(cupy, form):  # noqa: F811
-    kernel = built(form)
+@pytest.mark.parametrize("case", CASES)
+def test_a_call_is_its_launches_and_nothing_else(cupy, case):  # noqa: F811
+    kernel = built(case)
     stream, given, out = on_gpu(cupy, kernel)
-    assert bool(kernel.program.temporaries) == (form in WITH_TEMPORARIES)
+    assert bool(kernel.program.temporaries) == (case in WITH_TEMPORARIES)
     with stream:
         kernel(*given, out=out)
         cupy.LOG.clear()
@@ -67,20 +67,20 @@ def test_a_call_is_its_launches_and_nothing_else(cupy, form):  # noqa: F811
         new = kernel(*given)
     assert kinds(cupy) == ["empty", *["launch"] * len(kernel.launches)] and cupy.LOG[0] == ("empty", out.nbytes)
     assert {what[4] for what in cupy.LOG[1:]} == {stream.ptr}
-    want = FORMS[form]().evaluate(*whole_numbers(kernel))
+    want = CASES[case]().evaluate(*whole_numbers(kernel))
     assert np.array_equal(out.get(), want) and np.array_equal(new.get(), want)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_calls_that_follow_with_other_arrays_are_prepared(cupy, form, monkeypatch):  # noqa: F811
-    kernel = built(form)
+@pytest.mark.parametrize("case", CASES)
+def test_calls_that_follow_with_other_arrays_are_prepared(cupy, case, monkeypatch):  # noqa: F811
+    kernel = built(case)
     stream, given, out = on_gpu(cupy, kernel)
     with stream:
         kernel(*given)
         monkeypatch.setattr(GpuCalls, "call", lambda *_: pytest.fail("not prepared"))
         assert kernel(*given, out=out) is out
-        assert np.array_equal(out.get(), FORMS[form]().evaluate(*whole_numbers(kernel)))
-        if form == "constant weights":  # other constants would have to be packed
+        assert np.array_equal(out.get(), CASES[case]().evaluate(*whole_numbers(kernel)))
+        if case == "constant weights":  # other constants would have to be packed
             given[0] = cupy.asarray(whole_numbers(kernel, seed=1)[0])
             others = [given[0].get(), whole_numbers(kernel)[1]]
         else:
@@ -90,7 +90,7 @@ def test_calls_that_follow_with_other_arrays_are_prepared(cupy, form, monkeypatc
         new = kernel(*given)
         assert kinds(cupy) == ["empty", *["launch"] * len(kernel.launches)]
         assert {what[4] for what in cupy.LOG[1:]} == {stream.ptr}
-    assert new is not out and np.array_equal(new.get(), FORMS[form]().evaluate(*others))
+    assert new is not out and np.array_equal(new.get(), CASES[case]().evaluate(*others))
 
 
 def test_each_stream_has_prepared_calls_of_its_own(cupy):  # noqa: F811
@@ -127,7 +127,7 @@ def test_what_a_prepared_call_cannot_take_is_told_by_the_general_one(cupy):  # n
 def test_prepared_calls_leave_the_temporaries_of_a_graph_alone(cupy):  # noqa: F811
     kernel = built("a split sum and its second kernel")
     stream, given, out = on_gpu(cupy, kernel)
-    want = FORMS["a split sum and its second kernel"]().evaluate(*whole_numbers(kernel))
+    want = CASES["a split sum and its second kernel"]().evaluate(*whole_numbers(kernel))
     with stream:
         kernel(*given, out=out)
         kernel(*given, out=out)
@@ -149,7 +149,7 @@ def test_threads_have_prepared_calls_of_their_own(cupy):  # noqa: F811
     kernel = built("a split sum and its second kernel")
     _, given, out = on_gpu(cupy, kernel)
     others, wrong = [cupy.asarray(one) for one in whole_numbers(kernel, seed=1)], []
-    want = FORMS["a split sum and its second kernel"]().evaluate(*whole_numbers(kernel, seed=1))
+    want = CASES["a split sum and its second kernel"]().evaluate(*whole_numbers(kernel, seed=1))
 
     def work():
         for _ in range(3):
@@ -173,9 +173,9 @@ def test_the_first_call_allocates_temporaries_and_copies_nothing(cupy):  # noqa:
     assert kinds(cupy) == made + ["launch"] * len(kernel.launches)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_call_is_captured_and_replayed_on_other_contents(cupy, form):  # noqa: F811
-    kernel = built(form)
+@pytest.mark.parametrize("case", CASES)
+def test_a_call_is_captured_and_replayed_on_other_contents(cupy, case):  # noqa: F811
+    kernel = built(case)
     stream, given, out = on_gpu(cupy, kernel)
     kernel(*given, out=out, stream=stream)
     cupy.LOG.clear()
@@ -189,7 +189,7 @@ def test_a_call_is_captured_and_replayed_on_other_contents(cupy, form):  # noqa:
     out.fill(0)
     assert not out.get().any()
     graph.launch()
-    assert np.array_equal(out.get(), FORMS[form]().evaluate(*contents))
+    assert np.array_equal(out.get(), CASES[case]().evaluate(*contents))
 
 
 def test_shared_memory_is_opted_into_while_captured(cupy):  # noqa: F811
@@ -242,7 +242,7 @@ def test_calls_after_a_capture_leave_its_temporaries_alone(cupy):  # noqa: F811
     assert [what for what in kinds(cupy) if what == "empty"] == allocated  # once, and kept
     out.fill(0)
     graph.launch()
-    assert np.array_equal(out.get(), FORMS["a split sum and its second kernel"]().evaluate(*whole_numbers(kernel)))
+    assert np.array_equal(out.get(), CASES["a split sum and its second kernel"]().evaluate(*whole_numbers(kernel)))
 
 
 def packing_calls(kernel):

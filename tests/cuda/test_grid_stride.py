@@ -94,6 +94,6 @@ def test_the_model_sees_the_same_bytes_as_with_a_block_for_each_tile():
 
 def test_construction_offers_strides_unless_they_are_switched_off():
     graph = canonicalize(relu(1 << 24))
-    forms = lambda shapes: {one.forms for one in construct(graph, V100, BuildOptions(shapes=shapes), top_k=10)}
-    assert ("grid stride",) in forms(CodeShapes())
-    assert ("grid stride",) not in forms(CodeShapes(grid_stride=False))
+    variants = lambda shapes: {one.variants for one in construct(graph, V100, BuildOptions(shapes=shapes), top_k=10)}
+    assert ("grid stride",) in variants(CodeShapes())
+    assert ("grid stride",) not in variants(CodeShapes(grid_stride=False))

@@ -30,9 +30,9 @@ def near(seconds):
     return pytest.approx(seconds, rel=0.01)
 
 
-def session_of(cupy, form):  # noqa: F811
+def session_of(cupy, case):  # noqa: F811
     """A session over arrays of the device, each of whose launches takes the device `EACH_S`."""
-    kernel = built(form)
+    kernel = built(case)
     _, given, out = on_gpu(cupy, kernel)
     program, executor = kernel.program, executor_for(kernel.device)
     session = executor.prepare(kernel.candidates[0].source).session()
@@ -56,9 +56,9 @@ def slowly(monkeypatch, cupy, seconds):  # noqa: F811
     monkeypatch.setattr(cupy.cuda.driver, "launchKernel", slow)
 
 
-@pytest.mark.parametrize(("form", "launches"), [("one kernel", 1), (TWO_KERNELS, 2)])
-def test_a_call_takes_what_its_launches_take_the_device(cupy, form, launches, monkeypatch):  # noqa: F811
-    session, _, count = session_of(cupy, form)
+@pytest.mark.parametrize(("case", "launches"), [("one kernel", 1), (TWO_KERNELS, 2)])
+def test_a_call_takes_what_its_launches_take_the_device(cupy, case, launches, monkeypatch):  # noqa: F811
+    session, _, count = session_of(cupy, case)
     assert count == launches
     slowly(monkeypatch, cupy, 3 * EACH_S)  # the host is slower: a second launch is not charged its time
     reading = session.reading(None)

@@ -32,11 +32,11 @@ def softmax(shape=SHAPE):
     return rg.ops.softmax(rg.tensor("X", shape), axis=-1)
 
 
-def program_of(expression, form="online", **switches):
-    """The best program of the form, and whether it is the best of all."""
+def program_of(expression, variant="online", **switches):
+    """The best program of the variant, and whether it is the best of all."""
     options = BuildOptions(shapes=CodeShapes(rows_in_registers=False, **switches))
     ranked = construct(canonicalize(expression), V100, options, top_k=10)
-    (best, *_) = (one for one in ranked if one.forms == (form,))
+    (best, *_) = (one for one in ranked if one.variants == (variant,))
     return best.program, best is ranked[0]
 
 
@@ -49,7 +49,7 @@ def test_pairs_are_chosen_where_rows_are_walked_again_and_not_otherwise():
     assert program_of(softmax())[1]
     assert program_of(softmax(), "row resident", online=False)[1]
     kept = construct(canonicalize(softmax((4096, 1024))), V100, top_k=1)[0]
-    assert kept.forms == ("row resident",), "the row stays in registers"
+    assert kept.variants == ("row resident",), "the row stays in registers"
 
 
 @needs_compiler
@@ -103,8 +103,8 @@ def test_a_wrong_step_of_the_walk_is_found(fault):
 
 def test_the_model_sees_one_walk_less():
     bytes_ = []
-    for form in ("online", "row resident"):
-        (stage,) = predict(program_of(softmax((256, 65536)), form)[0], V100).stages
+    for variant in ("online", "row resident"):
+        (stage,) = predict(program_of(softmax((256, 65536)), variant)[0], V100).stages
         bytes_.append(dict(stage.traffic_bytes)["dram"])
     assert 0.7 < bytes_[0] / bytes_[1] < 0.8  # two reads and a write against three and one
 

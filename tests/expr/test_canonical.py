@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize, implicit_gemm
-from rollergen.expr.forms import Rows
+from rollergen.expr.one_stage import Rows
 from rollergen.expr.stages import cut
 from tests.expr.graphs import run
 

@@ -68,7 +68,7 @@ def test_a_split_reduction_gives_the_same_result(op, parts):
             assert_same(op, *pair)
 
 
-def test_a_three_by_three_convolution_with_padding_has_a_padded_form():
+def test_a_three_by_three_convolution_with_padding_has_a_padded_variant():
     made = rg.ops.conv2d(rg.tensor("X", (1, 4, 9, 9)), rg.tensor("W", (5, 4, 3, 3)), padding=1)
     op = canonicalize(made).tensor_ops[0]
     assert any(pad_view(op, load) for load in op.body_loads())

@@ -10,7 +10,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize, implicit_gemm
-from rollergen.expr.forms import Rows
+from rollergen.expr.one_stage import Rows
 from rollergen.expr.show import show
 from rollergen.expr.stages import cut
 from rollergen.expr.values import Load, walk
@@ -345,7 +345,7 @@ def test_original_shapes_stay_on_record():
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-def test_a_convolution_has_an_implicit_gemm_form(batch):
+def test_a_convolution_has_an_implicit_gemm_variant(batch):
     x, w = tensors(x=(batch, 3, 8, 9), w=(4, 3, 3, 3))
     graph = canonicalize(rg.ops.conv2d(x, w, padding=1, stride=2))
     gemm = implicit_gemm(graph.tensor_ops[0])

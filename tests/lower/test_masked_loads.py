@@ -47,7 +47,7 @@ WINDOWS = {
 def lines_of(tensor):
     """The first program of several lines a tile."""
     ranked = construct(canonicalize(tensor), AVX512, top_k=10)
-    return next(one.program for one in ranked if one.forms == ("direct, lines",))
+    return next(one.program for one in ranked if one.variants == ("direct, lines",))
 
 
 def difference(program, way="at once"):
@@ -90,7 +90,7 @@ def test_processors_of_narrower_vectors_have_no_such_programs():
     dialect = (("kernel_attribute", "__attribute__((min_vector_width(256)))"),)
     narrow = replace(AVX512, targets=(replace(AVX512.targets[0], dialect=dialect),))
     ranked = construct(canonicalize(WINDOWS["maxima"]), narrow, top_k=10)
-    assert all("lines" not in form or form == "padded lines" for one in ranked for form in one.forms)
+    assert all("lines" not in variant or variant == "padded lines" for one in ranked for variant in one.variants)
 
 
 def without_their_lower_bound(old):

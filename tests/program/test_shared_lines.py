@@ -5,9 +5,9 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
-from rollergen.construct.forms import forms
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.serial_space import grid, structures
+from rollergen.construct.variants import variants
 from rollergen.expr.canonical import canonicalize
 from rollergen.program.assemble.plan import ContractionPlan
 from rollergen.program.model import predict_stage
@@ -35,8 +35,8 @@ def depthwise(stride=1):
 
 def lines_structure(graph):
     (op,) = graph.tensor_ops
-    (form,) = (form for form in forms(op, AVX512) if form.name == "direct, lines")
-    (structure,) = structures(form, AVX512, AlignmentRules())
+    (variant,) = (variant for variant in variants(op, AVX512) if variant.name == "direct, lines")
+    (structure,) = structures(variant, AVX512, AlignmentRules())
     return structure
 
 
@@ -50,7 +50,7 @@ def test_a_batch_of_such_tiles_costs_what_each_costs(stride):
     )
     price = lambda plan: predict_stage(structure.stage(plan, AVX512, AlignmentRules()), AVX512).seconds
     together = np.broadcast_to(price(plan(rows, step, pm, pn)), rows.shape)
-    (lines,) = (axis.extent for axis in structure.op.axes if axis.name == structure.form.roles.m)
+    (lines,) = (axis.extent for axis in structure.op.axes if axis.name == structure.variant.roles.m)
     whole = [n for n in range(len(rows)) if lines % rows[n] == 0]  # a batch knows of no tiles that overhang
     apart = [price(plan(*(int(column[n]) for column in (rows, step, pm, pn)))) for n in whole]
     np.testing.assert_allclose(together[whole], apart, rtol=3e-3)  # and counts loops of one iteration
@@ -79,4 +79,4 @@ def test_lines_of_every_other_element_stay_in_registers_until_their_last_tap():
 
 def test_windows_without_reuse_along_other_axes_are_walked_in_lines_first():
     first = construct(depthwise(), AVX512, top_k=1)[0]
-    assert first.forms == ("direct, lines",) and len(first.program.stages) == 1
+    assert first.variants == ("direct, lines",) and len(first.program.stages) == 1

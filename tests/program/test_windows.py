@@ -104,18 +104,18 @@ def test_programs_with_windows_survive_their_text():
     assert copy.window
 
 
-def forms(options=BuildOptions(), where="v100"):
+def variants(options=BuildOptions(), where="v100"):
     expression = rg.ops.conv2d(rg.tensor("X", (8, 64, 28, 28)), rg.tensor("W", (64, 1, 3, 3)), padding=1, groups=64)
-    return [one.forms for one in construct(canonicalize(expression), device(where), options, top_k=10)]
+    return [one.variants for one in construct(canonicalize(expression), device(where), options, top_k=10)]
 
 
 @pytest.mark.parametrize("where", ["v100", "mi50"])
 def test_the_model_prefers_windows_for_depthwise_convolutions(where):
-    assert forms(where=where)[0] == ("windows",)
+    assert variants(where=where)[0] == ("windows",)
 
 
 def test_windows_are_left_out_where_they_are_switched_off_or_threads_are_vectors():
-    assert ("windows",) not in forms(BuildOptions(shapes=CodeShapes(windows=False)))
+    assert ("windows",) not in variants(BuildOptions(shapes=CodeShapes(windows=False)))
     op = canonicalize(IMAGES["stride 1, padded"]()).tensor_ops[0]
     made = {where: list(window_candidates(op, device(where), BuildOptions().rules, 4, Ledger())) for where in DEVICES}
     assert made == {"v100": made["v100"], "mi50": made["mi50"], "cpu": [], "ipu": []}
@@ -124,7 +124,7 @@ def test_windows_are_left_out_where_they_are_switched_off_or_threads_are_vectors
 
 def test_contractions_with_channels_have_no_windows():
     expression = rg.ops.conv2d(rg.tensor("X", (2, 16, 14, 14)), rg.tensor("W", (32, 16, 3, 3)), padding=1)
-    assert ("windows",) not in [one.forms for one in construct(canonicalize(expression), V100, top_k=10)]
+    assert ("windows",) not in [one.variants for one in construct(canonicalize(expression), V100, top_k=10)]
 
 
 def test_the_model_counts_each_element_of_a_window_once():

@@ -7,12 +7,12 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct.drafts import SIZES
-from rollergen.construct.forms import forms
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.matrix_space import has_matrices
 from rollergen.construct.priced import Contraction
 from rollergen.construct.serial_space import grid, structures
 from rollergen.construct.thread_space import _Shapes
+from rollergen.construct.variants import variants
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
 from rollergen.program.assemble.matrix import MatrixPlan, axes_of, matrix_stage
@@ -61,9 +61,9 @@ def assert_alike(together, stages, device):
 @pytest.mark.parametrize("device", ["v100", "h200", "mi50", "k80", "mali-g71", "ipu"])
 def test_tiles_of_threads(name, device):
     device = load_device(device)
-    for form in forms(op_of(name), device):
-        shapes = _Shapes(form, form.op, form.roles, device, RULES, "all")
-        contraction = Contraction(form.op, form.roles, device, RULES)
+    for variant in variants(op_of(name), device):
+        shapes = _Shapes(variant, variant.op, variant.roles, device, RULES, "all")
+        contraction = Contraction(variant.op, variant.roles, device, RULES)
         tiles, _ = shapes._tiles
         late = shapes._late(shapes._best(tiles, 32))
         assert tiles
@@ -76,8 +76,8 @@ def test_tiles_of_threads(name, device):
 @pytest.mark.parametrize("device", ["cpu_avx512", "cortex-a53"])
 def test_tiles_of_one_thread(name, device):
     device = load_device(device) if device == "cortex-a53" else load_device("benches/devices/cpu_avx512_2mb.json")
-    for form in forms(op_of(name), device):
-        for structure in structures(form, device, RULES):
+    for variant in variants(op_of(name), device):
+        for structure in structures(variant, device, RULES):
             points = grid(structure, device, RULES, Ledger())
             if len(points):
                 together = structure.stage(structure.plan(*(points[size] for size in SIZES)), device, RULES)
@@ -89,8 +89,8 @@ def test_tiles_of_one_thread(name, device):
 @pytest.mark.parametrize("device", ["v100", "h200"])
 def test_tiles_of_matrix_instructions(device):
     device = load_device(device)
-    (form,) = forms(op_of("halves"), device)
-    of, seen = (form.op, form.roles), 0
+    (variant,) = variants(op_of("halves"), device)
+    of, seen = (variant.op, variant.roles), 0
     assert has_matrices(device, RULES)
     for one in device.instructions:
         if one.is_matrix and matrix_operands(of[0], axes_of(of[1]), one) is not None:
@@ -119,8 +119,8 @@ def test_tiles_of_windows(device):
 
 
 def test_a_batch_is_an_array_even_where_only_copies_differ():
-    device, form = load_device("v100"), next(forms(op_of("matmul"), load_device("v100")))
-    shapes = _Shapes(form, form.op, form.roles, device, RULES, "all")
+    device, variant = load_device("v100"), next(variants(op_of("matmul"), load_device("v100")))
+    shapes = _Shapes(variant, variant.op, variant.roles, device, RULES, "all")
     tiles, _ = shapes._tiles
     (late,) = shapes._late(shapes._best(tiles, 1))
     assert np.unique(late.points["depth"]).size == 2 and all(len(figure) == len(late.points) for figure in late.figures)

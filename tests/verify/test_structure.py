@@ -46,15 +46,15 @@ def test_packing_padding_merging_and_splitting_leave_class_and_structure_as_they
     target = rg.load_device(device)
     expected = of_graph(expr, device)
     assert expected.kind == kind
-    forms = set()
+    shapes = set()
     for program in rg.construct(expr, target, 40):
         found = operator_of([stage.op for stage in program.stages])
         assert (found.kind, found.structure) == (kind, expected.structure)
-        forms.add(tuple((stage.name, len(stage.op.axes)) for stage in program.stages))
-        one_hot = dict(zip(names(), vector(program, target).tolist(), strict=True)) if len(forms) == 1 else None
+        shapes.add(tuple((stage.name, len(stage.op.axes)) for stage in program.stages))
+        one_hot = dict(zip(names(), vector(program, target).tolist(), strict=True)) if len(shapes) == 1 else None
         assert one_hot is None or [k for k in CLASSES if one_hot[f"A.is {k}"]] == [kind]
     if name in SEVERAL.get(device, ()):
-        assert any(len(form) > 1 for form in forms), "nothing was packed, padded, merged or split"
+        assert any(len(shape) > 1 for shape in shapes), "nothing was packed, padded, merged or split"
 
 
 def test_the_collections_operators_are_of_the_classes_that_their_names_say():

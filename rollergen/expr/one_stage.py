@@ -28,7 +28,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class OneStage:
     """One stage: the body with bound axes unified; ``row`` and ``reduce`` axes (name, extent)."""
 
     body: Value
@@ -43,8 +43,8 @@ class Misfit:
     reason: str
 
 
-def form_of(expansion: Expansion, separator: Separator, rows: Rows) -> Form | Misfit:
-    """The form of `expansion`, or why it has none.
+def as_one_stage(expansion: Expansion, separator: Separator, rows: Rows) -> OneStage | Misfit:
+    """`expansion` as one stage, or why it is none.
 
     A resident row needs its reductions to run over adjacent axes of the result, for every row of it, and
     no more elements than `rows` allows.  Several reductions for each element of the result (a variance
@@ -54,7 +54,7 @@ def form_of(expansion: Expansion, separator: Separator, rows: Rows) -> Form | Mi
         return Misfit(f"its {expansion.size} operations are too many for one stage")
     nodes = list(reductions_of(expansion.body))
     if not nodes:
-        return Form(expansion.body)
+        return OneStage(expansion.body)
     axes = [name for name, extent in _axes(expansion) if extent > 1]
     single = _single(expansion, nodes, axes)
     if single is not None:
@@ -75,8 +75,8 @@ def form_of(expansion: Expansion, separator: Separator, rows: Rows) -> Form | Mi
         return Misfit(_REUSED)
     if row is None:
         first = nodes[0]
-        return Form(_unified(expansion.body, nodes, first.bound), (), first.axes)
-    return Form(_unified(expansion.body, nodes, row), row)
+        return OneStage(_unified(expansion.body, nodes, first.bound), (), first.axes)
+    return OneStage(_unified(expansion.body, nodes, row), row)
 
 
 def _axes(expansion: Expansion) -> tuple[tuple[str, int], ...]:
@@ -84,8 +84,8 @@ def _axes(expansion: Expansion) -> tuple[tuple[str, int], ...]:
     return expansion.root.producer.axes
 
 
-def _single(expansion: Expansion, nodes: list[Reduce], axes: list[str]) -> Form | None:
-    """The form with one reduction over all points; equal reductions under other names are one."""
+def _single(expansion: Expansion, nodes: list[Reduce], axes: list[str]) -> OneStage | None:
+    """One stage with one reduction over all points; equal reductions under other names are one."""
     first = nodes[0]
     if any(len(node.axes) != len(first.axes) for node in nodes) or not set(axes) <= free_axes(first):
         return None
@@ -94,7 +94,7 @@ def _single(expansion: Expansion, nodes: list[Reduce], axes: list[str]) -> Form 
     nested = any(any(reductions_of(part)) for node in unified for part in node.bodies)
     if nested or len({node.key for node in unified}) != 1:
         return None
-    return Form(body, (), first.axes)
+    return OneStage(body, (), first.axes)
 
 
 def _row_axes(expansion: Expansion, nodes: list[Reduce]) -> tuple[str, ...] | None:

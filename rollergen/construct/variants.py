@@ -1,4 +1,4 @@
-"""The forms of a contraction: the same result from differently laid out operands."""
+"""The variants of a contraction: the same result from differently laid out operands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rollergen.tile.rules import vector_lanes
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class Variant:
     """``copies`` (elementwise tensor ops) run first; ``op`` is the contraction left.
 
     ``whole_rows``: tiles span n, so that compilers see which lanes a guard cuts.  ``unrolled``: so is k, wholly: what
@@ -33,45 +33,45 @@ class Form:
     unrolled: bool = False
 
 
-def forms(op: TensorOp, device: Device) -> Iterator[Form]:
-    """Direct, padded (sliding windows walked flat) and implicit-GEMM forms, where they exist.
+def variants(op: TensorOp, device: Device) -> Iterator[Variant]:
+    """Direct, padded (sliding windows walked flat) and implicit-GEMM variants, where they exist.
 
     Devices with a block layer gather while they stage, so they take the implicit GEMM; others want
-    addresses that are constant shifts, so they take the padded form.
+    addresses that are constant shifts, so they take the padded variant.
     """
     if not device.kind.threads:
-        yield from _shifted_forms(op, device)
+        yield from _shifted_variants(op, device)
     else:
         gemm = implicit_gemm(op)
-        merged = () if gemm is None else tuple(_form("implicit GEMM", (), gemm))
+        merged = () if gemm is None else tuple(_variant("implicit GEMM", (), gemm))
         # Merged axes may leave none that is contiguous in the output and an operand.
-        yield from merged or _form("direct", (), op)
+        yield from merged or _variant("direct", (), op)
 
 
-def _form(name: str, copies: tuple[TensorOp, ...], op: TensorOp) -> Iterator[Form]:
+def _variant(name: str, copies: tuple[TensorOp, ...], op: TensorOp) -> Iterator[Variant]:
     for roles in contraction_roles(op):
-        yield Form(name, copies, op, roles)
+        yield Variant(name, copies, op, roles)
 
 
-def _shifted_forms(op: TensorOp, device: Device) -> Iterator[Form]:
+def _shifted_variants(op: TensorOp, device: Device) -> Iterator[Variant]:
     padded = False
     for load in op.body_loads():
         pair = pad_view(op, load)
         if pair is not None:
             padded = True
-            yield from _form("padded", (pair[0],), pair[1])
-            yield from _window_forms(op, load, vector_lanes(device, accumulator_dtype(op)))
+            yield from _variant("padded", (pair[0],), pair[1])
+            yield from _window_variants(op, load, vector_lanes(device, accumulator_dtype(op)))
     if not padded or not any(load.guard for load in op.body_loads()):
-        yield from _form("direct", (), op)
+        yield from _variant("direct", (), op)
     else:
-        yield from _row_form(op)
-    yield from _lines_form(op, device)
+        yield from _row_variant(op)
+    yield from _lines_variant(op, device)
     gemm = implicit_gemm(op) if padded or _windowed(op) else None
     if gemm is not None:
-        yield from _form("implicit GEMM", (), gemm)
+        yield from _variant("implicit GEMM", (), gemm)
 
 
-def _window_forms(op: TensorOp, load: Load, lanes: int) -> Iterator[Form]:
+def _window_variants(op: TensorOp, load: Load, lanes: int) -> Iterator[Variant]:
     """Windows without reuse along other axes, taps of a column unrolled: where lines are whole vectors, a vector
     that one tap reads is read by the next line's as well."""
     pair = pad_view(op, load, lanes)
@@ -80,7 +80,7 @@ def _window_forms(op: TensorOp, load: Load, lanes: int) -> Iterator[Form]:
     for roles in contraction_roles(pair[1]):
         if roles.taps:
             turned = replace(roles, k=roles.taps[-1], taps=(*roles.taps[:-1], roles.k))
-            yield Form("padded lines", (pair[0],), pair[1], turned)
+            yield Variant("padded lines", (pair[0],), pair[1], turned)
 
 
 def reuses(op: TensorOp, roles: Roles) -> bool:
@@ -88,15 +88,15 @@ def reuses(op: TensorOp, roles: Roles) -> bool:
     return roles.m is not None and any(roles.m not in load.axes() for load in operands(op, roles.n))
 
 
-def _row_form(op: TensorOp) -> Iterator[Form]:
+def _row_variant(op: TensorOp) -> Iterator[Variant]:
     """Guarded windows without reuse along other axes (depthwise convolutions, pooling): row by row, nothing copied."""
     for roles in contraction_roles(op):
         if not reuses(op, roles):
             batch = roles.batch if roles.m is None else (*roles.batch, roles.m)
-            yield Form("direct", (), op, replace(roles, m=None, batch=batch), whole_rows=True)
+            yield Variant("direct", (), op, replace(roles, m=None, batch=batch), whole_rows=True)
 
 
-def _lines_form(op: TensorOp, device: Device) -> Iterator[Form]:
+def _lines_variant(op: TensorOp, device: Device) -> Iterator[Variant]:
     """Windows without reuse along other axes, several lines of outputs in a tile, all taps unrolled: a line of the
     image is read once for all outputs that it serves.  Where the device reads chosen lanes at once, so that what
     guards cut has no path of its own."""
@@ -111,7 +111,7 @@ def _lines_form(op: TensorOp, device: Device) -> Iterator[Form]:
         if along and down:
             m, tap = down[-1]
             batch = tuple(a.name for a in op.of_role("spatial") if a.name not in (n, m))
-            yield Form("direct, lines", (), op, Roles(n, m, batch, along[0], (tap,)), unrolled=True)
+            yield Variant("direct, lines", (), op, Roles(n, m, batch, along[0], (tap,)), unrolled=True)
 
 
 def sliding_pairs(op: TensorOp, loads: Sequence[Load]) -> list[tuple[str, str]]:
