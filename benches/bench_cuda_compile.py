@@ -37,8 +37,8 @@ from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.errors import RollergenError, RuntimeUnavailableError
 from rollergen.expr.canonical import canonicalize
+from rollergen.hal.compilers.nvrtc import version
 from rollergen.hal.load import load_device
-from rollergen.hal.nvrtc import version
 from rollergen.hal.spec import Device
 from rollergen.measure.compile_report import KernelReport, compile_report, compiled_target, predicted_facts
 from rollergen.options import BuildOptions

@@ -28,7 +28,7 @@ from rollergen.construct.choose import choice
 from rollergen.emit import emit
 from rollergen.errors import RollergenError
 from rollergen.expr.canonical import canonicalize
-from rollergen.hal.amd_clang import INSTALL, compile_opencl, is_installed, version
+from rollergen.hal.compilers.amd_clang import INSTALL, compile_opencl, is_installed, version
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict

@@ -6,8 +6,8 @@ others, with and without ``out=`` (`benches.call_costs`); ``chrt -r 5`` before t
 A kernel of 16 elements has nothing to do: its call is the launch (Python, pyopencl, PoCL's queue), timed as
 `bench_operators` times its cases, beside the libraries, on one core and on all of them.  On several cores the threads
 of the others have to be woken where work is not so small that the calling thread does it alone: for how long is the
-device's ``wake_us``, as probed on this machine (`rollergen.hal.microbench.wake_us`).  Beside both what the cases that
-`bench_operators` kept last would be without their launches, and without waking.
+device's ``wake_us``, as probed on this machine (`rollergen.hal.probes.microbench.wake_us`).  Beside both what the
+cases that `bench_operators` kept last would be without their launches, and without waking.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from rich.progress import track
 from rich.table import Table
 
 from rollergen.bench.suites import Entry, suite
-from rollergen.hal.present_costs import with_present_costs
+from rollergen.hal.changes import with_present_costs
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict
 from rollergen.program.serial import from_json

@@ -29,8 +29,8 @@ from rollergen.bench.suites import Entry, suite
 from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
+from rollergen.hal.compilers.nvrtc import is_installed
 from rollergen.hal.load import load_device
-from rollergen.hal.nvrtc import is_installed
 from rollergen.hal.spec import Device
 from rollergen.measure.compile_report import compile_report, compiled_target
 from rollergen.program.rprogram import RProgram

@@ -30,10 +30,10 @@ import numpy as np
 import rollergen as rg
 from benches.results import begun, keep, result_path
 from benches.timing import alternate, thinned
-from rollergen.hal.host import completed
-from rollergen.hal.host_facts import cache_levels
 from rollergen.hal.lints import WARNING, lint
 from rollergen.hal.load import load_device, save_device
+from rollergen.hal.probes.host import completed
+from rollergen.hal.probes.host_facts import cache_levels
 
 NAME = "probe"
 PROBED, WRITTEN, USED = "probed", "written", "cpu"

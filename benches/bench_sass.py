@@ -28,9 +28,9 @@ from rollergen.bench.suites import suite
 from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
+from rollergen.hal.compilers.nvrtc import compile_cuda, version
+from rollergen.hal.compilers.sass import histogram, main_loops
 from rollergen.hal.load import load_device
-from rollergen.hal.nvrtc import compile_cuda, version
-from rollergen.hal.sass import histogram, main_loops
 from rollergen.hal.spec import Device
 from rollergen.measure.compile_report import compiled_target
 from rollergen.program.model import multiply_add_share

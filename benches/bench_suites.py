@@ -37,8 +37,8 @@ from rollergen.construct import construct
 from rollergen.emit import emit_all
 from rollergen.errors import DoesNotFitError
 from rollergen.expr.canonical import canonicalize
-from rollergen.hal.host import complete
 from rollergen.hal.load import load_device
+from rollergen.hal.probes.host import complete
 from rollergen.hal.spec import Device
 from rollergen.program.check import check
 

@@ -37,7 +37,7 @@ from benches.verify.command import ablate, evaluate
 from benches.verify.metrics import top_k
 from benches.verify.report import write_tables
 from rollergen.build import paused_collector
-from rollergen.hal.present_costs import with_present_costs
+from rollergen.hal.changes import with_present_costs
 from rollergen.hal.spec import Device
 from rollergen.program.model import Prediction, predict
 from rollergen.program.rprogram import RProgram

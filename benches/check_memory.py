@@ -98,7 +98,7 @@ def ours(kernels: int, mix: str, texts: Path) -> Iterator[float]:
 
 def plain(texts: Path) -> Iterator[float]:
     """pyopencl alone, on the devices that rollergen opens."""
-    from rollergen.hal.opencl_runtime import OpenCLRuntime
+    from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
 
     runtime = OpenCLRuntime()
     with texts.open() as file:

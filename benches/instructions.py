@@ -74,8 +74,8 @@ def construction(case: str, device: str) -> int:
 
 def machine_code_tools(device: str) -> str | None:
     """What a count of machine code holds for: NVIDIA's compiler; None where it or a disassembler is missing."""
-    from rollergen.hal.nvrtc import is_installed, version
-    from rollergen.hal.sass import disassemblers
+    from rollergen.hal.compilers.nvrtc import is_installed, version
+    from rollergen.hal.compilers.sass import disassemblers
 
     return f"NVRTC {version()}" if is_installed() and disassemblers() else None
 
@@ -85,9 +85,9 @@ def machine_code(case: str, device_name: str) -> int | None:
     from rollergen.construct import construct
     from rollergen.emit import emit
     from rollergen.expr.canonical import canonicalize
+    from rollergen.hal.compilers.nvrtc import compile_cuda
+    from rollergen.hal.compilers.sass import histogram
     from rollergen.hal.load import load_device
-    from rollergen.hal.nvrtc import compile_cuda
-    from rollergen.hal.sass import histogram
     from rollergen.measure.compile_report import compiled_target
 
     device = load_device(device_name)

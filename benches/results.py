@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rollergen.bench.origin import origin
-from rollergen.hal.host import cpu_model
+from rollergen.hal.probes.host import cpu_model
 
 __all__ = [
     "PRODUCT", "RESULTS", "ROOT", "begun", "code", "ever_kept", "hash_of", "keep", "keep_at", "machine_kind", "origin",

@@ -12,9 +12,9 @@ from statistics import median
 
 import numpy as np
 
-from rollergen.hal.host_facts import widest_bits
-from rollergen.hal.microbench import aligned, runner
-from rollergen.hal.opencl_runtime import OpenCLRuntime
+from rollergen.hal.probes.host_facts import widest_bits
+from rollergen.hal.probes.microbench import aligned, runner
+from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
 
 _LEAST_BYTES = 8e6
 """Traffic of one call: some 100 us, so that launching is small beside it."""

@@ -2,8 +2,8 @@
 
 NVIDIA's own wheel of nvdisasm starts with version 13, which no longer reads sm_70; the wheel of Triton 3.1.0 brings the
 one of CUDA 12.4.  This downloads that wheel (209 MB, through pip; ``--wheel`` takes one that is there), keeps its
-nvdisasm (about 50 MB) in the user's cache directory, where `rollergen.hal.sass` looks, and lets go of the rest.  For
-Linux on x86-64.
+nvdisasm (about 50 MB) in the user's cache directory, where `rollergen.hal.compilers.sass` looks, and lets go of the
+rest.  For Linux on x86-64.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from rollergen.hal.nvrtc import compile_cuda, is_installed
-from rollergen.hal.sass import histogram, kept_disassembler
+from rollergen.hal.compilers.nvrtc import compile_cuda, is_installed
+from rollergen.hal.compilers.sass import histogram, kept_disassembler
 
 PACKAGE = "triton==3.1.0"
 MEMBER = "triton/backends/nvidia/bin/nvdisasm"

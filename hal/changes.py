@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from math import inf
 from numbers import Integral, Real
 from typing import Any
 
-from rollergen.hal.bounded_json import shown
 from rollergen.hal.errors import SpecError
-from rollergen.hal.load import device_to_json, is_figure, parse_device
+from rollergen.hal.files.bounded import shown
+from rollergen.hal.load import device_names, device_to_json, is_figure, load_device, parse_device
 from rollergen.hal.spec import Device, Instruction, Limits, MemoryLayer
 
 ORIGIN = {"kind": "assumed", "source": "changed by hand"}
@@ -131,3 +131,11 @@ def json_path(device: Device, path: str) -> str:
     }
     found = (f"{part}[{known.index(owner)}].{key}" for part, known in names.items() if dot and owner in known)
     return next(found, path)
+
+
+def with_present_costs(measured: Device) -> Device:
+    """`measured`, whose machine's figures (clock, bandwidths, caches) stay, with the constants that the built-in device
+    of its name has now; a device of another name, whose constants are its own, as it is."""
+    if measured.name not in device_names():
+        return measured
+    return replace(measured, costs=load_device(measured.name).costs)

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rollergen.hal.bounded_json import shown
 from rollergen.hal.errors import SpecError
+from rollergen.hal.files.bounded import shown
 
 KEY = "extends"
 MOST_PARENTS = 4

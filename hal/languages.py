@@ -18,12 +18,12 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
-from rollergen.hal.bounded_json import shown
 from rollergen.hal.errors import PluginWarning, SpecError
+from rollergen.hal.files.bounded import shown
 
 if TYPE_CHECKING:
-    from rollergen.hal.nvrtc import Compiled
-    from rollergen.hal.runtime import Runtime
+    from rollergen.hal.compilers.nvrtc import Compiled
+    from rollergen.hal.runtimes.protocol import Runtime
     from rollergen.hal.spec import Device
 
 GROUP = "rollergen.languages"

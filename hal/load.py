@@ -16,15 +16,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rollergen.hal.bounded_json import MOST_BYTES, join, read_json, shown
 from rollergen.hal.errors import SpecError, name_advice, nearest
 from rollergen.hal.extending import Find, Parent, completed, is_figure
+from rollergen.hal.files.bounded import MOST_BYTES, join, read_json, shown
+from rollergen.hal.files.trusted import open_untrusted
 from rollergen.hal.languages import present_names
 from rollergen.hal.plugins import PluginSpec, plugin_specs
 from rollergen.hal.spec import Device, Instruction, Limits, MemoryLayer, Target, Tlb, Verification
 from rollergen.hal.spec_rules import refuse_contradictions
 from rollergen.hal.spec_schema import refuse_what_the_schema_refuses
-from rollergen.hal.untrusted_file import open_untrusted
 
 FORMAT = "rollergen.device.v1"
 TEMPLATE = "template"

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 
 from rollergen.hal import masked_stores
-from rollergen.hal.bounded_json import shown
 from rollergen.hal.dtypes import DTYPES
 from rollergen.hal.errors import SpecError
+from rollergen.hal.files.bounded import shown
 from rollergen.hal.languages import language
 from rollergen.hal.spec import Device
 

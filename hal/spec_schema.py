@@ -12,8 +12,8 @@ from importlib.resources import files
 from itertools import islice
 from typing import Any
 
-from rollergen.hal.bounded_json import join, shown
 from rollergen.hal.errors import SpecError, name_advice
+from rollergen.hal.files.bounded import join, shown
 
 _LOOKED_AT = 100
 """Findings compared for the best one: a hostile file may have a hundred thousand."""

@@ -16,10 +16,10 @@ from rollergen.emit import Launch
 from rollergen.errors import ArgumentError, DeviceError, shown
 from rollergen.explain.explanation import explanation, explanation_text, seconds_text
 from rollergen.gate.memory import HOST, Memory
-from rollergen.hal.cuda_devices import mismatch
-from rollergen.hal.cuda_runtime import import_cupy, present_gpu
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.languages import language
+from rollergen.hal.runtimes.cuda_devices import mismatch
+from rollergen.hal.runtimes.cuda_runtime import import_cupy, present_gpu
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import cache_state

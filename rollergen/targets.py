@@ -6,11 +6,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rollergen.errors import DeviceError, shown
-from rollergen.hal.cuda_devices import NAME as GPU
 from rollergen.hal.errors import RuntimeUnavailableError, SpecError
-from rollergen.hal.host import HOST, complete
 from rollergen.hal.languages import language, language_names, present_names
 from rollergen.hal.load import known_names, load_device
+from rollergen.hal.probes.host import HOST, complete
+from rollergen.hal.runtimes.cuda_devices import NAME as GPU
 from rollergen.hal.spec import Device
 from rollergen.runtime.executor import executor_for
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 
 from rollergen.dropped import every_drop_raises
-from rollergen.hal.user_cache import DIRECTORY_VARIABLE
+from rollergen.hal.files.user_cache import DIRECTORY_VARIABLE
 from rollergen.store.cache import forget_failures
 
 settings.register_profile("repeatable", derandomize=True)

@@ -12,7 +12,7 @@ from benches.operators_beside import entries
 from rollergen.bench.suites import suite
 from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
-from rollergen.hal.nvrtc import is_installed
+from rollergen.hal.compilers.nvrtc import is_installed
 from rollergen.measure.compile_report import compile_report
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="rollergen[nvrtc] is not installed")

@@ -9,7 +9,7 @@ from rollergen.bench.suites import suite
 from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
-from rollergen.hal import amd_clang
+from rollergen.hal.compilers import amd_clang
 from rollergen.hal.load import load_device
 
 SAMPLE = ("M1", "C0", "C3", "C13", "D4", "P0", "E0", "R0")

@@ -21,9 +21,9 @@ from benches.gpu.cases import DEFAULT, SUITES, Key, is_core, listed
 from benches.gpu.rows import RESULTS, STOPPED, Budget, Row
 from rollergen.bench.suites import Entry
 from rollergen.errors import RollergenError
-from rollergen.hal.cuda_runtime import CudaRuntime
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.runtime import cuda_runtime_for
+from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
 from rollergen.hal.spec import Device
 from rollergen.runtime import interop
 from rollergen.targets import resolve

@@ -42,7 +42,7 @@ def call(operation: Operation, arrays: Arrays) -> Call:
         raise NotOfferedError(f"CLBlast has no {operation.name} here")
     import pyopencl as cl
 
-    from rollergen.hal.opencl_runtime import OpenCLRuntime
+    from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
 
     library = ctypes.CDLL(ctypes.util.find_library("clblast"))
     queue = OpenCLRuntime().queue

@@ -21,8 +21,8 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.expr.fusion import drop_trivial, simplify, split_axes
 from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph, cut
+from rollergen.hal.compilers.nvrtc import is_installed
 from rollergen.hal.load import load_device
-from rollergen.hal.nvrtc import is_installed
 from rollergen.hal.spec import Device
 from rollergen.measure.compile_report import compile_report
 from rollergen.options import BuildOptions

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.hal.untrusted_file import open_untrusted
+from rollergen.hal.files.trusted import open_untrusted
 from rollergen.optional import optional
 from rollergen.verify.dataflow import BLOCKS, COLUMNS, sequences
 from rollergen.verify.dataset import Dataset

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from rollergen.hal.host_facts import cpu_model
+from rollergen.hal.probes.host_facts import cpu_model
 
 PACKAGES = ("rollergen", "numpy", "torch", "onnxruntime", "pyopencl", "pocl-binary-distribution", "sympy")
 _CODE = (".", ":(exclude)benches/results")

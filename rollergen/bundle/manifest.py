@@ -16,11 +16,11 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.values import Buffer
 from rollergen.gate.narrowing import program_accuracies
 from rollergen.gate.tolerance import CONFIDENCE, unit_roundoff
-from rollergen.hal.bounded_json import read_json
 from rollergen.hal.errors import SpecError
-from rollergen.hal.host import completed_on
+from rollergen.hal.files.bounded import read_json
 from rollergen.hal.languages import language
 from rollergen.hal.load import device_hash
+from rollergen.hal.probes.host import completed_on
 from rollergen.hal.spec import Device
 from rollergen.hal.spec_schema import first_finding, validator
 from rollergen.measure.outcome import Outcome

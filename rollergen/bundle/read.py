@@ -21,9 +21,9 @@ from rollergen.bundle.manifest import (
 )
 from rollergen.emit import Source
 from rollergen.errors import BundleError, ProgramError, SpecError
+from rollergen.hal.files.trusted import open_untrusted
 from rollergen.hal.load import device_hash, parse_device
 from rollergen.hal.spec import Device
-from rollergen.hal.untrusted_file import open_untrusted
 from rollergen.kernel import Kernel
 from rollergen.program import serial
 from rollergen.program.check import check

@@ -71,7 +71,7 @@ def _files(contents: Contents) -> dict[str, bytes]:
     if written.launchers:
         templates = files("rollergen.bundle").joinpath("templates")
         found |= {name: templates.joinpath(name).read_bytes() for name in LAUNCHERS}
-        found |= {name: files("rollergen.hal").joinpath(name).read_bytes() for name in SHARED}
+        found |= {name: files("rollergen.hal.runtimes").joinpath(name).read_bytes() for name in SHARED}
         found[TABLES] = tables(described(contents, {}), contents.tests).encode()
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in found.items()}
     found[MANIFEST] = _json(described(contents, hashes), indent=1)

@@ -37,10 +37,10 @@ from rollergen.cli.problems import expression
 from rollergen.errors import ArgumentError, RollergenError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
-from rollergen.hal.bounded_toml import MOST_BYTES, TomlError, read_toml
+from rollergen.hal.files.bounded import MOST_BYTES, TomlError, read_toml
+from rollergen.hal.files.trusted import read_untrusted
 from rollergen.hal.load import device_hash
 from rollergen.hal.spec import Device
-from rollergen.hal.untrusted_file import read_untrusted
 from rollergen.options import BuildOptions
 from rollergen.store.keys import as_text, expression_text, sha256
 from rollergen.targets import resolve

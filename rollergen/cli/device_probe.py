@@ -12,10 +12,10 @@ from rich.table import Table
 
 from rollergen.cli.output import console
 from rollergen.errors import ArgumentError, DeviceError
-from rollergen.hal.cuda_probe import probe_cuda
-from rollergen.hal.device_probe import ProbedDevice, probe_opencl
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.load import save_device
+from rollergen.hal.probes.cuda_probe import probe_cuda
+from rollergen.hal.probes.device_probe import ProbedDevice, probe_opencl
 
 _BOTH = "two devices to probe; expected either --opencl N or --cuda"
 

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from rollergen.cli.output import console
 from rollergen.errors import ArgumentError
-from rollergen.hal.untrusted_file import open_untrusted
+from rollergen.hal.files.trusted import open_untrusted
 from rollergen.store.collection import add, prune, stored, tally
 from rollergen.store.database import CLEAR, StoreError
 from rollergen.store.kernel_tuner import KERNELS, read_t4

@@ -23,11 +23,11 @@ from rollergen.emit.index_code import is_wide
 from rollergen.emit.matrix_code import helper
 from rollergen.emit.unrolling import MOST_WHOLE, steps_at_once
 from rollergen.expr.index import Index
-from rollergen.hal import nvrtc
-from rollergen.hal.cuda_devices import cuda_device_present
+from rollergen.hal.compilers import nvrtc
+from rollergen.hal.compilers.sass import histogram
 from rollergen.hal.languages import Compiler, Language
 from rollergen.hal.runtime import cuda_runtime_for
-from rollergen.hal.sass import histogram
+from rollergen.hal.runtimes.cuda_devices import cuda_device_present
 from rollergen.lower.expressions import (
     STORAGE_BYTES,
     Inside,

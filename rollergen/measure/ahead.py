@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rollergen.emit import Source
-from rollergen.hal.cuda_runtime import CudaRuntime
+from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
 from rollergen.runtime.executor import Compiled, Executor, RuntimeExecutor
 
 

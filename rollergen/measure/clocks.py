@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rollergen.hal.clock import NOT_READABLE, clock_state
+from rollergen.hal.probes.host_facts import NOT_READABLE, clock_state
 from rollergen.hal.spec import Device
 from rollergen.measure.bench import Bench
 from rollergen.measure.noise import time_calmly

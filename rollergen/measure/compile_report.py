@@ -8,8 +8,8 @@ from typing import Any
 
 from rollergen.emit import Launch, Source, emit
 from rollergen.errors import DeviceError
+from rollergen.hal.compilers.nvrtc import Compiled, Usage
 from rollergen.hal.languages import Compiler, language, language_names
-from rollergen.hal.nvrtc import Compiled, Usage
 from rollergen.hal.spec import Device, Target
 from rollergen.program.model import predict
 from rollergen.program.model.occupancy import warps_by_registers

@@ -11,8 +11,8 @@ import numpy as np
 
 from rollergen.emit import Launch, Source
 from rollergen.errors import DeviceError
-from rollergen.hal.cuda_runtime import CudaRuntime
 from rollergen.hal.languages import language
+from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
 from rollergen.hal.spec import Device
 from rollergen.runtime.executor import Executor
 

@@ -12,10 +12,10 @@ from rollergen.emit import Launch, Source
 from rollergen.errors import DeviceError
 from rollergen.gate.cuda_memory import CudaMemory
 from rollergen.gate.memory import HOST, Memory
-from rollergen.hal.cuda_runtime import CudaRuntime
 from rollergen.hal.errors import BuildError, MendableError, RuntimeUnavailableError
-from rollergen.hal.launch_limits import LaunchLimits
-from rollergen.hal.runtime import InPlaceRuntime, Runtime, runtime_for
+from rollergen.hal.runtime import runtime_for
+from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
+from rollergen.hal.runtimes.protocol import InPlaceRuntime, LaunchLimits, Runtime
 from rollergen.hal.spec import Device
 from rollergen.runtime.cuda_session import CudaSession
 from rollergen.runtime.session import PreparedLaunches, Reading, Session

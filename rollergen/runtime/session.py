@@ -15,8 +15,8 @@ class Reading(NamedTuple):
     """One timing of a call, in seconds: ``wall_s``, by which candidates are ranked, and the device's own ``event_s``.
 
     On a CPU ``wall_s`` is by the host's clock.  On a GPU both are the device's time of one call among many in a row,
-    all of which were enqueued before the first began (`hal/held_stream.py`): neither launching from Python nor waiting
-    for the device is in it.  ``host_bound``: why the host's pace is in them all the same, "" if it is not.
+    all of which were enqueued before the first began (`hal/runtimes/held_stream.py`): neither launching from Python
+    nor waiting for the device is in it.  ``host_bound``: why the host's pace is in them all the same, "" if it is not.
     """
 
     wall_s: float

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rollergen.errors import ProgramError, SpecError
-from rollergen.hal import cubin_cache
+from rollergen.hal.compilers import cubin_cache
 from rollergen.hal.load import parse_device
 from rollergen.program.serial import from_text
 from rollergen.store import deliveries

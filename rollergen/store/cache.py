@@ -17,7 +17,7 @@ from typing import TypeVar
 from rollergen.emit import emit
 from rollergen.errors import CacheWarning, ProgramError
 from rollergen.expr.stages import Graph
-from rollergen.hal import cubin_cache
+from rollergen.hal.compilers import cubin_cache
 from rollergen.hal.load import device_to_json
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome

@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from rollergen.errors import RollergenError
-from rollergen.hal.trusted import distrusted
+from rollergen.hal.files.trusted import distrusted
 from rollergen.store.schema import APPLICATION_ID, STATEMENTS, TRIGGERS, VERSION
 
 BUSY_SECONDS = 10.0

@@ -16,8 +16,8 @@ from contextlib import closing
 from pathlib import Path
 
 from rollergen.errors import CacheWarning
-from rollergen.hal import user_cache
-from rollergen.hal.user_cache import LIMIT_VARIABLE
+from rollergen.hal.files import user_cache
+from rollergen.hal.files.user_cache import LIMIT_VARIABLE
 from rollergen.store.database import StoreError, connected, writing
 from rollergen.store.deliveries import forget_removed
 from rollergen.store.schema import without_triggers

@@ -25,9 +25,9 @@ from rollergen.errors import ArgumentError, ProgramError
 from rollergen.expr import language as rg
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.stages import Graph
+from rollergen.hal.files.trusted import read_untrusted
 from rollergen.hal.load import device_hash
 from rollergen.hal.spec import Device
-from rollergen.hal.untrusted_file import read_untrusted
 from rollergen.options import BuildOptions
 from rollergen.program.check import check
 from rollergen.program.model import predict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rollergen.hal.user_cache import cache_directory
+from rollergen.hal.files.user_cache import cache_directory
 
 FILE_NAME = "kernels.sqlite"
 

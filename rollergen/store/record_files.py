@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from rollergen.errors import RollergenError
-from rollergen.hal.bounded_json import too_deep_at
+from rollergen.hal.files.bounded import too_deep_at
+from rollergen.hal.files.trusted import UnreadableFileError, open_untrusted
 from rollergen.hal.load import device_hash, device_to_json, parse_device
 from rollergen.hal.spec import Device
-from rollergen.hal.untrusted_file import UnreadableFileError, open_untrusted
 from rollergen.store.keys import as_text
 
 LONGEST_LINE = 1 << 24

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from rollergen.errors import ArgumentError, RollergenError
+from rollergen.hal.changes import with_present_costs
 from rollergen.hal.load import device_hash
-from rollergen.hal.present_costs import with_present_costs
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict
 from rollergen.program.serial import from_json

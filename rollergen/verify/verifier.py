@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.hal.files.trusted import read_untrusted
 from rollergen.hal.spec import Device
-from rollergen.hal.untrusted_file import read_untrusted
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
 from rollergen.verify.dataset import FAMILIES, Dataset

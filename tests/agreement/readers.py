@@ -11,9 +11,9 @@ import rollergen as rg
 from rollergen.emit import emit
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.reference import evaluate_at
-from rollergen.hal.host import complete
 from rollergen.hal.load import load_device
-from rollergen.hal.opencl_runtime import OpenCLRuntime
+from rollergen.hal.probes.host import complete
+from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
 from rollergen.program.blocks import edge_blocks
 from rollergen.program.interpreter import interpret
 from rollergen.program.rprogram import RProgram

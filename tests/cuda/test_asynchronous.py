@@ -10,8 +10,8 @@ import pytest
 from rollergen.emit import emit
 from rollergen.emit.dynamic import STATIC_BYTES
 from rollergen.errors import ProgramError
-from rollergen.hal import nvrtc
-from rollergen.hal.sass import histogram
+from rollergen.hal.compilers import nvrtc
+from rollergen.hal.compilers.sass import histogram
 from rollergen.measure.compile_report import compile_report
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret

@@ -12,8 +12,8 @@ import pytest
 import rollergen as rg
 from rollergen.errors import ArgumentError, DeviceError, ShapeError
 from rollergen.hal import runtime as runtimes
-from rollergen.hal.cuda_runtime import CudaRuntime
 from rollergen.hal.errors import BuildError
+from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
 from rollergen.targets import resolve
 from tests.cuda.host import compiler
 

@@ -15,8 +15,8 @@ from rollergen.gate.cuda_memory import CudaMemory
 from rollergen.gate.gate import Gate
 from rollergen.gate.memory import HOST, SUSPECTS, Tolerance
 from rollergen.gate.reference import Reference
-from rollergen.hal import nvrtc
-from rollergen.hal.cuda_runtime import CudaRuntime
+from rollergen.hal.compilers import nvrtc
+from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
 from tests import programs
 from tests.cuda.host import compiler
 from tests.cuda.test_cupy import cupy  # noqa: F401 (a fixture)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 import rollergen as rg
-from rollergen.hal.cuda_runtime import CudaRuntime
-from rollergen.hal.held_stream import LEAST_HOLD_S, MOST_HOLD_S, HeldStream
+from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
+from rollergen.hal.runtimes.held_stream import LEAST_HOLD_S, MOST_HOLD_S, HeldStream
 from rollergen.measure.noise import PAUSES_S, time_calmly
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.timing import Timed

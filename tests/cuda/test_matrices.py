@@ -12,7 +12,7 @@ from rollergen.construct import construct
 from rollergen.emit import emit
 from rollergen.errors import DeviceError
 from rollergen.expr.canonical import canonicalize
-from rollergen.hal import nvrtc
+from rollergen.hal.compilers import nvrtc
 from rollergen.hal.load import load_device
 from rollergen.program.interpreter import interpret
 from rollergen.program.layers import managed_bytes

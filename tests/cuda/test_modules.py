@@ -12,11 +12,11 @@ import stat
 import pytest
 
 import rollergen as rg
-from rollergen.hal import cubin_cache, nvrtc, nvrtc_library
-from rollergen.hal.cuda_runtime import CudaRuntime
+from rollergen.hal.compilers import cubin_cache, nvrtc, nvrtc_library
 from rollergen.hal.errors import BuildError
-from rollergen.hal.held_stream import TEXT as TEXT_OF_HOLD
-from rollergen.hal.user_cache import LIMIT_VARIABLE
+from rollergen.hal.files.user_cache import LIMIT_VARIABLE
+from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
+from rollergen.hal.runtimes.held_stream import TEXT as TEXT_OF_HOLD
 from rollergen.store import admin
 from rollergen.store.location import store_path
 from tests.cuda.host import compiler

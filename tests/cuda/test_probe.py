@@ -7,13 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from rollergen.hal import cuda_probe, nvrtc
 from rollergen.hal import runtime as runtimes
-from rollergen.hal.cuda_microbench import DISTANCES, STRIDES, Effort, WorkingSets, banks, kernels_text, sector_bytes
-from rollergen.hal.cuda_microbench_text import peak_text
+from rollergen.hal.compilers import nvrtc
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.load import load_device, save_device
-from rollergen.hal.microbench import Figure
+from rollergen.hal.probes import cuda_probe
+from rollergen.hal.probes.cuda_microbench import (
+    DISTANCES,
+    STRIDES,
+    Effort,
+    WorkingSets,
+    banks,
+    kernels_text,
+    sector_bytes,
+)
+from rollergen.hal.probes.cuda_microbench_text import peak_text
+from rollergen.hal.probes.microbench import Figure
 from tests.cli.test_cli import run
 from tests.cuda.host import compiler
 
@@ -90,7 +99,7 @@ def test_what_cannot_be_measured_there_is_marked_and_kept(probed):
 
 @needs_cpp
 def test_another_card_starts_from_the_nearest_and_carries_as_assumed(fake):
-    from rollergen.hal.cuda_runtime import Gpu
+    from rollergen.hal.runtimes.cuda_runtime import Gpu
 
     ada = Gpu(0, "NVIDIA L4", (8, 9), 24 << 30, 101376, 1024, 48 << 20)
     base = cuda_probe.base_of(ada)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rollergen.emit import emit
-from rollergen.hal.nvrtc import is_installed
+from rollergen.hal.compilers.nvrtc import is_installed
 from rollergen.measure.compile_report import compile_report
 from tests.agreement.readers import assert_values, device
 from tests.agreement.test_uneven_parts import TOLERANCE, inputs_of, uneven

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from rollergen.emit.opencl import OpenCL
 from rollergen.hal.languages import Language
-from rollergen.hal.opencl_runtime import OpenCLRuntime
+from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
 
 WORDS = "#define procedure kernel void\n#define shared_by_all global\n"
 

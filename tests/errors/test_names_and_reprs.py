@@ -22,7 +22,7 @@ from rollergen.errors import (
     RuntimeUnavailableError,
     UnknownNameError,
 )
-from rollergen.hal import opencl_runtime
+from rollergen.hal.runtimes import opencl_runtime
 from rollergen.tile.rules import CodeShapes
 
 A, B = rg.tensor("A", (64, 64)), rg.tensor("B", (64, 64))

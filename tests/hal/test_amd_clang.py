@@ -2,7 +2,7 @@
 
 import pytest
 
-from rollergen.hal import amd_clang
+from rollergen.hal.compilers import amd_clang
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 
 installed = pytest.mark.skipif(not amd_clang.is_installed(), reason=f"no clang for AMD: {amd_clang.INSTALL}")

@@ -4,15 +4,14 @@ import json
 
 import pytest
 
-from rollergen.hal import device_probe
-from rollergen.hal.chases import first_dear
-from rollergen.hal.clock import NOT_READABLE, clock_state
 from rollergen.hal.errors import RuntimeUnavailableError
-from rollergen.hal.host_facts import cache_levels
-from rollergen.hal.host_probe import Probe, probe
 from rollergen.hal.lints import WARNING, lint
 from rollergen.hal.load import load_device, save_device
-from rollergen.hal.microbench import Figure
+from rollergen.hal.probes import device_probe
+from rollergen.hal.probes.chases import first_dear
+from rollergen.hal.probes.host_facts import NOT_READABLE, cache_levels, clock_state
+from rollergen.hal.probes.host_probe import Probe, probe
+from rollergen.hal.probes.microbench import Figure
 from tests.cli.test_cli import ok, run
 
 

@@ -5,10 +5,11 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from rollergen.hal import host, host_probe
 from rollergen.hal.errors import BuildError
-from rollergen.hal.host import complete, completed, completed_on
-from rollergen.hal.host_facts import (
+from rollergen.hal.load import device_hash, load_device, save_device
+from rollergen.hal.probes import host, host_probe
+from rollergen.hal.probes.host import complete, completed, completed_on
+from rollergen.hal.probes.host_facts import (
     CacheLevel,
     cache_levels,
     cpu_model,
@@ -16,9 +17,8 @@ from rollergen.hal.host_facts import (
     vector_registers,
     widest_bits,
 )
-from rollergen.hal.host_probe import Probe, choose_dialect, falling, working_sets
-from rollergen.hal.load import device_hash, load_device, save_device
-from rollergen.hal.microbench import Dialect, dialects
+from rollergen.hal.probes.host_probe import Probe, choose_dialect, falling, working_sets
+from rollergen.hal.probes.microbench import Dialect, dialects
 
 CACHES = (CacheLevel(1, 49152, 64, 12), CacheLevel(2, 2 << 20, 64, 16), CacheLevel(3, 32 << 20, 64, 16))
 LAYERS = ("l1", "l2", "l3", "dram")

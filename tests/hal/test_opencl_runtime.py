@@ -14,13 +14,21 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen.hal import microbench, pocl_cpu_name, runtime
+from rollergen.hal import runtime
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
-from rollergen.hal.host import complete
-from rollergen.hal.host_facts import cpu_model
 from rollergen.hal.load import load_device
-from rollergen.hal.microbench import best_seconds
-from rollergen.hal.pocl_cpu_name import UnknownProcessorError, best_name, host_flags, is_mistaken, mend_cpu_name
+from rollergen.hal.probes import microbench
+from rollergen.hal.probes.host import complete
+from rollergen.hal.probes.host_facts import cpu_model
+from rollergen.hal.probes.microbench import best_seconds
+from rollergen.hal.runtimes import pocl_cpu_name
+from rollergen.hal.runtimes.pocl_cpu_name import (
+    UnknownProcessorError,
+    best_name,
+    host_flags,
+    is_mistaken,
+    mend_cpu_name,
+)
 from tests.threads import in_threads
 
 pytest.importorskip("pyopencl", reason="the extra [cpu] is not installed")
@@ -30,7 +38,7 @@ DOUBLE = "kernel void twice(global const float *x, global float *y) { y[get_glob
 
 @pytest.fixture(scope="module")
 def run():
-    from rollergen.hal.opencl_runtime import OpenCLRuntime
+    from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
 
     return OpenCLRuntime()
 
@@ -210,8 +218,8 @@ def test_prepared_launches_of_both_kinds_run_in_order(run):
 
 
 DRIVERS = """
-from rollergen.hal.opencl_runtime import OpenCLRuntime
-from rollergen.hal.device_probe import opencl_devices
+from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
+from rollergen.hal.probes.device_probe import opencl_devices
 run = OpenCLRuntime()
 print(run.has_caller, run.device.name.split("-")[0], [d.name.split("-")[0] for d in opencl_devices()])
 """
@@ -265,7 +273,7 @@ def test_our_own_share_of_a_call_is_a_few_microseconds(run, twice):
 
 def test_a_limit_of_threads_holds_for_the_process_and_comes_too_late_afterwards():
     found = in_a_fresh_process(
-        "from rollergen.hal.opencl_runtime import OpenCLRuntime as R\n"
+        "from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime as R\n"
         "print(R(threads=1).units, R(threads=1).units, R().units)\n"
         "try: R(threads=3)\n"
         "except Exception as error: print(type(error).__name__, error)\n"
@@ -276,7 +284,7 @@ def test_a_limit_of_threads_holds_for_the_process_and_comes_too_late_afterwards(
 def test_without_pyopencl_the_error_says_what_to_install():
     found = in_a_fresh_process(
         "import sys; sys.modules['pyopencl'] = None\n"
-        "from rollergen.hal.opencl_runtime import OpenCLRuntime\n"
+        "from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime\n"
         "try: OpenCLRuntime()\n"
         "except Exception as error: print(type(error).__name__, error)\n"
     )
@@ -286,7 +294,7 @@ def test_without_pyopencl_the_error_says_what_to_install():
 
 def test_importing_the_hardware_layer_does_not_import_pyopencl_or_jsonschema():
     found = in_a_fresh_process(
-        "import sys, rollergen.hal.host, rollergen.hal.load, rollergen.hal.runtime, rollergen.hal.opencl_runtime\n"
+        "import sys, rollergen.hal.probes.host, rollergen.hal.load, rollergen.hal.runtime, rollergen.hal.runtimes.opencl_runtime\n"
         "print([name for name in ('pyopencl', 'jsonschema') if name in sys.modules])"
     )
     assert found.stdout.strip() == "[]", found.stderr

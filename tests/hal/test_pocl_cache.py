@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from rollergen.hal import pocl_cache
-from rollergen.hal.pocl_cache import KernelCacheWarning, directory, ensure, trouble
+from rollergen.hal.runtimes import pocl_cache
+from rollergen.hal.runtimes.pocl_cache import KernelCacheWarning, directory, ensure, trouble
 
 KERNEL = """
 import os, numpy as np
-from rollergen.hal.opencl_runtime import OpenCLRuntime
+from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
 run = OpenCLRuntime()
 kernel = run.compile("kernel void f(global float *x) { x[get_global_id(0)] *= 3; }").kernel("f")
 x = np.ones(4, np.float32)

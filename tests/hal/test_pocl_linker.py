@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 import rollergen as rg
-from rollergen.hal import pocl_linker
-from rollergen.hal.pocl_linker import LinkerMissingError, has_linker, require_linker
+from rollergen.hal.runtimes import pocl_linker
+from rollergen.hal.runtimes.pocl_linker import LinkerMissingError, has_linker, require_linker
 
 INSTALL = "apt install binutils gcc libc6-dev"
 

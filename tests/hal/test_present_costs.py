@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from rollergen.hal.changes import with_present_costs
 from rollergen.hal.load import load_device
-from rollergen.hal.present_costs import with_present_costs
 
 
 def with_costs(device, **costs):

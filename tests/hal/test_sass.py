@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from benches import bench_sass, setup_nvdisasm
-from rollergen.hal import sass
+from rollergen.hal.compilers import sass
 
 
 def test_a_disassembler_is_unpacked_from_its_wheel_whole(tmp_path):

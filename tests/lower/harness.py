@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rollergen.emit import emit
-from rollergen.hal.opencl_runtime import OpenCLRuntime
+from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
 from tests.lower.devices import DEVICES
 from tests.lower.reference import numpy_dtype, run_program
 

@@ -3,7 +3,7 @@
 import pytest
 
 import rollergen as rg
-from rollergen.hal.clock import NOT_READABLE
+from rollergen.hal.probes.host_facts import NOT_READABLE
 from rollergen.measure import clocks
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import BuildError, DeviceError, RuntimeUnavailableError
-from rollergen.hal import nvrtc, nvrtc_library
-from rollergen.hal.nvrtc import Usage, compile_cuda, is_installed, usage
-from rollergen.hal.sass import counted, loops_counted
+from rollergen.hal.compilers import nvrtc, nvrtc_library
+from rollergen.hal.compilers.nvrtc import Usage, compile_cuda, is_installed, usage
+from rollergen.hal.compilers.sass import counted, loops_counted
 from rollergen.measure.compile_report import occupancy
 from rollergen.program.model.occupancy import granted_registers, warps_by_registers
 

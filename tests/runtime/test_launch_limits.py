@@ -8,7 +8,7 @@ import pytest
 import rollergen as rg
 from rollergen.emit import Launch, emit
 from rollergen.errors import DeviceError
-from rollergen.hal.launch_limits import BLOCKS, POCL_PRIVATE_BYTES, LaunchLimits
+from rollergen.hal.runtimes.protocol import BLOCKS, POCL_PRIVATE_BYTES, LaunchLimits
 from rollergen.lower.ir import LOCAL, PRIVATE, Allocate, For, Kernel
 from rollergen.lower.usage import array_bytes
 from rollergen.measure.profiler import measure, propose

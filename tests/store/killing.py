@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from rollergen.hal.user_cache import DIRECTORY_VARIABLE
+from rollergen.hal.files.user_cache import DIRECTORY_VARIABLE
 from rollergen.store import admin
 from rollergen.store.collection import stored
 from rollergen.store.database import StoreError

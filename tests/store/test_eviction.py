@@ -8,8 +8,8 @@ from contextlib import closing
 import pytest
 
 from rollergen.errors import CacheWarning
-from rollergen.hal import user_cache
-from rollergen.hal.user_cache import LIMIT_VARIABLE as VARIABLE
+from rollergen.hal.files import user_cache
+from rollergen.hal.files.user_cache import LIMIT_VARIABLE as VARIABLE
 from rollergen.store import admin, collection
 from rollergen.store.cache import forget_failures
 from rollergen.store.database import StoreError, writing

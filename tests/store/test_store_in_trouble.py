@@ -16,7 +16,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import CacheWarning, ProgramError
-from rollergen.hal.user_cache import DIRECTORY_VARIABLE
+from rollergen.hal.files.user_cache import DIRECTORY_VARIABLE
 from rollergen.store import admin, database
 from rollergen.store.cache import forget_failures
 from rollergen.store.database import StoreError, reading, writing

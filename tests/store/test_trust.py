@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rollergen.errors import CacheWarning
-from rollergen.hal import host_probe
-from rollergen.hal.trusted import distrusted
-from rollergen.hal.user_cache import DIRECTORY_VARIABLE
+from rollergen.hal.files.trusted import distrusted
+from rollergen.hal.files.user_cache import DIRECTORY_VARIABLE
+from rollergen.hal.probes import host_probe
 from rollergen.store import admin
 from rollergen.store.cache import forget_failures
 from rollergen.store.entries import COLUMNS, row_hash
@@ -32,7 +32,7 @@ def refuse_with(text):
 
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o707, 0o1777])
 def test_a_directory_that_others_may_write_is_told_and_not_used(mode, monkeypatch):
-    monkeypatch.setattr("rollergen.hal.trusted._is_private", lambda step, info: False)
+    monkeypatch.setattr("rollergen.hal.files.trusted._is_private", lambda step, info: False)
     store_path().parent.mkdir()
     store_path().parent.chmod(mode)
     refuse_with(f"may be written by others .mode {mode:o}.; chmod go-w .*who may write the store may run code")

@@ -3,6 +3,8 @@
 What lies in the caches is executed: kernels, and figures that decide how they are written.  Who may write there may run
 code as this user.  So a path is looked at from the root on, link by link: whoever may write one of its directories
 could put another file in its place.  Windows has no such bits; there the directory of the user's profile is private.
+
+Of files that nobody vouched for, nothing that is no regular file is waited for or read.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 _MOST_LINKS = 40
 """As many as Linux follows."""
@@ -87,3 +90,42 @@ def _has_list(step: Path) -> bool:
         return "system.posix_acl_access" in os.listxattr(step)
     except OSError:
         return False
+
+
+class UnreadableFileError(OSError):
+    """A file that is not fit to be read; the message says why, without its name."""
+
+
+def open_untrusted(path: str | Path) -> BinaryIO:
+    """The regular file at `path`, opened for reading.
+
+    Raises UnreadableFileError for anything else: what is missing or may not be read, a directory, a pipe (opening
+    one waits for its writer), a device (some never end), and a name that no file can have.
+    """
+    try:
+        file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 (the caller closes it)
+    except (OSError, ValueError) as error:  # ValueError: a path with a zero byte, or half of a character
+        raise UnreadableFileError(getattr(error, "strerror", None) or str(error)) from None
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise UnreadableFileError("It is a pipe, a terminal or another device")
+
+
+def read_untrusted(path: str | Path, most_bytes: int) -> bytes:
+    """The content, read no further than the first byte too many.  Raises UnreadableFileError."""
+    try:
+        with open_untrusted(path) as file:
+            content = file.read(most_bytes + 1)
+    except UnreadableFileError:
+        raise
+    except OSError as error:
+        raise UnreadableFileError(error.strerror or str(error)) from None
+    if len(content) > most_bytes:
+        raise UnreadableFileError(f"It has more than {most_bytes} bytes")
+    return content
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opening a pipe waits for its writer otherwise."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

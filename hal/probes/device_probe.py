@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rollergen.hal import chases, microbench
-from rollergen.hal.clock import clock_state
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
-from rollergen.hal.host import HOST, completed
-from rollergen.hal.host_facts import CacheLevel, cache_levels, cores, memory_bytes
-from rollergen.hal.host_probe import TABLES, Probe, better_of, figures_of, measure, working_sets
 from rollergen.hal.load import load_device
-from rollergen.hal.opencl_runtime import POCL, OpenCLRuntime, in_calling_thread
+from rollergen.hal.probes import chases, microbench
+from rollergen.hal.probes.host import HOST, completed
+from rollergen.hal.probes.host_facts import CacheLevel, cache_levels, clock_state, cores, memory_bytes
+from rollergen.hal.probes.host_probe import TABLES, Probe, better_of, figures_of, measure, working_sets
+from rollergen.hal.runtimes.opencl_runtime import POCL, OpenCLRuntime, in_calling_thread
 from rollergen.hal.spec import Device
 
 PATIENCE = 12

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from rollergen.hal.cuda_runtime import CudaRuntime
+    from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
 
 LEAST_HOLD_S, MOST_HOLD_S = 5e-4, 0.1
 """Where the host is slower than the stream is held, it is held twice as long from then on."""

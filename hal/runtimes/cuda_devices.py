@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from rollergen.hal.cuda_runtime import Gpu, import_cupy, present_gpu
 from rollergen.hal.errors import RuntimeUnavailableError
 from rollergen.hal.load import device_names, load_device
+from rollergen.hal.runtimes.cuda_runtime import Gpu, import_cupy, present_gpu
 from rollergen.hal.spec import Device, Target
 
 NAME = "cuda"

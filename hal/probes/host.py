@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rollergen.hal import masked_stores
-from rollergen.hal.host_facts import (
+from rollergen.hal.probes.host_facts import (
     CacheLevel,
     cache_levels,
     cores,
@@ -21,7 +21,7 @@ from rollergen.hal.host_facts import (
     vector_registers,
     widest_bits,
 )
-from rollergen.hal.host_probe import Probe, probe
+from rollergen.hal.probes.host_probe import Probe, probe
 from rollergen.hal.spec import Device, Instruction, MemoryLayer, Target
 
 __all__ = ["HOST", "complete", "completed_on", "cpu_model"]

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.hal import cuda_microbench_text as text
-from rollergen.hal.cuda_runtime import CudaRuntime, Module
-from rollergen.hal.microbench import Figure
+from rollergen.hal.probes import cuda_microbench_text as text
+from rollergen.hal.probes.microbench import Figure
+from rollergen.hal.runtimes.cuda_runtime import CudaRuntime, Module
 from rollergen.hal.spec import Instruction
 
 THREADS = 256

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from rollergen.hal.opencl_runtime import Module, OpenCLRuntime
+from rollergen.hal.runtimes.opencl_runtime import Module, OpenCLRuntime
 
 Key = TypeVar("Key", bound=Hashable)
 Run = Callable[[], None]

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from rollergen.hal.errors import BuildError, LinkerError, MendableError, RuntimeUnavailableError
-from rollergen.hal.launch_limits import POCL_PRIVATE_BYTES, LaunchLimits
-from rollergen.hal.pocl_cache import directory, ensure, trouble
-from rollergen.hal.pocl_cpu_name import UnknownProcessorError, mend_cpu_name
-from rollergen.hal.pocl_linker import LinkerMissingError, require_linker
+from rollergen.hal.runtimes.pocl_cache import directory, ensure, trouble
+from rollergen.hal.runtimes.pocl_cpu_name import UnknownProcessorError, mend_cpu_name
+from rollergen.hal.runtimes.pocl_linker import LinkerMissingError, require_linker
+from rollergen.hal.runtimes.protocol import POCL_PRIVATE_BYTES, LaunchLimits
 
 POCL = "Portable Computing Language"
 INSTALL = 'pip install "rollergen[cpu]" (pyopencl with PoCL; wheels for Linux on x86-64)'

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.hal import cubin_cache
+from rollergen.hal.compilers import cubin_cache
+from rollergen.hal.compilers.nvrtc import OPTIONS, compile_cuda, target_for
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
-from rollergen.hal.held_stream import HeldStream
-from rollergen.hal.launch_limits import LaunchLimits
-from rollergen.hal.nvrtc import OPTIONS, compile_cuda, target_for
+from rollergen.hal.runtimes.held_stream import HeldStream
+from rollergen.hal.runtimes.protocol import LaunchLimits
 
 INSTALL = 'pip install "rollergen[cuda]" (CuPy with NVRTC, for CUDA 12; "rollergen[cuda13]" for CUDA 13)'
 STATIC_SHARED_BYTES = 48 << 10

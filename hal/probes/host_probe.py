@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 import platformdirs
 
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
-from rollergen.hal.host_facts import CacheLevel, cores, cpu_model, memory_bytes, widest_bits
-from rollergen.hal.trusted import distrusted
-from rollergen.hal.untrusted_file import read_untrusted
+from rollergen.hal.files.trusted import distrusted, read_untrusted
+from rollergen.hal.probes.host_facts import CacheLevel, cores, cpu_model, memory_bytes, widest_bits
 
 if TYPE_CHECKING:
-    from rollergen.hal.microbench import Dialect, Figure
-    from rollergen.hal.opencl_runtime import OpenCLRuntime
+    from rollergen.hal.probes.microbench import Dialect, Figure
+    from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
 
 VERSION = 9
 """Counts changes of what is measured, or how."""
@@ -64,7 +63,7 @@ def probe(caches: tuple[CacheLevel, ...]) -> Probe | None:
     """The kept figures for this machine and runtime, else measured now and kept; None without a runtime
     that compiles."""
     try:
-        from rollergen.hal.opencl_runtime import OpenCLRuntime
+        from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
 
         runtime = OpenCLRuntime()
     except RuntimeUnavailableError:
@@ -104,7 +103,7 @@ def measure(runtime: OpenCLRuntime, caches: tuple[CacheLevel, ...], units: int, 
     ``patience``: so many times as many rounds, and up to four places of memory: where others use caches and memory
     too, the best of more repeats.
     """
-    from rollergen.hal import microbench
+    from rollergen.hal.probes import microbench
 
     clock, rates = microbench.clock_and_peaks(runtime, microbench.dialects(widest_bits()), 7 * patience)
     best = choose_dialect({dialect: figure.value for dialect, figure in rates.items()})

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rollergen.hal.microbench import Figure, Run, aligned, best_seconds, runner
-from rollergen.hal.opencl_runtime import OpenCLRuntime
+from rollergen.hal.probes.microbench import Figure, Run, aligned, best_seconds, runner
+from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
 
 _STEPS = 100_000
 _SLOT_BYTES = 256

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rollergen.hal.compilers.nvrtc_library import INSTALL, library
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
-from rollergen.hal.nvrtc_library import INSTALL, library
 
 OPTIONS = ("--std=c++17", "--ptxas-options=-v", "-w")
 """Of every compilation, whether its code is run or only looked at; NVRTC keeps denormal numbers by default."""

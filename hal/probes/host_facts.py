@@ -1,4 +1,4 @@
-"""What the operating system tells about this machine's processor."""
+"""What the operating system tells about this machine's processor: features, caches, clock, temperature, throttling."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollergen.hal.pocl_cpu_name import host_flags
+from rollergen.hal.runtimes.pocl_cpu_name import host_flags
 
 _CPU = Path("/sys/devices/system/cpu/cpu0")
 
@@ -94,3 +94,31 @@ def vector_registers(flags: frozenset[str] | None = None) -> int:
     """Vector registers of a thread, of whichever width."""
     flags = host_flags() if flags is None else flags
     return 32 if "avx512f" in flags or platform.machine() == "aarch64" else 16
+
+
+NOT_READABLE = "not readable"
+_CPUFREQ = Path("/sys/devices/system/cpu/cpu0/cpufreq")
+_THERMAL = Path("/sys/class/thermal/thermal_zone0/temp")
+_THROTTLE = Path("/sys/devices/system/cpu/cpu0/thermal_throttle")
+
+
+def clock_state(
+    cpufreq: Path = _CPUFREQ, thermal: Path = _THERMAL, throttle: Path = _THROTTLE
+) -> tuple[tuple[str, str], ...]:
+    """Governor, clock, temperature and how often the core was throttled since it started, as the system tells them;
+    `NOT_READABLE` where it does not."""
+    files = {
+        "governor": cpufreq / "scaling_governor",
+        "clock": cpufreq / "scaling_cur_freq",
+        "temperature": thermal,
+        "throttled": throttle / "core_throttle_count",
+    }
+    units = {"clock": lambda text: f"{int(text) / 1e3:g} MHz", "temperature": lambda text: f"{int(text) / 1e3:g} C"}
+    found = []
+    for key, file in files.items():
+        try:
+            text = file.read_text().strip()
+            found.append((key, units[key](text) if key in units else text))
+        except (OSError, ValueError):
+            found.append((key, NOT_READABLE))
+    return tuple(found)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from rollergen.hal.changes import changed, json_path, paths
-from rollergen.hal.cuda_devices import capability, cuda_target, matches
-from rollergen.hal.cuda_microbench import CudaBench, Effort, WorkingSets, banks, sector_bytes
-from rollergen.hal.cuda_runtime import CudaRuntime, Gpu
-from rollergen.hal.device_probe import UNSTEADY, Measured, ProbedDevice
 from rollergen.hal.errors import BuildError, RuntimeUnavailableError
 from rollergen.hal.load import device_names, load_device
-from rollergen.hal.microbench import Figure
+from rollergen.hal.probes.cuda_microbench import CudaBench, Effort, WorkingSets, banks, sector_bytes
+from rollergen.hal.probes.device_probe import UNSTEADY, Measured, ProbedDevice
+from rollergen.hal.probes.microbench import Figure
+from rollergen.hal.runtimes.cuda_devices import capability, cuda_target, matches
+from rollergen.hal.runtimes.cuda_runtime import CudaRuntime, Gpu
 from rollergen.hal.spec import Device, MemoryLayer, Target
 
 _TOLD = {

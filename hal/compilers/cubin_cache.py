@@ -11,9 +11,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from rollergen.hal.trusted import distrusted
-from rollergen.hal.untrusted_file import read_untrusted
-from rollergen.hal.user_cache import cache_directory, limit_bytes
+from rollergen.hal.files.trusted import distrusted, read_untrusted
+from rollergen.hal.files.user_cache import cache_directory, limit_bytes
 
 PART = 8
 """One of so many parts of the cache's bound is what machine code may take; a kernel's is 5 to 100 KB."""

@@ -1,0 +1,1 @@
+"""Compilers that need no device, and what they say of machine code."""

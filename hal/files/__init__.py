@@ -1,0 +1,1 @@
+"""Files that nobody vouched for, and the user's cache directory."""

@@ -1,0 +1,1 @@
+"""What compiles and runs kernels on this machine: OpenCL and CUDA."""
