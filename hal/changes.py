@@ -46,6 +46,12 @@ def changed(device: Device, settings: Mapping[str, float]) -> Device:
     return parse_device(json.dumps(document).encode(), f"{device.name} with {', '.join(settings)}")
 
 
+def replaced(device: Device, **figures: float) -> Device:
+    """`device` with other figures: ``replaced(device, dram_gb_s=1500, units=120, fma_per_clock=128)``; raises as
+    `changed`."""
+    return changed(device, {path_of(device, name): value for name, value in figures.items()})
+
+
 def _in_json(value: Any) -> Any:
     """The value as a file would have it, NumPy's numbers too; what is no number as what the schema refuses."""
     if value is None or isinstance(value, (str, bool)):

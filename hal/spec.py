@@ -201,16 +201,6 @@ class Device(_Hashed):
         """The named cost constant; KeyError where the spec has none."""
         return dict(self.costs)[name]
 
-    def replace(self, **figures: float) -> Device:
-        """The same device with other figures: ``device.replace(dram_gb_s=1500, units=120, fma_per_clock=128)``.
-
-        Raises SpecError for a name that is none of its figures, for a value that is no number of the kind that the
-        field has, and for a device that contradicts itself.
-        """
-        from rollergen.hal.changes import changed, path_of
-
-        return changed(self, {path_of(self, name): value for name, value in figures.items()})
-
     def read_bytes_per_clock(self, layer: MemoryLayer) -> float:
         """What one unit reads from the layer in a clock; its share of the chip where that bandwidth alone is known."""
         return layer.bytes_per_clock or layer.bandwidth_gb_s * 1e3 / (self.clock_mhz * self.units)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,10 +21,38 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imported(name: str, path: Path) -> frozenset[str]:
-    """The package's modules that module `name` imports, anywhere in it (functions and type checks too)."""
+def imported(name: str, path: Path, types: bool = True) -> frozenset[str]:
+    """The package's modules that module `name` imports, anywhere in it: in functions too, and with `types` under
+    TYPE_CHECKING."""
     known = modules()
-    return frozenset(target for target in _targets(ast.parse(path.read_text()), name, path, known))
+    tree = ast.parse(path.read_text())
+    return frozenset(target for target in _targets(tree if types else _Run().visit(tree), name, path, known))
+
+
+class _Run(ast.NodeTransformer):
+    """What is run of a module: all but the branches for type checkers."""
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        checked = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        return ast.Pass() if checked else self.generic_visit(node)
+
+
+def circles(imports: Mapping[str, Collection[str]]) -> list[list[str]]:
+    """Modules that import each other, through others too: one sorted list of each such group."""
+    reached = {name: _reached(name, imports) for name in imports}
+    groups = {frozenset(other for other in reached[name] if name in reached.get(other, ())) for name in imports}
+    return sorted(sorted(group) for group in groups if group)
+
+
+def _reached(name: str, imports: Mapping[str, Collection[str]]) -> set[str]:
+    seen: set[str] = set()
+    waiting = list(imports[name])
+    while waiting:
+        other = waiting.pop()
+        if other not in seen:
+            seen.add(other)
+            waiting += imports.get(other, ())
+    return seen
 
 
 def _targets(tree: ast.Module, name: str, path: Path, known: dict[str, Path]) -> Iterator[str]:

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.imports import imported, modules
+from tests.imports import circles, imported, modules
 
 STAGES = ("expr", "tile", "program", "space", "construct", "lower", "emit", "gate", "runtime", "measure")
 """In the order of the pipeline; the other folders and the modules at the top come after all of them."""
@@ -62,6 +62,16 @@ def test_expressions_know_of_no_device():
     found = {n: [t for t in imported(n, p) if hardware(t)]
              for n, p in modules().items() if n.startswith("rollergen.expr")}  # fmt: skip
     assert found and not any(found.values())
+
+
+def test_no_modules_import_each_other():
+    known = [["rollergen.bsp.model.prediction", "rollergen.program.model.prediction"]]
+    assert circles({name: imported(name, path, types=False) - {name} for name, path in modules().items()}) == known
+
+
+def test_circles_are_found_through_other_modules():
+    imports = {"a": {"b"}, "b": {"c", "x"}, "c": {"a"}, "x": {"y"}, "y": (), "p": {"q"}, "q": {"p", "a"}}
+    assert circles(imports) == [["a", "b", "c"], ["p", "q"]]
 
 
 def test_errors_import_nothing_but_the_hardware_layers_own():

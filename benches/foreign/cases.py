@@ -19,8 +19,8 @@ from benches.foreign.refusals import REASONS
 from benches.results import begun, keep, keep_at, unfinished
 from rollergen.dropped import every_drop_raises
 from rollergen.expr.dtypes import numpy_dtype
-from rollergen.expr.inputs import given_tensors
 from rollergen.expr.language import Tensor
+from rollergen.expr.reads import given_tensors
 
 STAGES = ("definition", "cpu", "v100")
 KEPT_EVERY = 20

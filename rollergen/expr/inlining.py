@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from rollergen.expr.index import Index
-from rollergen.expr.language import Tensor, computed, free_axes
-from rollergen.expr.reductions import Reduce, without_unit_axes
+from rollergen.expr.language import Tensor, computed
+from rollergen.expr.reductions import Reduce, free_axes, without_unit_axes
 from rollergen.expr.values import IndexValue, Load, Value, transform, walk
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 from rollergen.errors import ExpressionError, shown
 from rollergen.expr.language import Tensor
-from rollergen.expr.values import Load, walk
+from rollergen.expr.reads import given_tensors
 
 
 def checked_outputs(outputs: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -24,41 +24,6 @@ def checked_outputs(outputs: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
         if any(tensor is other for other in wanted[:position]):
             raise ExpressionError(f"{tensor.label} is given twice as an output")
     return wanted
-
-
-def given_tensors(outputs: Iterable[Tensor]) -> tuple[Tensor, ...]:
-    """The given tensors that `outputs` read, in order of first appearance; ExpressionError if two share a name."""
-    found = [tensor for tensor in producers_first(outputs, _read) if tensor.producer is None]
-    names: dict[str, Tensor] = {}
-    for tensor in found:
-        other = names.setdefault(tensor.buffer.name, tensor)
-        if other is not tensor:
-            raise ExpressionError(
-                f"two tensors are named {tensor.name!r}, of shapes {other.shape} and {tensor.shape}; names must differ"
-            )
-    return tuple(found)
-
-
-def _read(tensor: Tensor) -> Iterator[Tensor]:
-    """The tensors that a computed one reads, as often as it does."""
-    if tensor.producer is not None:
-        yield from (node.source for node in walk(tensor.producer.body) if isinstance(node, Load))
-
-
-def producers_first(tensors: Iterable[Tensor], read: Callable[[Tensor], Iterable[Tensor]]) -> list[Tensor]:
-    """`tensors` and all that they read (``read``: of one tensor), each once and after what it reads."""
-    order: dict[int, Tensor] = {}
-    for tensor in tensors:
-        _visit(tensor, read, order)
-    return list(order.values())
-
-
-def _visit(tensor: Tensor, read: Callable[[Tensor], Iterable[Tensor]], order: dict[int, Tensor]) -> None:
-    if id(tensor) in order:
-        return
-    for one in read(tensor):
-        _visit(one, read, order)
-    order[id(tensor)] = tensor
 
 
 def ordered_inputs(outputs: tuple[Tensor, ...], inputs: Sequence[Tensor] | None) -> tuple[Tensor, ...]:

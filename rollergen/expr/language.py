@@ -22,7 +22,8 @@ from rollergen.expr.dtypes import dtype_name
 from rollergen.expr.nesting import shallow_enough
 from rollergen.expr.primitives import FUNCTIONS
 from rollergen.expr.reads import check_reads
-from rollergen.expr.reductions import Reduce, max, min, prod, reduce, sum
+from rollergen.expr.reductions import Reduce, free_axes, max, min, prod, reduce, sum
+from rollergen.expr.reference import evaluate
 from rollergen.expr.scalars import (
     Expr,
     absolute,
@@ -36,7 +37,7 @@ from rollergen.expr.scalars import (
     select,
 )
 from rollergen.expr.slots import IndexExpr, ReduceAxis, axis, index_of
-from rollergen.expr.values import Buffer, IndexValue, Load, Value, walk
+from rollergen.expr.values import Buffer, Load, Value, walk
 
 abs = absolute
 pow = power
@@ -151,8 +152,6 @@ class Tensor:
         >>> rg.compute((3,), lambda i: rg.maximum(A[i], 0.0)).evaluate([-1.0, 2.0, 3.0])
         array([0., 2., 3.])
         """
-        from rollergen.expr.reference import evaluate
-
         return evaluate(self, *arrays, **named)
 
 
@@ -275,16 +274,6 @@ def _check_axes(expr: Expr, axes: dict[str, int], where: str) -> None:
             f"{where}: the axis {name!r} is neither an axis of the result ({', '.join(axes) or 'none'}) "
             f"nor reduced over; expected a reduction with axis={name}"
         )
-
-
-def free_axes(value: Value) -> frozenset[str]:
-    """Names of the axes that occur in `value` and that no reduction within it binds."""
-    if isinstance(value, Load):
-        return value.axes()
-    if isinstance(value, IndexValue):
-        return value.index.axes()
-    names: frozenset[str] = frozenset().union(*(free_axes(child) for child in value.children()))
-    return names - set(value.bound) if isinstance(value, Reduce) else names
 
 
 def _parameter_names(fn: Callable[..., Any], count: int, where: str) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rollergen.expr.inlining import Expansion, Inliner, Read, Separator, reductions_of
-from rollergen.expr.inputs import producers_first
 from rollergen.expr.language import Tensor
 from rollergen.expr.one_stage import Misfit, OneStage, Rows, as_one_stage, injective
+from rollergen.expr.reads import producers_first
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.values import Binary, Cast, Load, Select, Unary, Value, loads, walk
 

@@ -1,14 +1,18 @@
-"""Every read of an expression lies within its tensor, or is refused."""
+"""What expressions read: which tensors, and that every read lies within its tensor."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import rollergen.expr.guards as guards
-from rollergen.errors import ShapeError
+from rollergen.errors import ExpressionError, ShapeError
 from rollergen.expr.index import Bounds, Index, Within
 from rollergen.expr.reductions import Reduce
-from rollergen.expr.values import Load, Select, Value
+from rollergen.expr.values import Load, Select, Value, walk
+
+if TYPE_CHECKING:
+    from rollergen.expr.language import Tensor
 
 _ENUMERABLE = 1 << 20
 
@@ -79,3 +83,38 @@ def _enumerated(index: Index, ranges: Mapping[str, Bounds], bounds: tuple[Within
         reached = reached & bound.evaluate(at)
     values = numpy.broadcast_to(index.evaluate(at), shape)[reached]
     return (int(values.min()), int(values.max())) if values.size else (0, -1)
+
+
+def given_tensors(outputs: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    """The given tensors that `outputs` read, in order of first appearance; ExpressionError if two share a name."""
+    found = [tensor for tensor in producers_first(outputs, _read) if tensor.producer is None]
+    names: dict[str, Tensor] = {}
+    for tensor in found:
+        other = names.setdefault(tensor.buffer.name, tensor)
+        if other is not tensor:
+            raise ExpressionError(
+                f"two tensors are named {tensor.name!r}, of shapes {other.shape} and {tensor.shape}; names must differ"
+            )
+    return tuple(found)
+
+
+def _read(tensor: Tensor) -> Iterator[Tensor]:
+    """The tensors that a computed one reads, as often as it does."""
+    if tensor.producer is not None:
+        yield from (node.source for node in walk(tensor.producer.body) if isinstance(node, Load))
+
+
+def producers_first(tensors: Iterable[Tensor], read: Callable[[Tensor], Iterable[Tensor]]) -> list[Tensor]:
+    """`tensors` and all that they read (``read``: of one tensor), each once and after what it reads."""
+    order: dict[int, Tensor] = {}
+    for tensor in tensors:
+        _visit(tensor, read, order)
+    return list(order.values())
+
+
+def _visit(tensor: Tensor, read: Callable[[Tensor], Iterable[Tensor]], order: dict[int, Tensor]) -> None:
+    if id(tensor) in order:
+        return
+    for one in read(tensor):
+        _visit(one, read, order)
+    order[id(tensor)] = tensor

@@ -276,3 +276,13 @@ def _user_combiner(combine: Any, identities: tuple[Any, ...], dtypes: tuple[str,
     name = getattr(combine, "__name__", "reduce")
     name = name if name.isidentifier() and name not in NAMED else "reduce"
     return Combiner(name, consts, tuple(values))
+
+
+def free_axes(value: Value) -> frozenset[str]:
+    """Names of the axes that occur in `value` and that no reduction within it binds."""
+    if isinstance(value, Load):
+        return value.axes()
+    if isinstance(value, IndexValue):
+        return value.index.axes()
+    names: frozenset[str] = frozenset().union(*(free_axes(child) for child in value.children()))
+    return names - set(value.bound) if isinstance(value, Reduce) else names

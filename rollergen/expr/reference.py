@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rollergen.errors import ArgumentError, DtypeError, ShapeError
 from rollergen.expr.arithmetic import applied, combined, converted, wide, wrapped
 from rollergen.expr.dtypes import is_float, numpy_dtype
-from rollergen.expr.inputs import given_tensors
-from rollergen.expr.language import Tensor, free_axes
-from rollergen.expr.reductions import Reduce
+from rollergen.expr.reads import given_tensors
+from rollergen.expr.reductions import Reduce, free_axes
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Select, Unary, Value, multiplied
+
+if TYPE_CHECKING:
+    from rollergen.expr.language import Tensor
 
 CHUNK_ELEMENTS = 1 << 22  # of one intermediate array: 32 MB
 
@@ -42,7 +44,7 @@ def evaluate_at(tensor: Tensor, arrays: Sequence[Any] | Mapping[str, Any], point
     ``np.ix_(rows, columns)`` takes a block, equal-length vectors take scattered points; the result
     has the broadcast shape.  Whole reductions are evaluated for these points only, in chunks, so
     that blocks of full-size operators cost what the blocks cost.  `arrays` are in the order of
-    `inputs.given_tensors`, or by name.
+    `reads.given_tensors`, or by name.
 
     Raises ArgumentError, ShapeError and DtypeError as `Tensor.evaluate`.
 

@@ -195,7 +195,8 @@ def as_operand(value: Any, where: str) -> Expr | float | int | bool:
     if is_sympy(value):
         from rollergen.expr.sympy_forms import operand_of
 
-        return operand_of(value)
+        operand = operand_of(value)
+        return Expr(operand, {}) if isinstance(operand, Value) else operand
     if hasattr(value, "producer"):
         raise ExpressionError(
             f"{where} of the whole tensor {value.name}; index it inside rg.compute, e.g. {value.name}"

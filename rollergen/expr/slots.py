@@ -14,7 +14,7 @@ from typing import Any
 from rollergen.errors import ExpressionError, NonAffineIndexError, shown
 from rollergen.expr.index import Index
 from rollergen.expr.scalars import Expr, is_sympy, merge_axes
-from rollergen.expr.values import IndexValue
+from rollergen.expr.values import IndexValue, index_number
 
 _DATA_ADVICE = (
     "it depends on data, so its address is not known while the program is built; "
@@ -36,10 +36,8 @@ class IndexExpr(Expr):
         return f"<index {self.index}>"
 
     def as_number(self) -> Expr:
-        low, high = self.index.bounds({name: (0, self.axes.get(name, 1) - 1) for name in self.index.names()})
-        if low >= -(2**31) and high < 2**31:
-            return self
-        return Expr(IndexValue(self.index, "int64"), self.axes)
+        number = index_number(self.index, self.axes)
+        return self if number.dtype == "int32" else Expr(number, self.axes)
 
     def __add__(self, other: Any) -> Any:
         return self._linear(other, Index.__add__, operator.add)

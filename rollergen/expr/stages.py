@@ -9,10 +9,11 @@ from rollergen.errors import ExpressionError
 from rollergen.expr.guarding import push_guards
 from rollergen.expr.index import Index
 from rollergen.expr.inlining import Expansion
-from rollergen.expr.inputs import checked_outputs, ordered_inputs, producers_first
+from rollergen.expr.inputs import checked_outputs, ordered_inputs
 from rollergen.expr.language import Tensor
 from rollergen.expr.one_stage import OneStage, Rows
 from rollergen.expr.planning import Plan, Planner
+from rollergen.expr.reads import producers_first
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import Buffer, Load, Partial, Value, transform, walk

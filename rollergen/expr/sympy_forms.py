@@ -13,9 +13,7 @@ import sympy
 from rollergen.errors import ExpressionError, NonAffineIndexError
 from rollergen.expr.guards import index_side
 from rollergen.expr.index import FloorDiv, Index
-from rollergen.expr.scalars import Expr, binary, literal
-from rollergen.expr.slots import IndexExpr
-from rollergen.expr.values import Binary, Unary, Value
+from rollergen.expr.values import Binary, Const, IndexValue, Unary, Value, index_number
 
 _RELATIONS: dict[type, str] = {
     sympy.StrictLessThan: "lt",
@@ -141,42 +139,43 @@ def _reason(form: sympy.Expr) -> str:
     return f"{type(form).__name__} is not accepted; expected axes combined by +, -, * // % with constants"
 
 
-def operand_of(form: sympy.Basic) -> Expr | int | float:
+def operand_of(form: sympy.Basic) -> Value | int | float:
     """A SymPy number as a weak scalar, an integer expression as an index, a relation or its logic as a condition."""
     if form.is_number:
         return int(form) if form.is_Integer else float(form)
     return _index(form) if isinstance(form, sympy.Expr) else _condition(form)
 
 
-def _index(form: sympy.Expr) -> IndexExpr:
+def _index(form: sympy.Expr) -> Value:
     try:
-        return IndexExpr(index_form(form), {})
+        return IndexValue(index_form(form))
     except NonAffineIndexError as error:
         raise NonAffineIndexError(f"the index {form} used as a number is not quasi-affine: {error}") from None
 
 
-def _condition(form: sympy.Basic) -> Expr:
+def _condition(form: sympy.Basic) -> Value:
     operation = _RELATIONS.get(type(form))
     if operation is not None:
         return _relation(operation, form.args[0] - form.args[1])
     if isinstance(form, (sympy.And, sympy.Or)):
         return _chain("and" if isinstance(form, sympy.And) else "or", form.args)
     if isinstance(form, sympy.Not):
-        return ~_condition(form.args[0])
+        return Unary("not", _condition(form.args[0]), "bool")
     if form in (sympy.true, sympy.false):
-        return literal(bool(form), "bool", "condition")
+        return Const(bool(form), "bool")
     raise ExpressionError(f"{form} ({type(form).__name__}); expected an index or a condition on indices")
 
 
-def _relation(operation: str, difference: sympy.Expr) -> Expr:
+def _relation(operation: str, difference: sympy.Expr) -> Value:
     """``difference`` compared with 0; SymPy makes i/2 >= 1 of floor(i/2) >= 1, hence the scaling."""
     try:
         index, _ = _integral(sympy.expand(difference))
     except NonAffineIndexError as error:
         raise NonAffineIndexError(f"a condition on {difference} is not quasi-affine: {error}") from None
-    return binary(operation, IndexExpr(index, {}), 0)
+    number = index_number(index, {})
+    return Binary(operation, number, Const(0, number.dtype), "bool")
 
 
-def _chain(op: str, parts: tuple[sympy.Basic, ...]) -> Expr:
+def _chain(op: str, parts: tuple[sympy.Basic, ...]) -> Value:
     ordered = sorted(parts, key=sympy.default_sort_key)  # SymPy keeps a set: its order varies between processes
-    return functools.reduce(lambda a, b: binary(op, a, b), map(_condition, ordered))
+    return functools.reduce(lambda a, b: Binary(op, a, b, "bool"), map(_condition, ordered))

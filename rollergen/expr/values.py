@@ -130,6 +130,12 @@ class IndexValue(Value):
     dtype: DtypeName = "int32"
 
 
+def index_number(index: Index, extents: Mapping[str, int]) -> IndexValue:
+    """``index`` as an int32 number, or an int64 one where it may be too large; an axis without an extent is 0."""
+    low, high = index.bounds({name: (0, extents.get(name, 1) - 1) for name in index.names()})
+    return IndexValue(index) if low >= -(2**31) and high < 2**31 else IndexValue(index, "int64")
+
+
 @dataclass(frozen=True, slots=True)
 class Unary(Value):
     """One of `primitives.UNARY` applied to ``x``."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rollergen.expr.inputs import given_tensors
 from rollergen.expr.language import Tensor
+from rollergen.expr.reads import given_tensors
 from rollergen.expr.reference import evaluate_at
 from rollergen.expr.values import Buffer
 from rollergen.gate.comparison import Oracle, Points

@@ -37,9 +37,9 @@ import numpy as np
 
 from rollergen.expr.arithmetic import applied, converted, wide
 from rollergen.expr.dtypes import is_float, numpy_dtype
-from rollergen.expr.language import Tensor, free_axes
+from rollergen.expr.language import Tensor
 from rollergen.expr.primitives import PRIMITIVES
-from rollergen.expr.reductions import Reduce
+from rollergen.expr.reductions import Reduce, free_axes
 from rollergen.expr.reference import Evaluation, points_of
 from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value, Var
 from rollergen.gate.tolerance import CONFIDENCE, unit_roundoff

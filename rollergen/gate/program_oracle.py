@@ -10,8 +10,8 @@ import numpy as np
 
 from rollergen.errors import ArgumentError
 from rollergen.expr.index import Index, linear
-from rollergen.expr.inputs import given_tensors
 from rollergen.expr.language import Producer, Tensor
+from rollergen.expr.reads import given_tensors
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.reference import evaluate_at
 from rollergen.expr.tensor_op import TensorOp

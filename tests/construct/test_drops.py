@@ -16,7 +16,7 @@ from rollergen.expr.canonical import canonicalize
 from rollergen.program.rprogram import GRID, RProgram
 from rollergen.store.cache import forget_failures
 from rollergen.verify.collect import programs_of
-from rollergen.verify.draft import Verified
+from rollergen.verify.judge import Verified
 
 T = rg.tensor
 MASK8 = KeyError("mask8")

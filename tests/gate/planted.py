@@ -15,7 +15,7 @@ import rollergen as rg
 from rollergen.construct import construct
 from rollergen.emit import Launch, Source, emit
 from rollergen.expr.canonical import canonicalize
-from rollergen.expr.inputs import given_tensors
+from rollergen.expr.reads import given_tensors
 from rollergen.program.rprogram import RProgram
 from rollergen.targets import resolve
 from tests import programs

@@ -6,7 +6,7 @@ import pytest
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
-from rollergen.expr.inputs import given_tensors
+from rollergen.expr.reads import given_tensors
 from tests.agreement.readers import assert_values, device, interpreted, run_opencl
 from tests.operators.cases import CASES
 

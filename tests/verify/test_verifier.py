@@ -14,12 +14,11 @@ from benches.verify import ablate, evaluate, metrics
 from benches.verify.rankers import RANKERS, Analytical, columns_of
 from benches.verify.released import release
 from rollergen.expr.canonical import canonicalize
-from rollergen.verify import draft
+from rollergen.verify import judge
 from rollergen.verify import verifier as verifiers
 from rollergen.verify.dataset import from_records
-from rollergen.verify.draft import Verified
 from rollergen.verify.features import names
-from rollergen.verify.judge import Model
+from rollergen.verify.judge import Model, Verified
 from rollergen.verify.model_text import VerifierError
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 from rollergen.verify.rankers import Boosted, deployed_order
@@ -227,9 +226,9 @@ def test_what_moved_is_told_in_shares_of_time_or_in_points_of_a_score(trained, d
 def test_a_verifier_that_is_released_for_a_family_is_what_auto_means(kept, tmp_path, monkeypatch):
     (tmp_path / "released").mkdir()
     (tmp_path / "released" / "gpu.json").write_bytes(kept.read_bytes())
-    monkeypatch.setattr(draft, "files", lambda package: tmp_path)
-    assert draft.judge_of("auto", rg.load_device("v100")).identity == verifiers.load(kept).identity
-    assert draft.judge_of("auto", rg.load_device("cpu")).identity == ""
+    monkeypatch.setattr(judge, "files", lambda package: tmp_path)
+    assert judge.judge_of("auto", rg.load_device("v100")).identity == verifiers.load(kept).identity
+    assert judge.judge_of("auto", rg.load_device("cpu")).identity == ""
 
 
 def test_a_verifier_that_abstains_elsewhere_is_another(trained):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rollergen.bsp.check import check_bulk
 from rollergen.errors import ProgramError
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
@@ -60,8 +61,6 @@ def _check(program: RProgram, device: Device | None, sound: set[int]) -> None:
     _check_complete(program, written)
     _check_launches(program, device)
     if program.homes or any(stage.superstep for stage in program.stages):
-        from rollergen.bsp.check import check_bulk
-
         check_bulk(program, device)
 
 
