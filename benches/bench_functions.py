@@ -36,7 +36,7 @@ from benches.counts import cases
 from benches.results import keep
 from benches.seeds.predicted import forget
 from rollergen.construct import construct
-from rollergen.construct.residence import resident_rows
+from rollergen.construct.planning import row_limits
 from rollergen.emit import emit
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.stages import Graph
@@ -62,7 +62,7 @@ def make(request: pytest.FixtureRequest) -> Callable[[], rg.Tensor]:
 
 @pytest.fixture
 def graph(make: Callable[[], rg.Tensor], device: Device) -> Graph:
-    return canonicalize(make(), rows=resident_rows(device))
+    return canonicalize(make(), rows=row_limits(device))
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_expression(benchmark: Any, make: Callable[[], rg.Tensor]) -> None:
 
 
 def test_canonical_form(benchmark: Any, make: Callable[[], rg.Tensor], device: Device) -> None:
-    _anew(benchmark, lambda: canonicalize(make(), rows=resident_rows(device)))
+    _anew(benchmark, lambda: canonicalize(make(), rows=row_limits(device)))
 
 
 def test_construction_of_ten(benchmark: Any, graph: Graph, device: Device) -> None:

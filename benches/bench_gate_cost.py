@@ -20,7 +20,7 @@ import click
 
 from rollergen.bench.suites import Entry, suite
 from rollergen.construct import construct
-from rollergen.construct.residence import resident_rows
+from rollergen.construct.planning import row_limits
 from rollergen.emit import Source
 from rollergen.expr.canonical import canonicalize
 from rollergen.gate.gate import Gate
@@ -50,7 +50,7 @@ class Known:
 def seconds(entry: Entry, device: Device) -> float:
     """Of the processor.  Raises AssertionError where the gate refuses a candidate."""
     expression = entry.build(cut(entry, POINTS, BYTES, images=True))
-    graph = canonicalize(expression, rows=resident_rows(device))
+    graph = canonicalize(expression, rows=row_limits(device))
     programs = [ranked.program for ranked in construct(graph, device, top_k=CANDIDATES)]
     outcomes, oracle = propose(programs, device), expression_oracle((expression,), graph.outputs)
     executor, found = Known(executor_for(device)), []

@@ -14,8 +14,8 @@ from rollergen.program.rprogram import (
     BlockOrder,
     Compute,
     Copy,
+    KeptRow,
     Loop,
-    Resident,
     RProgram,
     Stage,
     Store,
@@ -139,7 +139,7 @@ def row_sum(rows=10, columns=100, shape="cpu"):
 
 
 def softmax(rows=10, columns=100, shape="cpu"):
-    """Y = softmax of X over the last axis in one stage; exp(x - max) is resident."""
+    """Y = softmax of X over the last axis in one stage; exp(x - max) is kept."""
     x = Load(Buffer("X", (rows, columns)), (ix("i"), ix("j")))
     largest = Reduction("m", named_combiner("max", F32), ("j",), (x,))
     power = Unary("exp", Binary("sub", x, Partial("m", F32), F32), F32)
@@ -152,11 +152,11 @@ def softmax(rows=10, columns=100, shape="cpu"):
     if shape == "cpu":
         loops = (Loop("i", rows, 1, "grid"), Loop("j", -(-columns // 16), 16, "serial"), Loop("j", 16, 1, "lane"))
         stage = Stage("softmax", op, loops, Compute("vfma", 16), Accumulator(1, F32),
-                      residents=(Resident("e", power, "l1", 1),), guards=(("j", "mask"),) if columns % 16 else ())  # fmt: skip
+                      kept_rows=(KeptRow("e", power, "l1", 1),), guards=(("j", "mask"),) if columns % 16 else ())  # fmt: skip
         return _program("cpu", stage)
     loops = (Loop("i", rows, 1, "grid"), Loop("j", 32, 1, "thread"), Loop("j", -(-columns // 32), 32, "unroll"))
     stage = Stage("softmax", op, loops, Compute("fma"), Accumulator(2, F32, combine="tree"),
-                  residents=(Resident("x", x, "registers", 0), Resident("e", power, "registers", 1)),
+                  kept_rows=(KeptRow("x", x, "registers", 0), KeptRow("e", power, "registers", 1)),
                   guards=(("j", "mask"),) if columns % 32 else ())  # fmt: skip
     return _program("v100", stage)
 

@@ -188,7 +188,7 @@ def _distinct(candidates: Iterable[Candidate], per_key: int) -> Iterator[Candida
             yield one
 
 
-_DECIDED = attrgetter("loops", "copies", "residents", "store", "block_order")
+_DECIDED = attrgetter("loops", "copies", "kept_rows", "store", "block_order")
 """What tells programs of one key, and so of one variant, apart."""
 
 

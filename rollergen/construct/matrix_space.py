@@ -137,12 +137,12 @@ def _draft(
     stage = matrix_stage(op, roles, batch, device, rules)
     figures = figures_of(price_stage(stage, device), len(points))
     ledger.unfit(figures, device)
-    seconds, residents, *_ = figures
+    seconds, at_once, *_ = figures
     picked = []
     for at in lowest(seconds, 16):
         one = sized(lambda column, at=at: int(column[at]))
-        resident = int(residents[at])
+        blocks = int(at_once[at])
         block = one.fm * one.gm * instruction.m, one.fn * one.gn * instruction.n
-        width = grid_band(stage.op, roles, block, device.units * resident, device, rules)
+        width = grid_band(stage.op, roles, block, device.units * blocks, device, rules)
         picked.append((rounded(float(seconds[at])), replace(one, width=width)))
     return picked

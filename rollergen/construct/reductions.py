@@ -108,8 +108,8 @@ def row_candidates(
 ) -> Iterator[Candidate]:
     ahead = asking_ahead if rules.shapes.prefetch else lambda stage, device: stage
     make = lambda plan: ahead(row_stage(op, plan, device), device)
-    stages = assembled(row_plans(op, device, rules, ledger), make, "row resident")
-    yield from candidates("row resident", stages, device)
+    stages = assembled(row_plans(op, device, rules, ledger), make, "kept row")
+    yield from candidates("kept row", stages, device)
     merged = online(op) if rules.shapes.online and device.kind.exchanges else None
     if merged is not None:
         gathered = rules.shapes.gathered_pairs and is_gathered(merged)

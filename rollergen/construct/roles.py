@@ -14,7 +14,7 @@ ROW, ELEMENTWISE, CONTRACTION, REDUCTION = "row", "elementwise", "contraction", 
 
 
 def kind_of(op: TensorOp) -> str:
-    """row: a resident row; elementwise: nothing is reduced; contraction: a load is reused along a
+    """row: a kept row; elementwise: nothing is reduced; contraction: a load is reused along a
     spatial axis, or neighbours in the output are neighbours in memory (or windows that overlap or touch);
     reduction: none of these, or several."""
     if op.of_role("row"):

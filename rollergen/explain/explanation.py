@@ -230,7 +230,7 @@ def decisions(stage: Stage, device: Device) -> list[str]:
         said.append(f"threads combined by {accumulator.combine}")
     for copy in stage.copies:
         said.append(_copy_text(stage, copy))
-    said += [f"{resident.name} stays in {resident.layer}" for resident in stage.residents]
+    said += [f"{kept_row.name} stays in {kept_row.layer}" for kept_row in stage.kept_rows]
     said += [f"tail of {axis}: {kind}" for axis, kind in stage.guards]
     if stage.prefetch >= 0:
         said.append("the next row is fetched while this one is computed")

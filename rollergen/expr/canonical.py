@@ -14,7 +14,7 @@ from dataclasses import replace
 from rollergen.expr.fusion import drop_trivial, fuse, simplify, split_axes
 from rollergen.expr.implicit_gemm import implicit_gemm
 from rollergen.expr.language import Tensor
-from rollergen.expr.one_stage import Rows
+from rollergen.expr.one_stage import RowLimits
 from rollergen.expr.stages import Graph, cut, fastest_cut
 from rollergen.expr.tensor_op import TensorOp
 
@@ -24,7 +24,7 @@ __all__ = ["canonical_op", "canonicalize", "implicit_gemm"]
 def canonicalize(
     outputs: Tensor | Sequence[Tensor],
     inputs: Sequence[Tensor] | None = None,
-    rows: Rows = Rows(),
+    rows: RowLimits = RowLimits(),
     seconds: Callable[[Graph], float] | None = None,
     bare: bool = False,
 ) -> Graph:

@@ -1,5 +1,4 @@
-"""Whether an expansion is one stage: elementwise, one reduction with its epilogue, several over one row, or a
-resident row."""
+"""Whether an expansion is one stage: elementwise, a reduction with its epilogue, several over a row, or a kept row."""
 
 from __future__ import annotations
 
@@ -18,9 +17,12 @@ _REUSED = "its elements are used several times each"
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Which rows may be asked to stay resident: of at most ``adjacent`` elements that are neighbours in memory, or
-    ``apart`` that are not (each then comes with neighbours of other rows)."""
+class RowLimits:
+    """How many elements a row may have that is kept while it is reduced and read again.
+
+    ``adjacent``: where they are neighbours in memory; ``apart``: where they are not, so that each comes with neighbours
+    of other rows.
+    """
 
     adjacent: int = 65536
     apart: int = 0
@@ -42,10 +44,10 @@ class Misfit:
     reason: str
 
 
-def as_one_stage(expansion: Expansion, separator: Separator, rows: Rows) -> OneStage | Misfit:
+def as_one_stage(expansion: Expansion, separator: Separator, rows: RowLimits) -> OneStage | Misfit:
     """`expansion` as one stage, or why it is none.
 
-    A resident row needs its reductions to run over adjacent axes of the result, for every row of it, and
+    A kept row needs its reductions to run over adjacent axes of the result, for every row of it, and
     no more elements than `rows` allows.  Several reductions for each element of the result (a variance
     and its mean) are one stage where they run over the same row of adjacent elements, under the same limit.
     """
@@ -68,7 +70,7 @@ def as_one_stage(expansion: Expansion, separator: Separator, rows: Rows) -> OneS
         return Misfit(_several(nodes))
     if elements > most:
         lying = " that lie apart" if apart else ""
-        return Misfit(f"rows of {elements} elements{lying} exceed the limit of {most} for residence")
+        return Misfit(f"rows of {elements} elements{lying} exceed the limit of {most} for rows that are kept")
     outer = [name for name in axes if name not in (row or ())]
     if not _each_once(expansion, separator, outer):
         return Misfit(_REUSED)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rollergen.expr.inlining import Expansion, Inliner, Read, Separator, reductions_of
 from rollergen.expr.language import Tensor
-from rollergen.expr.one_stage import Misfit, OneStage, Rows, as_one_stage, injective
+from rollergen.expr.one_stage import Misfit, OneStage, RowLimits, as_one_stage, injective
 from rollergen.expr.reads import producers_first
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.values import Binary, Cast, Load, Select, Unary, Value, loads, walk
@@ -45,7 +45,7 @@ class Planner:
     ``bare``: whether a contraction alone may use units that one whose epilogue reads other tensors cannot.
     """
 
-    def __init__(self, outputs: tuple[Tensor, ...], rows: Rows, bare: bool = False) -> None:
+    def __init__(self, outputs: tuple[Tensor, ...], rows: RowLimits, bare: bool = False) -> None:
         self._outputs, self._rows, self._bare, self._separator = outputs, rows, bare, Separator()
 
     def plan(self, stored: tuple[Cut, ...] = ()) -> Plan:
@@ -171,7 +171,7 @@ def _repeated_choice(
 ) -> tuple[Tensor, Tensor] | None:
     """(tensor, root): a concatenation, a mirrored border, ... whose elements a reduction of the root reads several
     times each.  Stored, it is one operand again, which can be packed and staged; inlined, it would be a choice
-    between several at every step.  Rows that stay resident read it as they go."""
+    between several at every step.  Rows that are kept read it as they go."""
     for key, expansion in expansions.items():
         if not stages[key].reduce:
             continue
@@ -192,7 +192,7 @@ def _chooses(body: Value) -> bool:
 
 
 def _to_materialise(
-    expansion: Expansion, shared: frozenset[int], inliner: Inliner, rows: Rows
+    expansion: Expansion, shared: frozenset[int], inliner: Inliner, rows: RowLimits
 ) -> Tensor:
     """The last inlined tensor, in order of computation, that is one stage and worth storing.
 

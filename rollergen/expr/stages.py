@@ -11,7 +11,7 @@ from rollergen.expr.index import Index
 from rollergen.expr.inlining import Expansion
 from rollergen.expr.inputs import checked_outputs, ordered_inputs
 from rollergen.expr.language import Tensor
-from rollergen.expr.one_stage import OneStage, Rows
+from rollergen.expr.one_stage import OneStage, RowLimits
 from rollergen.expr.planning import Plan, Planner
 from rollergen.expr.reads import producers_first
 from rollergen.expr.reductions import Reduce
@@ -46,12 +46,12 @@ class Graph:
 def cut(
     outputs: Tensor | Sequence[Tensor],
     inputs: Sequence[Tensor] | None = None,
-    rows: Rows = Rows(),
+    rows: RowLimits = RowLimits(),
 ) -> Graph:
     """The stages of `outputs`, cut no more than they have to be.
 
     `inputs` gives the order of the call; by default tensors go in the order in which they first
-    appear.  `rows` says which rows may be asked to be resident.
+    appear.  `rows` says how long rows may be that are kept.
 
     Raises ExpressionError for outputs that are not computed, names used twice, and inputs that are
     missing from or foreign to the expression.
@@ -64,7 +64,7 @@ def cut(
 def fastest_cut(
     outputs: Tensor | Sequence[Tensor],
     inputs: Sequence[Tensor] | None,
-    rows: Rows,
+    rows: RowLimits,
     finished: Callable[[Graph], Graph],
     seconds: Callable[[Graph], float],
     bare: bool = False,

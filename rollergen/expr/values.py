@@ -199,7 +199,7 @@ class Cast(Value):
 
 @dataclass(frozen=True, slots=True)
 class Var(Value):
-    """A named value: a combiner's operand (``lhs0``, ``rhs0``, ...) or a resident row value."""
+    """A named value: a combiner's operand (``lhs0``, ``rhs0``, ...) or the value of a kept row."""
 
     name: str
     dtype: DtypeName

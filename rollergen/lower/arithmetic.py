@@ -100,7 +100,7 @@ def _below_its_row(nest: Nest, value: Value) -> bool:
     if is_online_exponent(value) or is_shrinking_exponent(value):
         return True
     if isinstance(value, Binary) and isinstance(value.a, Var):
-        kept = {resident.name: resident.value for resident in nest.stage.residents}
+        kept = {kept_row.name: kept_row.value for kept_row in nest.stage.kept_rows}
         value = replace(value, a=kept.get(value.a.name, value.a))
     return is_below_its_row(nest.op, value)
 

@@ -46,7 +46,7 @@ def layout(nest: Nest) -> tuple[str, ...]:
         size = prod(shape[:-1]) * (shape[-1] + copy.padding) * copy.depth * STORAGE_BYTES[load.dtype]
         held[copy.to_layer] = held.get(copy.to_layer, 0) + size
         lines.append(_copy(nest, copy, shape, size))
-    lines += [f"kept: {identifier(r.name)} in {identifier(r.layer)} from phase {r.phase} on" for r in stage.residents]
+    lines += [f"kept: {identifier(r.name)} in {identifier(r.layer)} from phase {r.phase} on" for r in stage.kept_rows]
     if held:
         each = [f"{size} bytes in {identifier(layer)}" for layer, size in held.items()]
         lines.append(f"held: {', '.join(each)} (registers of a thread)")

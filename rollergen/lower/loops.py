@@ -227,7 +227,7 @@ def scope_of(
     totals: Mapping[str, tuple[Registers, ...]],
     kept: Mapping[str, Expr],
 ) -> Scope:
-    """Leaves of values at a point: loads from registers (or memory), partial results, residents."""
+    """Leaves of values at a point: loads from registers (or memory), partial results, kept rows."""
 
     def load(node: Load) -> Expr:
         return spread(read_load(context.out, place, node, lane), lane)

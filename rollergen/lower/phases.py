@@ -20,16 +20,16 @@ from rollergen.lower.context import Context
 from rollergen.lower.copies import masked_lines
 from rollergen.lower.counts import is_uniform
 from rollergen.lower.expressions import Expr, Inside
+from rollergen.lower.kept_rows import allocate_kept_rows, keep, kept_values, phase_values
 from rollergen.lower.loops import Phase, descend, scope_of, spread, walked_loops
 from rollergen.lower.matrix import reduce_matrices
 from rollergen.lower.outputs import output_access
 from rollergen.lower.place import Place, Registers, conjunction
-from rollergen.lower.residents import allocate_residents, keep, kept_values, phase_values
 from rollergen.lower.stores import Kept, Totals, once_per_result, write_result
 from rollergen.lower.visits import first_visit
 from rollergen.lower.writer import Writer
 from rollergen.program.panels import PanelPart, asked_ahead, panel_part
-from rollergen.program.rprogram import PARALLEL, Resident
+from rollergen.program.rprogram import PARALLEL, KeptRow
 
 
 def write_nest(context: Context) -> None:
@@ -129,7 +129,7 @@ def write_phases(context: Context, place: Place) -> None:
     """Every reduction, then the result."""
     op = context.nest.op
     totals: dict[str, tuple[Registers, ...]] = {}
-    kept = allocate_residents(context)
+    kept = allocate_kept_rows(context)
     for number, reduction in enumerate(op.reductions):
         totals[reduction.name] = _reduce(context, place, reduction, number, totals, kept)
     write_result(context, place, totals, kept)
@@ -234,13 +234,13 @@ def _gather(
 
 
 def _keep(
-    context: Context, here: Place, number: int, made: tuple[tuple[Resident, Value], ...], totals: Totals, kept: Kept
+    context: Context, here: Place, number: int, made: tuple[tuple[KeptRow, Value], ...], totals: Totals, kept: Kept
 ) -> dict[str, Expr]:
-    """The residents at this point, those of this phase computed first."""
+    """The kept rows' values at this point, those of this phase computed first."""
     names = kept_values(context, here, kept, number, context.nest.lane)
-    for resident, value in made:
+    for kept_row, value in made:
         scope = scope_of(context, here, context.nest.lane, totals, names)
         fresh = context.out.atom("value", spread(evaluate(context.out, scope, value), context.nest.lane))
-        keep(context, here, kept, resident, fresh)
-        names[resident.name] = fresh
+        keep(context, here, kept, kept_row, fresh)
+        names[kept_row.name] = fresh
     return names

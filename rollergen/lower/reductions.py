@@ -236,7 +236,7 @@ def unmasked(out: Writer, scope: Scope, reduction: Reduction) -> Expr | None:
         one: Expr = test
         if scope.lane is not None and scope.lane.variable in test.index.axes():
             one = inside_lanes(out, scope, Index.axis(axis), place.nest.extents[axis])
-        elif place.nest.stage.residents:
+        elif place.nest.stage.kept_rows:
             one = _known_or(out, test)
         condition = one if condition is None else _both(condition, one)
     return condition

@@ -13,12 +13,12 @@ from rollergen.lower.access import Access, has_edge, put
 from rollergen.lower.arithmetic import Scope, evaluate, register_dtype, stored
 from rollergen.lower.context import Context
 from rollergen.lower.expressions import Build, Element, Inside
+from rollergen.lower.kept_rows import kept_values, phase_values
 from rollergen.lower.loops import Phase, descend, scope_of, walked_loops
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.outputs import output_access
 from rollergen.lower.place import Place, Registers
 from rollergen.lower.reductions import RegisterTile, loops_over
-from rollergen.lower.residents import kept_values, phase_values
 from rollergen.lower.visits import last_visit
 from rollergen.program.rprogram import SERIAL
 

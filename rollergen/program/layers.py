@@ -7,7 +7,7 @@ from math import prod
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
 from rollergen.program.matrix import matrix_instruction, scratch_bytes
-from rollergen.program.rprogram import LANE, THREAD, Copy, Resident, Stage
+from rollergen.program.rprogram import LANE, THREAD, Copy, KeptRow, Stage
 from rollergen.program.windows import window_shape
 
 REGISTERS = "registers"
@@ -32,11 +32,11 @@ def copy_bytes(stage: Stage, copy: Copy, *, block: bool) -> int:
     return tile_elements(stage, copy, block=block) * ITEMSIZE[stage.load(copy).dtype] * copy.depth
 
 
-def resident_bytes(stage: Stage, resident: Resident) -> int:
-    """Bytes of a resident value that all threads of a block keep together."""
+def kept_row_bytes(stage: Stage, kept_row: KeptRow) -> int:
+    """Bytes of a kept row that all threads of a block keep together."""
     rows = {axis.name for axis in stage.op.of_role("row", "reduce")}
     points = prod(loop.extent for loop in stage.loops if loop.axis in rows)
-    return points * ITEMSIZE[resident.value.dtype]
+    return points * ITEMSIZE[kept_row.value.dtype]
 
 
 def managed_bytes(stage: Stage, device: Device) -> dict[str, int]:
@@ -46,10 +46,10 @@ def managed_bytes(stage: Stage, device: Device) -> dict[str, int]:
         layer = device.layer(copy.to_layer)
         if layer.managed and layer.scope != "thread":
             used[layer.name] = used.get(layer.name, 0) + copy_bytes(stage, copy, block=True)
-    for resident in stage.residents:
-        layer = device.layer(resident.layer)
+    for kept_row in stage.kept_rows:
+        layer = device.layer(kept_row.layer)
         if layer.managed and layer.scope != "thread":
-            used[layer.name] = used.get(layer.name, 0) + resident_bytes(stage, resident)
+            used[layer.name] = used.get(layer.name, 0) + kept_row_bytes(stage, kept_row)
     for layer_name, bytes_ in combining_bytes(stage, device).items():
         used[layer_name] = used.get(layer_name, 0) + bytes_
     matrix = matrix_instruction(stage, device)

@@ -167,12 +167,14 @@ class Accumulator:
 
 
 @dataclass(frozen=True, slots=True)
-class Resident:
-    """A row value kept for later phases: computed while reduction ``phase`` runs (or before it,
-    if that reduction does not use it), at every point of the row loops, kept in ``layer``
-    (registers: each thread its own points; the backing store: the output itself, at the point's place, until
-    the result is written there; else a private array), and read as ``Var(name)`` wherever an equal value
-    occurs in that phase, in later reductions or in the result."""
+class KeptRow:
+    """A value that is computed once for every point of a row and read again in later phases.
+
+    ``phase``: the reduction while which it is computed, or before which, if that reduction does not use it.
+    ``layer``: where it is kept: registers (each thread its own points), the backing store (the output itself, at the
+    point's place, until the result is written there) or a private array.  It is read as ``Var(name)`` wherever an equal
+    value occurs in that phase, in later reductions or in the result.
+    """
 
     name: str
     value: Value
@@ -295,7 +297,7 @@ class Stage(_Remembered):
     compute: Compute
     accumulator: Accumulator
     copies: tuple[Copy, ...] = ()
-    residents: tuple[Resident, ...] = ()
+    kept_rows: tuple[KeptRow, ...] = ()
     store: Store = Store()
     guards: tuple[tuple[str, Guard], ...] = ()
     block_order: BlockOrder = BlockOrder()

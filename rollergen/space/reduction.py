@@ -128,7 +128,7 @@ def row_plans(
     space = line.space(pairs, vectors, (1, 2, 4), limits, line.lanes, turns)
     for plan in plans(ReductionPlan, aligned_tiles(space, tally)):
         for layer in _kept_in(op, plan, device, rules):
-            yield replace(plan, resident=layer)
+            yield replace(plan, kept_in=layer)
 
 
 def _kept_in(op: TensorOp, plan: ReductionPlan, device: Device, rules: AlignmentRules) -> list[str]:
@@ -158,7 +158,7 @@ def _rows_apart(
     ]
     for plan in plans(ReductionPlan, aligned_tiles(line.space(pairs, (1,), (1,)), tally)):
         kept = rules.shapes.rows_in_registers and _share(op, plan.threads, 1, 1) <= _most_kept(device)
-        yield replace(plan, resident=REGISTERS if kept else "")
+        yield replace(plan, kept_in=REGISTERS if kept else "")
 
 
 def _share(op: TensorOp, threads: Size, vector: Size, lanes: Size) -> Size:

@@ -23,7 +23,7 @@ def sliced(program: RProgram, most: int = SLICE) -> RProgram:
 
 def _sliced(stage: Stage, most: int) -> Stage:
     at = next((p for p, loop in enumerate(stage.loops) if loop.kind != GRID), None)
-    if at is None or stage.copies or stage.residents or stage.op.reductions:
+    if at is None or stage.copies or stage.kept_rows or stage.op.reductions:
         return stage
     loop, before = stage.loops[at], stage.loops[:at]
     share = next((one for one in before if one.axis == loop.axis), None)

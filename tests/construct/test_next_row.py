@@ -83,7 +83,7 @@ def test_each_vector_of_the_last_reduction_costs_an_instruction():
     (stage,) = program(rg.ops.softmax(X)).stages
     counts = []
     for one in (stage, replace(stage, prefetch=-1)):
-        nest = nest_of(one, facts_of(one.op, one.residents), AVX512)
+        nest = nest_of(one, facts_of(one.op, one.kept_rows), AVX512)
         costs = costs_of(AVX512)
         counts.append(instructions_of(nest, AVX512, costs, work_of(nest, AVX512, costs)))
     inside = [loop.extent for loop in stage.loops if loop.kind not in ("grid", LANE)]

@@ -78,7 +78,7 @@ def test_values_and_bytes_do_not_change_and_the_program_is_read_back():
 def test_each_vector_of_the_result_costs_an_instruction():
     made, counts = program(NORM), []
     for (stage,) in (made.stages, asking(made, 0).stages):
-        nest, costs = nest_of(stage, facts_of(stage.op, stage.residents), AVX512), costs_of(AVX512)
+        nest, costs = nest_of(stage, facts_of(stage.op, stage.kept_rows), AVX512), costs_of(AVX512)
         counts.append(instructions_of(nest, AVX512, costs, work_of(nest, AVX512, costs)))
     rows = 96 / made.stages[0].blocks
     assert counts[0] - counts[1] == pytest.approx(rows * -(-1000 // 16), rel=0.05)

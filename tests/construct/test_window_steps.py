@@ -58,5 +58,5 @@ def test_rows_that_threads_do_not_divide_cost_the_model_divisions():
 
 
 def access(stage, on, copy):
-    nest = nest_of(stage, facts_of(stage.op, stage.residents), on)
+    nest = nest_of(stage, facts_of(stage.op, stage.kept_rows), on)
     return fill_accesses(nest, on, copy)[0]

@@ -75,7 +75,7 @@ def test_only_differences_to_the_largest_of_the_row_take_the_short_exponential()
 
 def test_the_model_prices_both_exponentials_as_they_are_written():
     (stage,) = program_of(rg.ops.softmax(rg.tensor("X", (64, 256)), axis=-1)).stages
-    names = [dict(phase.operations) for phase in facts_of(stage.op, stage.residents).phases]
+    names = [dict(phase.operations) for phase in facts_of(stage.op, stage.kept_rows).phases]
     assert names[1].get("exp_below") == 1 and not any("exp" in one for one in names)
     costs = costs_of(V100)
     assert costs.operation("exp_below") < costs.operation("exp")

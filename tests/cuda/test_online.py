@@ -47,9 +47,9 @@ def wanted(x):
 
 def test_pairs_are_chosen_where_rows_are_walked_again_and_not_otherwise():
     assert program_of(softmax())[1]
-    assert program_of(softmax(), "row resident", online=False)[1]
+    assert program_of(softmax(), "kept row", online=False)[1]
     kept = construct(canonicalize(softmax((4096, 1024))), V100, top_k=1)[0]
-    assert kept.variants == ("row resident",), "the row stays in registers"
+    assert kept.variants == ("kept row",), "the row stays in registers"
 
 
 @needs_compiler
@@ -103,7 +103,7 @@ def test_a_wrong_step_of_the_walk_is_found(fault):
 
 def test_the_model_sees_one_walk_less():
     bytes_ = []
-    for variant in ("online", "row resident"):
+    for variant in ("online", "kept row"):
         (stage,) = predict(program_of(softmax((256, 65536)), variant)[0], V100).stages
         bytes_.append(dict(stage.traffic_bytes)["dram"])
     assert 0.7 < bytes_[0] / bytes_[1] < 0.8  # two reads and a write against three and one

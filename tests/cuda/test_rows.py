@@ -80,7 +80,7 @@ def test_short_rows_share_a_block_and_long_ones_have_one_each(name):
 
 
 def test_rows_stay_in_registers_as_long_as_they_fit():
-    layers = lambda stage: {resident.layer for resident in stage.residents}
+    layers = lambda stage: {kept_row.layer for kept_row in stage.kept_rows}
     assert layers(softmax_stage(1024)) == {"registers"}
     assert layers(softmax_stage(200_000)) == set(), "too long"
     assert layers(softmax_stage(1024, shapes=CodeShapes(rows_in_registers=False))) == set()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize, implicit_gemm
-from rollergen.expr.one_stage import Rows
+from rollergen.expr.one_stage import RowLimits
 from rollergen.expr.stages import cut
 from tests.expr.graphs import run
 
@@ -199,4 +199,4 @@ STEPS = {
 @given(chains(), st.sampled_from([3, 65536]))
 def test_random_chains_of_operators_equal_their_definition(chain, limit):
     expression, shapes = chain
-    agree(expression, *(small_integers(s, n) for n, s in enumerate(shapes)), rows=Rows(limit))
+    agree(expression, *(small_integers(s, n) for n, s in enumerate(shapes)), rows=RowLimits(limit))

@@ -10,7 +10,7 @@ import pytest
 import rollergen as rg
 from rollergen.construct import construct
 from rollergen.expr.canonical import canonicalize
-from rollergen.expr.one_stage import Rows
+from rollergen.expr.one_stage import RowLimits
 from rollergen.program.interpreter import interpret
 from tests.agreement.readers import device, small_integers
 
@@ -71,11 +71,11 @@ def test_several_reductions_of_a_row_read_it_once(name):
 
 @pytest.mark.parametrize("name", ["softmax", "layer_norm", "var", "logsumexp"])
 def test_rows_too_long_for_a_block_are_cut_and_the_cut_says_so(name):
-    x = T("x", (4, Rows().adjacent + 1))
+    x = T("x", (4, RowLimits().adjacent + 1))
     expression = ops.layer_norm(x, x.shape[1]) if name == "layer_norm" else getattr(ops, name)(x, 1)
     graph = canonicalize(expression)
     assert len(graph.tensor_ops) > 1
-    assert f"rows of {Rows().adjacent + 1} elements exceed the limit" in graph.cuts[0]
+    assert f"rows of {RowLimits().adjacent + 1} elements exceed the limit" in graph.cuts[0]
 
 
 def test_convolution_bias_residual_and_relu_are_one_stage():
@@ -153,7 +153,7 @@ def test_a_choice_that_a_reduction_reads_repeatedly_is_stored_first(make):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda x, y: ops.softmax(ops.concat([x, y], 1)),  # a resident row
+        lambda x, y: ops.softmax(ops.concat([x, y], 1)),  # a kept row
         lambda x, y: ops.sum(ops.concat([x, y], 1), 1),  # each element once
         lambda x, y: ops.matmul(ops.leaky_relu(x), T("w", (ROW, 8))),  # no choice of element
     ],

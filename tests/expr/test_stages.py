@@ -10,7 +10,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize, implicit_gemm
-from rollergen.expr.one_stage import Rows
+from rollergen.expr.one_stage import RowLimits
 from rollergen.expr.show import show
 from rollergen.expr.stages import cut
 from rollergen.expr.values import Load, walk
@@ -49,7 +49,7 @@ def test_elementwise_producers_and_views_are_inlined_into_a_contraction():
     assert show(graph.tensor_ops[0].reductions[0].bodies[0]) == "exp(x[k, i])*B[k, j]"
 
 
-def test_softmax_is_one_stage_with_a_resident_row():
+def test_softmax_is_one_stage_with_a_kept_row():
     graph = agree(rg.ops.softmax(*tensors(x=(4, 7))), small_integers((4, 7)))
     (op,) = graph.tensor_ops
     assert axes(graph) == [("i0", 4, "spatial"), ("i1", 7, "row")]
@@ -72,7 +72,7 @@ def test_softmax_written_as_one_expression_has_the_same_stage():
     assert direct.tensor_ops == canonicalize(rg.ops.softmax(x)).tensor_ops
 
 
-def test_layer_norm_is_one_stage_with_a_resident_row():
+def test_layer_norm_is_one_stage_with_a_kept_row():
     graph = agree(layer_norm(*tensors(x=(4, 7))), small_integers((4, 7)))
     assert [r.combiner.name for r in graph.tensor_ops[0].reductions] == ["sum", "sum"]
 
@@ -85,10 +85,10 @@ def test_a_row_over_several_last_axes_is_one_row_axis():
 
 
 def test_rows_beyond_the_limit_are_cut_and_the_cut_says_so():
-    graph = agree(rg.ops.softmax(*tensors(x=(4, 7)), name="y"), small_integers((4, 7)), rows=Rows(6))
+    graph = agree(rg.ops.softmax(*tensors(x=(4, 7)), name="y"), small_integers((4, 7)), rows=RowLimits(6))
     assert [d.output.name for d in graph.tensor_ops] == ["t", "t_1", "y"]
     assert all(axis.role != "row" for d in graph.tensor_ops for axis in d.axes)
-    assert graph.cuts[0] == "t is materialised for y: rows of 7 elements exceed the limit of 6 for residence"
+    assert graph.cuts[0] == "t is materialised for y: rows of 7 elements exceed the limit of 6 for rows that are kept"
 
 
 def test_softmax_over_another_axis_reads_its_input_in_three_stages():
@@ -153,9 +153,9 @@ def test_two_reductions_over_columns_are_two_stages():
 
 
 def test_two_reductions_over_long_rows_are_two_stages_and_the_cut_says_why():
-    graph = agree(rg.ops.var(*tensors(x=(4, 7)), axis=1), small_integers((4, 7)), rows=Rows(6))
+    graph = agree(rg.ops.var(*tensors(x=(4, 7)), axis=1), small_integers((4, 7)), rows=RowLimits(6))
     assert len(graph.tensor_ops) == 2
-    assert graph.cuts[0].endswith("rows of 7 elements exceed the limit of 6 for residence")
+    assert graph.cuts[0].endswith("rows of 7 elements exceed the limit of 6 for rows that are kept")
 
 
 def test_equal_reductions_under_other_names_are_one():
@@ -217,7 +217,7 @@ def test_logsumexp_stores_its_maxima_only_where_rows_are_long(limit, stored):
     largest = rg.ops.max(x, axis=1, name="m")
     powers = rg.compute((4, 7), lambda i, j: rg.exp(x[i, j] - largest[i]))
     total = rg.compute((4,), lambda i: largest[i] + rg.log(rg.sum(powers[i, k], axis=k)))
-    graph = agree(total, small_integers((4, 7)), rows=Rows(limit))
+    graph = agree(total, small_integers((4, 7)), rows=RowLimits(limit))
     assert [b.name for b in graph.temporaries] == stored
 
 

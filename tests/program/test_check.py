@@ -11,7 +11,7 @@ from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Axis
 from rollergen.expr.values import Buffer, Cast, Partial
 from rollergen.program.check import check, check_each
-from rollergen.program.rprogram import Accumulator, BlockOrder, Compute, Copy, Loop, Resident, RProgram, Store
+from rollergen.program.rprogram import Accumulator, BlockOrder, Compute, Copy, KeptRow, Loop, RProgram, Store
 from tests.program.hand_devices import AVX512, TURING
 from tests.programs import ALL, F32
 
@@ -82,8 +82,8 @@ def accumulator(**changes):
     return lambda p: last(p, accumulator=replace(p.stages[-1].accumulator, **changes))
 
 
-def resident(**changes):
-    return lambda p: last(p, residents=(replace(p.stages[-1].residents[-1], **changes),))
+def kept_row(**changes):
+    return lambda p: last(p, kept_rows=(replace(p.stages[-1].kept_rows[-1], **changes),))
 
 
 def output(**changes):
@@ -190,18 +190,18 @@ BROKEN = {
     "groups without group loops": ("gpu_row_sum", accumulator(combine="groups"), "group loops of .* and thread loops of"),
     "a reduced axis on the grid": ("gpu_row_sum", loop(1, kind="grid"), "a grid loop, is of the reduce axis k"),
     "a row axis outside its accumulators": ("cpu_softmax", accumulator(at_loop=2), "a row axis runs outside"),
-    # residents
-    "a resident of no phase": ("cpu_softmax", resident(phase=2), "phase is 2; expected 0 to 1"),
-    "a resident before what it needs": ("cpu_softmax", resident(phase=0), "its value needs reduction m"),
-    "a resident in no layer": ("cpu_softmax", resident(layer="lds"), "layer is 'lds'; expected a layer of avx512"),
-    "residents of one name": (
+    # kept rows
+    "a kept row of no phase": ("cpu_softmax", kept_row(phase=2), "phase is 2; expected 0 to 1"),
+    "a kept row before what it needs": ("cpu_softmax", kept_row(phase=0), "its value needs reduction m"),
+    "a kept row in no layer": ("cpu_softmax", kept_row(layer="lds"), "layer is 'lds'; expected a layer of avx512"),
+    "kept rows of one name": (
         "gpu_softmax",
-        stage(residents=(Resident("x", Partial("m", F32), "registers", 1),) * 2),
-        "residents are named x, x",
+        stage(kept_rows=(KeptRow("x", Partial("m", F32), "registers", 1),) * 2),
+        "kept rows are named x, x",
     ),
-    "a resident that is the same for the whole row": (
+    "a kept row that is the same for the whole row": (
         "cpu_softmax",
-        resident(value=Partial("m", F32)),
+        kept_row(value=Partial("m", F32)),
         "its value varies along none of the axes reduced over",
     ),
     # definition

@@ -195,12 +195,12 @@ def zero_for_masked(function):
     return mutant
 
 
-def exchanged_residents(function):
-    """Every resident's name with another one's value."""
+def exchanged_kept_rows(function):
+    """Every kept row's name with another one's value."""
 
-    def mutant(value, residents):
-        values = [r.value for r in residents][::-1]
-        return function(value, tuple(replace(r, value=v) for r, v in zip(residents, values, strict=True)))
+    def mutant(value, kept_rows):
+        values = [r.value for r in kept_rows][::-1]
+        return function(value, tuple(replace(r, value=v) for r, v in zip(kept_rows, values, strict=True)))
 
     return mutant
 
@@ -259,9 +259,9 @@ MUTATIONS = {
     "a copy does not stop at the end of the axes": (
         interpret_loads, "fillable", lambda f: lambda layout, points: interpret_loads.guarded(layout.load, points)),
     "strides are dropped": (interpret_points, "axis_value", without_strides),
-    "resident values are lost": (
-        interpreter, "keep", lambda f: lambda run, visit, resident, leaf, x: f(run, visit, resident, leaf, x * 0)),
-    "residents are taken for each other": (interpret_plan, "with_residents", exchanged_residents),
+    "kept values are lost": (
+        interpreter, "keep", lambda f: lambda run, visit, kept_row, leaf, x: f(run, visit, kept_row, leaf, x * 0)),
+    "kept rows are taken for each other": (interpret_plan, "with_kept_rows", exchanged_kept_rows),
     "blocks take no notice of the outer grid loop": (interpreter, "grid_positions", without_outer_digit),
     "the last band of blocks is taken to be full": (blocks, "banded", full_bands),
     "transactions of a visit are counted more than once": (

@@ -117,7 +117,7 @@ def test_one_block_more_than_the_units_hold_takes_a_round_more():
     assert limiters(more)["multiply-adds"] == 2 * limiters(full)["multiply-adds"]
 
 
-def test_residents_hide_the_latency_of_each_other():
+def test_resident_blocks_hide_the_latency_of_each_other():
     stage = predict_stage(gpu_matmul(64 * 72, 64 * 8, 512).stages[0], TURING)
     alone = predict_stage(gpu_matmul(64 * 72, 64, 512).stages[0], TURING)
     assert stage.resident_blocks == 4  # 1024 threads of a unit in blocks of 256
@@ -216,10 +216,10 @@ def test_carried_partial_sums_are_read_and_written_for_each_block_of_k():
     assert clocks(four) > 3 * clocks(one)
 
 
-def test_a_resident_row_is_read_once():
+def test_a_kept_row_is_read_once():
     program = softmax(1000, 1024, shape="gpu")
     kept = predict_stage(program.stages[0], TURING)
-    again = predict_stage(replace(program.stages[0], residents=()), TURING)
+    again = predict_stage(replace(program.stages[0], kept_rows=()), TURING)
     paths = [limiters(p)["shared path"] for p in (kept, again)]
     blocks = -(-1000 // TURING.units)
     assert paths[1] - paths[0] == blocks * 2 * 1024 * 4 / 64  # two more reads of each row, 64 bytes a clock

@@ -134,7 +134,7 @@ CACHES = {"none": None, "sets": Cache(64, 64, 8, False), "shared": Cache(64, 1, 
 
 def walks(kind, each, stage):
     device = AVX512 if kind in ("cpu", "own tiles", "softmax", "relu") else TURING
-    nest = nest_of(stage, facts_of(stage.op, stage.residents), device)
+    nest = nest_of(stage, facts_of(stage.op, stage.kept_rows), device)
     return each(nest, waves_of(nest, device, 1), work_of(nest, device, costs_of(device)).streams, 64)
 
 

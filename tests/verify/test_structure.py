@@ -6,7 +6,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.bench.suites import suite
-from rollergen.construct.residence import resident_rows
+from rollergen.construct.planning import row_limits
 from rollergen.expr.canonical import canonicalize
 from rollergen.verify.features import names, vector
 from rollergen.verify.features.structure import CLASSES, operator_of
@@ -36,7 +36,7 @@ KINDS = {"contraction": "matmul", "transpose": "elementwise"}
 
 
 def of_graph(expr, device="cpu"):
-    return operator_of(canonicalize(expr, rows=resident_rows(rg.load_device(device))).tensor_ops)
+    return operator_of(canonicalize(expr, rows=row_limits(rg.load_device(device))).tensor_ops)
 
 
 @pytest.mark.parametrize("device", ["cpu", CORE, "v100"], ids=["host", "core", "v100"])

@@ -81,8 +81,8 @@ class WindowPlan:
 class ReductionPlan:
     """Tiles of a reduction without reuse, or of a row stage: ``rows`` rows a block in turn,
     ``row_threads`` of them side by side, each walked by ``threads`` threads x ``vector`` adjacent
-    elements (x lanes), ``chains`` steps unrolled with accumulators of their own.  ``resident``: layer of
-    a row stage's kept values ("" = recompute).  ``gathered``: the unrolled elements go into one pair together (see
+    elements (x lanes), ``chains`` steps unrolled with accumulators of their own.  ``kept_in``: layer of
+    a row stage's kept rows ("" = recompute).  ``gathered``: the unrolled elements go into one pair together (see
     `Accumulator`), instead of accumulators of their own."""
 
     rows: int = 1
@@ -91,7 +91,7 @@ class ReductionPlan:
     vector: int = 1
     lanes: int = 1
     chains: int = 1
-    resident: str = ""
+    kept_in: str = ""
     gathered: bool = False
 
 

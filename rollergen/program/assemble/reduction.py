@@ -23,8 +23,8 @@ from rollergen.program.rprogram import (
     UNROLL,
     Accumulator,
     Compute,
+    KeptRow,
     Loop,
-    Resident,
     Stage,
     Store,
 )
@@ -36,8 +36,8 @@ def reduction_stage(op: TensorOp, plan: ReductionPlan, device: Device, name: str
     stage = _reduced(op, plan, device, "reduce", name)
     k = op.of_role("reduce")[-1].name
     copies = vector_copies(op, device, list(stage.loops), k, plan.vector)
-    kept = residents(op, plan.resident) if len(op.reductions) > 1 else ()
-    return _in_blocks(replace(stage, residents=kept, copies=copies), device)
+    kept = kept_rows(op, plan.kept_in) if len(op.reductions) > 1 else ()
+    return _in_blocks(replace(stage, kept_rows=kept, copies=copies), device)
 
 
 def row_stage(op: TensorOp, plan: ReductionPlan, device: Device, name: str = "rows") -> Stage:
@@ -45,11 +45,11 @@ def row_stage(op: TensorOp, plan: ReductionPlan, device: Device, name: str = "ro
     stage = _reduced(op, plan, device, "row", name)
     j = op.of_role("row")[-1].name
     width = _row_store_vector(op, list(stage.loops), j, plan)
-    kept = residents(op, plan.resident)
-    if plan.resident == device.backing.name:
+    kept = kept_rows(op, plan.kept_in)
+    if plan.kept_in == device.backing.name:
         kept = tuple(r for r in kept if r.value.dtype == op.output.dtype)[:1]
     copies = vector_copies(op, device, list(stage.loops), j, plan.vector)
-    return _in_blocks(replace(stage, residents=kept, copies=copies, store=Store(vector=width)), device)
+    return _in_blocks(replace(stage, kept_rows=kept, copies=copies, store=Store(vector=width)), device)
 
 
 def _in_blocks(stage: Stage, device: Device) -> Stage:
@@ -64,7 +64,7 @@ def _reduced(op: TensorOp, plan: ReductionPlan, device: Device, role: str, name:
     groups, threads = _groups(plan.threads, device)
     own = digits(
         last,
-        (UNROLL if plan.resident == REGISTERS else SERIAL, ceil_div(op.axis(last).extent, span)),
+        (UNROLL if plan.kept_in == REGISTERS else SERIAL, ceil_div(op.axis(last).extent, span)),
         (UNROLL, plan.chains),
         (GROUP, groups),
         (THREAD, threads),
@@ -134,19 +134,19 @@ def is_costly(node: Value) -> bool:
     return isinstance(node, Unary) and PRIMITIVES[node.op].chain > 1
 
 
-def residents(op: TensorOp, layer: str) -> tuple[Resident, ...]:
+def kept_rows(op: TensorOp, layer: str) -> tuple[KeptRow, ...]:
     """Row values worth keeping in `layer`: those used again in a later phase that cost a
     transcendental to recompute, and (in registers) the loads themselves, read once."""
     if not layer:
         return ()
     row_axes = {a.name for a in op.of_role("row", "reduce")}
     phases = [*(r.bodies for r in op.reductions), (op.result,)]
-    kept: list[Resident] = []
+    kept: list[KeptRow] = []
     for phase, bodies in enumerate(phases[:-1]):
         for value in _candidates(bodies, layer, row_axes):
             later = any(value == node for bodies_ in phases[phase + 1 :] for body in bodies_ for node in walk(body))
             if later and all(value != r.value for r in kept):
-                kept.append(Resident(f"kept{len(kept)}", value, layer, phase))
+                kept.append(KeptRow(f"kept{len(kept)}", value, layer, phase))
     return tuple(kept)
 
 

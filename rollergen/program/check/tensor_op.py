@@ -79,7 +79,7 @@ def _require_partials(stage: Stage, what: str, values: tuple[Value, ...], done: 
             if isinstance(node, Var):
                 raise ProgramError(
                     f"stage {stage.name}: {what} uses the variable {node.name!r}; "
-                    "expected the value itself (residents are found by equality)"
+                    "expected the value itself (kept rows are found by equality)"
                 )
 
 

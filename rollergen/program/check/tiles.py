@@ -1,4 +1,4 @@
-"""Invariants of what a stage holds and moves: copies, accumulators, residents, stores."""
+"""Invariants of what a stage holds and moves: copies, accumulators, kept rows, stores."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from rollergen.program.check.matrix import check_matrix
 from rollergen.program.check.nest import refuse
 from rollergen.program.layers import REGISTERS, block_capacity, managed_bytes
 from rollergen.program.neighbours import side_by_side
-from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL, Resident, Stage
+from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL, KeptRow, Stage
 
 
 def check_tiles(
     stage: Stage, axes: Mapping[str, Axis], loads: Sequence[Load], first_inner: int, device: Device | None
 ) -> None:
-    """Copies, accumulator, residents and store mean something for the stage's loops (and device)."""
+    """Copies, accumulator, kept rows and store mean something for the stage's loops (and device)."""
     for number in range(len(stage.copies)):
         check_copy(stage, axes, loads, number, first_inner, device)
     check_accumulator(stage, axes, first_inner, device)
-    _check_residents(stage, device)
+    _check_kept_rows(stage, device)
     _check_store(stage, axes)
     _check_lines(stage, axes)
     _check_ahead(stage, device)
@@ -35,43 +35,43 @@ def check_tiles(
         _check_capacity(stage, device)
 
 
-def _check_residents(stage: Stage, device: Device | None) -> None:
-    if not stage.residents:
+def _check_kept_rows(stage: Stage, device: Device | None) -> None:
+    if not stage.kept_rows:
         return
     reductions = [r.name for r in stage.op.reductions]
-    names = [resident.name for resident in stage.residents]
+    names = [kept_row.name for kept_row in stage.kept_rows]
     if len(set(names)) != len(names):
-        raise refuse(stage, f"residents are named {', '.join(names)}; expected different names")
+        raise refuse(stage, f"kept rows are named {', '.join(names)}; expected different names")
     rows = {axis.name for axis in stage.op.of_role("row", "reduce")}
-    for resident in stage.residents:
-        where = f"resident {resident.name}"
-        if not rows & axes_of(resident.value):
+    for kept_row in stage.kept_rows:
+        where = f"kept row {kept_row.name}"
+        if not rows & axes_of(kept_row.value):
             raise refuse(stage, f"{where}: its value varies along none of the axes reduced over, {sorted(rows)}")
-        if not 0 <= resident.phase < len(reductions):
-            raise refuse(stage, f"{where}: phase is {resident.phase}; expected 0 to {len(reductions) - 1}")
-        problem = layer_problem(resident.layer, device)
+        if not 0 <= kept_row.phase < len(reductions):
+            raise refuse(stage, f"{where}: phase is {kept_row.phase}; expected 0 to {len(reductions) - 1}")
+        problem = layer_problem(kept_row.layer, device)
         if problem:
             raise refuse(stage, f"{where}: layer is {problem}")
-        if device is not None and resident.layer == device.backing.name:
-            _check_kept_in_output(stage, where, resident)
-        for node in walk(resident.value):
-            if isinstance(node, Partial) and node.name not in reductions[: resident.phase]:
+        if device is not None and kept_row.layer == device.backing.name:
+            _check_kept_in_output(stage, where, kept_row)
+        for node in walk(kept_row.value):
+            if isinstance(node, Partial) and node.name not in reductions[: kept_row.phase]:
                 raise refuse(
                     stage,
-                    f"{where}: phase is {resident.phase}, but its value needs reduction {node.name}; expected a later "
+                    f"{where}: phase is {kept_row.phase}, but its value needs reduction {node.name}; expected a later "
                     f"phase",
                 )
 
 
-def _check_kept_in_output(stage: Stage, where: str, resident: Resident) -> None:
+def _check_kept_in_output(stage: Stage, where: str, kept_row: KeptRow) -> None:
     """The output has a place of the value's dtype for every point of the row, and one thread writes both."""
     output, places = stage.op.output, {a for index in stage.op.target for a in index.axes()}
     rows = {axis.name for axis in stage.op.of_role("row")}
-    alone = sum(r.layer == resident.layer for r in stage.residents) == 1
-    if resident.value.dtype != output.dtype or not rows <= places or stage.threads > 1 or not alone:
+    alone = sum(r.layer == kept_row.layer for r in stage.kept_rows) == 1
+    if kept_row.value.dtype != output.dtype or not rows <= places or stage.threads > 1 or not alone:
         raise refuse(
             stage,
-            f"{where}: layer is {resident.layer}, the output's; expected one value of its dtype {output.dtype} for "
+            f"{where}: layer is {kept_row.layer}, the output's; expected one value of its dtype {output.dtype} for "
             f"each point of the row, kept by one thread",
         )
 
@@ -136,7 +136,7 @@ def asks_for_rows(stage: Stage) -> bool:
     op = stage.op
     several, rows = len(op.reductions) >= 2, {axis.name for axis in op.of_role("row")}
     places = {axis for index in op.target for axis in index.axes()}
-    outside = any(one.layer != REGISTERS for one in stage.residents)
+    outside = any(one.layer != REGISTERS for one in stage.kept_rows)
     return several and bool(rows) and rows <= places and stage.threads == 1 and _has_serial(stage) and not outside
 
 

@@ -30,7 +30,7 @@ from rollergen.program.interpreter.points import Array, Box, Points, both
 from rollergen.program.interpreter.run import StageRun, Visit, cut, shape_of
 from rollergen.program.interpreter.values import Scope, evaluate
 from rollergen.program.layers import block_capacity, managed_bytes
-from rollergen.program.rprogram import Resident, RProgram, Stage
+from rollergen.program.rprogram import KeptRow, RProgram, Stage
 from rollergen.program.traffic import STORE, Traffic, TrafficCounter
 
 Blocks = Mapping[str, Sequence[int]]
@@ -233,7 +233,7 @@ def run_reduction(run: StageRun, visit: Visit, traversal: Traversal, reduction: 
 
 
 def leaf_scope(run: StageRun, visit: Visit, traversal: Traversal, leaf: Box, points: Points) -> Scope:
-    """What the leaves of the traversal's values mean at `points`; computes the residents due here."""
+    """What the leaves of the traversal's values mean at `points`; computes the kept rows due here."""
     stage = run.stage
     names = {name: cut(array, stage, visit.box, leaf) for name, array in visit.kept.items()}
     scope = Scope(
@@ -243,18 +243,18 @@ def leaf_scope(run: StageRun, visit: Visit, traversal: Traversal, leaf: Box, poi
         index=lambda index: index.evaluate(points.axes()),
         wanted=executed_everywhere(points, [axis.name for axis in stage.op.axes]),
     )
-    for resident in traversal.kept:
-        names[resident.name] = keep(run, visit, resident, leaf, evaluate(resident.value, scope))
+    for kept_row in traversal.kept:
+        names[kept_row.name] = keep(run, visit, kept_row, leaf, evaluate(kept_row.value, scope))
     return scope
 
 
-def keep(run: StageRun, visit: Visit, resident: Resident, leaf: Box, values: Array) -> Array:
-    """A resident's values at the points of `leaf`, put where later traversals find them."""
-    if resident.name not in visit.kept:
+def keep(run: StageRun, visit: Visit, kept_row: KeptRow, leaf: Box, values: Array) -> Array:
+    """A kept row's values at the points of `leaf`, put where later traversals find them."""
+    if kept_row.name not in visit.kept:
         shape = shape_of(run.stage, visit.box)
-        dtype = resident.value.dtype
-        visit.kept[resident.name] = np.full(shape, poison(dtype), numpy_dtype(dtype))
-    part = cut(visit.kept[resident.name], run.stage, visit.box, leaf)
+        dtype = kept_row.value.dtype
+        visit.kept[kept_row.name] = np.full(shape, poison(dtype), numpy_dtype(dtype))
+    part = cut(visit.kept[kept_row.name], run.stage, visit.box, leaf)
     part[...] = values
     return part
 

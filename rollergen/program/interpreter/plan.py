@@ -13,7 +13,7 @@ from rollergen.hal.spec import Device
 from rollergen.program.interpreter.copies import Layout, layout_of
 from rollergen.program.interpreter.points import Box, block_box, first_inner
 from rollergen.program.interpreter.reduce import reduced_axes
-from rollergen.program.rprogram import PARALLEL, Resident, Stage
+from rollergen.program.rprogram import PARALLEL, KeptRow, Stage
 
 POINTS_AT_ONCE = 4_000_000
 """Points of which whole arrays are formed at once; more are cut by running further loops in Python."""
@@ -23,14 +23,14 @@ POINTS_AT_ONCE = 4_000_000
 class Traversal:
     """One walk through the loops inside the accumulators: a reduction's ``values`` or the result.
 
-    ``kept``: residents that it computes; ``loads``: numbers of those read; ``skipped``: loops that do
+    ``kept``: kept rows that it computes; ``loads``: numbers of those read; ``skipped``: loops that do
     not run (reduce loops, while the result is stored); ``copies`` in the order in which a chain fills;
     loops outside ``depth`` run in Python.
     """
 
     number: int
     values: tuple[Value, ...]
-    kept: tuple[Resident, ...]
+    kept: tuple[KeptRow, ...]
     loads: tuple[int, ...]
     skipped: frozenset[int]
     copies: tuple[int, ...]
@@ -77,40 +77,40 @@ def chain(stage: Stage, device: Device, load: int) -> tuple[int, ...]:
     return tuple(sorted(own, key=lambda number: -names.index(stage.copies[number].from_layer)))
 
 
-def _phases(stage: Stage) -> list[tuple[tuple[Value, ...], tuple[Resident, ...]]]:
-    """(values, residents computed) of each traversal; kept values are replaced by their variables."""
+def _phases(stage: Stage) -> list[tuple[tuple[Value, ...], tuple[KeptRow, ...]]]:
+    """(values, kept rows computed) of each traversal; kept values are replaced by their variables."""
     op = stage.op
     phases = []
     for number, values in enumerate([*(r.bodies for r in op.reductions), (op.result,)]):
-        known = tuple(r for r in stage.residents if r.phase <= number)
+        known = tuple(r for r in stage.kept_rows if r.phase <= number)
         kept = tuple(
-            Resident(r.name, with_residents(r.value, _before(stage, r)), r.layer, r.phase)
+            KeptRow(r.name, with_kept_rows(r.value, _before(stage, r)), r.layer, r.phase)
             for r in known
             if r.phase == number
         )
-        phases.append((tuple(with_residents(value, known) for value in values), kept))
+        phases.append((tuple(with_kept_rows(value, known) for value in values), kept))
     return phases
 
 
-def _before(stage: Stage, resident: Resident) -> tuple[Resident, ...]:
-    """Residents that are there when `resident` is computed."""
-    own = stage.residents.index(resident)
-    return tuple(r for at, r in enumerate(stage.residents) if (r.phase, at) < (resident.phase, own))
+def _before(stage: Stage, kept_row: KeptRow) -> tuple[KeptRow, ...]:
+    """Rows kept when `kept_row` is computed."""
+    own = stage.kept_rows.index(kept_row)
+    return tuple(r for at, r in enumerate(stage.kept_rows) if (r.phase, at) < (kept_row.phase, own))
 
 
-def with_residents(value: Value, residents: tuple[Resident, ...]) -> Value:
-    """`value` with every part that equals a resident's value replaced by its variable, outermost first."""
-    for resident in residents:
-        if value == resident.value:
-            return Var(resident.name, value.dtype)
+def with_kept_rows(value: Value, kept_rows: tuple[KeptRow, ...]) -> Value:
+    """`value` with every part that equals a kept row's value replaced by its variable, outermost first."""
+    for kept_row in kept_rows:
+        if value == kept_row.value:
+            return Var(kept_row.name, value.dtype)
     children = value.children()
     if not children:
         return value
-    return value.with_children(tuple(with_residents(child, residents) for child in children))
+    return value.with_children(tuple(with_kept_rows(child, kept_rows) for child in children))
 
 
 def _reads(
-    stage: Stage, values: tuple[Value, ...], kept: tuple[Resident, ...], loads: dict[Load, int]
+    stage: Stage, values: tuple[Value, ...], kept: tuple[KeptRow, ...], loads: dict[Load, int]
 ) -> tuple[int, ...]:
     found: dict[int, None] = {}
     for root in (*(r.value for r in kept), *values):

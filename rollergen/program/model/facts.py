@@ -33,7 +33,7 @@ from rollergen.expr.values import (
     walk,
 )
 from rollergen.program.model.numeric import Number, ceil_div, gcd, least, product, times
-from rollergen.program.rprogram import Resident
+from rollergen.program.rprogram import KeptRow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +110,7 @@ class Phase:
     """One walk over the loops: a reduction (``reduces``) or the result.
 
     ``operations``: (name, count) of the arithmetic of one point, multiply-adds fused;
-    ``loads``: positions in the definition's loads; ``kept``: names of residents written here, ``reused``: read.
+    ``loads``: positions in the definition's loads; ``kept``: names of kept rows written here, ``reused``: read.
     ``gathered``: the operations of one point where points go into an online pair together.
     ``of_rows``: those of ``operations`` that are the same at all points of a row, found once for each.
     """
@@ -128,7 +128,7 @@ class Phase:
 @dataclass(frozen=True, slots=True, eq=False)
 class Facts:
     op: TensorOp
-    residents: tuple[Resident, ...]
+    kept_rows: tuple[KeptRow, ...]
     loads: tuple[Operand, ...]
     store: Operand
     phases: tuple[Phase, ...]
@@ -160,42 +160,42 @@ _KEPT_AT_MOST = 64
 """A build asks about some 60 tensor ops; those of builds before are never asked for again."""
 
 
-def facts_of(op: TensorOp, residents: tuple[Resident, ...] = ()) -> Facts:
+def facts_of(op: TensorOp, kept_rows: tuple[KeptRow, ...] = ()) -> Facts:
     """The facts of a tensor op; found by identity, for hashing a tensor op costs more than all the rest."""
-    key = (id(op), id(residents) if residents else 0)
+    key = (id(op), id(kept_rows) if kept_rows else 0)
     found = _KEPT.get(key)
     if found is not None:
         return found
-    found = _find(op, residents)
+    found = _find(op, kept_rows)
     _KEPT[key] = found
     if len(_KEPT) > _KEPT_AT_MOST:
         _KEPT.popitem(last=False)
     return found
 
 
-def _find(op: TensorOp, residents: tuple[Resident, ...]) -> Facts:
+def _find(op: TensorOp, kept_rows: tuple[KeptRow, ...]) -> Facts:
     operands = tuple(Operand.of(load.buffer, load.indices, load.axes(), load.guard) for load in op.loads())
     target_axes = frozenset().union(*(index.axes() for index in op.target))
     return Facts(
         op,
-        residents,
+        kept_rows,
         operands,
         Operand.of(op.output, op.target, target_axes, op.where),
-        _phases(op, residents),
+        _phases(op, kept_rows),
         {axis.name: axis.role for axis in op.axes},
         {axis.name: axis.extent for axis in op.axes},
         {},
     )
 
 
-def _phases(op: TensorOp, residents: tuple[Resident, ...]) -> tuple[Phase, ...]:
+def _phases(op: TensorOp, kept_rows: tuple[KeptRow, ...]) -> tuple[Phase, ...]:
     position = {load: i for i, load in enumerate(op.loads())}
     phases = []
     for number, reduction in enumerate(op.reductions):
         combine = tuple(reduction.combiner.combine)
-        phases.append(_phase(op, number, reduction.bodies, combine, residents, position))
+        phases.append(_phase(op, number, reduction.bodies, combine, kept_rows, position))
     last = len(op.reductions)
-    phases.append(_phase(op, last, (op.result,), (), residents, position))
+    phases.append(_phase(op, last, (op.result,), (), kept_rows, position))
     return tuple(phases)
 
 
@@ -204,15 +204,15 @@ def _phase(
     number: int,
     values: tuple[Value, ...],
     combine: tuple[Value, ...],
-    residents: tuple[Resident, ...],
+    kept_rows: tuple[KeptRow, ...],
     position: Mapping[Load, int],
 ) -> Phase:
-    known = {r.value: r.name for r in residents if r.phase <= number}
-    kept = tuple(r.name for r in residents if r.phase == number)
-    roots = [*values, *(r.value for r in residents if r.phase == number)]
+    known = {r.value: r.name for r in kept_rows if r.phase <= number}
+    kept = tuple(r.name for r in kept_rows if r.phase == number)
+    roots = [*values, *(r.value for r in kept_rows if r.phase == number)]
     reused: dict[str, None] = {}
     nodes: dict[Value, None] = {}
-    own = {r.value for r in residents if r.phase == number}
+    own = {r.value for r in kept_rows if r.phase == number}
     for root in roots:
         _visit(root, known, own, reused, nodes)
     read = tuple(position[node] for node in nodes if isinstance(node, Load))

@@ -132,7 +132,7 @@ def tlb_cache(tlb: Tlb) -> Cache:
 
 
 class Level(NamedTuple):
-    """One loop of the walk outward: ``axis`` None for the walks over a resident row; ``grow`` what the span of the
+    """One loop of the walk outward: ``axis`` None for the walks over a kept row; ``grow`` what the span of the
     axis multiplies by."""
 
     position: int

@@ -141,7 +141,7 @@ def _phase_reads(nest: Nest, device: Device, phase: Phase, loops: tuple[int, ...
         elif not _is_uniform(nest, device, load, source):
             operand = nest.facts.loads[load]
             found.append(direct_access(nest, device, operand, load, loops, source, reduces=phase.reduces))
-    layers = {r.name: r for r in nest.facts.residents}
+    layers = {r.name: r for r in nest.facts.kept_rows}
     for name in (*phase.kept, *phase.reused):
         kept = layers[name]
         if kept.layer != device.layers[0].name:

@@ -306,7 +306,7 @@ def least_seconds(stage: Stage, device: Device) -> Number:
 
 
 def _worked(stage: Stage, device: Device) -> tuple[Nest, Work]:
-    nest = nest_of(stage, facts_of(stage.op, stage.residents), device)
+    nest = nest_of(stage, facts_of(stage.op, stage.kept_rows), device)
     return nest, work_of(nest, device, costs_of(device))
 
 
@@ -350,7 +350,7 @@ def combine(limiters: Sequence[Limit], costs: Costs, twice: Number) -> Number:
 
 def flops_of(stage: Stage) -> int:
     """Arithmetic operations of the definition, a multiply-add counted as two."""
-    facts = facts_of(stage.op, stage.residents)
+    facts = facts_of(stage.op, stage.kept_rows)
     found: int | None = facts.tables.get("flops")
     if found is None:
         found = facts.tables["flops"] = _flops_of(facts)

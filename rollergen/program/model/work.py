@@ -252,7 +252,7 @@ def _lasting(nest: Nest, device: Device) -> Number:
 def _kept_registers(nest: Nest, device: Device) -> Number:
     """Registers of row values between two phases, where most are: a value takes the place of one that is read for
     the last time to make it."""
-    own = [r for r in nest.facts.residents if r.layer == device.layers[0].name]
+    own = [r for r in nest.facts.kept_rows if r.layer == device.layers[0].name]
     if not own:
         return 0
     held = nest.product(lambda p, loop: loop.kind in (SERIAL, UNROLL) and not nest.spatial(loop.axis))

@@ -246,7 +246,7 @@ def batch_of(programs: Sequence[RProgram], device: Device, predictions: Sequence
         stage = program.stages[at]
         last = stage.loops[-1] if stage.loops else _NO_LOOP
         lane = last.axis if last.kind == LANE else _walked(stage)
-        key = (id(stage.op), id(stage.residents), lane)
+        key = (id(stage.op), id(stage.kept_rows), lane)
         number = known.get(key)
         if number is None:
             number = known[key] = len(tables)
