@@ -10,7 +10,6 @@ from dataclasses import replace
 from math import prod
 
 from rollergen.construct.adding import adding
-from rollergen.construct.bands import grid_band
 from rollergen.construct.candidate import (
     Candidate,
     assembled,
@@ -23,6 +22,7 @@ from rollergen.construct.candidate import (
 )
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.reductions import combine_stage
+from rollergen.construct.swizzle import grid_swizzle
 from rollergen.construct.variants import Variant
 from rollergen.dropped import as_far_as_possible, in_pieces, plan_text
 from rollergen.expr.splitting import split_reduction
@@ -143,6 +143,6 @@ def _draft(
         one = sized(lambda column, at=at: int(column[at]))
         blocks = int(at_once[at])
         block = one.fm * one.gm * instruction.m, one.fn * one.gn * instruction.n
-        width = grid_band(stage.op, roles, block, device.units * blocks, device, rules)
-        picked.append((rounded(float(seconds[at])), replace(one, width=width)))
+        rows = grid_swizzle(stage.op, roles, block, device.units * blocks, device, rules)
+        picked.append((rounded(float(seconds[at])), replace(one, group_rows=rows)))
     return picked

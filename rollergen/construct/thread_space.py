@@ -13,12 +13,12 @@ from math import lcm, prod
 import numpy as np
 
 from rollergen.construct.adding import adding
-from rollergen.construct.bands import grid_band
 from rollergen.construct.candidate import Candidate, candidate, price, rounded
 from rollergen.construct.grow import grown_threads
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.priced import Contraction, Priced, cheapest_points
 from rollergen.construct.reductions import combine_stage
+from rollergen.construct.swizzle import grid_swizzle
 from rollergen.construct.variants import Variant
 from rollergen.dropped import as_far_as_possible, standing
 from rollergen.expr.index import Atom, Index, Mod
@@ -145,14 +145,15 @@ class _Shapes:
         digits = chosen[0][0].points.digits
         columns = np.stack([priced.points.columns[:, at] for priced, at in chosen], axis=1)
         sizes = [priced.points.at(at) for priced, at in chosen]
-        bands = [self._band(own, int(priced.resident[at])) for own, (priced, at) in zip(sizes, chosen, strict=True)]
+        picked = zip(sizes, chosen, strict=True)
+        groups = [self._group_rows(own, int(priced.resident[at])) for own, (priced, at) in picked]
         warps = [self._warps(own["tm"], own["tn"]) for own in sizes]
         gm, gn = np.array(warps).T
-        return Points(digits, columns).beside(width=np.array(bands), gm=gm, gn=gn)
+        return Points(digits, columns).beside(group_rows=np.array(groups), gm=gm, gn=gn)
 
-    def _band(self, sizes: dict[str, int], resident: int) -> int:
+    def _group_rows(self, sizes: dict[str, int], resident: int) -> int:
         op, roles, device, rules = self._of
-        return grid_band(op, roles, block_tile(sizes), device.units * resident, device, rules)
+        return grid_swizzle(op, roles, block_tile(sizes), device.units * resident, device, rules)
 
     def _warps(self, tm: int, tn: int) -> tuple[int, int]:
         return _groups(tm, tn, self._of.device) if self._of.rules.shapes.warp_tiles else (1, 1)

@@ -242,8 +242,8 @@ def decisions(stage: Stage, device: Device) -> list[str]:
         said.append(f"lines are asked for {stage.store.ahead} tiles before they are written")
     if stage.store.adds:
         said.append("results are added atomically, in any order")
-    if stage.block_order.width:
-        said.append(f"blocks in bands of {stage.block_order.width}")
+    if stage.block_order.group_rows:
+        said.append(f"blocks swizzled in groups of {stage.block_order.group_rows} rows")
     if stage.once:
         said.append("runs once: its inputs are constant")
     return said

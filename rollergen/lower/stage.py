@@ -134,11 +134,11 @@ def _define_lead(out: Writer, nest: Nest) -> None:
 
 def _define_grid(out: Writer, nest: Nest, block: str) -> None:
     grid = nest.grid
-    width = nest.stage.block_order.width
-    banded = width > 0 and len(grid) >= 2
-    _define_digits(out, nest, [p for p, _ in (grid[:-2] if banded else grid)], block, nest.blocks)
-    if banded:
-        _define_band(out, nest, grid[-2][0], grid[-1][0], block, width)
+    width = nest.stage.block_order.group_rows
+    swizzled = width > 0 and len(grid) >= 2
+    _define_digits(out, nest, [p for p, _ in (grid[:-2] if swizzled else grid)], block, nest.blocks)
+    if swizzled:
+        _define_swizzle(out, nest, grid[-2][0], grid[-1][0], block, width)
 
 
 def _define_digits(out: Writer, nest: Nest, positions: list[int], number: str, count: int) -> None:
@@ -153,23 +153,23 @@ def _define_digits(out: Writer, nest: Nest, positions: list[int], number: str, c
         out.define(nest.variables[p], position(digit, out.ranges), (0, extent - 1))
 
 
-def _define_band(out: Writer, nest: Nest, p: int, q: int, block: str, width: int) -> None:
-    """The last two grid loops in bands of `width` rows (see `BlockOrder`)."""
+def _define_swizzle(out: Writer, nest: Nest, p: int, q: int, block: str, width: int) -> None:
+    """The last two grid loops in groups of `width` rows (see `BlockOrder`)."""
     rows_all, columns = nest.loops[p].extent, nest.loops[q].extent
     number = Index.axis(block) % (rows_all * columns)
     number = number.simplify(out.ranges)
-    band = (number // (width * columns)).simplify(out.ranges)
+    group = (number // (width * columns)).simplify(out.ranges)
     rest = (number % (width * columns)).simplify(out.ranges)
     if rows_all % width == 0:
-        row, column = band * width + rest % width, rest // width
+        row, column = group * width + rest % width, rest // width
         out.define(nest.variables[p], Position(row.simplify(out.ranges)), (0, rows_all - 1))
         out.define(nest.variables[q], Position(column.simplify(out.ranges)), (0, columns - 1))
         return
-    left = Position(band * -width + rows_all)
+    left = Position(group * -width + rows_all)
     limit = Number(width, "int32")
     few = Operation("lt", (left, limit), "bool")
     rows = out.let("rows", Operation("select", (few, left, limit), "int32"))
-    first = Operation("add", (Position(band * width), _int("mod", Position(rest), rows)), "int32")
+    first = Operation("add", (Position(group * width), _int("mod", Position(rest), rows)), "int32")
     out.define(nest.variables[p], first, (0, rows_all - 1))
     out.define(nest.variables[q], _int("div", Position(rest), rows), (0, columns - 1))
 

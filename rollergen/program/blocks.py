@@ -17,21 +17,21 @@ def grid_positions(stage: Stage, blocks: Any) -> dict[int, Any]:
     loops = stage.of_kind(GRID)
     rest = np.asarray(blocks, dtype=np.int64)
     found: dict[int, Any] = {}
-    if stage.block_order.width:
+    if stage.block_order.group_rows:
         (p, outer), (q, inner) = loops[-2:]
         rest, number = np.divmod(rest, outer.extent * inner.extent)
-        found[p], found[q] = banded(number, outer.extent, inner.extent, stage.block_order.width)
+        found[p], found[q] = swizzled(number, outer.extent, inner.extent, stage.block_order.group_rows)
         loops = loops[:-2]
     for position, loop in reversed(loops):
         rest, found[position] = np.divmod(rest, loop.extent)
     return found
 
 
-def banded(number: Any, rows: int, columns: int, width: int) -> tuple[Any, Any]:
-    """(row, column) of a block that is `number`-th in bands of `width` rows, walked column by column."""
-    band, rest = np.divmod(number, width * columns)
-    height = np.minimum(width, rows - band * width)
-    return band * width + rest % height, rest // height
+def swizzled(number: Any, rows: int, columns: int, width: int) -> tuple[Any, Any]:
+    """(row, column) of a block that is `number`-th in groups of `width` rows, taken column by column."""
+    group, rest = np.divmod(number, width * columns)
+    height = np.minimum(width, rows - group * width)
+    return group * width + rest % height, rest // height
 
 
 def edge_blocks(stage: Stage, per_class: int = 1, seed: int = 0) -> tuple[int, ...]:

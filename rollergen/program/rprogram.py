@@ -210,11 +210,14 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class BlockOrder:
-    """``width`` 0: linear.  Else, for the last two grid loops (p of P, q of Q), blocks run through
-    bands of ``width`` rows: ``band, rest = divmod(id, width * Q); rows = min(width, P - band * width);
-    p = band * width + rest % rows; q = rest // rows`` (keeps a wave's footprint square)."""
+    """Rasterization order of the grid: row by row (``group_rows`` 0), or swizzled.
 
-    width: Count = 0
+    Swizzled blocks run, for the last two grid loops (p of P, q of Q), through groups of g = ``group_rows`` rows, each
+    column by column, which keeps a wave's footprint square: ``group, rest = divmod(id, g * Q);
+    rows = min(g, P - group * g); p = group * g + rest % rows; q = rest // rows``.
+    """
+
+    group_rows: Count = 0
 
 
 PLANNED, FINISHED = "planned", "finished"
@@ -310,7 +313,7 @@ class Stage(_Remembered):
             return self._hash
         except AttributeError:
             sizes, moved = tuple(map(_SIZES, self.loops)), tuple(map(_MOVED, self.copies))
-            object.__setattr__(self, "_hash", hash((self.name, sizes, moved, self.block_order.width)))
+            object.__setattr__(self, "_hash", hash((self.name, sizes, moved, self.block_order.group_rows)))
             return self._hash
 
     def guard(self, axis: str) -> str:

@@ -1,6 +1,6 @@
 """Batches of contractions: the points that have the loops and copies of one nest, as one plan of columns.
 
-What else a plan decides (vectors of copies, padding of rows, guards, bands) follows from the sizes, point by point.
+What else a plan decides (vectors of copies, padding of rows, guards, swizzle) follows from the sizes, point by point.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class CodeShapes:
     ``wide_accesses``: a thread of a contraction moves up to 16 bytes at once; else single elements.
     ``register_tiles``: a thread of a contraction computes several outputs, whose operands it keeps; else one.
     ``warp_tiles``: the threads of an execution width share a near-square tile; else rows of the block's.
-    ``block_order``: blocks run in bands where that makes what a wave of them reads smaller; else row by row.
+    ``block_order``: blocks are swizzled where a wave of them then reads less; else they run row by row.
     ``split_reductions``: a reduction with few outputs may be cut into parts, put together by a second kernel.
     """
 

@@ -119,14 +119,14 @@ def tile_of(loops: Sequence[LoopLike]) -> np.ndarray | Progression:
 def block_digits(stage: StageLike, block: int) -> dict[int, int]:
     """Grid loop variables of a linear block number, `BlockOrder` applied."""
     grid = [(p, loop.extent) for p, loop in enumerate(stage.loops) if loop.kind == "grid"]
-    width = stage.block_order.width
+    width = stage.block_order.group_rows
     digits: dict[int, int] = {}
     if width and len(grid) >= 2:
         (p, rows_all), (q, columns) = grid[-2], grid[-1]
         block, number = divmod(block, rows_all * columns)
-        band, rest = divmod(number, width * columns)
-        rows = min(width, rows_all - band * width)
-        digits[p], digits[q] = band * width + rest % rows, rest // rows
+        group, rest = divmod(number, width * columns)
+        rows = min(width, rows_all - group * width)
+        digits[p], digits[q] = group * width + rest % rows, rest // rows
         grid = grid[:-2]
     for p, extent in reversed(grid):
         block, digits[p] = divmod(block, extent)

@@ -10,7 +10,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct import construct
-from rollergen.construct.bands import band_width
+from rollergen.construct.swizzle import group_rows
 from rollergen.expr.canonical import canonicalize
 from rollergen.program.interpreter import interpret
 from rollergen.program.model import predict_stage
@@ -33,12 +33,12 @@ def chosen(graph, **shapes):
 
 def width(rows, columns, block, at_once, size=4096, **shapes):
     (op,) = product(size, size, size).tensor_ops
-    return band_width(op, rows, columns, block, at_once, V100, AlignmentRules(shapes=CodeShapes(**shapes)))
+    return group_rows(op, rows, columns, block, at_once, V100, AlignmentRules(shapes=CodeShapes(**shapes)))
 
 
-def test_the_band_makes_the_footprint_of_a_wave_smallest():
+def test_the_swizzle_makes_the_footprint_of_a_wave_smallest():
     # 160 blocks at once of 32 x 32: a row and a column panel cost the same, so 16 x 10 (26 panels) is least;
-    # in the linear order it is 5 x 32 (37), in bands of 8 it is 8 x 20 (28).
+    # in the linear order it is 5 x 32 (37), in groups of 8 it is 8 x 20 (28).
     assert width(32, 32, (128, 128), 160) == 16
     # Column panels four times as wide: 16 x 8 (16 + 4 x 8) is as good as 32 x 4 and better than the linear 4 x 32.
     assert width(32, 32, (64, 256), 128) == 16
@@ -56,18 +56,18 @@ def test_the_band_makes_the_footprint_of_a_wave_smallest():
         (32, 32, 160, 4096, {"block_order": False}),
     ],
 )
-def test_no_band_where_none_helps_or_none_is_allowed(rows, columns, at_once, size, shapes):
+def test_no_swizzle_where_none_helps_or_none_is_allowed(rows, columns, at_once, size, shapes):
     assert width(rows, columns, (128, 128), at_once, size, **shapes) == 0
 
 
-def test_the_model_agrees_that_the_chosen_band_lowers_the_traffic_of_the_backing_store():
+def test_the_model_agrees_that_the_chosen_swizzle_lowers_the_traffic_of_the_backing_store():
     stage = chosen(product(4096, 4096, 4096))[0].program.stages[0]
     traffic = lambda w: dict(
-        predict_stage(replace(stage, block_order=replace(stage.block_order, width=w)), V100).traffic_bytes
+        predict_stage(replace(stage, block_order=replace(stage.block_order, group_rows=w)), V100).traffic_bytes
     )["dram"]
-    assert stage.block_order.width > 0
-    assert traffic(stage.block_order.width) < traffic(0)
-    assert traffic(stage.block_order.width) <= min(traffic(w) for w in (2, 4, 8, 16, 32)) * 1.02
+    assert stage.block_order.group_rows > 0
+    assert traffic(stage.block_order.group_rows) < traffic(0)
+    assert traffic(stage.block_order.group_rows) <= min(traffic(w) for w in (2, 4, 8, 16, 32)) * 1.02
 
 
 def spatial_unrolled(stage):

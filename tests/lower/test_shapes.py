@@ -68,7 +68,7 @@ def test_streams_of_any_length(elements):
 
 
 @pytest.mark.parametrize("width", [0, 2, 5, 8])
-def test_blocks_in_bands_are_each_visited_once(width):
+def test_swizzled_blocks_are_each_run_once(width):
     program = programs.gpu_matmul(64 * 5, 64 * 3, 8)
     assert difference(with_stage(program, block_order=BlockOrder(width))) is None
 

@@ -132,7 +132,7 @@ BROKEN = {
     "a lane loop that is not the last": (CPU, loops(lambda x: [*x[:-2], x[-1], x[-2]]), "unroll loop inside"),
     "two lane loops": (CPU, loop(-2, kind="lane"), "at most one lane loop"),
     "lanes that differ from the lane loop": (CPU, stage(compute=Compute("vfma", 8)), "compute.lanes is 8; expected 16"),
-    "bands of one grid loop": ("relu", stage(block_order=BlockOrder(2)), "block_order.width is 2 with 1 grid loops"),
+    "a swizzle of one grid loop": ("relu", stage(block_order=BlockOrder(2)), "block_order.group_rows is 2 with 1 grid loops"),
     # guards
     "a missing guard": (GPU, stage(guards=(("i", "mask"), ("j", "mask"))), "axis k has no guard; expected one"),
     "a guard that is not needed": (EXACT, stage(guards=(("i", "mask"),)), "axis i has a guard; expected none"),

@@ -299,10 +299,10 @@ def test_block_numbers_reach_every_grid_position_once(width):
     assert sorted(zip(rows.tolist(), columns.tolist(), strict=True)) == [(p, q) for p in range(6) for q in range(8)]
 
 
-def test_blocks_walk_bands_column_by_column():
+def test_swizzled_blocks_run_through_groups_of_rows_column_by_column():
     stage = replace(gpu_matmul(64 * 5, 64 * 3, 8).stages[0], block_order=BlockOrder(2))
     rows, columns = (grid_positions(stage, np.arange(15))[p] for p in (0, 1))
-    # Two bands of 2 rows x 3 columns, then one of the single row that is left.
+    # Two groups of 2 rows x 3 columns, then one of the single row that is left.
     assert rows.tolist() == [0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 4, 4, 4]
     assert columns.tolist() == [0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 2, 2, 0, 1, 2]
 

@@ -64,7 +64,7 @@ def _matmul(m, n, k, loops, accumulator, copies, guards):
 
 PROGRAMS = {**ALL, "argmax": argmax_program(), "cpu_argmax": argmax_program("cpu"), "panels": panels(),
             "registers": registers(), "seven threads": seven_threads(),
-            "row maximum": row_maximum(), "bands": gpu_matmul(300, 200, 8),
+            "row maximum": row_maximum(), "swizzled": gpu_matmul(300, 200, 8),
             "asynchronous": gpu_matmul(70, 68, 37, depth=3, asynchronous=True)}  # fmt: skip
 
 
@@ -209,12 +209,12 @@ def without_outer_digit(function):
     return lambda stage, number: {**function(stage, number), 0: np.int64(0)}
 
 
-def full_bands(function):
-    """The last band as high as the others."""
+def full_groups(function):
+    """The last group as high as the others."""
 
     def mutant(number, rows, columns, width):
-        band, rest = np.divmod(number, width * columns)
-        return np.minimum(band * width + rest % width, rows - 1), rest // width
+        group, rest = np.divmod(number, width * columns)
+        return np.minimum(group * width + rest % width, rows - 1), rest // width
 
     return mutant
 
@@ -263,7 +263,7 @@ MUTATIONS = {
         interpreter, "keep", lambda f: lambda run, visit, kept_row, leaf, x: f(run, visit, kept_row, leaf, x * 0)),
     "kept rows are taken for each other": (interpret_plan, "with_kept_rows", exchanged_kept_rows),
     "blocks take no notice of the outer grid loop": (interpreter, "grid_positions", without_outer_digit),
-    "the last band of blocks is taken to be full": (blocks, "banded", full_bands),
+    "the last group of blocks is taken to be full": (blocks, "swizzled", full_groups),
     "transactions of a visit are counted more than once": (
         traffic, "distinct", lambda f: lambda numbers, limit: numbers),
     "elements are taken for bytes": (traffic, "ITEMSIZE", lambda sizes: dict.fromkeys(sizes, 1)),
@@ -290,11 +290,11 @@ def test_each_mistake_makes_some_program_disagree(mistake, monkeypatch):
 
 def test_blocks_in_another_order_show_in_a_sample(monkeypatch):
     """All blocks together hide their order; two of six do not."""
-    program = gpu_matmul(130, 100, 8)  # 3 x 2 blocks in bands of 2: blocks 0 and 1 are one column
+    program = gpu_matmul(130, 100, 8)  # 3 x 2 blocks in groups of 2: blocks 0 and 1 are one column
     arrays, sample = small_integers(program), {"matmul": [0, 1]}
     first_column = np.zeros((130, 100), dtype=bool)
     first_column[:128, :64] = True
     assert np.array_equal(execute(program, arrays, TURING, sample).written["C"], first_column)
-    original = blocks.banded
-    monkeypatch.setattr(blocks, "banded", lambda number, rows, columns, width: original(number, rows, columns, 1))
+    original = blocks.swizzled
+    monkeypatch.setattr(blocks, "swizzled", lambda number, rows, columns, width: original(number, rows, columns, 1))
     assert not np.array_equal(execute(program, arrays, TURING, sample).written["C"], first_column)

@@ -312,12 +312,12 @@ def test_warm_caches_hold_what_fits_them():
     assert dram(half) == pytest.approx(dram(cold) / 2)
 
 
-def test_the_wave_of_a_banded_order_moves_less_than_a_row_of_blocks():
+def test_the_wave_of_a_swizzled_grid_moves_less_than_a_row_of_blocks():
     stage = gpu_matmul(4096, 4096, 4096).stages[0]
-    linear = replace(stage, block_order=replace(stage.block_order, width=0))
-    banded = replace(stage, block_order=replace(stage.block_order, width=16))
+    linear = replace(stage, block_order=replace(stage.block_order, group_rows=0))
+    swizzled = replace(stage, block_order=replace(stage.block_order, group_rows=16))
     dram = lambda s: dict(predict_stage(s, TURING).traffic_bytes)["dram"]
-    assert dram(banded) < dram(linear)
+    assert dram(swizzled) < dram(linear)
 
 
 def test_a_cost_that_a_spec_lacks_is_nothing_and_a_misspelled_one_is_refused():

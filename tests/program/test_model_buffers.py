@@ -34,7 +34,7 @@ STAGES = {
     "shallow": SHALLOW,
     "deep": deeper(SHALLOW),
     "wider tiles": replace(SHALLOW, copies=tuple(replace(copy, padding=copy.padding + 4) for copy in SHALLOW.copies)),
-    "in bands": replace(SHALLOW, block_order=replace(SHALLOW.block_order, width=SHALLOW.block_order.width + 2)),
+    "swizzled": replace(SHALLOW, block_order=replace(SHALLOW.block_order, group_rows=SHALLOW.block_order.group_rows + 2)),
 }
 
 

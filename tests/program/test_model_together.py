@@ -112,7 +112,7 @@ def turned(stage):
 
 
 def test_nests_in_contrary_orders_are_priced_apart():
-    stages = [stage for stage in random_stages(count=20)["gpu"] if not stage.block_order.width]
+    stages = [stage for stage in random_stages(count=20)["gpu"] if not stage.block_order.group_rows]
     mixed = [*stages, *map(turned, stages)]
     together = [price.seconds for price in priced_together(mixed, TURING)]
     np.testing.assert_allclose(together, [StagePrice(stage, TURING).seconds for stage in mixed], rtol=1e-12)
@@ -156,14 +156,14 @@ def test_batches_of_other_guards_are_priced_as_each():
         np.testing.assert_allclose(price.seconds, StagePrice(one, TURING).seconds, rtol=1e-12)
 
 
-def test_programs_with_bands_are_priced_beside_those_whose_grid_has_no_rows():
+def test_swizzled_programs_are_priced_beside_those_whose_grid_has_no_rows():
     stages = [gpu_stage(16, 16, quads, 2, 8) for quads in (1, 2, 4, 8)]
-    banded = [replace(one, block_order=BlockOrder(2)) for one in stages]
+    swizzled = [replace(one, block_order=BlockOrder(2)) for one in stages]
     flat = [replace(one, loops=(one.loops[1], *one.loops[2:])) for one in [gpu_stage(32, 8, 8, 2, 8)] * WORTH_A_BATCH]
     flat = [replace(one, accumulator=shallower(one.accumulator), copies=tuple(map(shallower, one.copies)))
             for one in flat]  # fmt: skip
-    turned_bands = [replace(turned(one), block_order=BlockOrder(2)) for one in stages]
-    for mixed in ([*banded, *flat], [*banded, *turned_bands], [*flat, *turned_bands, *banded, *stages]):
+    turned_swizzled = [replace(turned(one), block_order=BlockOrder(2)) for one in stages]
+    for mixed in ([*swizzled, *flat], [*swizzled, *turned_swizzled], [*flat, *turned_swizzled, *swizzled, *stages]):
         together = [price.seconds for price in priced_together(mixed, TURING)]
         np.testing.assert_allclose(together, [StagePrice(stage, TURING).seconds for stage in mixed], rtol=1e-12)
 

@@ -14,7 +14,7 @@ from tests.tensor_ops import evaluate_program, small_integers
 
 
 def split_matmul(m=40, n=48, k=96, parts=4):
-    """Partial products in blocks of 8 x 8 (walked in bands), then their sums in blocks of 8 rows."""
+    """Partial products in blocks of 8 x 8 (swizzled), then their sums in blocks of 8 rows."""
     first, second = split_reduction(matmul_op(m, n, k), "k", parts)
     partial = Stage(
         "partial", first,
@@ -73,6 +73,6 @@ def test_a_store_that_is_no_plain_axis_asks_for_the_whole_stage():
 
 def test_an_element_tells_its_block_whatever_the_order_of_blocks():
     stage = split_matmul().stages[0]
-    # Part 1, row 9, column 20: block row 1 and column 2, which bands of 2 rows x 6 columns number 2 * 2 + 1.
+    # Part 1, row 9, column 20: block row 1 and column 2, which groups of 2 rows x 6 columns number 2 * 2 + 1.
     element = np.ravel_multi_index((1, 9, 20), stage.op.output.shape)
     assert blocks_writing(stage, np.array([element])) == {1 * 5 * 6 + 2 * 2 + 1}

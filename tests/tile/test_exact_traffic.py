@@ -39,9 +39,9 @@ def test_chosen_blocks_are_counted_alone(name):
         assert counted(stage, 32, blocks) == brute_force(stage, 32, blocks)
 
 
-def test_the_blocks_of_a_banded_order_add_up_to_the_whole():
+def test_the_blocks_of_a_swizzled_grid_add_up_to_the_whole():
     stage = gpu_matmul(200, 260, 16).stages[0]
-    assert stage.block_order.width == 2
+    assert stage.block_order.group_rows == 2
     one_by_one = [counted(stage, 32, [block]) for block in range(stage.blocks)]
     for whole, parts in zip(counted(stage, 32), zip(*one_by_one, strict=True), strict=True):
         assert whole[4] == sum(part[4] for part in parts)

@@ -79,7 +79,7 @@ def contraction_stage(
     over = overhanging(op, loops)
     guard = "mask" if device.kind.threads else "peel"
     spatial_axes = {a.name for a in op.of_role("spatial")}
-    banded = outside.count(GRID) > 1
+    swizzled = outside.count(GRID) > 1
     dtype = accumulator_dtype(op)
     stage = Stage(
         name=name,
@@ -90,7 +90,7 @@ def contraction_stage(
         copies=copies,
         store=Store(vector=_store_vector(op, roles, plan)),
         guards=tuple([(axis, guard if axis in spatial_axes else "mask") for axis in over]),
-        block_order=BlockOrder(plan.width if banded else 0),
+        block_order=BlockOrder(plan.group_rows if swizzled else 0),
     )
     reused = reuses(op)
     waiting = reused and device.kind.threads and not panels and fits_output(op)

@@ -36,8 +36,8 @@ from rollergen.tile.rules import AlignmentRules
 @dataclass(frozen=True, slots=True)
 class MatrixPlan:
     """Tiles of a contraction by a matrix instruction: ``fm`` x ``fn`` tiles of the instruction for each of
-    ``gm`` x ``gn`` execution widths, ``steps`` of its k staged at a time in ``depth`` buffers; blocks in bands of
-    ``width`` rows (see `BlockOrder`).  Sizes may be arrays (a batch of one structure)."""
+    ``gm`` x ``gn`` execution widths, ``steps`` of its k staged at a time in ``depth`` buffers; blocks in groups of
+    ``group_rows`` rows (see `BlockOrder`).  Sizes may be arrays (a batch of one structure)."""
 
     instruction: str
     fm: Size
@@ -46,7 +46,7 @@ class MatrixPlan:
     gn: Size
     steps: int
     depth: int = 1
-    width: int = 0
+    group_rows: int = 0
 
 
 def axes_of(roles: Roles) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ def matrix_stage(
     instruction = device.instruction(plan.instruction)
     loops = _loops(op, roles, plan, instruction)
     first_inner = next((p for p, loop in enumerate(loops) if loop.kind not in (GRID, *PARALLEL)), len(loops))
-    banded = sum(loop.kind == GRID for loop in loops) > 1
+    swizzled = sum(loop.kind == GRID for loop in loops) > 1
     return Stage(
         name=name,
         op=op,
@@ -76,7 +76,7 @@ def matrix_stage(
         copies=_copies(op, roles, plan, device, rules, loops, first_inner),
         store=Store(vector=_store_vector(op, roles, instruction)),
         guards=tuple((axis, "mask") for axis in overhanging(op, loops)),
-        block_order=BlockOrder(plan.width if banded else 0),
+        block_order=BlockOrder(plan.group_rows if swizzled else 0),
     )
 
 

@@ -57,7 +57,7 @@ class ContractionPlan:
     order: str = "ji"
     staged: tuple[int, ...] = ()
     depth: int = 1
-    width: int = 0
+    group_rows: int = 0
     asynchronous: bool = False
     vk: int = 1
 

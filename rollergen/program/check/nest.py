@@ -192,10 +192,10 @@ def _check_lanes(stage: Stage) -> None:
 
 
 def _check_block_order(stage: Stage) -> None:
-    width = stage.block_order.width
+    width = stage.block_order.group_rows
     grid = [loop.kind for loop in stage.loops].count(GRID)
     if width < 0 or (width and grid < 2):
-        raise refuse(stage, f"block_order.width is {width} with {grid} grid loops; expected 0, or two grid loops")
+        raise refuse(stage, f"block_order.group_rows is {width} with {grid} grid loops; expected 0, or two grid loops")
 
 
 def _check_threads(stage: Stage, device: Device) -> None:

@@ -191,11 +191,11 @@ def waves_of(nest: Nest, device: Device, resident: Number) -> Waves:
     left = least(nest.blocks, at_once)
     together: dict[int, Number] = {}
     grid = nest.positions(GRID)
-    band = nest.stage.block_order.width
+    group = nest.stage.block_order.group_rows
     for number, p in enumerate(reversed(grid)):
         extent = nest.loops[p].extent
         if number == 0 and len(grid) > 1:
-            rows = least(nest.loops[grid[-2]].extent, band)
+            rows = least(nest.loops[grid[-2]].extent, group)
             share = choose(rows > 0, ceil_div(left, choose(rows > 0, rows, 1)), left)
             together[p] = least(extent, share)
         else:

@@ -1,8 +1,8 @@
 """Programs side by side: stages of one tensor op that differ in sizes are priced as one batch of the model.
 
 A loop that only some of the programs have runs once in the others, at the place and stride of that digit; the sizes of
-loops, the vectors, rows and buffers of copies, the vectors of stores and the bands of blocks become arrays with an
-entry for each program.  Everything else, the serial loops among it, is what programs of one batch have in common.
+loops, the vectors, rows and buffers of copies, the vectors of stores and the swizzles become arrays with an entry for
+each program.  Everything else, the serial loops among it, is what programs of one batch have in common.
 """
 
 from __future__ import annotations
@@ -102,12 +102,12 @@ _FIGURES = attrgetter("seconds", "resident_blocks", "threads", "spilled", "share
 def _alike(stages: Sequence[Stage], device: Device) -> Iterable[list[Stage]]:
     """The stages, those together that may be programs of one batch.
 
-    Bands are of the last two loops of a grid, so these are the last ones of a whole batch that has bands: it takes in
+    A swizzle is of the last two loops of a grid, so these are the last ones of a whole batch that has one: it takes in
     only what has no other loops in its grid."""
-    widths = [(_grid(stage), stage.block_order.width) for stage in stages]
-    banded = dict.fromkeys([grid for grid, width in widths if type(width) is np.ndarray or width])
-    of_grid = {grid: next((other for other in banded if _is_part(grid, other)), ()) for grid, _ in widths}
-    of_grid.update({grid: grid for grid in banded})
+    widths = [(_grid(stage), stage.block_order.group_rows) for stage in stages]
+    swizzled = dict.fromkeys([grid for grid, width in widths if type(width) is np.ndarray or width])
+    of_grid = {grid: next((other for other in swizzled if _is_part(grid, other)), ()) for grid, _ in widths}
+    of_grid.update({grid: grid for grid in swizzled})
     alike: dict[Hashable, list[Stage]] = {}
     for stage, (grid, _) in zip(stages, widths, strict=True):
         alike.setdefault((of_grid[grid], _common(stage, grid, device)), []).append(stage)
@@ -306,7 +306,7 @@ def _joined(members: list[_Member]) -> Stage:
         first, loops=tuple(loops), copies=tuple(copies), accumulator=accumulator,
         store=replace(first.store, vector=column([stage.store.vector for stage in stages])),
         guards=tuple(dict.fromkeys([guard for stage in stages for guard in stage.guards])),
-        block_order=replace(first.block_order, width=column([stage.block_order.width for stage in stages])),
+        block_order=replace(first.block_order, group_rows=column([stage.block_order.group_rows for stage in stages])),
     )  # fmt: skip
 
 

@@ -67,7 +67,7 @@ def _decided(program: RProgram, stage: Stage, device: Device, sizes: dict[str, i
         masks, peels, compute.lanes, sizes[name], accumulator.at_loop, accumulator.carry,
         _separate(stage) if accumulator.separate else 1,
         combine == "shuffle", combine == "tree", store.vector, store.streaming, store.on_lines,
-        len(stage.kept_rows), stage.block_order.width, len(stages) - once, once, len(program.temporaries),
+        len(stage.kept_rows), stage.block_order.group_rows, len(stages) - once, once, len(program.temporaries),
     )  # fmt: skip
 
 

@@ -1,4 +1,7 @@
-"""The order of blocks: bands of rows, so narrow that what the blocks of one wave read is shared as far as it can be."""
+"""Swizzled grids: the order of blocks in which those of one wave share as much as they can of what they read.
+
+As CUTLASS's threadblock swizzle and Triton's `GROUP_M`: blocks run through groups of rows, column by column.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,18 @@ from rollergen.program.assemble.plan import Roles
 from rollergen.tile.rules import AlignmentRules
 
 WIDTHS = (2, 4, 8, 16, 32, 64)
-"""Rows of a band that construction tries."""
+"""Rows of a group that construction tries."""
 
 
-def band_width(
+def group_rows(
     op: TensorOp, rows: int, columns: int, block: tuple[int, int], at_once: int, device: Device,
     rules: AlignmentRules,
 ) -> int:  # fmt: skip
-    """Rows of a band (see `BlockOrder`) for a grid of `rows` x `columns` blocks of the given (rows, columns) elements,
-    `at_once` of which run together; 0: the linear order, where no band makes a wave's footprint smaller, where the
-    cache that all units share holds all operands in any order, and where the user forbids bands.
+    """Rows of a group (see `BlockOrder`) for a grid of `rows` x `columns` blocks of the given (rows, columns) elements,
+    `at_once` of which run together.
+
+    0 is the linear order: where no group makes a wave's footprint smaller, where the cache that all units share holds
+    all operands in any order, and where the user forbids it.
 
     The footprint of a wave of r x c blocks is r row panels and c column panels, both as long as the reduction.
     """
@@ -31,17 +36,17 @@ def band_width(
     return width if width > 1 else 0
 
 
-def grid_band(
+def grid_swizzle(
     op: TensorOp, roles: Roles, block: tuple[int, int], at_once: int, device: Device, rules: AlignmentRules
 ) -> int:
-    """`band_width` of the grid that blocks of (m, n) elements make of a contraction; 0 where it has no rows, or
+    """`group_rows` of the grid that blocks of (m, n) elements make of a contraction; 0 where it has no rows, or
     threads run alone."""
     if roles.m is None or not device.kind.lockstep:
         return 0
     rows, columns = (
         ceil_div(op.axis(axis or "").extent, size) for axis, size in zip((roles.m, roles.n), block, strict=True)
     )
-    return band_width(op, rows, columns, block, at_once, device, rules)
+    return group_rows(op, rows, columns, block, at_once, device, rules)
 
 
 def _panels(columns: int, at_once: int, block: tuple[int, int]) -> int:
