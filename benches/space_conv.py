@@ -20,10 +20,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rollergen.expr.combiners import named_combiner
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
-from rollergen.expr.values import Binary, Buffer, Load, Partial
+from rollergen.expr.values import Binary, Buffer, Load, Partial, named_combiner
 from rollergen.program.rprogram import Accumulator, Compute, Copy, Loop, RProgram, Stage
 
 SIZE, FILTER = 4096, 15

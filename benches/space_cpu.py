@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rollergen.expr.combiners import named_combiner
 from rollergen.expr.index import Index
 from rollergen.expr.packing import pack_operand
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
-from rollergen.expr.values import Binary, Buffer, Load, Partial
+from rollergen.expr.values import Binary, Buffer, Load, Partial, named_combiner
 from rollergen.program.rprogram import Accumulator, Compute, Loop, RProgram, Stage
 
 ix = Index.axis

@@ -13,8 +13,7 @@ from rollergen.construct.notes import construction_notes
 from rollergen.construct.planning import planned
 from rollergen.dropped import collected_drops, drop, drop_notes, none_stands
 from rollergen.errors import ArgumentError, CheckFailedError, DeviceError, ExpressionError, array_advice, shown
-from rollergen.expr.language import Tensor
-from rollergen.expr.nesting import shallow_enough
+from rollergen.expr.language import Tensor, shallow_enough
 from rollergen.gate.comparison import Oracle
 from rollergen.gate.oracle import expression_oracle
 from rollergen.hal.errors import MendableError

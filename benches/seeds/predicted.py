@@ -17,8 +17,7 @@ from rollergen.construct.serial_space import copy_stage
 from rollergen.emit import emit_all, index_code
 from rollergen.errors import ConstructionError, DoesNotFitError
 from rollergen.expr import index
-from rollergen.expr.canonical import canonicalize
-from rollergen.expr.fusion import drop_trivial, simplify, split_axes
+from rollergen.expr.canonical import canonicalize, drop_trivial, simplify, split_axes
 from rollergen.expr.language import Tensor
 from rollergen.expr.stages import Graph, cut
 from rollergen.hal.compilers.nvrtc import is_installed

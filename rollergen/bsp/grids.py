@@ -24,10 +24,9 @@ from rollergen.bsp.model.clocks import (
     result_clocks,
 )
 from rollergen.bsp.program import partial_is_result, spacing
-from rollergen.expr.combiners import named_combiner
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
-from rollergen.expr.values import Binary, Cast, Load, Value
+from rollergen.expr.values import Binary, Cast, Load, Value, named_combiner
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import range_of

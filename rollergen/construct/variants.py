@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rollergen.construct.roles import contraction_roles
-from rollergen.expr.canonical import implicit_gemm
+from rollergen.expr.implicit_gemm import implicit_gemm
 from rollergen.expr.padding import pad_view
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load

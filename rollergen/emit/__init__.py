@@ -11,8 +11,7 @@ from rollergen.hal.errors import SpecError
 from rollergen.hal.languages import Language, language
 from rollergen.hal.spec import Device
 from rollergen.lower import lower_all
-from rollergen.lower.ir import Kernel
-from rollergen.lower.usage import array_bytes
+from rollergen.lower.ir import Kernel, array_bytes
 from rollergen.program.rprogram import RProgram
 
 

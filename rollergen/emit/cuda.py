@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from math import prod
 from typing import ClassVar
 
 from rollergen.emit import asynchronous
-from rollergen.emit.alignment import Alignment
 from rollergen.emit.c_expressions import INDENT, LOGIC_OR, ORDER, number
 from rollergen.emit.cuda_vectors import INLINE, WIDEST_BYTES, CudaVectors, lane
-from rollergen.emit.dynamic import DYNAMIC_ALIGNMENT, dynamic_places
-from rollergen.emit.index_code import is_wide
+from rollergen.emit.index_code import Alignment, is_wide
 from rollergen.emit.matrix_code import helper
 from rollergen.emit.unrolling import MOST_WHOLE, steps_at_once
 from rollergen.expr.index import Index
@@ -313,3 +312,26 @@ CUDA = Language(
     asynchronous_copies=True,
     bounds_registers=True,
 )
+
+
+STATIC_BYTES = 49152
+"""Arrays of more in one kernel are a compile error on every architecture."""
+DYNAMIC_ALIGNMENT = 128
+
+
+def dynamic_places(kernel: Kernel) -> dict[str, tuple[int, int]]:
+    """(first byte, bytes) of each of the block's arrays in the launch's memory; none where they may be declared.
+
+    Each array starts at a multiple of 16 bytes, the widest access, or of its own alignment.
+    """
+    own = [one for one in kernel.arrays if one.scope == LOCAL]
+    sizes = {one.name: prod(one.shape) * one.lanes * STORAGE_BYTES[one.dtype] for one in own}
+    if sum(sizes.values()) <= STATIC_BYTES:
+        return {}
+    places, at = {}, 0
+    for one in own:
+        step = max(16, one.alignment)
+        size = -(-sizes[one.name] // step) * step
+        places[one.name] = (at, size)
+        at += size
+    return places

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from rollergen.expr.fusion import merged_axes
+from rollergen.expr.canonical import merged_axes, rewrite
 from rollergen.expr.index import Index
-from rollergen.expr.recombine import reduced
-from rollergen.expr.rewrite import Indices, rewrite
 from rollergen.expr.tensor_op import Axis, TensorOp
 from rollergen.expr.values import Binary, Load, Value, axes_of, walk
-from rollergen.expr.views import Shape, merged, merged_index, simplified
+from rollergen.expr.views import Indices, Shape, merged, merged_index, reduced, simplified
 
 
 def implicit_gemm(op: TensorOp) -> TensorOp | None:

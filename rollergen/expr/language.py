@@ -13,13 +13,14 @@ from __future__ import annotations
 import inspect
 import itertools
 import operator
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rollergen.errors import ExpressionError, ShapeError, shown
 from rollergen.expr.dtypes import dtype_name
-from rollergen.expr.nesting import shallow_enough
 from rollergen.expr.primitives import FUNCTIONS
 from rollergen.expr.reads import check_reads
 from rollergen.expr.reductions import Reduce, free_axes, max, min, prod, reduce, sum
@@ -329,3 +330,15 @@ def check_name(name: Any, where: str) -> str:
     if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
         raise ExpressionError(f"{where} is {name!r}; expected an identifier of ASCII letters, digits and underscores")
     return name
+
+
+@contextmanager
+def shallow_enough(where: str) -> Iterator[None]:
+    """Raises ExpressionError, named by `where`, in place of a RecursionError."""
+    try:
+        yield
+    except RecursionError:
+        raise ExpressionError(
+            f"{where}: its operations are nested too deeply for Python's recursion limit of {sys.getrecursionlimit()}; "
+            "expected shorter chains: sum many terms with rg.sum over an axis, or raise sys.setrecursionlimit"
+        ) from None

@@ -8,9 +8,9 @@ from math import prod
 
 from rollergen.expr.index import Index, linear
 from rollergen.expr.inlining import Expansion, Read, Separator, reductions_of, substitute
-from rollergen.expr.recombine import reduced
 from rollergen.expr.reductions import Reduce, free_axes
 from rollergen.expr.values import Load, Value, loads
+from rollergen.expr.views import reduced
 
 LARGEST_BODY = 4000  # nodes; beyond it a stage is cut rather than grown
 _REUSED = "its elements are used several times each"

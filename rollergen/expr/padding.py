@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rollergen.expr.guarding import secured
+from rollergen.expr.guards import secured
 from rollergen.expr.index import Index, Within
 from rollergen.expr.packing import fresh_axis, fresh_buffer, replace_load
 from rollergen.expr.tensor_op import Axis, TensorOp

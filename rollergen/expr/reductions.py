@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rollergen.errors import DtypeError, ExpressionError, shown
-from rollergen.expr.combiners import named_combiner
 from rollergen.expr.dtypes import accumulator_dtype, check_scalar, dtype_name, is_float, reduced_dtype
 from rollergen.expr.identities import counterexample
 from rollergen.expr.index import Index
@@ -25,6 +24,7 @@ from rollergen.expr.values import (
     Unary,
     Value,
     Var,
+    named_combiner,
     substitute_axes,
     transform,
     walk,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rollergen.expr.combiners import named_combiner
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.tensor_op import Reduction, TensorOp
-from rollergen.expr.values import Binary, Cast, Combiner, Const, Partial, Select, Unary, Value, Var
+from rollergen.expr.values import Binary, Cast, Combiner, Const, Partial, Select, Unary, Value, Var, named_combiner
 
 _LEAST = {"float32": -3.4028234663852886e38, "float64": -1.7976931348623157e308}
 

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import isinf, lcm
 
-from rollergen.expr.combiners import named_combiner
 from rollergen.expr.dtypes import is_float
-from rollergen.expr.guarding import push_guards
+from rollergen.expr.guards import push_guards
 from rollergen.expr.index import Bounds, FloorDiv, Index, Mod, Within
 from rollergen.expr.packing import fresh_buffer
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
@@ -29,6 +28,7 @@ from rollergen.expr.values import (
     Value,
     Var,
     loads,
+    named_combiner,
     substitute_axes,
     transform,
     walk,
@@ -217,14 +217,3 @@ def is_added(op: TensorOp) -> bool:
     reduction, dtype = op.reductions[0], op.output.dtype
     bare = op.result == Partial(reduction.name, dtype)
     return bare and reduction.combiner.name == "sum" and reduction.bodies[0].dtype == dtype and dtype in ADDED
-
-
-def summed_axes(op: TensorOp) -> tuple[Axis, ...]:
-    """Spatial axes that are not in the target: points along them share a place of the output."""
-    notes = op.notes()
-    found: tuple[Axis, ...] | None = notes.get("summed axes")
-    if found is None:
-        stored = {name for index in op.target for name in index.axes()}
-        spatial = op.of_role("spatial")
-        found = notes["summed axes"] = tuple([a for a in spatial if a.name not in stored and a.extent > 1])
-    return found

@@ -153,3 +153,14 @@ class TensorOp(_Remembered):
         except AttributeError:
             object.__setattr__(self, "_loads", self.body_loads() + self.result_loads())
             return self._loads
+
+
+def summed_axes(op: TensorOp) -> tuple[Axis, ...]:
+    """Spatial axes that are not in the target: points along them share a place of the output."""
+    notes = op.notes()
+    found: tuple[Axis, ...] | None = notes.get("summed axes")
+    if found is None:
+        stored = {name for index in op.target for name in index.axes()}
+        spatial = op.of_role("spatial")
+        found = notes["summed axes"] = tuple([a for a in spatial if a.name not in stored and a.extent > 1])
+    return found

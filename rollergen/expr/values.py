@@ -7,6 +7,7 @@ dtype to an operation live in `dtypes.py`, the public spelling in `language.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import is_not
@@ -297,3 +298,18 @@ def substitute_axes(value: Value, mapping: Mapping[str, Index]) -> Value:
         return None
 
     return transform(value, change)
+
+
+_INTEGER_LIMITS = {"int8": (-(2**7), 2**7 - 1), "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+_OPERATION = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+
+
+def named_combiner(name: str, dtype: str) -> Combiner:
+    """Combiner ``sum``, ``prod``, ``max`` or ``min`` on one value of `dtype`.
+
+    The identity of max and min is the infinity of a floating dtype, the limit of an integer one.
+    """
+    low, high = _INTEGER_LIMITS.get(dtype, (-math.inf, math.inf))
+    identity = {"sum": 0, "prod": 1, "max": low, "min": high}[name]
+    both = Binary(_OPERATION[name], Var("lhs0", dtype), Var("rhs0", dtype), dtype)
+    return Combiner(name, (Const(identity, dtype),), (both,))

@@ -11,8 +11,7 @@ import numpy as np
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.index import linear
 from rollergen.expr.primitives import PRIMITIVES, Primitive
-from rollergen.expr.splitting import summed_axes
-from rollergen.expr.tensor_op import Reduction, TensorOp
+from rollergen.expr.tensor_op import Reduction, TensorOp, summed_axes
 from rollergen.expr.values import Binary, Cast, Const, Load, Partial, Select, Unary, Value, loads, multiplied, walk
 from rollergen.gate.narrowing import computed, is_narrowed, program_accuracies
 from rollergen.gate.tolerance import RAMPS, Accuracy, exact_magnitude, order_decides, unit_roundoff

@@ -12,8 +12,7 @@ from math import ceil, prod
 
 import numpy as np
 
-from rollergen.expr.splitting import summed_axes
-from rollergen.expr.tensor_op import Axis, TensorOp
+from rollergen.expr.tensor_op import Axis, TensorOp, summed_axes
 from rollergen.gate.points import output_offsets
 from rollergen.program.rprogram import GRID, RProgram, Stage
 

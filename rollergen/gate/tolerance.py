@@ -36,8 +36,7 @@ import numpy as np
 from rollergen.expr.dtypes import is_float, rounded
 from rollergen.expr.index import Bounds
 from rollergen.expr.primitives import PRIMITIVES
-from rollergen.expr.splitting import summed_axes
-from rollergen.expr.tensor_op import Reduction, TensorOp
+from rollergen.expr.tensor_op import Reduction, TensorOp, summed_axes
 from rollergen.expr.values import (
     Binary,
     Buffer,

@@ -32,6 +32,7 @@ from rollergen.lower.nest import Lane
 from rollergen.lower.place import conjunction
 from rollergen.lower.vectors import (
     MASK_BITS,
+    Piece,
     VectorPlan,
     coarsen,
     depends,
@@ -39,12 +40,14 @@ from rollergen.lower.vectors import (
     lane_mask,
     lane_stride,
     needed,
+    piece_mask,
+    pieces,
     read_masks,
     spaced_plan,
+    straight_pieces,
     vector_plan,
     whole_tests,
 )
-from rollergen.lower.wraps import Piece, piece_mask, pieces, straight_pieces
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import Store
 

@@ -23,9 +23,22 @@ from rollergen.expr.rows import is_below_its_row, is_online_exponent, is_shrinki
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
 from rollergen.hal.dtypes import DTYPES
 from rollergen.lower import maths
-from rollergen.lower.expressions import BITS, Broadcast, Build, Call, Convert, Expr, Name, Number, Operation, Position
+from rollergen.lower.expressions import (
+    BITS,
+    Broadcast,
+    Build,
+    Call,
+    Convert,
+    Expr,
+    Name,
+    Number,
+    Operation,
+    Position,
+    Shared,
+    shared,
+    worth_keeping,
+)
 from rollergen.lower.nest import Lane, Nest
-from rollergen.lower.sharing import Shared, shared, worth_keeping
 from rollergen.lower.writer import Writer
 
 if TYPE_CHECKING:

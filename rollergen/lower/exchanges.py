@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rollergen.expr.combiners import named_combiner
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Reduction
+from rollergen.expr.values import named_combiner
 from rollergen.lower.access import elements
 from rollergen.lower.arithmetic import Scope, combine
 from rollergen.lower.expressions import STORAGE_BYTES, Build, Exchange, Expr, Inside, Read

@@ -15,11 +15,10 @@ from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Load
 from rollergen.lower.access import Access, put, register_dtype
 from rollergen.lower.copies import Staged, axis_digits, buffer_access, fetch_load, positions_of, strides, varying
-from rollergen.lower.expressions import Broadcast, Element, Expr, Inside, Pick, Pointer
+from rollergen.lower.expressions import Broadcast, Element, Expr, Inside, Pick, Pointer, Shuffle
 from rollergen.lower.ir import Write
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers
-from rollergen.lower.turning import turn
 from rollergen.lower.writer import Nested, Writer
 from rollergen.program.rprogram import SERIAL, Copy
 
@@ -350,3 +349,21 @@ def _assign_group(
         at = (*indices[:n], indices[n] + e, *indices[n + 1 :])
         one = Pick(value, e) if value.lanes > 1 else value
         out.assign(Element(registers.name, at, registers.dtype), one)
+
+
+def turn(out: Writer, rows: str, dtype: str, width: int) -> None:
+    """A square of registers transposed: in step d, blocks of d lanes change places between rows d apart.
+
+    Rows a and b of a pair become (a's even blocks, b's even blocks) and (a's odd, b's odd), alternating.
+    """
+    step = 1
+    while step < width:
+        even = tuple(lane if not lane & step else width + lane - step for lane in range(width))
+        odd = tuple(lane + step if not lane & step else width + lane for lane in range(width))
+        with out.loop(out.names.fresh("pair"), width // 2, (0, width // 2 - 1), unroll=True) as pair:
+            low = (pair // step) * (2 * step) + pair % step if step > 1 else pair * 2
+            a = out.let("a", Element(rows, (low,), dtype, width))
+            b = out.let("b", Element(rows, (low + step,), dtype, width))
+            out.assign(Element(rows, (low,), dtype, width), Shuffle(a, b, even))
+            out.assign(Element(rows, (low + step,), dtype, width), Shuffle(a, b, odd))
+        step *= 2

@@ -1,4 +1,4 @@
-"""Loops opened one by one; copies and fragments at the depth where they belong."""
+"""Loops opened one by one; copies and fragments at the depth where they belong; where results lie."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 from rollergen.expr.index import Index, weighted_sum
 from rollergen.expr.values import Load, Partial
+from rollergen.lower.access import Access
 from rollergen.lower.arithmetic import Scope, register_dtype
 from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged, copies_at, in_registers, is_shared, read_load, varying
-from rollergen.lower.counts import clipped, is_uniform, trip_count, whole_iterations
 from rollergen.lower.expressions import Broadcast, Expr, Name, position
 from rollergen.lower.fills import fill_private, fill_registers, fill_shared
 from rollergen.lower.nest import Lane, Nest
-from rollergen.lower.outputs import output_access
 from rollergen.lower.pipelines import write_pipeline
-from rollergen.lower.place import Place, Registers
+from rollergen.lower.place import Place, Registers, clipped, is_uniform, trip_count, whole_iterations
 from rollergen.lower.reductions import loops_over
 from rollergen.lower.windows import fill_block_window, fill_window
+from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import SERIAL, UNROLL, Copy
 
 Inner = Callable[[Place], None]
@@ -236,3 +236,14 @@ def scope_of(
         return place.element(totals[node.name][node.component])
 
     return Scope(place, lane, load, partial, kept)
+
+
+def output_access(place: Place, out: Writer) -> Access:
+    """Where the point's result lies, and the tests under which it may be touched."""
+    nest = place.nest
+    op = nest.op
+    axes = [axis for axis, _ in nest.stage.guards if nest.roles[axis] != "reduce" and place.unsure(axis)]
+    bounds = (*(place.axis_test(axis) for axis in axes), *op.where)
+    offset = op.stored().offset().substitute(place.axes).simplify(out.ranges)
+    pointer, size = nest.parameters[op.output.name], op.output.elements
+    return Access(pointer, offset, place.tests(bounds, out.ranges), elements=size)

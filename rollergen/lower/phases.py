@@ -18,14 +18,20 @@ from rollergen.lower import gathering, reductions
 from rollergen.lower.arithmetic import Scope, evaluate, evaluate_all
 from rollergen.lower.context import Context
 from rollergen.lower.copies import masked_lines
-from rollergen.lower.counts import is_uniform
 from rollergen.lower.expressions import Expr, Inside
-from rollergen.lower.kept_rows import allocate_kept_rows, keep, kept_values, phase_values
-from rollergen.lower.loops import Phase, descend, scope_of, spread, walked_loops
+from rollergen.lower.loops import Phase, descend, output_access, scope_of, spread, walked_loops
 from rollergen.lower.matrix import reduce_matrices
-from rollergen.lower.outputs import output_access
-from rollergen.lower.place import Place, Registers, conjunction
-from rollergen.lower.stores import Kept, Totals, once_per_result, write_result
+from rollergen.lower.place import Place, Registers, conjunction, is_uniform
+from rollergen.lower.stores import (
+    Kept,
+    Totals,
+    allocate_kept_rows,
+    keep,
+    kept_values,
+    once_per_result,
+    phase_values,
+    write_result,
+)
 from rollergen.lower.visits import first_visit
 from rollergen.lower.writer import Writer
 from rollergen.program.panels import PanelPart, asked_ahead, panel_part

@@ -31,13 +31,13 @@ from rollergen.lower.ir import (
     Let,
     LoadMatrix,
     MultiplyMatrix,
+    Names,
     Point,
     Statement,
     StoreMatrix,
     WarpBarrier,
     Write,
 )
-from rollergen.lower.names import Names
 
 Terms = tuple[tuple[IndexAtom, int], ...]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.expr.index import Index
-from rollergen.expr.splitting import summed_axes
+from rollergen.expr.tensor_op import summed_axes
 from rollergen.expr.values import Load
 from rollergen.program.blocks import edge_blocks, grid_positions
 from rollergen.program.interpreter.loads import executed_everywhere, guarded

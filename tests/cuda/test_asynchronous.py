@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rollergen.emit import emit
-from rollergen.emit.dynamic import STATIC_BYTES
+from rollergen.emit.cuda import STATIC_BYTES
 from rollergen.errors import ProgramError
 from rollergen.hal.compilers import nvrtc
 from rollergen.hal.compilers.sass import histogram

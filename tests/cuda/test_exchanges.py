@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from rollergen.emit import emit
-from rollergen.expr.combiners import named_combiner
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
-from rollergen.expr.values import Binary, Buffer, Const, IndexValue, Partial
+from rollergen.expr.values import Binary, Buffer, Const, IndexValue, Partial, named_combiner
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
 from rollergen.program.rprogram import Accumulator, Compute, Loop, RProgram, Stage

@@ -8,8 +8,8 @@ import pytest
 
 import rollergen as rg
 from rollergen.emit import emit
-from rollergen.emit.alignment import ARGUMENT_BYTES, Alignment, factor
 from rollergen.emit.cuda import Cuda
+from rollergen.emit.index_code import ARGUMENT_BYTES, Alignment, factor
 from rollergen.emit.opencl import OpenCL
 from rollergen.errors import DeviceError
 from rollergen.expr.index import Index

@@ -15,7 +15,7 @@ from rollergen.emit import emit, emit_all
 from rollergen.emit.c_expressions import number
 from rollergen.expr.index import Index
 from rollergen.expr.values import Binary, Buffer, Const, Load
-from rollergen.lower.names import Names, identifier
+from rollergen.lower.ir import Names, identifier
 from tests import programs
 from tests.lower.builders import elementwise
 from tests.lower.devices import DEVICES

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rollergen as rg
-from rollergen.expr.canonical import canonicalize, implicit_gemm
+from rollergen.expr.canonical import canonicalize
+from rollergen.expr.implicit_gemm import implicit_gemm
 from rollergen.expr.one_stage import RowLimits
 from rollergen.expr.stages import cut
 from tests.expr.graphs import run

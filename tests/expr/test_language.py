@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import rollergen as rg
 from rollergen.expr import guards
 from rollergen.expr.index import Index
-from rollergen.expr.recombine import recombine, reduced
 from rollergen.expr.reference import Evaluation
 from rollergen.expr.slots import IndexExpr, axis, index_of
 from rollergen.expr.sympy_forms import index_form, to_sympy
 from rollergen.expr.values import Load, walk
+from rollergen.expr.views import recombine, reduced
 
 quick = settings(max_examples=100, deadline=None)
 EXTENTS = {"i": 5, "j": 7}

@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize
-from rollergen.expr.combiners import named_combiner
 from rollergen.expr.dtypes import rounded
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
-from rollergen.expr.values import Binary, Buffer, Cast, Const, Load, Partial, Select, Unary
+from rollergen.expr.values import Binary, Buffer, Cast, Const, Load, Partial, Select, Unary, named_combiner
 from rollergen.gate.tolerance import (
     accuracies,
     differences,

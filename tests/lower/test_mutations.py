@@ -226,7 +226,7 @@ def wrap_inside_a_vector_unnoticed(patch):
 
 def negative_rows():
     """A maximum of negative numbers over a masked axis."""
-    from rollergen.expr.combiners import named_combiner
+    from rollergen.expr.values import named_combiner
     from tests.lower.builders import ix, load
 
     return row_reduction(named_combiner("max", "float32"), (load("X", ix("i"), ix("j"), shape=(5, 77)),), 5, 77)

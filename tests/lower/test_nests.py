@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from rollergen.emit import emit
-from rollergen.expr.combiners import named_combiner
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
-from rollergen.expr.values import Binary, Buffer, Load, Partial
+from rollergen.expr.values import Binary, Buffer, Load, Partial, named_combiner
 from rollergen.program.check import check
 from rollergen.program.rprogram import Accumulator, Copy, Loop
 from tests import programs

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rollergen.expr.combiners import named_combiner
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
-from rollergen.expr.values import Binary, Buffer, Load, Partial
+from rollergen.expr.values import Binary, Buffer, Load, Partial, named_combiner
 from rollergen.lower import lower
 from rollergen.lower.ir import Barrier, walk
 from rollergen.program.rprogram import Accumulator, BlockOrder, Compute, Copy, Loop, RProgram, Stage, Store

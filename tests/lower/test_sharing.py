@@ -7,7 +7,7 @@ import pytest
 import rollergen as rg
 from rollergen.expr.index import Index
 from rollergen.expr.values import Binary, Buffer, Const, Load, Unary
-from rollergen.lower.sharing import shared
+from rollergen.lower.expressions import shared
 
 F32 = "float32"
 

@@ -8,9 +8,20 @@ import numpy as np
 import pytest
 
 from rollergen.emit import emit
-from rollergen.expr.combiners import named_combiner
 from rollergen.expr.index import Index, Within
-from rollergen.expr.values import Binary, Cast, Combiner, Const, IndexValue, Load, Partial, Select, Unary, Var
+from rollergen.expr.values import (
+    Binary,
+    Cast,
+    Combiner,
+    Const,
+    IndexValue,
+    Load,
+    Partial,
+    Select,
+    Unary,
+    Var,
+    named_combiner,
+)
 from tests.lower.builders import elementwise, ix, load, row_reduction
 from tests.lower.devices import DEVICES
 from tests.lower.harness import difference, execute

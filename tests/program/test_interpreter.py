@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from rollergen.errors import ArgumentError, ProgramError
-from rollergen.expr.combiners import named_combiner
 from rollergen.expr.index import Index, Within
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import (
@@ -22,6 +21,7 @@ from rollergen.expr.values import (
     Select,
     Unary,
     Var,
+    named_combiner,
 )  # fmt: skip
 from rollergen.program.blocks import edge_classes, grid_positions
 from rollergen.program.interpreter import plan as interpret_plan

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rollergen.errors import ProgramError
-from rollergen.expr.combiners import named_combiner
+from rollergen.expr.values import named_combiner
 from rollergen.program import blocks, traffic
 from rollergen.program.interpreter import copies as interpret_copies
 from rollergen.program.interpreter import execute as interpreter

@@ -9,8 +9,7 @@ import rollergen as rg
 from rollergen.emit import Launch, emit
 from rollergen.errors import DeviceError
 from rollergen.hal.runtimes.protocol import BLOCKS, POCL_PRIVATE_BYTES, LaunchLimits
-from rollergen.lower.ir import LOCAL, PRIVATE, Allocate, For, Kernel
-from rollergen.lower.usage import array_bytes
+from rollergen.lower.ir import LOCAL, PRIVATE, Allocate, For, Kernel, array_bytes
 from rollergen.measure.profiler import measure, propose
 from rollergen.runtime.executor import check_launches, executor_for
 from tests import programs

@@ -129,7 +129,7 @@ def _in_other_order():
 
 
 def _inputs(tensor):
-    from rollergen.expr.inputs import ordered_inputs
+    from rollergen.expr.stages import ordered_inputs
 
     return ordered_inputs((tensor,), None)
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from rollergen.bsp.interpreter.exchange import Local
 from rollergen.bsp.interpreter.supersteps import Points, slabs
-from rollergen.expr.combiners import named_combiner
 from rollergen.expr.tensor_op import Reduction
-from rollergen.expr.values import Binary, Cast, Load, Value
+from rollergen.expr.values import Binary, Cast, Load, Value, named_combiner
 from rollergen.program.interpreter import reduce
 from rollergen.program.interpreter.points import both
 from rollergen.program.interpreter.values import Scope, evaluate

@@ -9,8 +9,7 @@ from math import prod
 from rollergen.expr.rows import is_gathered
 from rollergen.expr.tensor_op import Axis
 from rollergen.hal.spec import Device
-from rollergen.program.check.alignment import power_of_two
-from rollergen.program.check.nest import refuse
+from rollergen.program.check.nest import power_of_two, refuse
 from rollergen.program.levels import adds
 from rollergen.program.rprogram import GROUP, PARALLEL, SERIAL, THREAD, UNROLL, Stage
 

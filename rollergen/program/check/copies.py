@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from rollergen.expr.tensor_op import Axis
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
-from rollergen.program.check.alignment import layer_problem, power_of_two
 from rollergen.program.check.asynchronous import check_asynchronous
-from rollergen.program.check.nest import refuse
+from rollergen.program.check.nest import layer_problem, power_of_two, refuse
 from rollergen.program.layers import REGISTERS, is_shared
 from rollergen.program.neighbours import in_a_row, moved_at_once
 from rollergen.program.overlap import OVERLAP

@@ -1,4 +1,4 @@
-"""Invariants of a stage's loops: digits of axes, order of the nest, guards, block order."""
+"""Invariants of a stage's loops: digits of axes, order of the nest, guards, block order; powers of 2 and layers."""
 
 from __future__ import annotations
 
@@ -214,3 +214,14 @@ def _check_threads(stage: Stage, device: Device) -> None:
         raise refuse(
             stage, f"a block has {after} threads; expected at most {device.limits.threads_per_block} on {device.name}"
         )
+
+
+def power_of_two(number: int) -> bool:
+    return number >= 1 and number & (number - 1) == 0
+
+
+def layer_problem(name: str, device: Device | None) -> str:
+    """Why a layer cannot be named; empty if it can."""
+    if device is None or name in [layer.name for layer in device.layers]:
+        return ""
+    return f"{name!r}; expected a layer of {device.name}: {', '.join(layer.name for layer in device.layers)}"

@@ -15,8 +15,7 @@ import numpy as np
 
 from rollergen.errors import ArgumentError, ProgramError
 from rollergen.expr.dtypes import numpy_dtype
-from rollergen.expr.splitting import summed_axes
-from rollergen.expr.tensor_op import Reduction
+from rollergen.expr.tensor_op import Reduction, summed_axes
 from rollergen.hal.spec import Device
 from rollergen.program.blocks import edge_blocks, grid_positions
 from rollergen.program.check.program import check

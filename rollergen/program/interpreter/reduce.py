@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.expr.combiners import named_combiner
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import PART, WHOLE, shrinking
-from rollergen.expr.values import Combiner
+from rollergen.expr.values import Combiner, named_combiner
 from rollergen.program.interpreter.points import Array, Box, grid_loops
 from rollergen.program.interpreter.values import Scope, evaluate
 from rollergen.program.rprogram import GROUP, LANE, PARALLEL, UNROLL, Stage
