@@ -62,7 +62,7 @@ def _program(expression: Tensor, device: Device) -> RProgram | None:
         program = construct(canonicalize(expression), device, top_k=1)[0].program
     except DoesNotFitError:
         return None
-    return program if program.homes else None
+    return program if program.tile_mappings else None
 
 
 def assert_equal_to_closed_forms(program: RProgram, device: Device, got: Any) -> None:

@@ -255,7 +255,8 @@ class Kernel:
 
         given = self.signature.arrange(arrays, named)
         inputs = dict(zip((b.name for b in self.program.inputs), given, strict=True))
-        outputs = (interpret_bulk if self.program.homes else interpret)(self.program, inputs, self.device).outputs
+        run = interpret_bulk if self.program.tile_mappings else interpret
+        outputs = run(self.program, inputs, self.device).outputs
         results = tuple(outputs[b.name] for b in self.program.outputs)
         return results[0] if len(results) == 1 else results
 

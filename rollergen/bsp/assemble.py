@@ -16,11 +16,11 @@ from rollergen.program.rprogram import (
     SERIAL,
     Accumulator,
     Compute,
-    Home,
     Loop,
     RProgram,
     Stage,
     Superstep,
+    TileMapping,
 )
 from rollergen.tile.rules import main_instruction
 
@@ -79,14 +79,14 @@ def _reduced(op: TensorOp, plan: BulkPlan) -> tuple[list[Loop], tuple[int, ...]]
     return loops, steps
 
 
-def with_homes(program: RProgram) -> RProgram:
-    """`program` with a home for every buffer: inputs planned for their first reader, all else where it is stored."""
+def with_tile_mappings(program: RProgram) -> RProgram:
+    """`program` with every buffer mapped: inputs as planned for their first reader, all else where it is stored."""
     inputs = {buffer.name for buffer in program.inputs}
-    homes: dict[str, Home] = {}
+    mappings: dict[str, TileMapping] = {}
     for stage in program.stages:
         for number, load in enumerate(stage.op.loads()):
             if load.buffer.name in inputs:
-                homes.setdefault(load.buffer.name, Home(load.buffer.name, PLANNED, stage.name, number))
+                mappings.setdefault(load.buffer.name, TileMapping(load.buffer.name, PLANNED, stage.name, number))
         output = stage.op.output.name
-        homes.setdefault(output, Home(output, FINISHED, stage.name))
-    return replace(program, homes=tuple(homes.values()))
+        mappings.setdefault(output, TileMapping(output, FINISHED, stage.name))
+    return replace(program, tile_mappings=tuple(mappings.values()))

@@ -1,4 +1,4 @@
-"""Invariants of bulk-synchronous programs: supersteps, homes, one block a tile."""
+"""Invariants of bulk-synchronous programs: supersteps, tile mappings, one block a tile."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from rollergen.program.rprogram import FINISHED, PLANNED, SERIAL, RProgram, Stag
 
 
 def check_bulk(program: RProgram, device: Device | None) -> None:
-    """Every stage a superstep and every buffer a home, or none at all."""
+    """Every stage a superstep and every buffer a tile mapping, or none at all."""
     with_steps = [stage for stage in program.stages if stage.superstep is not None]
-    if not program.homes and not with_steps:
+    if not program.tile_mappings and not with_steps:
         return
     for stage in program.stages:
         if stage.superstep is None:
-            raise refuse(stage, "has no superstep; expected one, as others of the program have homes or supersteps")
+            raise refuse(stage, "has no superstep; expected one, as the program has tile mappings or other supersteps")
         _check_superstep(program, stage, stage.superstep, device)
-    _check_homes(program)
+    _check_tile_mappings(program)
 
 
 def _check_superstep(program: RProgram, stage: Stage, step: Superstep, device: Device | None) -> None:
@@ -59,22 +59,25 @@ def _check_shares(program: RProgram, stage: Stage, step: Superstep) -> None:
         raise refuse(stage, f"combines {step.shares}, blocks of which have several parts; expected one a tile")
 
 
-def _check_homes(program: RProgram) -> None:
+def _check_tile_mappings(program: RProgram) -> None:
     stages = {stage.name: stage for stage in program.stages}
     inputs = {buffer.name for buffer in program.inputs}
-    named = [home.buffer for home in program.homes]
+    named = [mapping.buffer for mapping in program.tile_mappings]
     for stage in program.stages:
         for name in (stage.op.output.name, *(load.buffer.name for load in stage.op.loads())):
             if named.count(name) != 1:
                 count = named.count(name) or "no"
-                raise ProgramError(f"{name} has {count} home{'s' if named.count(name) > 1 else ''}; expected one")
-    for home in program.homes:
-        rule = PLANNED if home.buffer in inputs else FINISHED
-        found = stages.get(home.stage)
-        if home.rule != rule or found is None:
-            raise ProgramError(f"the home of {home.buffer} is {home.rule} in {home.stage}; expected {rule} in a stage")
+                plural = "s" if named.count(name) > 1 else ""
+                raise ProgramError(f"{name} has {count} tile mapping{plural}; expected one")
+    for mapping in program.tile_mappings:
+        what = f"the tile mapping of {mapping.buffer}"
+        rule = PLANNED if mapping.buffer in inputs else FINISHED
+        found = stages.get(mapping.stage)
+        if mapping.rule != rule or found is None:
+            raise ProgramError(f"{what} is {mapping.rule} in {mapping.stage}; expected {rule} in a stage")
         loads = found.op.loads()
-        if rule == PLANNED and not (0 <= home.load < len(loads) and loads[home.load].buffer.name == home.buffer):
-            raise ProgramError(f"the home of {home.buffer} is planned for load {home.load}; expected a load of it")
-        if rule == FINISHED and found.op.output.name != home.buffer:
-            raise ProgramError(f"the home of {home.buffer} is where {home.stage} ends; expected its writer")
+        own = 0 <= mapping.load < len(loads) and loads[mapping.load].buffer.name == mapping.buffer
+        if rule == PLANNED and not own:
+            raise ProgramError(f"{what} is planned for load {mapping.load}; expected a load of it")
+        if rule == FINISHED and found.op.output.name != mapping.buffer:
+            raise ProgramError(f"{what} is where {mapping.stage} ends; expected its writer")

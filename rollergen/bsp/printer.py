@@ -2,7 +2,7 @@
 
     program C float32 on ipu: 8(i) x 19(j) x 8(k_part) tiles, 2 supersteps
     stage products: tile t = (i, j, k_part) = (t//152, t//8%19, t%8); blocks i 128, j 56
-      home A[128i:+128, 128k_part:+128] dealt to the 19 tiles along j, at most 3456 B
+      owners of A[128i:+128, 128k_part:+128]: dealt to the 19 tiles along j, at most 3456 B
       ...
     step 0  exchange  A <- the tiles along j  62088 B;  B <- the tiles along i  25088 B
             compute   C_parts[1, 128, 56] = amp_f32(A, B), 16 x 7 blocks; free A, B   149760 clk
@@ -54,23 +54,23 @@ class Tiles(OpenCL):
         return listing(program, device)
 
 
-def has_homes(program: RProgram) -> bool:
-    return bool(program.homes)
+def has_tile_mappings(program: RProgram) -> bool:
+    return bool(program.tile_mappings)
 
 
 BSP = Language(
-    name=Tiles.language, printer=lambda device: Tiles(), suffix="bsp", runtime=host_runtime_for, writes=has_homes,
-    supersteps=True,
+    name=Tiles.language, printer=lambda device: Tiles(), suffix="bsp", runtime=host_runtime_for,
+    writes=has_tile_mappings, supersteps=True,
 )  # fmt: skip
 
 
 def listing(program: RProgram, device: Device) -> str:
     """The program as text; the same program gives the same bytes.
 
-    Raises ProgramError for a program without homes.
+    Raises ProgramError for a program without tile mappings.
     """
-    if not program.homes:
-        raise ProgramError("the program has no homes; expected one of a bulk-synchronous machine, or another dialect")
+    if not program.tile_mappings:
+        raise ProgramError("the program has no tile mappings; expected one of a machine of tiles, or another dialect")
     facts = bulk_facts(program, device)
     lines = [_heading(program, device, facts)]
     number = 0
@@ -114,15 +114,15 @@ def _stage(program: RProgram, stage: Stage, facts: BulkFacts) -> Iterator[str]:
     else:
         blocks = ", ".join(f"{name} {size}" for name, size in block_extents(stage).items())
         yield f"stage {stage.name}: {_decoding(stage)}; blocks {blocks}"
-    for home in program.homes:
-        if home.stage != stage.name:
+    for mapping in program.tile_mappings:
+        if mapping.stage != stage.name:
             continue
-        most = int(facts.homes[home.buffer].max())
-        if home.rule == FINISHED:
-            yield f"  home {home.buffer}: where it is finished, at most {most} B"
+        most = int(facts.owned[mapping.buffer].max())
+        if mapping.rule == FINISHED:
+            yield f"  owners of {mapping.buffer}: where it is finished, at most {most} B"
         else:
-            load = stage.op.loads()[home.load]
-            yield f"  home {home.buffer}{_box(stage, load)}: {_dealt(stage, load)}, at most {most} B"
+            load = stage.op.loads()[mapping.load]
+            yield f"  owners of {mapping.buffer}{_box(stage, load)}: {_dealt(stage, load)}, at most {most} B"
 
 
 def _decoding(stage: Stage) -> str:

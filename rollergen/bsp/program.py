@@ -21,7 +21,7 @@ from rollergen.program.blocks import grid_positions
 from rollergen.program.rprogram import GRID, Stage, Superstep
 
 GRANULE_BYTES = 8
-"""In which homes are dealt: the width of a tile's data path (PopLibs: 64-bit loads)."""
+"""In which tensors are dealt to tiles: the width of a tile's data path (PopLibs: 64-bit loads)."""
 
 Interval = tuple[Any, Any]
 """(first, last), numbers or arrays."""

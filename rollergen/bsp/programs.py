@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
-from rollergen.bsp.assemble import BulkPlan, bulk_stage, with_homes
+from rollergen.bsp.assemble import BulkPlan, bulk_stage, with_tile_mappings
 from rollergen.bsp.grids import Grid, Roles, grid_count, grids, matrix_roles, plain_roles
-from rollergen.bsp.model import at_home
+from rollergen.bsp.model import without_exchange
 from rollergen.construct.candidate import rounded
 from rollergen.construct.fit import size_bytes
 from rollergen.construct.rename import rename_buffers
@@ -123,7 +123,7 @@ def _option(op: TensorOp, grid: Grid, device: Device) -> _Option | None:
     stages = (bulk_stage(first, grid.plan(first, copied), device, name), *stages)
     inputs = {load.buffer.name: load.buffer for load in op.loads()}
     alone = RProgram(device.name, tuple(inputs.values()), (op.output,), stages, temporaries)
-    alone = settled(with_homes(alone), device)
+    alone = settled(with_tile_mappings(alone), device)
     variant = _unit_name(grid.roles)
     variant += f", {grid.parts} parts" if grid.parts > 1 else ""
     return _Option(variant, alone.stages, temporaries, rounded(float(predict(alone, device).seconds)))
@@ -132,18 +132,18 @@ def _option(op: TensorOp, grid: Grid, device: Device) -> _Option | None:
 def settled(program: RProgram, device: Device) -> RProgram:
     """`program` with copies of what has to come from elsewhere; a matrix instruction's operands are always copied, as
     it wants them contiguous."""
-    home = at_home(program, device)
-    return replace(program, stages=tuple(_copying(stage, home) for stage in program.stages))
+    local = without_exchange(program, device)
+    return replace(program, stages=tuple(_copying(stage, local) for stage in program.stages))
 
 
-def _copying(stage: Stage, home: frozenset[tuple[str, int]]) -> Stage:
+def _copying(stage: Stage, local: frozenset[tuple[str, int]]) -> Stage:
     step = stage.superstep
     assert step is not None
     if step.shares:
         return stage
     matrix = len(stage.op.body_loads()) if step.weights >= 0 else 0
     numbers = range(len(stage.op.loads()))
-    copied = tuple(n for n in numbers if n < matrix or (stage.name, n) not in home)
+    copied = tuple(n for n in numbers if n < matrix or (stage.name, n) not in local)
     return replace(stage, superstep=replace(step, copied=copied))
 
 
@@ -178,7 +178,7 @@ def _joined(graph: Graph, device: Device, pick: Sequence[_Option]) -> RProgram:
             used[stage.name] = used.get(stage.name, 0) + 1
             name = stage.name if used[stage.name] == 1 else f"{stage.name}_{used[stage.name]}"
             stages.append(_renamed(stage, name, mapping))
-    return with_homes(RProgram(device.name, graph.inputs, graph.outputs, tuple(stages), tuple(temporaries)))
+    return with_tile_mappings(RProgram(device.name, graph.inputs, graph.outputs, tuple(stages), tuple(temporaries)))
 
 
 def _renamed(stage: Stage, name: str, mapping: dict[str, str]) -> Stage:

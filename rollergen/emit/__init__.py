@@ -50,7 +50,7 @@ def emit(program: RProgram, device: Device, dialect: str | None = None) -> Sourc
 
     ``dialect``: the name of a language (`hal.languages`); None: the first that the device's spec names and that has
     words for the program.  Most programs can be written in any: a GPU's as OpenCL C, for a machine that has OpenCL and
-    no such GPU.  "bsp", the listing of what every tile does, is of programs with homes (`RProgram.homes`).
+    no such GPU.  "bsp", the listing of what every tile does, is of programs with tile mappings.
 
     Raises `ProgramError` for a program that cannot be lowered, `DeviceError` for a language that is not printed, or
     has no words for what the program does (OpenCL C: matrix instructions).

@@ -54,7 +54,7 @@ class _Block:
 
 
 @dataclass(slots=True)
-class _Home:
+class _PointerBlock:
     """Where pointers for a loop are named: the block before it, with the variables known there."""
 
     block: _Block
@@ -80,7 +80,7 @@ class Writer:
         self._known: set[str] = set()
         self._blocks = [_Block()]
         self._add: Callable[[Statement], None] = self._blocks[0].statements.append
-        self._homes: list[_Home] = []
+        self._pointer_blocks: list[_PointerBlock] = []
         self._arrays: list[Allocate] = []
         self._inner_arrays: list[Allocate] = []
 
@@ -215,41 +215,41 @@ class Writer:
 
     def is_fixed(self, index: Index) -> bool:
         """Whether `index` is the same in every iteration of all open loops."""
-        return index.axes() <= (self._homes[0].known if self._homes else self._known)
+        return index.axes() <= (self._pointer_blocks[0].known if self._pointer_blocks else self._known)
 
     def place(self, pointer: Pointer, offset: Index) -> tuple[Pointer, Index]:
         """``pointer + offset`` as (named pointer, short offset); see the module's docstring."""
-        if not self._homes:
+        if not self._pointer_blocks:
             return pointer, offset
-        home = self._homes[-1]
-        outer, inner = _parted(offset, home.known)
+        here = self._pointer_blocks[-1]
+        outer, inner = _parted(offset, here.known)
         if not outer:
             return pointer, offset
         key = (pointer.name, pointer.dtype, outer)
-        pointers = home.block.pointers
+        pointers = here.block.pointers
         if pointers is None:
-            pointers = home.block.pointers = {}
+            pointers = here.block.pointers = {}
         named = pointers.get(key)
         if named is None:
-            name = self.names.fresh(f"{pointer.name}_at", home.scope)
+            name = self.names.fresh(f"{pointer.name}_at", here.scope)
             named = pointers[key] = Pointer(name, pointer.dtype, pointer.scope, pointer.writable)
-            home.block.statements.append(Point(named, pointer, Index(outer)))
+            here.block.statements.append(Point(named, pointer, Index(outer)))
         return named, Index(inner, offset.const)
 
 
 class _Loop:
     """An open loop.  (Plain context managers: a generator for each costs twice as much as what it writes.)"""
 
-    __slots__ = ("_home", "_out", "_start", "_stop", "_unroll", "_variable")
+    __slots__ = ("_has_pointers", "_out", "_start", "_stop", "_unroll", "_variable")
 
     def __init__(self, out: Writer, variable: str, stop: int | Expr, unroll: bool, start: int | Expr) -> None:
         self._out, self._variable, self._start, self._stop, self._unroll = out, variable, start, stop, unroll
 
     def __enter__(self) -> Index:
         out, variable = self._out, self._variable
-        self._home = not self._unroll or not out._homes
-        if self._home:
-            out._homes.append(_Home(out._blocks[-1], len(out._scopes) - 1, frozenset(out._known)))
+        self._has_pointers = not self._unroll or not out._pointer_blocks
+        if self._has_pointers:
+            out._pointer_blocks.append(_PointerBlock(out._blocks[-1], len(out._scopes) - 1, frozenset(out._known)))
         out._known.add(variable)
         out._open()
         return Index.axis(variable)
@@ -258,8 +258,8 @@ class _Loop:
         out, variable = self._out, self._variable
         written = tuple(out._close())
         out._known.discard(variable)
-        if self._home:
-            out._homes.pop()
+        if self._has_pointers:
+            out._pointer_blocks.pop()
         out._add(For(variable, self._start, self._stop, written, self._unroll))
 
 

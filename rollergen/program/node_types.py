@@ -33,7 +33,6 @@ from rollergen.program.rprogram import (
     BlockOrder,
     Compute,
     Copy,
-    Home,
     KeptRow,
     Loop,
     RProgram,
@@ -41,6 +40,7 @@ from rollergen.program.rprogram import (
     StageLaunch,
     Store,
     Superstep,
+    TileMapping,
 )
 
 _LONGEST_TEXT = 1000
@@ -256,7 +256,7 @@ _EXPRESSIONS = (
     Axis, Reduction, TensorOp,
 )  # fmt: skip
 _DECISIONS = (
-    Loop, Copy, Compute, Accumulator, KeptRow, Store, BlockOrder, Stage, Superstep, Home, StageLaunch, RProgram,
+    Loop, Copy, Compute, Accumulator, KeptRow, Store, BlockOrder, Stage, Superstep, TileMapping, StageLaunch, RProgram,
 )  # fmt: skip
 
 
@@ -285,7 +285,7 @@ def _fields(kind: type) -> Fields:
 NODES: dict[type, Fields] = {kind: _fields(kind) for kind in (*_EXPRESSIONS, *_DECISIONS)}
 """Every type that a program may hold, with its fields in the order of a row."""
 
-_ROW_NAMES: dict[type, str] = {TensorOp: "Definition", KeptRow: "Resident"}
+_ROW_NAMES: dict[type, str] = {TensorOp: "Definition", KeptRow: "Resident", TileMapping: "Home"}
 """Rows keep the name that a type had when files were first written, so that old files are read and keys hold."""
 
 ROW_NAME: dict[type, str] = {kind: _ROW_NAMES.get(kind, kind.__name__) for kind in NODES}

@@ -241,7 +241,7 @@ class Superstep:
     copies; partial results stay.
 
     ``shares``: a temporary whose parts (its first dimension) this stage combines: the tiles that hold the parts of
-    one block finish equal shares of it, dealt as in `Home`.  "": each tile finishes its own block.
+    one block finish equal shares of it, dealt as in `TileMapping`.  "": each tile finishes its own block.
     """
 
     copied: tuple[Count, ...] = ()
@@ -253,8 +253,8 @@ class Superstep:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
-    """Where a tensor lives on a machine that has no memory but that of its tiles.
+class TileMapping:
+    """Which tiles own the elements of a tensor, on a machine that has no memory but theirs.
 
     ``finished``: each element stays at the tile that stores it in ``stage``.  ``planned``: it lies at tiles that
     want it for load ``load`` of ``stage``: what r tiles want in one superstep is dealt to exactly these, by number,
@@ -386,9 +386,9 @@ class StageLaunch:
 class RProgram:
     """Stages in launch order, with the buffers between them.  ``device`` is the spec's name.
 
-    ``inputs`` are in the order of the call; ``outputs`` are what the call returns.  ``homes``: for a
-    bulk-synchronous machine, where each buffer lives; then every stage has a `Superstep`.  ``launches``: one for each
-    stage; empty: none asks for anything.
+    ``inputs`` are in the order of the call; ``outputs`` are what the call returns.  ``tile_mappings``: for a
+    bulk-synchronous machine, which tiles own each buffer; then every stage has a `Superstep`.  ``launches``: one for
+    each stage; empty: none asks for anything.
     """
 
     device: str
@@ -396,7 +396,7 @@ class RProgram:
     outputs: tuple[Buffer, ...]
     stages: tuple[Stage, ...]
     temporaries: tuple[Buffer, ...] = ()
-    homes: tuple[Home, ...] = ()
+    tile_mappings: tuple[TileMapping, ...] = ()
     launches: tuple[StageLaunch, ...] = ()
 
     def __repr__(self) -> str:
@@ -407,8 +407,9 @@ class RProgram:
         """How the stage of that number is launched."""
         return self.launches[number] if self.launches else StageLaunch()
 
-    def home(self, buffer: str) -> Home:
-        return next(home for home in self.homes if home.buffer == buffer)
+    def mapping(self, buffer: str) -> TileMapping:
+        """The tile mapping of the buffer of that name."""
+        return next(mapping for mapping in self.tile_mappings if mapping.buffer == buffer)
 
     def buffers(self) -> Iterator[Buffer]:
         yield from self.inputs

@@ -7,7 +7,7 @@ import pytest
 from rollergen.errors import ProgramError
 from rollergen.hal.load import load_device
 from rollergen.program.check import check
-from rollergen.program.rprogram import Home
+from rollergen.program.rprogram import TileMapping
 from tests.bulk.vectors import VECTORS, program_of
 
 PROGRAM = program_of(VECTORS["matmul of float32"])
@@ -25,9 +25,9 @@ def without_step(number):
     return replace(PROGRAM, stages=tuple(stages))
 
 
-def with_home(buffer, **fields):
-    homes = tuple(replace(home, **fields) if home.buffer == buffer else home for home in PROGRAM.homes)
-    return replace(PROGRAM, homes=homes)
+def with_tile_mapping(buffer, **fields):
+    mappings = (replace(one, **fields) if one.buffer == buffer else one for one in PROGRAM.tile_mappings)
+    return replace(PROGRAM, tile_mappings=tuple(mappings))
 
 
 BROKEN = {
@@ -37,11 +37,15 @@ BROKEN = {
     "outputs of both factors": (lambda: with_step(outputs="i"), "outputs is 'i'; expected a spatial axis of the weights"),
     "inputs that are not summed": (lambda: with_step(inputs="j"), "inputs is 'j'; expected a reduce axis of both"),
     "shares of an input": (lambda: with_step(1, shares="A"), "shares is 'A'; expected the temporary that it alone"),
-    "a buffer with two homes": (
-        lambda: replace(PROGRAM, homes=(*PROGRAM.homes, Home("A", "planned", "products", 0))), "A has 2 homes"),
-    "an input that is finished": (lambda: with_home("A", rule="finished"), "home of A is finished in products"),
-    "a home planned for another load": (lambda: with_home("A", load=1), "planned for load 1; expected a load of it"),
-    "a home at another stage": (lambda: with_home("C", stage="products"), "where products ends; expected its writer"),
+    "a buffer with two tile mappings": (
+        lambda: replace(PROGRAM, tile_mappings=(*PROGRAM.tile_mappings, TileMapping("A", "planned", "products", 0))),
+        "A has 2 tile mappings"),
+    "an input that is finished": (
+        lambda: with_tile_mapping("A", rule="finished"), "mapping of A is finished in products"),
+    "a mapping planned for another load": (
+        lambda: with_tile_mapping("A", load=1), "planned for load 1; expected a load of it"),
+    "a mapping of another stage": (
+        lambda: with_tile_mapping("C", stage="products"), "where products ends; expected its writer"),
 }  # fmt: skip
 
 

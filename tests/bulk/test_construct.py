@@ -130,15 +130,15 @@ def test_a_saved_kernel_comes_back_with_its_listing(tmp_path):
 LISTING = """\
 program C float32[1024, 1024] on ipu: 8(i) x 19(j) x 8(k_part) tiles, 2 supersteps, peak 166272 of 262144 B
 stage products: tile t = (i, j, k_part) = (t//152, t//8%19, t%8); blocks k_part 1, i 128, j 56, k 128
-  home A[128i:+128, 128k_part:+128]: dealt to the 19 tiles along j, at most 3456 B
-  home B[128k_part:+128, 56j:+56]: dealt to the 8 tiles along i, at most 3584 B
-  home C_parts: where it is finished, at most 28672 B
+  owners of A[128i:+128, 128k_part:+128]: dealt to the 19 tiles along j, at most 3456 B
+  owners of B[128k_part:+128, 56j:+56]: dealt to the 8 tiles along i, at most 3584 B
+  owners of C_parts: where it is finished, at most 28672 B
 step 0  exchange  A <- the tiles along j  62088 B;  B <- the tiles along i  25088 B   21794 clk, own shares 880 clk
         compute   C_parts[1, 128, 56] = amp_f32(A, B), 16 x 7 blocks; free A, B   149760 clk
   1152 tiles with whole blocks: receive 87168 to 87176 B, send 7032 to 7040 B, hold 166264 to 166272 B
   64 tiles with j 16 of 56: receive 69256 B, send 4472 B, hold 161144 B
 stage sums: each tile finishes its share of its block of C_parts
-  home C: where it is finished, at most 3584 B
+  owners of C: where it is finished, at most 3584 B
 step 1  exchange  C_parts <- the tiles of its block  25088 B   6272 clk, own shares 0 clk
         compute   C share = sum of 8 C_parts, ascending   7260 clk
 predicted 187166 clk = 117.0 us: amp 80%, exchange 15%, reduce 4%, sync 1%, local copies 0%
@@ -149,9 +149,9 @@ def test_the_listing_says_what_every_tile_does():
     assert emit(program_of(VECTORS["matmul of float32"]), load_device("ipu")).text == LISTING
 
 
-def test_a_program_without_homes_has_no_listing():
+def test_a_program_without_tile_mappings_has_no_listing():
     program = construct(canonicalize(rg.ops.relu(T("X", (64,)))), load_device("v100"), top_k=1)[0].program
-    with pytest.raises(ProgramError, match="the program has no homes"):
+    with pytest.raises(ProgramError, match="the program has no tile mappings"):
         emit(program, load_device("v100"), "bsp")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rollergen as rg
-from rollergen.bsp.assemble import BulkPlan, bulk_stage, with_homes
+from rollergen.bsp.assemble import BulkPlan, bulk_stage, with_tile_mappings
 from rollergen.bsp.interpreter import interpret_bulk
 from rollergen.bsp.model import bulk_facts
 from rollergen.errors import ProgramError
@@ -43,8 +43,8 @@ def assert_agree(expression, program, device=None):
         assert np.array_equal(counted.received[:tiles], form.received) and not counted.received[tiles:].any()
         assert np.array_equal(counted.sent[:tiles], form.sent[:tiles])
         assert np.all(counted.fragments[:tiles] <= form.fragments[:tiles])
-    for name, size in got.homes.items():
-        assert np.array_equal(size, facts.homes[name]), name
+    for name, size in got.owned.items():
+        assert np.array_equal(size, facts.owned[name]), name
     assert np.array_equal(got.live, facts.live)
     assert got.peak <= facts.capacity
     return got
@@ -67,7 +67,7 @@ def matmul(m, n, k, blocks, parts, dtype="float32", chunk=0):
         plan = replace(plan, blocks=(*grid, ("k_part", 1)))
         sums = bulk_stage(second, BulkPlan(shares=first.output.name), device, "sums")
         stages, temporaries = (bulk_stage(first, plan, device, "products"), sums), (first.output,)
-    return expression, with_homes(RProgram("ipu", graph.inputs, graph.outputs, stages, temporaries))
+    return expression, with_tile_mappings(RProgram("ipu", graph.inputs, graph.outputs, stages, temporaries))
 
 
 MATMULS = {
@@ -95,7 +95,7 @@ def window(image, weight, blocks, **arguments):
     graph = canonicalize(expression)
     (op,) = graph.tensor_ops
     plan = BulkPlan(blocks, (0, 1), device.instruction("amp_f32"), 1, "f", "c")
-    return expression, with_homes(
+    return expression, with_tile_mappings(
         RProgram("ipu", graph.inputs, graph.outputs, (bulk_stage(op, plan, device, "windows"),))
     )
 
@@ -141,10 +141,10 @@ def test_an_exchange_that_is_dropped_is_seen():
         run(changed(program, copied=(0,)))
 
 
-def test_a_tensor_without_a_home_is_refused():
+def test_a_tensor_without_owners_is_refused():
     _, program = matmul(*MATMULS["whole blocks"])
-    with pytest.raises(ProgramError, match="A has no home"):
-        run(replace(program, homes=program.homes[1:]))
+    with pytest.raises(ProgramError, match="A has no tile mapping"):
+        run(replace(program, tile_mappings=program.tile_mappings[1:]))
 
 
 def test_tiles_never_hold_more_than_their_memory():
@@ -167,7 +167,7 @@ def test_a_grid_of_more_blocks_than_tiles_is_refused():
 
 @pytest.mark.parametrize("mutation", ["short halo", "wrong sender", "address off by one"])
 def test_a_wrong_transfer_is_seen(mutation, monkeypatch):
-    from rollergen.bsp.interpreter import exchange, homes
+    from rollergen.bsp.interpreter import exchange, tile_tensors
 
     image, weight, blocks, arguments = WINDOWS["halos in both directions"]
     expression, program = window(image, weight, blocks, **arguments)
@@ -175,12 +175,12 @@ def test_a_wrong_transfer_is_seen(mutation, monkeypatch):
         held = exchange.held_intervals
         monkeypatch.setattr(exchange, "held_intervals", lambda *x: [(low, high - 1) for low, high in held(*x)])
     else:
-        load = homes.TileTensor.read
+        load = tile_tensors.TileTensor.read
 
         def read(tensor, addresses, where):
             shift = {"wrong sender": tensor.width, "address off by one": 1}[mutation]
             return load(tensor, np.minimum(addresses + shift, len(tensor.values) - 1), where)
 
-        monkeypatch.setattr(homes.TileTensor, "read", read)
+        monkeypatch.setattr(tile_tensors.TileTensor, "read", read)
     with pytest.raises((ProgramError, AssertionError)):
         assert_agree(expression, program)

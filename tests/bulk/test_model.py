@@ -21,8 +21,8 @@ def test_memory_bytes_and_clocks_of_the_vectors_are_met_exactly(name):
     products, sums = facts.steps
     assert tuple(size for _, size in facts.copies[0]) == vector.copies
     parts, *_ = (b.name for b in program.temporaries)
-    assert facts.homes[parts].max() == vector.partial
-    assert tuple(facts.homes[b.name].max() for b in (*program.inputs, *program.outputs)) == vector.homes
+    assert facts.owned[parts].max() == vector.partial
+    assert tuple(facts.owned[b.name].max() for b in (*program.inputs, *program.outputs)) == vector.owned
     assert facts.peak == vector.peak
     assert products.received.max() == vector.received
     assert (products.exchange, products.local, products.compute) == vector.clocks
@@ -32,11 +32,11 @@ def test_memory_bytes_and_clocks_of_the_vectors_are_met_exactly(name):
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_every_byte_of_the_operands_has_one_home(name):
+def test_every_byte_of_the_operands_has_one_owner(name):
     program = program_of(VECTORS[name])
     facts = bulk_facts(program, load_device("ipu"))
     for buffer in program.inputs:
-        assert facts.homes[buffer.name].sum() == buffer.elements * (2 if buffer.dtype == "float16" else 4)
+        assert facts.owned[buffer.name].sum() == buffer.elements * (2 if buffer.dtype == "float16" else 4)
 
 
 def test_a_program_that_a_tile_cannot_hold_is_infinitely_slow():

@@ -3,7 +3,7 @@
 import pytest
 
 import rollergen as rg
-from rollergen.bsp.assemble import BulkPlan, bulk_stage, with_homes
+from rollergen.bsp.assemble import BulkPlan, bulk_stage, with_tile_mappings
 from rollergen.bsp.grids import grids, plain_roles
 from rollergen.construct.choose import construct
 from rollergen.expr.canonical import canonicalize
@@ -50,7 +50,7 @@ def test_products_in_parts_that_end_early_agree(m, n, k, parts):
         bulk_stage(first, BulkPlan(grid, (0, 1)), device, "products"),
         bulk_stage(second, BulkPlan(shares=first.output.name), device, "sums"),
     )
-    program = with_homes(RProgram("ipu", graph.inputs, graph.outputs, stages, (first.output,)))
+    program = with_tile_mappings(RProgram("ipu", graph.inputs, graph.outputs, stages, (first.output,)))
     assert_agree(expression, program)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import rollergen as rg
-from rollergen.bsp.assemble import BulkPlan, bulk_stage, with_homes
+from rollergen.bsp.assemble import BulkPlan, bulk_stage, with_tile_mappings
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
 from rollergen.expr.splitting import split_reduction
@@ -15,7 +15,7 @@ from rollergen.program.rprogram import RProgram
 
 @dataclass(frozen=True)
 class Vector:
-    """``copies`` and ``homes`` of both operands (and the result); clocks: exchange, local copies, matrix products;
+    """``copies`` and ``owned`` bytes of both operands (and the result); clocks: exchange, local copies, matrix products;
     then the partial results' exchange and addition."""
 
     expression: Tensor
@@ -25,7 +25,7 @@ class Vector:
     parts: int
     copies: tuple[int, int]
     partial: int
-    homes: tuple[int, int, int]
+    owned: tuple[int, int, int]
     peak: int
     received: int
     clocks: tuple[int, int, int]
@@ -77,4 +77,4 @@ def program_of(vector: Vector) -> RProgram:
         bulk_stage(first, plan, device, "products"),
         bulk_stage(second, BulkPlan(vector.blocks, shares=first.output.name), device, "sums"),
     )
-    return with_homes(RProgram("ipu", graph.inputs, graph.outputs, stages, (first.output,)))
+    return with_tile_mappings(RProgram("ipu", graph.inputs, graph.outputs, stages, (first.output,)))

@@ -12,7 +12,7 @@ def interpreted(tensor, device, *arrays):
 
 
 @pytest.mark.parametrize("device", ["ipu", "ipu2", "v100", "cpu"])
-def test_a_tensor_of_which_nothing_is_read_has_a_home_all_the_same(device):
+def test_a_tensor_of_which_nothing_is_read_has_owners_all_the_same(device):
     """Seed 60070: a guard that never holds left a machine of tiles no box of the tensor to deal."""
     x, y = rg.tensor("x", (3, 5)), rg.tensor("y", (3,))
 

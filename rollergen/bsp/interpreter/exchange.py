@@ -1,4 +1,7 @@
-"""Supersteps' exchanges: copies gathered from the tiles' homes, the only place where one tile sees another's data."""
+"""Supersteps' exchanges: copies gathered from the owners of elements.
+
+This is the only place where one tile sees another's data.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from rollergen.bsp.interpreter.homes import TileTensor
 from rollergen.bsp.interpreter.supersteps import Points
+from rollergen.bsp.interpreter.tile_tensors import TileTensor
 from rollergen.bsp.program import (
     Ranges,
     copy_digits,

@@ -1,6 +1,6 @@
 """A bulk-synchronous program executed: supersteps in order, tiles in chunks, every byte and every tile counted.
 
-Tiles of a superstep may be run in any order, as all of them read homes that were complete before it and write
+Tiles of a superstep may be run in any order, as all of them read tensors that were complete before it and write
 places of their own: running some at a time is the machine's result.
 """
 
@@ -15,9 +15,9 @@ import numpy as np
 
 from rollergen.bsp.interpreter.compute import Compute
 from rollergen.bsp.interpreter.exchange import Counts, Gather
-from rollergen.bsp.interpreter.homes import TileTensor, planned, tile_tensor_of
 from rollergen.bsp.interpreter.stores import Stored, flat_of
 from rollergen.bsp.interpreter.supersteps import MOST_POINTS, Points, points_of
+from rollergen.bsp.interpreter.tile_tensors import TileTensor, planned, tile_tensor_of
 from rollergen.bsp.program import partial_bytes, ranges_of, step_count, superstep
 from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import ITEMSIZE
@@ -45,13 +45,13 @@ class StepCount:
 @dataclass(frozen=True, eq=False)
 class BulkInterpretation:
     """What a program did.  ``outputs`` and ``written`` by name; ``steps`` in order; ``live``: bytes of each
-    [stage, tile], reserve included; ``homes``: bytes of each buffer on each tile."""
+    [stage, tile], reserve included; ``owned``: bytes of each buffer on each tile."""
 
     outputs: dict[str, Any]
     written: dict[str, Any]
     steps: tuple[StepCount, ...]
     live: Array
-    homes: dict[str, Array]
+    owned: dict[str, Array]
 
     @property
     def peak(self) -> int:
@@ -66,8 +66,8 @@ def interpret_bulk(program: RProgram, arrays: Mapping[str, Any], device: Device)
     never written, or exceed their memory; ArgumentError for wrong arrays.
     """
     check(program, device)
-    if not program.homes:
-        raise ProgramError("the program has no homes; expected one of a bulk-synchronous machine")
+    if not program.tile_mappings:
+        raise ProgramError("the program has no tile mappings; expected one of a bulk-synchronous machine")
     with np.errstate(all="ignore"):
         return _Machine(program, arrays, device).run()
 
@@ -97,14 +97,15 @@ class _Machine:
         )  # fmt: skip
 
     def _load(self, buffer: Buffer) -> None:
-        """An input's elements brought to their homes before the program starts."""
-        home = next((home for home in self.program.homes if home.buffer == buffer.name), None)
-        if home is None:
+        """An input's elements brought to their owners before the program starts."""
+        mapping = next((mapping for mapping in self.program.tile_mappings if mapping.buffer == buffer.name), None)
+        if mapping is None:
             return
-        if home.rule != PLANNED:
-            raise ProgramError(f"the home of {buffer.name} is {home.rule}; expected planned, as for every input")
-        stage = next(stage for stage in self.program.stages if stage.name == home.stage)
-        tensor = planned(stage, home.load, buffer, self.device)
+        if mapping.rule != PLANNED:
+            what = f"the tile mapping of {buffer.name}"
+            raise ProgramError(f"{what} is {mapping.rule}; expected planned, as for every input")
+        stage = next(stage for stage in self.program.stages if stage.name == mapping.stage)
+        tensor = planned(stage, mapping.load, buffer, self.device)
         values = np.asarray(self.given.array(buffer)).reshape(-1)
         tensor.write(values)
         self.tensors[buffer.name] = tensor

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from rollergen.bsp.interpreter.homes import TileTensor, block_order, dense_bytes, tile_tensor_of
 from rollergen.bsp.interpreter.supersteps import Points
+from rollergen.bsp.interpreter.tile_tensors import TileTensor, block_order, dense_bytes, tile_tensor_of
 from rollergen.bsp.program import matrix_instruction, partial_shape, round_up
 from rollergen.errors import ProgramError
 from rollergen.expr.dtypes import ITEMSIZE, numpy_dtype

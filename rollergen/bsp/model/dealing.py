@@ -1,7 +1,7 @@
-"""Who owns what a block needs: homes of one load, from intervals alone.
+"""Who owns what a block needs: the owners of one load's elements, from intervals alone.
 
 Along each dimension, the ends of all intervals cut the tensor into segments; a box of segments is wanted by the
-tiles whose intervals hold all of them, and dealt to exactly these (`rprogram.Home`).  No element is enumerated.
+tiles whose intervals hold all of them, and dealt to exactly these (`rprogram.TileMapping`).  No element is enumerated.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Array = Any
 class Operand:
     """One load of a stage: bytes for each [tile, superstep].
 
-    ``wanted``: real elements that a tile uses; ``own``: of these, what a planned home has on the tile; ``sent``: of
-    the tile's own, what others want; ``fragments``: at most so many runs arrive; ``home``: memory of the tile's
+    ``wanted``: real elements that a tile uses; ``own``: of these, what lies on the tile; ``sent``: of
+    the tile's own, what others want; ``fragments``: at most so many runs arrive; ``owned``: memory of the tile's
     shares [tile].  ``copy``: bytes of a copy, padding included, of one superstep.
     """
 
@@ -45,7 +45,7 @@ class Operand:
     own: Array
     sent: Array
     fragments: Array
-    home: Array
+    owned: Array
     copy: int
 
 
@@ -60,7 +60,7 @@ class _Members:
 
 
 def operand(stage: Stage, number: int, device: Device) -> Operand:
-    """Shares and transfers of load `number` under its planned home, whatever else is copied."""
+    """Shares and transfers of load `number` under its tile mapping, whatever else is copied."""
     step = stage.superstep
     assert step is not None
     return _operand(replace(stage, superstep=replace(step, copied=())), number, device)
@@ -87,10 +87,10 @@ def _operand(stage: Stage, number: int, device: Device) -> Operand:
     own = np.minimum(share * GRANULE_BYTES, np.maximum(members.size * item - start * GRANULE_BYTES, 0))
     runs = _runs(stage, number, members.counts, sizes, device)
     total = lambda values: np.bincount(members.row, values, shape[0] * shape[1]).astype(np.int64).reshape(shape)
-    home = np.bincount(tile, share * GRANULE_BYTES, shape[0]).astype(np.int64)
+    owned = np.bincount(tile, share * GRANULE_BYTES, shape[0]).astype(np.int64)
     return Operand(
         total(members.size * item), total(own), total(np.where(count > 1, own, 0)),
-        total(np.where(count > 1, runs + count - 1, 0)), home, int(round_up(prod(sizes) * item)),
+        total(np.where(count > 1, runs + count - 1, 0)), owned, int(round_up(prod(sizes) * item)),
     )  # fmt: skip
 
 

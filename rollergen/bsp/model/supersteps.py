@@ -67,13 +67,13 @@ class StepFacts:
 class BulkFacts:
     """All supersteps of a program, in order; ``live`` are the bytes of each [stage, tile], reserve included, and
     ``copies`` of each stage those of (load, bytes of its copy); ``partials`` the bytes beside the output;
-    ``homes`` the bytes of each buffer on each tile."""
+    ``owned`` the bytes of each buffer on each tile."""
 
     steps: tuple[StepFacts, ...]
     live: Array
     copies: tuple[tuple[tuple[int, int], ...], ...]
     partials: tuple[int, ...]
-    homes: Mapping[str, Array]
+    owned: Mapping[str, Array]
     capacity: int
 
     @property
@@ -96,7 +96,7 @@ def bulk_facts(program: RProgram, device: Device) -> BulkFacts:
     return _Account(program, device).facts()
 
 
-def at_home(program: RProgram, device: Device) -> frozenset[tuple[str, int]]:
+def without_exchange(program: RProgram, device: Device) -> frozenset[tuple[str, int]]:
     """(stage, load) pairs that need no exchange: all that every tile wants lies on it."""
     account, found = _Account(program, device), set()
     for stage in program.stages:
@@ -116,19 +116,19 @@ class _Account:
         self.program, self.device, self.costs = program, device, costs_of(device)
         self.stages = {stage.name: stage for stage in program.stages}
         self._operands: dict[tuple[str, int], Operand] = {}
-        self.homes: dict[str, Array] = {}
+        self.owned: dict[str, Array] = {}
         self.shares = {s.name: _shares(self.writer(superstep(s).shares)) for s in program.stages if superstep(s).shares}
 
     def facts(self) -> BulkFacts:
         memory = self.device.layers[1]
-        for home in self.program.homes:
-            self.homes[home.buffer] = self._home(home.buffer)
+        for mapping in self.program.tile_mappings:
+            self.owned[mapping.buffer] = self._owned_bytes(mapping.buffer)
         steps: list[StepFacts] = []
         live, copies, partials = [], [], []
         for number, stage in enumerate(self.program.stages):
             held = np.full(self.device.units, memory.reserved_bytes, dtype=np.int64)
             for name in self._live(number):
-                held = held + self.homes[name]
+                held = held + self.owned[name]
             own = self._copies(stage)
             extra = partial_bytes(stage, self.device) if self._is_separate(stage) else 0
             held[: self._tiles(stage)] += sum(size for _, size in own) + extra
@@ -140,7 +140,7 @@ class _Account:
             copies.append(own)
             partials.append(extra)
         return BulkFacts(
-            tuple(steps), np.array(live), tuple(copies), tuple(partials), self.homes, memory.capacity_bytes
+            tuple(steps), np.array(live), tuple(copies), tuple(partials), self.owned, memory.capacity_bytes
         )
 
     def writer(self, buffer: str) -> Stage:
@@ -163,7 +163,7 @@ class _Account:
             ]  # fmt: skip
             if uses and uses[0] <= number <= uses[-1]:
                 names.append(buffer.name)
-        return [name for name in names if name in self.homes]
+        return [name for name in names if name in self.owned]
 
     def _copies(self, stage: Stage) -> tuple[tuple[int, int], ...]:
         if stage.name in self.shares:
@@ -179,19 +179,19 @@ class _Account:
     def own(self, stage: Stage, number: int) -> Array:
         return _own(self, stage, number, self.operand(stage, number))
 
-    # Homes -------------------------------------------------------------------------------------
+    # Owners ------------------------------------------------------------------------------------
 
-    def _home(self, buffer: str) -> Array:
+    def _owned_bytes(self, buffer: str) -> Array:
         """Bytes on each tile; what nobody wants of an input lies evenly with all tiles of its first reader."""
-        home = self.program.home(buffer)
-        stage = self.stages[home.stage]
-        if home.rule == FINISHED:
+        mapping = self.program.mapping(buffer)
+        stage = self.stages[mapping.stage]
+        if mapping.rule == FINISHED:
             return self._widened(self._finished(stage))
-        load, one = stage.op.loads()[home.load], self.operand(stage, home.load)
+        load, one = stage.op.loads()[mapping.load], self.operand(stage, mapping.load)
         left = load.buffer.elements * ITEMSIZE[load.dtype] - int(one.own.sum())
         granules = -(-left // GRANULE_BYTES)
         tiles = np.arange(stage.blocks)
-        return self._widened(one.home + GRANULE_BYTES * (granules // len(tiles) + (tiles < granules % len(tiles))))
+        return self._widened(one.owned + GRANULE_BYTES * (granules // len(tiles) + (tiles < granules % len(tiles))))
 
     def _finished(self, stage: Stage) -> Array:
         """Bytes of what each tile stores."""
@@ -206,11 +206,11 @@ class _Account:
     def _is_planned(self, stage: Stage, number: int) -> bool:
         """Whether the load's tensor was dealt for this very load; of others, what is sent and in how many runs is
         only bounded: everything that a tile has, element by element."""
-        home = self.program.home(stage.op.loads()[number].buffer.name)
-        return (home.stage, home.load) == (stage.name, number)
+        mapping = self.program.mapping(stage.op.loads()[number].buffer.name)
+        return (mapping.stage, mapping.load) == (stage.name, number)
 
     def _most_sent(self, load: Load, part: Array) -> Array:
-        return self.homes[load.buffer.name][:, None] * bool(part.any())
+        return self.owned[load.buffer.name][:, None] * bool(part.any())
 
     def _widened(self, values: Array) -> Array:
         """One figure (or row) for each tile of the device; those without a block have none."""
@@ -343,11 +343,11 @@ def _own(account: _Account, stage: Stage, number: int, one: Operand) -> Array:
     """Of what a tile wants, the bytes that lie on it; 0, a bound, where the tensor was dealt for another reader in
     other blocks."""
     load = stage.op.loads()[number]
-    home = account.program.home(load.buffer.name)
-    if (home.stage, home.load) == (stage.name, number):
+    mapping = account.program.mapping(load.buffer.name)
+    if (mapping.stage, mapping.load) == (stage.name, number):
         return one.own
-    if home.rule == FINISHED and home.stage not in account.shares:
-        kept = _overlap(account.stages[home.stage], stage, load)
+    if mapping.rule == FINISHED and mapping.stage not in account.shares:
+        kept = _overlap(account.stages[mapping.stage], stage, load)
         if kept is not None:
             return kept
     return np.zeros_like(one.own)

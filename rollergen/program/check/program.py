@@ -60,7 +60,7 @@ def _check(program: RProgram, device: Device | None, sound: set[int]) -> None:
         check_tiles(stage, axes, loads, first_inner, device)
     _check_complete(program, written)
     _check_launches(program, device)
-    if program.homes or any(stage.superstep for stage in program.stages):
+    if program.tile_mappings or any(stage.superstep for stage in program.stages):
         check_bulk(program, device)
 
 

@@ -107,7 +107,7 @@ class Prediction:
 
 def predict(program: RProgram, device: Device) -> Prediction:
     """Predicted time of `program` on `device`; stages that run once at build are reported, not counted."""
-    if program.homes:
+    if program.tile_mappings:
         from rollergen.bsp.model.prediction import predict_bulk
 
         return predict_bulk(program, device)

@@ -41,11 +41,11 @@ def draw(seed: int) -> tuple[Program, dict[str, Any], dict[str, Bounded]]:
 def _drawn(random: Random) -> Program:
     tensors: list[Tensor] = []
     names = (f"k{number}" for number in count())
-    homes = random.choices(DTYPES, [4, 3, 2, 2, 3, 2, 2, 2], k=2)
+    common = random.choices(DTYPES, [4, 3, 2, 2, 3, 2, 2, 2], k=2)
     if random.random() < 0.15:
         rows(random, tensors, names, random.choice([dtype for dtype in DTYPES if dtype != "bool"]))
     for _ in range(random.choices([0 if tensors else 1, 1, 2, 3, 4], [4, 4, 4, 2, 1])[0]):
-        dtype, shape = random.choice(homes) if random.random() < 0.8 else random.choice(DTYPES), _shape(random)
+        dtype, shape = random.choice(common) if random.random() < 0.8 else random.choice(DTYPES), _shape(random)
         body = Reductions(random, tensors, names).body(dtype, {f"i{n}": extent for n, extent in enumerate(shape)})
         tensors.append(computed(tensors, shape, body))
     made = [tensor for tensor in tensors if tensor.body is not None]

@@ -79,7 +79,7 @@ def results(outputs: Sequence[Tensor], arrays: Mapping[str, Any], device: str, s
         made = executed(chosen, emit(chosen, spec, "cuda"), arrays, reverse=seed % 2 == 1)
     else:
         emit(chosen, spec)
-        made = (interpret_bulk if chosen.homes else interpret)(chosen, arrays, spec).outputs
+        made = (interpret_bulk if chosen.tile_mappings else interpret)(chosen, arrays, spec).outputs
     return [made[buffer.name] for buffer in chosen.outputs]
 
 

@@ -33,12 +33,12 @@ class TileTensor:
     """One tensor across the tiles' memories: for each element (flat number) its tile, and its address in all memories
     together, tile * width + slot.  What nobody wrote is NaN there, and False in ``written`` for dtypes without one.
 
-    Raises ProgramError where an element has no home, or two have the same.
+    Raises ProgramError where an element has no owner, or two have the same place.
     """
 
     def __init__(self, buffer: Buffer, tile: Array, slot: Array, bytes_of_tile: Array) -> None:
         if np.any(tile < 0):
-            raise ProgramError(f"{buffer.name}: {int(np.sum(tile < 0))} elements have no home; expected one for each")
+            raise ProgramError(f"{buffer.name}: {int(np.sum(tile < 0))} elements have no owner; expected one for each")
         self.buffer, self.tile, self.bytes = buffer, tile, bytes_of_tile
         self.width = int(slot.max()) + 1 if len(slot) else 1
         self.address = tile * np.int64(self.width) + slot
@@ -54,7 +54,7 @@ class TileTensor:
         self._complete = False
 
     def write(self, values: Array) -> None:
-        """All elements, in the order of the tensor, brought to their homes."""
+        """All elements, in the order of the tensor, brought to their owners."""
         self.values[self.address] = values
         self.written[self.address] = True
         self._complete = True
@@ -81,7 +81,7 @@ def tile_tensor_of(buffer: Buffer, tile: Array, order: Array, tiles: int) -> Til
 
 
 def dense_bytes(buffer: Buffer, tile: Array, tiles: int) -> Array:
-    """Bytes of each tile's home where elements lie one after the other."""
+    """Bytes that each tile owns where elements lie one after the other."""
     held = np.bincount(tile[tile >= 0], minlength=tiles)
     return -(-held * ITEMSIZE[buffer.dtype] // GRANULE_BYTES) * GRANULE_BYTES
 
@@ -97,12 +97,12 @@ class Boxes:
 
 
 def planned(stage: Stage, number: int, buffer: Buffer, device: Device) -> TileTensor:
-    """The home of an input, dealt to the tiles that want its elements for load `number` of `stage`."""
+    """The place of an input, dealt to the tiles that want its elements for load `number` of `stage`."""
     load = stage.op.loads()[number]
     boxes = _boxes(stage, load)
     elements, begins, counts = _grouped(_marks(load, boxes), _order_of_copies(stage, number, device))
     each = GRANULE_BYTES // ITEMSIZE[buffer.dtype]
-    filled = np.zeros(device.units, dtype=np.int64)  # granules of each tile's home in use
+    filled = np.zeros(device.units, dtype=np.int64)  # granules in use of each tile
     owners, lengths, slots = [], [], []
     for count, members in zip(counts, _wanting(load, boxes, elements[begins]), strict=True):
         # What nobody wants lies with all, in the order of the tensor.
