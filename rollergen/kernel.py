@@ -204,7 +204,7 @@ class Kernel:
             session.run()
         finally:
             session.release(self._names)
-        self._prepare(mine, given if passed is None else passed)
+        self._prepare(mine, session, given if passed is None else passed)
         returned = _returned(out, results, passed)
         return returned[0] if len(returned) == 1 else returned
 
@@ -218,12 +218,12 @@ class Kernel:
                     self._compiled, self._memory = executor.prepare(self._chosen.source), executor.memory
                 session = self._compiled.session()
             session.set({b.name: self._memory.empty(b) for b in self.program.temporaries})
-            mine.launches = session.prepare()
             mine.session = session
         return mine.session
 
-    def _prepare(self, mine: _Mine, inputs: Sequence[Any]) -> None:
+    def _prepare(self, mine: _Mine, session: Session, inputs: Sequence[Any]) -> None:
         """Prepares the calls that follow with arrays as these are."""
+        mine.launches = mine.launches or session.prepare()
         if mine.launches is None:
             return
         kind = arrays_like(inputs)

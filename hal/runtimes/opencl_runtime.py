@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -22,6 +22,7 @@ from rollergen.hal.errors import BuildError, LinkerError, MendableError, Runtime
 from rollergen.hal.runtimes.pocl_cache import directory, ensure, trouble
 from rollergen.hal.runtimes.pocl_cpu_name import UnknownProcessorError, mend_cpu_name
 from rollergen.hal.runtimes.pocl_linker import LinkerMissingError, require_linker
+from rollergen.hal.runtimes.pocl_work_groups import MOST_GROUPS, WorkGroups, callable_alone, object_of, own_names
 from rollergen.hal.runtimes.protocol import POCL_PRIVATE_BYTES, LaunchLimits
 
 POCL = "Portable Computing Language"
@@ -65,17 +66,25 @@ class Kernel:
 
 
 class Module:
-    """A compiled program."""
+    """A compiled program.  ``names``: those that its kernels were given, by their names in the source."""
 
-    def __init__(self, program: Any, opencl: Any) -> None:
-        self._program, self._opencl = program, opencl
+    def __init__(self, program: Any, opencl: Any, names: Mapping[str, str], direct: bool) -> None:
+        self._program, self._opencl, self._names, self._direct = program, opencl, names, direct
 
     def kernel(self, entry: str) -> Kernel:
         """A new kernel object for `entry`; KeyError names the entries there are."""
-        names = self._program.get_info(self._opencl.program_info.KERNEL_NAMES).split(";")
-        if entry not in names:
-            raise KeyError(f"no kernel {entry!r}; the source has {names}")
-        return Kernel(self._opencl.Kernel(self._program, entry))
+        if entry not in self._names:
+            raise KeyError(f"no kernel {entry!r}; the source has {list(self._names)}")
+        return Kernel(self._opencl.Kernel(self._program, self._names[entry]))
+
+    def work_groups(self, entry: str, groups: int, arguments: int) -> WorkGroups | None:
+        """A launch of so many work-groups of one thread, called without the queue once one has run through it; None
+        where that cannot be, or takes longer."""
+        path = object_of(self._names[entry]) if self._direct and groups <= MOST_GROUPS else None
+        try:
+            return WorkGroups(path, self._names[entry], groups, arguments) if path else None
+        except OSError:
+            return None
 
 
 class OpenCLRuntime:
@@ -140,13 +149,15 @@ class OpenCLRuntime:
         """Build `text` for launches that are `alone`, or not, or some of each; raises `BuildError` with the compiler's
         log."""
         devices = list(dict.fromkeys(self._device(one) for one in alone))
+        names = own_names(text)
+        renamed = [f"-D{entry}={name}" for entry, name in names.items()]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                program = self.opencl.Program(self.context, text).build(list(options), devices=devices)
+                program = self.opencl.Program(self.context, text).build([*options, *renamed], devices=devices)
             except self.opencl.RuntimeError as error:
                 raise BuildError(f"OpenCL build failed on {self.description}: {error}{self._cache_trouble()}") from None
-        return Module(program, self.opencl)
+        return Module(program, self.opencl, names, self.device.platform.name == POCL and callable_alone(text))
 
     def _device(self, alone: bool) -> Any:
         return self._caller if alone and self._caller else self.device

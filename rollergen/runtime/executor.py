@@ -15,6 +15,7 @@ from rollergen.gate.memory import HOST, Memory
 from rollergen.hal.errors import BuildError, MendableError, RuntimeUnavailableError
 from rollergen.hal.runtime import runtime_for
 from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
+from rollergen.hal.runtimes.pocl_work_groups import run_all
 from rollergen.hal.runtimes.protocol import InPlaceRuntime, LaunchLimits, Runtime
 from rollergen.hal.spec import Device
 from rollergen.runtime.cuda_session import CudaSession
@@ -108,7 +109,7 @@ class _Session:
     def __init__(self, runtime: InPlaceRuntime, module: Any, launches: Sequence[Launch]) -> None:
         self._runtime, self._module, self._launches = runtime, module, launches
         kernels = [(launch, module.kernel(launch.entry)) for launch in launches]
-        self._buffers: dict[str, Any] = {}
+        self._arrays: dict[str, np.ndarray] = {}
         self._once = [(launch, k) for launch, k in kernels if launch.once]
         self._each = [(launch, k) for launch, k in kernels if not launch.once]
         self._slots: dict[str, list[tuple[Any, int]]] = {}
@@ -119,13 +120,13 @@ class _Session:
 
     def set(self, arrays: Mapping[str, np.ndarray]) -> None:
         for name, array in arrays.items():
-            buffer = self._buffers[name] = self._runtime.wrap(array)
+            self._arrays[name], buffer = array, self._runtime.wrap(array)
             for kernel, position in self._slots.get(name, ()):
                 kernel.set_arg(position, buffer)
 
     def release(self, names: Iterable[str]) -> None:
         for name in names:
-            self._buffers.pop(name, None)
+            self._arrays.pop(name, None)
             for kernel, position in self._slots.get(name, ()):
                 kernel.set_arg(position, self._nothing)
 
@@ -168,16 +169,41 @@ class _Session:
     def prepare(self) -> PreparedLaunches | None:
         if not self._runtime.takes_addresses:
             return None
-        each = [(launch, self._module.kernel(launch.entry)) for launch in self._launches if not launch.once]
-        setters: dict[str, list[tuple[Callable[[int, Any], None], int]]] = {}
+        return self._called() or self._queued()
+
+    def _queued(self) -> PreparedLaunches:
+        each = [(launch, self._module.kernel(launch.entry)) for launch, _ in self._each]
         for launch, kernel in each:
             for position, name in enumerate(launch.arguments):
-                if name in self._buffers:  # a temporary, which stays
-                    kernel.set_arg(position, self._buffers[name])
-                else:
-                    setters.setdefault(name, []).append((kernel.raw.set_arg, position))
+                if name in self._arrays:  # a temporary, which stays
+                    kernel.set_arg(position, self._runtime.wrap(self._arrays[name]))
         run = self._runtime.prepared([(k, one.blocks, one.threads, one.alone) for one, k in each])
+        setters = self._setters([kernel.raw.set_arg for _, kernel in each])
         return PreparedLaunches(run, setters, self._runtime.memory)
+
+    def _called(self) -> PreparedLaunches | None:
+        """Launches in the calling thread, without a queue; None where the runtime has no such."""
+        launches = [launch for launch, _ in self._each]
+        if any(not one.alone or one.threads > 1 for one in launches):
+            return None
+        groups = [self._module.work_groups(one.entry, one.blocks, len(one.arguments)) for one in launches]
+        if not all(groups):
+            return None
+        for launch, one in zip(launches, groups, strict=True):
+            for position, name in enumerate(launch.arguments):
+                if name in self._arrays:
+                    one.addresses[position] = self._arrays[name].ctypes.data
+        setters = self._setters([one.addresses for one in groups])
+        return PreparedLaunches(run_all(groups), setters, self._runtime.memory, by_address=True)
+
+    def _setters(self, launches: Sequence[Any]) -> dict[str, list[tuple[Any, int]]]:
+        """What sets each input and output, wherever a launch takes it, given what sets an argument of each launch."""
+        setters: dict[str, list[tuple[Any, int]]] = {}
+        for (launch, _), arguments in zip(self._each, launches, strict=True):
+            for position, name in enumerate(launch.arguments):
+                if name not in self._arrays:
+                    setters.setdefault(name, []).append((arguments, position))
+        return setters
 
 
 def executor_for(device: Device) -> RuntimeExecutor:

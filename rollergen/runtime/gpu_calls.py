@@ -253,13 +253,13 @@ _CUPY = Arrays(
     object,
     unfit="{a}.strides != strides_{a} or {a}.data.device_id != gpu",
     taken=("at_{a} = {a}.data.ptr", _ALIGNED),
-    argument="at_{a}",
+    set="set_{a}_{i}({position}, at_{a})",
     place="shape_{a}",
 )
 _TORCH = Arrays(
     object,
     unfit="{a}.requires_grad or not {a}.is_contiguous() or {a}.is_neg() or {a}.is_conj() or {a}.get_device() != gpu",
     taken=("at_{a} = {a}.data_ptr()", _ALIGNED),
-    argument="at_{a}",
+    set="set_{a}_{i}({position}, at_{a})",
     place="shape_{a}",
 )

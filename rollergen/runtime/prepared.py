@@ -33,7 +33,7 @@ class Arrays:
     """The arrays of one library, and how the text of a call spells what it asks of an array ``{a}`` of theirs.
 
     ``unfit``: true of one that the call must leave to the general path; ``taken``: what leaves its address in
-    ``at_{a}``; ``argument``: what is set as the launches' argument; ``place``: what tells a constant's memory, beside
+    ``at_{a}``; ``set``: what sets it as an argument of a launch; ``place``: what tells a constant's memory, beside
     its address, from what it was when it was packed (`Packed.holds_at`), "" where nothing is.  ``array``: their class;
     ``dtype``: theirs for NumPy's; ``seen``: what ``seen_{a}`` is, for NumPy's dtype; ``new``: what makes results, given
     the address of the first input; ``names``: others of the text.
@@ -42,7 +42,7 @@ class Arrays:
     array: type
     unfit: str
     taken: tuple[str, ...]
-    argument: str
+    set: str
     place: str
     dtype: Callable[[np.dtype], Any] = lambda dtype: dtype
     seen: Callable[[np.dtype], Any] = lambda dtype: None
@@ -54,7 +54,7 @@ NUMPY = Arrays(
     np.ndarray,
     unfit="not {a}.flags.carray",  # contiguous, aligned and writeable: OpenCL's addresses do not say read-only
     taken=("memory_{a} = memory({a})", "at_{a} = memory_{a}.svm_ptr"),
-    argument="memory_{a}",
+    set="set_{a}_{i}({position}, memory_{a})",
     place="{a}.strides",
 )
 _TORCH = Arrays(
@@ -66,7 +66,7 @@ _TORCH = Arrays(
         "if not array_{a}.flags.carray: return None",
         *(line.replace("({a})", "(array_{a})") for line in NUMPY.taken),
     ),
-    argument=NUMPY.argument,
+    set=NUMPY.set,
     place="array_{a}.strides",
 )
 
@@ -116,6 +116,7 @@ def prepared_call(launches: PreparedLaunches, signature: Signature, kind: Arrays
             run()
             return a1
     """
+    kind = replace(kind, set="set_{a}_{i}[{position}] = at_{a}") if launches.by_address else kind
     parameters = {f"a{i}": one for i, one in enumerate(signature.parameters)}
     positions: dict[str, list[int]] = {}
     scope: dict[str, Any] = {"ndarray": kind.array, "memory": launches.memory, "run": launches.run, **kind.names}
@@ -176,7 +177,7 @@ def _checked(a: str, kind: Arrays) -> Iterator[str]:
 def _taken(a: str, positions: list[int], kind: Arrays) -> Iterator[str]:
     """Finds the array's memory and sets it as an argument."""
     yield from (f" {line.format(a=a)}" for line in kind.taken)
-    yield from (f" set_{a}_{i}({position}, {kind.argument.format(a=a)})" for i, position in enumerate(positions))
+    yield from (f" {kind.set.format(a=a, i=i, position=position)}" for i, position in enumerate(positions))
 
 
 def _callers(outputs: list[str]) -> Iterator[str]:

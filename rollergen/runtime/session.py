@@ -30,12 +30,13 @@ class PreparedLaunches:
 
     ``setters``: for each input and output (set_argument, position) wherever a launch takes it; ``memory(array)``: what
     is set there for an array in host memory, which it keeps alive.  It raises ValueError for arrays that are strided or
-    read-only.
+    read-only.  ``by_address``: setters have (addresses, position) instead, where its address (``svm_ptr``) is stored.
     """
 
     run: Callable[[], None]
-    setters: Mapping[str, Sequence[tuple[Callable[[int, Any], None], int]]]
+    setters: Mapping[str, Sequence[tuple[Any, int]]]
     memory: Callable[[np.ndarray], Any] | None = None
+    by_address: bool = False
 
 
 class Session(Protocol):
@@ -64,5 +65,5 @@ class Session(Protocol):
         """Mean seconds of one call of so many in a row, by the clock of `reading`."""
 
     def prepare(self) -> PreparedLaunches | None:
-        """The launches of a call on kernels of their own, whatever is set here later; None where arrays are not used
-        in place."""
+        """The launches of a call that has run, on kernels of their own, whatever is set here later; None where arrays
+        are not used in place."""
