@@ -117,14 +117,17 @@ class _Session:
             for position, name in enumerate(launch.arguments):
                 self._slots.setdefault(name, []).append((kernel, position))
         self._nothing = runtime.wrap(np.zeros(16, np.int32))
+        self._timed: Callable[[], None] | None = None
 
     def set(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self._timed = None
         for name, array in arrays.items():
             self._arrays[name], buffer = array, self._runtime.wrap(array)
             for kernel, position in self._slots.get(name, ()):
                 kernel.set_arg(position, buffer)
 
     def release(self, names: Iterable[str]) -> None:
+        self._timed = None
         for name in names:
             self._arrays.pop(name, None)
             for kernel, position in self._slots.get(name, ()):
@@ -156,13 +159,17 @@ class _Session:
         return Reading(wall, self.event_seconds())
 
     def repeat(self, calls: int, sweep: Callable[[], None] | None) -> float:
+        if self._timed is None:
+            self.run()  # what is called without a queue is there once it has run through it
+            called = self._called()
+            self._timed = called.run if called else self.run
         seconds, in_a_row = 0.0, calls if sweep is None else 1
         for _ in range(calls // in_a_row):
             if sweep is not None:
                 sweep()
             start = time.perf_counter()
             for _ in range(in_a_row):
-                self.run()
+                self._timed()
             seconds += (time.perf_counter() - start) / calls
         return seconds
 
