@@ -150,7 +150,7 @@ def _stage(stage: Stage, predicted: StagePrediction, program: RProgram, device: 
 def _accesses(stage: Stage, transaction_bytes: int) -> list[Facts]:
     """What each access moves between the backing store and a block, exactly, every block fetching its own."""
     return [
-        {"tensor": x.tensor, "role": x.role, "visits": x.visits, "bytes": x.transactions * transaction_bytes}
+        {"tensor": x.tensor, "role": x.role, "tiles": x.tiles, "bytes": x.transactions * transaction_bytes}
         for x in traffic(stage, transaction_bytes)
     ]
 
@@ -365,7 +365,7 @@ def _stage_lines(stage: Facts) -> list[str]:
         lines += [f"    {name}: {bytes_text(count)}" for name, count in stage["traffic_bytes"].items()]
     lines.append("  bytes of each access, every block fetching its own")
     lines += [
-        f"    {one['role']} {one['tensor']}: {bytes_text(one['bytes'])} in {one['visits']} visits"
+        f"    {one['role']} {one['tensor']}: {bytes_text(one['bytes'])} in {one['tiles']} tiles"
         for one in stage["accesses"]
     ]
     if stage["closed_forms"]:

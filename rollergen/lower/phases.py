@@ -32,7 +32,7 @@ from rollergen.lower.stores import (
     phase_values,
     write_result,
 )
-from rollergen.lower.visits import first_visit
+from rollergen.lower.trips import first_trip
 from rollergen.lower.writer import Writer
 from rollergen.program.panels import PanelPart, asked_ahead, panel_part
 from rollergen.program.rprogram import PARALLEL, KeptRow
@@ -177,7 +177,7 @@ def _reduce(
     else:
         descend(context, place, nest.tile_depth, phase, point)
     scope = scope_of(context, place, nest.lane, totals, {})
-    first = first_visit(place, out) if nest.stage.accumulator.carry else None
+    first = first_trip(place, out) if nest.stage.accumulator.carry else None
     output = once_per_result(context, output_access(place, out)) if first is not None else None
     return reductions.finish(out, scope, levels[0], context.threads, output, first)
 

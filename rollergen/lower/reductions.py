@@ -273,7 +273,7 @@ def finish(
 ) -> tuple[Registers, ...]:
     """The reduction's results over the spatial loops, combined across chains, lanes and threads.
 
-    ``output`` and ``first``: where partial results of earlier visits wait, and the condition under which there are
+    ``output`` and ``first``: where partial results of earlier passes wait, and the condition under which there are
     none yet.
     """
     nest = scope.place.nest

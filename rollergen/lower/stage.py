@@ -263,7 +263,7 @@ def _tile(nest: Nest, common: _Common, tile: Mapping[str, int]) -> list[str]:
         shape = " x ".join([f"{name} {tile.get(axis, 1)}" for axis, name, role, _ in common.axes if role == "spatial"])
         lines.append(f"accumulators of a thread: {shape or '1'} ({nest.stage.accumulator.dtype})")
     if nest.stage.accumulator.carry:
-        lines.append("partial sums wait in the output between visits")
+        lines.append("partial sums wait in the output between passes")
     if nest.stage.guards:
         lines.append("tails: " + ", ".join([f"{identifier(axis)} {kind}" for axis, kind in nest.stage.guards]))
     return lines

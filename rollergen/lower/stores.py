@@ -17,7 +17,7 @@ from rollergen.lower.loops import Phase, descend, output_access, scope_of, sprea
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers
 from rollergen.lower.reductions import RegisterTile, loops_over
-from rollergen.lower.visits import last_visit
+from rollergen.lower.trips import last_trip
 from rollergen.program.rprogram import SERIAL, KeptRow
 
 Totals = Mapping[str, tuple[Registers, ...]]
@@ -25,10 +25,10 @@ Kept = Mapping[str, Registers]
 
 
 def write_result(context: Context, place: Place, totals: Totals, kept: Kept) -> None:
-    """The result of every output of the tile; on visits before the last one the bare partial results."""
+    """The result of every output of the tile; on passes before the last one the bare partial results."""
     nest, out = context.nest, context.out
     op = nest.op
-    last = last_visit(place, out) if nest.stage.accumulator.carry else None
+    last = last_trip(place, out) if nest.stage.accumulator.carry else None
     if last is None or op.result == Partial(op.reductions[0].name, op.result.dtype):
         _store_all(context, place, op.result, totals, kept)
         return

@@ -30,7 +30,7 @@ def flush_depths(stage: Stage, reduction: Reduction) -> tuple[int, ...]:
 
 def chain_lengths(stage: Stage) -> tuple[int, ...]:
     """Terms that one accumulator adds up, innermost level first; last, where partial results wait in the output, the
-    visits whose results are added up there."""
+    passes whose results are added up there."""
     first = sum(loop.kind in (GRID, *PARALLEL) for loop in stage.loops)
     start = max(stage.accumulator.at_loop, first)
     ends = (len(stage.loops), *reversed(stage.accumulator.flush), start)

@@ -54,7 +54,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One load's tile brought into ``to_layer`` once per visit of depth ``at_loop``.
+    """One load's tile brought into ``to_layer`` at each iteration of the loops outside depth ``at_loop``.
 
     The buffer is indexed by the axes in ``order`` (outer to inner; exactly the axes of the load
     that vary inside).  Along each axis it holds one element for each combination of the *inner*
@@ -130,8 +130,8 @@ class Accumulator:
     ``at_loop`` (thread loops: each thread has its own).
 
     They start at the identity at depth ``at_loop`` and are stored when its loops are through.  Where
-    reduce loops run outside (`carry` true), the partial result waits in the output between visits:
-    every visit starts from the identity, what it finds is combined with what waits, and the last one
+    reduce loops run outside (`carry` true), the partial result waits in the output between passes:
+    every pass starts from the identity, what it finds is combined with what waits, and the last one
     applies ``result``; then accumulator and output dtype must be equal.
 
     Lane, group and thread loops of reduce or row axes, and the unroll loops (positions) in

@@ -1,7 +1,7 @@
 """Counted traffic: how many distinct memory transactions each load and store of a stage makes.
 
-A *visit* is one filling of a copy from memory (all threads of a block together), or one whole block
-for a load without such a copy and for the store.  Within a visit every transaction counts once.
+A *tile* here is one filling of a copy from memory (all threads of a block together), or one whole block
+for a load without such a copy and for the store.  Within a tile every transaction counts once.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Traffic:
     """Transactions of one access of a stage between a tensor and the backing store.
 
     ``role`` is load or store; ``load`` the position in the definition's loads, -1 for the store;
-    ``transactions`` is the sum over ``visits`` of the distinct ones, of ``transaction_bytes`` each.
+    ``transactions`` is the sum over ``tiles`` of the distinct ones, of ``transaction_bytes`` each.
     """
 
     stage: str
     tensor: str
     role: str
     load: int
-    visits: int
+    tiles: int
     transactions: int
     transaction_bytes: int
 
@@ -63,7 +63,7 @@ class TrafficCounter:
         self.transaction_bytes = transaction_bytes
         self.buffers: dict[int, Buffer] = {n: load.buffer for n, load in enumerate(op.loads())}
         self.buffers[STORE] = op.output
-        self.visits = dict.fromkeys(self.buffers, 0)
+        self.tiles = dict.fromkeys(self.buffers, 0)
         self.transactions = dict.fromkeys(self.buffers, 0)
         self.open: dict[int, list[Any]] = {}
 
@@ -72,10 +72,10 @@ class TrafficCounter:
         self.open.setdefault(access, []).append(self._distinct(access, picked(offsets, chosen)))
 
     def close_block(self, accesses: tuple[int, ...]) -> None:
-        """Ends the block, which is one visit of each of `accesses`."""
+        """Ends the block, which is one tile of each of `accesses`."""
         for access in accesses:
             parts = self.open.get(access, [])
-            self.visits[access] += 1
+            self.tiles[access] += 1
             if len(parts) == 1:
                 self.transactions[access] += len(parts[0])
             elif parts:
@@ -87,7 +87,7 @@ class TrafficCounter:
         limit = self._limit(access)
         numbers = offsets * ITEMSIZE[self.buffers[access].dtype] // self.transaction_bytes
         found = distinct(picked(filling.number * limit + numbers, chosen), limit * filling.numbers)
-        self.visits[access] += filling.executed
+        self.tiles[access] += filling.executed
         self.transactions[access] += len(found) * filling.repeated
 
     def records(self) -> tuple[Traffic, ...]:
@@ -98,7 +98,7 @@ class TrafficCounter:
                 self.buffers[access].name,
                 "store" if access == STORE else "load",
                 access,
-                self.visits[access],
+                self.tiles[access],
                 self.transactions[access],
                 self.transaction_bytes,
             )

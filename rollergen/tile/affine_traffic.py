@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 
 from rollergen.expr.index import Within
+from rollergen.tile.axis_tiles import AxisTiles
 from rollergen.tile.guarded_access import Access
 from rollergen.tile.segments import (
     Offsets,
@@ -17,7 +18,6 @@ from rollergen.tile.segments import (
     offsets_of,
     scaled,
 )
-from rollergen.tile.visits import AxisVisits
 
 
 def has_separate_dimensions(access: Access) -> bool:
@@ -34,7 +34,7 @@ def _guarded_dimension(access: Access, bound: Within) -> int | None:
     return next((d for d, index in enumerate(access.indices) if index.terms and index.terms == bound.index.terms), None)
 
 
-def count_affine(access: Access, axes: dict[str, AxisVisits]) -> int:
+def count_affine(access: Access, axes: dict[str, AxisTiles]) -> int:
     """Over all combinations of the dimensions' classes: residue histogram times transactions by residue."""
     dimensions = [_dimension_classes(access, d, axes) for d in range(len(access.indices) - 1, -1, -1)]
     total = 0
@@ -45,8 +45,8 @@ def count_affine(access: Access, axes: dict[str, AxisVisits]) -> int:
     return total
 
 
-def _dimension_classes(access: Access, d: int, axes: dict[str, AxisVisits]) -> dict[Offsets, np.ndarray]:
-    """Relative index sets of one dimension with the residues at which they start, by number of visits."""
+def _dimension_classes(access: Access, d: int, axes: dict[str, AxisTiles]) -> dict[Offsets, np.ndarray]:
+    """Relative index sets of one dimension with the residues at which they start, by number of tiles."""
     index = access.indices[d]
     terms = [(axes[str(atom)], coefficient) for atom, coefficient in index.terms]
     low, high = _bounds(access, d)
@@ -83,7 +83,7 @@ def _bounds(access: Access, d: int) -> tuple[int, int]:
 def _groups(
     starts: np.ndarray, held: np.ndarray, low: int, high: int, reach: int
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, int], np.ndarray]]:
-    """Visits with the same counts along each axis and the same distance to the guards, which counts as far as a tile
+    """Tiles with the same counts along each axis and the same distance to the guards, which counts as far as a tile
     reaches: all tiles that no guard cuts are one group."""
     clips = np.stack([np.clip(low - starts, -reach, reach), np.clip(high - starts, -reach, reach)], axis=1)
     facts = np.concatenate([held, clips], axis=1)
@@ -97,9 +97,9 @@ def _groups(
 
 
 def _index_values(
-    terms: Sequence[tuple[AxisVisits, int]], counts: tuple[int, ...], clip: tuple[int, int]
+    terms: Sequence[tuple[AxisTiles, int]], counts: tuple[int, ...], clip: tuple[int, int]
 ) -> tuple[int, Offsets] | None:
-    """(first value, offsets) of the index relative to the visit's start; None where nothing is left."""
+    """(first value, offsets) of the index relative to the tile's start; None where nothing is left."""
     if any(count == 0 for count in counts):
         return None
     if len(terms) == 1 and isinstance(terms[0][0].tile, Progression):

@@ -1,8 +1,8 @@
 """Transactions of every load and store of a stage, exact for affine guarded accesses.
 
-A visit is one filling of a load's copy from memory, or one block where nothing is copied; it costs the
-distinct transactions of the elements that it touches.  Visits that differ by a shift of whole
-transactions cost the same, so only classes of visits are looked at: per axis, what the end of the axis (or a
+A tile is one filling of a load's copy from memory, or one block where nothing is copied; it costs the
+distinct transactions of the elements that it touches.  Tiles that differ by a shift of whole
+transactions cost the same, so only classes of tiles are looked at: per axis, what the end of the axis (or a
 guard) leaves of the tile, and the start address modulo the transaction.
 
 Affine indices of separate axes go through closed forms (`affine_traffic`).  What has ``//`` or ``%``, shares an axis
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from math import prod
 
 from rollergen.tile.affine_traffic import count_affine, has_separate_dimensions
+from rollergen.tile.axis_tiles import AxisTiles, StageLike, axis_tiles, block_digits
 from rollergen.tile.gather_traffic import count_enumerated
 from rollergen.tile.guarded_access import Access
-from rollergen.tile.visits import AxisVisits, StageLike, block_digits, visits_of
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What one access of a stage moves: ``visits`` fillings (or blocks), ``transactions`` in all.
+    """What one access of a stage moves: ``tiles`` fillings (or blocks), ``transactions`` in all.
 
     ``role``: load | store; ``load``: position in the definition's loads, -1 for the store.
     """
@@ -34,7 +34,7 @@ class Traffic:
     tensor: str
     role: str
     load: int
-    visits: int
+    tiles: int
     transactions: int
 
 
@@ -52,12 +52,12 @@ def traffic(stage: StageLike, transaction_bytes: int, blocks: Sequence[int] | No
     found = []
     for buffer, role, number, depth, indices, guard in accesses:
         access = Access.of(indices, buffer.shape, guard, buffer.dtype, transaction_bytes).by_axis(op.ranges())
-        visits = transactions = 0
+        tiles = transactions = 0
         for digits in _chosen(stage, blocks):
-            axes = visits_of(stage, depth, digits)
-            visits += prod(len(own.bases) for own in axes.values())
+            axes = axis_tiles(stage, depth, digits)
+            tiles += prod(len(own.bases) for own in axes.values())
             transactions += _transactions(access, axes)
-        found.append(Traffic(stage.name, buffer.name, role, number, visits, transactions))
+        found.append(Traffic(stage.name, buffer.name, role, number, tiles, transactions))
     return tuple(found)
 
 
@@ -77,7 +77,7 @@ def _copy_depth(stage: StageLike, load: int) -> int:
     return first[0].at_loop if first else 0
 
 
-def _transactions(access: Access, axes: dict[str, AxisVisits]) -> int:
+def _transactions(access: Access, axes: dict[str, AxisTiles]) -> int:
     used = frozenset().union(*(i.axes() for i in access.indices), *(w.index.axes() for w in access.guard))
     repeats = prod(own.nonempty for name, own in axes.items() if name not in used)
     if repeats == 0:

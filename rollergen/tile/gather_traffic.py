@@ -1,4 +1,4 @@
-"""Transactions of any other access (views with ``//`` and ``%``): one visit of each class is listed."""
+"""Transactions of any other access (views with ``//`` and ``%``): one tile of each class is listed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from math import lcm, prod
 import numpy as np
 
 from rollergen.expr.index import FloorDiv, Index, Within
+from rollergen.tile.axis_tiles import AxisTiles
 from rollergen.tile.guarded_access import Access
 from rollergen.tile.segments import Progression
-from rollergen.tile.visits import AxisVisits
 
 ENUMERATED_AT_MOST = 20_000_000
 """Elements that may be listed for one access before its tiles are cut."""
@@ -20,14 +20,14 @@ ENUMERATED_AT_MOST = 20_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """What one group of axes adds: for each class of its visits, addresses [n] and guard indices [guards, n]."""
+    """What one group of axes adds: for each class of its tiles, addresses [n] and guard indices [guards, n]."""
 
     weights: tuple[int, ...]
     addresses: tuple[np.ndarray, ...]
     bounds: tuple[np.ndarray, ...]
 
 
-def count_enumerated(access: Access, axes: dict[str, AxisVisits]) -> int:
+def count_enumerated(access: Access, axes: dict[str, AxisTiles]) -> int:
     offset = access.offset
     groups = _groups_of_axes([offset, *(bound.index for bound in access.guard)], list(axes))
     ranges = {name: (0, own.extent - 1) for name, own in axes.items()}
@@ -51,7 +51,7 @@ def _groups_of_axes(indices: Sequence[Index], axes: list[str]) -> list[list[str]
     return [sorted(g) for g in {id(g): g for g in group.values()}.values()]
 
 
-def _part(access: Access, offset: Index, group: list[AxisVisits], ranges: Mapping[str, tuple[int, int]]) -> _Part:
+def _part(access: Access, offset: Index, group: list[AxisTiles], ranges: Mapping[str, tuple[int, int]]) -> _Part:
     names = {own.axis for own in group}
     address = _own_terms(offset, names)
     tests = [(_own_terms(bound.index, names), _decisive(bound, names, ranges)) for bound in access.guard]
@@ -80,7 +80,7 @@ def _decisive(
     bound: Within, names: set[str], ranges: Mapping[str, tuple[int, int]]
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Replaces the values of one group that decide nothing (always inside, or never, whatever the other groups say)
-    by one value of their kind, so that visits which differ in nothing else count as one class."""
+    by one value of their kind, so that tiles which differ in nothing else count as one class."""
     own = _own_terms(bound.index, names)
     rest = Index(tuple(term for term in bound.index.terms if term not in own.terms), bound.index.const)
     least, most = rest.bounds(ranges)
@@ -101,7 +101,7 @@ def _own_terms(index: Index, names: set[str]) -> Index:
     return Index(tuple((atom, c) for atom, c in index.terms if axes(atom) <= names))
 
 
-def _coordinates(group: list[AxisVisits], bases: tuple[int, ...]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def _coordinates(group: list[AxisTiles], bases: tuple[int, ...]) -> tuple[dict[str, np.ndarray], np.ndarray]:
     grids = np.meshgrid(*(base + own.offsets for base, own in zip(bases, group, strict=True)), indexing="ij")
     values = {own.axis: grid.ravel() for own, grid in zip(group, grids, strict=True)}
     inside = np.ones(grids[0].size, dtype=bool)
@@ -120,14 +120,14 @@ def _period(indices: Sequence[Index], axis: str) -> int:
     return found
 
 
-def _cut(own: AxisVisits, period: int) -> AxisVisits:
-    """The same axis in more, smaller visits that begin on multiples of the period."""
+def _cut(own: AxisTiles, period: int) -> AxisTiles:
+    """The same axis in more, smaller tiles that begin on multiples of the period."""
     if not period or not isinstance(own.tile, Progression) or own.tile.step != 1 or own.tile.count <= period:
         return own
     if (own.bases % period).any() or own.tile.count % period:
         return own
     pieces = np.arange(own.tile.count // period) * period
-    return AxisVisits(own.axis, own.extent, (own.bases[:, None] + pieces).ravel(), Progression(period, 1))
+    return AxisTiles(own.axis, own.extent, (own.bases[:, None] + pieces).ravel(), Progression(period, 1))
 
 
 def _sum_of_parts(access: Access, const: int, parts: list[_Part]) -> int:

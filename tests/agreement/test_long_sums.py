@@ -19,7 +19,7 @@ from tests.programs import ALL, row_sum
 
 ULP = float(np.finfo(np.float32).eps)
 SHORT = 256
-"""Terms of the longest chain on a CPU: of a product's visits of its output."""
+"""Terms of the longest chain on a CPU: of a product's passes of its output."""
 
 
 def x(*shape, dtype="float32"):
@@ -96,7 +96,7 @@ COLUMNS = {
 @pytest.mark.parametrize("case", COLUMNS)
 def test_columns_are_added_up_in_blocks_as_short_as_rows_are(case, device, longest):
     """Only where operands are used again are a contraction's longer chains worth it; blocks' sums may wait in the
-    output, for so many visits."""
+    output, for so many passes."""
     for stage in summed(COLUMNS[case](), device):
         lengths, waiting = chain_lengths(stage), stage.accumulator.carry
         assert max(lengths[:-1] if waiting else lengths) <= longest

@@ -94,8 +94,8 @@ def test_a_row_is_read_and_written_once_in_the_widest_vectors(columns, vector):
     assert text.count(f"*(const {vector} *)") == 1 and text.count(f"*({vector} *)(out") == 1
     traffic = interpret(program, small_integers(program), device("v100")).traffic
     once = 64 * columns * 4
-    # Rows of 1022 elements share transactions, which each of their visits counts.
-    assert all(once <= one.bytes <= once + one.visits * one.transaction_bytes for one in traffic), traffic
+    # Rows of 1022 elements share transactions, which each of their tiles counts.
+    assert all(once <= one.bytes <= once + one.tiles * one.transaction_bytes for one in traffic), traffic
 
 
 def test_predicted_registers_hold_the_row_once():

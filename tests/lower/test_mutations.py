@@ -142,7 +142,7 @@ def swizzle_only_when_written(patch):
 
 
 def every_visit_is_the_first(patch):
-    old = phases.first_visit
+    old = phases.first_trip
     patch(phases, "first_visit", lambda here, out: Operation("or", (old(here, out), Number(1, "bool")), "bool"))
 
 

@@ -21,7 +21,7 @@ F32 = "float32"
 
 
 def row_sums(rows, columns, loops, at_loop, carry, **decisions):
-    """``S[i] = sum over k of X[i, k], plus D[i]``: what is added to the last visit only shows an earlier one."""
+    """``S[i] = sum over k of X[i, k], plus D[i]``: what is added to the last pass only shows an earlier one."""
     x, d = Load(Buffer("X", (rows, columns)), (ix("i"), ix("k"))), Load(Buffer("D", (rows,)), (ix("i"),))
     op = TensorOp(
         Buffer("S", (rows,), kind="output"), (Axis("i", rows), Axis("k", columns, "reduce")), (ix("i"),),

@@ -9,7 +9,7 @@ FORBIDDEN = (
     "rollergen.tile.gather_traffic",
     "rollergen.tile.guarded_access",
     "rollergen.tile.segments",
-    "rollergen.tile.visits",
+    "rollergen.tile.axis_tiles",
     "rollergen.program.model",
     "rollergen.construct",
     "rollergen.lower",

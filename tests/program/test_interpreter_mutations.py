@@ -84,7 +84,7 @@ def expected(name):
     if name in NEGATIVE:
         arrays = {tensor: -1 - np.abs(array) for tensor, array in arrays.items()}
     stages = [closed_form(stage, device_of(program).backing.transaction_bytes) for stage in program.stages]
-    counts = [(one.tensor, one.visits, one.transactions) for stage in stages for one in stage]
+    counts = [(one.tensor, one.tiles, one.transactions) for stage in stages for one in stage]
     return arrays, evaluate_program(program, arrays), counts
 
 
@@ -96,7 +96,7 @@ def agrees(name):
         result = execute(program, arrays, device_of(program))
     except (ProgramError, IndexError, ValueError, KeyError):
         return False
-    if [(one.tensor, one.visits, one.transactions) for one in result.traffic] != counts:
+    if [(one.tensor, one.tiles, one.transactions) for one in result.traffic] != counts:
         return False
     return all(
         result.written[b.name].all() and np.allclose(result.outputs[b.name], outputs[b.name], rtol=1e-6, atol=0)
@@ -236,10 +236,10 @@ MUTATIONS = {
     "threads' accumulators are dropped": (interpret_reduce, "combined_across_threads", returning(())),
     "the tree forgets an odd accumulator": (interpret_reduce, "halved", not_the_last),
     "partial results in the output are ignored": (interpreter, "waiting", returning(np.float32(0))),
-    "every visit is the first": (interpreter, "is_first", returning(True)),
-    "no visit is the first": (interpreter, "is_first", returning(False)),
-    "every visit applies the result": (interpreter, "is_last", returning(True)),
-    "no visit applies the result": (
+    "every pass is the first": (interpreter, "is_first", returning(True)),
+    "no pass is the first": (interpreter, "is_first", returning(False)),
+    "every pass applies the result": (interpreter, "is_last", returning(True)),
+    "no pass applies the result": (
         interpreter, "is_last", lambda f: lambda stage, *_: not stage.accumulator.carry),
     "results are stored one element further on": (interpreter, "store_points", stored_one_further),
     "tiles are filled one cell further on": (interpret_copies, "store_address", one_further),
@@ -260,11 +260,11 @@ MUTATIONS = {
         interpret_loads, "fillable", lambda f: lambda layout, points: interpret_loads.guarded(layout.load, points)),
     "strides are dropped": (interpret_points, "axis_value", without_strides),
     "kept values are lost": (
-        interpreter, "keep", lambda f: lambda run, visit, kept_row, leaf, x: f(run, visit, kept_row, leaf, x * 0)),
+        interpreter, "keep", lambda f: lambda run, tile, kept_row, leaf, x: f(run, tile, kept_row, leaf, x * 0)),
     "kept rows are taken for each other": (interpret_plan, "with_kept_rows", exchanged_kept_rows),
     "blocks take no notice of the outer grid loop": (interpreter, "grid_positions", without_outer_digit),
     "the last group of blocks is taken to be full": (blocks, "swizzled", full_groups),
-    "transactions of a visit are counted more than once": (
+    "transactions of a tile are counted more than once": (
         traffic, "distinct", lambda f: lambda numbers, limit: numbers),
     "elements are taken for bytes": (traffic, "ITEMSIZE", lambda sizes: dict.fromkeys(sizes, 1)),
     "blocks share their transactions": (

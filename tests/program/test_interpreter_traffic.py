@@ -16,10 +16,10 @@ SECTOR, LINE = 32, 64  # bytes of one transaction of the two devices' backing st
 
 
 def counted(program, device, blocks=None, **options):
-    """(visits, transactions) by tensor, of the last stage."""
+    """(tiles, transactions) by tensor, of the last stage."""
     traffic = interpret(program, small_integers(program), device, blocks, **options).traffic
     last = program.stages[-1].name
-    return {one.tensor: (one.visits, one.transactions) for one in traffic if one.stage == last}
+    return {one.tensor: (one.tiles, one.transactions) for one in traffic if one.stage == last}
 
 
 def run(first_byte, bytes_, transaction):
@@ -67,17 +67,17 @@ def test_threads_fill_their_registers_together():
     stage = program.stages[0]
     registers = Copy(0, "dram", "registers", 5, ("i", "k"), "k")
     program = replace(program, stages=(replace(stage, copies=(registers,)),))
-    # One visit for each of 4 steps: the threads' fragments of A overlap and cover 64 rows of one sector.
+    # One tile for each of 4 steps: the threads' fragments of A overlap and cover 64 rows of one sector.
     assert counted(program, TURING)["A"] == (4, 4 * 64)
     deeper = replace(registers, at_loop=6, order=("i",), along="i")
     program = replace(program, stages=(replace(stage, copies=(deeper,)),))
-    # One visit for each of 32 values of k, 4 bytes of each of 64 rows.
+    # One tile for each of 32 values of k, 4 bytes of each of 64 rows.
     assert counted(program, TURING)["A"] == (32, 32 * 64)
 
 
 def test_partial_results_that_wait_in_the_output_are_counted_once_for_each_block():
     program = cpu_matmul(24, 64, 48, kc=16, pack=False)
-    # One block: the three visits of k store the same 24 rows of 4 lines.
+    # One block: the three tiles of k store the same 24 rows of 4 lines.
     assert counted(program, AVX512) == {"A": (1, 24 * 3), "B": (1, 48 * 4), "C": (1, 24 * 4)}
 
 

@@ -121,7 +121,7 @@ def test_a_tile_of_a_threads_own_stays_where_it_is():
 
 
 def test_what_passes_a_tile_of_a_threads_own_does_not_drive_it_out():
-    """A is walked beside the tile, which is in use all the time: only what fills it comes between two visits."""
+    """A is walked beside the tile, which is in use all the time: only what fills it comes between two passes."""
     tile = 16 * 64 * 4 / 64
     small = Cache(64, 1, 4 * tile, False)
     assert own_tiles(24, small)[1] == tile

@@ -19,7 +19,7 @@ from rollergen.program.model import supply as model_supply
 from rollergen.program.model import tiles as model_tiles
 from rollergen.program.model import wavefronts as model_wavefronts
 from rollergen.program.model import work as model_work
-from rollergen.tile import affine_traffic, closed_forms, exact_traffic, guarded_access, segments, visits
+from rollergen.tile import affine_traffic, axis_tiles, closed_forms, exact_traffic, guarded_access, segments
 from tests.program.batches import cpu_stage
 from tests.program.hand_devices import AVX512, TURING
 from tests.program.test_model_wavefronts import SRAM, VECTORS
@@ -45,7 +45,7 @@ def known_wavefronts():
 
 def counted_traffic():
     for stage, expected in zip(COUNTED, EXPECTED, strict=True):
-        found = [(t.tensor, t.role, t.load, t.visits, t.transactions) for t in exact_traffic.traffic(stage, 32)]
+        found = [(t.tensor, t.role, t.load, t.tiles, t.transactions) for t in exact_traffic.traffic(stage, 32)]
         assert found == expected
 
 
@@ -140,7 +140,7 @@ def disagreements():
     return found
 
 
-held = visits.AxisVisits.held
+held = axis_tiles.AxisTiles.held
 histogram = segments._progression_histogram
 waves = model_nest.waves_of
 slots = model_compute.slot_clocks
@@ -152,9 +152,9 @@ MUTATIONS = {
     "all banks are one": (model_wavefronts, "_most_words_in_a_bank", lambda words, banks: len(words)),
     "lane pairs always merge": (model_wavefronts, "_lane_pairs_share", lambda addresses: True),
     "lane pairs never merge": (model_wavefronts, "_lane_pairs_share", lambda addresses: False),
-    "the last element of a tile is forgotten": (visits.AxisVisits, "held", lambda self: np.maximum(held(self) - 1, 0)),
+    "the last element of a tile is forgotten": (axis_tiles.AxisTiles, "held", lambda self: np.maximum(held(self) - 1, 0)),
     "a tile reaches one element beyond its axis": (
-        visits.AxisVisits, "held", lambda self: np.minimum(held(self) + 1, len(self.offsets))
+        axis_tiles.AxisTiles, "held", lambda self: np.minimum(held(self) + 1, len(self.offsets))
     ),
     "neighbouring rows never share a transaction": (
         segments, "_progression_starts", lambda level, t: np.zeros(t, dtype=np.int64)

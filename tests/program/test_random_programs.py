@@ -28,5 +28,5 @@ def test_any_allowed_nest_is_valid_and_gives_the_product(program):
 def test_counted_traffic_is_the_closed_form_for_any_nest(program):
     counted = interpret(program, small_integers(program), TURING).traffic
     expected = traffic(program.stages[0], TURING.backing.transaction_bytes)
-    found = [(one.tensor, one.role, one.load, one.visits, one.transactions) for one in counted]
-    assert found == [(one.tensor, one.role, one.load, one.visits, one.transactions) for one in expected]
+    found = [(one.tensor, one.role, one.load, one.tiles, one.transactions) for one in counted]
+    assert found == [(one.tensor, one.role, one.load, one.tiles, one.transactions) for one in expected]

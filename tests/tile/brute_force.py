@@ -1,4 +1,4 @@
-"""Traffic by listing every address of every visit: slow, and nothing to go wrong."""
+"""Traffic by listing every address of every tile: slow, and nothing to go wrong."""
 
 from itertools import product
 
@@ -9,17 +9,17 @@ from rollergen.expr.index import linear
 
 
 def brute_force(stage, transaction_bytes, blocks=None):
-    """(tensor, role, load, visits, transactions) of each load and the store."""
+    """(tensor, role, load, tiles, transactions) of each load and the store."""
     op = stage.op
     accesses = [(x.buffer, "load", n, depth_of(stage, n), x.indices, x.guard) for n, x in enumerate(op.loads())]
     accesses.append((op.output, "store", -1, 0, op.target, op.where))
     found = []
     for buffer, role, number, depth, indices, guard in accesses:
-        visits = transactions = 0
+        tiles = transactions = 0
         for outer in outer_iterations(stage, depth, blocks):
-            visits += 1
+            tiles += 1
             transactions += len(touched(stage, depth, outer, buffer, indices, guard, transaction_bytes))
-        found.append((buffer.name, role, number, visits, transactions))
+        found.append((buffer.name, role, number, tiles, transactions))
     return found
 
 
@@ -58,7 +58,7 @@ def descend(stage, loops, at):
 
 
 def touched(stage, depth, start, buffer, indices, guard, transaction_bytes):
-    """The transactions of one visit: every combination of the inner loops' digits, listed."""
+    """The transactions of one tile: every combination of the inner loops' digits, listed."""
     at = {a.name: np.array([start[a.name]]) for a in stage.op.axes}
     for position, loop in enumerate(stage.loops):
         if is_inner(loop, position, depth):

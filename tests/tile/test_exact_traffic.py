@@ -1,4 +1,4 @@
-"""Transactions from classes of visits equal a listing of every address."""
+"""Transactions from classes of tiles equal a listing of every address."""
 
 import time
 
@@ -21,7 +21,7 @@ STAGES = {f"{name}/{stage.name}": stage for name, program in ALL.items() for sta
 
 
 def counted(stage, transaction_bytes, blocks=None):
-    return [(t.tensor, t.role, t.load, t.visits, t.transactions) for t in traffic(stage, transaction_bytes, blocks)]
+    return [(t.tensor, t.role, t.load, t.tiles, t.transactions) for t in traffic(stage, transaction_bytes, blocks)]
 
 
 @pytest.mark.parametrize("transaction_bytes", [4, 32, 128])

@@ -31,16 +31,16 @@ putting a register tile of them where the compiler finds room costs a two-hundre
 add up all of k; beyond 8192 the accumulators of a thread are worth the registers of a second tile."""
 
 WAITING, WAITING_STREAMED = 256, 32
-"""Visits whose results are added up in the output: of products, and of terms without reuse."""
+"""Passes whose results are added up in the output: of products, and of terms without reuse."""
 
 COMBINED, COMBINED_BY_THREADS = 64, 256
 """Points of a tuple reduction in one chain: combining tuples takes several operations."""
 
 
 def least_step(op: TensorOp, extent: int) -> int:
-    """Elements of a reduced axis between two visits of the output, so many of which at most are added up there."""
-    visits = WAITING if reuses(op) else WAITING_STREAMED
-    return ceil_div(extent, visits) if any(adds(reduction) for reduction in op.reductions) else 1
+    """Elements of a reduced axis between two passes of the output, so many of which at most are added up there."""
+    trip_count = WAITING if reuses(op) else WAITING_STREAMED
+    return ceil_div(extent, trip_count) if any(adds(reduction) for reduction in op.reductions) else 1
 
 
 def reuses(op: TensorOp) -> bool:

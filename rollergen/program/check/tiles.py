@@ -153,7 +153,7 @@ def _has_serial(stage: Stage) -> bool:
 
 
 def _check_adds(stage: Stage) -> None:
-    """Results that are added are bare sums, each complete in one visit, and share places only between blocks."""
+    """Results that are added are bare sums, each complete in one pass, and share places only between blocks."""
     store, summed = stage.store, {axis.name for axis in summed_axes(stage.op)}
     if not store.adds:
         if summed:

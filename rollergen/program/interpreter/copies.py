@@ -32,7 +32,7 @@ Digits = tuple[tuple[int, int], ...]
 class Layout:
     """Where one copy's buffer keeps what, found once for a stage.
 
-    ``digits`` are those of each axis in the copy's order; ``visits`` the loops of the load's axes that
+    ``digits`` are those of each axis in the copy's order; ``filling_loops`` the loops of the load's axes that
     give each filling (and, in registers, each thread) a buffer of its own.
     """
 
@@ -40,7 +40,7 @@ class Layout:
     number: int
     shared: bool
     digits: tuple[Digits, ...]
-    visits: tuple[int, ...]
+    filling_loops: tuple[int, ...]
 
     @property
     def copy(self) -> Copy:
@@ -106,9 +106,9 @@ def layout_of(stage: Stage, number: int, device: Device) -> Layout:
     used = {p for own in inner for p, _ in own}
     axes = stage.load(copy).axes()
     grid = grid_loops(stage)
-    visits = tuple(p for p, loop in enumerate(stage.loops) if p >= grid and p not in used and loop.axis in axes)
+    filling_loops = tuple(p for p, loop in enumerate(stage.loops) if p >= grid and p not in used and loop.axis in axes)
     digits = tuple(tuple((p, loop.extent) for p, loop in own) for own in inner)
-    return (WindowLayout if copy.window else Layout)(stage, number, shared, digits, visits)
+    return (WindowLayout if copy.window else Layout)(stage, number, shared, digits, filling_loops)
 
 
 def filling_order(shape: tuple[int, ...], along: int, vector: int) -> tuple[Array, ...]:
@@ -210,32 +210,32 @@ class WindowLayout(Layout):
 
 
 class Tile:
-    """The buffers of one copy, filled for all visits within a box: [visits, elements]."""
+    """The buffers of one copy, filled for all fillings within a box: [fillings, elements]."""
 
     def __init__(self, layout: Layout, box: Box) -> None:
         self.layout = layout
         self.box = box
-        count = box.volume(layout.visits)
+        count = box.volume(layout.filling_loops)
         self.data = np.full(count * layout.elements, poison(layout.load.dtype), numpy_dtype(layout.load.dtype))
         self.filled = np.zeros(count * layout.elements, dtype=bool)
 
-    def visit(self, points: Points) -> Array:
-        """The number of the visit that each point belongs to."""
+    def filling(self, points: Points) -> Array:
+        """The number of the filling that each point belongs to."""
         number: Array = 0
-        for position in self.layout.visits:
+        for position in self.layout.filling_loops:
             if self.box.size(position) > 1:
                 number = number * self.box.size(position) + (points.variables[position] - self.box.start(position))
         return number
 
     def put(self, points: Points, values: Array) -> None:
         """Fills every cell; `points` as by `cell_points`."""
-        at = self.visit(points) * self.layout.elements + self.layout.cell_addresses
+        at = self.filling(points) * self.layout.elements + self.layout.cell_addresses
         self.data[at] = values
         self.filled[at] = True
 
     def put_window(self, layout: WindowLayout, points: Points, values: Array, chosen: Array) -> None:
         """Fills the cells of the chosen points; raises ProgramError where two of a cell bring different values."""
-        at = self.visit(points) * layout.elements + layout.filled_address(points)
+        at = self.filling(points) * layout.elements + layout.filled_address(points)
         at, values, chosen = np.broadcast_arrays(at, values, chosen)
         at, values = at[chosen], values[chosen]
         self.data[at] = values
@@ -249,7 +249,7 @@ class Tile:
         here = _read_from(layout, points)
         if np.max(here) >= layout.elements or np.min(here) < 0:
             raise ProgramError(f"{layout.name} is read at address {np.max(here)}; expected 0 to {layout.elements - 1}")
-        at = self.visit(points) * layout.elements + here
+        at = self.filling(points) * layout.elements + here
         if not everywhere(np.logical_or(self.filled[at], np.logical_not(wanted))):
             raise ProgramError(f"{layout.name}: a cell is read that was never filled")
         return self.data[at]
@@ -264,7 +264,7 @@ def _read_from(layout: Layout, points: Points) -> Array:
 
 
 def cell_points(layout: Layout, box: Box) -> Points:
-    """Points of every visit in `box` (leading dimensions) and every cell (the last one)."""
+    """Points of every filling in `box` (leading dimensions) and every cell (the last one)."""
     outer = Points.of_box(layout.stage, box, extra=1)
     return Points(layout.stage, {**outer.variables, **layout.cell_variables})
 
@@ -295,7 +295,7 @@ def reaching_fillings(layout: Layout, box: Box, axis: str) -> int:
 def filling_number(layout: Layout, box: Box, points: Points) -> Array:
     """Number, among those in `box`, of the filling that each point belongs to; threads fill together."""
     number: Array = 0
-    for p in layout.visits:
+    for p in layout.filling_loops:
         if layout.stage.loops[p].kind not in PARALLEL and box.size(p) > 1:
             number = number * box.size(p) + (points.variables[p] - box.start(p))
     return number

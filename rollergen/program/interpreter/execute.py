@@ -24,9 +24,9 @@ from rollergen.program.interpreter import reduce
 from rollergen.program.interpreter.levels import Levels
 from rollergen.program.interpreter.loads import executed_everywhere, fill, fill_ahead, read_load
 from rollergen.program.interpreter.memory import Memory, offsets, poison
-from rollergen.program.interpreter.plan import Traversal, plan_stage, visit_box
+from rollergen.program.interpreter.plan import Traversal, plan_stage, tile_box
 from rollergen.program.interpreter.points import Array, Box, Points, both
-from rollergen.program.interpreter.run import StageRun, Visit, cut, shape_of
+from rollergen.program.interpreter.run import StageRun, TilePass, cut, shape_of
 from rollergen.program.interpreter.values import Scope, evaluate
 from rollergen.program.layers import block_capacity, managed_bytes
 from rollergen.program.rprogram import KeptRow, RProgram, Stage
@@ -130,8 +130,8 @@ def run_block(run: StageRun, number: int) -> None:
     run.rings.clear()
     box = nest.block_box(stage, grid_positions(stage, number))
     outer = tuple(n for n, copy in enumerate(stage.copies) if copy.at_loop <= start)
-    for visit in walk(run, box, nest.first_inner(stage), start, _ordered(run, outer)):
-        run_visit(run, Visit(visit))
+    for tile in walk(run, box, nest.first_inner(stage), start, _ordered(run, outer)):
+        run_tile(run, TilePass(tile))
     direct = tuple(load for load, chain in enumerate(run.plan.chains) if not chain)
     run.counter.close_block((*direct, STORE))
 
@@ -158,24 +158,24 @@ def walk(run: StageRun, box: Box, depth: int, stop: int, due: tuple[int, ...]) -
         yield from walk(run, box.fix(depth, value), depth + 1, stop, due)
 
 
-def run_visit(run: StageRun, visit: Visit) -> None:
+def run_tile(run: StageRun, tile: TilePass) -> None:
     """Accumulators made, reductions one after the other, results stored."""
     stage = run.stage
-    first, last = is_first(stage, visit.box, run.plan.start), is_last(stage, visit.box, run.plan.start)
+    first, last = is_first(stage, tile.box, run.plan.start), is_last(stage, tile.box, run.plan.start)
     *reductions, result = run.plan.traversals
     for traversal, reduction in zip(reductions, stage.op.reductions, strict=True):
-        run_reduction(run, visit, traversal, reduction, first)
+        run_reduction(run, tile, traversal, reduction, first)
     if last:
-        store_results(run, visit, result)
+        store_results(run, tile, result)
     else:
-        store_partial(run, visit)
+        store_partial(run, tile)
 
 
-def traverse(run: StageRun, visit: Visit, traversal: Traversal) -> Iterator[Box]:
+def traverse(run: StageRun, tile: TilePass, traversal: Traversal) -> Iterator[Box]:
     """The leaves of a traversal: boxes whose points are computed at once, with their copies filled."""
     start, stop = run.plan.start, traversal.depth
     depths = {n: run.stage.copies[n].at_loop for n in traversal.copies}
-    box = visit_box(visit.box, traversal)
+    box = tile_box(tile.box, traversal)
     for leaf in walk(run, box, start, stop, tuple(n for n in traversal.copies if start < depths[n] <= stop)):
         for number in traversal.copies:
             if depths[number] > stop:
@@ -214,46 +214,46 @@ def carried_loops(stage: Stage, depth: int) -> tuple[int, ...]:
 # Computation -----------------------------------------------------------------------------------
 
 
-def run_reduction(run: StageRun, visit: Visit, traversal: Traversal, reduction: Reduction, first: bool) -> None:
-    """One reduction over all its points, finished into the visit's partials."""
-    stage, box, combiner = run.stage, visit.box, reduction.combiner
+def run_reduction(run: StageRun, tile: TilePass, traversal: Traversal, reduction: Reduction, first: bool) -> None:
+    """One reduction over all its points, finished into the pass's partials."""
+    stage, box, combiner = run.stage, tile.box, reduction.combiner
     levels = Levels(stage, reduction, box, traversal.depth)
-    for leaf in traverse(run, visit, traversal):
+    for leaf in traverse(run, tile, traversal):
         points = Points.of_box(stage, leaf)
-        scope = leaf_scope(run, visit, traversal, leaf, points)
+        scope = leaf_scope(run, tile, traversal, leaf, points)
         bodies = tuple(evaluate(value, scope) for value in traversal.values)
         bodies = reduce.masked(combiner, bodies, executed_everywhere(points, reduction.axes))
         levels.add(leaf, bodies)
     found = levels.finished()
     if not first:
-        found = reduce.combine(combiner, (waiting(run, visit, reduction),), found)
+        found = reduce.combine(combiner, (waiting(run, tile, reduction),), found)
     for component, part in enumerate(found):
-        visit.partials[reduction.name, component] = part
+        tile.partials[reduction.name, component] = part
 
 
-def leaf_scope(run: StageRun, visit: Visit, traversal: Traversal, leaf: Box, points: Points) -> Scope:
+def leaf_scope(run: StageRun, tile: TilePass, traversal: Traversal, leaf: Box, points: Points) -> Scope:
     """What the leaves of the traversal's values mean at `points`; computes the kept rows due here."""
     stage = run.stage
-    names = {name: cut(array, stage, visit.box, leaf) for name, array in visit.kept.items()}
+    names = {name: cut(array, stage, tile.box, leaf) for name, array in tile.kept.items()}
     scope = Scope(
         names=names,
-        partials={key: cut(array, stage, visit.box, leaf) for key, array in visit.partials.items()},
+        partials={key: cut(array, stage, tile.box, leaf) for key, array in tile.partials.items()},
         load=lambda load, wanted: read_load(run, load, points, wanted),
         index=lambda index: index.evaluate(points.axes()),
         wanted=executed_everywhere(points, [axis.name for axis in stage.op.axes]),
     )
     for kept_row in traversal.kept:
-        names[kept_row.name] = keep(run, visit, kept_row, leaf, evaluate(kept_row.value, scope))
+        names[kept_row.name] = keep(run, tile, kept_row, leaf, evaluate(kept_row.value, scope))
     return scope
 
 
-def keep(run: StageRun, visit: Visit, kept_row: KeptRow, leaf: Box, values: Array) -> Array:
+def keep(run: StageRun, tile: TilePass, kept_row: KeptRow, leaf: Box, values: Array) -> Array:
     """A kept row's values at the points of `leaf`, put where later traversals find them."""
-    if kept_row.name not in visit.kept:
-        shape = shape_of(run.stage, visit.box)
+    if kept_row.name not in tile.kept:
+        shape = shape_of(run.stage, tile.box)
         dtype = kept_row.value.dtype
-        visit.kept[kept_row.name] = np.full(shape, poison(dtype), numpy_dtype(dtype))
-    part = cut(visit.kept[kept_row.name], run.stage, visit.box, leaf)
+        tile.kept[kept_row.name] = np.full(shape, poison(dtype), numpy_dtype(dtype))
+    part = cut(tile.kept[kept_row.name], run.stage, tile.box, leaf)
     part[...] = values
     return part
 
@@ -272,10 +272,10 @@ def store_points(run: StageRun, points: Points) -> tuple[Array, Array]:
     return at, chosen
 
 
-def waiting(run: StageRun, visit: Visit, reduction: Reduction) -> Array:
-    """The partial results of earlier visits in the output; identities where nothing is stored."""
+def waiting(run: StageRun, tile: TilePass, reduction: Reduction) -> Array:
+    """The partial results of earlier passes in the output; identities where nothing is stored."""
     stage = run.stage
-    points = Points.of_box(stage, visit_box(visit.box, run.plan.traversals[-1]))
+    points = Points.of_box(stage, tile_box(tile.box, run.plan.traversals[-1]))
     at, chosen = store_points(run, points)
     where = f"{run.name}: partial results in {stage.op.output.name}"
     values = run.memory.read(stage.op.output, at, chosen, where)
@@ -283,19 +283,19 @@ def waiting(run: StageRun, visit: Visit, reduction: Reduction) -> Array:
     return np.where(chosen, values, numpy_dtype(identity.dtype).type(identity.value))
 
 
-def store_partial(run: StageRun, visit: Visit) -> None:
+def store_partial(run: StageRun, tile: TilePass) -> None:
     """Unfinished partial results wait in the output."""
-    points = Points.of_box(run.stage, visit_box(visit.box, run.plan.traversals[-1]))
+    points = Points.of_box(run.stage, tile_box(tile.box, run.plan.traversals[-1]))
     reduction = run.stage.op.reductions[0]
     at, chosen = store_points(run, points)
-    put(run, at, chosen, visit.partials[reduction.name, 0])
+    put(run, at, chosen, tile.partials[reduction.name, 0])
 
 
-def store_results(run: StageRun, visit: Visit, traversal: Traversal) -> None:
+def store_results(run: StageRun, tile: TilePass, traversal: Traversal) -> None:
     """``result`` at every point, each element once."""
-    for leaf in traverse(run, visit, traversal):
+    for leaf in traverse(run, tile, traversal):
         points = Points.of_box(run.stage, leaf)
-        values = evaluate(traversal.values[0], leaf_scope(run, visit, traversal, leaf, points))
+        values = evaluate(traversal.values[0], leaf_scope(run, tile, traversal, leaf, points))
         if run.stage.store.adds:
             add(run, points, values)
             continue

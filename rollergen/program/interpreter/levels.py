@@ -22,7 +22,7 @@ class _Block:
 
 
 class Levels:
-    """Accumulators of a visit to `box`, into which leaves at `depth` go.
+    """Accumulators of a pass over `box`, into which leaves at `depth` go.
 
     Blocks that begin inside the leaves' depth are whole in each leaf and need no accumulators that last; blocks that
     begin outside are of several leaves.

@@ -17,7 +17,7 @@ from rollergen.program.traffic import Filling
 
 
 def fill(run: StageRun, number: int, box: Box) -> None:
-    """One copy's buffer filled for every visit in `box`; what is out of range or guarded has the fill."""
+    """One copy's buffer filled for every filling in `box`; what is out of range or guarded has the fill."""
     layout = run.plan.layouts[number]
     if isinstance(layout, copies.WindowLayout):
         run.tiles[number] = fill_window(run, layout, box)
@@ -89,7 +89,7 @@ def read_filling(run: StageRun, layout: copies.Layout, box: Box, points: Points,
     others = [axis for axis in axes if axis not in layout.load_axes]
     filling = Filling(
         number=copies.filling_number(layout, box, points),
-        numbers=box.volume(layout.visits),
+        numbers=box.volume(layout.filling_loops),
         executed=prod(copies.executed_fillings(layout, box, axis) for axis in axes),
         repeated=prod(copies.reaching_fillings(layout, box, axis) for axis in others),
     )

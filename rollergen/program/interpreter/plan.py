@@ -1,6 +1,6 @@
 """Interpreter: what is known of a stage before it runs: traversals, copies in each, loops run in Python.
 
-A visit of the accumulators is one traversal of the nest for each reduction and one for the result.
+A pass over a tile is one traversal of the nest for each reduction and one for the result.
 Outer loops run in Python; everything below becomes whole-array arithmetic.
 """
 
@@ -39,7 +39,7 @@ class Traversal:
 
 @dataclass(frozen=True, eq=False)
 class StagePlan:
-    """``start``: depth from which on the accumulators of a visit are held at once (at or outside their own
+    """``start``: depth from which on the accumulators of a pass are held at once (at or outside their own
     depth: spatial loops around it may be taken in).  ``chains``: copies of each load, outermost first;
     ``load_numbers``: by identity of the load; ``load_axes``: sorted names of each load's axes."""
 
@@ -162,7 +162,7 @@ def _depth(stage: Stage, start: int, layouts: list[Layout], skipped: frozenset[i
     return depth
 
 
-def visit_box(box: Box, traversal: Traversal) -> Box:
+def tile_box(box: Box, traversal: Traversal) -> Box:
     """`box` with the loops that the traversal skips at their first iteration."""
     for position in traversal.skipped:
         box = box.fix(position, 0)

@@ -45,7 +45,7 @@ def separate_positions(stage: Stage) -> frozenset[int]:
 
 
 def accumulator_shape(stage: Stage, box: Box, separate: bool = True) -> tuple[int, ...]:
-    """Sizes of the accumulators of a visit to `box`."""
+    """Sizes of the accumulators of a pass over `box`."""
     own = own_accumulators(stage, separate)
     return tuple(box.size(p) if p in own else 1 for p in range(grid_loops(stage), len(stage.loops)))
 

@@ -43,8 +43,8 @@ class StageRun:
 
 
 @dataclass
-class Visit:
-    """One visit of the accumulators: the box it covers, finished reductions, values kept for later."""
+class TilePass:
+    """One pass over a tile of outputs: the box it covers, finished reductions, values kept for later."""
 
     box: Box
     partials: dict[tuple[str, int], Array] = field(default_factory=dict)

@@ -59,7 +59,7 @@ def fill_accesses(nest: Nest, device: Device, copy: Copy) -> tuple[Access, ...]:
     copies are one instruction, and pass the first cache (``through``) unless they are as wide as any access."""
     operand = nest.facts.loads[copy.load]
     shape = tile_shape(nest, copy, block=True)
-    rounds = nest.visits(copy.at_loop) * groups_of_a_thread(nest, copy)
+    rounds = nest.trip_count(copy.at_loop) * groups_of_a_thread(nest, copy)
     width = copy.vector * operand.itemsize
     parts = pieces(nest, width)
     if of_block(copy):
@@ -102,7 +102,7 @@ def register_accesses(nest: Nest, device: Device, copy: Copy, source: Copy | Non
     vector = copy.vector if contiguous else 1
     width = vector * operand.itemsize
     parts = pieces(nest, width)
-    count = nest.visits(copy.at_loop) * ceil_div(elements, vector) * parts
+    count = nest.trip_count(copy.at_loop) * ceil_div(elements, vector) * parts
     service = tile_service(nest, device, source, width) if source else thread_service(nest, device, operand, width)
     tested = tests_of(nest, operand) if source is None else 0
     return Access(

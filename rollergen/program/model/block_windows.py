@@ -20,7 +20,7 @@ from rollergen.program.windows import Digits, dealt_threads, threads_along, wind
 
 
 def fill_steps(nest: Nest, copy: Copy) -> Number:
-    """Elements that a thread stages in one visit, one after the other."""
+    """Elements that a thread stages in one pass, one after the other."""
     steps: Number = 1
     for extent, digits in zip(window_shape(nest.stage, copy), dealt_threads(nest.stage, copy), strict=True):
         steps = steps * ceil_div(extent, threads_along(nest.stage, digits))

@@ -174,13 +174,13 @@ def latency_clocks(
     is at work while this block does all its steps."""
     direct = 1 + any(walk.direct or walk.stream for walk in work.walks)
     staged: Number = direct * costs.exchange_clocks
-    for visits, depth in work.stagings:
+    for trip_count, depth in work.stagings:
         exposed: Number = costs.exposed_staging_clocks
         ahead = depth > 1
         if type(ahead) is np.ndarray or ahead:
-            hidden = (depth - 1) * busy / most(visits, 1)
+            hidden = (depth - 1) * busy / most(trip_count, 1)
             exposed = choose(ahead, costs.exposed_prefetched_clocks + most(exposed - hidden, 0), exposed)
-        staged = staged + visits * (exposed + costs.exchange_clocks)
+        staged = staged + trip_count * (exposed + costs.exchange_clocks)
     reads: Number = 0
     for walk in work.walks:
         reads = reads + most(walk.iterations, 1) * _exposed_clocks(walk, costs)

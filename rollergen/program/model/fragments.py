@@ -54,7 +54,7 @@ def _outside(stride: Number, extent: int) -> bool:
 
 def steps_of(nest: Nest, device: Device) -> Number:
     """Times that an execution width multiplies each of its tiles, for one block."""
-    return nest.visits(first_fragment_loop(nest.stage, device))
+    return nest.trip_count(first_fragment_loop(nest.stage, device))
 
 
 def products(nest: Nest, device: Device) -> Number:

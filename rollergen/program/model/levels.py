@@ -29,7 +29,7 @@ def _tile(nest: Nest) -> Number:
 
 def _more_blocks(nest: Nest, depth: int) -> Number:
     """Blocks that begin at the depth, those alone in their accumulators not counted: they cost nothing."""
-    return nest.visits(depth) - nest.visits(nest.stage.accumulator.at_loop)
+    return nest.trip_count(depth) - nest.trip_count(nest.stage.accumulator.at_loop)
 
 
 def block_slots(nest: Nest) -> Number:

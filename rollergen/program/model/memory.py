@@ -25,7 +25,7 @@ from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream:
     """One operand as the caches see it: touched by the loops at ``depth`` and deeper as a tile, again at
-    each visit of that depth; ``passes``: walks over the row; ``load``: its number, -1 the store, `FILL` what a thread
+    each trip to that depth; ``passes``: over the row; ``load``: its number, -1 the store, `FILL` what a thread
     writes into an array of its own.  ``fills``: moved while such an array is filled, and nothing is computed.
     ``array``: depth at which the array that this is is filled (-1: it is a tensor)."""
 

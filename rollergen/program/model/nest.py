@@ -67,7 +67,7 @@ class Nest:
         """Product of the mean trips of the loops at these positions."""
         return product([self.trips[p] for p in positions])
 
-    def visits(self, depth: int) -> Number:
+    def trip_count(self, depth: int) -> Number:
         """How often one thread of one block comes to `depth`."""
         return self.passed(tuple([p for p in self.in_thread() if p < depth]))
 
@@ -154,10 +154,10 @@ def _trips(
     return tuple(trips), overhangs
 
 
-def _mean(total: Number, visits: Number) -> Number:
-    if type(total) is int and type(visits) is int and total % visits == 0:
-        return total // visits
-    return total / visits
+def _mean(total: Number, trip_count: Number) -> Number:
+    if type(total) is int and type(trip_count) is int and total % trip_count == 0:
+        return total // trip_count
+    return total / trip_count
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,7 +1,7 @@
 """Tiles that a thread keeps in an array of its own, as caches see them.
 
-The array lies at one place, from one visit to the next and from one block to the next: it is written from its start,
-then read by what stands inside.  Between a visit's last use of it and its first write of the next nothing passes but
+The array lies at one place, from one pass to the next and from one block to the next: it is written from its start,
+then read by what stands inside.  Between a pass's last use of it and its first write of the next nothing passes but
 what fills it, so that it is still where it was if the cache holds both.
 """
 

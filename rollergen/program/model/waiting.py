@@ -61,8 +61,8 @@ def waiting_of(nest: Nest, costs: Costs) -> Waiting:
         copy = register_copy(nest, source.load)
         if copy is not None:
             ahead = _copied_ahead(nest, copy) * words
-            live, kept = live + ahead, kept + ahead * nest.visits(copy.at_loop)
-            uses = uses + ahead * nest.visits(copy.at_loop)
+            live, kept = live + ahead, kept + ahead * nest.trip_count(copy.at_loop)
+            uses = uses + ahead * nest.trip_count(copy.at_loop)
         elif costs.reuse_registers:
             reuse, passes = reuse_of(nest, source, nest.in_thread())
             live, kept = live + reuse.live * words, kept + reuse.kept * passes * words
@@ -105,5 +105,5 @@ def staging_steps(nest: Nest) -> Number:
     total: Number = 0
     for copy in nest.stage.copies:
         if of_block(copy):
-            total = total + nest.visits(copy.at_loop) * fill_steps(nest, copy)
+            total = total + nest.trip_count(copy.at_loop) * fill_steps(nest, copy)
     return total

@@ -42,8 +42,8 @@ class Work:
     """Counts for one thread of one block, unless said otherwise.
 
     ``slots``: multiply-add instructions; ``walks``: one for each phase; ``steps``: reduction steps; ``registers``
-    wanted, ``spilled`` of them; ``in_flight``: registers more that loads started early would fill; ``entries``: visits
-    of the accumulator's depth; ``tile_elements``: outputs of one such visit; ``chain``: dependent accumulations;
+    wanted, ``spilled`` of them; ``in_flight``: registers more that loads started early would fill; ``entries``: passes
+    of the accumulator's depth; ``tile_elements``: outputs of one such pass; ``chain``: dependent accumulations;
     ``combine_clocks``: waited for while threads put their accumulators together.
     ``products``: matrix instructions of an execution width, which ``slots`` leaves out.  ``parked``: window
     elements that wait for a later use and have no register; ``window_steps``: elements of windows that a thread
@@ -404,9 +404,9 @@ def _shared_bytes(nest: Nest, device: Device) -> Number:
 
 
 def _stagings(nest: Nest, device: Device) -> tuple[tuple[Number, Number], ...]:
-    """(visits, depth of the pipeline) of each place where tiles are staged."""
+    """(passes, depth of the pipeline) of each place where tiles are staged."""
     places: dict[int, Number] = {}
     for copy in nest.stage.copies:
         if copy.to_layer != device.layers[0].name:
             places[copy.at_loop] = most(copy.depth, places.get(copy.at_loop, 1))
-    return tuple((nest.visits(at), depth) for at, depth in places.items())
+    return tuple((nest.trip_count(at), depth) for at, depth in places.items())

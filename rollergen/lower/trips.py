@@ -1,4 +1,4 @@
-"""Which visit of an output this is, where its reduction loops run outside the tile."""
+"""Whether a trip through the reduction loops outside a tile is the first or the last one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import SERIAL, UNROLL
 
 
-def first_visit(place: Place, out: Writer) -> Expr | None:
+def first_trip(place: Place, out: Writer) -> Expr | None:
     """All loops outside stand at 0 (None: always)."""
     tests = []
     for positions in _outer_reductions(place).values():
@@ -21,7 +21,7 @@ def first_visit(place: Place, out: Writer) -> Expr | None:
     return conjunction(tests)
 
 
-def last_visit(place: Place, out: Writer) -> Expr | None:
+def last_trip(place: Place, out: Writer) -> Expr | None:
     """No loop outside has an iteration left that reaches the tile (None: always)."""
     tests: list[Expr] = []
     for axis, positions in _outer_reductions(place).items():
@@ -44,7 +44,7 @@ def _leads(place: Place, axis: str, positions: Sequence[int]) -> bool:
 def _last_iteration(place: Place, positions: Sequence[int], n: int, out: Writer) -> Expr | None:
     """The n-th loop outside is at its last iteration of which the tile hears, given the loops around it.
 
-    A serial loop stops at the axis' end; so do the visits of an unrolled one with serial loops inside, for
+    A serial loop stops at the axis' end; so do the passes of an unrolled one with serial loops inside, for
     these then do not run.
     """
     loops, p = place.nest.loops, positions[n]

@@ -1,4 +1,4 @@
-"""Visits: how the loops of a stage cut each axis into tiles, one for each filling of a copy or each block."""
+"""Tiles: how the loops of a stage cut each axis into tiles, one for each filling of a copy or each block."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class StageLike(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AxisVisits:
-    """One axis: where each visit's tile begins (int64 [visits]) and what it holds, relative and sorted.
+class AxisTiles:
+    """One axis: where each tile begins (int64 [tiles]) and what it holds, relative and sorted.
 
     Elements at or beyond ``extent`` are not there.
     """
@@ -67,15 +67,15 @@ class AxisVisits:
         return int((self.bases < self.extent).sum())
 
     def held(self) -> np.ndarray:
-        """Elements of the tile inside the axis, for each visit."""
+        """Elements of the tile inside the axis, for each tile."""
         room = self.extent - self.bases
         if isinstance(self.tile, Progression):
             return np.clip(-(-room // self.tile.step), 0, self.tile.count)
         return np.searchsorted(self.tile, room, side="left")
 
 
-def visits_of(stage: StageLike, depth: int, digits: Mapping[int, int] | None = None) -> dict[str, AxisVisits]:
-    """The visits of each axis for tiles of the loops at `depth` and deeper and all parallel loops.
+def axis_tiles(stage: StageLike, depth: int, digits: Mapping[int, int] | None = None) -> dict[str, AxisTiles]:
+    """The tiles of each axis that are made by the loops at `depth` and deeper and all parallel loops.
 
     ``digits``: the block's own grid loop variables by position; None: all blocks.
     """
@@ -93,7 +93,7 @@ def visits_of(stage: StageLike, depth: int, digits: Mapping[int, int] | None = N
             bases = (bases[:, None] + steps * loop.stride).ravel()
             if loop.kind == "serial":
                 bases = bases[bases < axis.extent]
-        found[axis.name] = AxisVisits(axis.name, axis.extent, bases, tile_of(inner))
+        found[axis.name] = AxisTiles(axis.name, axis.extent, bases, tile_of(inner))
     return found
 
 
@@ -133,4 +133,4 @@ def block_digits(stage: StageLike, block: int) -> dict[int, int]:
     return digits
 
 
-__all__ = ["AxisVisits", "LoopLike", "Offsets", "StageLike", "block_digits", "tile_of", "visits_of"]
+__all__ = ["AxisTiles", "LoopLike", "Offsets", "StageLike", "axis_tiles", "block_digits", "tile_of"]
