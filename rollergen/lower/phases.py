@@ -35,7 +35,7 @@ from rollergen.lower.stores import (
 from rollergen.lower.trips import first_trip
 from rollergen.lower.writer import Writer
 from rollergen.program.panels import PanelPart, asked_ahead, panel_part
-from rollergen.program.rprogram import PARALLEL, KeptRow
+from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, KeptRow
 
 
 def write_nest(context: Context) -> None:
@@ -50,11 +50,22 @@ def write_nest(context: Context) -> None:
 def write_tile(context: Context, place: Place) -> None:
     """The register tile, twice where its axes are peeled: whole, and with tests.
 
-    An axis along which no tile is ever whole stays with its tests in both.
+    An axis along which no tile is ever whole stays with its tests in both.  Of an axis without lanes, along which one
+    tile overhangs, that tile is written for itself: which of its rows exist is then known to the compiler (a test of
+    each row in each step took 2.5 times as long as a whole tile).
     """
     nest, out = context.nest, context.out
-    fits = {axis: _tile_fits(place, axis, out) for axis, kind in nest.stage.guards if kind == "peel"}
+    open_axes = [axis for axis, kind in nest.stage.guards if kind == "peel" and axis not in place.whole]
+    fits = {axis: _tile_fits(place, axis, out) for axis in open_axes}
     peeled = {axis: test for axis, test in fits.items() if test is None or _may_hold(test, out)}
+    for axis, test in peeled.items():
+        last = None if test is None or axis == nest.lane_axis else _last_tile(place, axis)
+        if test is not None and last is not None:
+            with out.when(test):
+                write_tile(context, place.knowing([axis]))
+            with out.otherwise():
+                write_tile(context, place.bind(last))
+            return
     whole = place.knowing(peeled)
     condition = conjunction(test for test in peeled.values() if test is not None)
     if condition is None:
@@ -64,6 +75,24 @@ def write_tile(context: Context, place: Place) -> None:
         _write_windows(context, whole)
     with out.otherwise():
         write_phases(context, place)
+
+
+def _last_tile(place: Place, axis: str) -> dict[int, Index] | None:
+    """The loops around the tile where the one tile that overhangs `axis` begins; None where there may be others."""
+    nest = place.nest
+    own = [(p, loop) for p, loop in enumerate(nest.loops) if loop.axis == axis]
+    outer = [(p, loop) for p, loop in own if p < nest.tile_depth]
+    span = 1 + sum((loop.extent - 1) * loop.stride for p, loop in own if p >= nest.tile_depth)
+    kinds = [loop.kind for _, loop in outer]
+    if any(kind != SERIAL for kind in kinds[1:]) or not {*kinds} <= {GRID, SERIAL}:
+        return None
+    found, left = {}, nest.extents[axis] // span * span
+    for p, loop in outer:
+        if loop.stride % span:
+            return None
+        at, left = divmod(left, loop.stride)
+        found[p] = Index((), at)
+    return found
 
 
 def _write_windows(context: Context, place: Place) -> None:
