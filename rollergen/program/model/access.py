@@ -120,6 +120,7 @@ def direct_access(
     last = max((p for p in loops if nest.loops[p].kind == SERIAL and nest.loops[p].axis in used), default=-1)
     count: Number = 1
     uses: Number = 1
+    steps: Number = 1
     lane = next((p for p in loops if nest.loops[p].kind == LANE), None)
     for p in loops:
         if p == lane:
@@ -127,6 +128,7 @@ def direct_access(
         loop = nest.loops[p]
         if p < last or loop.axis in used:
             count = times(count, nest.trips[p])
+            steps = count if p <= last else steps
         elif loop.kind == UNROLL:
             uses = times(uses, loop.extent)
     if source is not None and of_block(source):
@@ -155,9 +157,13 @@ def direct_access(
         split = line_split(nest, path_layer(device), operand, width, int(costs_of(device).array_alignment))
     broken = broken_share(nest, device, operand, lane, read=load >= 0) if vectors and lane is not None else 0
     tested = tests_of(nest, operand) if source is None else 0
+    decoded: Number = 0
+    if source is None and nest.lockstep == 1:  # once for all accesses of a step
+        decoded = place_divisions(nest, operand) * steps / (count * parts)
     return Access(
-        load, role, layer, count * parts, width // parts, service, split, uses, gathered, broken, tested, reduces
-    )
+        load, role, layer, count * parts, width // parts, service, split, uses, gathered, broken, tested, reduces,
+        decoded,
+    )  # fmt: skip
 
 
 def _distinct_share(nest: Nest, device: Device, operand: Operand, lane: int) -> Number:

@@ -24,8 +24,6 @@ def deal_divisions(nest: Nest, copy: Copy, shape: tuple[Number, ...]) -> Number:
 def place_divisions(nest: Nest, operand: Operand) -> Number:
     """Divisions and remainders in the operand's place that a step of a serial loop changes: the others, and those
     whose divisor the step is a multiple of, are computed once before the loop."""
-    if nest.lockstep == 1:
-        return 0
     total: Number = 0
     for atom in _divided(operand.offset):
         total = total + _changes(nest, atom)

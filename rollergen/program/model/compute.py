@@ -76,6 +76,8 @@ def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Num
             each = each * (1 - access.broken) + one_by_one
         if not is_nothing(access.tested):
             each = each + access.tested * costs.guard_instructions * (1 + one_by_one)
+        if access.role == "read" and not is_nothing(access.decoded):
+            each = each + access.decoded * costs.decode_instructions
         if not is_nothing(each):
             total = total + access.count * each
     return total

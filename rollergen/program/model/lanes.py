@@ -134,10 +134,19 @@ def _sampled_share(operand: Operand, extents: Mapping[str, int], axis: str, lane
     passes = np.ones((SAMPLED_VECTORS, lanes), dtype=bool)
     for bound in operand.guard:
         passes &= np.broadcast_to(bound.evaluate(values), passes.shape)
-    steps = np.diff(places, axis=1)
-    straight = (steps == (steps[:, :1] if read else 1)).all(axis=1)
+    straight = _straight(places, read)
+    for bound in operand.guard:
+        if read and divisors_of(bound.index, axis):
+            straight &= _straight(np.broadcast_to(bound.index.evaluate(values), places.shape), True)
     whole = straight & (passes.all(axis=1) | (read and not bounded))
     return float((~whole & passes.any(axis=1)).mean())
+
+
+def _straight(places: np.ndarray, read: bool) -> np.ndarray:
+    """Of which vectors the lanes lie evenly (reads), or side by side."""
+    steps = np.diff(places, axis=1)
+    found: np.ndarray = (steps == (steps[:, :1] if read else 1)).all(axis=1)
+    return found
 
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
