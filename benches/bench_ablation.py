@@ -39,7 +39,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "conv 7x7/2": lambda: rg.ops.conv2d(T("X", (1, 3, 224, 224)), T("W", (64, 3, 7, 7)), stride=2, padding=3),
     "sum of rows": lambda: rg.ops.sum(T("X", (4096, 1024)), 1),
     "softmax": lambda: rg.ops.softmax(T("X", (2048, 1000))),
-    "transpose": lambda: rg.ops.transpose(T("X", (2048, 2048))),
+    "transpose": lambda: rg.ops.t(T("X", (2048, 2048))),
 }
 
 

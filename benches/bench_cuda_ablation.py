@@ -61,7 +61,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "softmax 256x65536": lambda: rg.ops.softmax(T("X", (256, 65536)), axis=-1),
     "sum of few long rows": lambda: rg.ops.sum(T("X", (16, 1 << 20)), axis=1),
     "relu": lambda: rg.ops.relu(T("X", (4096, 4096))),
-    "transpose": lambda: rg.ops.transpose(T("X", (4096, 4096)), (1, 0)),
+    "transpose": lambda: rg.ops.permute(T("X", (4096, 4096)), (1, 0)),
 }
 ALL_ON = "all on"
 ATOMICS = "(atomics allowed)"

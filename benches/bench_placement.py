@@ -47,7 +47,7 @@ OPERATORS: dict[str, Callable[[], Any]] = {
     "rms norm 4096x1024": lambda: rg.ops.rms_norm(X, (1024,)),
     "softmax 4096x1024": lambda: rg.ops.softmax(X, -1),
     "log softmax 4096x1024": lambda: rg.ops.log_softmax(X, -1),
-    "transpose 2048x2048": lambda: rg.ops.transpose(rg.tensor("X", (2048, 2048)), (1, 0)),
+    "transpose 2048x2048": lambda: rg.ops.permute(rg.tensor("X", (2048, 2048)), (1, 0)),
     "relu of 64 MB": lambda: rg.ops.relu(BIG[0]),
     "add of 64 MB": lambda: rg.ops.add(*BIG),
 }

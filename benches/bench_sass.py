@@ -61,7 +61,7 @@ STRAIGHT: dict[str, Callable[[], Any]] = {
     "pooling 3x3": lambda: _roller("P2"),
     "pooling 3x3, stride 2": lambda: _roller("P4"),
     "bias of a channel": lambda: rg.ops.bias_add(T("X", (64, 256, 56, 56)), T("b", (256,)), axis=1),
-    "transpose": lambda: rg.ops.transpose(T("X", (4096, 4096)), (1, 0)),
+    "transpose": lambda: rg.ops.permute(T("X", (4096, 4096)), (1, 0)),
     "softmax": lambda: rg.ops.softmax(T("X", (4096, 1024)), axis=-1),
     "relu": lambda: rg.ops.relu(T("X", (4096, 4096))),
     "sum of rows": lambda: rg.ops.sum(T("X", (4096, 4096)), axis=1),

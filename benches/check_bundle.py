@@ -57,7 +57,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "bfloat16 matmul": lambda: rg.ops.matmul(
         rg.tensor("A", (127, 511), "bfloat16"), rg.tensor("B", (511, 255), "bfloat16"), name="C"
     ),
-    "transpose": lambda: rg.ops.transpose(rg.tensor("X", (1023, 511)), name="Y"),
+    "transpose": lambda: rg.ops.t(rg.tensor("X", (1023, 511)), name="Y"),
 }
 DEVICES = ("cpu", "v100", "mi50")
 

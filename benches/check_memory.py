@@ -63,7 +63,7 @@ def wide(number: int) -> rg.Tensor:
     made = (
         lambda: rg.ops.matmul(rg.tensor(f"a{number}", (a, b), dtype), rg.tensor(f"b{number}", (b, c), dtype)),
         lambda: rg.ops.softmax(y, axis),
-        lambda: rg.ops.transpose(x, order),
+        lambda: rg.ops.permute(x, order),
         lambda: rg.ops.sum(x, axis),
         lambda: rg.ops.conv2d(image, rg.tensor("weights", (8, 4, *window)), stride=stride),
         lambda: rg.ops.relu(rg.ops.mul(rg.ops.sigmoid(y) if axis else rg.ops.tanh(y), stride / 2)),

@@ -55,7 +55,7 @@ def cases() -> dict[str, tuple[str, Callable[[], Any]]]:
         "argmax": lambda: rg.ops.argmax(x("x", 5, 131), axis=1),
         "softmax": lambda: rg.ops.softmax(x("x", 5, 131)),
         "layer_norm": lambda: rg.ops.layer_norm(x("x", 5, 67), 67),
-        "transpose": lambda: rg.ops.transpose(x("x", 37, 45)),
+        "transpose": lambda: rg.ops.t(x("x", 37, 45)),
         "relu of a sum": lambda: rg.ops.relu(rg.ops.add(x("x", 1009), x("y", 1009))),
     }
     return {f"{device} {name}": (device, make) for name, make in makers.items() for device in ("v100", "mi50")}

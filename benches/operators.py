@@ -119,7 +119,7 @@ def _transpose(rows: int, columns: int, target: float) -> Case:
         return lambda: out.copy_(x.t())
 
     def make() -> Any:
-        return rg.ops.transpose(rg.tensor("X", (rows, columns)), name="Y")
+        return rg.ops.t(rg.tensor("X", (rows, columns)), name="Y")
 
     return Case(f"transpose {rows}x{columns}", make, "PyTorch", peer, target, 8.0 * rows * columns, "GB/s")
 

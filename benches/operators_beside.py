@@ -80,7 +80,7 @@ def nhwc(n: int, h: int, w: int, ci: int, co: int, size: int, stride: int = 1, d
     """A convolution of images that lie channels last, padded by half a window."""
     image, weights = T("X", (n, h, w, ci), dtype), T("W", (size, size, ci, co), dtype)
     half = size // 2
-    padded = rg.ops.pad(image, ((0, 0), (half, half), (half, half), (0, 0)))
+    padded = rg.ops.pad(image, (0, 0, half, half, half, half))
     i, j, c = rg.reduce_axis("i", size), rg.reduce_axis("j", size), rg.reduce_axis("c", ci)
     sides = tuple((side + 2 * half - size) // stride + 1 for side in (h, w))
     return rg.compute(
@@ -159,7 +159,7 @@ def _rows() -> Iterator[Beside]:
     for columns in (64, 197, 768, 1000, 4096, 8192):
         yield _of_rows("softmax", 512, columns, "float32")
         yield _of_rows("layer_norm", 512, columns, "float32")
-    for how, rows, columns in (("sum", 64, 50000), ("sum", 4096, 96), ("max", 777, 333), ("mean", 3, 100003)):
+    for how, rows, columns in (("sum", 64, 50000), ("sum", 4096, 96), ("amax", 777, 333), ("mean", 3, 100003)):
         yield _of_rows(how, rows, columns, "float32")
 
 
@@ -171,7 +171,7 @@ def _drawn_rows(draw: random.Random) -> Iterator[Beside]:
 
 def _moves() -> Iterator[Beside]:
     for rows, columns, dtype in ((1024, 1024, "float32"), (333, 777, "float32"), (2048, 512, "float16")):
-        make = lambda rows=rows, columns=columns, dtype=dtype: rg.ops.transpose(
+        make = lambda rows=rows, columns=columns, dtype=dtype: rg.ops.permute(
             T("X", (rows, columns), dtype), (1, 0), name="Y"
         )
         yield Beside(f"transpose {rows}x{columns} {dtype}", "transpose", make)

@@ -61,18 +61,21 @@ def _of_two() -> Iterator[tuple[str, str, Make]]:
                  "greater", "greater_equal"):  # fmt: skip
         function = getattr(rg.ops, name)
         yield name, "", lambda t, r, c, f=function: f(t("x", (r, c)), t("y", (r, c)))
-        yield name, "turned", lambda t, r, c, f=function: f(t("x", (r, c)), rg.ops.transpose(t("y", (c, r))))
+        yield name, "turned", lambda t, r, c, f=function: f(t("x", (r, c)), rg.ops.t(t("y", (c, r))))
     yield "where", "", lambda t, r, c: rg.ops.where(t("if", (r, c), "bool"), t("x", (r, c)), t("y", (c,)))
     yield "bias_add", "", lambda t, r, c: rg.ops.bias_add(t("x", (2, r, c)), t("b", (r,)))
 
 
 def _reductions() -> Iterator[tuple[str, str, Make]]:
-    for name in ("sum", "mean", "max", "min", "prod", "var", "std", "argmax", "argmin", "logsumexp"):
+    for name in ("sum", "mean", "amax", "amin", "prod", "var", "std", "argmax", "argmin", "logsumexp"):
         function = getattr(rg.ops, name)
         for axis in (None, 0, 1):
             yield name, f"axis {axis}", lambda t, r, c, f=function, a=axis: f(t("x", (r, c)), a)
         yield name, "inner axis", lambda t, r, c, f=function: f(t("x", (3, r, c)), 1)
         yield name, "outer axes", lambda t, r, c, f=function: f(t("x", (3, r, c)), (0, 1))
+    for name in ("max", "min"):
+        function = getattr(rg.ops, name)
+        yield name, "", lambda t, r, c, f=function: f(t("x", (r, c)))
     for name in ("softmax", "log_softmax", "cumsum", "cumprod"):
         function = getattr(rg.ops, name)
         for axis in (0, 1):
@@ -99,12 +102,14 @@ def _contractions() -> Iterator[tuple[str, str, Make]]:
     turned = lambda a, b: rg.ops.matmul(a, b, transpose_a=True, transpose_b=True)
     yield "matmul", "turned", lambda t, r, c: turned(t("a", (c, r)), t("b", (r, c)))
     yield "matmul", "of a column", lambda t, r, c: rg.ops.matmul(t("a", (r, c)), t("b", (c, 1)))
+    yield "mm", "", lambda t, r, c: rg.ops.mm(t("a", (r, c)), t("b", (c, r)))
+    yield "bmm", "", lambda t, r, c: rg.ops.bmm(t("a", (3, r, c)), t("b", (3, c, r)))
     yield "batch_matmul", "", lambda t, r, c: rg.ops.batch_matmul(t("a", (3, r, c)), t("b", (3, c, r)))
     yield "linear", "", lambda t, r, c: rg.ops.linear(t("x", (2, r, c)), t("w", (r, c)))
     yield "linear", "with a bias", lambda t, r, c: rg.ops.linear(t("x", (2, r, c)), t("w", (r, c)), _bias(t, r))
     head = lambda t, r, c: (t(name, (2, r, c)) for name in ("q", "k", "v"))
-    yield "attention", "", lambda t, r, c: rg.ops.attention(*head(t, r, c))
-    yield "attention", "causal", lambda t, r, c: rg.ops.attention(*head(t, r, c), causal=True)
+    yield "scaled_dot_product_attention", "", lambda t, r, c: rg.ops.attention(*head(t, r, c))
+    yield "scaled_dot_product_attention", "causal", lambda t, r, c: rg.ops.attention(*head(t, r, c), is_causal=True)
 
 
 def _windows() -> Iterator[tuple[str, str, Make]]:
@@ -112,6 +117,16 @@ def _windows() -> Iterator[tuple[str, str, Make]]:
     yield "conv2d", "", lambda t, r, c: rg.ops.conv2d(t("x", (1, 4, r, c)), t("w", (8, 4, 3, 3)), padding=1)
     yield "conv2d", "pointwise", lambda t, r, c: rg.ops.conv2d(t("x", (1, r, 4, 8)), t("w", (c, r, 1, 1)), stride=2)
     yield "conv3d", "", lambda t, r, c: rg.ops.conv3d(t("x", (1, 2, 4, r, c)), t("w", (3, 2, 3, 3, 3)), padding=1)
+    for rank, image in ((1, ()), (3, (2,))):
+        turned = getattr(rg.ops, f"conv_transpose{rank}d")
+        yield f"conv_transpose{rank}d", "", lambda t, r, c, f=turned, m=image, k=rank: f(
+            t("x", (1, r, *m, *((8, c)[: k - len(m)] if k > 1 else (c,)))), t("w", (r, 3, *(2,) * k)), stride=2
+        )
+        for how in ("max", "avg"):
+            pool = getattr(rg.ops, f"{how}_pool{rank}d")
+            yield f"{how}_pool{rank}d", "", lambda t, r, c, f=pool, m=image, k=rank: f(
+                t("x", (2, r, *m, *((8, c)[: k - len(m)] if k > 1 else (c,)))), 2, 2
+            )
     twice = lambda x, w: rg.ops.conv_transpose2d(x, w, stride=2)
     yield "conv_transpose2d", "", lambda t, r, c: twice(t("x", (1, 4, r, c)), t("w", (4, 3, 2, 2)))
     yield "depthwise_conv2d", "", lambda t, r, c: rg.ops.depthwise_conv2d(t("x", (1, 8, r, c)), t("w", (8, 1, 3, 3)))
@@ -122,7 +137,7 @@ def _windows() -> Iterator[tuple[str, str, Make]]:
     for name in ("global_avg_pool", "global_max_pool"):
         function = getattr(rg.ops, name)
         yield name, "", lambda t, r, c, f=function: f(t("x", (2, 3, r, c)))
-    yield "upsample_nearest", "", lambda t, r, c: rg.ops.upsample_nearest(t("x", (1, 2, r, c)), 2)
+    yield "upsample_nearest", "", lambda t, r, c: rg.ops.upsample_nearest(t("x", (1, 2, r, c)), scale_factor=2)
 
 
 def _quantised() -> Iterator[tuple[str, str, Make]]:
@@ -136,15 +151,20 @@ def _quantised() -> Iterator[tuple[str, str, Make]]:
 def _views() -> Iterator[tuple[str, str, Make]]:
     for axis in (0, 1):
         yield "concat", f"axis {axis}", lambda t, r, c, a=axis: rg.ops.concat([t("x", (r, c)), t("y", (r, c))], a)
-    yield "slice", "", lambda t, r, c: rg.ops.slice(t("x", (r, c)), np.s_[1:, ::2])
-    yield "slice", "reversed", lambda t, r, c: rg.ops.slice(t("x", (r, c)), np.s_[::-1, ::-1])
-    for mode in ("constant", "reflect", "edge", "wrap"):
-        yield "pad", mode, lambda t, r, c, m=mode: rg.ops.pad(t("x", (r, c)), (1, 2), m)
-    yield "transpose", "", lambda t, r, c: rg.ops.transpose(t("x", (r, c)))
-    yield "transpose", "channels last", lambda t, r, c: rg.ops.transpose(t("x", (2, 3, r, c)), (0, 2, 3, 1))
-    yield "transpose", "of matrices", lambda t, r, c: rg.ops.transpose(t("x", (3, r, c)), (0, 2, 1))
+    yield "getitem", "", lambda t, r, c: rg.ops.getitem(t("x", (r, c)), np.s_[1:, ::2])
+    yield "getitem", "reversed", lambda t, r, c: rg.ops.getitem(t("x", (r, c)), np.s_[::-1, ::-1])
+    for mode in ("constant", "reflect", "replicate", "circular"):
+        yield "pad", mode, lambda t, r, c, m=mode: rg.ops.pad(t("x", (r, c)), (1, 2, 1, 2), m)
+    yield "t", "", lambda t, r, c: rg.ops.t(t("x", (r, c)))
+    yield "permute", "channels last", lambda t, r, c: rg.ops.permute(t("x", (2, 3, r, c)), (0, 2, 3, 1))
+    yield "permute", "of matrices", lambda t, r, c: rg.ops.permute(t("x", (3, r, c)), (0, 2, 1))
+    yield "transpose", "", lambda t, r, c: rg.ops.transpose(t("x", (3, r, c)), 1, 2)
+    yield "slice", "", lambda t, r, c: rg.ops.slice(t("x", (r, c)), 1, 1, None, 2)
+    yield "resize", "", lambda t, r, c: rg.ops.resize(t("x", (r, c)), (c, r))
+    yield "resize", "linear", lambda t, r, c: rg.ops.resize(t("x", (r, c)), (c, r), mode="linear")
+    yield "interpolate", "", lambda t, r, c: rg.ops.interpolate(t("x", (1, 2, r, c)), (c, r))
     yield "reshape", "", lambda t, r, c: rg.ops.reshape(t("x", (r, c)), (c, r))
-    yield "reshape", "of a transpose", lambda t, r, c: rg.ops.reshape(rg.ops.transpose(t("x", (r, c))), (-1,))
+    yield "reshape", "of a transpose", lambda t, r, c: rg.ops.reshape(rg.ops.t(t("x", (r, c))), (-1,))
     yield "expand", "", lambda t, r, c: rg.ops.expand(t("x", (r, 1)), (3, r, c))
 
 

@@ -7,6 +7,7 @@ function of that name returns.  ``tests/test_docs.py`` holds pages and functions
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from rollergen.program.interpreter import interpret
 from rollergen.tile.exact_traffic import traffic
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = (ROOT / "README.md", ROOT / "docs" / "architecture.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "architecture.md", ROOT / "docs" / "expressions.md")
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n+```\w*\n)(.*?)(```)", re.DOTALL)
 SIZE, DEVICE = 256, load_device("v100")
 
@@ -103,9 +104,21 @@ def text() -> str:
     return emit(_program(), DEVICE).text.partition("extern")[0]
 
 
+def operators() -> str:
+    """The operators of `rg.ops` by family, and second names."""
+    families: dict[str, list[str]] = {}
+    for name in sorted(rg.ops.__all__):
+        module = getattr(rg.ops, name).__wrapped__.__module__.rpartition(".")[2]
+        families.setdefault(module.replace("_", " "), []).append(name)
+    families["second names"] = [f"{name} ({of})" for name, of in sorted(rg.ops.ALIASES.items())]
+    listed = (f"{family}: {', '.join(names)}" for family, names in families.items())
+    lines = (textwrap.fill(line, 110, subsequent_indent="  ") for line in listed)
+    return "\n".join(lines) + "\n"
+
+
 GENERATED: dict[str, Callable[[], str]] = {
     one.__name__: one
-    for one in (explanation, expression, space, rprogram, prediction, interpretation, kernel_ir, text)
+    for one in (explanation, expression, space, rprogram, prediction, interpretation, kernel_ir, text, operators)
 }
 
 

@@ -24,7 +24,7 @@ def matmul(m: int, k: int, n: int, dtype: str = "float16", **how):
 def nhwc_convolution(n: int, h: int, w: int, ci: int, co: int, r: int, dtype: str = "float16"):
     """Of images that lie channels last, padded so that the output is as large."""
     image, weights = T("X", (n, h, w, ci), dtype), T("W", (r, r, ci, co), dtype)
-    padded = rg.ops.pad(image, ((0, 0), (r // 2, r // 2), (r // 2, r // 2), (0, 0)))
+    padded = rg.ops.pad(image, (0, 0, r // 2, r // 2, r // 2, r // 2))
     i, j, c = rg.reduce_axis("i", r), rg.reduce_axis("j", r), rg.reduce_axis("c", ci)
     return rg.compute(
         (n, h, w, co), lambda b, y, x, o: rg.sum(padded[b, y + i, x + j, c] * weights[i, j, c, o], axis=(i, j, c))

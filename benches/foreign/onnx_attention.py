@@ -23,7 +23,7 @@ def by_heads(x: Tensor, heads: int | None) -> Tensor:
     if x.ndim == 4:
         return x
     b, s, hidden = x.shape
-    return ops.transpose(ops.reshape(x, (b, s, heads, hidden // heads)), (0, 2, 1, 3))
+    return ops.permute(ops.reshape(x, (b, s, heads, hidden // heads)), (0, 2, 1, 3))
 
 
 @operator("Attention")
@@ -35,7 +35,7 @@ def attention(n: Node) -> Any:
         k, v = ops.concat([past, k], axis=2), ops.concat([n.tensor(5), v], axis=2)
     scale = n.get("scale") or 1 / math.sqrt(q.shape[3])
     root = float(np_dtype(q).type(math.sqrt(scale)))
-    scores = repeated_product(ops.mul(q, root), ops.mul(ops.transpose(k, (0, 1, 3, 2)), root))
+    scores = repeated_product(ops.mul(q, root), ops.mul(ops.permute(k, (0, 1, 3, 2)), root))
     cap = n.get("softcap", 0.0)
     if cap:
         scores = pointwise(lambda s: rg.tanh(s / cap) * cap, scores)
@@ -46,7 +46,7 @@ def attention(n: Node) -> Any:
     made = repeated_product(weights, v)
     if n.tensor(0).ndim == 3:
         b, h, s, d = made.shape
-        made = ops.reshape(ops.transpose(made, (0, 2, 1, 3)), (b, s, h * d))
+        made = ops.reshape(ops.permute(made, (0, 2, 1, 3)), (b, s, h * d))
     shown = {0: scores, 1: scores, 2: biased, 3: weights}[n.get("qk_matmul_output_mode", 0)]
     return made, k, v, shown
 
@@ -102,7 +102,7 @@ def guarded_softmax(x: Tensor, biases: Tensor | None) -> Tensor:
     """softmax along the last axis; 0 in rows that the mask hides whole."""
     if biases is None:
         return ops.softmax(x)
-    top = ops.max(biases, -1, True)
+    top = ops.amax(biases, -1, True)
     seen = pointwise(lambda v: v > -math.inf, top)
     safe = pointwise(lambda s, v: rg.select(s, v, 0), seen, x)
     return pointwise(lambda s, v: rg.select(s, v, 0), seen, ops.softmax(safe))
@@ -124,8 +124,8 @@ def rotary_embedding(n: Node) -> Tensor:
 
     made = rg.compute((*heads.shape[:3], 2 * half), element)
     if 2 * half < heads.shape[3]:
-        made = ops.concat([made, ops.slice(heads, (..., slice(2 * half, None)))], axis=3)
-    return ops.reshape(ops.transpose(made, (0, 2, 1, 3)), x.shape) if x.ndim == 3 else made
+        made = ops.concat([made, ops.getitem(heads, (..., slice(2 * half, None)))], axis=3)
+    return ops.reshape(ops.permute(made, (0, 2, 1, 3)), x.shape) if x.ndim == 3 else made
 
 
 def positioned(cache: Tensor, ids: Tensor | None) -> Tensor:

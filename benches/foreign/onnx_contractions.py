@@ -144,7 +144,7 @@ def convolved(n: Node, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor
         raise Refused("attribute", f"a convolution of rank {x.ndim}")
     padding = tuple(w.before for w in windows)
     if not symmetric(windows):
-        x = ops.pad(x, [(0, 0), (0, 0), *((w.before, w.after) for w in windows)])
+        x = ops.pad(x, [width for w in reversed(windows) for width in (w.before, w.after)])
         padding = (0,) * len(windows)
     strides, dilations = tuple(w.stride for w in windows), tuple(w.dilation for w in windows)
     return function(x, weight, bias, strides, padding, dilations, n.get("group", 1))
@@ -156,11 +156,11 @@ def causal_convolution(n: Node) -> Any:
     kept = weight.shape[2] - 1
     if not kept:
         raise Refused("empty", "a state of no elements")
-    padded = ops.pad(x, [(0, 0), (0, 0), (kept, 0)]) if past is None else ops.concat([past, x], axis=2)
+    padded = ops.pad(x, (kept, 0)) if past is None else ops.concat([past, x], axis=2)
     made = ops.conv1d(padded, weight, n.optional(2), groups=x.shape[1])
     if n.get("activation", "none") != "none":
         made = ops.silu(made)
-    return made, ops.slice(padded, (..., slice(padded.shape[2] - kept, None)))
+    return made, ops.getitem(padded, (..., slice(padded.shape[2] - kept, None)))
 
 
 @operator("ConvTranspose")
@@ -315,5 +315,5 @@ def affine_grid(n: Node) -> Tensor:
     else:
         lines = [(2 * np.arange(extent) + 1) / extent - 1 for extent in size]
     points = np.array([(*reversed(p), 1.0) for p in itertools.product(*lines)], theta.dtype)
-    made = product(n.constant(points), ops.transpose(theta, (0, 2, 1)))
+    made = product(n.constant(points), ops.permute(theta, (0, 2, 1)))
     return ops.reshape(made, (theta.shape[0], *size, len(size)))

@@ -83,14 +83,14 @@ def real_inverse(n: Node, x: Tensor, axis: int, points: int) -> Tensor:
     twice = np.where((rows == 0) | (2 * rows == points), 1, 2)
     turn = twice * np.exp(2j * np.pi * np.outer(np.arange(points), rows) / points) / points
     real, imaginary = (n.constant(part.astype(x.dtype)) for part in (turn.real, turn.imag))
-    part = lambda at: ops.slice(x, (..., slice(at, at + 1)))
+    part = lambda at: ops.getitem(x, (..., slice(at, at + 1)))
     return ops.sub(along_axis(part(0), axis, real), along_axis(part(1), axis, imaginary))
 
 
 def complex_product(n: Node, x: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
     """The product of a complex matrix with `x` (..., 1: real, or 2: complex) along `axis`."""
     real, imaginary = (n.constant(part.astype(x.dtype)) for part in (matrix.real, matrix.imag))
-    part = lambda at: ops.slice(x, (..., slice(at, at + 1)))
+    part = lambda at: ops.getitem(x, (..., slice(at, at + 1)))
     re = along_axis(part(0), axis, real)
     im = along_axis(part(0), axis, imaginary)
     if x.shape[-1] == 2:

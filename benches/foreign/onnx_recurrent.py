@@ -27,18 +27,18 @@ def stacked(tensors: list[Tensor], axis: int) -> Tensor:
 
 
 def direction(x: Tensor, d: int) -> Tensor:
-    return ops.slice(x, (d,))
+    return ops.getitem(x, (d,))
 
 
 def part(x: Tensor, number: int, size: int) -> Tensor:
     """Rows of one gate."""
-    return ops.slice(x, (slice(number * size, (number + 1) * size),))
+    return ops.getitem(x, (slice(number * size, (number + 1) * size),))
 
 
 def recurrence(n: Node, states: int, step_of: Callable[[Node, int], Step]) -> Any:
     """(all outputs, last states) of a layer: directions, layouts, lengths and initial states."""
     x, batch_first, where = n.tensor(0), n.get("layout", 0), n.get("direction", "forward")
-    x = ops.transpose(x, (1, 0, 2)) if batch_first else x
+    x = ops.permute(x, (1, 0, 2)) if batch_first else x
     if n.get("activations") is not None or n.get("clip") is not None or x.shape[0] > STEPS:
         raise Refused("sequential", "activations, clip, or a long sequence")
     backwards = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[where]
@@ -46,7 +46,7 @@ def recurrence(n: Node, states: int, step_of: Callable[[Node, int], Step]) -> An
     everything = stacked([stacked(outputs, 0) for outputs, _ in runs], 1)
     last = [stacked([state[s] for _, state in runs], 0) for s in range(states)]
     if batch_first:
-        return ops.transpose(everything, (2, 0, 1, 3)), *(ops.transpose(one, (1, 0, 2)) for one in last)
+        return ops.permute(everything, (2, 0, 1, 3)), *(ops.permute(one, (1, 0, 2)) for one in last)
     return everything, *last
 
 
@@ -55,7 +55,7 @@ def _run(n: Node, x: Tensor, d: int, turned: bool, states: int, step: Step) -> t
     state = tuple(_initial(n, 5 + s, d, (x.shape[1], hidden), x.dtype) for s in range(states))
     outputs: dict[int, Tensor] = {}
     for t in reversed(range(steps)) if turned else range(steps):
-        new = step(ops.slice(x, (t,)), state)
+        new = step(ops.getitem(x, (t,)), state)
         if lengths is not None:
             new = tuple(_within(lengths, t, a, b) for a, b in zip(new, state, strict=True))
         state, outputs[t] = new, new[0]
@@ -70,7 +70,7 @@ def _initial(n: Node, position: int, d: int, shape: tuple[int, int], dtype: str)
     given = n.optional(position)
     if given is None:
         return rg.compute(shape, lambda b, h: rg.cast(0.0, dtype))
-    return direction(ops.transpose(given, (1, 0, 2)) if n.get("layout", 0) else given, d)
+    return direction(ops.permute(given, (1, 0, 2)) if n.get("layout", 0) else given, d)
 
 
 def gates(n: Node, d: int, count: int) -> Callable[[int, Tensor, Tensor | None], Tensor]:
@@ -163,7 +163,7 @@ def linear_attention(n: Node) -> Any:
         m = rg.reduce_axis("m", depth)
         now = lambda n, h, j, state=state, t=t, m=m: scale * rg.sum(q[n, h, t, m] * state[n, h // group, m, j], axis=m)
         read.append(rg.compute((b, heads, v.shape[3]), now))
-    made = ops.reshape(ops.transpose(stacked(read, 2), (0, 2, 1, 3)), (b, steps, heads * v.shape[3]))
+    made = ops.reshape(ops.permute(stacked(read, 2), (0, 2, 1, 3)), (b, steps, heads * v.shape[3]))
     return ops.cast(made, query.dtype), ops.cast(state, query.dtype if past is None else past.dtype)
 
 

@@ -64,8 +64,8 @@ for _names, _convert in {
     ("ReduceSum",): reduction(ops.sum),
     ("ReduceMean",): reduction(mean),
     ("ReduceProd",): reduction(ops.prod),
-    ("ReduceMax",): extreme(ops.max),
-    ("ReduceMin",): extreme(ops.min),
+    ("ReduceMax",): extreme(ops.amax),
+    ("ReduceMin",): extreme(ops.amin),
     ("ReduceL1",): reduction(ops.sum, before=rg.abs),
     ("ReduceL2",): reduction(ops.sum, before=lambda v: v * v, after=rg.sqrt),
     ("ReduceSumSquare",): reduction(ops.sum, before=lambda v: v * v),
@@ -83,7 +83,7 @@ def position(function: Callable[..., Tensor]) -> Callable[[Node], Tensor]:
         if not n.get("select_last_index", 0):
             return function(x, axis, keep)
         axis %= x.ndim
-        turned = ops.slice(x, tuple(np.s_[::-1] if d == axis else np.s_[:] for d in range(x.ndim)))
+        turned = ops.getitem(x, tuple(np.s_[::-1] if d == axis else np.s_[:] for d in range(x.ndim)))
         return pointwise(lambda v: x.shape[axis] - 1 - v, function(turned, axis, keep))
 
     return convert
@@ -189,10 +189,10 @@ def batch_normalization(n: Node) -> Any:
     x, scale, bias, average, variance = (n.tensor(i) for i in range(5))
     eps, momentum = n.get("epsilon", 1e-5), n.get("momentum", 0.9)
     if not n.get("training_mode", 0):
-        return ops.batch_norm(x, average, variance, scale, bias, eps)
+        return ops.batch_norm(x, average, variance, scale, bias, eps=eps)
     axes = tuple(d for d in range(x.ndim) if d != 1)
     made, own, _ = normalised(x, axes, eps)
-    spread = ops.var(x, axes, 0)
+    spread = ops.var(x, axes, correction=0)
     moving = lambda old, new: pointwise(lambda a, b: a * momentum + b * (1 - momentum), old, new)
     made = scaled(made, along(scale, 1, x.ndim), along(bias, 1, x.ndim), x.dtype)
     return made, moving(average, ops.reshape(own, average.shape)), moving(variance, spread)

@@ -48,7 +48,7 @@ def wrapped(index: Any, extent: int) -> Any:
 def gather(n: Node) -> Tensor:
     x, axis, indices = n.tensor(0), n.get("axis", 0) % n.tensor(0).ndim, n.inputs[1]
     if isinstance(indices, np.ndarray) and indices.ndim == 0:
-        return ops.slice(x, tuple(int(indices) if d == axis else slice(None) for d in range(x.ndim)))
+        return ops.getitem(x, tuple(int(indices) if d == axis else slice(None) for d in range(x.ndim)))
     indices, extent = n.tensor(1), x.shape[axis]
     last = axis + indices.ndim
     taken = lambda axes, i: same(axes[0], wrapped(indices[i[axis:last]], extent))

@@ -15,7 +15,7 @@ from rollergen import ops
 from rollergen.expr.language import Tensor
 
 operators(
-    Transpose=lambda n: ops.transpose(n.tensor(0), n.get("perm")),
+    Transpose=lambda n: ops.permute(n.tensor(0), n.get("perm") or tuple(reversed(range(n.tensor(0).ndim)))),
     Concat=lambda n: ops.concat([n.tensor(i) for i in range(len(n.inputs)) if filled(n, i)], n.get("axis")),
 )
 
@@ -84,7 +84,7 @@ def sliced(x: Tensor, axis: int, start: int, stop: int) -> Tensor:
     """Refused where nothing is left."""
     if stop <= start:
         raise Refused("empty", f"elements {start} to {stop}")
-    return ops.slice(x, tuple(slice(start, stop) if d == axis else slice(None) for d in range(x.ndim)))
+    return ops.getitem(x, tuple(slice(start, stop) if d == axis else slice(None) for d in range(x.ndim)))
 
 
 @operator("Slice", static=(1, 2, 3, 4))
@@ -99,7 +99,7 @@ def slice_(n: Node) -> Tensor:
         parts[axis] = slice(start, None if backwards else stop, step)
         if not len(range(*parts[axis].indices(extent))):
             raise Refused("empty", f"{parts[axis]} of {extent}")
-    return ops.slice(x, tuple(parts))
+    return ops.getitem(x, tuple(parts))
 
 
 @operator("Pad", static=(1, 2, 3))
@@ -109,10 +109,9 @@ def pad(n: Node) -> Tensor:
     pairs = [(0, 0)] * x.ndim
     for place, axis in enumerate(axes):
         pairs[axis] = widths[place], widths[place + len(axes)]
-    if any(width < 0 for pair in pairs for width in pair):
-        x = ops.slice(x, tuple(slice(max(-a, 0), e - max(-b, 0)) for e, (a, b) in zip(x.shape, pairs, strict=True)))
-        pairs = [(max(a, 0), max(b, 0)) for a, b in pairs]
-    return ops.pad(x, pairs, n.get("mode", "constant"), 0 if value is None else value.reshape(()).item())
+    mode = {"edge": "replicate", "wrap": "circular"}.get(n.get("mode", "constant"), n.get("mode", "constant"))
+    last_first = [width for pair in reversed(pairs) for width in pair]
+    return ops.pad(x, last_first, mode, 0 if value is None else value.reshape(()).item())
 
 
 @operator("CenterCropPad", static=(1,))
@@ -125,7 +124,7 @@ def center_crop_pad(n: Node) -> Tensor:
             x = sliced(x, axis, (have - extent) // 2, (have - extent) // 2 + extent)
         before = (extent - have) // 2
         if extent > have:
-            x = ops.pad(x, [(before, extent - have - before) if d == axis else (0, 0) for d in range(x.ndim)])
+            x = ops.pad(x, (0, 0) * (x.ndim - 1 - axis) + (before, extent - have - before))
     return x
 
 
@@ -137,7 +136,7 @@ def depth_to_space(n: Node) -> Tensor:
         order, split_shape = (0, 3, 4, 1, 5, 2), (b, block, block, c // block**2, h, w)
     else:
         order, split_shape = (0, 1, 4, 2, 5, 3), (b, c // block**2, block, block, h, w)
-    return ops.reshape(ops.transpose(ops.reshape(x, split_shape), order), (b, c // block**2, h * block, w * block))
+    return ops.reshape(ops.permute(ops.reshape(x, split_shape), order), (b, c // block**2, h * block, w * block))
 
 
 @operator("SpaceToDepth")
@@ -146,7 +145,7 @@ def space_to_depth(n: Node) -> Tensor:
     b, c, h, w = x.shape
     parts = ops.reshape(x, (b, c, h // block, block, w // block, block))
     order = (0, 3, 5, 1, 2, 4) if n.get("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
-    return ops.reshape(ops.transpose(parts, order), (b, c * block**2, h // block, w // block))
+    return ops.reshape(ops.permute(parts, order), (b, c * block**2, h // block, w // block))
 
 
 @operator("Trilu", static=(1,))

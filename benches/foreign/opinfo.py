@@ -1,13 +1,13 @@
 """torch's OpInfo samples against rollergen: ``python benches/foreign/opinfo.py [OPERATOR ...] [--kernels N]``.
 
 Every sample input of torch's ``op_db`` (torch 2.13.0) for the operators that `rg.ops` has, in all of rollergen's dtypes
-that torch supports for them, is forwarded (``torch_operators.py``), or refused with one of the reasons of
-``refusals.py``.  All that is forwarded is compared by definition; of each operator and dtype `--kernels` samples (2; 0:
-all), spread over them, are also built and run on cpu, and built for a V100 and interpreted.  Integers and conditions
-must equal torch's.  Floats are compared with torch's float64 of the same inputs by the tolerance of
-`torch.testing.assert_close` for the dtype, or may err twice as much as torch does in that dtype; attention, whose
-weights `rg.ops` rounds to the operands' dtype, as much as torch's own does where it is told to round.  What is known is
-kept, and the same command goes on from there; the table is results/opinfo_<cpu>_<day>.json.  Exits with 1 where one is
+that torch supports for them, is forwarded literally: the same call, with tensors of rollergen's. What is refused has
+one of the reasons of ``refusals.py``. All that is forwarded is compared by definition; of each operator and dtype
+`--kernels` samples (2; 0: all), spread over them, are also built and run on cpu, and built for a V100 and interpreted.
+Integers and conditions must equal torch's. Floats are compared with torch's float64 of the same inputs by the tolerance
+of `torch.testing.assert_close` for the dtype, or may err twice as much as torch does in that dtype; attention, whose
+weights `rg.ops` rounds to the operands' dtype, as much as torch's own does where it is told to round. What is known is
+kept, and the same command goes on from there; the table is results/opinfo_<cpu>_<day>.json. Exits with 1 where one is
 wrong, or raises anything but the refusal.
 
 The environment is one of its own: ``pip install -e ".[cpu,foreign]"``; torch's build for CPUs is enough, which
@@ -32,10 +32,10 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.testing._comparison import default_tolerances
 
+import rollergen as rg
 from benches.foreign.cases import STAGES, Row, Rows, crash, examined
-from benches.foreign.refusals import RULES, Refused
-from benches.foreign.torch_operators import TABLE
-from benches.foreign.torch_pointwise import dtype_of
+from benches.foreign.refusals import RULES, Refused, accepted_dtype
+from rollergen import ops
 from rollergen import tensor as given
 from rollergen.errors import RollergenError
 from rollergen.expr.dtypes import ITEMSIZE
@@ -46,13 +46,32 @@ MOST = 30
 """Samples of one operator, variant and dtype; where torch has more (max_pool2d: 1,440), that many spread over them."""
 
 
+OTHERS = {"equal"}
+"""Operators that mean something else than torch's of that name: `equal` is of elements."""
+
+PRODUCTS = ("matmul", "mm", "bmm", "linear", "einsum", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
+            "conv_transpose2d", "conv_transpose3d")  # fmt: skip
+"""Whose sums of int8 products are int32, of which torch's int8 results are the low byte."""
+
+
+def namesake(name: str) -> Any:
+    """The operator of `rg.ops` that an entry of ``op_db`` calls, if there is one."""
+    short = name.removeprefix("nn.functional.")
+    if short == "where":
+        return lambda input, condition, other: ops.where(condition, input, other)
+    if short == "einsum":
+        return lambda tensors, equation: rg.einsum(equation, *tensors)  # samples have the operands first
+    known = (short in ops.__all__ or short in ops.ALIASES) and short not in OTHERS
+    return getattr(ops, short) if known else None
+
+
 @lru_cache(maxsize=1)
 def operators() -> dict[str, Any]:
     """Entries of ``op_db`` by name and variant."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torch.testing._internal.common_methods_invocations import op_db
-    found = {f"{o.name}.{o.variant_test_name}".rstrip("."): o for o in op_db if o.name in TABLE}
+    found = {f"{o.name}.{o.variant_test_name}".rstrip("."): o for o in op_db if namesake(o.name)}
     return dict(sorted(found.items()))
 
 
@@ -104,7 +123,7 @@ class Arguments:
         return {k: self.converted(v) for k, v in value.items()} if isinstance(value, dict) else value
 
     def tensor(self, value: torch.Tensor) -> Tensor:
-        dtype = dtype_of(value.dtype)
+        dtype = accepted_dtype(value.dtype)
         if 0 in value.shape:
             raise Refused("empty", f"shape {tuple(value.shape)}")
         name = f"t{len(self.arrays)}"
@@ -120,7 +139,7 @@ def examine(name: str, stages: tuple[str, ...] = STAGES) -> Row:
     begun_at = time.perf_counter()
     try:
         arguments = Arguments(sample)
-        made = TABLE[entry.name](*arguments.positional, **arguments.named)
+        made = namesake(entry.name)(*arguments.positional, **arguments.named)
         outputs = list(made) if isinstance(made, tuple) else [made]
     except Refused as refusal:
         return row | {"refused": refusal.reason, "detail": refusal.detail}
@@ -130,6 +149,8 @@ def examine(name: str, stages: tuple[str, ...] = STAGES) -> Row:
         return row | {"import": crash(error)}
     row["import_s"] = round(time.perf_counter() - begun_at, 2)
     expected = expectation(entry, sample)
+    if entry.name.removeprefix("nn.functional.") in PRODUCTS and dtype == "int8":
+        outputs = [ops.cast(outputs[0], expected[0][0].dtype)]
     return row | examined(outputs, arguments.arrays, lambda _, found: compare(expected, found), stages)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.errors import ExpressionError, RollergenError
+from rollergen.errors import DtypeError, ExpressionError, RollergenError
 from rollergen.expr.dtypes import ITEMSIZE
 
 REASONS = {
@@ -59,6 +59,12 @@ OPERATORS: dict[str, tuple[str, str]] = {
 
 RULES: tuple[tuple[str, type[RollergenError], str, str], ...] = (
     ("einsum", ExpressionError, r"operands have '...', the output has not", "attribute"),
+    ("pow", DtypeError, r"\*\* of \w+ values", "function"),
+    ("div", DtypeError, r"rounding_mode is .* for int64 values", "integer division"),
+    ("sub", DtypeError, r"- of a condition", "conditions"),
+    ("nn.functional.batch_norm", ExpressionError, r"training is True with", "state"),
+    ("nn.functional.scaled_dot_product_attention", ExpressionError, r"dropout_p is", "random"),
+    ("nn.functional.interpolate", ExpressionError, r"mode is '(bicubic|area)'", "attribute"),
     ("cumsum", ExpressionError, r"cumsum\(axis=.*is not offered", "sequential"),
     ("cumprod", ExpressionError, r"cumprod\(axis=.*is not offered", "sequential"),
 )
@@ -77,7 +83,7 @@ class Refused(Exception):
 
 def accepted_dtype(dtype: Any) -> str:
     """The name of a NumPy dtype; Refused where rollergen has no such one."""
-    name = np.dtype(dtype).name
+    name = str(dtype).removeprefix("torch.") if "torch" in type(dtype).__module__ else np.dtype(dtype).name
     if name not in ITEMSIZE:
         raise Refused("dtype", name)
     return name

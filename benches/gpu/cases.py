@@ -117,7 +117,7 @@ def _prefill(f: Fields) -> Tensor:
     q = _x(f, "Q", batch, kv, group, length, width)
     k, v = (_x(f, name, batch, kv, 1, length, width) for name in "KV")
     shared = (k, v) if group == 1 else (rg.ops.expand(one, q.shape) for one in (k, v))
-    return rg.ops.attention(q, *shared, causal=bool(f["causal"]), name="O")
+    return rg.ops.attention(q, *shared, is_causal=bool(f["causal"]), name="O")
 
 
 def _decode_attention(f: Fields) -> Tensor:
@@ -143,7 +143,7 @@ def _swiglu(f: Fields) -> Tensor:
 
 
 def _channels_last(f: Fields) -> Tensor:
-    return rg.ops.transpose(_x(f, "X", f["batch"], f["channels"], f["image"], f["height"]), (0, 2, 3, 1), name="Y")
+    return rg.ops.permute(_x(f, "X", f["batch"], f["channels"], f["image"], f["height"]), (0, 2, 3, 1), name="Y")
 
 
 def _of_product(f: Fields) -> float:
@@ -186,8 +186,8 @@ FAMILIES: Mapping[str, Family] = {
     "gelu": Family("elementwise", "elements", lambda f: rg.ops.gelu(_x(f, "X", f["elements"]), name="Y")),
     "swiglu": Family("elementwise", "rows columns", _swiglu),
     "sum": Family("reductions", "rows columns axis", lambda f: rg.ops.sum(_rows(f), f["axis"], name="Y")),
-    "max": Family("reductions", "rows columns axis", lambda f: rg.ops.max(_rows(f), f["axis"], name="Y")),
-    "transpose": Family("transposes", "rows columns", lambda f: rg.ops.transpose(_rows(f), name="Y")),
+    "max": Family("reductions", "rows columns axis", lambda f: rg.ops.amax(_rows(f), f["axis"], name="Y")),
+    "transpose": Family("transposes", "rows columns", lambda f: rg.ops.t(_rows(f), name="Y")),
     "channels_last": Family("transposes", "batch channels image height", _channels_last),
 }  # fmt: skip
 

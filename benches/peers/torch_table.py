@@ -17,7 +17,7 @@ def functions() -> Mapping[str, Function]:
     return {
         "matmul": torch.mm, "batch_matmul": torch.bmm, "linear": f.linear, "conv2d": f.conv2d,
         "max_pool2d": f.max_pool2d, "avg_pool2d": f.avg_pool2d, "mean": torch.mean, "sum": torch.sum,
-        "max": torch.amax, "softmax": torch.softmax, "log_softmax": torch.log_softmax, "layer_norm": f.layer_norm,
+        "amax": torch.amax, "softmax": torch.softmax, "log_softmax": torch.log_softmax, "layer_norm": f.layer_norm,
         "relu": torch.relu, "add": torch.add, "gelu": f.gelu, "silu": f.silu, "sigmoid": torch.sigmoid,
         "tanh": torch.tanh, "transpose": lambda x, dims: x.permute(dims).contiguous(),
     }  # fmt: skip
@@ -28,7 +28,7 @@ def into() -> Mapping[str, Function]:
     import torch
 
     return {
-        "matmul": torch.mm, "batch_matmul": torch.bmm, "mean": torch.mean, "sum": torch.sum, "max": torch.amax,
+        "matmul": torch.mm, "batch_matmul": torch.bmm, "mean": torch.mean, "sum": torch.sum, "amax": torch.amax,
         "softmax": torch.softmax, "add": torch.add, "sigmoid": torch.sigmoid, "tanh": torch.tanh,
         "relu": lambda x, out: torch.clamp_min(x, 0, out=out),
         "transpose": lambda x, dims, out: out.copy_(x.permute(dims)),

@@ -60,7 +60,7 @@ def _table() -> Mapping[str, Function]:
     return {
         "matmul": jnp.matmul, "batch_matmul": jnp.matmul, "linear": _linear, "conv2d": _conv2d,
         "max_pool2d": _max_pool, "avg_pool2d": _avg_pool, "mean": _reduced("mean"), "sum": _reduced("sum"),
-        "max": _reduced("max"), "softmax": lambda x, dim: jax.nn.softmax(x, dim),
+        "amax": _reduced("max"), "softmax": lambda x, dim: jax.nn.softmax(x, dim),
         "log_softmax": lambda x, dim: jax.nn.log_softmax(x, dim), "relu": jax.nn.relu, "add": jnp.add,
         "gelu": lambda x: jax.nn.gelu(x, approximate=False), "silu": jax.nn.silu, "sigmoid": jax.nn.sigmoid,
         "tanh": jnp.tanh, "layer_norm": _layer_norm, "transpose": lambda x, dims: jnp.transpose(x, dims),

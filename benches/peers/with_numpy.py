@@ -26,7 +26,7 @@ _TABLE: Mapping[str, Into] = {
     "matmul": np.matmul,
     "batch_matmul": np.matmul,
     "sum": np.sum,
-    "max": np.max,
+    "amax": np.max,
     "mean": np.mean,
     "relu": _relu,
     "add": np.add,

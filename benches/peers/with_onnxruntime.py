@@ -64,7 +64,7 @@ def _plain(op: str, **attributes: Any) -> Callable[[Mapping[str, Any]], Node]:
 _TABLE: Mapping[str, Callable[[Mapping[str, Any]], Node]] = {
     "matmul": _plain("MatMul"), "batch_matmul": _plain("MatMul"), "linear": _plain("Gemm", transB=1), "conv2d": _conv,
     "max_pool2d": _pool("MaxPool"), "avg_pool2d": _pool("AveragePool"), "mean": _axes("ReduceMean"),
-    "sum": _axes("ReduceSum"), "max": _axes("ReduceMax"), "layer_norm": _layer_norm, "relu": _plain("Relu"),
+    "sum": _axes("ReduceSum"), "amax": _axes("ReduceMax"), "layer_norm": _layer_norm, "relu": _plain("Relu"),
     "softmax": lambda settings: Node("Softmax", {"axis": settings["dim"]}),
     "log_softmax": lambda settings: Node("LogSoftmax", {"axis": settings["dim"]}),
     "add": _plain("Add"), "gelu": _plain("Gelu"), "sigmoid": _plain("Sigmoid"), "tanh": _plain("Tanh"),

@@ -104,7 +104,7 @@ def _reduce(name: str, tensors: Sequence[Any], out: Any, dim: int | Sequence[int
         raise NotOfferedError(f"{name} over axes {dims}; here Triton has those that are adjacent")
     outer, reduced, inner = (prod(part) for part in (x.shape[:first], x.shape[first:last], x.shape[last:]))
     scale = 1.0 / reduced if name == "mean" else 1.0
-    how = {"IS_MAX": name == "max"}
+    how = {"IS_MAX": name == "amax"}
     if inner == 1:
         return Launch("reduce_rows", (x, out, reduced, scale), lambda tile: (outer,), how)
     grid = lambda tile: (_tiles(inner, tile["TILE_C"]), outer)
@@ -114,7 +114,7 @@ def _reduce(name: str, tensors: Sequence[Any], out: Any, dim: int | Sequence[int
 _TABLE: Mapping[str, Callable[..., Launch]] = {
     "matmul": _matmul, "softmax": _softmax, "add": _add, "layer_norm": _norm, "rms_norm": _norm,
     **dict.fromkeys(("relu", "gelu", "silu", "sigmoid", "tanh"), _unary),
-    **dict.fromkeys(("sum", "mean", "max"), _reduce),
+    **dict.fromkeys(("sum", "mean", "amax"), _reduce),
 }  # fmt: skip
 
 LIBRARY = Library("Triton", "cuda", absent, no_threads, waiting_for(enqueued))

@@ -93,7 +93,7 @@ def _table() -> Mapping[str, Function]:
     return {
         "matmul": topi.nn.matmul, "batch_matmul": lambda a, b: topi.nn.batch_matmul(a, b, transpose_b=False),
         "linear": topi.nn.matmul, "conv2d": _conv2d, "max_pool2d": _pool("max"), "avg_pool2d": _pool("avg"),
-        "mean": _mean, "sum": lambda x, dim: topi.sum(x, dim), "max": lambda x, dim: topi.max(x, dim),
+        "mean": _mean, "sum": lambda x, dim: topi.sum(x, dim), "amax": lambda x, dim: topi.max(x, dim),
         "softmax": lambda x, dim: topi.nn.fast_softmax(x, dim), "layer_norm": _layer_norm,
         "log_softmax": lambda x, dim: topi.nn.log_softmax(x, dim), "relu": topi.nn.relu, "add": topi.add,
         "gelu": _gelu, "silu": lambda x: topi.multiply(x, _sigmoid(x)), "sigmoid": _sigmoid, "tanh": topi.fast_tanh,

@@ -21,7 +21,10 @@ Sizes = Mapping[str, Any]
 Make = Callable[..., Any]
 """``tensor(name, shape, dtype=...)``: the dtype asked for, unless told otherwise."""
 
-_HIDDEN = ("name", "acc", "dtype")
+_HIDDEN = (
+    "name", "acc", "dtype", "out_dtype", "inplace", "other", "training", "momentum", "dropout_p", "attn_mask",
+    "return_indices",
+)  # fmt: skip
 _IMAGE = ("n", "c", "h", "w")
 
 
@@ -52,8 +55,8 @@ class Operator:
 
 def _entry(
     name: str, example: str, tensors: Callable[[Sizes, Make], Iterable[Any]], *, arguments: tuple[str, ...] = (),
-    optional: tuple[tuple[str, Any], ...] = (), passed: Callable[[Sizes, Make], Sizes] = lambda s, t: {},
-    output: str = "Y",
+    optional: tuple[tuple[str, Any], ...] = (), fixed: tuple[str, ...] = (),
+    passed: Callable[[Sizes, Make], Sizes] = lambda s, t: {}, output: str = "Y",
 ) -> Operator:  # fmt: skip
     """`rg.ops.<name>` on `tensors`; ``passed`` gives arguments that are not called as on the command line."""
     function = getattr(rg.ops, name)
@@ -61,7 +64,7 @@ def _entry(
     options = {
         p.name: p.default
         for p in parameters.values()
-        if p.default is not p.empty and p.name not in _HIDDEN and "Tensor" not in p.annotation
+        if p.default is not p.empty and p.name not in (*_HIDDEN, *fixed) and not p.annotation.startswith("Tensor")
     }
     sizes = tuple(word.partition("=")[0] for word in example.split())
     sizes = tuple(size for size in sizes if size not in (*options, *dict(optional), *arguments))
@@ -97,7 +100,7 @@ def _elementwise() -> Iterator[Operator]:
     for name in ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "equal", "not_equal", "less", "less_equal",
                  "greater", "greater_equal"):  # fmt: skip
         yield _entry(name, "shape=4096x4096", _two)
-    yield _entry("clip", "shape=4096x4096 low=0 high=6", _one)
+    yield _entry("clip", "shape=4096x4096 min=0 max=6", _one)
     yield _entry("cast", "shape=4096x4096 to=float16", _one, arguments=("to",), passed=lambda s, t: {"dtype": s["to"]})
     yield _entry("where", "shape=4096x4096", lambda s, t: (t("condition", s["shape"], "bool"), *_two(s, t)))
     yield _entry("bias_add", "shape=1x64x56x56 axis=1", _with_bias)
@@ -112,8 +115,10 @@ def _with_bias(sizes: Sizes, tensor: Make) -> Iterator[Any]:
 
 
 def _reductions() -> Iterator[Operator]:
-    for name in ("sum", "mean", "max", "min", "prod", "var", "std", "argmax", "argmin", "logsumexp"):
-        yield _entry(name, "shape=4096x1024 axis=-1", _one)
+    for name in ("sum", "mean", "amax", "amin", "prod", "var", "std", "argmax", "argmin", "logsumexp"):
+        yield _entry(name, "shape=4096x1024 dim=-1", _one)
+    for name in ("max", "min"):
+        yield _entry(name, "shape=4096x1024", _one, fixed=("dim", "keepdim"))
 
 
 def _normalisation() -> Iterator[Operator]:
@@ -150,11 +155,18 @@ def _contractions() -> Iterator[Operator]:
         ), output="C",
     )  # fmt: skip
     yield _entry(
+        "mm", "m=1024 n=1024 k=1024", lambda s, t: (t("A", (s["m"], s["k"])), t("B", (s["k"], s["n"]))), output="C"
+    )
+    yield _entry(
+        "bmm", "b=8 m=256 n=256 k=64",
+        lambda s, t: (t("A", (s["b"], s["m"], s["k"])), t("B", (s["b"], s["k"], s["n"]))), output="C",
+    )  # fmt: skip
+    yield _entry(
         "linear", "m=512 n=1024 k=1024",
         lambda s, t: (t("X", (s["m"], s["k"])), t("weight", (s["n"], s["k"])), t("bias", (s["n"],))),
     )  # fmt: skip
     yield _entry(
-        "attention", "b=8 m=512 n=512 d=64",
+        "scaled_dot_product_attention", "b=8 m=512 n=512 d=64",
         lambda s, t: (t("Q", (s["b"], s["m"], s["d"])), *(t(x, (s["b"], s["n"], s["d"])) for x in ("K", "V"))),
     )  # fmt: skip
 
@@ -180,16 +192,24 @@ def _convolutions() -> Iterator[Operator]:
         lambda s, t: (image(s, t), t("weight", (s["c"] * s["multiplier"], 1, s["kh"], s["kw"]))),
         optional=(("multiplier", 1),),
     )  # fmt: skip
-    yield _entry(
-        "conv_transpose2d", "n=1 c=64 h=28 w=28 f=32 kh=4 kw=4 stride=2 padding=1",
-        lambda s, t: (image(s, t), t("weight", (s["c"], _grouped("f", s), s["kh"], s["kw"]))),
-    )  # fmt: skip
+    transposed = {1: "n=1 c=64 l=1024 f=32 kl=4", 2: "n=1 c=64 h=28 w=28 f=32 kh=4 kw=4",
+                  3: "n=1 c=16 d=8 h=8 w=8 f=8 kd=4 kh=4 kw=4"}  # fmt: skip
+    for rank, example in transposed.items():
+        yield _entry(f"conv_transpose{rank}d", f"{example} stride=2 padding=1", _spread_over(_EXTENTS[rank]))
 
 
 def _convolved(extents: list[str]) -> Callable[[Sizes, Make], Iterator[Any]]:
     def tensors(sizes: Sizes, tensor: Make) -> Iterator[Any]:
         yield tensor("image", tuple(sizes[n] for n in ("n", "c", *extents)))
         yield tensor("weight", (sizes["f"], _grouped("c", sizes), *(sizes["k" + n] for n in extents)))
+
+    return tensors
+
+
+def _spread_over(extents: tuple[str, ...]) -> Callable[[Sizes, Make], Iterator[Any]]:
+    def tensors(sizes: Sizes, tensor: Make) -> Iterator[Any]:
+        yield tensor("image", tuple(sizes[n] for n in ("n", "c", *extents)))
+        yield tensor("weight", (sizes["c"], _grouped("f", sizes), *(sizes["k" + n] for n in extents)))
 
     return tensors
 
@@ -201,11 +221,16 @@ def _grouped(name: str, sizes: Sizes) -> int:
     return sizes[name] // groups
 
 
+_EXTENTS = {1: ("l",), 2: ("h", "w"), 3: ("d", "h", "w")}
+_EXAMPLES = {1: "n=1 c=64 l=4096", 2: "n=1 c=64 h=112 w=112", 3: "n=1 c=16 d=28 h=28 w=28"}
+
+
 def _pooling() -> Iterator[Operator]:
     image = lambda s, t: (t("X", tuple(s[n] for n in _IMAGE)),)
-    for name in ("max_pool2d", "avg_pool2d"):
-        example = "n=1 c=64 h=112 w=112 kernel_size=3 stride=2 padding=1"
-        yield _entry(name, example, image, arguments=("kernel_size",))
+    for rank, example in _EXAMPLES.items():
+        read = lambda s, t, rank=rank: (t("X", tuple(s[n] for n in ("n", "c", *_EXTENTS[rank]))),)
+        for name in (f"max_pool{rank}d", f"avg_pool{rank}d"):
+            yield _entry(name, f"{example} kernel_size=3 stride=2 padding=1", read, arguments=("kernel_size",))
     for name in ("global_avg_pool", "global_max_pool"):
         yield _entry(name, "n=8 c=512 h=7 w=7", image)
 
@@ -225,17 +250,26 @@ def _quantised() -> Iterator[Operator]:
 
 
 def _views() -> Iterator[Operator]:
-    yield _entry("transpose", "shape=4096x4096", _one)
-    for name, example in (("reshape", "shape=64x96 to=128,-1"), ("expand", "shape=1x1024 to=4096,1024")):
-        yield _entry(name, example, _one, arguments=("to",), passed=lambda s, t: {"shape": _tuple(s["to"])})
-    yield _entry("concat", "shape=1024x1024 axis=1", lambda s, t: (tuple(_two(s, t)),))
+    yield _entry("transpose", "shape=4096x4096 dim0=0 dim1=1", _one, arguments=("dim0", "dim1"))
+    yield _entry("t", "shape=4096x4096", _one)
+    yield _entry("permute", "shape=64x64x64 dims=0,2,1", _one, arguments=("dims",))
+    for name, example, size in (
+        ("reshape", "shape=64x96 to=128,-1", "shape"), ("expand", "shape=1x1024 to=4096,1024", "size"),
+    ):  # fmt: skip
+        passed = lambda s, t, size=size: {size: _tuple(s["to"])}
+        yield _entry(name, example, _one, arguments=("to",), passed=passed)
+    yield _entry("concat", "shape=1024x1024 dim=1", lambda s, t: (tuple(_two(s, t)),))
     yield _entry(
-        "slice", "shape=1024x1024 start=1 step=2", _one, optional=(("start", None), ("stop", None), ("step", None)),
+        "getitem", "shape=1024x1024 start=1 step=2", _one, optional=(("start", None), ("stop", None), ("step", None)),
         passed=lambda s, t: {"index": (..., slice(s["start"], s["stop"], s["step"]))},
     )  # fmt: skip
-    yield _entry("pad", "shape=1024x1024 widths=1,2 mode=reflect", _one, arguments=("widths",))
+    yield _entry("slice", "shape=1024x1024 dim=1 start=1 step=2", _one)
+    yield _entry("pad", "shape=1024x1024 pad=1,2 mode=reflect", _one, arguments=("pad",))
     image = lambda s, t: (t("X", tuple(s[n] for n in _IMAGE)),)
-    yield _entry("upsample_nearest", "n=1 c=64 h=56 w=56 scale_factor=2", image, arguments=("scale_factor",))
+    for name in ("upsample_nearest", "interpolate"):
+        yield _entry(name, "n=1 c=64 h=56 w=56 scale_factor=2", image)
+    yield _entry("resize", "shape=64x56x56 to=112,112", _one, arguments=("to",), fixed=("size", "scale_factor"),
+                 passed=lambda s, t: {"size": _tuple(s["to"])})  # fmt: skip
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ import json
 
 import click
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from rollergen.bench.suites import Suite, suite, suite_names
 from rollergen.cli.problems import OPERATORS
@@ -27,7 +27,7 @@ def ops(suite_name: str | None, as_json: bool) -> None:
         }
         click.echo(json.dumps(described))
         return
-    table = Table("operator", "sizes", "computes", title="operators")
+    table = Table(Column("operator", no_wrap=True), "sizes", "computes", title="operators")
     for operator in OPERATORS.values():
         table.add_row(operator.name, operator.usage, operator.summary)
     console = Console()

@@ -10,6 +10,7 @@ import rollergen as rg
 from rollergen.bench.suites import suite
 from rollergen.cli.catalogue import OPERATORS, Operator
 from rollergen.errors import ArgumentError, name_advice
+from rollergen.expr.operators.spellings import NUMPY
 
 __all__ = ["OPERATORS", "expression", "parse_sizes"]
 
@@ -66,6 +67,7 @@ def expression(problem: str, words: Sequence[str], dtype: str = "float32") -> An
 
 def _operator(operator: Operator, sizes: Mapping[str, Any], dtype: str) -> Any:
     defaults = dict(operator.optional)
+    sizes = {NUMPY.get(name, name) if NUMPY.get(name) in defaults else name: value for name, value in sizes.items()}
     _check_names(operator.name, sizes, operator.sizes, [*operator.arguments, *defaults], operator.example)
     missing = [name for name in operator.arguments if name not in sizes]
     if missing:

@@ -67,5 +67,5 @@ _MAKERS: dict[str, Callable[[], Tensor]] = {
     "sum of columns": _unary("sum", (256, 256), axis=0),
     "softmax": _unary("softmax", (512, 1000)),
     "functions": _functions,
-    "transpose": _unary("transpose", (2048, 1000)),
+    "transpose": _unary("t", (2048, 1000)),
 }

@@ -98,6 +98,11 @@ def is_integer(dtype: str) -> bool:
     return dtype in INTEGERS
 
 
+def spacing(dtype: str) -> float:
+    """Of a floating dtype the distance from 1 to the next number."""
+    return 2.0 ** (1 - DTYPES[dtype].significant)
+
+
 def accumulator_dtype(dtype: str) -> str:
     """What a reduction over values of `dtype` accumulates in."""
     if dtype == "bool":

@@ -49,7 +49,7 @@ def evaluate_at(tensor: Tensor, arrays: Sequence[Any] | Mapping[str, Any], point
     Raises ArgumentError, ShapeError and DtypeError as `Tensor.evaluate`.
 
     >>> import rollergen as rg
-    >>> C = rg.ops.transpose(rg.tensor("A", (2, 3)))
+    >>> C = rg.ops.t(rg.tensor("A", (2, 3)))
     >>> evaluate_at(C, [[[1, 2, 3], [4, 5, 6]]], ([0, 2], [1, 0]))
     array([4., 3.])
     """

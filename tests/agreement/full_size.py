@@ -42,7 +42,7 @@ FULL_SIZE = {
     "sum over the first axis": lambda: rg.ops.sum(T("X", (4096, 1024)), axis=0),
     "sum over the last axis": lambda: rg.ops.sum(T("X", (4096, 1024)), axis=1),
     "softmax": lambda: rg.ops.softmax(T("X", (4096, 1024)), axis=-1),
-    "transpose": lambda: rg.ops.transpose(T("X", (4096, 4096)), (1, 0)),
+    "transpose": lambda: rg.ops.permute(T("X", (4096, 4096)), (1, 0)),
     "matmul, bias, relu": _fused,
 }
 

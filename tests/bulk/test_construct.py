@@ -42,7 +42,7 @@ EXPRESSIONS = {
     "max pooling": lambda: rg.ops.max_pool2d(T("X", (2, 7, 12, 13)), 3, stride=2, padding=1),
     "elementwise": lambda: rg.ops.add(rg.ops.mul(T("X", (1000,)), T("Y", (1000,))), T("Z", (1000,))),
     "broadcast": lambda: rg.ops.add(T("X", (97, 31)), T("Y", (31,))),
-    "transpose": lambda: rg.ops.transpose(T("X", (40, 61))),
+    "transpose": lambda: rg.ops.t(T("X", (40, 61))),
     "sum over rows": lambda: rg.ops.sum(T("X", (60, 4096)), 1),
     "sum of all": lambda: rg.ops.sum(T("X", (300, 64))),
     "concat": lambda: rg.ops.concat([T("X", (31, 7)), T("Y", (20, 7))], 0),

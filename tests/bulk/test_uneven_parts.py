@@ -24,7 +24,7 @@ def sums_above_their_row():
 EXPRESSIONS = {
     "sum": lambda: rg.ops.sum(T("X", (5003,)), axis=0),
     "sums of rows": lambda: rg.ops.sum(T("X", (3, 2053)), axis=1),
-    "largest of int8": lambda: rg.ops.max(T("X", (2053,), "int8"), axis=0),
+    "largest of int8": lambda: rg.ops.amax(T("X", (2053,), "int8"), axis=0),
     "conv 3x3": lambda: rg.ops.conv2d(T("X", (1, 61, 4, 5)), T("W", (7, 61, 3, 3)), padding=1),
     "sums above their row": sums_above_their_row,
     "matmul": lambda: rg.ops.matmul(T("A", (2, 5003)), T("B", (5003, 3))),

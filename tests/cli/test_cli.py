@@ -180,12 +180,12 @@ def test_every_operator_of_the_library_is_on_the_command_line():
         ("sum shape=4x5x6 axis=0,2 keepdims=1", (1, 5, 1), "float32"),
         ("gelu shape=4x5 approximate=tanh", (4, 5), "float32"),
         ("layer_norm shape=4x5 eps=1e-3", (4, 5), "float32"),
-        ("clip shape=4x5 low=-0.5", (4, 5), "float32"),
+        ("clip shape=4x5 min=-0.5", (4, 5), "float32"),
         ("quantize shape=4x5 scale=.25 zero_point=3", (4, 5), "int8"),
-        ("pad shape=4x5 widths=2 mode=edge", (8, 9), "float32"),
-        ("slice shape=4x9 stop=-1 step=3", (4, 3), "float32"),
+        ("pad shape=4x5 pad=2,2,1,0 mode=replicate", (5, 9), "float32"),
+        ("getitem shape=4x9 stop=-1 step=3", (4, 3), "float32"),
         ("cast shape=4x5 to=int8", (4, 5), "int8"),
-        ("attention b=2 m=3 n=4 d=5 causal=1", (2, 3, 5), "float32"),
+        ("scaled_dot_product_attention b=2 m=3 n=4 d=5 is_causal=1", (2, 3, 5), "float32"),
     ],
 )
 def test_options_of_an_operator_are_those_of_the_library(words, shape, dtype):
@@ -198,7 +198,7 @@ def test_options_of_an_operator_are_those_of_the_library(words, shape, dtype):
     ("words", "text"),
     [
         ("max_pool2d n=1 c=4 h=9 w=9", "max_pool2d lacks kernel_size; an example: max_pool2d n=1"),
-        ("sum shape=4x5 keepdims=2", "keepdims is 2; expected 0 or 1"),
+        ("sum shape=4x5 keepdims=2", "keepdim is 2; expected 0 or 1"),
         ("conv2d n=1 c=4 h=9 w=9 f=6 kh=3 kw=3 groups=3", "groups is 3; expected a divisor of c=4"),
         ("gelu shape=4x5 approximate=erf", "gelu: approximate is 'erf'; expected \"none\" or \"tanh\""),
     ],

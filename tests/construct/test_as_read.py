@@ -22,7 +22,7 @@ from tests.lower.devices import AVX512
 
 
 def permuted(shape, order):
-    return rg.ops.transpose(rg.tensor("X", shape), order, name="Y")
+    return rg.ops.permute(rg.tensor("X", shape), order, name="Y")
 
 
 def axes(expression):

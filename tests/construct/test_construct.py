@@ -41,7 +41,7 @@ OPERATORS = {
     "sum of columns": canonicalize(rg.ops.sum(rg.tensor("X", (50, 70)), axis=0)),
     "scalar": canonicalize(rg.ops.sum(rg.tensor("X", (50, 70)), axis=(0, 1))),
     "softmax": canonicalize(rg.ops.softmax(rg.tensor("X", (50, 70)), axis=-1)),
-    "transpose": canonicalize(rg.ops.transpose(rg.tensor("X", (50, 70)), (1, 0))),
+    "transpose": canonicalize(rg.ops.permute(rg.tensor("X", (50, 70)), (1, 0))),
     "relu": canonicalize(rg.ops.relu(rg.tensor("X", (3, 5, 7)))),
 }  # fmt: skip
 

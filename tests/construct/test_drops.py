@@ -22,9 +22,9 @@ T = rg.tensor
 MASK8 = KeyError("mask8")
 
 EXPRESSIONS = {
-    "elementwise": lambda: rg.ops.add(T("x", (48, 64)), rg.ops.transpose(T("y", (64, 48)))),
+    "elementwise": lambda: rg.ops.add(T("x", (48, 64)), rg.ops.t(T("y", (64, 48)))),
     "row": lambda: rg.ops.softmax(T("x", (48, 64))),
-    "reduction": lambda: rg.ops.max(T("x", (48, 64)), 1),
+    "reduction": lambda: rg.ops.amax(T("x", (48, 64)), 1),
     "contraction": lambda: rg.ops.matmul(T("a", (48, 64)), T("b", (64, 40))),
     "matrix": lambda: rg.ops.matmul(T("a", (48, 64), "float16"), T("b", (64, 48), "float16")),
     "window": lambda: rg.ops.max_pool2d(T("x", (1, 3, 15, 17)), 3),

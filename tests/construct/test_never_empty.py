@@ -44,14 +44,14 @@ BY_SHAPE = {
     "exp of a sum of two": lambda s: rg.ops.exp(rg.ops.add(T("X", s), T("Y", s))),
     "sum of all": lambda s: rg.ops.sum(T("X", s)),
     "sum over the first": lambda s: rg.ops.sum(T("X", s), 0),
-    "max over the last": lambda s: rg.ops.max(T("X", s), -1),
+    "max over the last": lambda s: rg.ops.amax(T("X", s), -1),
     "sum over every other": lambda s: rg.ops.sum(T("X", s), tuple(range(0, len(s), 2))),
     "argmax": lambda s: rg.ops.argmax(T("X", s), -1),
     "softmax over the last": lambda s: rg.ops.softmax(T("X", s), -1),
     "softmax over the first": lambda s: rg.ops.softmax(T("X", s), 0),
     "layer_norm": lambda s: rg.ops.layer_norm(T("X", s), s[-1:]),
-    "transpose": lambda s: rg.ops.transpose(T("X", s)),
-    "rotated axes": lambda s: rg.ops.transpose(T("X", s), (*range(1, len(s)), 0)),
+    "transpose": lambda s: rg.ops.permute(T("X", s), tuple(reversed(range(len(s))))),
+    "rotated axes": lambda s: rg.ops.permute(T("X", s), (*range(1, len(s)), 0)),
 }
 OF_SCALARS = {"relu", "exp of a sum of two"}
 

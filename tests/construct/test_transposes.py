@@ -24,7 +24,7 @@ V100 = device("v100")
 
 
 def transposed(shape, dtype="float32"):
-    return rg.ops.transpose(rg.tensor("X", shape, dtype), (1, 0))
+    return rg.ops.permute(rg.tensor("X", shape, dtype), (1, 0))
 
 
 def turning(expression):
@@ -77,7 +77,7 @@ NARROW = ("float16", "bfloat16", "int8", "bool")
 @pytest.mark.parametrize(("shape", "order"), [((4, 8), (1, 0)), ((32, 48), (1, 0)), ((2, 24, 16), (0, 2, 1))])
 @pytest.mark.parametrize("name", ["cpu", "cortex-a53"])
 def test_every_plan_of_a_narrow_transpose_for_vectors_is_a_program_that_gives_the_definition(name, shape, order, dtype):
-    spec, expression = device(name), rg.ops.transpose(rg.tensor("X", shape, dtype), order)
+    spec, expression = device(name), rg.ops.permute(rg.tensor("X", shape, dtype), order)
     graph = canonicalize(expression)
     (op,) = graph.tensor_ops
     for plan in elementwise_plans(op, spec, AlignmentRules(), Tally()):

@@ -32,7 +32,7 @@ EXPRESSIONS = {
     "sum of rows": lambda: rg.ops.sum(T("X", (51, 371)), axis=1),
     "sum of columns": lambda: rg.ops.sum(T("X", (371, 53)), axis=0),
     "softmax": lambda: rg.ops.softmax(T("X", (21, 171)), axis=-1),
-    "transpose": lambda: rg.ops.transpose(T("X", (75, 103)), (1, 0)),
+    "transpose": lambda: rg.ops.permute(T("X", (75, 103)), (1, 0)),
     "broadcast add": lambda: rg.ops.add(T("X", (8, 35, 37)), T("Y", (35, 1))),
     "int8 matmul": lambda: rg.ops.matmul(T("A", (41, 67), "int8"), T("B", (67, 53), "int8")),
     "float16 matmul": lambda: rg.ops.matmul(T("A", (41, 67), "float16"), T("B", (67, 53), "float16")),

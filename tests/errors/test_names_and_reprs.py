@@ -37,7 +37,7 @@ C = rg.ops.matmul(A, B, name="C")
         (lambda: rg.AlignmentRules(bnk=True), "rg.AlignmentRules has no argument 'bnk'; did you mean bank?"),
         (lambda: rg.build(C, "v100", topk=3), "rg.build has no argument 'topk'; did you mean top_k?"),
         (lambda: rg.ops.softmax(A, axes=0), "rg.ops.softmax has no argument 'axes'; did you mean axis?"),
-        (lambda: rg.ops.relu(A, dim=0), "rg.ops.relu has no argument 'dim'; expected one of x, name"),
+        (lambda: rg.ops.relu(A, dim=0), "rg.ops.relu has no argument 'dim'; expected one of input, inplace, name"),
         (lambda: rg.tensor("x", (3,), dtyp="int8"), "rg.tensor has no argument 'dtyp'; did you mean dtype?"),
     ],
 )

@@ -24,7 +24,7 @@ EXPRESSIONS = [
     rg.ops.relu(X),
     rg.ops.sum(X, axis=-1),
     rg.ops.relu(rg.tensor("X", (1000, 3000))),
-    rg.ops.transpose(rg.tensor("X", (3000, 2000))),
+    rg.ops.t(rg.tensor("X", (3000, 2000))),
     rg.ops.sum(rg.tensor("X", (512, 9000)), axis=-1),
     rg.ops.max_pool2d(rg.tensor("X", (16, 64, 56, 56)), 2, stride=2),
 ]

@@ -46,7 +46,7 @@ def test_matmul_bias_relu_is_one_stage_with_an_epilogue():
 
 def test_elementwise_producers_and_views_are_inlined_into_a_contraction():
     x, b = tensors(x=(4, 6), B=(4, 5))
-    graph = agree(rg.ops.matmul(rg.ops.transpose(rg.ops.exp(x)), b), small_integers((4, 6)), small_integers((4, 5)))
+    graph = agree(rg.ops.matmul(rg.ops.t(rg.ops.exp(x)), b), small_integers((4, 6)), small_integers((4, 5)))
     assert show(graph.tensor_ops[0].reductions[0].bodies[0]) == "exp(x[k, i])*B[k, j]"
 
 
@@ -80,7 +80,7 @@ def test_layer_norm_is_one_stage_with_a_kept_row():
 
 def test_a_row_over_several_last_axes_is_one_row_axis():
     (x,) = tensors(x=(4, 3, 5))
-    largest = rg.ops.max(x, axis=(1, 2), keepdims=True)
+    largest = rg.ops.amax(x, axis=(1, 2), keepdims=True)
     graph = agree(rg.compute(x.shape, lambda i, j, k: x[i, j, k] - largest[i, 0, 0]), small_integers((4, 3, 5)))
     assert axes(graph) == [("i", 4, "spatial"), ("j", 15, "row")]
 
@@ -186,10 +186,10 @@ def test_views_that_meet_an_element_twice_do_not_recompute_it(index):
     assert len(agree(rg.compute((3, 3), lambda i, j: total[index(i, j)]), small_integers((9, 7))).tensor_ops) == 2
 
 
-@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
 def test_a_reduction_read_on_either_side_of_a_choice_is_stored_first(mode):
     (x,) = tensors(x=(6, 5, 7))
-    graph = agree(rg.ops.pad(rg.ops.sum(x, axis=2), ((2, 1), (1, 2)), mode), small_integers((6, 5, 7)))
+    graph = agree(rg.ops.pad(rg.ops.sum(x, axis=2), (1, 2, 2, 1), mode), small_integers((6, 5, 7)))
     assert [len(one.reductions) for one in graph.tensor_ops] == [1, 0]
 
 
@@ -215,7 +215,7 @@ def test_a_reduction_that_broadcasts_is_not_repeated():
 @pytest.mark.parametrize(("limit", "stored"), [(7, []), (6, ["m"])])
 def test_logsumexp_stores_its_maxima_only_where_rows_are_long(limit, stored):
     x, k = *tensors(x=(4, 7)), rg.reduce_axis("k", 7)
-    largest = rg.ops.max(x, axis=1, name="m")
+    largest = rg.ops.amax(x, axis=1, name="m")
     powers = rg.compute((4, 7), lambda i, j: rg.exp(x[i, j] - largest[i]))
     total = rg.compute((4,), lambda i: largest[i] + rg.log(rg.sum(powers[i, k], axis=k)))
     graph = agree(total, small_integers((4, 7)), rows=RowLimits(limit))
@@ -314,7 +314,7 @@ def test_narrow_operands_are_widened_and_the_result_narrowed():
         (lambda: rg.ops.matmul(*tensors(a=(1, 1), b=(1, 1))), [1]),
         (lambda: rg.ops.add(*tensors(a=(4, 5, 6), b=(5, 6))), [4, 30]),
         (lambda: rg.ops.add(*tensors(a=(4, 5, 6), b=(5, 1))), [4, 5, 6]),
-        (lambda: rg.ops.transpose(*tensors(x=(4, 5, 6)), (2, 0, 1)), [6, 20]),
+        (lambda: rg.ops.permute(*tensors(x=(4, 5, 6)), (2, 0, 1)), [6, 20]),
         (lambda: rg.ops.sum(*tensors(x=(4, 5, 6)), axis=(1, 2)), [4, 30]),
         (lambda: rg.ops.sum(*tensors(x=(4, 5, 6)), axis=(0, 1)), [6, 20]),
         (lambda: rg.ops.sum(*tensors(x=(4, 5, 6)), axis=1), [4, 6, 5]),

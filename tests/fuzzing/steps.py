@@ -54,7 +54,7 @@ def _choice(w: Writer, x: Line) -> str:
 
 def _reduction(w: Writer, x: Line) -> str:
     axes = w.random.sample(range(len(x.shape)), w.random.randint(1, len(x.shape)))
-    names = ["sum", "max", "min", "argmax", "argmin"] + ["mean", "logsumexp", "var", "std", "prod"] * ("float" in x.dtype)
+    names = ["sum", "amax", "amin", "argmax", "argmin"] + ["mean", "logsumexp", "var", "std", "prod"] * ("float" in x.dtype)
     return f"ops.{w.random.choice(names)}({x.target}, {tuple(axes)}, keepdims={w.random.random() < 0.3})"
 
 
@@ -142,7 +142,7 @@ def _composite(w: Writer, x: Line) -> str:
         *lead, _, depth = x.shape
         n, e = random.choice([1, 5, 17, 31]), random.choice([1, 8, 13])
         keys, values = w.given((*lead, n, depth), x.dtype), w.given((*lead, n, e), x.dtype)
-        return f"ops.attention({x.target}, {keys}, {values}, causal={random.random() < 0.4})"
+        return f"ops.attention({x.target}, {keys}, {values}, is_causal={random.random() < 0.4})"
     if kind == "batch_norm" and float_ and rank >= 2:
         mean, spread = w.given((x.shape[1],), x.dtype), w.given((x.shape[1],), x.dtype)
         return f"ops.batch_norm({x.target}, {mean}, ops.mul({spread}, {spread}))"
@@ -160,9 +160,9 @@ def _refused(w: Writer, x: Line) -> str:
     """What has no elements: the language is to say so, in an error of its own."""
     end = x.shape[0]
     return w.random.choice([
-        f"ops.slice({x.target}, (slice({end}, {end}),))", f"ops.reshape({x.target}, (0, {end}))", 'T("none", (3, 0))',
+        f"ops.getitem({x.target}, (slice({end}, {end}),))", f"ops.reshape({x.target}, (0, {end}))", 'T("none", (3, 0))',
         f"ops.expand({x.target}, (0, {', '.join(map(str, x.shape))}))", "rg.compute((0, 2), lambda i, j: 1.0)",
-        f"ops.upsample_nearest({x.target}, 0)", f"ops.sum({x.target}, ())", f"ops.concat([{x.target}], {len(x.shape)})",
+        f"ops.upsample_nearest({x.target}, scale_factor=0)", f"ops.concat([{x.target}], {len(x.shape)})",
     ])  # fmt: skip
 
 
@@ -171,14 +171,14 @@ def _view(w: Writer, x: Line) -> str:
     axis = random.randrange(rank)
     match random.choice(["transpose", "slice", "pad", "reshape", "concat", "expand", "upsample"]):
         case "transpose":
-            return f"ops.transpose({x.target}, {tuple(random.sample(range(rank), rank))})"
+            return f"ops.permute({x.target}, {tuple(random.sample(range(rank), rank))})"
         case "slice":
             start, step = random.randint(0, 2), random.choice([1, 2, 3, -1, -2])
             part = f"slice({start}, None, {step})" if step > 0 else f"slice(None, None, {step})"
-            return f"ops.slice({x.target}, ({'slice(None), ' * axis}{part},))"
+            return f"ops.getitem({x.target}, ({'slice(None), ' * axis}{part},))"
         case "pad":
-            widths = tuple((random.randint(0, 3), random.randint(0, 3)) for _ in x.shape)
-            return f'ops.pad({x.target}, {widths}, "{random.choice(["constant", "edge", "reflect", "wrap"])}")'
+            widths = tuple(random.randint(0, 3) for _ in range(2 * rank))
+            return f'ops.pad({x.target}, {widths}, "{random.choice(["constant", "replicate", "reflect", "circular"])}")'
         case "reshape":
             if rank > 1 and random.random() < 0.6:
                 at = random.randrange(rank - 1)
@@ -192,7 +192,7 @@ def _view(w: Writer, x: Line) -> str:
         case "expand":
             return f"ops.expand({x.target}, {(random.randint(1, 4), *x.shape)})"
         case _:
-            return f"ops.upsample_nearest({x.target}, {random.randint(2, 3)})"
+            return f"ops.upsample_nearest({x.target}, scale_factor={random.randint(2, 3)})"
 
 
 def _indexed(w: Writer, x: Line) -> str:

@@ -126,7 +126,7 @@ def test_a_narrow_value_beyond_its_range_may_make_what_follows_not_a_number(tria
 def test_a_value_that_rounding_makes_equal_to_another_may_be_chosen_as_equal(trials):
     """Seed 400554: one of 408 sums was equal to what it was compared with after bfloat16's rounding only."""
     found = recipe(
-        'x0 = T("x0", (9, 5, 14, 9), "bfloat16")', "v1 = ops.upsample_nearest(x0, 2)",
+        'x0 = T("x0", (9, 5, 14, 9), "bfloat16")', "v1 = ops.upsample_nearest(x0, scale_factor=2)",
         'x2 = T("x2", (16, 5, 1, 1), "bfloat16", constant=True)', "v3 = ops.conv2d(v1, x2, stride=3, padding=1)",
         'x4 = T("x4", (9, 16, 10, 7), "bfloat16")', "v5 = ops.where(ops.not_equal(v3, x4), v3, -2)",
     )  # fmt: skip
@@ -150,7 +150,7 @@ def test_a_reduction_read_at_several_places_is_computed_once(trials):
         'x0 = T("x0", (5, 5, 5, 5), "float64")', "v1 = ops.log_softmax(x0, 0)",
         'x2 = T("x2", (5, 1, 5, 5), "float64", constant=True)',
         "v3 = ops.depthwise_conv2d(v1, x2, stride=2, padding=2)",
-        'v4 = ops.pad(v3, ((2, 3), (0, 2), (1, 0), (0, 2)), "reflect")',
+        'v4 = ops.pad(v3, (0, 2, 1, 0, 0, 2, 2, 3), "reflect")',
     )  # fmt: skip
     assert trials.failure(found, "v100") is None
     assert trials.never_compiled == 0
@@ -166,7 +166,7 @@ def test_a_product_that_passes_the_range_on_the_way_to_zero_may_be_nan(trials):
     assert trials.failure(found, "cpu") is None
     bordered = recipe(
         'x0 = T("x0", (2346,), "float32")', 'x1 = T("x1", (2346, 10), "float32")', 'v2 = rg.einsum("a,ay->a", x0, x1)',
-        'v3 = ops.pad(v2, ((1, 1),), "edge")', "v4 = ops.prod(v3, (0,), keepdims=False)",
+        'v3 = ops.pad(v2, (1, 1), "replicate")', "v4 = ops.prod(v3, (0,), keepdims=False)",
     )  # fmt: skip
     assert trials.failure(bordered, "h200") is None
 
@@ -230,7 +230,7 @@ def test_powers_of_float64_vectors_are_right_at_denormal_numbers(trials):
 def test_halves_that_lie_between_two_others_are_rounded_to_the_even_one_all_alike(trials):
     """Seed 1300612: deviations of 0.25 to 0.5 plus 2, six of 24 a tie of float16's, whose spread is what ties make."""
     found = recipe(
-        'x0 = T("x0", (23, 2, 1, 8), "float16")', "v1 = ops.upsample_nearest(x0, 3)",
+        'x0 = T("x0", (23, 2, 1, 8), "float16")', "v1 = ops.upsample_nearest(x0, scale_factor=3)",
         "v2 = ops.std(v1, (1, 0, 2), keepdims=False)", "v5 = ops.add(v2, 2)", "v6 = ops.std(v5, (0,), keepdims=False)",
     )  # fmt: skip
     assert trials.failure(found, "v100") is None

@@ -220,7 +220,7 @@ def integers() -> Iterator[Planted]:
         each = "best = FAULT;"
         right = "max(best, X[at])" if reduced == "max" else "best + X[at]"
         wrong = "max((int)best, (int)X[at])" if reduced == "max" else "(int)(best + X[at])"
-        yield rows("integers", f"{reduced}_of_int64_in_32_bits", getattr(ops, reduced)(T("X", (40, 70), "int64"), 1),
+        yield rows("integers", f"{reduced}_of_int64_in_32_bits", getattr(ops, {"max": "amax"}.get(reduced, reduced))(T("X", (40, 70), "int64"), 1),
                    f"long best = {start};", each, "out[r] = best;", right, wrong)  # fmt: skip
     product = ops.matmul(T("X", (30, 50), "int8"), T("Y", (50, 40), "int8"))
     body = """for (int i = 0; i < 30; ++i) for (int j = 0; j < 40; ++j) {
@@ -244,7 +244,7 @@ def zeros() -> Iterator[Planted]:
                           "+ 0")  # fmt: skip
         yield elementwise("zeros", f"relu_drops_nan_{dtype}", ops.relu(x), "out[i] = FAULT;",
                           "X[i] != X[i] || X[i] > 0 ? X[i] : 0", "fmax(X[i], 0)")  # fmt: skip
-    yield rows("zeros", "maximum_drops_nan", ops.max(T("X", (40, 70)), 1), "float best = -INFINITY;",
+    yield rows("zeros", "maximum_drops_nan", ops.amax(T("X", (40, 70)), 1), "float best = -INFINITY;",
                "best = FAULT(best, X[at]);", "out[r] = best;", "largest", "fmax")  # fmt: skip
 
 
@@ -253,7 +253,7 @@ def stale() -> Iterator[Planted]:
     for name, start, keep in (("sum", "0", "out[r] += X[at]"), ("max", "-INFINITY", "out[r] = fmax(out[r], X[at])"),
                               ("min", "INFINITY", "out[r] = fmin(out[r], X[at])")):  # fmt: skip
         guard = f"{keep};" if name == "sum" else f"if (isnan(X[at])) bad = 1; else {keep};"
-        yield rows("stale", f"{name}_into_the_output_as_it_was", getattr(ops, name)(T("X", (40, 70)), 1),
+        yield rows("stale", f"{name}_into_the_output_as_it_was", getattr(ops, name if name == "sum" else f"a{name}")(T("X", (40, 70)), 1),
                    "int bad = 0; FAULT", guard, "if (bad) out[r] = NAN;", f"out[r] = {start};", "")  # fmt: skip
     packed = programs.cpu_matmul()
     product = """if (START) { for (int k = 0; k < 37 * 100; ++k) T[k + 1] = X[k]; T[0] = 12345; }
@@ -282,7 +282,7 @@ def places() -> Iterator[Planted]:
         "relu": (ops.relu(T("X", (400, 500))), 400, 500),
         "add_int32": (ops.add(T("X", (400, 500), "int32"), T("Y", (400, 500), "int32")), 400, 500),
         "matmul": (ops.matmul(T("X", (300, 40)), T("Y", (40, 400))), 300, 400),
-        "transpose_int64": (ops.transpose(T("X", (320, 256), "int64")), 256, 320),
+        "transpose_int64": (ops.t(T("X", (320, 256), "int64")), 256, 320),
     }
     for name, (expression, m, n) in big.items():
         faults = {
@@ -308,7 +308,7 @@ def zones() -> Iterator[Planted]:
     yield behind("zones", "input_changed_in_its_last_byte", packed, "((global char *)Y)[Y_bytes - 1] ^= 1;")
     for name, dtype in (("max", "float32"), ("min", "float32"), ("max", "int32"), ("min", "int8"), ("max", "float16")):
         if dtype != "float16":
-            expression = getattr(ops, name)(T("X", (40, 70), dtype), 1)
+            expression = getattr(ops, f"a{name}")(T("X", (40, 70), dtype), 1)
             better = "X[at] > best" if name == "max" else "X[at] < best"
             for where, start in (("before", "-1"), ("behind", "0")):
                 stop = "70" if where == "before" else "FAULT"

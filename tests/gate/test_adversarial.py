@@ -115,7 +115,7 @@ def test_an_accumulator_of_too_few_bits_is_found():
 
 def test_a_copy_from_another_place_is_found_for_every_element():
     """Ramps differ everywhere: two elements that changed places show, whatever the random values were."""
-    expression = ops.transpose(T("X", (30, 50)), (1, 0))
+    expression = ops.permute(T("X", (30, 50)), (1, 0))
     assert problems(expression, lambda a: a["X"].T) == ""
 
     def swapped(a):

@@ -178,7 +178,7 @@ def test_a_copy_in_a_narrower_dtype_is_exact_and_a_rounded_value_that_is_read_ag
     (temporary, output) = (d.output.name for d in tensor_ops)
     assert known[temporary].variance == next(a for name, a in one.items() if name not in "xy").variance
     assert known[output].variance > unit_roundoff("bfloat16") ** 2 > known[temporary].variance
-    copied = canonicalize(rg.ops.transpose(rg.ops.matmul(rg.ops.relu(x), y)))
+    copied = canonicalize(rg.ops.t(rg.ops.matmul(rg.ops.relu(x), y)))
     assert not order_decides(copied.tensor_ops, copied.inputs)
     placed = canonicalize(rg.ops.argmax(rg.ops.matmul(x, y), (0,)))
     assert order_decides(placed.tensor_ops, placed.inputs)

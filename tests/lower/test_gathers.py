@@ -16,7 +16,7 @@ from tests.lower.reference import run_program
 def transposing(columns: int):
     """A copy into another order whose lanes' axis has no loop within a block that could be split at its end."""
     x = rg.tensor("X", (columns, 5))
-    for one in construct(canonicalize(rg.ops.transpose(x, (1, 0), name="Y")), AVX512, top_k=50):
+    for one in construct(canonicalize(rg.ops.permute(x, (1, 0), name="Y")), AVX512, top_k=50):
         stage = one.program.stages[-1]
         lane = next((loop.axis for loop in stage.loops if loop.kind == LANE), None)
         if lane and not stage.copies and not any(x.kind == SERIAL and x.axis == lane for x in stage.loops):

@@ -13,9 +13,9 @@ EXPRESSIONS = {
     "conv2d": lambda: rg.ops.conv2d(T("X", 2, 5, 11, 13), T("W", 7, 5, 3, 3), stride=2, padding=1),
     "sum over rows": lambda: rg.ops.sum(T("X", 37, 101), axis=1),
     "sum over columns": lambda: rg.ops.sum(T("X", 37, 101), axis=0),
-    "max": lambda: rg.ops.max(T("X", 37, 101), axis=1),
+    "max": lambda: rg.ops.amax(T("X", 37, 101), axis=1),
     "relu of a sum": lambda: rg.ops.relu(rg.ops.add(T("X", 37, 101), T("Y", 37, 101))),
-    "transpose": lambda: rg.ops.transpose(T("X", 37, 101)),
+    "transpose": lambda: rg.ops.t(T("X", 37, 101)),
     "max_pool2d": lambda: rg.ops.max_pool2d(T("X", 1, 6, 13, 13), 3, 2, 1),
 }
 

@@ -155,16 +155,19 @@ def depthwise(s: Sizes) -> Drawn:
     return windows(made, batch, channels, extents, kernel, stride, padding)
 
 
-def transposed(s: Sizes) -> Any:
-    batch, extents, kernel, stride, _ = images(s)
-    channels = s.one(64, 5)
-    x, w = T("x", (batch, channels, *extents)), T("w", (channels, 32, kernel, kernel))
-    return ops.conv_transpose2d(x, w, stride=min(stride, kernel))
+def transposed(rank: int) -> Make:
+    def make(s: Sizes) -> Any:
+        batch, extents, kernel, stride, _ = images(s, rank)
+        channels = s.one(64, 5)
+        x, w = T("x", (batch, channels, *extents)), T("w", (channels, 32, *[kernel] * rank))
+        return getattr(ops, f"conv_transpose{rank}d")(x, w, stride=min(stride, kernel))
+
+    return make
 
 
-def pooling(name: str) -> Make:
+def pooling(name: str, rank: int) -> Make:
     def make(s: Sizes) -> Drawn:
-        batch, extents, kernel, stride, padding = images(s)
+        batch, extents, kernel, stride, padding = images(s, rank)
         channels = s.one(168, 5)
         made = getattr(ops, name)(T("x", (batch, channels, *extents)), kernel, stride=stride, padding=padding)
         return windows(made, batch, channels, extents, kernel, stride, padding)
@@ -208,7 +211,11 @@ def chosen(s: Sizes) -> Any:
 
 def moved(s: Sizes) -> Any:
     shape = s.shape(2)
-    return ops.transpose(T("x", shape, s.dtype()), s.draw(st.permutations(range(len(shape)))))
+    return ops.permute(T("x", shape, s.dtype()), s.draw(st.permutations(range(len(shape)))))
+
+
+def turned(s: Sizes) -> Any:
+    return ops.t(T("x", s.shape(2, 2), s.dtype()))
 
 
 def reshaped(s: Sizes) -> Any:
@@ -228,23 +235,23 @@ def joined(s: Sizes) -> Any:
 
 def sliced(s: Sizes) -> Drawn:
     shape, step = s.shape(1), s.draw(st.sampled_from((2, 1, -1, 3)))
-    made = ops.slice(T("x", shape), (..., slice(None, None, step)))
+    made = ops.getitem(T("x", shape), (..., slice(None, None, step)))
     return Drawn(made, {"x": prod(made.shape)})
 
 
 def padded(s: Sizes) -> Any:
-    return ops.pad(T("x", s.shape()), 1, s.draw(st.sampled_from(("constant", "edge", "wrap"))))
+    return ops.pad(x := T("x", s.shape()), (1, 1) * x.ndim, s.draw(st.sampled_from(("constant", "replicate", "circular"))))
 
 
 def upsampled(s: Sizes) -> Any:
-    return ops.upsample_nearest(T("x", (s.one(16, 1), s.one(64, 3), s.one(28, 7), s.one(28, 7))), 2)
+    return ops.upsample_nearest(T("x", (s.one(16, 1), s.one(64, 3), s.one(28, 7), s.one(28, 7))), scale_factor=2)
 
 
 MAPS = ("abs", "erf", "exp", "floor", "gelu", "leaky_relu", "log", "neg", "relu", "round", "rsqrt", "sigmoid", "silu",
         "sqrt", "tanh")  # fmt: skip
 PAIRS = ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "equal", "not_equal", "less", "less_equal",
          "greater", "greater_equal")  # fmt: skip
-REDUCTIONS = ("sum", "prod", "max", "min", "mean", "var", "std", "logsumexp", "argmax", "argmin", "softmax",
+REDUCTIONS = ("sum", "prod", "amax", "amin", "mean", "var", "std", "logsumexp", "argmax", "argmin", "softmax",
               "log_softmax")  # fmt: skip
 
 OPERATORS: dict[str, Make] = {
@@ -252,13 +259,14 @@ OPERATORS: dict[str, Make] = {
     **{name: binary(name) for name in PAIRS},
     **{name: over(name) for name in REDUCTIONS},
     **{f"conv{rank}d": convolution(f"conv{rank}d", rank) for rank in (1, 2, 3)},
-    **{name: pooling(name) for name in ("max_pool2d", "avg_pool2d")},
+    **{f"{how}_pool{rank}d": pooling(f"{how}_pool{rank}d", rank) for how in ("max", "avg") for rank in (1, 2, 3)},
     **{name: of_images(name) for name in ("global_avg_pool", "global_max_pool")},
     **{name: normalized(name) for name in ("layer_norm", "rms_norm")},
-    "matmul": product, "batch_matmul": batched, "linear": linear, "quantized_matmul": quantized, "where": chosen,
-    "depthwise_conv2d": depthwise, "conv_transpose2d": transposed, "batch_norm": by_channel, "bias_add": biased,
-    "attention": attention, "transpose": moved, "reshape": reshaped, "expand": expanded, "concat": joined,
-    "slice": sliced, "pad": padded, "upsample_nearest": upsampled,
+    "matmul": product, "mm": product, "batch_matmul": batched, "bmm": batched,
+    "max": lambda s: ops.max(T("x", s.shape())), "min": lambda s: ops.min(T("x", s.shape())), "linear": linear, "quantized_matmul": quantized, "where": chosen,
+    "depthwise_conv2d": depthwise, **{f"conv_transpose{rank}d": transposed(rank) for rank in (1, 2, 3)}, "batch_norm": by_channel, "bias_add": biased,
+    "scaled_dot_product_attention": attention, "permute": moved, "transpose": moved, "t": turned, "reshape": reshaped, "expand": expanded, "concat": joined,
+    "getitem": sliced, "slice": sliced, "pad": padded, "interpolate": upsampled, "resize": upsampled, "upsample_nearest": upsampled,
     "clip": lambda s: ops.clip(T("x", s.shape()), -1, 1),
     "cast": lambda s: ops.cast(T("x", s.shape()), s.dtype("float16", "float64", "int32")),
     "quantize": lambda s: ops.quantize(T("x", s.shape()), 0.5),

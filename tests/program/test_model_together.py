@@ -27,7 +27,7 @@ EXPRESSIONS = {
     "conv": lambda: rg.ops.conv2d(t("X", (8, 24, 27, 27)), t("W", (42, 24, 3, 3)), padding=1, stride=2),
     "depthwise": lambda: rg.ops.depthwise_conv2d(t("X", (4, 48, 83, 83)), t("W", (48, 1, 5, 5)), padding=2),
     "pooling": lambda: rg.ops.avg_pool2d(t("X", (16, 42, 41, 41)), 3, stride=2),
-    "transpose": lambda: rg.ops.transpose(t("X", (700, 500)), (1, 0)),
+    "transpose": lambda: rg.ops.permute(t("X", (700, 500)), (1, 0)),
     "long": lambda: rg.ops.relu(t("X", (3000000,))),
     "many": lambda: rg.ops.relu(t("X", (128, 1008, 42, 42))),
     "sum": lambda: rg.ops.sum(t("X", (6553, 1024)), 1),

@@ -91,7 +91,7 @@ def test_channels_of_a_padded_image_are_inside_it_or_not_together():
 @pytest.mark.parametrize(("width", "guarded", "whole"), [(4, True, True), (4, False, False), (3, True, False)])
 def test_a_bound_keeps_a_group_together_where_its_ends_lie_between_groups(width, guarded, whole):
     x = rg.tensor("x", (6, 32))
-    (op,) = canonicalize(rg.ops.pad(x, ((0, 0), (width, 8 - width)))).tensor_ops
+    (op,) = canonicalize(rg.ops.pad(x, (width, 8 - width))).tensor_ops
     (load,) = op.loads()
     last = op.axes[-1]
     assert any(last.name in bound.index.axes() for bound in load.guard)

@@ -31,7 +31,7 @@ EXPRESSIONS = {
     "argmax": lambda: rg.ops.argmax(x(12, 77), 1),
     "max pool, filled with -inf": lambda: rg.ops.max_pool2d(x(1, 3, 12, 12), 3, stride=2, padding=1),
     "gelu": lambda: rg.ops.gelu(x(1003)),
-    "upsample, divided axes": lambda: rg.ops.upsample_nearest(x(1, 2, 5, 7), 2),
+    "upsample, divided axes": lambda: rg.ops.upsample_nearest(x(1, 2, 5, 7), scale_factor=2),
     "int8 matmul": lambda: rg.ops.matmul(x(32, 32, dtype="int8"), x(32, 32, dtype="int8", name="w")),
     "two stages": lambda: rg.ops.softmax(rg.ops.matmul(x(24, 16), x(16, 40, name="w"))),
 }

@@ -211,7 +211,7 @@ def test_features_are_finite_numbers_under_the_same_names_everywhere(device):
     x, w = (rg.tensor(name, shape) for name, shape in shapes.items())
     exprs = [
         *list(OPERATORS.values())[::5], rg.ops.softmax(rg.tensor("S", (20, 33))), rg.ops.relu(x),
-        rg.ops.depthwise_conv2d(x, w, padding=1), rg.ops.max_pool2d(x, 2), rg.ops.transpose(rg.tensor("T", (33, 65))),
+        rg.ops.depthwise_conv2d(x, w, padding=1), rg.ops.max_pool2d(x, 2), rg.ops.t(rg.tensor("T", (33, 65))),
     ]  # fmt: skip
     for expr in exprs:
         for program in rg.construct(expr, target, 3):

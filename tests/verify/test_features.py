@@ -21,7 +21,7 @@ EXPRS = {
     "matmul": rg.ops.matmul(rg.tensor("A", (12, 20)), rg.tensor("B", (20, 40))),
     "convolution": rg.ops.conv2d(X, rg.tensor("W", (8, 4, 3, 3))),
     "sum": rg.ops.sum(rg.tensor("S", (6, 50)), axis=1),
-    "transpose": rg.ops.transpose(rg.tensor("T", (9, 13))),
+    "transpose": rg.ops.t(rg.tensor("T", (9, 13))),
     "softmax": rg.ops.softmax(rg.tensor("R", (6, 21))),
 }
 

@@ -27,7 +27,7 @@ EXPRS = {
     "columns": (rg.ops.sum(rg.tensor("S", (64, 300)), axis=0), "reduction"),
     "softmax": (rg.ops.softmax(rg.tensor("S", (64, 300))), "row"),
     "relu": (rg.ops.relu(rg.tensor("S", (64, 300))), "elementwise"),
-    "transpose": (rg.ops.transpose(rg.tensor("S", (64, 300))), "elementwise"),
+    "transpose": (rg.ops.t(rg.tensor("S", (64, 300))), "elementwise"),
 }
 CORE = str(Path(__file__).parents[2] / "benches" / "devices" / "cpu_avx512_2mb.json")
 SEVERAL = {CORE: ("tall product", "convolution", "strided", "depthwise", "pooling"), "v100": ("long product",)}
@@ -85,5 +85,5 @@ def test_names_sizes_and_numbers_of_axes_do_not_enter_a_structure():
 
 
 def test_a_product_of_a_tensor_with_itself_has_two_operands():
-    square = rg.ops.matmul(A, rg.ops.transpose(A))
+    square = rg.ops.matmul(A, rg.ops.t(A))
     assert of_graph(square).structure == of_graph(EXPRS["matmul"][0]).structure

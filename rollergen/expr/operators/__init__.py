@@ -4,9 +4,18 @@ from typing import Any
 
 from rollergen.errors import name_advice
 from rollergen.expr.operators.activations import gelu, leaky_relu, relu, sigmoid, silu
-from rollergen.expr.operators.attention import attention
-from rollergen.expr.operators.contractions import batch_matmul, linear, matmul
-from rollergen.expr.operators.convolutions import conv1d, conv2d, conv3d, conv_transpose2d, depthwise_conv2d
+from rollergen.expr.operators.borders import pad
+from rollergen.expr.operators.contractions import batch_matmul, bmm, linear, matmul, mm
+from rollergen.expr.operators.convolutions import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    depthwise_conv2d,
+)
+from rollergen.expr.operators.dot_product_attention import scaled_dot_product_attention
 from rollergen.expr.operators.elementwise import (
     abs,
     add,
@@ -26,13 +35,25 @@ from rollergen.expr.operators.elementwise import (
     not_equal,
     pointwise,
     pow,
+    round,
     sub,
     where,
 )
 from rollergen.expr.operators.normalisation import batch_norm, layer_norm, log_softmax, rms_norm, softmax
-from rollergen.expr.operators.pooling import avg_pool2d, global_avg_pool, global_max_pool, max_pool2d
+from rollergen.expr.operators.pooling import (
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    global_avg_pool,
+    global_max_pool,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
 from rollergen.expr.operators.quantised import dequantize, quantize, quantized_matmul
 from rollergen.expr.operators.reductions import (
+    amax,
+    amin,
     argmax,
     argmin,
     cumprod,
@@ -46,8 +67,9 @@ from rollergen.expr.operators.reductions import (
     sum,
     var,
 )
+from rollergen.expr.operators.resizing import interpolate, resize, upsample_nearest
 from rollergen.expr.operators.spellings import torch_spellings
-from rollergen.expr.operators.views import concat, expand, pad, reshape, slice, transpose, upsample_nearest
+from rollergen.expr.operators.views import concat, expand, getitem, permute, reshape, slice, t, transpose
 from rollergen.expr.primitives import FUNCTIONS
 
 exp = pointwise("exp")
@@ -57,26 +79,31 @@ rsqrt = pointwise("rsqrt")
 tanh = pointwise("tanh")
 erf = pointwise("erf")
 floor = pointwise("floor")
-round = pointwise("round")
 
 __all__ = [
-    *FUNCTIONS,
+    *(name for name in FUNCTIONS if name != "round"),
     "abs",
     "add",
+    "amax",
+    "amin",
     "argmax",
     "argmin",
-    "attention",
+    "avg_pool1d",
     "avg_pool2d",
+    "avg_pool3d",
     "batch_matmul",
     "batch_norm",
     "bias_add",
+    "bmm",
     "cast",
     "clip",
     "concat",
     "conv1d",
     "conv2d",
     "conv3d",
+    "conv_transpose1d",
     "conv_transpose2d",
+    "conv_transpose3d",
     "cumprod",
     "cumsum",
     "depthwise_conv2d",
@@ -85,10 +112,12 @@ __all__ = [
     "equal",
     "expand",
     "gelu",
+    "getitem",
     "global_avg_pool",
     "global_max_pool",
     "greater",
     "greater_equal",
+    "interpolate",
     "layer_norm",
     "leaky_relu",
     "less",
@@ -98,22 +127,29 @@ __all__ = [
     "logsumexp",
     "matmul",
     "max",
+    "max_pool1d",
     "max_pool2d",
+    "max_pool3d",
     "maximum",
     "mean",
     "min",
     "minimum",
+    "mm",
     "mul",
     "neg",
     "not_equal",
     "pad",
+    "permute",
     "pow",
     "prod",
     "quantize",
     "quantized_matmul",
     "relu",
     "reshape",
+    "resize",
     "rms_norm",
+    "round",
+    "scaled_dot_product_attention",
     "sigmoid",
     "silu",
     "slice",
@@ -121,17 +157,26 @@ __all__ = [
     "std",
     "sub",
     "sum",
+    "t",
     "transpose",
     "upsample_nearest",
     "var",
     "where",
 ]
 
+ALIASES = {
+    "absolute": "abs", "attention": "scaled_dot_product_attention", "cat": "concat", "clamp": "clip", "divide": "div",
+    "eq": "equal", "ge": "greater_equal", "gt": "greater", "le": "less_equal", "lt": "less", "multiply": "mul",
+    "ne": "not_equal", "negative": "neg", "subtract": "sub", "true_divide": "div",
+}  # fmt: skip
+"""Second names of operators, which torch has too."""
+
 for _name in __all__:
     _operator = torch_spellings(globals()[_name])
     _operator.__module__ = __name__  # where pickle finds it
     globals()[_name] = _operator
+globals().update({_name: globals()[_of] for _name, _of in ALIASES.items()})
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"rg.ops has no operator {name!r}; {name_advice(name, __all__)}")
+    raise AttributeError(f"rg.ops has no operator {name!r}; {name_advice(name, (*__all__, *ALIASES))}")

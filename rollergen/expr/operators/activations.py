@@ -10,57 +10,61 @@ import rollergen.expr.language as rg
 from rollergen.errors import ExpressionError, shown
 from rollergen.expr.dtypes import accumulator_dtype
 from rollergen.expr.language import Tensor
-from rollergen.expr.operators.arguments import Number, elementwise, number, require_float
+from rollergen.expr.operators.arguments import Number, elementwise, floats, number, require_float
 
 _SQRT_HALF = math.sqrt(0.5)
 _GELU_SCALE, _GELU_CUBIC = math.sqrt(2 / math.pi), 0.044715
 
 
-def relu(x: Tensor, *, name: str | None = None) -> Tensor:
-    """``max(x, 0)``, any shape.
+def relu(input: Tensor, inplace: bool = False, *, name: str | None = None) -> Tensor:
+    """``max(input, 0)``, any shape.
 
     >>> import rollergen as rg
     >>> rg.ops.relu(rg.tensor("x", (3,))).evaluate([-1.0, 0.5, 2.0])
     array([0. , 0.5, 2. ])
     """
-    return elementwise("relu", lambda v: rg.maximum(v, 0), x, name=name)
+    refuse_inplace("relu", inplace)
+    return elementwise("relu", lambda v: rg.maximum(v, 0), input, name=name)
 
 
-def leaky_relu(x: Tensor, negative_slope: Number = 0.01, *, name: str | None = None) -> Tensor:
-    """``x`` where it is positive, else ``negative_slope * x``; floating values of any shape.
+def leaky_relu(
+    input: Tensor, negative_slope: Number = 0.01, inplace: bool = False, *, name: str | None = None
+) -> Tensor:
+    """``input`` where it is positive, else ``negative_slope * input``; floating values of any shape.
 
     >>> import rollergen as rg
     >>> rg.ops.leaky_relu(rg.tensor("x", (2,)), 0.5).evaluate([-1.0, 2.0])
     array([-0.5,  2. ])
     """
-    require_float(x, "leaky_relu")
+    require_float(input, "leaky_relu")
+    refuse_inplace("leaky_relu", inplace)
     slope = number(negative_slope, "leaky_relu", "negative_slope")
-    return _rounded_once("leaky_relu", lambda v: rg.select(v > 0, v, v * slope), x, name)
+    return rounded_once("leaky_relu", lambda v: rg.select(v > 0, v, v * slope), input, name)
 
 
-def sigmoid(x: Tensor, *, name: str | None = None) -> Tensor:
-    """``1 / (1 + exp(-x))`` of floating values, any shape.
+def sigmoid(input: Tensor, *, name: str | None = None) -> Tensor:
+    """``1 / (1 + exp(-input))`` of every element, any shape; of integers in float32.
 
     >>> import rollergen as rg
     >>> rg.ops.sigmoid(rg.tensor("x", (1,))).evaluate([0.0])
     array([0.5])
     """
-    require_float(x, "sigmoid")
-    return _rounded_once("sigmoid", lambda v: 1 / (1 + rg.exp(-v)), x, name)
+    return rounded_once("sigmoid", lambda v: 1 / (1 + rg.exp(-v)), floats(input, "sigmoid"), name)
 
 
-def silu(x: Tensor, *, name: str | None = None) -> Tensor:
-    """``x * sigmoid(x)`` of floating values, any shape.
+def silu(input: Tensor, inplace: bool = False, *, name: str | None = None) -> Tensor:
+    """``input * sigmoid(input)`` of floating values, any shape.
 
     >>> import rollergen as rg
     >>> rg.ops.silu(rg.tensor("x", (1,))).evaluate([0.0])
     array([0.])
     """
-    require_float(x, "silu")
-    return _rounded_once("silu", lambda v: v / (1 + rg.exp(-v)), x, name)
+    require_float(input, "silu")
+    refuse_inplace("silu", inplace)
+    return rounded_once("silu", lambda v: v / (1 + rg.exp(-v)), input, name)
 
 
-def gelu(x: Tensor, approximate: str = "none", *, name: str | None = None) -> Tensor:
+def gelu(input: Tensor, approximate: str = "none", *, name: str | None = None) -> Tensor:
     """``x / 2 * (1 + erf(x / sqrt 2))`` of floating values, any shape.
 
     `approximate` is "none", or "tanh" for ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))``
@@ -70,19 +74,25 @@ def gelu(x: Tensor, approximate: str = "none", *, name: str | None = None) -> Te
     >>> rg.ops.gelu(rg.tensor("x", (2,))).evaluate([0.0, 9.0])
     array([0., 9.])
     """
-    require_float(x, "gelu")
+    require_float(input, "gelu")
     if approximate == "none":
-        return _rounded_once("gelu", lambda v: v * 0.5 * (1 + rg.erf(v * _SQRT_HALF)), x, name)
+        return rounded_once("gelu", lambda v: v * 0.5 * (1 + rg.erf(v * _SQRT_HALF)), input, name)
     if approximate != "tanh":
         raise ExpressionError(f'gelu: approximate is {shown(approximate)}; expected "none" or "tanh"')
 
     def element(v: rg.Expr) -> rg.Expr:
         return v * 0.5 * (1 + rg.tanh(_GELU_SCALE * (v + _GELU_CUBIC * v**3)))
 
-    return _rounded_once("gelu", element, x, name)
+    return rounded_once("gelu", element, input, name)
 
 
-def _rounded_once(operation: str, function: Callable[[rg.Expr], Any], x: Tensor, name: str | None) -> Tensor:
+def refuse_inplace(operation: str, inplace: bool) -> None:
+    """Expressions change no tensor: ExpressionError for torch's `inplace=True`."""
+    if inplace is not False:
+        raise ExpressionError(f"{operation}: inplace is {shown(inplace)}; expected False: the result is a new tensor")
+
+
+def rounded_once(operation: str, function: Callable[[rg.Expr], Any], x: Tensor, name: str | None) -> Tensor:
     """`function` of every element in the accumulator's dtype: of narrow values only the result is rounded."""
     wide = accumulator_dtype(x.dtype)
     return elementwise(operation, lambda v: rg.cast(function(rg.cast(v, wide)), x.dtype), x, name=name)

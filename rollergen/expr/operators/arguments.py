@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from rollergen.expr.dtypes import is_float
 from rollergen.expr.language import Tensor
 from rollergen.expr.scalars import is_scalar, python_scalar
 from rollergen.expr.slots import IndexExpr
+from rollergen.hal.dtypes import DTYPES
 
 Axes = int | Sequence[int] | None
 Setting = int | Sequence[int]
@@ -89,7 +91,7 @@ def axis_of(axis: int, x: Tensor, operation: str) -> int:
 
 def setting(value: Setting, operation: str, what: str, count: int, least: int) -> tuple[int, ...]:
     """`value` for each of `count` dimensions: one integer of at least `least` for all, or one each."""
-    one = integer(value)
+    one = integer(value[0] if isinstance(value, (tuple, list)) and len(value) == 1 else value)
     parts = (one,) * count if one is not None else integers(value) if isinstance(value, (tuple, list)) else None
     if parts is None or len(parts) != count or not all(part >= least for part in parts):
         raise ShapeError(
@@ -114,12 +116,17 @@ def flag(value: Any, operation: str, what: str) -> bool:
 
 def broadcast_shape(operation: str, *tensors: Tensor) -> tuple[int, ...]:
     """The shape that `tensors` have together by NumPy's rule; ShapeError where there is none."""
-    rank = builtins.max(tensor.ndim for tensor in tensors)
+    return broadcast_extents(operation, *((tensor, tensor.shape) for tensor in tensors))
+
+
+def broadcast_extents(operation: str, *parts: tuple[Tensor, tuple[int, ...]]) -> tuple[int, ...]:
+    """As `broadcast_shape`, of some extents of each tensor."""
+    rank = builtins.max(len(own) for _, own in parts)
     shape = []
-    for extents in zip(*((1,) * (rank - t.ndim) + t.shape for t in tensors), strict=True):
+    for extents in zip(*((1,) * (rank - len(own)) + own for _, own in parts), strict=True):
         extent = builtins.max(extents)
         if any(e not in (1, extent) for e in extents):
-            shapes = " and ".join(f"{t.label} {t.shape}" for t in tensors)
+            shapes = " and ".join(f"{t.label} {t.shape}" for t, _ in parts)
             raise ShapeError(f"{operation}: {shapes} do not broadcast; expected extents equal or 1, last axes first")
         shape.append(extent)
     return tuple(shape)
@@ -131,8 +138,15 @@ def broadcast_index(shape: Sequence[int], indices: Sequence[Any]) -> tuple[Any, 
     return tuple(0 if extent == 1 else index for extent, index in zip(shape, own, strict=True))
 
 
-def elementwise(operation: str, function: Callable[..., Any], *operands: Any, name: str | None) -> Tensor:
-    """`function` of the elements of `operands`: tensors, broadcast together, and numbers; one tensor at least."""
+def elementwise(
+    operation: str, function: Callable[..., Any], *operands: Any, name: str | None, floating: bool = False,
+    numeric: bool = False,
+) -> Tensor:  # fmt: skip
+    """`function` of the elements of `operands`: tensors, broadcast together, and numbers; one tensor at least.
+
+    They come in the dtype that torch promotes them to; with `floating`, integers and conditions as float32; with
+    `numeric`, conditions as int32.
+    """
     for operand in operands:
         if not is_scalar(operand):
             require_tensor(operand, operation)
@@ -141,8 +155,66 @@ def elementwise(operation: str, function: Callable[..., Any], *operands: Any, na
         raise ExpressionError(
             f"rg.ops.{operation} of {', '.join(map(repr, operands))}; expected at least one rollergen tensor"
         )
+    wanted = promoted_dtype(*operands)
+    if floating and not is_float(wanted):
+        wanted = "float32"
+    if numeric and wanted == "bool":
+        wanted = "int32"
 
     def element(*i: Any) -> Any:
-        return function(*(o[broadcast_index(o.shape, i)] if isinstance(o, Tensor) else o for o in operands))
+        read = lambda o: rg.cast(o[broadcast_index(o.shape, i)], wanted)
+        return function(*(read(o) if isinstance(o, Tensor) else as_number(o, wanted) for o in operands))
 
     return rg.compute(broadcast_shape(operation, *tensors), element, name)
+
+
+def promoted_dtype(*operands: Any) -> str:
+    """The dtype of torch's arithmetic on tensors and numbers.
+
+    Floats come before integers, these before conditions; of two of a kind the wider one (of float16 and bfloat16
+    float32).  Tensors without axes, and numbers even less, only change the kind (torch.result_type).
+
+    >>> promoted_dtype(rg.tensor("x", (3,), "int8"), 0.5), promoted_dtype(rg.tensor("h", (3,), "float16"), 0.5)
+    ('float32', 'float16')
+    """
+    weak = [_number_dtype(python_scalar(one)) for one in operands if not isinstance(one, Tensor)]
+    scalars = [one.dtype for one in operands if isinstance(one, Tensor) and not one.ndim]
+    found = ""
+    for dtypes in ([one.dtype for one in operands if isinstance(one, Tensor) and one.ndim], scalars, weak):
+        common = functools.reduce(_common_dtype, dtypes) if dtypes else ""
+        if not found or (common and _rank(common) > _rank(found)):
+            found = common
+    return found
+
+
+def _number_dtype(value: Number) -> str:
+    return "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32"
+
+
+def _rank(dtype: str) -> int:
+    return ("bool", "integer", "float").index(DTYPES[dtype].kind)
+
+
+def _common_dtype(a: str, b: str) -> str:
+    if a == b or _rank(a) != _rank(b):
+        return builtins.max(a, b, key=_rank)
+    if DTYPES[a].bits == DTYPES[b].bits:
+        return "float32"
+    return builtins.max(a, b, key=lambda dtype: DTYPES[dtype].bits)
+
+
+def as_number(value: Any, dtype: str) -> Any:
+    """A number as one that `dtype` takes: conditions count as 0 and 1."""
+    scalar = python_scalar(value)
+    return int(scalar) if isinstance(scalar, bool) and dtype != "bool" else scalar
+
+
+def as_dtype(x: Tensor, dtype: str) -> Tensor:
+    """`x` itself where it has that dtype, else converted."""
+    return x if x.dtype == dtype else rg.compute(x.shape, lambda *i: rg.cast(x[i], dtype))
+
+
+def floats(x: Tensor, operation: str) -> Tensor:
+    """`x` with floating values: integers and conditions as float32."""
+    require_tensor(x, operation)
+    return x if is_float(x.dtype) else as_dtype(x, "float32")

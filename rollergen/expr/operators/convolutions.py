@@ -13,15 +13,14 @@ from rollergen.expr.dtypes import accumulator_dtype, reduced_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import Setting, integer, require_tensor, require_vector, setting
 from rollergen.expr.operators.contractions import sum_and_bias
-from rollergen.expr.operators.windows import inside, sliding
+from rollergen.expr.operators.windows import IMAGE, every, inside, over_images, sliding
 
-_IMAGE = {1: "(N, C, L)", 2: "(N, C, H, W)", 3: "(N, C, D, H, W)"}
 _KERNEL = {1: "K", 2: "KH, KW", 3: "KD, KH, KW"}
 _TAPS = {1: ("kx",), 2: ("ky", "kx"), 3: ("kz", "ky", "kx")}
 
 
 def conv1d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting | str = 0,
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting | str = 0,
     dilation: Setting = 1, groups: int = 1, *, acc: Any = None, dtype: Any = None, name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """Convolution of x (N, C, L) with weight (F, C / groups, K) into (N, F, OL); arguments as `conv2d`.
@@ -30,11 +29,11 @@ def conv1d(
     >>> rg.ops.conv1d(rg.tensor("x", (1, 1, 4)), rg.tensor("w", (1, 1, 2))).evaluate([[[1, 2, 3, 4]]], [[[1, 10]]])
     array([[[21., 32., 43.]]])
     """
-    return _convolution("conv1d", 1, x, weight, bias, stride, padding, dilation, groups, acc, dtype, name)
+    return _convolution("conv1d", 1, input, weight, bias, stride, padding, dilation, groups, acc, dtype, name)
 
 
 def conv2d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting | str = 0,
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting | str = 0,
     dilation: Setting = 1, groups: int = 1, *, acc: Any = None, dtype: Any = None, name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """Convolution of x (N, C, H, W) with weight (F, C / groups, KH, KW) into (N, F, OH, OW), plus bias (F,).
@@ -49,11 +48,11 @@ def conv2d(
 
     Raises ShapeError for channels that do not match or a kernel larger than the padded image.
     """
-    return _convolution("conv2d", 2, x, weight, bias, stride, padding, dilation, groups, acc, dtype, name)
+    return _convolution("conv2d", 2, input, weight, bias, stride, padding, dilation, groups, acc, dtype, name)
 
 
 def conv3d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting | str = 0,
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting | str = 0,
     dilation: Setting = 1, groups: int = 1, *, acc: Any = None, dtype: Any = None, name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """Convolution of x (N, C, D, H, W) with weight (F, C / groups, KD, KH, KW); arguments as `conv2d`.
@@ -62,11 +61,11 @@ def conv3d(
     >>> rg.ops.conv3d(rg.tensor("x", (1, 3, 8, 9, 10)), rg.tensor("w", (4, 3, 3, 3, 3)), padding=1).shape
     (1, 4, 8, 9, 10)
     """
-    return _convolution("conv3d", 3, x, weight, bias, stride, padding, dilation, groups, acc, dtype, name)
+    return _convolution("conv3d", 3, input, weight, bias, stride, padding, dilation, groups, acc, dtype, name)
 
 
 def depthwise_conv2d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting | str = 0,
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting | str = 0,
     dilation: Setting = 1, *, acc: Any = None, dtype: Any = None, name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """Every channel of x (N, C, H, W) with M filters of its own, weight (C * M, 1, KH, KW), into (N, C * M, OH, OW).
@@ -77,18 +76,35 @@ def depthwise_conv2d(
     >>> rg.ops.depthwise_conv2d(rg.tensor("x", (1, 8, 9, 9)), rg.tensor("w", (16, 1, 3, 3)), padding="same").shape
     (1, 16, 9, 9)
     """
-    operation = "depthwise_conv2d"
+    operation, x = "depthwise_conv2d", input
     _check_ranks(operation, 2, x, weight, "(C * M, 1, KH, KW)")
-    if weight.shape[1] != 1 or weight.shape[0] % x.shape[1]:
+    channels = x.shape[-3]
+    if weight.shape[1] != 1 or weight.shape[0] % channels:
         raise ShapeError(
             f"{operation}: {weight.label} has shape {weight.shape}; expected (C * M, 1, KH, KW) "
-            f"with the C = {x.shape[1]} channels of {x.label} {x.shape}"
+            f"with the C = {channels} channels of {x.label} {x.shape}"
         )
-    return _convolution(operation, 2, x, weight, bias, stride, padding, dilation, x.shape[1], acc, dtype, name)
+    return _convolution(operation, 2, x, weight, bias, stride, padding, dilation, channels, acc, dtype, name)
+
+
+def conv_transpose1d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting = 0,
+    output_padding: Setting = 0, groups: int = 1, dilation: Setting = 1, *, acc: Any = None, dtype: Any = None,
+    name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """The transpose of `conv1d`: x (N, C, L), weight (C, F / groups, K) into (N, F, OL); as `conv_transpose2d`.
+
+    >>> import rollergen as rg
+    >>> x, w = rg.tensor("x", (1, 1, 2)), rg.tensor("w", (1, 1, 2))
+    >>> rg.ops.conv_transpose1d(x, w, stride=2).evaluate([[[1, 2]]], [[[1, 10]]])
+    array([[[ 1., 10.,  2., 20.]]])
+    """
+    settings = (stride, padding, output_padding, groups, dilation)
+    return _transposed("conv_transpose1d", 1, input, weight, bias, settings, acc, dtype, name)
 
 
 def conv_transpose2d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting = 0,
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting = 0,
     output_padding: Setting = 0, groups: int = 1, dilation: Setting = 1, *, acc: Any = None, dtype: Any = None,
     name: str | None = None,
 ) -> Tensor:  # fmt: skip
@@ -106,41 +122,72 @@ def conv_transpose2d(
     Raises ShapeError for channels that do not match, an `output_padding` that neither stride nor dilation
     exceeds, and outputs without elements.
     """
-    operation = "conv_transpose2d"
-    _check_ranks(operation, 2, x, weight, "(C, F / groups, KH, KW)")
-    groups = _checked_groups(operation, groups, x.shape[1], weight.shape[1] * (integer(groups) or 0))
-    if weight.shape[0] != x.shape[1]:
+    settings = (stride, padding, output_padding, groups, dilation)
+    return _transposed("conv_transpose2d", 2, input, weight, bias, settings, acc, dtype, name)
+
+
+def conv_transpose3d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Setting = 1, padding: Setting = 0,
+    output_padding: Setting = 0, groups: int = 1, dilation: Setting = 1, *, acc: Any = None, dtype: Any = None,
+    name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """The transpose of `conv3d`: x (N, C, D, H, W), weight (C, F / groups, KD, KH, KW); as `conv_transpose2d`.
+
+    >>> import rollergen as rg
+    >>> x, w = rg.tensor("x", (1, 8, 3, 4, 5)), rg.tensor("w", (8, 4, 2, 2, 2))
+    >>> rg.ops.conv_transpose3d(x, w, stride=2).shape
+    (1, 4, 6, 8, 10)
+    """
+    settings = (stride, padding, output_padding, groups, dilation)
+    return _transposed("conv_transpose3d", 3, input, weight, bias, settings, acc, dtype, name)
+
+
+def _transposed(
+    operation: str, rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, settings: tuple[Any, ...], acc: Any,
+    dtype: Any, name: str | None,
+) -> Tensor:  # fmt: skip
+    stride, padding, output_padding, groups, dilation = settings
+    _check_ranks(operation, rank, x, weight, f"(C, F / groups, {_KERNEL[rank]})")
+    channels = x.shape[-rank - 1]
+    groups = _checked_groups(operation, groups, channels, weight.shape[1] * (integer(groups) or 0))
+    if weight.shape[0] != channels:
         raise ShapeError(
             f"{operation}: {weight.label} {weight.shape} has {weight.shape[0]} channels; {x.label} {x.shape} has "
-            f"{x.shape[1]}; expected equal ones, (C, F / groups, KH, KW)"
+            f"{channels}; expected equal ones, (C, F / groups, {_KERNEL[rank]})"
         )
-    spreads = _spreads(operation, x.shape[2:], weight.shape[2:], stride, padding, output_padding, dilation)
+    spreads = _spreads(operation, x.shape[-rank:], weight.shape[2:], stride, padding, output_padding, dilation)
     filters = weight.shape[1] * groups
     if bias is not None:
         require_vector(bias, filters, operation, "bias", "one for each filter")
     strided = any(s.stride * s.common > 1 for s in spreads)
     element = (_tap_sums if strided else _gathered_taps)(x, weight, bias, spreads, groups, acc, dtype)
-    return rg.compute((x.shape[0], filters, *(s.out for s in spreads)), element, name)
+    return over_images(x, rank, "f", filters, [s.out for s in spreads], element, name)
 
 
 def _tap_sums(
     x: Tensor, weight: Tensor, bias: Tensor | None, spreads: Sequence[_Spread], groups: int, acc: Any, dtype: Any
 ) -> Any:
     """A function of the output's indices: the products that reach it, summed."""
-    (batch, channels, *size), (_, per_group, *kernel) = x.shape, weight.shape
+    rank = len(spreads)
+    (*lead, channels), size, (_, per_group, *kernel) = x.shape[:-rank], x.shape[-rank:], weight.shape
     wide = accumulator_dtype(x.dtype) if acc is None else acc
     c = rg.reduce_axis("c", channels // groups)
-    taps = [rg.reduce_axis(n, s.taps) for n, s in zip(_TAPS[2], spreads, strict=True)]
+    taps = [rg.reduce_axis(n, s.taps) for n, s in zip(_TAPS[rank], spreads, strict=True)]
 
-    def product(n: Any, f: Any, ky: Any, kx: Any, iy: Any, ix: Any) -> Any:
+    def product(*i: Any) -> Any:
+        n, f, at_kernel, at_image = i[: len(lead)], i[len(lead)], i[len(lead) + 1 : -rank], i[-rank:]
         channel, filter_ = _in_group(f, c, channels, per_group, groups)
-        return rg.sum(x[n, channel, iy, ix] * weight[channel, filter_, ky, kx], axis=c, acc=acc, dtype=wide)
+        term = x[(*n, channel, *at_image)] * weight[(channel, filter_, *at_kernel)]
+        return rg.sum(term, axis=c, acc=acc, dtype=wide)
 
-    products = rg.compute((batch, per_group * groups, *kernel, *size), product)
+    names = (*("n" for _ in lead), "f", *_TAPS[rank], *(f"i{one[-1]}" for one in _TAPS[rank]))
+    shape = (*lead, per_group * groups, *kernel, *size)
+    products = rg.compute_named(tuple(zip(names, shape, strict=True)), product)
 
-    def total(n: Any, f: Any, oy: Any, ox: Any) -> Any:
-        (ky, iy, above), (kx, ix, beside) = (s.read(o, t) for s, o, t in zip(spreads, (oy, ox), taps, strict=True))
-        one = rg.select(above & beside, products[n, f, ky, kx, iy, ix], 0)
+    def total(n: Sequence[Any], f: Any, o: Sequence[Any]) -> Any:
+        read = [s.read(one, t) for s, one, t in zip(spreads, o, taps, strict=True)]
+        at_kernel, at_image, conditions = zip(*read, strict=True)
+        one = rg.select(every(conditions), products[(*n, f, *at_kernel, *at_image)], 0)
         wanted = reduced_dtype(x.dtype) if dtype is None else dtype
         return sum_and_bias(one, tuple(taps), None if bias is None else bias[f], None, wanted)
 
@@ -151,15 +198,17 @@ def _gathered_taps(
     x: Tensor, weight: Tensor, bias: Tensor | None, spreads: Sequence[_Spread], groups: int, acc: Any, dtype: Any
 ) -> Any:
     """A function of the output's indices: one sum over channels and taps."""
-    channels, per_group = x.shape[1], weight.shape[1]
+    rank = len(spreads)
+    channels, per_group = x.shape[-rank - 1], weight.shape[1]
     c = rg.reduce_axis("c", channels // groups)
-    taps = [rg.reduce_axis(n, s.taps) for n, s in zip(_TAPS[2], spreads, strict=True)]
+    taps = [rg.reduce_axis(n, s.taps) for n, s in zip(_TAPS[rank], spreads, strict=True)]
 
-    def total(n: Any, f: Any, oy: Any, ox: Any) -> Any:
+    def total(n: Sequence[Any], f: Any, o: Sequence[Any]) -> Any:
         channel, filter_ = _in_group(f, c, channels, per_group, groups)
-        (ky, iy, above), (kx, ix, beside) = (s.read(o, t) for s, o, t in zip(spreads, (oy, ox), taps, strict=True))
-        pixel = rg.select(above & beside, x[n, channel, iy, ix], 0)
-        product = pixel * weight[channel, filter_, ky, kx]
+        read = [s.read(one, t) for s, one, t in zip(spreads, o, taps, strict=True)]
+        at_kernel, at_image, conditions = zip(*read, strict=True)
+        pixel = rg.select(every(conditions), x[(*n, channel, *at_image)], 0)
+        product = pixel * weight[(channel, filter_, *at_kernel)]
         return sum_and_bias(product, (c, *taps), None if bias is None else bias[f], acc, dtype)
 
     return total
@@ -231,31 +280,31 @@ def _convolution(
     padding: Setting | str, dilation: Setting, groups: int, acc: Any, dtype: Any, name: str | None,
 ) -> Tensor:  # fmt: skip
     groups = _check_convolution(operation, rank, x, weight, groups)
-    (batch, _, *size), (filters, channels, *kernel) = x.shape, weight.shape
-    windows = sliding(operation, size, kernel, stride, padding, dilation)
+    filters, channels, *kernel = weight.shape
+    windows = sliding(operation, x.shape[-rank:], kernel, stride, padding, dilation)
     c, *taps = (rg.reduce_axis(n, e) for n, e in zip(("c", *_TAPS[rank]), (channels, *kernel), strict=True))
     per_group = filters // groups
     if bias is not None:
         require_vector(bias, filters, operation, "bias", f"one for each filter of {weight.label} {weight.shape}")
 
-    def element(n: Any, f: Any, *o: Any) -> Any:
+    def element(n: Sequence[Any], f: Any, o: Sequence[Any]) -> Any:
         at = tuple(w.position(output, tap) for w, output, tap in zip(windows, o, taps, strict=True))
         channel = c if groups == 1 else (f // per_group) * channels + c
-        pixel = x[(n, channel, *at)]
+        pixel = x[(*n, channel, *at)]
         condition = inside(windows, at)
         pixel = pixel if condition is None else rg.select(condition, pixel, 0)
         return sum_and_bias(pixel * weight[(f, c, *taps)], (c, *taps), None if bias is None else bias[f], acc, dtype)
 
-    return rg.compute((batch, filters, *(w.out for w in windows)), element, name)
+    return over_images(x, rank, "f", filters, [w.out for w in windows], element, name)
 
 
 def _check_ranks(operation: str, rank: int, x: Tensor, weight: Tensor, kernel: str) -> None:
     require_tensor(x, operation)
     require_tensor(weight, operation)
-    if x.ndim != rank + 2 or weight.ndim != rank + 2:
+    if x.ndim not in (rank + 1, rank + 2) or weight.ndim != rank + 2:
         raise ShapeError(
             f"{operation}: {x.label} has shape {x.shape} and {weight.label} {weight.shape}; "
-            f"expected {_IMAGE[rank]} and {kernel}"
+            f"expected {IMAGE[rank]} and {kernel}"
         )
 
 
@@ -272,12 +321,13 @@ def _checked_groups(operation: str, given: Any, channels: int, filters: int) -> 
 def _check_convolution(operation: str, rank: int, x: Tensor, weight: Tensor, given: int) -> int:
     """The groups."""
     _check_ranks(operation, rank, x, weight, f"(F, C / groups, {_KERNEL[rank]})")
-    groups = _checked_groups(operation, given, x.shape[1], weight.shape[0])
-    if x.shape[1] // groups != weight.shape[1]:
-        swapped = weight.shape[1] % builtins.max(1, x.shape[1]) == 0 and weight.shape[2] > x.shape[2]
+    channels = x.shape[-rank - 1]
+    groups = _checked_groups(operation, given, channels, weight.shape[0])
+    if channels // groups != weight.shape[1]:
+        swapped = weight.shape[1] % builtins.max(1, channels) == 0 and weight.shape[-1] > x.shape[-1]
         raise ShapeError(
             f"{operation}: {weight.label} {weight.shape} has {weight.shape[1]} channels; {x.label} {x.shape} has "
-            f"{x.shape[1]} in {groups} groups, so {x.shape[1] // groups} are expected"
+            f"{channels} in {groups} groups, so {channels // groups} are expected"
             + (f"; the arguments look swapped: {operation}(x, weight)" if swapped else "")
         )
     return groups

@@ -1,102 +1,119 @@
 """Operators that treat every element alone: arithmetic, elementary functions, choices, conversions.
 
-Operands broadcast as NumPy's do; all but one may be Python numbers.  Dtypes are not promoted: operands
-of two dtypes are refused with advice, numbers take the dtype of the tensors.
+Operands broadcast as NumPy's do; all but one may be Python numbers.  Of several dtypes, operands come in the one to
+which torch promotes them.
 """
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import rollergen.expr.language as rg
 from rollergen.errors import DtypeError, ExpressionError, ShapeError, shown
-from rollergen.expr.dtypes import dtype_name
+from rollergen.expr.dtypes import accumulator_dtype, dtype_name, is_float
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import (
     Number,
+    as_dtype,
+    as_number,
     axis_of,
+    broadcast_index,
+    broadcast_shape,
     elementwise,
+    integer,
     number,
+    promoted_dtype,
     require_tensor,
 )
 from rollergen.expr.primitives import PRIMITIVES
+from rollergen.expr.scalars import is_scalar, literal
 
 Operand = Tensor | Number
 
 
-def add(a: Operand, b: Operand, *, name: str | None = None) -> Tensor:
-    """``a + b``, broadcast as NumPy does.
+def add(input: Operand, other: Operand, *, alpha: Number = 1, name: str | None = None) -> Tensor:
+    """``input + alpha * other``, broadcast as NumPy does; of conditions whether one holds.
 
     >>> import rollergen as rg
     >>> rg.ops.add(rg.tensor("a", (4, 3)), rg.tensor("b", (3,))).shape
     (4, 3)
     """
-    return elementwise("add", lambda x, y: x + y, a, b, name=name)
+    return _shifted("add", lambda x, y: x | y if conditions(x, y) else x + y, input, other, alpha, name)
 
 
-def sub(a: Operand, b: Operand, *, name: str | None = None) -> Tensor:
-    """``a - b``, broadcast as NumPy does.
+def sub(input: Operand, other: Operand, *, alpha: Number = 1, name: str | None = None) -> Tensor:
+    """``input - alpha * other``, broadcast as NumPy does.
 
     >>> import rollergen as rg
     >>> rg.ops.sub(1.0, rg.tensor("b", (2,))).evaluate([1.0, 3.0])
     array([ 0., -2.])
     """
-    return elementwise("sub", lambda x, y: x - y, a, b, name=name)
+    return _shifted("sub", lambda x, y: x - y, input, other, alpha, name)
 
 
-def mul(a: Operand, b: Operand, *, name: str | None = None) -> Tensor:
-    """``a * b``, broadcast as NumPy does.
+def mul(input: Operand, other: Operand, *, name: str | None = None) -> Tensor:
+    """``input * other``, broadcast as NumPy does; of conditions whether both hold.
 
     >>> import rollergen as rg
     >>> rg.ops.mul(rg.tensor("a", (4, 1)), rg.tensor("b", (3,))).shape
     (4, 3)
     """
-    return elementwise("mul", lambda x, y: x * y, a, b, name=name)
+    return elementwise("mul", lambda x, y: x & y if conditions(x, y) else x * y, input, other, name=name)
 
 
-def div(a: Operand, b: Operand, *, name: str | None = None) -> Tensor:
-    """``a / b`` of floating values, broadcast as NumPy does.
+def div(input: Operand, other: Operand, *, rounding_mode: str | None = None, name: str | None = None) -> Tensor:
+    """``input / other``, broadcast as NumPy does; of integers as float32.
+
+    `rounding_mode` "floor" (Python's ``//``) or "trunc" (C's ``/``) makes the quotient whole, of the operands' dtype.
 
     >>> import rollergen as rg
     >>> rg.ops.div(rg.tensor("a", (2,)), 4).evaluate([1.0, 3.0])
     array([0.25, 0.75])
+    >>> rg.ops.div(rg.tensor("a", (2,), "int32"), 4, rounding_mode="floor").evaluate([9, -9])
+    array([ 2, -3])
     """
-    return elementwise("div", lambda x, y: x / y, a, b, name=name)
+    if rounding_mode is None:
+        return elementwise("div", lambda x, y: x / y, input, other, name=name, floating=True)
+    if rounding_mode not in ("floor", "trunc"):
+        raise ExpressionError(f'div: rounding_mode is {shown(rounding_mode)}; expected None, "floor" or "trunc"')
+    return elementwise("div", partial(_whole_quotient, rounding_mode), input, other, name=name, numeric=True)
 
 
-def pow(a: Operand, b: Operand, *, name: str | None = None) -> Tensor:
-    """``a ** b`` of floating values, broadcast as NumPy does; exponents 2 and 3 are products.
+def pow(input: Operand, exponent: Operand, *, name: str | None = None) -> Tensor:
+    """``input ** exponent`` of floating values, broadcast as NumPy does; exponents 2 and 3 are products.
 
     >>> import rollergen as rg
     >>> rg.ops.pow(rg.tensor("a", (2,)), 3).evaluate([2.0, -3.0])
     array([  8., -27.])
     """
-    return elementwise("pow", rg.pow, a, b, name=name)
+    return elementwise("pow", rg.pow, input, exponent, name=name)
 
 
-def maximum(a: Operand, b: Operand, *, name: str | None = None) -> Tensor:
-    """The larger of ``a`` and ``b``, NaN if either is; broadcast as NumPy does.
+def maximum(input: Operand, other: Operand, *, name: str | None = None) -> Tensor:
+    """The larger of ``input`` and ``other``, NaN if either is; broadcast as NumPy does.
 
     >>> import rollergen as rg
     >>> rg.ops.maximum(rg.tensor("a", (2,)), 0.5).evaluate([1.0, 0.0])
     array([1. , 0.5])
     """
-    return elementwise("maximum", rg.maximum, a, b, name=name)
+    return elementwise("maximum", larger, input, other, name=name)
 
 
-def minimum(a: Operand, b: Operand, *, name: str | None = None) -> Tensor:
-    """The smaller of ``a`` and ``b``, NaN if either is; broadcast as NumPy does.
+def minimum(input: Operand, other: Operand, *, name: str | None = None) -> Tensor:
+    """The smaller of ``input`` and ``other``, NaN if either is; broadcast as NumPy does.
 
     >>> import rollergen as rg
     >>> rg.ops.minimum(rg.tensor("a", (2,)), 0.5).evaluate([1.0, 0.0])
     array([0.5, 0. ])
     """
-    return elementwise("minimum", rg.minimum, a, b, name=name)
+    return elementwise("minimum", smaller, input, other, name=name)
 
 
-def where(condition: Tensor, a: Operand, b: Operand, *, name: str | None = None) -> Tensor:
-    """``a`` where the bool tensor `condition` holds, else ``b``; all three broadcast as NumPy does.
+def where(condition: Tensor, input: Operand, other: Operand, *, name: str | None = None) -> Tensor:
+    """``input`` where the bool tensor `condition` holds, else ``other``; all three broadcast as NumPy does.
 
     >>> import rollergen as rg
     >>> x, keep = rg.tensor("x", (3,)), rg.tensor("keep", (3,), "bool")
@@ -106,136 +123,170 @@ def where(condition: Tensor, a: Operand, b: Operand, *, name: str | None = None)
     require_tensor(condition, "where")
     if condition.dtype != "bool":
         raise DtypeError(
-            f"where(condition, a, b): condition {condition.label} has dtype {condition.dtype}; expected bool, "
+            f"where(condition, input, other): condition {condition.label} has dtype {condition.dtype}; expected bool, "
             "e.g. rg.ops.greater(x, 0)"
         )
-    return elementwise("where", rg.select, condition, a, b, name=name)
+    for operand in (input, other):
+        if not is_scalar(operand):
+            require_tensor(operand, "where")
+    wanted = promoted_dtype(input, other)
+    weak = lambda value: literal(as_number(value, wanted), wanted, "where")
+    parts = [as_dtype(one, wanted) if isinstance(one, Tensor) else weak(one) for one in (input, other)]
+    shape = broadcast_shape("where", condition, *(one for one in parts if isinstance(one, Tensor)))
+    read = lambda one, i: one[broadcast_index(one.shape, i)] if isinstance(one, Tensor) else one
+    return rg.compute(shape, lambda *i: rg.select(read(condition, i), *(read(one, i) for one in parts)), name)
 
 
-def equal(a: Operand, b: Operand, *, name: str | None = None) -> Tensor:
-    """``a == b`` as bool, broadcast as NumPy does.
+def equal(input: Operand, other: Operand, *, name: str | None = None) -> Tensor:
+    """``input == other`` as bool, element by element (torch's `eq`); broadcast as NumPy does.
 
     >>> import rollergen as rg
     >>> rg.ops.equal(rg.tensor("a", (2,)), 1).evaluate([1.0, 3.0])
     array([ True, False])
     """
-    return elementwise("equal", lambda x, y: x == y, a, b, name=name)
+    return elementwise("equal", lambda x, y: x == y, input, other, name=name)
 
 
-def not_equal(a: Operand, b: Operand, *, name: str | None = None) -> Tensor:
-    """``a != b`` as bool, broadcast as NumPy does.
+def not_equal(input: Operand, other: Operand, *, name: str | None = None) -> Tensor:
+    """``input != other`` as bool, broadcast as NumPy does.
 
     >>> import rollergen as rg
     >>> rg.ops.not_equal(rg.tensor("a", (2,)), 1).evaluate([1.0, 3.0])
     array([False,  True])
     """
-    return elementwise("not_equal", lambda x, y: x != y, a, b, name=name)
+    return elementwise("not_equal", lambda x, y: x != y, input, other, name=name)
 
 
-def less(a: Operand, b: Operand, *, name: str | None = None) -> Tensor:
-    """``a < b`` as bool, broadcast as NumPy does.
+def less(input: Operand, other: Operand, *, name: str | None = None) -> Tensor:
+    """``input < other`` as bool, broadcast as NumPy does.
 
     >>> import rollergen as rg
     >>> rg.ops.less(rg.tensor("a", (2,)), 2).evaluate([1.0, 3.0])
     array([ True, False])
     """
-    return elementwise("less", lambda x, y: x < y, a, b, name=name)
+    return elementwise("less", lambda x, y: x < y, input, other, name=name, numeric=True)
 
 
-def less_equal(a: Operand, b: Operand, *, name: str | None = None) -> Tensor:
-    """``a <= b`` as bool, broadcast as NumPy does.
+def less_equal(input: Operand, other: Operand, *, name: str | None = None) -> Tensor:
+    """``input <= other`` as bool, broadcast as NumPy does.
 
     >>> import rollergen as rg
     >>> rg.ops.less_equal(rg.tensor("a", (2,)), 1).evaluate([1.0, 3.0])
     array([ True, False])
     """
-    return elementwise("less_equal", lambda x, y: x <= y, a, b, name=name)
+    return elementwise("less_equal", lambda x, y: x <= y, input, other, name=name, numeric=True)
 
 
-def greater(a: Operand, b: Operand, *, name: str | None = None) -> Tensor:
-    """``a > b`` as bool, broadcast as NumPy does.
+def greater(input: Operand, other: Operand, *, name: str | None = None) -> Tensor:
+    """``input > other`` as bool, broadcast as NumPy does.
 
     >>> import rollergen as rg
     >>> rg.ops.greater(rg.tensor("a", (2,)), 2).evaluate([1.0, 3.0])
     array([False,  True])
     """
-    return elementwise("greater", lambda x, y: x > y, a, b, name=name)
+    return elementwise("greater", lambda x, y: x > y, input, other, name=name, numeric=True)
 
 
-def greater_equal(a: Operand, b: Operand, *, name: str | None = None) -> Tensor:
-    """``a >= b`` as bool, broadcast as NumPy does.
+def greater_equal(input: Operand, other: Operand, *, name: str | None = None) -> Tensor:
+    """``input >= other`` as bool, broadcast as NumPy does.
 
     >>> import rollergen as rg
     >>> rg.ops.greater_equal(rg.tensor("a", (2,)), 3).evaluate([1.0, 3.0])
     array([False,  True])
     """
-    return elementwise("greater_equal", lambda x, y: x >= y, a, b, name=name)
+    return elementwise("greater_equal", lambda x, y: x >= y, input, other, name=name, numeric=True)
 
 
-def clip(x: Tensor, low: Operand | None = None, high: Operand | None = None, *, name: str | None = None) -> Tensor:
-    """``minimum(maximum(x, low), high)``, any shape; a limit of None is none; NaN stays NaN.
+def clip(input: Tensor, min: Operand | None = None, max: Operand | None = None, *, name: str | None = None) -> Tensor:
+    """``minimum(maximum(input, min), max)``, any shape; a limit of None is none; NaN stays NaN.
 
     >>> import rollergen as rg
     >>> rg.ops.clip(rg.tensor("x", (3,)), 0, 1).evaluate([-1.0, 0.5, 2.0])
     array([0. , 0.5, 1. ])
 
-    Raises ExpressionError where both limits are None, or `low` exceeds `high`.
+    Raises ExpressionError where both limits are None.
     """
-    require_tensor(x, "clip")
-    if low is None and high is None:
-        raise ExpressionError("clip: low and high are None; expected at least one limit")
-    least, most = (None if v is None or isinstance(v, Tensor) else number(v, "clip", "a limit") for v in (low, high))
-    if least is not None and most is not None and least > most:
-        raise ExpressionError(f"clip: low is {shown(low)} and high {shown(high)}; expected low <= high")
-    if high is None:
-        return elementwise("clip", rg.maximum, x, low, name=name)
-    if low is None:
-        return elementwise("clip", rg.minimum, x, high, name=name)
-    return elementwise("clip", lambda v, a, b: rg.minimum(rg.maximum(v, a), b), x, low, high, name=name)
+    require_tensor(input, "clip")
+    if min is None and max is None:
+        raise ExpressionError("clip: min and max are None; expected at least one limit")
+    if max is None:
+        return elementwise("clip", larger, input, min, name=name)
+    if min is None:
+        return elementwise("clip", smaller, input, max, name=name)
+    return elementwise("clip", lambda v, low, high: smaller(larger(v, low), high), input, min, max, name=name)
 
 
-def cast(x: Tensor, dtype: Any, *, name: str | None = None) -> Tensor:
-    """`x` converted to `dtype`, any shape; towards zero from floating to integer values.
+def cast(input: Tensor, dtype: Any, *, name: str | None = None) -> Tensor:
+    """`input` converted to `dtype`, any shape; towards zero from floating to integer values.
 
     >>> import rollergen as rg
     >>> rg.ops.cast(rg.tensor("x", (2,)), "int32").evaluate([1.75, -1.75])
     array([ 1, -1])
     """
-    require_tensor(x, "cast")
+    require_tensor(input, "cast")
     wanted = dtype_name(dtype, "rg.ops.cast's dtype")
-    return elementwise("cast", lambda v: rg.cast(v, wanted), x, name=name)
+    return elementwise("cast", lambda v: rg.cast(v, wanted), input, name=name)
 
 
-def neg(x: Tensor, *, name: str | None = None) -> Tensor:
-    """``-x``, any shape.
+def neg(input: Tensor, *, name: str | None = None) -> Tensor:
+    """``-input``, any shape.
 
     >>> import rollergen as rg
     >>> rg.ops.neg(rg.tensor("x", (2,))).evaluate([1.0, -3.0])
     array([-1.,  3.])
     """
-    return elementwise("neg", lambda v: -v, x, name=name)
+    return elementwise("neg", lambda v: -v, input, name=name)
 
 
-def abs(x: Tensor, *, name: str | None = None) -> Tensor:
-    """``|x|``, any shape.
+def abs(input: Tensor, *, name: str | None = None) -> Tensor:
+    """``|input|``, any shape.
 
     >>> import rollergen as rg
     >>> rg.ops.abs(rg.tensor("x", (2,))).evaluate([1.0, -3.0])
     array([1., 3.])
     """
-    return elementwise("abs", rg.abs, x, name=name)
+    return elementwise("abs", lambda v: v if v.dtype == "bool" else rg.abs(v), input, name=name)
+
+
+def round(input: Tensor, *, decimals: int = 0, name: str | None = None) -> Tensor:
+    """Nearest integer, ties to even, or with `decimals` the nearest multiple of a power of ten; integers are whole.
+
+    >>> import rollergen as rg
+    >>> rg.ops.round(rg.tensor("x", (2,))).evaluate([0.5, 2.6])
+    array([0., 3.])
+    >>> rg.ops.round(rg.tensor("x", (2,)), decimals=1).evaluate([0.26, 2.6])
+    array([0.3, 2.6])
+    """
+    digits = integer(decimals)
+    if digits is None:
+        raise ExpressionError(f"round: decimals is {shown(decimals)}; expected an integer")
+    unit = 10.0 ** builtins.abs(digits)
+
+    def element(v: Any) -> Any:
+        if not is_float(v.dtype):
+            return v
+        if digits == 0:
+            return rg.round(v)
+        wide = rg.cast(v, accumulator_dtype(v.dtype))
+        return rg.cast(rg.round(wide * unit) / unit if digits > 0 else rg.round(wide / unit) * unit, v.dtype)
+
+    return elementwise("round", element, input, name=name)
 
 
 def pointwise(function: str) -> Callable[..., Tensor]:
     """The operator of one of `primitives.FUNCTIONS`."""
     row = PRIMITIVES[function]
+    kept = lambda v: getattr(rg, function)(v) if is_float(v.dtype) else v
 
-    def operator(x: Tensor, *, name: str | None = None) -> Tensor:
-        return elementwise(function, getattr(rg, function), x, name=name)
+    def operator(input: Tensor, *, name: str | None = None) -> Tensor:
+        if row.jumps:
+            return elementwise(function, kept, input, name=name)
+        return elementwise(function, getattr(rg, function), input, name=name, floating=True)
 
     given, found = row.example
     operator.__name__ = operator.__qualname__ = function
-    operator.__doc__ = f"""{row.meaning} of every element, a floating value; any shape.
+    of = "integers are whole" if row.jumps else "of integers in float32"
+    operator.__doc__ = f"""{row.meaning} of every element, any shape; {of}.
 
     >>> import rollergen as rg
     >>> rg.ops.{function}(rg.tensor("x", (2,))).evaluate({given})
@@ -244,21 +295,57 @@ def pointwise(function: str) -> Callable[..., Tensor]:
     return operator
 
 
-def bias_add(x: Tensor, bias: Tensor, *, axis: int = 1, name: str | None = None) -> Tensor:
-    """`x` plus `bias`, a vector along `axis` (1: channels of (N, C, ...) or columns of a matrix; -1: the last).
+def bias_add(input: Tensor, bias: Tensor, *, axis: int = 1, name: str | None = None) -> Tensor:
+    """`input` plus `bias`, a vector along `axis` (1: channels of (N, C, ...) or columns of a matrix; -1: the last).
 
     >>> import rollergen as rg
     >>> rg.ops.bias_add(rg.tensor("x", (1, 8, 5, 5)), rg.tensor("b", (8,))).shape
     (1, 8, 5, 5)
     """
-    require_tensor(x, "bias_add")
+    require_tensor(input, "bias_add")
     require_tensor(bias, "bias_add")
-    if bias.ndim != 1 and x.ndim == 1:
-        raise ExpressionError("bias_add(x, bias): the arguments look swapped: the vector goes second")
-    position = axis_of(axis, x, "bias_add")
-    if bias.shape != (x.shape[position],):
+    if bias.ndim != 1 and input.ndim == 1:
+        raise ExpressionError("bias_add(input, bias): the arguments look swapped: the vector goes second")
+    position = axis_of(axis, input, "bias_add")
+    if bias.shape != (input.shape[position],):
         raise ShapeError(
-            f"bias_add: {bias.label} has shape {bias.shape}; expected ({x.shape[position]},), "
-            f"the extent of axis {position} of {x.label} {x.shape}"
+            f"bias_add: {bias.label} has shape {bias.shape}; expected ({input.shape[position]},), "
+            f"the extent of axis {position} of {input.label} {input.shape}"
         )
-    return rg.compute(x.shape, lambda *i: x[i] + bias[i[position]], name)
+    return rg.compute(input.shape, lambda *i: input[i] + bias[i[position]], name)
+
+
+def larger(x: Any, y: Any) -> Any:
+    """The larger of two elements; of conditions whether one holds."""
+    return x | y if conditions(x, y) else rg.maximum(x, y)
+
+
+def smaller(x: Any, y: Any) -> Any:
+    """The smaller of two elements; of conditions whether both hold."""
+    return x & y if conditions(x, y) else rg.minimum(x, y)
+
+
+def conditions(x: Any, y: Any) -> bool:
+    """Whether the operands, elements or numbers, are conditions."""
+    return "bool" in (getattr(x, "dtype", ""), getattr(y, "dtype", ""))
+
+
+def _shifted(
+    operation: str, function: Callable[..., Any], a: Operand, b: Operand, alpha: Number, name: str | None
+) -> Tensor:
+    factor = 1 if alpha is True else number(alpha, operation, "alpha")
+    if factor == 1:
+        return elementwise(operation, function, a, b, name=name)
+    if isinstance(factor, float) and not is_float(promoted_dtype(a, b)):
+        raise DtypeError(f"{operation}: alpha is {shown(alpha)}; expected an integer for {promoted_dtype(a, b)} values")
+    return elementwise(operation, lambda x, y: function(x, y * factor), a, b, name=name)
+
+
+def _whole_quotient(mode: str, x: Any, y: Any) -> Any:
+    """The float64 quotient of narrower numbers, rounded, never reaches the next integer."""
+    dtype = x.dtype if isinstance(x, rg.Expr) else y.dtype
+    if dtype == "int64":
+        raise DtypeError(f'div: rounding_mode is "{mode}" for int64 values; expected int32 or narrower ones')
+    exact = rg.cast(x, "float64") / rg.cast(y, "float64")
+    down = rg.floor(exact)
+    return rg.cast(down if mode == "floor" else rg.select(exact < 0, -rg.floor(-exact), down), dtype)

@@ -8,23 +8,41 @@ from typing import Any
 
 import rollergen.expr.language as rg
 from rollergen.errors import ShapeError, shown
-from rollergen.expr.dtypes import accumulator_dtype
+from rollergen.expr.dtypes import accumulator_dtype, is_float
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators import reductions
 from rollergen.expr.operators.arguments import Setting, flag, integer, require_float, require_tensor, setting
-from rollergen.expr.operators.windows import Window, inside, sliding
+from rollergen.expr.operators.reductions import better_of
+from rollergen.expr.operators.windows import IMAGE, Window, inside, over_images, sliding
 
 _LEAST = {"int8": -(2**7), "int32": -(2**31), "int64": -(2**63)}
+_LAST = 2**31 - 1
+_TAPS = {1: ("kx",), 2: ("ky", "kx"), 3: ("kz", "ky", "kx")}
+
+
+def max_pool1d(
+    input: Tensor, kernel_size: Setting, stride: Setting | None = None, padding: Setting | str = 0,
+    dilation: Setting = 1, ceil_mode: bool = False, return_indices: bool = False, *, name: str | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+    """The largest element of each window of x (N, C, L); arguments as `max_pool2d`.
+
+    >>> import rollergen as rg
+    >>> rg.ops.max_pool1d(rg.tensor("x", (1, 1, 4)), 2).evaluate([[[1, 3, 4, 2]]])
+    array([[[3., 4.]]])
+    """
+    settings = (kernel_size, stride, padding, dilation, ceil_mode)
+    return _max_pool("max_pool1d", 1, input, settings, return_indices, name)
 
 
 def max_pool2d(
-    x: Tensor, kernel_size: Setting, stride: Setting | None = None, padding: Setting | str = 0, dilation: Setting = 1,
-    ceil_mode: bool = False, *, name: str | None = None,
-) -> Tensor:  # fmt: skip
-    """The largest element of each window of x (N, C, H, W) into (N, C, OH, OW); NaN if any is.
+    input: Tensor, kernel_size: Setting, stride: Setting | None = None, padding: Setting | str = 0,
+    dilation: Setting = 1, ceil_mode: bool = False, return_indices: bool = False, *, name: str | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+    """The largest element of each window of x (N, C, H, W) or (C, H, W) into (N, C, OH, OW); NaN if any is.
 
     `kernel_size`, `stride` (None: the kernel's size), `padding` and `dilation` are one number or (vertical,
-    horizontal); padding never wins.  `ceil_mode` keeps a last window that is cut off by the border.
+    horizontal); padding never wins.  `ceil_mode` keeps a last window that is cut off by the border.  With
+    `return_indices` a pair: also where in its image (row-major, int64) each stands, the first of equals.
 
     >>> import rollergen as rg
     >>> rg.ops.max_pool2d(rg.tensor("x", (1, 64, 112, 112)), 3, stride=2, padding=1).shape
@@ -32,26 +50,44 @@ def max_pool2d(
 
     Raises ShapeError for padding of more than half a window (which could hold nothing else).
     """
-    windows = _windows("max_pool2d", x, kernel_size, stride, padding, dilation, ceil_mode)
-    fill = _LEAST.get(x.dtype, -math.inf)
-    ky, kx = taps = [rg.reduce_axis(n, w.taps) for n, w in zip(("ky", "kx"), windows, strict=True)]
+    settings = (kernel_size, stride, padding, dilation, ceil_mode)
+    return _max_pool("max_pool2d", 2, input, settings, return_indices, name)
 
-    def element(n: Any, c: Any, oy: Any, ox: Any) -> Any:
-        at = [w.position(o, t) for w, o, t in zip(windows, (oy, ox), taps, strict=True)]
-        condition = inside(windows, at)
-        pixel = x[n, c, at[0], at[1]]
-        largest = rg.max(pixel if condition is None else rg.select(condition, pixel, fill), axis=(ky, kx))
-        return rg.cast(largest, x.dtype)
 
-    return rg.compute((*x.shape[:2], *(w.out for w in windows)), element, name)
+def max_pool3d(
+    input: Tensor, kernel_size: Setting, stride: Setting | None = None, padding: Setting | str = 0,
+    dilation: Setting = 1, ceil_mode: bool = False, return_indices: bool = False, *, name: str | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+    """The largest element of each window of x (N, C, D, H, W); arguments as `max_pool2d`.
+
+    >>> import rollergen as rg
+    >>> rg.ops.max_pool3d(rg.tensor("x", (1, 4, 8, 8, 8)), 2).shape
+    (1, 4, 4, 4, 4)
+    """
+    settings = (kernel_size, stride, padding, dilation, ceil_mode)
+    return _max_pool("max_pool3d", 3, input, settings, return_indices, name)
+
+
+def avg_pool1d(
+    input: Tensor, kernel_size: Setting, stride: Setting | None = None, padding: Setting | str = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, *, name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """The mean of each window of x (N, C, L), floating; arguments as `avg_pool2d`.
+
+    >>> import rollergen as rg
+    >>> rg.ops.avg_pool1d(rg.tensor("x", (1, 1, 4)), 2).evaluate([[[1, 3, 4, 2]]])
+    array([[[2., 3.]]])
+    """
+    settings = (kernel_size, stride, padding, 1, ceil_mode)
+    return _avg_pool("avg_pool1d", 1, input, settings, count_include_pad, None, name)
 
 
 def avg_pool2d(
-    x: Tensor, kernel_size: Setting, stride: Setting | None = None, padding: Setting | str = 0,
+    input: Tensor, kernel_size: Setting, stride: Setting | None = None, padding: Setting | str = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
     name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """The mean of each window of x (N, C, H, W), floating, into (N, C, OH, OW); arguments as `max_pool2d`.
+    """The mean of each window of x (N, C, H, W) or (C, H, W), floating, into (N, C, OH, OW); as `max_pool2d`.
 
     Zeros of the padding count as elements, unless `count_include_pad` is False; what `ceil_mode` adds beyond
     the padding never counts.  `divisor_override` divides by itself instead.
@@ -60,46 +96,104 @@ def avg_pool2d(
     >>> rg.ops.avg_pool2d(rg.tensor("x", (1, 1, 2, 2)), 2).evaluate([[[[1.0, 2.0], [3.0, 4.0]]]])
     array([[[[2.5]]]])
     """
-    require_float(x, "avg_pool2d")
-    windows = _windows("avg_pool2d", x, kernel_size, stride, padding, 1, ceil_mode)
-    include = flag(count_include_pad, "avg_pool2d", "count_include_pad")
+    settings = (kernel_size, stride, padding, 1, ceil_mode)
+    return _avg_pool("avg_pool2d", 2, input, settings, count_include_pad, divisor_override, name)
+
+
+def avg_pool3d(
+    input: Tensor, kernel_size: Setting, stride: Setting | None = None, padding: Setting | str = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, *,
+    name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """The mean of each window of x (N, C, D, H, W), floating; arguments as `avg_pool2d`.
+
+    >>> import rollergen as rg
+    >>> rg.ops.avg_pool3d(rg.tensor("x", (1, 4, 8, 8, 8)), 2).shape
+    (1, 4, 4, 4, 4)
+    """
+    settings = (kernel_size, stride, padding, 1, ceil_mode)
+    return _avg_pool("avg_pool3d", 3, input, settings, count_include_pad, divisor_override, name)
+
+
+def _max_pool(
+    operation: str, rank: int, x: Tensor, settings: tuple[Any, ...], return_indices: bool, name: str | None
+) -> Tensor | tuple[Tensor, Tensor]:
+    windows = _windows(operation, rank, x, *settings)
+    fill = _LEAST.get(x.dtype, -math.inf)
+    taps = [rg.reduce_axis(n, w.taps) for n, w in zip(_TAPS[rank], windows, strict=True)]
+
+    def element(n: Any, c: Any, o: Any) -> Any:
+        pixel, _ = _read(x, windows, taps, n, c, o, fill)
+        return rg.cast(rg.max(pixel, axis=tuple(taps)), x.dtype)
+
+    outs = [w.out for w in windows]
+    values = over_images(x, rank, "c", x.shape[-rank - 1], outs, element, name)
+    if not flag(return_indices, operation, "return_indices"):
+        return values
+    better = better_of(is_float(x.dtype), 1)
+
+    def place(n: Any, c: Any, o: Any) -> Any:
+        pixel, at = _read(x, windows, taps, n, c, o, fill)
+        flat = at[0]
+        for extent, one in zip(x.shape[-rank + 1 :], at[1:], strict=True) if rank > 1 else ():
+            flat = flat * extent + one
+        condition = inside(windows, at)
+        known = flat if condition is None else rg.select(condition, flat, _LAST)
+        return rg.cast(rg.reduce(better, (fill, _LAST), (pixel, known), axis=tuple(taps))[1], "int64")
+
+    return values, over_images(x, rank, "c", x.shape[-rank - 1], outs, place, None)
+
+
+def _read(
+    x: Tensor, windows: Sequence[Window], taps: Sequence[Any], n: Any, c: Any, o: Any, fill: Any
+) -> tuple[Any, list[Any]]:
+    """The element under a window, `fill` in the padding, and its position."""
+    at = [w.position(one, t) for w, one, t in zip(windows, o, taps, strict=True)]
+    condition, pixel = inside(windows, at), x[(*n, c, *at)]
+    return (pixel if condition is None else rg.select(condition, pixel, fill)), at
+
+
+def _avg_pool(
+    operation: str, rank: int, x: Tensor, settings: tuple[Any, ...], count_include_pad: bool,
+    divisor_override: int | None, name: str | None,
+) -> Tensor:  # fmt: skip
+    require_float(x, operation)
+    windows = _windows(operation, rank, x, *settings)
+    include = flag(count_include_pad, operation, "count_include_pad")
     divisor = integer(divisor_override)
     if divisor_override is not None and not divisor:
         raise ShapeError(
-            f"avg_pool2d: divisor_override is {shown(divisor_override)}; expected None or an integer but 0"
+            f"{operation}: divisor_override is {shown(divisor_override)}; expected None or an integer but 0"
         )
-    ky, kx = taps = [rg.reduce_axis(n, w.taps) for n, w in zip(("ky", "kx"), windows, strict=True)]
+    taps = [rg.reduce_axis(n, w.taps) for n, w in zip(_TAPS[rank], windows, strict=True)]
     wide = accumulator_dtype(x.dtype)
 
-    def element(n: Any, c: Any, oy: Any, ox: Any) -> Any:
-        at = [w.position(o, t) for w, o, t in zip(windows, (oy, ox), taps, strict=True)]
-        condition = inside(windows, at)
-        pixel = x[n, c, at[0], at[1]]
-        total = rg.sum(pixel if condition is None else rg.select(condition, pixel, 0), axis=(ky, kx), dtype=wide)
-        count = divisor or _counted(windows, (oy, ox), include)
+    def element(n: Any, c: Any, o: Any) -> Any:
+        total = rg.sum(_read(x, windows, taps, n, c, o, 0)[0], axis=tuple(taps), dtype=wide)
+        count = divisor or _counted(windows, o, include)
         return rg.cast(total / (count if isinstance(count, int) else rg.cast(count, wide)), x.dtype)
 
-    return rg.compute((*x.shape[:2], *(w.out for w in windows)), element, name)
+    return over_images(x, rank, "c", x.shape[-rank - 1], [w.out for w in windows], element, name)
 
 
-def global_avg_pool(x: Tensor, keepdims: bool = True, *, name: str | None = None) -> Tensor:
-    """The mean of every channel of x (N, C, ...), floating, into (N, C, 1, ...), or (N, C) without `keepdims`.
+def global_avg_pool(input: Tensor, keepdim: bool = True, *, name: str | None = None) -> Tensor:
+    """The mean of every channel of x (N, C, ...), floating, into (N, C, 1, ...), or (N, C) without `keepdim`.
 
     >>> import rollergen as rg
     >>> rg.ops.global_avg_pool(rg.tensor("x", (2, 64, 7, 7))).shape
     (2, 64, 1, 1)
     """
-    return reductions.mean(x, _channel_axes("global_avg_pool", x), keepdims, name=name)
+    return reductions.mean(input, _channel_axes("global_avg_pool", input), keepdim, name=name)
 
 
-def global_max_pool(x: Tensor, keepdims: bool = True, *, name: str | None = None) -> Tensor:
-    """The largest element of every channel of x (N, C, ...) into (N, C, 1, ...), or (N, C) without `keepdims`.
+def global_max_pool(input: Tensor, keepdim: bool = True, *, name: str | None = None) -> Tensor:
+    """The largest element of every channel of x (N, C, ...) into (N, C, 1, ...), or (N, C) without `keepdim`.
 
     >>> import rollergen as rg
-    >>> rg.ops.global_max_pool(rg.tensor("x", (2, 64, 7, 7)), keepdims=False).shape
+    >>> rg.ops.global_max_pool(rg.tensor("x", (2, 64, 7, 7)), keepdim=False).shape
     (2, 64)
     """
-    return reductions.max(x, _channel_axes("global_max_pool", x), keepdims, name=name)
+    return reductions.amax(input, _channel_axes("global_max_pool", input), keepdim, name=name)
 
 
 def _channel_axes(operation: str, x: Tensor) -> tuple[int, ...]:
@@ -110,16 +204,16 @@ def _channel_axes(operation: str, x: Tensor) -> tuple[int, ...]:
 
 
 def _windows(
-    operation: str, x: Tensor, kernel_size: Setting, stride: Setting | None, padding: Setting | str,
+    operation: str, rank: int, x: Tensor, kernel_size: Setting, stride: Setting | None, padding: Setting | str,
     dilation: Setting, ceil_mode: bool,
 ) -> tuple[Window, ...]:  # fmt: skip
     require_tensor(x, operation)
-    if x.ndim != 4:
-        raise ShapeError(f"{operation}: {x.label} has shape {x.shape}; expected (N, C, H, W)")
-    taps = setting(kernel_size, operation, "kernel_size", 2, 1)
-    steps = taps if stride is None else stride
+    if x.ndim not in (rank + 1, rank + 2):
+        raise ShapeError(f"{operation}: {x.label} has shape {x.shape}; expected {IMAGE[rank]}")
+    taps = setting(kernel_size, operation, "kernel_size", rank, 1)
+    steps = taps if stride is None or stride == () or stride == [] else stride
     ceil_mode = flag(ceil_mode, operation, "ceil_mode")
-    windows = sliding(operation, x.shape[2:], taps, steps, padding, dilation, what="window", ceil_mode=ceil_mode)
+    windows = sliding(operation, x.shape[-rank:], taps, steps, padding, dilation, what="window", ceil_mode=ceil_mode)
     if any(2 * w.before > w.taps for w in windows) and padding != "same":
         raise ShapeError(
             f"{operation}: padding is {shown(padding)}; "

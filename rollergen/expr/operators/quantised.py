@@ -20,7 +20,7 @@ ZeroPoint = Tensor | int
 
 
 def quantize(
-    x: Tensor, scale: Scale, zero_point: ZeroPoint = 0, axis: int | None = None, *, name: str | None = None
+    input: Tensor, scale: Scale, zero_point: ZeroPoint = 0, axis: int | None = None, *, name: str | None = None
 ) -> Tensor:
     """``clip(round(x / scale) + zero_point, -128, 127)`` as int8, ties to even; x floating, any shape.
 
@@ -30,6 +30,7 @@ def quantize(
 
     Raises ShapeError for vectors that do not have one element for each slice along `axis`.
     """
+    x = input
     require_float(x, "quantize")
     scale_at, zero_at = _parameters("quantize", x, scale, zero_point, axis)
 
@@ -45,7 +46,7 @@ def quantize(
 
 
 def dequantize(
-    q: Tensor, scale: Scale, zero_point: ZeroPoint = 0, axis: int | None = None, *, dtype: Any = "float32",
+    input: Tensor, scale: Scale, zero_point: ZeroPoint = 0, axis: int | None = None, *, dtype: Any = "float32",
     name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """``(q - zero_point) * scale`` as `dtype`; q int8 or int32, any shape.
@@ -54,6 +55,7 @@ def dequantize(
     >>> rg.ops.dequantize(rg.tensor("q", (2,), "int8"), 0.5, 1).evaluate([1, 3])
     array([0., 1.])
     """
+    q = input
     require_tensor(q, "dequantize")
     if q.dtype not in ("int8", "int32"):
         raise DtypeError(f"dequantize: {q.label} has dtype {q.dtype}; expected int8 or int32")
@@ -71,8 +73,8 @@ def dequantize(
 
 
 def quantized_matmul(
-    a: Tensor, b: Tensor, a_scale: Scale, b_scale: Scale, bias: Tensor | None = None, *, transpose_b: bool = False,
-    dtype: Any = "float32", name: str | None = None,
+    input: Tensor, other: Tensor, a_scale: Scale, b_scale: Scale, bias: Tensor | None = None, *,
+    transpose_b: bool = False, dtype: Any = "float32", name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """``(a @ b) * a_scale * b_scale + bias``: int8 matrices (M, K) and (K, N), summed in int32, into floating (M, N).
 
@@ -86,7 +88,7 @@ def quantized_matmul(
 
     Raises DtypeError for operands that are not int8, ShapeError where K differs.
     """
-    operation = "quantized_matmul"
+    operation, a, b = "quantized_matmul", input, other
     for operand in (a, b):
         require_tensor(operand, operation)
         if operand.dtype != "int8":

@@ -1,149 +1,208 @@
-"""Reductions over any axes of a tensor: `axis` is one axis, several, or None for all; `keepdims` leaves them
+"""Reductions over any axes of a tensor: `dim` is one axis, several, or None for all; `keepdim` leaves them
 with extent 1."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import rollergen.expr.language as rg
 from rollergen.errors import DtypeError, ExpressionError, ShapeError, shown
-from rollergen.expr.dtypes import accumulator_dtype, dtype_name, is_float, is_integer
+from rollergen.expr.dtypes import ITEMSIZE, accumulator_dtype, dtype_name, is_float, is_integer
 from rollergen.expr.language import Tensor
-from rollergen.expr.operators.arguments import Axes, axes_of, axis_of, integer, require_float, require_tensor
+from rollergen.expr.operators.arguments import (
+    Axes,
+    Number,
+    as_dtype,
+    axes_of,
+    axis_of,
+    floats,
+    integer,
+    number,
+    require_float,
+    require_tensor,
+)
+from rollergen.expr.operators.elementwise import maximum, minimum
 
 _LAST_INDEX = 2**31 - 1
 
 
-def sum(x: Tensor, axis: Axes = None, keepdims: bool = False, *, acc: Any = None, dtype: Any = None,
+Dims = int | Sequence[int] | None
+
+
+def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None, acc: Any = None,
         name: str | None = None) -> Tensor:  # fmt: skip
-    """Sum over one axis, several, or (None) all; `keepdims` leaves them with extent 1.
+    """Sum over one axis, several, or (None) all; `keepdim` leaves them with extent 1.
+
+    Elements are converted to `dtype` first; integers and conditions are summed as int64 where it is None.
 
     >>> import rollergen as rg
-    >>> rg.ops.sum(rg.tensor("x", (2, 3, 4)), axis=(0, 2)).shape
+    >>> rg.ops.sum(rg.tensor("x", (2, 3, 4)), dim=(0, 2)).shape
     (3,)
     """
-    return reduction("sum", lambda v, r: rg.sum(v, axis=r, acc=acc, dtype=dtype), x, axis, keepdims, name)
+    x, wanted = _summed(input, dtype, "sum")
+    wide = acc or accumulator_dtype(wanted)
+    return reduction("sum", lambda v, r: rg.sum(v, axis=r, acc=wide, dtype=wanted), x, dim, keepdim, name)
 
 
-def prod(x: Tensor, axis: Axes = None, keepdims: bool = False, *, acc: Any = None, dtype: Any = None,
+def prod(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None, acc: Any = None,
          name: str | None = None) -> Tensor:  # fmt: skip
-    """Product over `axis`, as `sum`.
+    """Product over `dim`, as `sum`.
 
     >>> import rollergen as rg
-    >>> rg.ops.prod(rg.tensor("x", (2, 2)), axis=0).evaluate([[1.0, 2.0], [4.0, 3.0]])
+    >>> rg.ops.prod(rg.tensor("x", (2, 2)), dim=0).evaluate([[1.0, 2.0], [4.0, 3.0]])
     array([4., 6.])
     """
-    return reduction("prod", lambda v, r: rg.prod(v, axis=r, acc=acc, dtype=dtype), x, axis, keepdims, name)
+    x, wanted = _summed(input, dtype, "prod")
+    wide = acc or accumulator_dtype(wanted)
+    return reduction("prod", lambda v, r: rg.prod(v, axis=r, acc=wide, dtype=wanted), x, dim, keepdim, name)
 
 
-def max(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str | None = None) -> Tensor:
-    """Largest element over `axis`, as `sum`, of the dtype of `x`; NaN if any is.
+class Extreme(NamedTuple):
+    """The largest or smallest elements along an axis, and their positions."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def max(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False, *, other: Tensor | None = None,
+        name: str | None = None) -> Tensor | Extreme:  # fmt: skip
+    """Largest element of all; with `dim`, a pair (values, indices) along it; with another tensor, `maximum`.
+
+    `amax` gives the values alone, over several axes too.
 
     >>> import rollergen as rg
-    >>> rg.ops.max(rg.tensor("x", (2, 2)), axis=-1).evaluate([[1.0, 2.0], [4.0, 3.0]])
+    >>> rg.ops.max(rg.tensor("x", (2, 2))).evaluate([[1.0, 2.0], [4.0, 3.0]])
+    array(4.)
+    >>> rg.ops.max(rg.tensor("x", (2, 3)), 1).indices.evaluate([[1.0, 7.0, 3.0], [5.0, 5.0, 4.0]])
+    array([1, 0])
+    """
+    return _extreme("max", (amax, argmax, maximum), input, dim, keepdim, other, name)
+
+
+def min(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False, *, other: Tensor | None = None,
+        name: str | None = None) -> Tensor | Extreme:  # fmt: skip
+    """Smallest element of all; with `dim`, a pair (values, indices) along it; with another tensor, `minimum`.
+
+    >>> import rollergen as rg
+    >>> rg.ops.min(rg.tensor("x", (2, 2))).evaluate([[1.0, 2.0], [4.0, 3.0]])
+    array(1.)
+    """
+    return _extreme("min", (amin, argmin, minimum), input, dim, keepdim, other, name)
+
+
+def amax(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
+    """Largest element over `dim`, as `sum`, of the dtype of `input`; NaN if any is.
+
+    >>> import rollergen as rg
+    >>> rg.ops.amax(rg.tensor("x", (2, 2)), dim=-1).evaluate([[1.0, 2.0], [4.0, 3.0]])
     array([2., 4.])
     """
-    return reduction("max", lambda v, r: rg.max(v, axis=r, dtype=v.dtype), x, axis, keepdims, name)
+    return _amongst("amax", rg.max, input, dim, keepdim, name)
 
 
-def min(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str | None = None) -> Tensor:
-    """Smallest element over `axis`, as `sum`, of the dtype of `x`; NaN if any is.
+def amin(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
+    """Smallest element over `dim`, as `sum`, of the dtype of `input`; NaN if any is.
 
     >>> import rollergen as rg
-    >>> rg.ops.min(rg.tensor("x", (2, 2)), axis=-1).evaluate([[1.0, 2.0], [4.0, 3.0]])
+    >>> rg.ops.amin(rg.tensor("x", (2, 2)), dim=-1).evaluate([[1.0, 2.0], [4.0, 3.0]])
     array([1., 3.])
     """
-    return reduction("min", lambda v, r: rg.min(v, axis=r, dtype=v.dtype), x, axis, keepdims, name)
+    return _amongst("amin", rg.min, input, dim, keepdim, name)
 
 
-def mean(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str | None = None) -> Tensor:
-    """Arithmetic mean of floating values over `axis`, as `sum`; divided before rounding to a narrow dtype.
+def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None,
+         name: str | None = None) -> Tensor:  # fmt: skip
+    """Arithmetic mean of floating values over `dim`, as `sum`; divided before rounding to a narrow dtype.
 
     >>> import rollergen as rg
-    >>> rg.ops.mean(rg.tensor("x", (2, 2)), axis=1).evaluate([[1.0, 2.0], [4.0, 6.0]])
+    >>> rg.ops.mean(rg.tensor("x", (2, 2)), dim=1).evaluate([[1.0, 2.0], [4.0, 6.0]])
     array([1.5, 5. ])
     """
+    require_tensor(input, "mean")
+    x = input if dtype is None else as_dtype(input, dtype_name(dtype, "rg.ops.mean's dtype"))
     require_float(x, "mean")
-    count, wide = _count(x, axis, "mean"), accumulator_dtype(x.dtype)
+    count, wide = _count(x, dim, "mean"), accumulator_dtype(x.dtype)
 
     def element(v: Any, r: Any) -> Any:
         return rg.cast(rg.sum(v, axis=r, dtype=wide) / count, x.dtype)
 
-    return reduction("mean", element, x, axis, keepdims, name)
+    return reduction("mean", element, x, dim, keepdim, name)
 
 
 def var(
-    x: Tensor, axis: Axes = None, correction: int = 1, keepdims: bool = False, *, name: str | None = None
-) -> Tensor:
-    """Variance of floating values over `axis`: squared distances from the mean, summed, over count - correction.
+    input: Tensor, dim: Dims | bool = None, unbiased: bool | None = None, keepdim: bool = False, *,
+    correction: Number | None = None, name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """Variance of floating values over `dim`: squared distances from the mean, summed, over count - correction.
 
     The mean is that of the distances from the first element, which have digits to spare: a mean of values around 10^4
     is rounded to .001, whose square would be the result's error.
 
-    `correction` 1 is the unbiased estimate (PyTorch's default), 0 the population's variance (NumPy's).
+    `correction` 1 is the unbiased estimate, 0 the population's variance (NumPy's); `unbiased` is its older name.
 
     >>> import rollergen as rg
-    >>> rg.ops.var(rg.tensor("x", (2, 2)), axis=1).evaluate([[1.0, 3.0], [4.0, 4.0]])
+    >>> rg.ops.var(rg.tensor("x", (2, 2)), dim=1).evaluate([[1.0, 3.0], [4.0, 4.0]])
     array([2., 0.])
 
     Raises ShapeError where `correction` leaves nothing to divide by.
     """
-    return _variance("var", x, axis, correction, keepdims, lambda v: v, name)
+    return _variance("var", input, dim, unbiased, correction, keepdim, lambda v: v, name)
 
 
 def std(
-    x: Tensor, axis: Axes = None, correction: int = 1, keepdims: bool = False, *, name: str | None = None
-) -> Tensor:
+    input: Tensor, dim: Dims | bool = None, unbiased: bool | None = None, keepdim: bool = False, *,
+    correction: Number | None = None, name: str | None = None,
+) -> Tensor:  # fmt: skip
     """Standard deviation: the square root of `var`, with its arguments.
 
     >>> import rollergen as rg
-    >>> rg.ops.std(rg.tensor("x", (2, 2)), axis=1, correction=0).evaluate([[1.0, 3.0], [4.0, 4.0]])
+    >>> rg.ops.std(rg.tensor("x", (2, 2)), dim=1, correction=0).evaluate([[1.0, 3.0], [4.0, 4.0]])
     array([1., 0.])
     """
-    return _variance("std", x, axis, correction, keepdims, rg.sqrt, name)
+    return _variance("std", input, dim, unbiased, correction, keepdim, rg.sqrt, name)
 
 
 def argmax(
-    x: Tensor, axis: Axes = None, keepdims: bool = False, *, dtype: Any = "int64", name: str | None = None
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = "int64", name: str | None = None
 ) -> Tensor:
-    """Where the largest element over `axis` stands: the first of equals, the first NaN if there is one.
+    """Where the largest element over `dim` stands: the first of equals, the first NaN if there is one.
 
     Over several axes (None: all) it is the row-major position among them.  `dtype` is int64 or int32.
 
     >>> import rollergen as rg
-    >>> rg.ops.argmax(rg.tensor("x", (2, 3)), axis=1).evaluate([[1.0, 7.0, 3.0], [5.0, 5.0, 4.0]])
+    >>> rg.ops.argmax(rg.tensor("x", (2, 3)), dim=1).evaluate([[1.0, 7.0, 3.0], [5.0, 5.0, 4.0]])
     array([1, 0])
     """
-    return _position("argmax", x, axis, keepdims, dtype, name)
+    return _position("argmax", input, dim, keepdim, dtype, name)
 
 
 def argmin(
-    x: Tensor, axis: Axes = None, keepdims: bool = False, *, dtype: Any = "int64", name: str | None = None
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = "int64", name: str | None = None
 ) -> Tensor:
-    """Where the smallest element over `axis` stands; otherwise as `argmax`.
+    """Where the smallest element over `dim` stands; otherwise as `argmax`.
 
     >>> import rollergen as rg
     >>> rg.ops.argmin(rg.tensor("x", (2, 2))).evaluate([[4.0, 7.0], [1.0, 5.0]])
     array(2)
     """
-    return _position("argmin", x, axis, keepdims, dtype, name)
+    return _position("argmin", input, dim, keepdim, dtype, name)
 
 
-def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str | None = None) -> Tensor:
-    """``log(sum(exp(x)))`` over `axis` without overflow: the largest element is taken out first.
+def logsumexp(input: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
+    """``log(sum(exp(input)))`` over `dim` without overflow: the largest element is taken out first.
 
     Infinite maxima give themselves (an empty row of -inf gives -inf).
 
     >>> import rollergen as rg
-    >>> rg.ops.logsumexp(rg.tensor("x", (1, 1)), axis=1).evaluate([[1000.0]])
+    >>> rg.ops.logsumexp(rg.tensor("x", (1, 1)), dim=1).evaluate([[1000.0]])
     array([1000.])
     """
-    require_float(x, "logsumexp")
+    x = with_axes(floats(input, "logsumexp"))
     wide = accumulator_dtype(x.dtype)
-    largest = reduction("logsumexp", lambda v, r: rg.max(v, axis=r, dtype=wide), x, axis, True, None)
-    positions = axes_of(axis, x, "logsumexp")
+    largest = reduction("logsumexp", lambda v, r: rg.max(v, axis=r, dtype=wide), x, dim, True, None)
+    positions = axes_of(dim, x, "logsumexp")
 
     def taken_out(at: tuple[Any, ...]) -> Any:
         top = largest[row_of(at, *positions)]
@@ -153,21 +212,22 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False, *, name: str
         total = rg.sum(rg.exp(rg.cast(v, wide) - taken_out(at)), axis=r, dtype=wide)
         return rg.cast(rg.log(total) + taken_out(row_of(at, *positions)), x.dtype)
 
-    return reduction_at("logsumexp", element, x, axis, keepdims, name)
+    return reduction_at("logsumexp", element, x, dim, keepdim and input.ndim > 0, name)
 
 
-def cumsum(x: Tensor, axis: int = 0, **_: Any) -> NoReturn:
+def cumsum(input: Tensor, dim: int = 0, *, dtype: Any = None, name: str | None = None) -> NoReturn:
     """Refused: ExpressionError with advice."""
-    _refuse_cumulative("cumsum", "sum", "0", x, axis)
+    _refuse_cumulative("cumsum", "sum", "0", input, dim)
 
 
-def cumprod(x: Tensor, axis: int = 0, **_: Any) -> NoReturn:
+def cumprod(input: Tensor, dim: int = 0, *, dtype: Any = None, name: str | None = None) -> NoReturn:
     """Refused: ExpressionError with advice."""
-    _refuse_cumulative("cumprod", "prod", "1", x, axis)
+    _refuse_cumulative("cumprod", "prod", "1", input, dim)
 
 
 def _refuse_cumulative(operation: str, reduction_name: str, identity: str, x: Tensor, axis: int) -> NoReturn:
     require_tensor(x, operation)
+    x = with_axes(x)
     extent = x.shape[axis_of(axis, x, operation)]
     raise ExpressionError(
         f"{operation}(axis={axis}) of {x.label} {x.shape} is not offered: each output continues the one before it, "
@@ -190,10 +250,9 @@ def reduction_at(
     """As `reduction`; `function` gets the indices of the element too."""
     require_tensor(x, operation)
     if not isinstance(keepdims, bool):
-        raise ExpressionError(f"{operation}: keepdims is {shown(keepdims)}; expected True or False")
-    positions = axes_of(axis, x, operation)
-    if not positions:
-        raise ShapeError(f"{operation}: {x.label} has no axis to reduce; expected at least one")
+        raise ExpressionError(f"{operation}: keepdim is {shown(keepdims)}; expected True or False")
+    x, keepdims = with_axes(x), keepdims and x.ndim > 0
+    positions = axes_of(axis, x, operation) or tuple(range(x.ndim))
     reduced = {d: rg.reduce_axis(f"k{n}" if len(positions) > 1 else "k", x.shape[d]) for n, d in enumerate(positions)}
     kept = [d for d in range(x.ndim) if keepdims or d not in reduced]
 
@@ -205,62 +264,113 @@ def reduction_at(
     return rg.compute(tuple(1 if d in reduced else x.shape[d] for d in kept), element, name)
 
 
+def with_axes(x: Tensor) -> Tensor:
+    """`x`, a tensor without axes as one of one element."""
+    return x if x.ndim else rg.compute((1,), lambda i: x[()])
+
+
 def row_of(indices: Sequence[Any], *axes: int) -> tuple[Any, ...]:
     """`indices` with those along `axes` 0: where a reduction that keeps its axes stands, and the first of its terms."""
     return tuple(0 if d in axes else index for d, index in enumerate(indices))
 
 
-def _count(x: Tensor, axis: Axes, operation: str) -> int:
-    return math.prod(x.shape[position] for position in axes_of(axis, x, operation))
+def _summed(x: Tensor, dtype: Any, operation: str) -> tuple[Tensor, str]:
+    """`x` to be summed, and the dtype of the result."""
+    require_tensor(x, operation)
+    if dtype is not None:
+        wanted = dtype_name(dtype, f"rg.ops.{operation}'s dtype")
+        exact = is_float(wanted) == is_float(x.dtype) and ITEMSIZE[wanted] >= ITEMSIZE[x.dtype] and x.dtype != "bool"
+        return (x if exact else as_dtype(x, wanted)), wanted
+    if is_float(x.dtype):
+        return x, x.dtype
+    return (as_dtype(x, "int32") if x.dtype == "bool" else x), "int64"
+
+
+def _amongst(operation: str, function: Any, x: Tensor, dim: Dims, keepdim: bool, name: str | None) -> Tensor:
+    require_tensor(x, operation)
+    narrow = x.dtype != "bool"
+    element = lambda v, r: rg.cast(
+        function(v if narrow else rg.cast(v, "int32"), axis=r, dtype=x.dtype if narrow else "int32"), x.dtype
+    )
+    return reduction(operation, element, x, dim, keepdim, name)
+
+
+def _extreme(
+    operation: str, functions: tuple[Any, Any, Any], x: Tensor, dim: Any, keepdim: bool, other: Any, name: str | None
+) -> Tensor | Extreme:
+    values, indices, of_two = functions
+    if isinstance(dim, Tensor) or other is not None:
+        return of_two(x, dim if other is None else other, name=name)  # type: ignore[no-any-return]
+    if dim is None and keepdim is False:
+        return values(x, name=name)  # type: ignore[no-any-return]
+    require_tensor(x, operation)
+    if integer(dim) is None:
+        raise ExpressionError(
+            f"{operation}: dim is {shown(dim)}; expected one axis, whose values and positions come as a pair; "
+            f"rg.ops.a{operation} takes several axes"
+        )
+    return Extreme(values(x, dim, keepdim, name=name), indices(x, dim, keepdim))
+
+
+def _count(x: Tensor, axis: Dims, operation: str) -> int:
+    x = with_axes(x)
+    return math.prod(x.shape[position] for position in axes_of(axis, x, operation) or range(x.ndim))
 
 
 def _variance(
-    operation: str, x: Tensor, axis: Axes, correction: int, keepdims: bool, finish: Callable[[Any], Any],
-    name: str | None,
+    operation: str, x: Tensor, dim: Any, unbiased: bool | None, correction: Number | None, keepdim: bool,
+    finish: Callable[[Any], Any], name: str | None,
 ) -> Tensor:  # fmt: skip
     require_float(x, operation)
-    lost = integer(correction)
-    if lost is None:
-        raise ExpressionError(f"{operation}: correction is {shown(correction)}; expected an integer, 1 or 0")
-    count, wide = _count(x, axis, operation), accumulator_dtype(x.dtype)
+    if isinstance(dim, bool) and unbiased is None:
+        dim, unbiased = None, dim
+    if unbiased is not None and (not isinstance(unbiased, bool) or correction is not None):
+        raise ExpressionError(
+            f"{operation}: unbiased is {shown(unbiased)}; expected True or False, or correction= by name"
+        )
+    lost = number(int(unbiased is not False) if correction is None else correction, operation, "correction")
+    keepdim = keepdim and x.ndim > 0
+    x = with_axes(x)
+    count, wide = _count(x, dim, operation), accumulator_dtype(x.dtype)
     if count <= lost:
-        raise ShapeError(f"{operation}: correction is {correction}; expected less than the {count} elements reduced")
-    positions = axes_of(axis, x, operation)
+        raise ShapeError(f"{operation}: correction is {lost}; expected less than the {count} elements reduced")
+    positions = axes_of(dim, x, operation) or tuple(range(x.ndim))
 
     def from_first(*i: Any) -> Any:
         return rg.cast(x[i], wide) - rg.cast(x[row_of(i, *positions)], wide)
 
     moved = rg.compute(x.shape, from_first)
-    average = reduction(operation, lambda v, r: rg.sum(v, axis=r) / count, moved, axis, True, None)
+    average = reduction(operation, lambda v, r: rg.sum(v, axis=r) / count, moved, dim, True, None)
 
     def element(v: Any, r: Any, at: tuple[Any, ...]) -> Any:
         distance = v - average[row_of(at, *positions)]
         return rg.cast(finish(rg.sum(distance * distance, axis=r) / (count - lost)), x.dtype)
 
-    return reduction_at(operation, element, moved, axis, keepdims, name)
+    return reduction_at(operation, element, moved, dim, keepdim, name)
 
 
-def _position(operation: str, x: Tensor, axis: Axes, keepdims: bool, dtype: Any, name: str | None) -> Tensor:
+def _position(operation: str, x: Tensor, dim: Dims, keepdim: bool, dtype: Any, name: str | None) -> Tensor:
     require_tensor(x, operation)
     wanted = dtype_name(dtype, f"rg.ops.{operation}'s dtype")
     if wanted not in ("int32", "int64"):
         raise DtypeError(f"{operation}: dtype is {shown(dtype)}; expected int64 or int32")
-    if _count(x, axis, operation) > _LAST_INDEX:
-        raise ShapeError(f"{operation}: {_count(x, axis, operation)} elements; expected at most {_LAST_INDEX}")
+    if _count(x, dim, operation) > _LAST_INDEX:
+        raise ShapeError(f"{operation}: {_count(x, dim, operation)} elements; expected at most {_LAST_INDEX}")
     sign = 1 if operation == "argmax" else -1
-    better = _better(is_float(x.dtype), sign)
-    worst = _worst(accumulator_dtype(x.dtype), sign)
+    ordered = "int32" if x.dtype == "bool" else x.dtype
+    better = better_of(is_float(x.dtype), sign)
+    worst = _worst(accumulator_dtype(ordered), sign)
 
     def element(v: Any, r: tuple[Any, ...]) -> Any:
         place: Any = 0
         for one in r:
             place = place * one.extent + one
-        return rg.cast(rg.reduce(better, (worst, _LAST_INDEX), (v, place), axis=r)[1], wanted)
+        return rg.cast(rg.reduce(better, (worst, _LAST_INDEX), (rg.cast(v, ordered), place), axis=r)[1], wanted)
 
-    return reduction(operation, element, x, axis, keepdims, name)
+    return reduction(operation, element, x, dim, keepdim, name)
 
 
-def _better(floating: bool, sign: int) -> Callable[[Any, Any], Any]:
+def better_of(floating: bool, sign: int) -> Callable[[Any, Any], Any]:
     """The better of two (element, place): NaN before everything, then size, then the smaller place."""
 
     def better(a: Any, b: Any) -> Any:

@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rollergen.errors import ShapeError, shown
+from rollergen.expr.language import Tensor, compute_named
 from rollergen.expr.operators.arguments import Setting, setting
 
 _COUNT = {1: "one", 2: "two", 3: "three"}
+IMAGE = {1: "(N, C, L)", 2: "(N, C, H, W)", 3: "(N, C, D, H, W)"}
+_OUTPUTS = {1: ("ox",), 2: ("oy", "ox"), 3: ("oz", "oy", "ox")}
+
+
+def over_images(
+    x: Tensor, rank: int, channel: str, channels: int, outs: Sequence[int], element: Callable[..., Any],
+    name: str | None,
+) -> Tensor:  # fmt: skip
+    """The tensor (N, `channels`, *outs), without N where `x` has none, of ``element((n,) or (), channel, outputs)``."""
+    lead = x.shape[: -rank - 1]
+    names = (*("n" for _ in lead), channel, *_OUTPUTS[rank])
+    axes = tuple(zip(names, (*lead, channels, *outs), strict=True))
+    return compute_named(axes, lambda *i: element(i[: len(lead)], i[len(lead)], i[len(lead) + 1 :]), name)
+
+
+def every(conditions: Iterable[Any]) -> Any:
+    """All of several conditions, at least one."""
+    return functools.reduce(lambda a, b: a & b, conditions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ WITH_BIAS = {
     "conv1d": (ops.conv1d, 1),
     "conv2d": (ops.conv2d, 2),
     "conv3d": (ops.conv3d, 3),
-    "conv_transpose2d": (lambda x, w, b: ops.conv_transpose2d(x, ops.transpose(w, (1, 0, 2, 3)), b), 2),
+    "conv_transpose2d": (lambda x, w, b: ops.conv_transpose2d(x, ops.permute(w, (1, 0, 2, 3)), b), 2),
     "strided conv_transpose2d": (
-        lambda x, w, b: ops.conv_transpose2d(x, ops.transpose(w, (1, 0, 2, 3)), b, stride=2),
+        lambda x, w, b: ops.conv_transpose2d(x, ops.permute(w, (1, 0, 2, 3)), b, stride=2),
         2,
     ),
 }

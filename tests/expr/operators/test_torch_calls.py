@@ -1,0 +1,210 @@
+"""Operators take the arguments of their torch namesakes, and mean the same by them.
+
+`CALLS` holds calls as they stand in a program that uses torch: a shape stands for a tensor of it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.expr.reads import given_tensors
+from tests.expr.operators.oracle import F, torch
+
+ops = rg.ops
+
+OWN = {
+    "batch_matmul", "bias_add", "cast", "depthwise_conv2d", "dequantize", "equal", "getitem", "global_avg_pool",
+    "global_max_pool", "quantize", "quantized_matmul", "resize",
+}  # fmt: skip
+"""Without a namesake of torch's, or with a meaning of their own: `equal` compares elements, as torch's `eq` does."""
+
+ONLY_TORCHS = {"out", "_stacklevel", "generator", "implicit"}
+"""Arguments of torch's that have no counterpart: where a result is stored, and torch's own bookkeeping."""
+
+
+class S(tuple):
+    """The shape of a tensor of random numbers; ``dtype`` is torch's name."""
+
+    dtype = "float64"
+
+
+def s(*shape: int, dtype: str = "float64") -> S:
+    made = S(shape)
+    made.dtype = dtype
+    return made
+
+
+def i8(*shape: int) -> S:
+    return s(*shape, dtype="int8")
+
+
+def mask(*shape: int) -> S:
+    return s(*shape, dtype="bool")
+
+
+V, M, X3, X4 = s(5), s(3, 5), s(2, 3, 5), s(2, 4, 6, 7)
+UNARY = ("exp", "tanh", "erf", "sigmoid", "floor", "abs", "neg", "round")
+
+CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    *((name, (x,), {}) for name in UNARY for x in (M, s(), i8(4))),
+    ("abs", (), {"input": M}), ("sigmoid", (mask(4),), {}),
+    ("round", (M,), {"decimals": 2}), ("round", (M,), {"decimals": -1}),
+    *((name, (M, V), {}) for name in ("add", "sub", "mul", "div", "maximum", "minimum", "less", "greater_equal")),
+    *((name, (i8(3, 5), V), {}) for name in ("add", "mul", "div", "maximum", "less", "equal")),
+    *((name, (i8(5), 2), {}) for name in ("add", "sub", "mul", "div", "less")),
+    *((name, (i8(5), 0.5), {}) for name in ("add", "mul", "div", "less")),
+    *((name, (mask(5), mask(5)), {}) for name in ("add", "mul", "maximum", "minimum", "less", "not_equal")),
+    ("add", (s(3, dtype="float32"), s()), {}), ("add", (i8(3), s(dtype="float32")), {}),
+    ("add", (s(3, dtype="float16"), s(3, dtype="bfloat16")), {}), ("mul", (mask(5), 2), {}),
+    ("add", (M, V), {"alpha": 0.5}), ("sub", (M, V), {"alpha": 2}), ("sub", (), {"input": M, "other": V, "alpha": 3}),
+    ("div", (M, V), {"rounding_mode": "floor"}), ("div", (M, V), {"rounding_mode": "trunc"}),
+    ("div", (i8(7), 3), {"rounding_mode": "floor"}), ("div", (i8(7), 3), {"rounding_mode": "trunc"}),
+    ("pow", (M, 2), {}), ("pow", (2.0, M), {}), ("pow", (), {"input": M, "exponent": 3}),
+    ("clip", (M, -0.5, 0.5), {}), ("clip", (M,), {"min": 0}), ("clip", (M,), {"max": 0.1}), ("clip", (M, 0.5, -0.5), {}),
+    ("clip", (M, V), {"max": V}), ("clamp", (i8(5),), {"min": 0}),
+    ("where", (mask(3, 1), M, V), {}), ("where", (mask(5), V, 0.5), {}), ("where", (mask(5), i8(5), V), {}),
+    ("where", (mask(5), 1.5, 0.0), {}), ("where", (mask(5), 1, V), {}),
+    *((name, (X3, *more), {}) for name in ("sum", "mean") for more in ((), (1,), ((0, 2),), (-1, True))),
+    *((name, (X3, 1), {}) for name in ("amax", "amin", "argmax", "argmin", "logsumexp", "prod", "var", "std")),
+    *((name, (s(),), {}) for name in ("sum", "mean", "prod", "amax", "argmax")),
+    *((name, (i8(3, 4), 1), {}) for name in ("sum", "prod", "amax", "logsumexp")),
+    ("sum", (mask(3, 4),), {}), ("amax", (mask(3, 4), 1), {}), ("sum", (M,), {"axis": 0, "keepdims": True}),
+    ("sum", (), {"x": M, "dim": 0}), ("sum", (s(3, 4, dtype="float32"), 1), {"dtype": torch.float64}),
+    ("sum", (M, 1), {"dtype": torch.float32}), ("sum", (M, ()), {}), ("mean", (i8(3, 4),), {"dtype": torch.float32}),
+    ("prod", (M, 1, True), {}), ("prod", (i8(2, 3), 1), {"dtype": torch.float32}),
+    ("max", (M,), {}), ("max", (M, 1), {}), ("max", (M, 1, True), {}), ("max", (M, V), {}), ("min", (M,), {"dim": 0}),
+    ("min", (i8(3, 4), 0), {}), ("argmax", (M,), {"dim": 1, "keepdim": True}), ("argmin", (M,), {}),
+    ("logsumexp", (X3, (1, 2), True), {}),
+    ("var", (M, 1, False), {}), ("var", (M, False), {}), ("std", (M,), {"unbiased": False}),
+    ("std", (M, 1), {"correction": 0, "keepdim": True}), ("var", (M, (0, 1)), {"correction": 0.5}),
+    ("std", (M, 1, True, True), {}),
+    ("softmax", (M, 1), {}), ("softmax", (s(3, 5, dtype="float32"), 0), {"dtype": torch.float64}), ("softmax", (i8(4), 0), {"dtype": torch.float32}),
+    ("softmax", (s(), 0), {}), ("log_softmax", (M,), {"dim": -1, "dtype": torch.float32}),
+    ("layer_norm", (X3, (3, 5), M, M, 1e-3), {}), ("layer_norm", (X3, [5]), {}), ("rms_norm", (X3, (5,)), {}),
+    ("rms_norm", (s(3, 5, dtype="float32"), (5,)), {"eps": 0.1}),
+    ("batch_norm", (X3, s(3), s(3), s(3), s(3), False, 0.1, 30.0), {}), ("batch_norm", (X4, None, None, s(4)), {"training": True}),
+    ("relu", (M,), {}), ("relu", (M, False), {}), ("leaky_relu", (M, 0.2, False), {}), ("silu", (M,), {"inplace": False}),
+    ("gelu", (M,), {"approximate": "tanh"}),
+    ("matmul", (M, s(5, 4)), {}), ("matmul", (V, V), {}), ("matmul", (V, s(5, 4)), {}), ("matmul", (M, V), {}),
+    ("matmul", (s(2, 1, 3, 5), s(4, 5, 6)), {}), ("matmul", (X3, V), {}), ("matmul", (s(3), X3), {}), ("matmul", (M, s(4, 5, 2)), {}),
+    ("mm", (M, s(5, 4)), {}), ("bmm", (X3, s(2, 5, 4)), {}), ("mm", (), {"input": M, "mat2": s(5, 2)}),
+    ("linear", (X3, s(4, 5), s(4)), {}), ("linear", (X3, s(5)), {}), ("linear", (V, s(4, 5)), {"bias": s(4)}),
+    ("conv1d", (s(2, 4, 9), s(6, 4, 3), s(6), 2, 1), {}), ("conv1d", (s(4, 9), s(6, 2, 3)), {"groups": 2, "padding": "same"}),
+    ("conv2d", (X4, s(3, 4, 2, 3), None, (1, 2), (1,), 1, 1), {}), ("conv2d", (s(4, 6, 7), s(8, 1, 3, 3), s(8)), {"groups": 4}),
+    ("conv3d", (s(2, 4, 5, 6), s(3, 2, 2, 3, 2)), {"padding": (1, 0, 1)}), ("conv2d", (X4, s(3, 4, 2, 2)), {"padding": "valid", "dilation": 2}),
+    ("conv_transpose1d", (s(2, 4, 5), s(4, 3, 3), s(3), 2, 1, 1), {}), ("conv_transpose1d", (s(4, 5), s(4, 3, 2)), {}),
+    ("conv_transpose2d", (s(4, 5, 6), s(4, 3, 3, 2)), {"stride": (2, 1), "groups": 2, "dilation": 2}),
+    ("conv_transpose3d", (s(1, 2, 3, 4, 3), s(2, 3, 2, 3, 2), s(3)), {"stride": 2, "padding": 1}),
+    ("conv_transpose3d", (s(1, 2, 3, 4, 3), s(2, 3, 2, 3, 2)), {}),
+    ("max_pool2d", (X4, 3, 2, 1, 1, True), {}), ("max_pool2d", (s(4, 6, 7), (2, 3)), {"return_indices": True}),
+    ("max_pool2d", (X4, 3), {"padding": 1, "dilation": 2, "return_indices": True}), ("max_pool2d", (X4, 2, ()), {}),
+    ("max_pool1d", (s(2, 3, 9), 3, 2, 1), {}), ("max_pool3d", (s(1, 2, 5, 6, 7), 2), {"stride": (1, 2, 2), "return_indices": True}),
+    ("avg_pool1d", (s(3, 9), 3, 2, 1, True, False), {}), ("avg_pool2d", (X4, 3, 2, 1, False, False), {}), ("avg_pool2d", (X4, 2), {"divisor_override": 3}),
+    ("avg_pool3d", (s(1, 2, 5, 6, 7), (2, 3, 2)), {"ceil_mode": True, "padding": (0, 1, 1)}),
+    ("pad", (M, (1, 2)), {}), ("pad", (M, (1, 2, 3, 0), "constant", 2.5), {}), ("pad", (X3, (1, 2)), {"mode": "reflect"}),
+    ("pad", (X4, [1, 2, 3, 0], "replicate"), {}), ("pad", (X4, (1, 2, 3, 0)), {"mode": "circular"}), ("pad", (M, (-1, 2)), {}),
+    ("pad", (X3, (-1, 2)), {"mode": "reflect"}),
+    ("transpose", (X3, 0, -1), {}), ("transpose", (X3,), {"dim0": 1, "dim1": 2}), ("t", (M,), {}), ("t", (V,), {}),
+    ("permute", (X3, (2, 0, 1)), {}), ("permute", (X3,), {"dims": (-1, 0, 1)}),
+    ("reshape", (X3, (5, -1)), {}), ("reshape", (X3,), {"shape": (30,)}), ("reshape", (s(), (1, 1)), {}),
+    ("expand", (s(3, 1), (2, -1, 4)), {}), ("expand", (s(3, 1), (3, 4)), {}),
+    ("concat", ([M, M],), {}), ("cat", ((M, s(3, 2)), 1), {}), ("concat", ([i8(3), V],), {"dim": -1}), ("concat", ([M, M],), {"axis": 1}),
+    ("slice", (X3, 2, 1, 4, 2), {}), ("slice", (X3,), {"dim": -1, "start": -3}), ("slice", (V, 0, 1), {}),
+    ("upsample_nearest", (X3,), {"scale_factor": 2}), ("upsample_nearest", (X4, (9, 5)), {}), ("upsample_nearest", (X3, 7), {}), ("upsample_nearest", (X4,), {"scale_factor": 1.5}),
+    ("interpolate", (X4,), {"size": (9, 4), "mode": "bilinear"}), ("interpolate", (X4,), {"scale_factor": 2, "mode": "bilinear", "align_corners": True}),
+    ("interpolate", (X3, 11, None, "linear", False), {}), ("interpolate", (X3, 7, None, "nearest-exact"), {}),
+    ("interpolate", (s(1, 2, 3, 4, 5),), {"scale_factor": (2, 1.5, 0.5), "mode": "trilinear"}), ("interpolate", (X4, 1, None, "bilinear", True), {}),
+    ("interpolate", (X4,), {"scale_factor": 0.6, "mode": "bilinear", "recompute_scale_factor": True}),
+    ("scaled_dot_product_attention", (s(2, 3, 4), s(2, 5, 4), s(2, 5, 6)), {"is_causal": True}),
+    ("scaled_dot_product_attention", (s(2, 3, 4), s(2, 5, 4), s(2, 5, 6), s(3, 5), 0.0, False), {"scale": 0.3}),
+    ("scaled_dot_product_attention", (s(2, 3, 4), s(2, 5, 4), s(2, 5, 6), mask(2, 1, 5)), {}),
+    ("scaled_dot_product_attention", (s(1, 6, 3, 4), s(1, 2, 5, 4), s(1, 2, 5, 6)), {"enable_gqa": True}),
+]  # fmt: skip
+
+
+def namesake(name: str) -> Any:
+    """torch's function of that name; of the quiet ones those of `Tensor` and of ATen."""
+    found = next((getattr(place, name) for place in (F, torch, torch.Tensor) if hasattr(place, name)), None)
+    return torch.ops.aten.slice.Tensor if name == "slice" else found
+
+
+def arguments_of(name: str) -> list[list[tuple[str, bool]]]:
+    """(name, by keyword alone) of the arguments of every overload."""
+    function = namesake(name)
+    try:
+        parameters = inspect.signature(function).parameters.values()
+        if not any(one.kind is one.VAR_POSITIONAL for one in parameters):
+            return [[(one.name, one.kind is one.KEYWORD_ONLY) for one in parameters]]
+    except (TypeError, ValueError):
+        pass
+    schemas = torch._C._jit_get_schemas_for_operator(f"aten::{name}")
+    results = ("out", "dim_max", "dim_min")  # overloads that store them
+    takes = lambda one: not any(str(a.type) in ("Scalar", "number") and a.name == "other" for a in one.arguments)
+    of_tensors = [
+        one for one in schemas
+        if str(one.arguments[0].type) in ("Tensor", "List[Tensor]") and takes(one)
+        and not any(part in one.overload_name for part in results)
+    ]  # fmt: skip
+    return [[({"self": "input"}.get(a.name, a.name), a.kwarg_only) for a in one.arguments] for one in of_tensors]
+
+
+@pytest.mark.parametrize("name", sorted(set(ops.__all__) - OWN))
+def test_an_operator_has_the_arguments_of_its_namesake_in_their_order(name):
+    ours = inspect.signature(getattr(ops, name)).parameters
+    positional = [one for one in ours if ours[one].kind is not inspect.Parameter.KEYWORD_ONLY]
+    for theirs in arguments_of(name):
+        wanted = [one for one, by_keyword in theirs if not by_keyword and one not in ONLY_TORCHS]
+        assert {one for one, _ in theirs} - ONLY_TORCHS <= set(ours), f"{name}: {theirs}"
+        if name not in ("max", "min", "var", "std"):  # whose overloads differ: the calls below
+            assert wanted == positional[: len(wanted)], f"{name}: {wanted} but ours takes {positional}"
+
+
+def arranged(call: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    """The call for torch, for us, and the arrays of our tensors."""
+    random, arrays = np.random.default_rng(7), {}
+
+    def both(value: Any) -> tuple[Any, Any]:
+        if isinstance(value, S):
+            name = f"t{len(arrays)}"
+            drawn = random.uniform(0.1, 3, value) * random.choice([-1, 1], value) if "float" in value.dtype else random.integers(-5, 6, value)
+            theirs = torch.tensor(drawn).to(getattr(torch, value.dtype))
+            arrays[name] = theirs.double().numpy() if "float" in value.dtype else theirs.numpy()
+            return theirs, rg.tensor(name, tuple(value), value.dtype)
+        if isinstance(value, (list, tuple)) and any(isinstance(one, S) for one in value):
+            parts = [both(one) for one in value]
+            return [p[0] for p in parts], [p[1] for p in parts]
+        return value, value
+
+    positional = [both(one) for one in call]
+    by_name = {key: both(value) for key, value in named.items()}
+    pick = lambda side: (tuple(p[side] for p in positional), {k: p[side] for k, p in by_name.items()})
+    return pick(0), pick(1), arrays
+
+
+@pytest.mark.parametrize("number", range(len(CALLS)), ids=[f"{n}-{name}" for n, (name, _, _) in enumerate(CALLS)])
+def test_a_call_as_torchs_gives_what_torch_gives(number):
+    name, call, named = CALLS[number]
+    (theirs, theirs_named), (ours, ours_named), arrays = arranged(call, named)
+    function = torch.eq if name == "equal" else namesake(name)
+    wanted = function(*theirs, **theirs_named)
+    found = getattr(ops, name)(*ours, **ours_named)
+    assert isinstance(wanted, tuple) == isinstance(found, tuple)
+    pairs = zip(found, wanted, strict=True) if isinstance(found, tuple) else [(found, wanted)]
+    for one, other in pairs:
+        read = [tensor.buffer.name for tensor in given_tensors((one,))]
+        values = one.evaluate(**{key: arrays[key] for key in read})
+        assert f"torch.{one.dtype}" == str(other.dtype) and values.shape == tuple(other.shape)
+        tolerance = {"float64": 1e-12, "float32": 3e-6, "float16": 3e-3, "bfloat16": 3e-2}.get(one.dtype, 0)
+        other = other.double().numpy() if other.is_floating_point() else other.numpy()
+        np.testing.assert_allclose(values, other, rtol=tolerance, atol=tolerance)
+
+
+def test_every_operator_with_a_namesake_is_called():
+    called = {ops.ALIASES.get(name, name) for name, _, _ in CALLS}
+    alike = {"log", "sqrt", "rsqrt", "less_equal", "greater", "cumsum", "cumprod"}  # as their neighbours; refused
+    assert set(ops.__all__) - OWN - called == alike
