@@ -19,7 +19,7 @@ from rollergen.gate.oracle import expression_oracle
 from rollergen.hal.errors import MendableError
 from rollergen.hal.spec import Device
 from rollergen.kernel import Kernel
-from rollergen.measure.ahead import compiled_ahead
+from rollergen.measure.background import compiled_in_background
 from rollergen.measure.compile_check import MEASURED, check_notes, compile_checked, first_kept
 from rollergen.measure.isolation import bench_for
 from rollergen.measure.outcome import Outcome, Progress, silent
@@ -166,7 +166,7 @@ def _measured(
     """(candidates, the chosen one): checked and timed, the fastest right one."""
     sources = [] if options.isolate else [one.source for one in candidates if not one.problems]
     with (
-        compiled_ahead(executor, sources) as compiler,
+        compiled_in_background(executor, sources) as compiler,
         bench_for(target, compiler, candidates[0].program, oracle, options) as bench,
     ):
         candidates = measure_on(

@@ -28,7 +28,7 @@ from rollergen.dropped import as_far_as_possible, in_pieces, plan_text
 from rollergen.expr.splitting import split_reduction
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device, Instruction
-from rollergen.program.assemble.ahead import has_asynchronous_copies
+from rollergen.program.assemble.asynchronous import has_asynchronous_copies
 from rollergen.program.assemble.matrix import MatrixPlan, axes_of, matrix_stage
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.matrix import TF32, matrix_operands

@@ -20,7 +20,7 @@ from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.assemble.contraction import contraction_stage
 from rollergen.program.assemble.plan import ContractionPlan, ReductionPlan
 from rollergen.program.assemble.reduction import is_costly, reduction_stage, row_stage
-from rollergen.program.check.tiles import asks_for_rows
+from rollergen.program.check.tiles import prefetches_rows
 from rollergen.program.rprogram import SERIAL, Stage
 from rollergen.space.contraction import combining_tiles
 from rollergen.space.engine import Tally, plans
@@ -106,8 +106,8 @@ def combine_stage(op: TensorOp, device: Device, rules: AlignmentRules) -> Stage:
 def row_candidates(
     op: TensorOp, device: Device, rules: AlignmentRules, ledger: Ledger
 ) -> Iterator[Candidate]:
-    ahead = asking_ahead if rules.shapes.prefetch else lambda stage, device: stage
-    make = lambda plan: ahead(row_stage(op, plan, device), device)
+    prefetching = prefetching_row if rules.shapes.prefetch else lambda stage, device: stage
+    make = lambda plan: prefetching(row_stage(op, plan, device), device)
     stages = assembled(row_plans(op, device, rules, ledger), make, "kept row")
     yield from candidates("kept row", stages, device)
     merged = online(op) if rules.shapes.online and device.kind.exchanges else None
@@ -122,26 +122,26 @@ def row_candidates(
         yield from candidates("online", stages, device)
 
 
-def asking_ahead(stage: Stage, device: Device) -> Stage:
-    """The stage with its next row, and the lines of its result, asked for while a row is computed, where that helps."""
+def prefetching_row(stage: Stage, device: Device) -> Stage:
+    """The stage with its next row, and the lines of its result, prefetched during a row, where that helps."""
     first = next((layer for layer in device.layers[:-1] if not layer.managed), None)
     if first is None or device.kind.threads or stage.threads > 1 or len(stage.op.reductions) < 2:
         return stage
-    return result_asked_for(next_row_prefetched(stage, first), first)
+    return result_prefetched(next_row_prefetched(stage, first), first)
 
 
-def result_asked_for(stage: Stage, first: MemoryLayer) -> Stage:
-    """The stage with the row of the output asked for by the last reduction, where the first cache holds it beside the
+def result_prefetched(stage: Stage, first: MemoryLayer) -> Stage:
+    """The stage with the row of the output prefetched by the last reduction, where the first cache holds it beside the
     row that is read, or that reduction computes a costly function.
 
     Stores that wait for their lines keep loads waiting whose addresses share bytes with theirs modulo 4 KiB (Intel's
     optimization manual, "4K aliasing"; NumPy's large arrays all begin 16 bytes behind a page).  On a Sapphire Rapids
     Xeon a layer norm of 4096 x 1024 takes 1.32 to 1.35 ms wherever its arrays lie, without 1.35 to 1.66; of 128 KB, in
     the first caches, .92 to .97 of the time; but of rows of 8192 and more 1.1 times as long, and log_softmax .85."""
-    if not asks_for_rows(stage):
+    if not prefetches_rows(stage):
         return stage
     if _row_bytes(stage) <= first.capacity_bytes or _is_costly(stage):
-        return replace(stage, store=replace(stage.store, ahead=1))
+        return replace(stage, store=replace(stage.store, prefetch_distance=1))
     return stage
 
 

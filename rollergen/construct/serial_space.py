@@ -61,7 +61,7 @@ def serial_candidates(
         made = [pair for _, pair in standing(best, make, lambda one: plan_text(one.plan))]
         yield from _candidates(made, device)
         if rules.shapes.prefetch:
-            yield from as_far_as_possible(_asking(made, device), f"{variant.name}, next panel asked for")
+            yield from as_far_as_possible(_prefetching(made, device), f"{variant.name}, next panel prefetched")
 
 
 Shaped = tuple["Structure", Stage]
@@ -75,22 +75,22 @@ def _candidates(made: Sequence[Shaped], device: Device) -> list[Candidate]:
     return [one for _, one in standing(priced, whole, lambda one: said(one[0]))]
 
 
-def _asking(made: Sequence[Shaped], device: Device) -> Iterator[Candidate]:
-    """Those of the drafts whose panels come from beyond a unit's caches as they lie, with the next panel asked for
+def _prefetching(made: Sequence[Shaped], device: Device) -> Iterator[Candidate]:
+    """Those of the drafts whose panels come from beyond a unit's caches as they lie, with the next panel prefetched
     while one is computed, where the model sees a gain.  (What neighbouring taps of windows read is mostly there.)"""
     found = []
     for structure, stage in made:
         n = structure.variant.roles.n
         panels = [p for p, loop in enumerate(stage.loops) if loop.kind == SERIAL and loop.axis == n]
         if panels and not (structure.packed or structure.staged or structure.variant.roles.taps):
-            asking = replace(stage, prefetch=panels[0])
-            part = panel_part(asking)
+            prefetching = replace(stage, prefetch=panels[0])
+            part = panel_part(prefetching)
             if part is not None and stage.loops[part.inner].extent >= stage.loops[part.vectors].extent:
-                found.append((structure, stage, asking))
-    prices = price_stages([asking for *_, asking in found], device)
-    for (structure, stage, asking), price in zip(found, prices, strict=True):
+                found.append((structure, stage, prefetching))
+    prices = price_stages([prefetching for *_, prefetching in found], device)
+    for (structure, stage, prefetching), price in zip(found, prices, strict=True):
         if price.seconds < price_stage(stage, device).seconds:
-            yield structure.candidate(asking, device, float(price.seconds))
+            yield structure.candidate(prefetching, device, float(price.seconds))
 
 
 def _draftables(structure: Structure, points: Points, device: Device, rules: AlignmentRules) -> list[Draftable]:
@@ -176,7 +176,7 @@ class Structure:
 
     def candidate(self, stage: Stage, device: Device, seconds: float) -> Candidate:
         """A program of this structure, with its copies; ``seconds``: the price of `stage` alone."""
-        variant = self.name + (", next panel asked for" if stage.prefetch >= 0 else "")
+        variant = self.name + (", next panel prefetched" if stage.prefetch >= 0 else "")
         copies = self.packing.copy_stages(device)
         temporaries: tuple[Buffer, ...] = tuple(copy.output for copy in self.packing.copies)
         total = rounded(sum(self.packing.copy_prices(device)) + seconds)

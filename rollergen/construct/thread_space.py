@@ -26,7 +26,7 @@ from rollergen.expr.splitting import split_reduction
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.options import ALL, GROW
-from rollergen.program.assemble.ahead import RING, has_asynchronous_copies
+from rollergen.program.assemble.asynchronous import RING, has_asynchronous_copies
 from rollergen.program.assemble.contraction import accumulator_dtype, fits_output, keeps_order
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.rprogram import SERIAL

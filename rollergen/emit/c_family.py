@@ -24,7 +24,6 @@ from rollergen.lower.ir import (
     Barrier,
     Comment,
     EndGroup,
-    FetchAhead,
     For,
     Function,
     If,
@@ -33,6 +32,7 @@ from rollergen.lower.ir import (
     LoadMatrix,
     MultiplyMatrix,
     Point,
+    PrefetchLine,
     Statement,
     StoreMatrix,
     WarpBarrier,
@@ -42,7 +42,7 @@ from rollergen.program.rprogram import RProgram
 
 _LINES = {
     Let: "constant", Assign: "assignment", Write: "write", Point: "point", Allocate: "allocation",
-    FetchAhead: "fetched_ahead",
+    PrefetchLine: "prefetch_line",
     LoadMatrix: "collective", MultiplyMatrix: "collective", StoreMatrix: "collective", WarpBarrier: "collective",
 }  # fmt: skip
 """Methods of `CFamily` that spell statements of one line."""
@@ -226,6 +226,6 @@ class CFamily(CExpressions):
             return self.streamed(self.address(node.pointer, node.offset, node.value.lanes, True), value)
         return f"{self.cell(node.pointer, node.offset, node.value.lanes, node.aligned)} = {value}"
 
-    def fetched_ahead(self, node: FetchAhead) -> str:
-        """The call that asks for a line."""
+    def prefetch_line(self, node: PrefetchLine) -> str:
+        """The call that prefetches a line."""
         raise NotImplementedError

@@ -38,12 +38,12 @@ from rollergen.lower.ir import (
     LOCAL,
     Allocate,
     Barrier,
-    FetchAhead,
     For,
     Kernel,
     LoadMatrix,
     MultiplyMatrix,
     Point,
+    PrefetchLine,
     StoreMatrix,
     WarpBarrier,
     Write,
@@ -291,7 +291,7 @@ class Cuda(CudaVectors):
             return f"{self.cell(node.pointer, node.offset, lanes, node.aligned)} = {value}"
         return self._stored(node.pointer, node.offset, lanes, part, value)
 
-    def fetched_ahead(self, node: FetchAhead) -> str:
+    def prefetch_line(self, node: PrefetchLine) -> str:
         return f'asm volatile("prefetch.global.L1 [%0];" :: "l"({self.address(node.pointer, node.offset, 1, True)}))'
 
     def streamed(self, address: str, value: str) -> str:

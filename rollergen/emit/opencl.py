@@ -15,7 +15,7 @@ from rollergen.hal.runtime import host_runtime_for, no_device_by_language
 from rollergen.hal.spec import Device
 from rollergen.lower.expressions import BITS, Broadcast, Convert, Exchange, Number, Operation, Pick, Read, Shuffle
 from rollergen.lower.features import Features
-from rollergen.lower.ir import Barrier, FetchAhead, For, Kernel, Write
+from rollergen.lower.ir import Barrier, For, Kernel, PrefetchLine, Write
 from rollergen.tile.rules import WIDEST_VECTOR
 
 _HEX = "0123456789abcdef"
@@ -292,7 +292,7 @@ class OpenCL(CFamily):
     def _half(self, node: Read | Write, constness: str) -> str:
         return f"({self.scopes[node.pointer.scope]}{constness}half *)({self._place(node)})"
 
-    def fetched_ahead(self, node: FetchAhead) -> str:
+    def prefetch_line(self, node: PrefetchLine) -> str:
         at = self.address(node.pointer, node.offset, 1, True)
         return f"__builtin_prefetch((const void *)(size_t)({at}){', 1, 3' * node.writing})"
 

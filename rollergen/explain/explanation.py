@@ -236,10 +236,10 @@ def decisions(stage: Stage, device: Device) -> list[str]:
         said.append("the next row is fetched while this one is computed")
     if stage.store.streaming:
         said.append("stores bypass the caches")
-    if stage.store.ahead and stage.op.reductions:
-        said.append("the result's row is asked for before it is written")
-    elif stage.store.ahead:
-        said.append(f"lines are asked for {stage.store.ahead} tiles before they are written")
+    if stage.store.prefetch_distance and stage.op.reductions:
+        said.append("the result's row is prefetched before it is written")
+    elif stage.store.prefetch_distance:
+        said.append(f"lines are prefetched {stage.store.prefetch_distance} tiles before they are written")
     if stage.store.adds:
         said.append("results are added atomically, in any order")
     if stage.block_order.group_rows:

@@ -126,8 +126,8 @@ class EndGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchAhead:
-    """The line of ``pointer[offset]`` is asked for.  Nothing waits for it, and the place need not exist.
+class PrefetchLine:
+    """The line of ``pointer[offset]`` is prefetched.  Nothing waits for it, and the place need not exist.
 
     ``writing``: it will be written, so that no other core is to keep it."""
 
@@ -199,7 +199,7 @@ class WarpBarrier:
 
 
 Statement = Union[
-    Comment, Allocate, Let, Point, Assign, Write, For, If, Barrier, EndGroup, FetchAhead,
+    Comment, Allocate, Let, Point, Assign, Write, For, If, Barrier, EndGroup, PrefetchLine,
     LoadMatrix, MultiplyMatrix, StoreMatrix, WarpBarrier,
 ]  # fmt: skip
 

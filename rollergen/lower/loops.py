@@ -49,7 +49,7 @@ def descend(context: Context, place: Place, depth: int, phase: Phase, inside: In
     if context.nest.overlapping:
         place = overlapped(context, place, depth)
     if depth == context.nest.asks_at and (depth > context.nest.tile_depth or phase.stop == depth):
-        ask_ahead(context, place)
+        prefetch_output(context, place)
     if depth in context.nest.copies and (phase.fragments is False or depth > context.nest.tile_depth):
         place = make_copies(context, place, depth, phase)
     if phase.fragments and not phase.together:
@@ -70,17 +70,17 @@ def _done_at(depth: int, every: tuple[tuple[int, Inner], ...], place: Place) -> 
             what(place)
 
 
-def ask_ahead(context: Context, place: Place) -> None:
-    """Where the vectors of the tile begin `Store.ahead` iterations later is asked for, to be written."""
+def prefetch_output(context: Context, place: Place) -> None:
+    """Where the vectors of the tile begin `Store.prefetch_distance` iterations later is prefetched, to be written."""
     out, nest = context.out, context.nest
     last = max(p for p, loop in enumerate(nest.loops) if loop.kind == SERIAL)
-    later = place.bind({last: place.point[last] + nest.stage.store.ahead})
+    later = place.bind({last: place.point[last] + nest.stage.store.prefetch_distance})
     rows = tuple(p for p in nest.positions("spatial", after=last + 1) if nest.loops[p].kind == UNROLL)
     if nest.lane_position is not None:
         later = later.bind({nest.lane_position: Index()})
     with loops_over(out, later, rows):
         access = output_access(later, out)
-        out.fetch_ahead(access.pointer, access.offset, writing=True)
+        out.prefetch_line(access.pointer, access.offset, writing=True)
 
 
 def overlapped(context: Context, place: Place, depth: int) -> Place:
@@ -110,9 +110,9 @@ def open_loop(context: Context, place: Place, p: int, phase: Phase, inside: Inne
     if not isinstance(count, int):
         count = out.let(f"{variable}_count", count)
     due = copies_at(nest, p + 1)
-    ahead = [copy for copy in due if _runs_ahead(nest, copy) and copy.load in phase.loads]
-    if ahead:
-        write_pipeline(context, place, p, count, ahead, inner)
+    pipelined = [copy for copy in due if _is_multibuffered(nest, copy) and copy.load in phase.loads]
+    if pipelined:
+        write_pipeline(context, place, p, count, pipelined, inner)
         return
     bounds = (0, loop.extent - 1)
     whole = whole_iterations(place, p, out)
@@ -123,7 +123,7 @@ def open_loop(context: Context, place: Place, p: int, phase: Phase, inside: Inne
         inner(place)
 
 
-def _runs_ahead(nest: Nest, copy: Copy) -> bool:
+def _is_multibuffered(nest: Nest, copy: Copy) -> bool:
     return copy.depth > 1 and is_shared(copy, nest)
 
 

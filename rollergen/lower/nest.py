@@ -188,9 +188,9 @@ class Nest:
 
     @cached_property
     def asks_at(self) -> int:
-        """The depth, inside all serial loops, at which lines that are written later are asked for; -1: none are, or
+        """The depth, inside all serial loops, at which lines that are written later are prefetched; -1: none are, or
         rows (`phases`)."""
-        if not self.stage.store.ahead or self.op.reductions:
+        if not self.stage.store.prefetch_distance or self.op.reductions:
             return -1
         return max(p for p, x in enumerate(self.loops) if x.kind == SERIAL) + 1
 

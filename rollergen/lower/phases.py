@@ -34,7 +34,7 @@ from rollergen.lower.stores import (
 )
 from rollergen.lower.trips import first_trip
 from rollergen.lower.writer import Writer
-from rollergen.program.panels import PanelPart, asked_ahead, panel_part
+from rollergen.program.panels import PanelPart, panel_part, prefetched_loads
 from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, KeptRow
 
 
@@ -194,7 +194,7 @@ def _reduce(
         if number == len(nest.op.reductions) - 1:
             if nest.stage.prefetch >= 0 and part is None:
                 _fetch_next(context, here, used)
-            if nest.stage.store.ahead:
+            if nest.stage.store.prefetch_distance:
                 _ask_for_result(context, here)
 
     part = panel_part(nest.stage)
@@ -229,18 +229,18 @@ def _fetch_next(context: Context, here: Place, used: tuple[Load, ...], part: Pan
     if part is not None:
         changes[part.vectors] = (here.point[part.inner] % nest.loops[part.vectors].extent).simplify(out.ranges)
     following = here.bind(changes)
-    for load in asked_ahead(nest.stage, used):
+    for load in prefetched_loads(nest.stage, used):
         offset = load.offset().substitute(following.axes)
         first = offset.substitute({nest.lane.variable: Index()}) if nest.lane else offset
-        out.fetch_ahead(nest.parameters[load.buffer.name], first.simplify(out.ranges))
+        out.prefetch_line(nest.parameters[load.buffer.name], first.simplify(out.ranges))
 
 
 def _ask_for_result(context: Context, here: Place) -> None:
-    """Asks for where the row's result at this point will be written (`Store.ahead`)."""
+    """Asks for where the row's result at this point will be written (`Store.prefetch_distance`)."""
     nest, out = context.nest, context.out
     first = here if nest.lane_position is None else here.bind({nest.lane_position: Index()})
     access = output_access(first, out)
-    out.fetch_ahead(access.pointer, access.offset, writing=True)
+    out.prefetch_line(access.pointer, access.offset, writing=True)
 
 
 def _gather(

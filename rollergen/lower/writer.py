@@ -24,7 +24,6 @@ from rollergen.lower.ir import (
     Barrier,
     Comment,
     EndGroup,
-    FetchAhead,
     For,
     Function,
     If,
@@ -33,6 +32,7 @@ from rollergen.lower.ir import (
     MultiplyMatrix,
     Names,
     Point,
+    PrefetchLine,
     Statement,
     StoreMatrix,
     WarpBarrier,
@@ -164,8 +164,8 @@ class Writer:
     def collective(self, statement: LoadMatrix | MultiplyMatrix | StoreMatrix | WarpBarrier) -> None:
         self._add(statement)
 
-    def fetch_ahead(self, pointer: Pointer, offset: Index, writing: bool = False) -> None:
-        self._add(FetchAhead(*self.place(pointer, offset), writing))
+    def prefetch_line(self, pointer: Pointer, offset: Index, writing: bool = False) -> None:
+        self._add(PrefetchLine(*self.place(pointer, offset), writing))
 
     def barrier(self, pending: int | None = None) -> None:
         self._add(Barrier(pending))

@@ -22,8 +22,8 @@ class Outcome:
     """What became of one candidate.
 
     ``wall_s`` and ``event_s``: medians in seconds of one call, as in `Reading`; None where it was not timed.
-    ``compile_s``: seconds waited for its compiler, which may have begun before (`ahead.py`).  ``times_s``: those of
-    ``wall_s``, in order.
+    ``compile_s``: seconds waited for its compiler, which may have begun before (`background.py`).  ``times_s``: those
+    of ``wall_s``, in order.
     ``problems`` is why it may not win; ``compared`` counts the elements that were held against the
     oracle; ``sent_bytes`` and ``fetched_bytes`` are what its check copied to and from the device's memory.
     ``rank``: its place under the model, from 0.  ``ended``: "time" or "crash" where its

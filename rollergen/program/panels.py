@@ -1,4 +1,4 @@
-"""The next panel of a contraction, asked for while one is computed: which part of it at which step."""
+"""The next panel of a contraction, prefetched while one is computed: which part of it at which step."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def panel_part(stage: Stage) -> PanelPart | None:
     return PanelPart(inner[0], vectors[0], depth) if stage.accumulator.at_loop < depth <= vectors[0] else None
 
 
-def asked_ahead(stage: Stage, used: Iterable[Load]) -> tuple[Load, ...]:
-    """Of the loads of the last reduction, those whose next element is asked for: they change with the loop that is
+def prefetched_loads(stage: Stage, used: Iterable[Load]) -> tuple[Load, ...]:
+    """Of the loads of the last reduction, those whose next element is prefetched: they change with the loop that is
     prefetched and, of a panel, with no loop inside its step but that over its vectors."""
     axis, part = stage.loops[stage.prefetch].axis, panel_part(stage)
     inside = set() if part is None else {loop.axis for loop in stage.loops[part.depth :]} - {axis}

@@ -196,16 +196,16 @@ class Store:
     place, and lie in different blocks, which add to it in any order: floating-point sums are not the same bits at
     every run.
 
-    ``ahead``: before a tile of the unrolled and lane loops is computed, where its vectors will begin so many iterations
-    of the innermost serial loop later is asked for, to be written: stores of a tile come at once, and otherwise wait
-    for their lines together.  In a stage of rows with several reductions it is 0 or 1: the last reduction asks, at each
-    point, for where the row's result there will be written.  Nothing is read or written by that."""
+    ``prefetch_distance``: before a tile of the unrolled and lane loops is computed, the lines are prefetched in which
+    its vectors begin so many iterations of the innermost serial loop later: stores of a tile come at once, and would
+    wait for their lines together.  In a stage of rows with several reductions it is 0 or 1: the last reduction
+    prefetches, at each point, where the row's result there will be written.  Nothing is read or written by that."""
 
     vector: Extent = 1
     streaming: bool = False
     on_lines: bool = False
     adds: bool = False
-    ahead: Count = 0
+    prefetch_distance: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,11 +287,11 @@ class Stage(_Remembered):
     constant tensors only and runs at build.  ``superstep``: for bulk-synchronous machines, else None.
 
     ``prefetch``: position of a serial loop of the rows of a stage with several reductions (-1: none).  Where the last
-    of these reads an element that changes with the loop, it also asks for the line of that of the loop's next
-    iteration, so that the next row arrives while this one is computed.  Behind the last row of a block that is the
-    next block's, or nobody's: what is asked for need not exist, and values are the same.  In a contraction it is the
-    loop over panels outside that over rows of register tiles: each of these asks, at each step of the reduction, for
-    one vector of the next panel (see `panels`), so that together they ask for all of them.
+    of these reads an element that changes with the loop, it also prefetches the line of that of the loop's
+    next iteration, so that the next row arrives while this one is computed.  Behind the last row of a block that is the
+    next block's, or nobody's: what is prefetched need not exist, and values are the same.  In a contraction it is the
+    loop over panels outside that over rows of register tiles: each of these prefetches, at each step of the reduction,
+    one vector of the next panel (see `panels`), so that together they prefetch all of them.
     """
 
     name: str

@@ -28,11 +28,11 @@ from rollergen.tile.rules import (
 
 _LIVE = 8
 """Registers of a vector of a function that is written out: its steps' and its arguments'."""
-_AHEAD = 2
-"""Vectors that are asked for before they are written: the next one's line is where this one ends."""
+_PREFETCH_DISTANCE = 2
+"""Vectors that are prefetched before they are written: the next one's line is where this one ends."""
 _WRITTEN_ON = (16, 32, 64)
 """Vectors of a row of the output that follow each other, where stores wait for their lines: what writes a vector here
-and the next one in another row finds no line fetched ahead (1009 x 997 elements by an AVX-512 core: 1.2 ms; a vector of
+and the next one in another row finds no line prefetched (1009 x 997 elements by an AVX-512 core: 1.2 ms; a vector of
 each of 64 rows in turn 1.9 to 3.3)."""
 _MOST_TURNED = 16
 """Elements of a thread in a tile that is written out: more are walked in a loop by compilers."""
@@ -242,7 +242,8 @@ class _SerialMap(_Map):
 
         rows = ceil_div(self.m_extent, lanes)
         limits = [limit(LONGER, "pm", lambda pm: pm <= rows), *([limit(LONGER, "pn", short)] if on_lines else [])]
-        how = {"streaming": True, "on_lines": True} if on_lines else {"across": True, "ahead": _AHEAD}
+        across = {"across": True, "prefetch_distance": _PREFETCH_DISTANCE}
+        how = {"streaming": True, "on_lines": True} if on_lines else across
         return self.tiled(
             self.along_n("lanes", LANE, (lanes,)),
             self.along_m("pm", SERIAL, (1, 2, 4, 8, 16)),

@@ -1,4 +1,4 @@
-"""The next panel of a contraction, asked for while one is computed."""
+"""The next panel of a contraction, prefetched while one is computed."""
 
 import re
 from dataclasses import replace
@@ -27,7 +27,7 @@ EXPRESSION = rg.ops.matmul(rg.tensor("A", (M, K)), rg.tensor("B", (K, N)), name=
 
 
 def program(order="ji", asks=True, expression=EXPRESSION):
-    """8 rows of 2 vectors, five register tiles a panel; the panel's next one is asked for."""
+    """8 rows of 2 vectors, five register tiles a panel; the panel's next one is prefetched."""
     (op,) = canonicalize(expression).tensor_ops
     made = [one for variant in variants(op, AVX512) for one in structures(variant, AVX512, RULES)]
     plain = [one for one in made if not one.staged and not one.packed and one.vectors == 2]

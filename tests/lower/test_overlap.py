@@ -1,4 +1,4 @@
-"""Tiles that end with their axis wherever that is, and lines that are asked for before they are written."""
+"""Tiles that end with their axis wherever that is, and lines that are prefetched before they are written."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def transposed(rows, columns, **sizes):
 @QUICK
 @given(
     rows=st.integers(16, 90), columns=st.integers(16, 90), behind=st.integers(0, 15),
-    pm=st.integers(1, 3), pn=st.integers(1, 3), across=st.booleans(), ahead=st.integers(0, 2),
+    pm=st.integers(1, 3), pn=st.integers(1, 3), across=st.booleans(), prefetch_distance=st.integers(0, 2),
 )  # fmt: skip
-def test_every_element_is_written_whatever_the_sizes(rows, columns, behind, pm, pn, across, ahead):
+def test_every_element_is_written_whatever_the_sizes(rows, columns, behind, pm, pn, across, prefetch_distance):
     pm, pn = min(pm, -(-columns // 16)), min(pn, -(-rows // 16))
-    program = transposed(rows, columns, pm=pm, pn=pn, across=across, ahead=ahead)
+    program = transposed(rows, columns, pm=pm, pn=pn, across=across, prefetch_distance=prefetch_distance)
     check(program, AVX512)
     x = np.random.default_rng(0).random((rows, columns), dtype="float32")
     y, untouched = run_at(program, x, behind)
@@ -52,12 +52,12 @@ def test_every_element_is_written_whatever_the_sizes(rows, columns, behind, pm, 
 
 
 def test_overlapping_programs_survive_being_kept():
-    program = transposed(50, 37, pm=2, pn=2, ahead=2)
+    program = transposed(50, 37, pm=2, pn=2, prefetch_distance=2)
     assert from_text(to_text(program)) == program
 
 
 def test_what_is_asked_for_ahead_moves_no_bytes():
-    plain, asked = transposed(1009, 997, pm=2, pn=16), transposed(1009, 997, pm=2, pn=16, ahead=2)
+    plain, asked = transposed(1009, 997, pm=2, pn=16), transposed(1009, 997, pm=2, pn=16, prefetch_distance=2)
     x = np.zeros((1009, 997), "float32")
     counts = [interpret(program, {"X": x}, AVX512).traffic for program in (plain, asked)]
     assert counts[0] == counts[1]
@@ -80,13 +80,13 @@ def test_copies_of_several_overlapping_tiles_are_refused():
 
 
 def test_nothing_is_asked_for_ahead_of_streams():
-    program = transposed(64, 64, pm=2, pn=2, ahead=2)
+    program = transposed(64, 64, pm=2, pn=2, prefetch_distance=2)
     stage = program.stages[0]
-    with pytest.raises(ProgramError, match=r"store\.ahead is 2"):
+    with pytest.raises(ProgramError, match=r"store\.prefetch_distance is 2"):
         check(replace(program, stages=(replace(stage, store=replace(stage.store, streaming=True)),)), AVX512)
 
 
 def test_construction_turns_matrices_of_any_size_in_registers():
     op = canonicalize(rg.ops.permute(rg.tensor("X", (1009, 997)), (1, 0))).tensor_ops[0]
     turned = [plan for plan in elementwise_plans(op, AVX512, AlignmentRules(), Tally()) if plan.turned]
-    assert turned and all(plan.across and plan.ahead for plan in turned)
+    assert turned and all(plan.across and plan.prefetch_distance for plan in turned)

@@ -15,7 +15,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
-from rollergen.program.assemble.ahead import past_registers
+from rollergen.program.assemble.asynchronous import past_registers
 from rollergen.program.assemble.levels import in_blocks, longest_chain, reuses
 from rollergen.program.assemble.nest import (
     ceil_div,

@@ -106,7 +106,7 @@ def _turned_stage(op: TensorOp, plan: ElementwisePlan, device: Device, name: str
     tile = next(p for p, x in enumerate(loops) if x.kind == UNROLL)
     rows = next((p for p, x in enumerate(loops) if x.kind == SERIAL and x.axis == m), tile) if not plan.across else tile
     over = set(overhanging(op, loops)) | ({n} if plan.on_lines else set())
-    ahead = plan.ahead if any(loop.kind == SERIAL for loop in loops) else 0
+    prefetch_distance = plan.prefetch_distance if any(loop.kind == SERIAL for loop in loops) else 0
     load = op.loads()[plan.staged]
     vector = side if in_a_row(load, m) else copy_vector(op, load, m, side, side * ITEMSIZE[load.dtype])
     return Stage(
@@ -116,7 +116,7 @@ def _turned_stage(op: TensorOp, plan: ElementwisePlan, device: Device, name: str
         compute=Compute(main_instruction(device, accumulator_dtype(op)).name, side),
         accumulator=Accumulator(rows, accumulator_dtype(op)),
         copies=(Copy(plan.staged, device.backing.name, plan.layer, tile, (m, n), m, vector),),
-        store=Store(streaming=plan.streaming, on_lines=plan.on_lines, ahead=ahead),
+        store=Store(streaming=plan.streaming, on_lines=plan.on_lines, prefetch_distance=prefetch_distance),
         guards=tuple((axis, "peel" if plan.on_lines and axis == n else OVERLAP) for axis in sorted(over)),
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device, Instruction
-from rollergen.program.assemble.ahead import past_registers
+from rollergen.program.assemble.asynchronous import past_registers
 from rollergen.program.assemble.contraction import fill_axis
 from rollergen.program.assemble.nest import ceil_div, copy_vector, digits, is_divided, overhanging, useful
 from rollergen.program.assemble.plan import Roles, Size

@@ -101,8 +101,8 @@ class ElementwisePlan:
 
     ``staged``: the load that is transposed through a tile in ``layer``; ``turned``: through square tiles
     of that many elements each way, which stay in registers; ``across``: the serial steps along n inside those along m
-    (and blocks along n outside those along m), so that rows of the output are written on.  ``on_lines``, ``ahead``:
-    see `Store`.
+    (and blocks along n outside those along m), so that rows of the output are written on.  ``on_lines``,
+    ``prefetch_distance``: see `Store`.
     ``strides``: the blocks along n are so many, and each walks the axis in strides of them all (0: a block for each
     tile)."""
 
@@ -122,4 +122,4 @@ class ElementwisePlan:
     strides: int = 0
     as_read: bool = False
     across: bool = False
-    ahead: int = 0
+    prefetch_distance: int = 0

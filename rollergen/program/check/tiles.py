@@ -36,7 +36,7 @@ def check_tiles(
     _check_kept_rows(stage, device)
     _check_store(stage, axes)
     _check_lines(stage, axes)
-    _check_ahead(stage, device)
+    _check_prefetch(stage, device)
     _check_adds(stage)
     if device is not None:
         _check_instruction(stage, device)
@@ -124,22 +124,22 @@ def _check_lines(stage: Stage, axes: Mapping[str, Axis]) -> None:
         )
 
 
-def _check_ahead(stage: Stage, device: Device | None) -> None:
-    """What is asked for ahead is written by one thread at its next steps, or behind its last reduction of a row."""
-    if not stage.store.ahead:
+def _check_prefetch(stage: Stage, device: Device | None) -> None:
+    """What is prefetched is written by one thread at its next steps, or behind its last reduction of a row."""
+    if not stage.store.prefetch_distance:
         return
     one = device is None or not device.kind.threads
-    rows = stage.store.ahead == 1 and asks_for_rows(stage)
+    rows = stage.store.prefetch_distance == 1 and prefetches_rows(stage)
     if (stage.op.reductions and not rows) or stage.store.streaming or not _has_serial(stage) or not one:
         raise refuse(
             stage,
-            f"store.ahead is {stage.store.ahead}; expected 0, but on a device whose blocks are one thread, of a stage "
-            "with a serial loop that stores through the caches and reduces nothing, or 1 of rows with several "
-            "reductions, none of which writes to the output",
+            f"store.prefetch_distance is {stage.store.prefetch_distance}; expected 0, but on a device whose blocks are "
+            "one thread, of a stage with a serial loop that stores through the caches and reduces nothing, or 1 of "
+            "rows with several reductions, none of which writes to the output",
         )
 
 
-def asks_for_rows(stage: Stage) -> bool:
+def prefetches_rows(stage: Stage) -> bool:
     """Whether there is a reduction that can ask for the row of the output before anything is written there."""
     op = stage.op
     several, rows = len(op.reductions) >= 2, {axis.name for axis in op.of_role("row")}

@@ -22,7 +22,7 @@ from rollergen.program.check.program import check
 from rollergen.program.interpreter import points as nest
 from rollergen.program.interpreter import reduce
 from rollergen.program.interpreter.levels import Levels
-from rollergen.program.interpreter.loads import executed_everywhere, fill, fill_ahead, read_load
+from rollergen.program.interpreter.loads import executed_everywhere, fill, fill_ring, read_load
 from rollergen.program.interpreter.memory import Memory, offsets, poison
 from rollergen.program.interpreter.plan import Traversal, plan_stage, tile_box
 from rollergen.program.interpreter.points import Array, Box, Points, both
@@ -147,7 +147,7 @@ def walk(run: StageRun, box: Box, depth: int, stop: int, due: tuple[int, ...]) -
         if run.stage.copies[number].at_loop != depth:
             continue
         if run.stage.copies[number].asynchronous:
-            fill_ahead(run, number, box, nest.trip_count(run.stage, box, depth - 1))
+            fill_ring(run, number, box, nest.trip_count(run.stage, box, depth - 1))
         else:
             fill(run, number, box)
     if depth == stop:

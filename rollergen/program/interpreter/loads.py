@@ -46,7 +46,7 @@ def fill_window(run: StageRun, layout: copies.WindowLayout, box: Box) -> copies.
     return tile
 
 
-def fill_ahead(run: StageRun, number: int, box: Box, count: int) -> None:
+def fill_ring(run: StageRun, number: int, box: Box, count: int) -> None:
     """A ring's buffers filled as far ahead as it goes, up to iteration `count` of the loop around the copy; the one
     of this iteration is then in use.  A buffer that is filled anew no longer holds what it held."""
     copy, around = run.stage.copies[number], run.stage.copies[number].at_loop - 1

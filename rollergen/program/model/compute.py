@@ -15,7 +15,7 @@ from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, most
 from rollergen.program.model.services import path_layer
 from rollergen.program.model.work import Work
-from rollergen.program.panels import asked_ahead, panel_part
+from rollergen.program.panels import panel_part, prefetched_loads
 from rollergen.program.rprogram import GRID, LANE, PARALLEL
 from rollergen.tile.rules import main_instruction
 
@@ -59,7 +59,7 @@ def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Num
     total = total + costs.loop_instructions * (iterations + work.window_steps)
     total = total + costs.spill_accesses * work.spilled * work.steps
     if nest.stage.prefetch >= 0:
-        total = total + _fetched_ahead(nest)
+        total = total + _prefetches(nest)
     for access in work.accesses:
         each: Number = 0
         if access.role == "read":
@@ -83,10 +83,10 @@ def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Num
     return total
 
 
-def _fetched_ahead(nest: Nest) -> Number:
+def _prefetches(nest: Nest) -> Number:
     """Instructions of one thread that ask for lines of the next row: one for each vector that the last reduction
     reads of it; of the next panel, one for each step of a register tile."""
-    asked = len(asked_ahead(nest.stage, loads(*nest.stage.op.reductions[-1].bodies)))
+    asked = len(prefetched_loads(nest.stage, loads(*nest.stage.op.reductions[-1].bodies)))
     part = panel_part(nest.stage)
     if part is not None:
         return asked * nest.passed(tuple([p for p in nest.in_thread() if p < part.depth]))

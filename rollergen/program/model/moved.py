@@ -163,7 +163,7 @@ def _stores(nest: Nest, device: Device) -> list[Access]:
     ]
     if type(waiting) is np.ndarray:
         found[1] = replace(found[1], count=found[1].count * waiting)
-    if nest.stage.store.ahead:
+    if nest.stage.store.prefetch_distance:
         found.append(replace(found[0], role="ahead_read", width_bytes=target.itemsize, split=1, broken=0, tested=0))
     return found
 

@@ -211,7 +211,7 @@ def _column_walks(
     tensors beyond the caches that a reduction walks in more rows at once than prefetchers follow; and short pieces of
     so many rows, each line of which takes its time from the outer cache, whatever is computed meanwhile (copies were
     measured without: their stores take longer).  An array of a thread's own is walked from end to end, and
-    what moves with the axis ``ahead`` is asked for before it is needed."""
+    what moves with the axis ``ahead`` is prefetched."""
     caches = _caches(device)
     first = caches[0]
     outer = [x for x in caches if x.scope == "device"]

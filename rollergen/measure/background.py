@@ -18,7 +18,7 @@ from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
 from rollergen.runtime.executor import Compiled, Executor, RuntimeExecutor
 
 
-class Ahead:
+class BackgroundCompiler:
     """An executor that begins to compile before it is asked: `prepare` waits for what is not done yet.
 
     Sources that it was not told of are compiled when they are asked for."""
@@ -47,12 +47,12 @@ class Ahead:
 
 
 @contextmanager
-def compiled_ahead(executor: RuntimeExecutor, sources: Iterable[Source]) -> Iterator[Ahead]:
+def compiled_in_background(executor: RuntimeExecutor, sources: Iterable[Source]) -> Iterator[BackgroundCompiler]:
     """The executor, at work on the sources already where it has a core to do so beside the caller.
 
     CUDA's modules belong to the thread that loads them, so that their runtime compiles when it is asked to."""
     alone = isinstance(executor.runtime, CudaRuntime) or _cores() < 2
-    ahead = Ahead(executor, () if alone else sources)
+    ahead = BackgroundCompiler(executor, () if alone else sources)
     try:
         yield ahead
     finally:

@@ -8,9 +8,9 @@ import rollergen as rg
 from rollergen.emit import Source
 from rollergen.errors import DeviceError
 from rollergen.gate.memory import HOST
-from rollergen.measure import ahead as module
+from rollergen.measure import background as module
 from rollergen.measure import clocks
-from rollergen.measure.ahead import Ahead, compiled_ahead
+from rollergen.measure.background import BackgroundCompiler, compiled_in_background
 from rollergen.runtime.executor import executor_for
 from rollergen.targets import resolve
 
@@ -39,7 +39,7 @@ class Recorder:
 
 def test_the_first_source_is_begun_before_it_is_asked_for_and_compiled_once():
     recorder = Recorder()
-    ahead = Ahead(recorder, [ONE, TWO])
+    ahead = BackgroundCompiler(recorder, [ONE, TWO])
     assert recorder.begun.wait(PATIENCE_S)
     recorder.go_on.set()
     assert [ahead.prepare(source) for source in (ONE, TWO)] == ["compiled one", "compiled two"]
@@ -51,7 +51,7 @@ def test_the_first_source_is_begun_before_it_is_asked_for_and_compiled_once():
 def test_what_it_was_not_told_of_or_is_asked_for_again_is_compiled_by_the_caller():
     recorder = Recorder()
     recorder.go_on.set()
-    ahead = Ahead(recorder, [ONE])
+    ahead = BackgroundCompiler(recorder, [ONE])
     for source in (ONE, ONE, THREE):
         assert ahead.prepare(source) == f"compiled {source.text}"
     ahead.close()
@@ -63,7 +63,7 @@ def test_what_it_was_not_told_of_or_is_asked_for_again_is_compiled_by_the_caller
 def test_a_refused_source_is_an_error_of_its_own_candidate():
     recorder = Recorder(refused={"one"})
     recorder.go_on.set()
-    ahead = Ahead(recorder, [ONE, TWO])
+    ahead = BackgroundCompiler(recorder, [ONE, TWO])
     with pytest.raises(DeviceError, match="one is refused"):
         ahead.prepare(ONE)
     assert ahead.prepare(TWO) == "compiled two"
@@ -72,7 +72,7 @@ def test_a_refused_source_is_an_error_of_its_own_candidate():
 
 def test_closing_begins_nothing_more():
     recorder = Recorder()
-    ahead = Ahead(recorder, [ONE, TWO])
+    ahead = BackgroundCompiler(recorder, [ONE, TWO])
     assert recorder.begun.wait(PATIENCE_S)
     given_up = threading.Event()
     ahead._begun["two"].add_done_callback(lambda future: given_up.set())
@@ -91,7 +91,7 @@ def test_a_second_core_is_what_it_takes(cores, monkeypatch):
     executor = executor_for(resolve("cpu"))
     threads = []
     monkeypatch.setattr(executor, "prepare", lambda source: threads.append(threading.current_thread()))
-    with compiled_ahead(executor, [ONE]) as ahead:
+    with compiled_in_background(executor, [ONE]) as ahead:
         ahead.prepare(ONE)
     assert [thread is threading.main_thread() for thread in threads] == [cores == 1]
 
@@ -99,8 +99,8 @@ def test_a_second_core_is_what_it_takes(cores, monkeypatch):
 def test_nothing_is_compiled_any_more_when_candidates_are_timed(monkeypatch):
     monkeypatch.setattr(module, "_cores", lambda: 2)
     closed, timed = [], []
-    close, time_calmly = Ahead.close, clocks.time_calmly
-    monkeypatch.setattr(Ahead, "close", lambda self: (closed.append(len(timed)), close(self)))
+    close, time_calmly = BackgroundCompiler.close, clocks.time_calmly
+    monkeypatch.setattr(BackgroundCompiler, "close", lambda self: (closed.append(len(timed)), close(self)))
     monkeypatch.setattr(clocks, "time_calmly", lambda *rest: (timed.append(len(closed)), time_calmly(*rest)))
     rg.build(rg.ops.relu(rg.tensor("X", (1000,)), name="Y"), "cpu", cache=False, profile=True)
     assert (closed[0], timed) == (0, [1])

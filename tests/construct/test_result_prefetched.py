@@ -1,4 +1,4 @@
-"""The row of the output is asked for before it is written: where that helps, what is asked for, and what it costs."""
+"""The row of the output is prefetched before it is written: where that helps, what is prefetched, and what it costs."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def program(expression, device=AVX512):
     return construct(canonicalize(expression), device, top_k=1)[0].program
 
 
-def asking(made, ahead):
+def asking(made, prefetch_distance):
     (stage,) = made.stages
-    return replace(made, stages=(replace(stage, store=replace(stage.store, ahead=ahead)),))
+    return replace(made, stages=(replace(stage, store=replace(stage.store, prefetch_distance=prefetch_distance)),))
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,12 @@ def test_what_the_last_reduction_asks_for_is_what_is_written(expression):
     ids=["the output holds exponentials", "the one reduction waits for memory", "long rows", "no rows are written"],
 )
 def test_elsewhere_nothing_is_asked_for(expression):
-    assert all(stage.store.ahead == 0 for stage in program(expression).stages)
+    assert all(stage.store.prefetch_distance == 0 for stage in program(expression).stages)
 
 
 @pytest.mark.parametrize("name", ["v100", "mi50"])
 def test_gpus_have_other_blocks_in_the_meantime(name):
-    assert all(stage.store.ahead == 0 for stage in program(NORM, readers.device(name)).stages)
+    assert all(stage.store.prefetch_distance == 0 for stage in program(NORM, readers.device(name)).stages)
 
 
 def test_values_and_bytes_do_not_change_and_the_program_is_read_back():
@@ -84,10 +84,10 @@ def test_each_vector_of_the_result_costs_an_instruction():
     assert counts[0] - counts[1] == pytest.approx(rows * -(-1000 // 16), rel=0.05)
 
 
-@pytest.mark.parametrize("expression, ahead", [(NORM, 2), (rg.ops.softmax(X), 1), (rg.ops.rms_norm(X, (1000,)), 1)])
-def test_where_no_reduction_can_ask_it_is_refused(expression, ahead):
-    with pytest.raises(ProgramError, match=rf"store\.ahead is {ahead}; expected 0"):
-        check(asking(program(expression), ahead), AVX512)
+@pytest.mark.parametrize("expression, prefetch_distance", [(NORM, 2), (rg.ops.softmax(X), 1), (rg.ops.rms_norm(X, (1000,)), 1)])
+def test_where_no_reduction_can_prefetch_it_is_refused(expression, prefetch_distance):
+    with pytest.raises(ProgramError, match=rf"store\.prefetch_distance is {prefetch_distance}; expected 0"):
+        check(asking(program(expression), prefetch_distance), AVX512)
 
 
 def test_rows_without_a_serial_loop_ask_for_nothing():
