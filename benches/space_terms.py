@@ -17,7 +17,7 @@ from space_conv import FILTER, TAPS
 from space_conv import SIZE as IMAGE
 
 from rollergen.hal.spec import Device, MemoryLayer
-from rollergen.program.model import access, block_windows, compute, facts, prediction, services, work
+from rollergen.program.model import access, block_windows, compute, facts, prediction, services, together, work
 from rollergen.program.model.waiting import Waiting
 from rollergen.program.model.wavefronts import wavefronts
 from rollergen.program.rprogram import RProgram
@@ -111,7 +111,7 @@ def clean_slate() -> Iterator[None]:
     def forget() -> None:
         services._tile_table.cache_clear()
         facts._KEPT.clear()
-        prediction.kept.clear()
+        together.kept.clear()
 
     forget()
     try:

@@ -27,7 +27,7 @@ from rollergen.measure.compile_report import compile_report
 from rollergen.options import BuildOptions
 from rollergen.program.assemble import nest
 from rollergen.program.assemble.elementwise import elementwise_axes
-from rollergen.program.model import predict, prediction
+from rollergen.program.model import predict, together
 from rollergen.program.model.prediction import Prediction
 from rollergen.tile.rules import AlignmentRules, contiguous_axis
 
@@ -73,7 +73,7 @@ def forget() -> None:
     """Drops what was found for operators; what was compiled for structures stays."""
     choice.cache_clear()
     copy_stage.cache_clear()
-    prediction.kept.clear()
+    together.kept.clear()
     contiguous_axis.cache_clear()
     elementwise_axes.cache_clear()
     for module in (index, index_code, nest):

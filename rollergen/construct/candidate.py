@@ -14,7 +14,7 @@ from rollergen.dropped import at_once, plan_text, standing
 from rollergen.errors import ProgramError
 from rollergen.expr.values import Buffer
 from rollergen.hal.spec import Device
-from rollergen.program.model import price_stage, price_stages
+from rollergen.program.model import price_stages
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, Stage
 
 Key = tuple[Any, ...]
@@ -50,7 +50,7 @@ class Candidate:
 def price(stages: Iterable[Stage], device: Device) -> float:
     """Predicted seconds of the stages, rounded to 6 significant digits so that no platform's last bit
     decides a rank; stages that run once at build cost nothing."""
-    return rounded(sum(float(price_stage(stage, device).seconds) for stage in stages if not stage.once))
+    return rounded(float(price_stages([stage for stage in stages if not stage.once], device).seconds.sum()))
 
 
 def rounded(seconds: float) -> float:
@@ -83,8 +83,8 @@ def assembled(plans: Iterable[Plan], make: Callable[[Plan], Stage], variant: str
 
 def prices(stages: Sequence[Stage], device: Device, variant: str) -> list[tuple[Stage, float]]:
     """Each stage with its predicted seconds; stages that have no price are dropped."""
-    priced = at_once(stages, lambda some: price_stages(some, device), lambda stage: f"{variant}: {stage_text(stage)}")
-    return [(stage, float(one.seconds)) for stage, one in priced]
+    together = lambda some: price_stages(some, device).seconds.tolist()
+    return at_once(stages, together, lambda stage: f"{variant}: {stage_text(stage)}")
 
 
 def candidates_text(some: Sequence[Candidate]) -> str:

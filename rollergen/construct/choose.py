@@ -31,7 +31,7 @@ from rollergen.hal.spec import Device
 from rollergen.options import ALL, GROW, RANKED, BuildOptions, Rank
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.check import check_each
-from rollergen.program.model import figures_of, price_stage, with_launches
+from rollergen.program.model import price_stages, with_launches
 from rollergen.program.rprogram import RProgram, Stage
 from rollergen.space.rules import BACKING_STORE
 from rollergen.tile.rules import AlignmentRules, contiguous_axis, vector_lanes
@@ -190,7 +190,7 @@ def _admitted(
     for one, waste in standing(candidates, wasted, lambda one: candidates_text([one])):
         if not isfinite(one.seconds):
             for stage in one.stages:
-                ledger.unfit(figures_of(price_stage(stage, device), 1), device)
+                ledger.unfit(price_stages([stage], device), device)
         elif room is not None and size_bytes(one.temporaries) > room:
             ledger.reject(BACKING_STORE)
         elif limit is not None and waste > limit:

@@ -27,10 +27,10 @@ def elementwise_candidates(
     every = list(elementwise_plans(op, device, rules, ledger))
     plans = _promising(op, every, device, rules, count)
     made = standing(plans, lambda plan: elementwise_stage(op, plan, device), plan_text)
-    together = lambda some: price_stages([stage for _, stage in some], device)
-    for (plan, stage), priced in at_once(made, together, lambda one: plan_text(one[0])):
+    together = lambda some: price_stages([stage for _, stage in some], device).seconds.tolist()
+    for (plan, stage), seconds in at_once(made, together, lambda one: plan_text(one[0])):
         variant = "transposed" if plan.staged >= 0 else ("grid stride" if plan.strides else "direct")
-        yield candidate(variant, (stage,), (), device, seconds=rounded(float(priced.seconds)))
+        yield candidate(variant, (stage,), (), device, seconds=rounded(seconds))
 
 
 def _promising(
@@ -54,8 +54,7 @@ def _promising(
     together = lambda some: price_batches([elementwise_stage(op, _batch(own), device) for own in some], device)
     said = lambda own: f"{len(own)} of {plan_text(own[0])}"
     for own, price in at_once(list(groups.values()), together, said, len, lambda own, which: own[which]):
-        values = np.broadcast_to(np.asarray(price.seconds, dtype=float), (len(own),))
-        priced += [(rounded(float(s)), p) for s, p in zip(values, own, strict=True)]
+        priced += [(rounded(seconds), plan) for seconds, plan in zip(price.seconds.tolist(), own, strict=True)]
     tiles: dict[tuple[int, int], int] = {}
     kept = []
     for plan in cheapest_first(priced):
@@ -68,6 +67,8 @@ def _promising(
 
 def _batch(plans: list[ElementwisePlan]) -> ElementwisePlan:
     """Plans that differ in threads and unrolled steps alone, as one of arrays."""
+    if len(plans) == 1:
+        return plans[0]
     column = lambda size: np.array([getattr(plan, size) for plan in plans])
     return replace(plans[0], tm=column("tm"), tn=column("tn"), un=column("un"))
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from rollergen.dropped import Drop
 from rollergen.hal.spec import Device
+from rollergen.program.model import Price
 from rollergen.program.rprogram import GRID, SERIAL, Stage
 from rollergen.space.engine import Tally
 from rollergen.space.rules import BLOCK_MEMORY, REGISTERS, TENSOR_SHAPE, THREADS
@@ -56,13 +57,12 @@ class Ledger(Tally):
         found = sorted(self.rejected.items(), key=lambda item: (-item[1], item[0]))
         return Account(self.considered, tuple(found), self.least_waste, self.least_bytes, tuple(dropped))
 
-    def unfit(self, figures: Sequence[np.ndarray], device: Device) -> None:
-        """Counts the tiles whose figures (see `figures_of`) say that they do not fit a unit of the device."""
-        seconds, _, each, _, memory = figures
-        lost = ~np.isfinite(seconds)
+    def unfit(self, price: Price, device: Device) -> None:
+        """Counts the tiles whose price says that they do not fit a unit of the device."""
+        memory, lost = price.shared_bytes, ~np.isfinite(price.seconds)
         if not lost.any():
             return
-        threads = each > device.limits.threads_per_block
+        threads = price.threads > device.limits.threads_per_block
         large = memory > device.limits.block_memory_bytes
         fewer = lost & ~threads
         overfull = fewer & large

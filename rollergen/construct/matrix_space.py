@@ -32,7 +32,7 @@ from rollergen.program.assemble.asynchronous import has_asynchronous_copies
 from rollergen.program.assemble.matrix import MatrixPlan, axes_of, matrix_stage
 from rollergen.program.assemble.plan import Roles
 from rollergen.program.matrix import TF32, matrix_operands
-from rollergen.program.model import figures_of, price_stage
+from rollergen.program.model import price_batch
 from rollergen.space.engine import Points
 from rollergen.space.matrix import matrix_tiles
 from rollergen.space.rules import aligned_tiles
@@ -135,14 +135,13 @@ def _draft(
     sized = lambda size_of: replace(plan, **{name: size_of(points[name]) for name in _SIZES})
     batch = sized(lambda column: column)
     stage = matrix_stage(op, roles, batch, device, rules)
-    figures = figures_of(price_stage(stage, device), len(points))
-    ledger.unfit(figures, device)
-    seconds, at_once, *_ = figures
+    priced = price_batch(stage, device)
+    ledger.unfit(priced, device)
     picked = []
-    for at in lowest(seconds, 16):
+    for at in lowest(priced.seconds, 16):
         one = sized(lambda column, at=at: int(column[at]))
-        blocks = int(at_once[at])
+        resident = int(priced.resident_blocks[at])
         block = one.fm * one.gm * instruction.m, one.fn * one.gn * instruction.n
-        rows = grid_swizzle(stage.op, roles, block, device.units * blocks, device, rules)
-        picked.append((rounded(float(seconds[at])), replace(one, group_rows=rows)))
+        rows = grid_swizzle(stage.op, roles, block, device.units * resident, device, rules)
+        picked.append((rounded(float(priced.seconds[at])), replace(one, group_rows=rows)))
     return picked

@@ -13,7 +13,7 @@ from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import contraction_stage
 from rollergen.program.assemble.plan import ContractionPlan, Roles
-from rollergen.program.model import StagePrice, figures_of, keep_price, price_stage
+from rollergen.program.model import Price, keep_price, price_batch
 from rollergen.program.rprogram import Stage
 from rollergen.space.engine import Points
 from rollergen.space.structure import batches, contraction_plan
@@ -23,20 +23,16 @@ Fixed = dict[str, Any]
 
 
 class Priced(NamedTuple):
-    """Points of one structure with what their plans share, and the figures of their price (see `figures_of`)."""
+    """Points of one structure with what their plans share, and their price."""
 
     points: Points
     fixed: Fixed
-    figures: list[np.ndarray]
+    price: Price
 
     @property
     def seconds(self) -> np.ndarray:
         """Rounded, so that no platform's last bit decides a rank."""
-        return six_digits(self.figures[0])
-
-    @property
-    def resident(self) -> np.ndarray:
-        return self.figures[1]
+        return six_digits(self.price.seconds)
 
     def plan(self, at: int) -> ContractionPlan:
         return contraction_plan(self.points.at(at), self.fixed)
@@ -66,19 +62,18 @@ class Contraction(NamedTuple):
         for some, plan in batches(points, self.op, self.roles, self.device, **fixed):
             price = lambda own, fixed=fixed: self._price(own, fixed)
             said = lambda own, plan=plan: f"{len(own)} tiles of {plan_text(plan)}"
-            for own, figures in in_pieces(some, price, len, Points.where, said):
-                found.append(Priced(own, fixed, figures))
-                ledger.unfit(figures, self.device)
+            for own, priced in in_pieces(some, price, len, Points.where, said):
+                found.append(Priced(own, fixed, priced))
+                ledger.unfit(priced, self.device)
         return found
 
-    def _price(self, points: Points, fixed: Fixed) -> list[np.ndarray]:
-        price: StagePrice = price_stage(self.stage(contraction_plan(points.sizes(), fixed)), self.device)
-        return figures_of(price, len(points))
+    def _price(self, points: Points, fixed: Fixed) -> Price:
+        return price_batch(self.stage(contraction_plan(points.sizes(), fixed)), self.device)
 
     def program(self, priced: Priced, at: int) -> Stage:
         """The stage of one point, whose price is kept for who asks for it."""
         stage = self.stage(priced.plan(at))
-        keep_price(stage, self.device, [figure[at].item() for figure in priced.figures])
+        keep_price(stage, self.device, priced.price.of([at]))
         return stage
 
 

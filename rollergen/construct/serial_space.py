@@ -28,7 +28,7 @@ from rollergen.program.assemble.elementwise import elementwise_stage
 from rollergen.program.assemble.levels import reuses
 from rollergen.program.assemble.nest import ceil_div, is_batch
 from rollergen.program.assemble.plan import ContractionPlan, Size
-from rollergen.program.model import least_seconds, price_stage, price_stages
+from rollergen.program.model import least_seconds, price_batch, price_stages
 from rollergen.program.neighbours import in_a_row
 from rollergen.program.panels import panel_part
 from rollergen.program.rprogram import SERIAL, Stage
@@ -70,8 +70,8 @@ Shaped = tuple["Structure", Stage]
 def _candidates(made: Sequence[Shaped], device: Device) -> list[Candidate]:
     """A candidate of each stage with its structure's copies, all priced at once."""
     said = lambda pair: f"{pair[0].name}: {stage_text(pair[1])}"
-    priced = at_once(made, lambda some: price_stages([stage for _, stage in some], device), said)
-    whole = lambda one: one[0][0].candidate(one[0][1], device, float(one[1].seconds))
+    priced = at_once(made, lambda some: price_stages([stage for _, stage in some], device).seconds.tolist(), said)
+    whole = lambda one: one[0][0].candidate(one[0][1], device, one[1])
     return [one for _, one in standing(priced, whole, lambda one: said(one[0]))]
 
 
@@ -87,10 +87,13 @@ def _prefetching(made: Sequence[Shaped], device: Device) -> Iterator[Candidate]:
             part = panel_part(prefetching)
             if part is not None and stage.loops[part.inner].extent >= stage.loops[part.vectors].extent:
                 found.append((structure, stage, prefetching))
-    prices = price_stages([prefetching for *_, prefetching in found], device)
-    for (structure, stage, prefetching), price in zip(found, prices, strict=True):
-        if price.seconds < price_stage(stage, device).seconds:
-            yield structure.candidate(prefetching, device, float(price.seconds))
+    if not found:
+        return
+    before = price_stages([stage for _, stage, _ in found], device).seconds.tolist()
+    after = price_stages([prefetching for *_, prefetching in found], device).seconds.tolist()
+    for (structure, _, prefetching), plain, seconds in zip(found, before, after, strict=True):
+        if seconds < plain:
+            yield structure.candidate(prefetching, device, seconds)
 
 
 def _draftables(structure: Structure, points: Points, device: Device, rules: AlignmentRules) -> list[Draftable]:
@@ -107,11 +110,11 @@ def _draftable(structure: Structure, points: Points, device: Device, rules: Alig
     plan = structure.plan(*(points[name] for name in SIZES))
 
     def exactly(plan: ContractionPlan, limit: float) -> np.ndarray:
-        return np.asarray(price_stage(structure.stage(plan, device, rules), device, limit).seconds)
+        return price_batch(structure.stage(plan, device, rules), device, limit).seconds
 
-    bounds = np.asarray(least_seconds(structure.stage(plan, device, rules), device), dtype=float)
-    beside = lambda: rounded(sum(structure.packing.copy_prices(device)))
-    return Draftable(plan, np.broadcast_to(bounds, (len(points),)), exactly, beside)
+    bounds = least_seconds(structure.stage(plan, device, rules), device)
+    beside = lambda: rounded(structure.packing.copy_seconds(device))
+    return Draftable(plan, bounds, exactly, beside)
 
 
 def _sparing(found: list[Structure], rules: AlignmentRules) -> list[Structure]:
@@ -179,7 +182,7 @@ class Structure:
         variant = self.name + (", next panel prefetched" if stage.prefetch >= 0 else "")
         copies = self.packing.copy_stages(device)
         temporaries: tuple[Buffer, ...] = tuple(copy.output for copy in self.packing.copies)
-        total = rounded(sum(self.packing.copy_prices(device)) + seconds)
+        total = rounded(self.packing.copy_seconds(device) + seconds)
         return candidate(variant, (*copies, stage), temporaries, device, seconds=total)
 
 
@@ -196,19 +199,19 @@ class Packing:
         self.loads, self.op = loads, op
         self.copies = (*variant.copies, *copies)
         self._stages: tuple[Stage, ...] | None = None
-        self._prices: list[float] | None = None
+        self._seconds: float | None = None
 
     def copy_stages(self, device: Device) -> tuple[Stage, ...]:
         if self._stages is None:
             self._stages = tuple(copy_stage(copy, device) for copy in self.copies)
         return self._stages
 
-    def copy_prices(self, device: Device) -> list[float]:
-        """Seconds of each copy that runs at every call."""
-        if self._prices is None:
-            stages = self.copy_stages(device)
-            self._prices = [float(price_stage(stage, device).seconds) for stage in stages if not stage.once]
-        return self._prices
+    def copy_seconds(self, device: Device) -> float:
+        """Seconds of the copies that run at every call."""
+        if self._seconds is None:
+            running = [stage for stage in self.copy_stages(device) if not stage.once]
+            self._seconds = float(price_stages(running, device).seconds.sum())
+        return self._seconds
 
 
 @lru_cache(maxsize=64)
@@ -303,4 +306,4 @@ def _grown(structure: Structure, space: TileSpace) -> list[dict[str, int]]:
 
 def exact(structure: Structure, plan: ContractionPlan, device: Device, rules: AlignmentRules) -> Candidate:
     stage = structure.stage(plan, device, rules)
-    return structure.candidate(stage, device, float(price_stage(stage, device).seconds))
+    return structure.candidate(stage, device, float(price_stages([stage], device).seconds[0]))

@@ -145,8 +145,8 @@ class _Shapes:
         digits = chosen[0][0].points.digits
         columns = np.stack([priced.points.columns[:, at] for priced, at in chosen], axis=1)
         sizes = [priced.points.at(at) for priced, at in chosen]
-        picked = zip(sizes, chosen, strict=True)
-        groups = [self._group_rows(own, int(priced.resident[at])) for own, (priced, at) in picked]
+        resident = [int(priced.price.resident_blocks[at]) for priced, at in chosen]
+        groups = [self._group_rows(own, each) for own, each in zip(sizes, resident, strict=True)]
         warps = [self._warps(own["tm"], own["tn"]) for own in sizes]
         gm, gn = np.array(warps).T
         return Points(digits, columns).beside(group_rows=np.array(groups), gm=gm, gn=gn)

@@ -13,7 +13,7 @@ from rollergen.dropped import in_pieces, plan_text
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.window import window_loads, window_stage
-from rollergen.program.model import figures_of, price_stage
+from rollergen.program.model import price_batch
 from rollergen.program.rprogram import Stage
 from rollergen.program.windows import window_problem
 from rollergen.space.engine import Points
@@ -31,7 +31,7 @@ def window_candidates(
         return
     points = aligned_tiles(window_tiles(op, device, rules), ledger)
     made = lambda plan: window_stage(op, plan, device)
-    together = lambda some: figures_of(price_stage(made(window_plan(some)), device), len(some))[0]
+    together = lambda some: price_batch(made(window_plan(some)), device).seconds
     said = lambda some: f"windows: {len(some)} of {plan_text(window_plan(some, 0))}"
     plans, prices = [], [np.empty(0)]
     priced = in_pieces(points, together, len, Points.where, said) if len(points) else []

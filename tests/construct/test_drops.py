@@ -112,12 +112,12 @@ PRICED = [
     ("elementwise", "v100", "construct.elementwise:price_batches", 16),
     ("elementwise", "cpu", "construct.elementwise:price_stages", 8),
     ("row", "cpu", "construct.candidate:price_stages", 8),
-    ("contraction", "v100", "construct.priced:price_stage", 16),
-    ("contraction", "cpu", "construct.serial_space:price_stage", 2),
+    ("contraction", "v100", "construct.priced:price_batch", 16),
+    ("contraction", "cpu", "construct.serial_space:price_batch", 2),
     ("contraction", "cpu", "construct.serial_space:least_seconds", 2),
     ("contraction", "cpu", "construct.serial_space:price_stages", 2),
-    ("matrix", "v100", "construct.matrix_space:price_stage", 2),
-    ("window", "v100", "construct.window_space:price_stage", 4),
+    ("matrix", "v100", "construct.matrix_space:price_batch", 2),
+    ("window", "v100", "construct.window_space:price_batch", 4),
 ]
 
 

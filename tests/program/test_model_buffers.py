@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import pytest
 
 from rollergen.hal.load import load_device
-from rollergen.program.model import predict_stage, prediction
+from rollergen.program.model import predict_stage
 from rollergen.program.model.facts import _KEPT
 from tests.programs import gpu_matmul
 
@@ -27,7 +27,7 @@ def figures(said):
 def alone(stage, device):
     """What the model says where it knows of no other stage."""
     _KEPT.clear()
-    return figures(prediction._predicted(stage, device))
+    return figures(predict_stage(stage, device))
 
 
 STAGES = {
@@ -44,8 +44,8 @@ STAGES = {
 def test_a_stage_is_priced_the_same_after_another(first, then, device):
     expected = alone(STAGES[then], device)
     _KEPT.clear()
-    prediction._predicted(STAGES[first], V100)
-    assert figures(prediction._predicted(STAGES[then], device)) == expected
+    predict_stage(STAGES[first], V100)
+    assert figures(predict_stage(STAGES[then], device)) == expected
 
 
 def test_depth_is_not_priced_away():

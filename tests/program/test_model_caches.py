@@ -15,14 +15,13 @@ from rollergen.program.model.memory import (
     Cache,
     Footprint,
     Stream,
-    Walk,
     footprint,
     sets_reached,
     stride_sets,
     survival,
 )
 from rollergen.program.model.nest import nest_of, waves_of
-from rollergen.program.model.stacked_walk import StackedWalk
+from rollergen.program.model.walks import Walks
 from rollergen.program.model.work import work_of
 from tests.program.batches import batch, random_stages
 from tests.program.hand_devices import AVX512, TURING
@@ -76,7 +75,7 @@ def test_lines_survive_until_their_set_is_full():
 
 def walk(stage, streams, line=64):
     nest = nest_of(stage, facts_of(stage.op), AVX512)
-    return Walk(nest, waves_of(nest, AVX512, 1), streams(nest), line)
+    return Walks(nest, waves_of(nest, AVX512, 1), streams(nest)).of_line(line)
 
 
 def test_without_a_cache_every_visit_fetches_its_tile_again():
@@ -109,7 +108,7 @@ def own_tiles(m, cache):
     stage = cpu_matmul(m, 64, 64, pack=False, own=True).stages[0]
     nest = nest_of(stage, facts_of(stage.op), AVX512)
     work = work_of(nest, AVX512, COSTS)
-    found = Walk(nest, waves_of(nest, AVX512, 1), work.streams, 64).fetched(cache, COSTS)
+    found = Walks(nest, waves_of(nest, AVX512, 1), work.streams).of_line(64).fetched(cache, COSTS)
     return [lines for stream, lines in zip(work.streams, found, strict=True) if stream.fills or stream.array >= 0]
 
 
@@ -132,29 +131,29 @@ STAGES = random_stages(count=12)
 CACHES = {"none": None, "sets": Cache(64, 64, 8, False), "shared": Cache(64, 1, 500, True)}
 
 
-def walks(kind, each, stage):
+def walks(kind, stage):
     device = AVX512 if kind in ("cpu", "own tiles", "softmax", "relu") else TURING
     nest = nest_of(stage, facts_of(stage.op, stage.kept_rows), device)
-    return each(nest, waves_of(nest, device, 1), work_of(nest, device, costs_of(device)).streams, 64)
+    return Walks(nest, waves_of(nest, device, 1), work_of(nest, device, costs_of(device)).streams).of_line(64)
 
 
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("kind", STAGES)
 def test_a_batch_fetches_what_each_of_its_programs_fetches(kind, cache):
-    together = walks(kind, StackedWalk, batch(STAGES[kind])).fetched(CACHES[cache], COSTS)
-    alone = [walks(kind, Walk, stage).fetched(CACHES[cache], COSTS) for stage in STAGES[kind]]
+    together = walks(kind, batch(STAGES[kind])).fetched(CACHES[cache], COSTS)
+    alone = [walks(kind, stage).fetched(CACHES[cache], COSTS) for stage in STAGES[kind]]
     for lines, own in zip(together, zip(*alone, strict=True), strict=True):
-        np.testing.assert_allclose(np.broadcast_to(lines, len(own)), own, rtol=1e-12)
+        np.testing.assert_allclose(np.broadcast_to(lines, len(own)), np.ravel(own), rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", STAGES)
 def test_a_batch_has_the_columns_of_each_of_its_programs(kind):
-    together = walks(kind, StackedWalk, batch(STAGES[kind]))
-    alone = [walks(kind, Walk, stage) for stage in STAGES[kind]]
+    together = walks(kind, batch(STAGES[kind]))
+    alone = [walks(kind, stage) for stage in STAGES[kind]]
     for i in range(len(together.streams)):
         for n, one in enumerate(alone):
             of_one = {float(f.rows) for found in together.columns(i) for f in rows_of(found, n)}
-            assert {float(f.rows) for f in one.columns(i)} == of_one
+            assert {float(f.rows) for found in one.columns(i) for f in rows_of(found, 0)} == of_one
 
 
 def rows_of(found, n):

@@ -18,8 +18,7 @@ from rollergen.hal.load import load_device
 from rollergen.program.assemble.matrix import MatrixPlan, axes_of, matrix_stage
 from rollergen.program.assemble.window import window_stage
 from rollergen.program.matrix import matrix_operands
-from rollergen.program.model import figures_of, price_stage
-from rollergen.program.model.prediction import StagePrice
+from rollergen.program.model import price_batch
 from rollergen.space.matrix import matrix_tiles
 from rollergen.space.rules import aligned_tiles
 from rollergen.space.window import window_plan, window_tiles
@@ -50,10 +49,9 @@ def drawn(count, most=POINTS):
 
 
 def assert_alike(together, stages, device):
-    """``together``: the figures of a batch; ``stages``: some of its programs by their positions."""
+    """``together``: the price of a batch; ``stages``: some of its programs by their positions."""
     for at, stage in stages:
-        alone = figures_of(StagePrice(stage, device), 1)
-        for of_batch, figure in zip(together, alone, strict=True):
+        for of_batch, figure in zip(together, price_batch(stage, device), strict=True):
             assert of_batch[at] == pytest.approx(figure[0], rel=1e-3), stage.loops
 
 
@@ -69,7 +67,7 @@ def test_tiles_of_threads(name, device):
         assert tiles
         for batch in (*tiles, *late):
             places = drawn(len(batch.points), 15)
-            assert_alike(batch.figures, [(at, contraction.stage(batch.plan(at))) for at in places], device)
+            assert_alike(batch.price, [(at, contraction.stage(batch.plan(at))) for at in places], device)
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
@@ -83,7 +81,7 @@ def test_tiles_of_one_thread(name, device):
                 together = structure.stage(structure.plan(*(points[size] for size in SIZES)), device, RULES)
                 plan = lambda at, of=structure, points=points: of.plan(*(int(points[size][at]) for size in SIZES))
                 stages = [(at, structure.stage(plan(at), device, RULES)) for at in drawn(len(points), 3)]
-                assert_alike(figures_of(price_stage(together, device), len(points)), stages, device)
+                assert_alike(price_batch(together, device), stages, device)
 
 
 @pytest.mark.parametrize("device", ["v100", "h200"])
@@ -98,7 +96,7 @@ def test_tiles_of_matrix_instructions(device):
             size = lambda name, at=slice(None), points=points: points[name][at]
             plan = lambda at, one=one, size=size: MatrixPlan(one.name, *(size(x, at) for x in ("fm", "fn", "gm", "gn")), 2)
             stage = lambda at, plan=plan: matrix_stage(*of, plan(at), device, RULES)
-            figures = figures_of(price_stage(stage(slice(None)), device), len(points))
+            figures = price_batch(stage(slice(None)), device)
             stages = [(at, matrix_stage(*of, _plain(plan(at)), device, RULES)) for at in drawn(len(points))]
             assert_alike(figures, stages, device)
             seen += len(stages)
@@ -113,7 +111,7 @@ def _plain(plan):
 def test_tiles_of_windows(device):
     device, op = load_device(device), op_of("depthwise")
     points = aligned_tiles(window_tiles(op, device, RULES), Ledger())
-    figures = figures_of(price_stage(window_stage(op, window_plan(points), device), device), len(points))
+    figures = price_batch(window_stage(op, window_plan(points), device), device)
     stages = [(at, window_stage(op, window_plan(points, at), device)) for at in drawn(len(points))]
     assert_alike(figures, stages, device)
 
@@ -123,4 +121,4 @@ def test_a_batch_is_an_array_even_where_only_copies_differ():
     shapes = _Shapes(variant, variant.op, variant.roles, device, RULES, "all")
     tiles, _ = shapes._tiles
     (late,) = shapes._late(shapes._best(tiles, 1))
-    assert np.unique(late.points["depth"]).size == 2 and all(len(figure) == len(late.points) for figure in late.figures)
+    assert np.unique(late.points["depth"]).size == 2 and all(len(figure) == len(late.points) for figure in late.price)

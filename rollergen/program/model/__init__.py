@@ -4,19 +4,14 @@ from rollergen.program.model.prediction import (
     Limiter,
     Prediction,
     StagePrediction,
-    StagePrice,
-    least_seconds,
     multiply_add_share,
     predict,
     predict_stage,
-    price_program,
-    price_stage,
-    with_launches,
 )
-from rollergen.program.model.together import figures_of, keep_price, price_batches, price_stages
+from rollergen.program.model.price import Price, least_seconds, price_batch
+from rollergen.program.model.together import keep_price, price_batches, price_stages, with_launches
 
 __all__ = [
-    "Limiter", "Prediction", "StagePrediction", "StagePrice", "figures_of", "keep_price",
-    "least_seconds", "multiply_add_share", "predict", "predict_stage", "price_batches", "price_program", "price_stage",
-    "price_stages", "with_launches",
+    "Limiter", "Prediction", "Price", "StagePrediction", "keep_price", "least_seconds", "multiply_add_share",
+    "predict", "predict_stage", "price_batch", "price_batches", "price_stages", "with_launches",
 ]  # fmt: skip

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from rollergen.hal.spec import Device
 from rollergen.program.model.block_windows import fill_services, reuse_of
 from rollergen.program.model.bounds import deal_divisions, place_divisions, retested, tests_of
@@ -17,7 +15,7 @@ from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.lanes import broken_share, lanes_apart, line_split, masks_loads
 from rollergen.program.model.nest import Nest
-from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, product, times
+from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, product
 from rollergen.program.model.services import fill_runs, fill_service, path_layer, thread_service, tile_service
 from rollergen.program.model.tiles import groups_of_a_thread, tile_shape
 from rollergen.program.model.wavefronts import WIDEST_ACCESS_BYTES
@@ -127,10 +125,10 @@ def direct_access(
             continue
         loop = nest.loops[p]
         if p < last or loop.axis in used:
-            count = times(count, nest.trips[p])
+            count = count * nest.trips[p]
             steps = count if p <= last else steps
         elif loop.kind == UNROLL:
-            uses = times(uses, loop.extent)
+            uses = uses * loop.extent
     if source is not None and of_block(source):
         reuse, passes = reuse_of(nest, source, loops)
         count = reuse.distinct * passes
@@ -146,8 +144,8 @@ def direct_access(
             count, width = count * apart, width * nest.lanes
         else:
             count, gathered = count * nest.lanes, True
-    elif type(vector) is np.ndarray or vector > 1:
-        count, width = ceil_div(count, vector), width * vector
+    else:
+        count, width = choose(vector > 1, ceil_div(count, vector), count), width * vector
     layer = source.to_layer if source else device.backing.name
     service = tile_service(nest, device, source, width) if source else thread_service(nest, device, operand, width)
     parts = pieces(nest, width)

@@ -124,8 +124,6 @@ def reuse_of(nest: Nest, copy: Copy, loops: tuple[int, ...]) -> tuple[Reuse, Num
     for row in rows:
         if row not in table:
             table[row] = _reuse(row)
-    if each is None:
-        return table[rows[0]], passes
     found = np.array([table[row] for row in rows], dtype=float)[each]
     return Reuse(*found.T), passes
 

@@ -50,7 +50,7 @@ def retested(nest: Nest, copy: Copy) -> Number:
     results for several do not fit the predicate registers)."""
     operand, shape = nest.facts.loads[copy.load], tile_shape(nest, copy, block=True)
     tests, masked = tests_of(nest, operand), least(_tails(nest, operand), 1)
-    if nest.lockstep == 1 or not operand.guard or (type(masked) is int and masked):
+    if nest.lockstep == 1 or not operand.guard:
         return tests
     stepped = {nest.loops[p].axis for p in nest.positions(SERIAL)}
     changes: Number = 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from rollergen.expr.values import loads
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.access import Access
@@ -178,10 +176,8 @@ def latency_clocks(
     staged: Number = direct * costs.exchange_clocks
     for trip_count, depth in work.stagings:
         exposed: Number = costs.exposed_staging_clocks
-        ahead = depth > 1
-        if type(ahead) is np.ndarray or ahead:
-            hidden = (depth - 1) * busy / most(trip_count, 1)
-            exposed = choose(ahead, costs.exposed_prefetched_clocks + most(exposed - hidden, 0), exposed)
+        hidden = (depth - 1) * busy / most(trip_count, 1)
+        exposed = choose(depth > 1, costs.exposed_prefetched_clocks + most(exposed - hidden, 0), exposed)
         staged = staged + trip_count * (exposed + costs.exchange_clocks)
     reads: Number = 0
     for walk in work.walks:

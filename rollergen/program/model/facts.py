@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from math import gcd as gcd_of
 from typing import Any
 
-import numpy as np
-
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import FloorDiv, Index, Mod, Within, linear
 from rollergen.expr.primitives import PRIMITIVES
@@ -32,7 +30,7 @@ from rollergen.expr.values import (
     axes_of,
     walk,
 )
-from rollergen.program.model.numeric import Number, ceil_div, gcd, least, product, times
+from rollergen.program.model.numeric import Number, ceil_div, gcd, least, product
 from rollergen.program.rprogram import KeptRow
 
 
@@ -53,8 +51,6 @@ class Operand:
     guard: tuple[Within, ...]
     plain: tuple[str | None, ...]
     alignments: dict[int, int]
-    footprints: dict[tuple[Number, ...], Any]
-    """What tiles touch, by line and spans: see `memory.Walk`."""
 
     @staticmethod
     def of(
@@ -67,7 +63,7 @@ class Operand:
             step *= extent
         offset = linear(indices, buffer.shape)
         plain = tuple(_just_an_axis(index) for index in indices)
-        return Operand(buffer, indices, offset, axes, itemsize, tuple(reversed(strides)), guard, plain, {}, {})
+        return Operand(buffer, indices, offset, axes, itemsize, tuple(reversed(strides)), guard, plain, {})
 
     @property
     def bytes(self) -> int:
@@ -283,8 +279,7 @@ def _operation(node: Value, op: TensorOp | None) -> str:
 
 def range_of(index: Index, spans: Mapping[str, Number]) -> Number:
     """Distance from the least to the largest value, plus 1, when each axis runs over its span from a tile's start."""
-    constant = 1  # of what is the same for all programs, so that arrays are added to once
-    moving: Number | None = None
+    reached: Number = 1 - sum(abs(coefficient) for _, coefficient in index.terms)
     for atom, coefficient in index.terms:
         if isinstance(atom, str):
             inner = spans.get(atom, 1)
@@ -292,16 +287,8 @@ def range_of(index: Index, spans: Mapping[str, Number]) -> Number:
             inner = ceil_div(range_of(atom.index, spans), atom.divisor)
         else:
             inner = least(range_of(atom.index, spans), atom.divisor)
-        factor = abs(coefficient)
-        if type(inner) is np.ndarray:
-            constant -= factor
-            moved = times(factor, inner)
-            moving = moved if moving is None else moving + moved
-        else:
-            constant += factor * (inner - 1)
-    if moving is None:
-        return constant
-    return moving + constant if constant else moving
+        reached = reached + abs(coefficient) * inner
+    return reached
 
 
 def count_of(index: Index, spans: Mapping[str, Number]) -> Number:

@@ -17,8 +17,6 @@ OfRows = Callable[[list[Row]], Sequence[float]]
 def per_decided(decided: Callable[..., OfRows], choices: tuple[Number, ...], columns: list[Number]) -> Number:
     """What ``decided(*choices)`` says of each program's row of `columns`, where the programs of a batch may differ in
     what was chosen as well."""
-    if not any(type(one) is np.ndarray for one in choices):
-        return per_distinct_rows(decided(*choices), columns)
     count = len(choices)
 
     def of_rows(rows: list[Row]) -> list[float]:

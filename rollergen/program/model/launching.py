@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-import numpy as np
-
 from rollergen.hal.spec import Device
 from rollergen.program.model.nest import Waves
 from rollergen.program.model.numeric import Number, choose
@@ -48,9 +46,7 @@ def launch_us(device: Device) -> float:
 
 
 def merged(alone: Number, one: Way, all_: Way) -> Way:
-    """``one`` where `alone` holds, else ``all_``; entry by entry for a batch."""
-    if type(alone) is not np.ndarray:
-        return one if alone else all_
+    """``one`` where `alone` holds, else ``all_``."""
     pick = lambda a, b: choose(alone, a, b)
     clocks = ({name: c for name, c, _ in way.limiters} for way in (one, all_))
     first, second = clocks

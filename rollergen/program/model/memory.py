@@ -17,9 +17,7 @@ import numpy as np
 from rollergen.hal.spec import MemoryLayer, Tlb
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import Operand
-from rollergen.program.model.nest import Nest, Waves
-from rollergen.program.model.numeric import Number, ceil_div, choose, clip, gcd, least, most, times
-from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL
+from rollergen.program.model.numeric import Number, choose, clip, gcd, least, most
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,28 +64,15 @@ def footprint(operand: Operand, spans: dict[str, Number], line: int) -> Footprin
         step = strides[dim]
         single = rows == 1
         joined = ((segment >= step) | (step <= line)) & single
-        stride = choose(single & (count > 1) & _negate(joined), step, stride)
+        stride = choose(single & (count > 1) & np.logical_not(joined), step, stride)
         rows, segment, elements = (
-            choose(joined, rows, times(rows, count)),
+            choose(joined, rows, rows * count),
             choose(joined, (count - 1) * step + least(segment, step), segment),
             elements * count,
         )
     start = gcd(segment, operand.row_alignment(line))
     per_row = (segment + line - least(start, line)) / line
     return Footprint(least(rows * per_row, elements), rows, segment, stride)
-
-
-def _kept_footprint(operand: Operand, spans: dict[str, Number], line: int) -> Footprint:
-    """`footprint` of one program's tile: programs of one block tile share most of theirs."""
-    key = (line, *[spans.get(axis, 1) for axis in operand.axes])
-    found = operand.footprints.get(key)
-    if found is None:
-        found = operand.footprints[key] = footprint(operand, spans, line)
-    return found
-
-
-def _negate(condition: Number) -> Number:
-    return condition == False  # noqa: E712  (bool or array of bool)
 
 
 def sets_reached(tile: Footprint, sets: int, line: int) -> Number:
@@ -131,124 +116,6 @@ def tlb_cache(tlb: Tlb) -> Cache:
     return Cache(tlb.page_bytes, 1, tlb.entries, False)
 
 
-class Level(NamedTuple):
-    """One loop of the walk outward: ``axis`` None for the walks over a kept row; ``grow`` what the span of the
-    axis multiplies by."""
-
-    position: int
-    axis: str | None
-    trips: Number
-    grow: Number
-
-
-class Walk:
-    """The nest seen from the inside out, with the footprints of every stream at every level (found once)."""
-
-    def __init__(self, nest: Nest, waves: Waves, streams: tuple[Stream, ...], line: int) -> None:
-        self.nest, self.waves, self.streams, self.line = nest, waves, streams, line
-        self.levels = levels_of(nest, waves)
-        self.tiles: list[list[Footprint]] = []
-        every = grown_spans(nest, self.levels)
-        self.tiles.append([_kept_footprint(s.operand, every[0], line) for s in streams])
-        for level, spans in zip(self.levels, every[1:], strict=True):
-            if level.axis is not None and not is_one(level.grow):
-                old = self.tiles[-1]
-                self.tiles.append(
-                    [
-                        _kept_footprint(s.operand, spans, line) if level.axis in s.operand.axes else tile
-                        for s, tile in zip(streams, old, strict=True)
-                    ]
-                )
-            else:
-                self.tiles.append(self.tiles[-1])
-
-    def columns(self, i: int) -> list[Footprint]:
-        """What stream `i` covers after each loop over one of its axes."""
-        stream = self.streams[i]
-        return [
-            self.tiles[number + 1][i]
-            for number in range(self.start_level(stream), len(self.levels))
-            if self.levels[number].axis in stream.operand.axes and self.levels[number].position >= 0
-        ]
-
-    def start_level(self, stream: Stream) -> int:
-        """How many levels lie inside the stream's own depth."""
-        return sum(1 for level in self.levels if level.position >= stream.depth)
-
-    def fetched(self, cache: Cache | None, costs: Costs) -> list[Number]:
-        """Lines of each stream that one unit's share of one block's work fetches from beyond the cache (None: no
-        cache at all), counted over all rounds of blocks: the mean of one block."""
-        starts = [self.start_level(s) for s in self.streams]
-        shares = [concurrent_share(self.nest, self.waves, s, cache) for s in self.streams]
-        totals: list[Number] = [self.tiles[n][i].lines * shares[i] for i, n in enumerate(starts)]
-        for number, level in enumerate(self.levels):
-            tiles, after = self.tiles[number], self.tiles[number + 1]
-            if level.axis is not None and is_one(level.trips):
-                continue
-            active = [i for i, start in enumerate(starts) if number >= start]
-            touched = _Touched(cache, tiles, shares, active, costs)
-            for i in active:
-                trips = self.streams[i].passes if level.axis is None else level.trips
-                once = tiles[i].lines
-                visited = trips * once
-                unique = least(after[i].lines if level.axis in self.streams[i].operand.axes else once, visited)
-                again = visited - unique
-                if type(again) is np.ndarray or again > 0:
-                    alone = level.position < self.streams[i].array
-                    unique = unique + again * (1 - (touched.survive_alone(i) if alone else touched.survive(i)))
-                totals[i] = totals[i] * (unique / once)
-        blocks = rounds_of_blocks(self.waves, cache)
-        return [total / blocks for total in totals]
-
-
-def concurrent_share(nest: Nest, waves: Waves, stream: Stream, cache: Cache | None) -> Number:
-    """Tiles of a stream in one cache: one that all units share sees those of all blocks of a wave."""
-    return waves.concurrent(nest, stream.operand.axes) if cache is not None and cache.shared else 1
-
-
-def rounds_of_blocks(waves: Waves, cache: Cache | None) -> Number:
-    """Blocks whose work a cache sees."""
-    rounds = waves.all_rounds
-    return rounds * waves.wave_blocks if cache is not None and cache.shared else rounds
-
-
-def is_one(value: Number) -> bool:
-    """Whether a number is 1 for every program."""
-    return type(value) is not np.ndarray and value == 1
-
-
-class _Touched:
-    """The lines that one iteration of a loop touches, and how many of them are there at the next."""
-
-    def __init__(
-        self, cache: Cache | None, tiles: list[Footprint], shares: list[Number], active: list[int], costs: Costs
-    ) -> None:
-        self.cache, self.tiles, self.shares, self.active, self.costs = cache, tiles, shares, active, costs
-        self.all_lines: Number | None = None
-
-    def survive(self, i: int) -> Number:
-        """Share of the lines of stream `i` that the cache still holds."""
-        cache = self.cache
-        if cache is None:
-            return 0.0
-        if self.all_lines is None:
-            self.all_lines = 0
-            for other in self.active:
-                self.all_lines = self.all_lines + self.tiles[other].lines * self.shares[other]
-        if cache.sets == 1:
-            return survival(self.all_lines / cache.ways, self.costs)
-        own = self.tiles[i].lines * self.shares[i]
-        in_its_sets = own / sets_reached(self.tiles[i], cache.sets, cache.line)
-        return survival((in_its_sets + (self.all_lines - own) / cache.sets) / cache.ways, self.costs)
-
-
-    def survive_alone(self, i: int) -> Number:
-        """The same of an array of a thread's own, from one filling to the next."""
-        if self.cache is None:
-            return 0.0
-        return survival(fill_alone(self.tiles[i].lines, self.cache), self.costs)
-
-
 def fill_alone(lines: Number, cache: Cache) -> Number:
     """How full the sets are that hold so many lines of an array and what it is filled from, which is as much."""
     return 2 * lines / (cache.sets * cache.ways)
@@ -259,53 +126,4 @@ def survival(fill: Number, costs: Costs) -> Number:
     low, high = costs.keep_below, costs.keep_above
     if high <= low:
         return choose(fill <= low, 1.0, 0.0)
-    if type(fill) is not np.ndarray:
-        return 1.0 if fill <= low else 0.0 if fill >= high else (high - fill) / (high - low)
     return clip((high - fill) / (high - low), 0.0, 1.0)
-
-
-def _mean_trips(nest: Nest, p: int) -> Number:
-    """Iterations of the mean block's loop.  (Of a serial loop that strides over the blocks of its axis, `Nest.trips`
-    has those of a block that goes all the way, for which the busiest unit waits.)"""
-    loop = nest.loops[p]
-    leading, *others = nest.by_stride[loop.axis]
-    grid = [nest.loops[q] for q in others if nest.loops[q].kind == GRID]
-    if leading != p or loop.kind != SERIAL or not grid:
-        return nest.trips[p]
-    return ceil_div(nest.facts.extents[loop.axis], grid[0].stride) / grid[0].extent
-
-
-def grown_spans(nest: Nest, levels: list[Level]) -> list[dict[str, Number]]:
-    """Extent along each axis of what lies inside the levels, then of what each level in turn covers."""
-    spans: dict[str, Number] = {}
-    inner = {level.position for level in levels if level.axis is not None}
-    for p, loop in enumerate(nest.loops):
-        if loop.kind != GRID and p not in inner:
-            spans[loop.axis] = times(spans.get(loop.axis, 1), loop.extent)
-    every = [spans]
-    for level in levels:
-        if level.axis is not None and not is_one(level.grow):
-            spans = {**spans, level.axis: times(spans.get(level.axis, 1), level.grow)}
-        every.append(spans)
-    return every
-
-
-def levels_of(nest: Nest, waves: Waves) -> list[Level]:
-    """Serial loops and the unrolled ones outside them, innermost first; the walks over a row; rounds of blocks."""
-    own = nest.positions(SERIAL, UNROLL, LANE)
-    outermost_of_region = max((p for p in own if nest.loops[p].kind == SERIAL), default=-1)
-    levels = [
-        Level(p, nest.loops[p].axis, _mean_trips(nest, p), nest.loops[p].extent)
-        for p in reversed(own)
-        if p <= outermost_of_region
-    ]
-    if nest.facts.rewalks:
-        rows = [n for n, level in enumerate(levels) if nest.facts.roles[level.axis or ""] in ("row", "reduce")]
-        at = max(rows) + 1 if rows else 0
-        depth = levels[at - 1].position if at else len(nest.loops)
-        levels.insert(at, Level(depth, None, 1, 1))
-    for p in reversed(nest.positions(GRID)):
-        rounds = waves.rounds[p]
-        levels.append(Level(-1, nest.loops[p].axis, rounds, ceil_div(nest.loops[p].extent, waves.together[p])))
-    return levels
-

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
 from rollergen.program.model.access import Access, direct_access, fill_accesses, register_accesses
@@ -161,7 +159,7 @@ def _stores(nest: Nest, device: Device) -> list[Access]:
     found = [
         direct_access(nest, device, target, -1, loops, None, role=role, vector=vector, reduces=False) for role in roles
     ]
-    if type(waiting) is np.ndarray:
+    if len(found) > 1:
         found[1] = replace(found[1], count=found[1].count * waiting)
     if nest.stage.store.prefetch_distance:
         found.append(replace(found[0], role="ahead_read", width_bytes=target.itemsize, split=1, broken=0, tested=0))
@@ -193,8 +191,6 @@ def _combining(nest: Nest, entries: Number, tile: Number) -> Number:
     lane = next((loop for loop in nest.loops if loop.kind == LANE), None)
     if lane is not None and not nest.spatial(lane.axis) and nest.facts.op.reductions:
         parts = parts + 2 * (lane.extent - 1)
-    if type(parts) is int and parts == 0:
-        return 0
     return entries * (1 if nest.facts.by_row else tile) * parts * nest.facts.components
 
 

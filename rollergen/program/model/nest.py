@@ -6,12 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy as np
-
 from rollergen.hal.spec import Device
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import Facts
-from rollergen.program.model.numeric import Number, ceil_div, choose, least, product, size_key, times
+from rollergen.program.model.numeric import Number, ceil_div, choose, least, product, size_key
 from rollergen.program.rprogram import GRID, GROUP, PARALLEL, SERIAL, THREAD, Loop, Stage
 
 Found = TypeVar("Found")
@@ -127,14 +125,6 @@ def unbuffered(function: Callable[..., Found]) -> Callable[..., Found]:
     return found
 
 
-def is_batch(loops: tuple[Loop, ...]) -> bool:
-    """Whether the loops are of a batch of programs: some size is an array."""
-    for loop in loops:  # noqa: SIM110  (asked of every stage that is priced)
-        if type(loop.extent) is np.ndarray or type(loop.stride) is np.ndarray:
-            return True
-    return False
-
-
 def _trips(
     stage: Stage, facts: Facts, by_stride: dict[str, tuple[int, ...]]
 ) -> tuple[tuple[Number, ...], dict[str, Number]]:
@@ -145,19 +135,13 @@ def _trips(
         for p in positions:
             loop = stage.loops[p]
             if loop.kind == SERIAL:
-                reached = least(times(passed, loop.extent), ceil_div(facts.extents[axis], loop.stride))
-                trips[p] = _mean(reached, passed)
+                reached = least(passed * loop.extent, ceil_div(facts.extents[axis], loop.stride))
+                trips[p] = reached / passed
                 passed = reached
             else:
-                passed = times(passed, loop.extent)
+                passed = passed * loop.extent
         overhangs[axis] = passed > facts.extents[axis]
     return tuple(trips), overhangs
-
-
-def _mean(total: Number, trip_count: Number) -> Number:
-    if type(total) is int and type(trip_count) is int and total % trip_count == 0:
-        return total // trip_count
-    return total / trip_count
 
 
 @dataclass(frozen=True, slots=True, eq=False)

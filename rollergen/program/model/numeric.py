@@ -1,11 +1,10 @@
-"""Arithmetic that takes Python numbers (one program) and NumPy arrays (a batch) alike.
+"""Arithmetic on the columns of a batch: one entry for each program, or one number where all programs share it.
 
-Plain numbers take the plain path: a NumPy call on two ints costs more than the rest of a term.
+NumPy's broadcasting makes both alike, so that a program is a batch of one and nothing asks which it has.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Sequence
 from functools import reduce
 from itertools import repeat
@@ -15,19 +14,9 @@ from typing import Any
 import numpy as np
 
 Number = Any
-"""An int or float, or an array of them (one entry for each program of a batch)."""
+"""A column: an array with an entry for each program, or the number that all of them share."""
 
-
-def least(a: Number, b: Number) -> Number:
-    if type(a) is np.ndarray or type(b) is np.ndarray:
-        return np.minimum(a, b)
-    return a if a < b else b
-
-
-def most(a: Number, b: Number) -> Number:
-    if type(a) is np.ndarray or type(b) is np.ndarray:
-        return np.maximum(a, b)
-    return a if a > b else b
+least, most, choose = np.minimum, np.maximum, np.where
 
 
 def product(factors: Collection[Number]) -> Number:
@@ -35,67 +24,40 @@ def product(factors: Collection[Number]) -> Number:
     return reduce(mul, factors) if factors else 1
 
 
-def times(a: Number, b: Number) -> Number:
-    """``a * b``, without that copy."""
-    if type(a) is int and a == 1:
-        return b
-    return a if type(b) is int and b == 1 else a * b
-
-
 def is_nothing(value: Number) -> bool:
-    """Whether `value` is 0 for every program, and known to be."""
-    return type(value) is not np.ndarray and value == 0
+    """Whether `value` is 0 for every program."""
+    return not np.count_nonzero(value)
+
+
+def is_one(value: Number) -> bool:
+    """Whether `value` is 1 for every program."""
+    return not np.count_nonzero(value - 1)
 
 
 def ceil_div(a: Number, b: Number) -> Number:
     return -(-a // b)
 
 
-def choose(condition: Number, a: Number, b: Number) -> Number:
-    """``a`` where `condition` holds, else ``b``; both are evaluated."""
-    if type(condition) is np.ndarray:
-        return np.where(condition, a, b)
-    return a if condition else b
-
-
 def gcd(a: Number, b: Number) -> Number:
-    if type(a) is np.ndarray:
-        return _gcd_of_power(a, b) if type(b) is int and b > 0 and b & (b - 1) == 0 else np.gcd(a, b)
-    return np.gcd(a, b) if type(b) is np.ndarray else math.gcd(a, b)
-
-
-def _gcd_of_power(values: np.ndarray, power: int) -> np.ndarray:
-    """gcd with a power of two: the lowest bit set, thirty times as fast as Euclid's on arrays."""
-    lowest = values & -values
-    return np.where(lowest == 0, power, np.minimum(lowest, power))
-
-
-def whole(value: Number) -> Number:
-    """`value` as an int (array): floors."""
-    return value.astype(np.int64) if type(value) is np.ndarray else int(value)
+    """Greatest common divisor.  Of a power of two it is the lowest bit set, found thirty times as fast as by Euclid."""
+    if isinstance(b, int) and b > 0 and b & (b - 1) == 0:
+        lowest = a & -a
+        return choose(lowest == 0, b, least(lowest, b))
+    return np.gcd(a, b)
 
 
 def clip(value: Number, low: float, high: float) -> Number:
     return least(most(value, low), high)
 
 
-def ratio(a: Number, b: Number) -> Number:
-    """``a / b``, and 0 where b is 0 (a rate that the device does not have costs nothing)."""
-    if type(b) is np.ndarray:
-        return np.divide(a, b, out=np.zeros(np.broadcast_shapes(np.shape(a), np.shape(b))), where=b != 0)
-    return a / b if b else a * 0
-
-
 def whole_log2(value: Number) -> Number:
     """Steps of a tree over `value` items."""
-    if type(value) is np.ndarray:
-        return np.ceil(np.log2(np.maximum(value, 1)))
-    return (value - 1).bit_length() if value > 1 else 0
+    return np.ceil(np.log2(most(value, 1)))
 
 
 def size_key(value: Number) -> float:
     """What orders loops of one axis by stride: a mean orders a batch as it does each program."""
-    return float(np.add.reduce(value) / len(value)) if type(value) is np.ndarray else float(value)
+    return float(np.add.reduce(value, axis=None) / np.size(value))
 
 
 def per_distinct(function: Callable[..., float], columns: list[Number]) -> Number:
@@ -106,18 +68,16 @@ def per_distinct(function: Callable[..., float], columns: list[Number]) -> Numbe
 def per_distinct_rows(function: Callable[[list[tuple[int, ...]]], Sequence[float]], columns: list[Number]) -> Number:
     """What ``function(rows)`` says of each program's row of integer `columns`; it is given every distinct row once."""
     rows, each = distinct_rows(columns)
-    found = function(rows)
-    return found[0] if each is None else np.array([found[at] for at in each], dtype=float)
+    return np.array(function(rows), dtype=float)[each]
 
 
-def distinct_rows(columns: list[Number]) -> tuple[list[tuple[int, ...]], list[int] | None]:
-    """Every distinct row of integer `columns`, and which of them each program has (None: there is one program).
+def distinct_rows(columns: Sequence[Number]) -> tuple[list[tuple[int, ...]], list[int]]:
+    """Every distinct row of integer `columns`, and which of them each program has.
 
     Lists, for batches are short: some tens of programs of few distinct rows."""
-    arrays = [c for c in columns if type(c) is np.ndarray]
-    if not arrays:
-        return [tuple(map(int, columns))], None
-    lists = [c.tolist() if type(c) is np.ndarray else repeat(int(c)) for c in columns]
+    lists = [np.ravel(column).tolist() for column in columns]
+    several = max(map(len, lists), default=1) > 1
     numbers: dict[tuple[int, ...], int] = {}
-    each = [numbers.setdefault(row, len(numbers)) for row in zip(*lists, strict=False)]
+    rows = zip(*[repeat(*one) if several and len(one) == 1 else one for one in lists], strict=False)
+    each = [numbers.setdefault(row, len(numbers)) for row in rows] or [numbers.setdefault((), 0)]
     return list(numbers), each

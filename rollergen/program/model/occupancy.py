@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.nest import Nest
-from rollergen.program.model.numeric import Number, ceil_div, choose, least, most, times, whole
+from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 
 
 def register_cap(nest: Nest, device: Device) -> Number:
@@ -27,7 +29,7 @@ def granted_registers(nest: Nest, device: Device, resident: Number) -> Number:
     if nest.lockstep == 1:
         return limits.registers_per_thread
     step = max(1, limits.register_allocation)
-    sharing = ceil_div(times(resident, nest.warps), device.schedulers) * nest.lockstep
+    sharing = ceil_div(resident * nest.warps, device.schedulers) * nest.lockstep
     share = limits.registers_per_unit // device.schedulers // sharing // step * step
     return least(share, limits.registers_per_thread)
 
@@ -53,7 +55,7 @@ def resident_blocks(nest: Nest, device: Device, wanted: Number, shared_bytes: Nu
         fits = fits & (shared_bytes <= limits.block_memory_bytes)
         blocks = least(blocks, layer.blocks_within(most(shared_bytes, 1)))
     fits = fits & (blocks >= 1)
-    return fits, whole(most(choose(fits, blocks, 1), 1))
+    return fits, most(choose(fits, blocks, 1), 1).astype(np.int64)
 
 
 def block_memory(nest: Nest, device: Device) -> MemoryLayer | None:

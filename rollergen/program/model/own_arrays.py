@@ -11,13 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from rollergen.expr.index import Index
 from rollergen.expr.values import Buffer
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.memory import FILL, Stream
-from rollergen.program.model.nest import Nest, is_batch
+from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, gcd, least
 from rollergen.program.model.tiles import tile_shape
 from rollergen.program.rprogram import Copy
@@ -59,18 +57,14 @@ def own_streams(nest: Nest, copy: Copy, filling: Stream) -> Sequence[Stream]:
 def own_tile(nest: Nest, copy: Copy) -> OwnTile:
     load = nest.facts.loads[copy.load]
     shape = tile_shape(nest, copy, block=True)
-    extents: list[Number] = list(shape)
-    if is_batch(nest.loops):  # a row of programs, as all figures of walks over a batch are
-        extents = [extent[None, :] if type(extent) is np.ndarray else extent for extent in shape]
     strides: list[Any] = [load.itemsize]
-    step: Number = (extents[-1] + copy.padding) * load.itemsize
-    for extent in reversed(extents[:-1]):
+    step: Number = (shape[-1] + copy.padding) * load.itemsize
+    for extent in reversed(shape[:-1]):
         strides.append(step)
         step = step * extent
     strides.reverse()
     indices = tuple(Index.axis(axis) for axis in copy.order)
     buffer = Buffer(f"{load.buffer.name} tile", load.buffer.shape, load.buffer.dtype, "temporary")
     return OwnTile(
-        buffer, indices, Index(), frozenset(copy.order), load.itemsize, tuple(strides), (), copy.order, {}, {},
-        tuple(extents),
+        buffer, indices, Index(), frozenset(copy.order), load.itemsize, tuple(strides), (), copy.order, {}, shape,
     )  # fmt: skip

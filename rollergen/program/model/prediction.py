@@ -1,44 +1,23 @@
-"""Reader 1 of the rProgram: its predicted time, from named limiters in closed form.
-
-One model for all devices: which terms apply follows from what the spec has (banks, sets and ways, ports, a
-reorder window, translation buffers, ...); every constant is a field of the spec (`costs.meanings`).
-
-A limiter is the time that one resource of the busiest unit would need alone.  Limiters of resources that
-work side by side combine as a p-norm (a maximum would leave thousands of ties); what no overlap hides is
-added, and a launch on top.  Sources: ROLLER (OSDI 2022) section 3.4 for the idea; terms and
-constants were chosen on measured programs of GPUs and of a CPU, see `benches/`.
-"""
+"""Reader 1 of the rProgram: its predicted time with the reasons, as explanations and reports show it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from rollergen.hal.spec import Device
-from rollergen.program.model.compute import (
-    arithmetic_clocks,
-    instructions_of,
-    issue_rate,
-    issued_multiply_adds,
-    latency_clocks,
-    path_clocks,
-    tile_clocks,
-)
+from rollergen.program.model.compute import instructions_of
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import Facts, facts_of
-from rollergen.program.model.kept import Kept
-from rollergen.program.model.launching import MOST_WAKES, Limit, Way, calling_thread, launch_us, merged
-from rollergen.program.model.nest import Nest, Waves, is_batch, nest_of, waves_of
-from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, most
-from rollergen.program.model.occupancy import granted_registers, resident_blocks
-from rollergen.program.model.supply import ADDS, OVERLAPS, TAKES_TURNS, exposed_misses, supply
-from rollergen.program.model.walks import walked_anew, walks_of
-from rollergen.program.model.work import Work, read_ahead, work_of
-from rollergen.program.rprogram import RProgram, Stage, StageLaunch
+from rollergen.program.model.nest import Nest
+from rollergen.program.model.numeric import Number, choose, least, most
+from rollergen.program.model.occupancy import granted_registers
+from rollergen.program.model.price import launched, of_each, programs, worked
+from rollergen.program.model.supply import ADDS
+from rollergen.program.model.work import Work, read_ahead
+from rollergen.program.rprogram import RProgram, Stage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,12 +74,10 @@ class StagePrediction:
 class Prediction:
     """Predicted time of one call: the stages that run at each call, in order."""
 
-    seconds: Number
+    seconds: float
     stages: tuple[StagePrediction, ...]
 
     def __repr__(self) -> str:
-        if np.ndim(self.seconds):
-            return f"<predictions of {np.size(self.seconds)} programs>"
         stages = ", ".join(f"{one.name} {one.seconds * 1e6:.4g} us ({one.binding})" for one in self.stages)
         return f"<prediction: {self.seconds * 1e6:.4g} us; {stages}>"
 
@@ -111,208 +88,37 @@ def predict(program: RProgram, device: Device) -> Prediction:
         from rollergen.bsp.model.prediction import predict_bulk
 
         return predict_bulk(program, device)
-    stages = tuple([_launched(program, number, device) for number in range(len(program.stages))])
-    total: Number = 0.0
-    for stage in stages:
-        if not stage.once:
-            total = total + stage.seconds
-    return Prediction(total, stages)
+    ways: list[bool | None] = [launch.alone for launch in program.launches] or [None] * len(program.stages)
+    pairs = zip(program.stages, ways, strict=True)
+    stages = tuple([predict_stage(stage, device, alone) for stage, alone in pairs])
+    return Prediction(sum(stage.seconds for stage in stages if not stage.once), stages)
 
 
-def _launched(program: RProgram, number: int, device: Device) -> StagePrediction:
-    """The prediction of a stage as the program says that it is launched; the better way where it says nothing."""
-    stage = program.stages[number]
-    price = price_stage(stage, device)
-    if not program.launches or program.launches[number].alone == bool(price.alone):
-        return price.prediction
-    return StagePrice(stage, device, alone=program.launches[number].alone).prediction
+def predict_stage(stage: Stage, device: Device, alone: bool | None = None) -> StagePrediction:
+    """Predicted time of one launch, with what it follows from.
 
-
-def with_launches(program: RProgram, device: Device) -> RProgram:
-    """`program` with how each stage is launched: alone where that takes less, and as many blocks on a unit as fit."""
-    prices = [price_stage(stage, device) for stage in program.stages]
-    launches = [
-        StageLaunch(
-            alone=bool(device.wake_us) and bool(price.alone),
-            resident_blocks=int(price.resident_blocks) if device.kind.bounds_registers else 0,
-        )
-        for price in prices
-    ]
-    return replace(program, launches=tuple(launches))
-
-
-class StagePrice:
-    """What one launch takes; what that follows from is found when it is asked for (`prediction`), for a search asks
-    for the times of many and for the reasons of few.
-
-    ``seconds``, ``resident_blocks``, ``threads``, ``spilled``, ``shared_bytes`` and ``alone`` are those of
-    `StagePrediction`.  ``limit``: seconds from which on nobody asks how long it takes: what it takes in the calling
-    thread alone is not looked at where it is that much.  ``alone``: whether it runs there; None: where it takes less.
-    """
-
-    def __init__(self, stage: Stage, device: Device, limit: float = np.inf, alone: bool | None = None) -> None:
-        costs = costs_of(device)
-        nest, work = _worked(stage, device)
-        room = resident_blocks(nest, device, work.registers, work.shared_bytes)
-        way = _way(_inside(nest, device, costs, work, room))
-        self.alone: Number = False
-        if alone:
-            way = _way(_inside(walked_anew(nest), calling_thread(device), costs, work, room))
-            self.alone = True
-        elif alone is None and device.wake_us and device.units > 1:
-            most = MOST_WAKES * device.wake_us * 1e-6
-            if np.any(way.seconds < most):
-                worse = least(way.seconds, most)
-                inside = _inside(walked_anew(nest), calling_thread(device), costs, work, room)
-                if np.any(_at_least(inside) < least(worse, limit)):
-                    one = _way(inside)
-                    self.alone = one.seconds < worse
-                    way = merged(self.alone, one, way)
-        self.seconds: Number = way.seconds
-        self.resident_blocks, self.threads = way.waves.resident, nest.threads
-        self.spilled: Number = work.spilled + work.parked.registers
-        self.shared_bytes = work.shared_bytes
-        self._found = nest, device, costs, work, way
-
-    @cached_property
-    def prediction(self) -> StagePrediction:
-        """The time with its limiters, registers and traffic."""
-        nest, device, costs, work, way = self._found
-        clock_hz, stage, waves = device.clock_mhz * 1e6, nest.stage, way.waves
-        launch = Limiter("launch", way.launch_us * 1e-6, way.launch_us * device.clock_mhz, ADDS)
-        named = (*[Limiter(n, c / clock_hz, c, how) for n, c, how in way.limiters], launch)
-        occupancy = least(waves.resident * nest.threads / device.limits.threads_per_unit, 1.0)
-        traffic = tuple([(name, (read + written) * nest.blocks) for name, read, written in way.layers])
-        return StagePrediction(
-            stage.name, self.seconds, named, nest.blocks, waves.waves, waves.resident, occupancy, nest.threads,
-            _registers(nest, device, costs, work, waves.resident), self.spilled, work.shared_bytes, traffic,
-            flops_of(stage), stage.once, self.alone,
-        )  # fmt: skip
-
-
-class PriceTogether(StagePrice):
-    """The price of a program (or of a batch) that was found among others: the reasons are found for it alone, as is how
-    a program is launched, which a last digit may decide."""
-
-    def __init__(
-        self, stage: Stage, device: Device, seconds: Number, resident_blocks: Number, threads: Number,
-        spilled: Number, shared_bytes: Number,
-    ) -> None:  # fmt: skip
-        self.seconds, self.resident_blocks, self.threads = seconds, resident_blocks, threads
-        self.spilled, self.shared_bytes = spilled, shared_bytes
-        self._of = stage, device
-
-    @cached_property
-    def alone(self) -> bool:  # type: ignore[override]
-        """As `StagePrice.alone`: never of a device whose threads need not be woken."""
-        return bool(self._of[1].wake_us) and bool(self.prediction.alone)
-
-    @cached_property
-    def prediction(self) -> StagePrediction:
-        """As `StagePrice.prediction`."""
-        return StagePrice(*self._of).prediction
-
-
-class _Inside(NamedTuple):
-    """A launch on `device`'s units as far as each of them works by itself: the limiters but for the memory, the
-    instructions of a thread, and the clocks that two limiters count."""
-
-    nest: Nest
-    device: Device
-    costs: Costs
-    work: Work
-    fits: Number
-    waves: Waves
-    limiters: tuple[Limit, ...]
-    entering: tuple[Limit, ...]
-    instructions: Number
-    twice: Number
-
-
-def _inside(nest: Nest, device: Device, costs: Costs, work: Work, room: tuple[Number, Number]) -> _Inside:
-    """Each unit has ``room`` (whether a block fits, and how many)."""
-    fits, resident = room
-    waves = waves_of(nest, device, resident)
-    limiters, instructions = _within_a_unit(nest, device, costs, work, waves)
-    entering = _entering(nest, device, costs, work, waves)
-    twice = waves.per_unit * issued_multiply_adds(nest, device, costs, work)
-    return _Inside(nest, device, costs, work, fits, waves, tuple(limiters), tuple(entering), instructions, twice)
-
-
-def _way(inside: _Inside) -> Way:
-    """The whole launch."""
-    nest, device, costs, work, _, waves, *_ = inside
-    walks = walks_of(nest, waves, work.streams)
-    layers, moved, misses = supply(nest, device, costs, work, waves, walks)
-    exposed = exposed_misses(nest, device, costs, work, waves, walks, inside.instructions, misses)
-    every = (*inside.limiters, *layers, *exposed, *inside.entering)
-    limiters = [(n, c, how) for n, c, how in every if type(c) is np.ndarray or c > 0]
-    launching_us = launch_us(device)
-    return Way(_seconds(inside, limiters) + launching_us * 1e-6, launching_us, waves, tuple(limiters), tuple(moved))
-
-
-def _at_least(inside: _Inside) -> Number:
-    """Seconds of `_way` without the memory."""
-    return _seconds(inside, (*inside.limiters, *inside.entering)) + launch_us(inside.device) * 1e-6
-
-
-def _seconds(inside: _Inside, limiters: Sequence[Limit]) -> Number:
-    clocks = combine(limiters, inside.costs, inside.twice)
-    return choose(inside.fits, clocks / (inside.device.clock_mhz * 1e6), np.inf)
-
-
-def price_stage(stage: Stage, device: Device, limit: float = np.inf) -> StagePrice:
-    """`predict_stage` for who asks for the time alone, at four fifths of its price.
-
-    ``limit``: seconds beyond which the programs of a batch may be said to take longer than they do."""
-    return StagePrice(stage, device, limit) if is_batch(stage.loops) else price_program(stage, device)
-
-
-def price_program(stage: Stage, device: Device) -> StagePrice:
-    """`price_stage` of what is known to be one program."""
-    known = kept.get((stage, device))
-    if known is None:
-        known = StagePrice(stage, device)
-        kept.put((stage, device), known)
-    return known
-
-
-def predict_stage(stage: Stage, device: Device) -> StagePrediction:
-    """Predicted time of one launch.
-
-    ``Loop.extent`` and ``Loop.stride`` may be int64 arrays of one length (a batch of programs with one loop
-    structure and one tensor op); every number of the answer is then an array.
-    """
-    return price_stage(stage, device).prediction
-
-
-def _predicted(stage: Stage, device: Device) -> StagePrediction:
-    return StagePrice(stage, device).prediction
-
-
-kept: Kept[tuple[Stage, Device], StagePrice] = Kept(256)
-"""Prices of a draft: what priced a program is what explains it, and what a verifier learns from."""
-
-
-def least_seconds(stage: Stage, device: Device) -> Number:
-    """What `predict_stage` says at least, at a sixth of its price: the limiters inside a unit, without the memory."""
-    costs = costs_of(device)
-    nest, work = _worked(stage, device)
-    room = resident_blocks(nest, device, work.registers, work.shared_bytes)
-    woken = _at_least(_inside(nest, device, costs, work, room))
-    if not device.wake_us or device.units == 1:
-        return woken
-    return least(woken, _at_least(_inside(nest, calling_thread(device), costs, work, room)))
-
-
-def _worked(stage: Stage, device: Device) -> tuple[Nest, Work]:
-    nest = nest_of(stage, facts_of(stage.op, stage.kept_rows), device)
-    return nest, work_of(nest, device, costs_of(device))
+    Loops, copies and stores may have int64 arrays of one length (a batch of programs with one loop structure and one
+    tensor op) for their sizes; every number of the answer is then an array.  ``alone``: whether the blocks run on the
+    calling thread; None: where that takes less."""
+    nest, work, way, on_caller = found = launched(stage, device, alone=alone)
+    count = programs(stage)
+    said = lambda figure: of_each(figure, count) if count > 1 else np.asarray(figure).item()
+    limiters = (*way.limiters, ("launch", way.launch_us * device.clock_mhz, ADDS))
+    named = [Limiter(n, said(c / (device.clock_mhz * 1e6)), said(c), how) for n, c, how in limiters if np.any(c > 0)]
+    waves, costs = way.waves, costs_of(device)
+    occupancy = least(waves.resident * nest.threads / device.limits.threads_per_unit, 1.0)
+    registers = _registers(nest, device, costs, work, waves.resident)
+    return StagePrediction(
+        stage.name, said(way.seconds), tuple(named), said(nest.blocks), said(waves.waves), said(waves.resident),
+        said(occupancy), said(nest.threads), said(registers), said(found.spilled), said(work.shared_bytes),
+        tuple([(name, said((read + written) * nest.blocks)) for name, read, written in way.layers]),
+        flops_of(stage), stage.once, said(on_caller),
+    )  # fmt: skip
 
 
 def multiply_add_share(stage: Stage, device: Device) -> Number:
     """Share of the multiply-add slots among all instructions that one thread issues, by the issue limiter's count."""
-    nest, work = _worked(stage, device)
+    nest, work = worked(stage, device)
     costs = costs_of(device)
     return work.slots / instructions_of(nest, device, costs, work)
 
@@ -326,26 +132,6 @@ def _registers(nest: Nest, device: Device, costs: Costs, work: Work, resident: N
     free = (resident == 1) | (granted >= device.limits.registers_per_thread)
     ahead = choose(free, read_ahead(nest, device, costs), 0) if nest.lockstep > 1 else 0
     return work.registers + least(work.in_flight + ahead, spare)
-
-
-def combine(limiters: Sequence[Limit], costs: Costs, twice: Number) -> Number:
-    """Clocks of the whole: p-norm of what overlaps (less the clocks that two limiters count: ``twice``), plus what
-    nothing hides."""
-    exponent = costs.norm_exponent
-    overlapping: Number = -twice * twice if exponent == 2 else -(twice**exponent)
-    in_turn: Number = 0
-    for _, clocks, how in limiters:
-        if how == OVERLAPS:
-            overlapping = overlapping + (clocks * clocks if exponent == 2 else clocks**exponent)
-        elif how == TAKES_TURNS:
-            in_turn = in_turn + clocks
-    if not is_nothing(in_turn):
-        overlapping = overlapping + in_turn**exponent
-    total = overlapping ** (1 / exponent)
-    for _, clocks, how in limiters:
-        if how == ADDS:
-            total = total + clocks
-    return total
 
 
 def flops_of(stage: Stage) -> int:
@@ -371,40 +157,3 @@ def _flops_of(facts: Facts) -> int:
     return total
 
 
-def _within_a_unit(
-    nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves
-) -> tuple[list[Limit], Number]:
-    """Clocks of each resource inside the busiest unit, and the instructions of one thread."""
-    found: list[Limit] = []
-    blocks = waves.per_unit
-    found.append(("multiply-adds", blocks * arithmetic_clocks(nest, device, costs, work), OVERLAPS))
-    instructions = instructions_of(nest, device, costs, work)
-    rounds = ceil_div(blocks, waves.resident)
-    alone = rounds * instructions * costs.thread_issue_clocks
-    found.append(("issue", most(blocks * nest.warps * instructions / issue_rate(device, costs), alone), OVERLAPS))
-    for name, clocks in path_clocks(nest, device, costs, work):
-        found.append((name, blocks * clocks, OVERLAPS))
-    busy: Number = 0
-    for _, clocks, _ in found:
-        busy = most(busy, clocks)
-    latency = latency_clocks(nest, device, costs, work, instructions, busy / rounds)
-    found.append(("latency", latency * rounds, OVERLAPS))
-    return found, instructions
-
-
-def _entering(nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves) -> list[Limit]:
-    found = []
-    if type(work.window_steps) is np.ndarray or work.window_steps:
-        rounds = ceil_div(waves.per_unit, waves.resident)
-        found.append(("staging", rounds * work.window_steps * costs.unhidden_step_clocks, ADDS))
-    return [
-        *found,
-        ("tiles", waves.per_unit * tile_clocks(nest, device, costs, work), ADDS),
-        ("blocks", waves.per_unit * costs.block_clocks, ADDS),
-    ]
-
-
-__all__ = [
-    "ADDS", "OVERLAPS", "Limiter", "Prediction", "StagePrediction", "StagePrice", "least_seconds", "multiply_add_share",
-    "predict", "predict_stage", "price_stage",
-]  # fmt: skip

@@ -13,7 +13,7 @@ from rollergen.program.model.block_windows import read_service
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.lane_rows import OfRows, Row, by_lanes, per_decided, reached, remembered
 from rollergen.program.model.lanes import evaluate_lanes
-from rollergen.program.model.nest import Nest, is_batch
+from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, least
 from rollergen.program.model.tiles import tile_shape
 from rollergen.program.model.wavefronts import WIDEST_ACCESS_BYTES, transactions, wavefronts_of_rows
@@ -137,28 +137,6 @@ def _at_threads(
     nest: Nest, operand: Operand, key: tuple[Hashable, ...], width_bytes: Number, serve: Serve
 ) -> Number:
     """What `serve` says of accesses of `width_bytes`; kept under `key`."""
-    threads = _threads_of(nest)
-    if threads is None or type(width_bytes) is np.ndarray:
-        return _found_at_threads(nest, operand, key, width_bytes, serve)
-    kept = nest.facts.tables.setdefault(("at", *key, width_bytes, id(operand), nest.lockstep), {})
-    found = kept.get(threads)
-    if found is None:
-        found = kept[threads] = _found_at_threads(nest, operand, key, width_bytes, serve)
-    return found
-
-
-def _threads_of(nest: Nest) -> tuple[tuple[str, int, int], ...] | None:
-    """(axis, extent, stride) of the loops of threads, which programs of one tile share; None for a batch."""
-    if _threads_of not in nest.unbuffered:
-        loops = [nest.loops[p] for p in nest.positions(*PARALLEL)]
-        one = tuple([(loop.axis, loop.extent, loop.stride) for loop in loops])
-        nest.unbuffered[_threads_of] = None if is_batch(tuple(loops)) else one
-    return nest.unbuffered[_threads_of]  # type: ignore[no-any-return]
-
-
-def _found_at_threads(
-    nest: Nest, operand: Operand, key: tuple[Hashable, ...], width_bytes: Number, serve: Serve
-) -> Number:
     parallel = nest.positions(*PARALLEL)
     axes = [nest.loops[p].axis for p in parallel]
 

@@ -10,7 +10,7 @@ from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.memory import FILL, Stream, cache_of, stride_sets, survival, tlb_cache
 from rollergen.program.model.nest import Nest, Waves, results_wait
-from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, most, ratio
+from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, most
 from rollergen.program.model.services import thread_transactions
 from rollergen.program.model.waiting import NOTHING_PARKED
 from rollergen.program.model.walks import Walks
@@ -46,7 +46,7 @@ def supply(
         inner = caches[number] if caches else None
         line = inner.transaction_bytes if inner is not None else layer.transaction_bytes
         cache = cache_of(inner, waves.resident) if inner is not None else None
-        lines = walks.fetched(line, cache, costs)
+        lines = walks.of_line(line).fetched(cache, costs)
         if nest.stage.store.adds and not (cache is not None and cache.shared):
             added = _added_lines(nest, work, line)
             lines = [lines[at] if s.load >= 0 else added for at, s in enumerate(work.streams)]
@@ -83,8 +83,7 @@ def supply(
             filling = filling + clocks(filled, written) ** costs.norm_exponent
             read_bytes, write_bytes = read_bytes + filled, write_bytes + written
         moved.append((layer.name, read_bytes, write_bytes))
-    if type(filling) is np.ndarray or filling:
-        limiters.append(("filling tiles", filling ** (1 / costs.norm_exponent), ADDS))
+    limiters.append(("filling tiles", filling ** (1 / costs.norm_exponent), ADDS))
     return limiters, moved, misses
 
 
@@ -148,7 +147,7 @@ def _spill_lines(
         return 0
     bytes_held = work.spilled * nest.warps * nest.lockstep * 4
     missing = most(bytes_held * waves.resident - inner.capacity_bytes, 0)
-    share = ratio(missing, bytes_held * waves.resident)
+    share = missing / most(bytes_held * waves.resident, 1)
     return share * work.steps * bytes_held / line * costs.spill_accesses / 2
 
 
@@ -157,7 +156,7 @@ def _parked_misses(device: Device, nest: Nest, work: Work, waves: Waves, inner: 
     own = nest.threads * 4
     together = waves.resident * (device.units if inner.scope == "device" else 1)
     footprint = work.parked.registers * own * together
-    return own * ratio(most(footprint - inner.capacity_bytes, 0), footprint)
+    return own * most(footprint - inner.capacity_bytes, 0) / most(footprint, 1)
 
 
 def _layer_clocks(
@@ -195,7 +194,7 @@ def exposed_misses(
         found.append(("column walks", waves.per_unit * clocks, ADDS))
     for number, tlb in enumerate(device.tlbs):
         clocks = 0
-        for pages in walks.fetched(tlb.page_bytes, tlb_cache(tlb), costs):
+        for pages in walks.of_line(tlb.page_bytes).fetched(tlb_cache(tlb), costs):
             clocks = clocks + pages * tlb.miss_clocks
         if number and costs.miss_buffers:
             clocks = clocks * costs.miss_buffers / least(costs.miss_buffers, costs.miss_window / per_step)

@@ -6,7 +6,7 @@ from math import prod
 
 from rollergen.program.model.block_windows import fill_steps
 from rollergen.program.model.nest import Nest
-from rollergen.program.model.numeric import Number, ceil_div, times
+from rollergen.program.model.numeric import Number, ceil_div
 from rollergen.program.rprogram import Copy
 from rollergen.program.windows import of_block, window_shape
 
@@ -33,7 +33,7 @@ def fill_groups(nest: Nest, copy: Copy) -> Number:
     groups = ceil_div(shape[along], copy.vector)
     for d, extent in enumerate(shape):
         if d != along:
-            groups = times(groups, extent)
+            groups = groups * extent
     return groups
 
 
@@ -42,7 +42,7 @@ def groups_of_a_thread(nest: Nest, copy: Copy) -> Number:
     if of_block(copy):
         return fill_steps(nest, copy)
     run = prod(copy.runs) // copy.vector if copy.runs else 1
-    return times(ceil_div(fill_groups(nest, copy), times(nest.threads, run)), run)
+    return ceil_div(fill_groups(nest, copy), nest.threads * run) * run
 
 
 def tile_shape(nest: Nest, copy: Copy, *, block: bool) -> tuple[Number, ...]:

@@ -7,7 +7,7 @@ each program.  Everything else, the serial loops among it, is what programs of o
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain, pairwise
@@ -17,13 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rollergen.hal.spec import Device
-from rollergen.program.model.nest import is_batch
-from rollergen.program.model.numeric import Number, size_key
-from rollergen.program.model.prediction import PriceTogether, StagePrice, kept, price_program
-from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, UNROLL, Copy, Loop, Stage
-
-WORTH_A_BATCH = 4
-"""Stages from which on a batch is cheaper than one after the other."""
+from rollergen.program.model.kept import Kept
+from rollergen.program.model.numeric import Number, is_nothing, size_key
+from rollergen.program.model.price import Price, of_each, price_batch, programs
+from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, UNROLL, Copy, Loop, RProgram, Stage, StageLaunch
 
 Digit = tuple[str, str, str, bool, int]
 """A loop as programs share it: axis, kind, what accumulators make of it, whether it is unrolled and steps over threads
@@ -32,71 +29,47 @@ Digits = tuple[Digit, ...]
 Shape = tuple[Digits, Digits]
 
 
-def price_stages(stages: Sequence[Stage], device: Device) -> list[StagePrice]:
-    """`price_stage` of each stage, which is one program."""
-    lacking = [stage for stage in stages if kept.get((stage, device)) is None]
-    found: dict[int, StagePrice] = {}
-    for members in _alike(lacking, device) if len(lacking) >= WORTH_A_BATCH else ():
-        if len(members) >= WORTH_A_BATCH:
-            for own in _joinable([_member(stage, 1) for stage in members]):
-                found.update(_priced_together(own, device))
-    return [found.get(id(stage)) or price_program(stage, device) for stage in stages]
+kept: Kept[tuple[Stage, Device], Price] = Kept(256)
+"""Prices of programs that a search asks for again: of a draft, which was priced in a batch."""
 
 
-def _priced_together(members: list[_Member], device: Device) -> Iterator[tuple[int, StagePrice]]:
-    """The price of each stage, by its identity; nothing of too few."""
-    if len(members) < WORTH_A_BATCH:
-        return
-    figures = [figure.tolist() for figure in _figures(members, device)]
-    for member, own in zip(members, zip(*figures, strict=True), strict=True):
-        price = PriceTogether(member.stage, device, *own)
-        kept.put((member.stage, device), price)
-        yield id(member.stage), price
+def price_stages(stages: Sequence[Stage], device: Device) -> Price:
+    """The price of stages that are one program each, in their order; those of one structure are priced together."""
+    found = [kept.get((stage, device)) for stage in stages]
+    lacking = [stage for stage, price in zip(stages, found, strict=True) if price is None]
+    fresh = iter(price_batches(lacking, device))
+    prices = [next(fresh) if price is None else price for price in found]
+    for stage, price in zip(stages, prices, strict=True):
+        kept.put((stage, device), price)
+    return Price.joined(prices)
 
 
-def figures_of(price: StagePrice, count: int) -> list[np.ndarray]:
-    """Seconds, resident blocks, threads, spilled registers and bytes of the block's layer, of each of ``count``
-    programs of a batch."""
-    return [np.broadcast_to(_of_each(figure, count), count) for figure in _FIGURES(price)]
+def keep_price(stage: Stage, device: Device, price: Price) -> None:
+    """Keeps the price of one program that was found in a batch."""
+    kept.put((stage, device), price)
 
 
-def keep_price(stage: Stage, device: Device, figures: Sequence[Number]) -> None:
-    """Keeps the price of one program that was found in a batch: its `figures_of`."""
-    kept.put((stage, device), PriceTogether(stage, device, *figures))
-
-
-def price_batches(batches: Sequence[Stage], device: Device) -> list[StagePrice]:
-    """`price_stage` of each batch: those of one structure are priced as one."""
-    found: dict[int, StagePrice] = {}
+def price_batches(batches: Sequence[Stage], device: Device) -> list[Price]:
+    """The price of each batch: those of one structure are priced as one."""
+    found: dict[int, Price] = {}
     for stages in _alike(batches, device):
-        for members in _joinable([_member(stage, _programs(stage)) for stage in stages]):
-            for member, price in zip(members, _each_price(members, device), strict=True):
-                found[id(member.stage)] = price
+        for members in _joinable([_member(stage) for stage in stages]):
+            price, begin = price_batch(_joined(members), device), 0
+            for member in members:
+                found[id(member.stage)] = price.of(slice(begin, begin + member.programs))
+                begin += member.programs
     return [found[id(stage)] for stage in batches]
 
 
-def _each_price(members: list[_Member], device: Device) -> list[StagePrice]:
-    if len(members) == 1:
-        return [StagePrice(members[0].stage, device)]
-    found: list[StagePrice] = []
-    figures, begin = _figures(members, device), 0
-    for member in members:
-        end = begin + member.programs
-        found.append(PriceTogether(member.stage, device, *[figure[begin:end] for figure in figures]))
-        begin = end
-    return found
-
-
-def _figures(members: list[_Member], device: Device) -> list[np.ndarray]:
-    price, count = StagePrice(_joined(members), device), sum(member.programs for member in members)
-    return [_of_each(figure, count) for figure in _FIGURES(price)]
-
-
-def _of_each(figure: Number, count: int) -> np.ndarray:
-    return figure if type(figure) is np.ndarray else np.full(count, figure)
-
-
-_FIGURES = attrgetter("seconds", "resident_blocks", "threads", "spilled", "shared_bytes")
+def with_launches(program: RProgram, device: Device) -> RProgram:
+    """`program` with how each stage is launched: alone where that takes less, and as many blocks on a unit as fit."""
+    price = price_stages(program.stages, device)
+    bounded = device.kind.bounds_registers
+    launches = [
+        StageLaunch(alone, resident if bounded else 0)
+        for alone, resident in zip(price.alone.tolist(), price.resident_blocks.tolist(), strict=True)
+    ]
+    return replace(program, launches=tuple(launches))
 
 
 def _alike(stages: Sequence[Stage], device: Device) -> Iterable[list[Stage]]:
@@ -105,7 +78,7 @@ def _alike(stages: Sequence[Stage], device: Device) -> Iterable[list[Stage]]:
     A swizzle is of the last two loops of a grid, so these are the last ones of a whole batch that has one: it takes in
     only what has no other loops in its grid."""
     widths = [(_grid(stage), stage.block_order.group_rows) for stage in stages]
-    swizzled = dict.fromkeys([grid for grid, width in widths if type(width) is np.ndarray or width])
+    swizzled = dict.fromkeys([grid for grid, width in widths if not is_nothing(width)])
     of_grid = {grid: next((other for other in swizzled if _is_part(grid, other)), ()) for grid, _ in widths}
     of_grid.update({grid: grid for grid in swizzled})
     alike: dict[Hashable, list[Stage]] = {}
@@ -154,9 +127,7 @@ _OF_STORES = attrgetter("streaming", "on_lines", "adds")
 
 def _rising(loops: Sequence[Loop]) -> tuple[int, ...]:
     """Positions of the loops by rising stride, the outer ones last."""
-    strides = list(map(_STRIDE, loops))
-    if np.ndarray in set(map(type, strides)):
-        strides = list(map(size_key, strides))
+    strides = [size_key(loop.stride) for loop in loops]
     return tuple(sorted(range(len(loops) - 1, -1, -1), key=strides.__getitem__))
 
 
@@ -199,15 +170,11 @@ class _Member(NamedTuple):
     programs: int
 
 
-def _member(stage: Stage, programs: int) -> _Member:
+def _member(stage: Stage) -> _Member:
     accumulator = stage.accumulator
     kinds = tuple(map(_KIND, stage.loops))
-    return _Member(stage, *_shape(kinds, _rising(stage.loops), accumulator.separate, accumulator.gathered), programs)
-
-
-def _programs(stage: Stage) -> int:
-    """How many there are in a batch; 1 for a program."""
-    return max([np.size(size) for loop in stage.loops for size in (loop.extent, loop.stride)], default=1)
+    shape = _shape(kinds, _rising(stage.loops), accumulator.separate, accumulator.gathered)
+    return _Member(stage, *shape, programs(stage))
 
 
 _KIND = attrgetter("axis", "kind")
@@ -273,22 +240,21 @@ def _joined(members: list[_Member]) -> Stage:
     structures = _by_structure(members)
     nest = _common_nest(structures)
     assert nest is not None
-    # Batches come together with batches, programs with programs.
-    programs = [member.programs for member in members] if is_batch(members[0].stage.loops) else None
-    column = partial(_column, programs=programs)
+    if len(members) == 1:
+        return members[0].stage
+    column = partial(_column, counts=[member.programs for member in members])
     position = {digit: p for p, digit in enumerate(nest.digits)}
     places = [tuple([position[digit] for digit in own[0].digits]) for own in structures]
     loops = []
     for digit, own in zip(nest.digits, _sizes(structures, places, nest), strict=True):
         extents, strides = zip(*own, strict=True)
         loops.append(Loop(digit[0], column([*chain(*extents)]), column([*chain(*strides)]), digit[1]))
-    if not is_batch(tuple(loops)):
-        every: Any = np.full(len(members), loops[0].extent)
-        loops[0] = replace(loops[0], extent=every)
+    every: Any = of_each(loops[0].extent, sum(member.programs for member in members))
+    loops[0] = replace(loops[0], extent=every)
     stages = [one.stage for one in members]
     first = stages[0]
-    of_each = [own for own, alike in zip(places, structures, strict=True) for _ in alike]
-    at = lambda depths: _depth(depths, of_each)
+    of_members = [own for own, alike in zip(places, structures, strict=True) for _ in alike]
+    at = lambda depths: _depth(depths, of_members)
     of_role = lambda role: tuple([p for p, digit in enumerate(nest.digits) if digit[2] == role])
     accumulator = replace(
         first.accumulator, at_loop=at([stage.accumulator.at_loop for stage in stages]),
@@ -342,13 +308,8 @@ def _depth(depths: Sequence[int], places: list[tuple[int, ...]]) -> int:
     return max([own[depth - 1] + 1 if depth else 0 for own, depth in zip(places, depths, strict=True)])
 
 
-def _column(values: Sequence[Number], programs: list[int] | None) -> Any:
-    """One figure of all programs: a number where they agree, else an array.  ``programs``: of how many each value is;
-    None where no value is that of a batch."""
-    if programs is not None and np.ndarray in set(map(type, values)):
-        return np.concatenate([_of_each(value, count) for value, count in zip(values, programs, strict=True)])
-    first = values[0]
-    if values.count(first) == len(values):
-        return first
-    each = np.array(values, dtype=np.int64)
-    return each if programs is None else np.repeat(each, programs)
+def _column(values: Sequence[Number], counts: list[int]) -> Any:
+    """One figure of all programs; ``counts``: of how many each value is."""
+    if max(counts) == 1:
+        return values[0] if values.count(values[0]) == len(values) else np.array(values, dtype=np.int64)
+    return np.concatenate([of_each(value, count) for value, count in zip(values, counts, strict=True)])

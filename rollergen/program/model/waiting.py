@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from rollergen.hal.spec import Device
 from rollergen.program.model.access import Access
 from rollergen.program.model.block_windows import fill_steps, reuse_of
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.nest import Nest
-from rollergen.program.model.numeric import Number, ceil_div, most
+from rollergen.program.model.numeric import Number, ceil_div, is_nothing, most
 from rollergen.program.model.occupancy import register_cap
 from rollergen.program.model.services import path_layer
 from rollergen.program.model.tiles import block_copy, register_copy
@@ -78,7 +76,7 @@ def _copied_ahead(nest: Nest, copy: Copy) -> Number:
 
 def parked_of(nest: Nest, device: Device, waiting: Waiting, registers: Number) -> Parked:
     """``registers``: what a thread wants for all else."""
-    if nest.lockstep == 1 or (type(waiting.live) is not np.ndarray and not waiting.live):
+    if nest.lockstep == 1 or is_nothing(waiting.live):
         return NOTHING_PARKED
     room = most(register_cap(nest, device) - registers, 0)
     excess = most(waiting.live - room, 0)
@@ -96,7 +94,7 @@ def parked_accesses(nest: Nest, device: Device, parked: Parked) -> tuple[Access,
     return tuple(
         Access(-3, role, device.backing.name, count, 4, service, reduces=False)
         for role, count in (("spill_write", parked.stores), ("spill_read", parked.loads))
-        if type(count) is np.ndarray or count
+        if not is_nothing(count)
     )
 
 

@@ -1,58 +1,235 @@
-"""The walks outward of one stage, of a program or of a batch of them."""
+"""The walks outward of a batch: from the innermost loops to the grid, what each operand fetches past each cache.
+
+A batch has few numbers at each level, so that calls would cost more than arithmetic: all levels of an operand are in
+one array.  Rows are levels, columns are programs (one column where a number is the same for all).
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from rollergen.program.model.costs import Costs
-from rollergen.program.model.memory import Cache, Stream, Walk
-from rollergen.program.model.nest import Nest, Waves, is_batch
-from rollergen.program.model.numeric import Number
-from rollergen.program.model.stacked_walk import Outward, StackedWalk, outward_of
+from rollergen.program.model.memory import Cache, Footprint, Stream, fill_alone, footprint, sets_reached, survival
+from rollergen.program.model.nest import Nest, Waves
+from rollergen.program.model.numeric import Number, ceil_div, is_one, least
+from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL
+
+
+class Level(NamedTuple):
+    """One loop of the walk outward: ``axis`` None for the walks over a kept row; ``grow`` what the span of the
+    axis multiplies by."""
+
+    position: int
+    axis: str | None
+    trips: Number
+    grow: Number
+
+
+def _mean_trips(nest: Nest, p: int) -> Number:
+    """Iterations of the mean block's loop.  (Of a serial loop that strides over the blocks of its axis, `Nest.trips`
+    has those of a block that goes all the way, for which the busiest unit waits.)"""
+    loop = nest.loops[p]
+    leading, *others = nest.by_stride[loop.axis]
+    grid = [nest.loops[q] for q in others if nest.loops[q].kind == GRID]
+    if leading != p or loop.kind != SERIAL or not grid:
+        return nest.trips[p]
+    return ceil_div(nest.facts.extents[loop.axis], grid[0].stride) / grid[0].extent
+
+
+def grown_spans(nest: Nest, levels: list[Level]) -> list[dict[str, Number]]:
+    """Extent along each axis of what lies inside the levels, then of what each level in turn covers."""
+    spans: dict[str, Number] = {}
+    inner = {level.position for level in levels if level.axis is not None}
+    for p, loop in enumerate(nest.loops):
+        if loop.kind != GRID and p not in inner:
+            spans[loop.axis] = spans.get(loop.axis, 1) * loop.extent
+    every = [spans]
+    for level in levels:
+        if level.axis is not None and not is_one(level.grow):
+            spans = {**spans, level.axis: spans.get(level.axis, 1) * level.grow}
+        every.append(spans)
+    return every
+
+
+def levels_of(nest: Nest, waves: Waves) -> list[Level]:
+    """Serial loops and the unrolled ones outside them, innermost first; the walks over a row; rounds of blocks."""
+    own = nest.positions(SERIAL, UNROLL, LANE)
+    outermost_of_region = max((p for p in own if nest.loops[p].kind == SERIAL), default=-1)
+    levels = [
+        Level(p, nest.loops[p].axis, _mean_trips(nest, p), nest.loops[p].extent)
+        for p in reversed(own)
+        if p <= outermost_of_region
+    ]
+    if nest.facts.rewalks:
+        rows = [n for n, level in enumerate(levels) if nest.facts.roles[level.axis or ""] in ("row", "reduce")]
+        at = max(rows) + 1 if rows else 0
+        depth = levels[at - 1].position if at else len(nest.loops)
+        levels.insert(at, Level(depth, None, 1, 1))
+    for p in reversed(nest.positions(GRID)):
+        rounds = waves.rounds[p]
+        levels.append(Level(-1, nest.loops[p].axis, rounds, ceil_div(nest.loops[p].extent, waves.together[p])))
+    return levels
+
+
+def concurrent_share(nest: Nest, waves: Waves, stream: Stream, cache: Cache | None) -> Number:
+    """Tiles of a stream in one cache: one that all units share sees those of all blocks of a wave."""
+    return waves.concurrent(nest, stream.operand.axes) if cache is not None and cache.shared else 1
+
+
+def rounds_of_blocks(waves: Waves, cache: Cache | None) -> Number:
+    """Blocks whose work a cache sees."""
+    rounds = waves.all_rounds
+    return rounds * waves.wave_blocks if cache is not None and cache.shared else rounds
+
+
+class Outward(NamedTuple):
+    """What lines of every size share: the levels, and each stream's spans as far as they differ.
+
+    ``rows[i][n]``: row of stream i's spans that holds inside level n (and, last, outside all)."""
+
+    levels: list[Level]
+    spans: list[dict[str, Number]]
+    rows: list[list[int]]
+
+
+def outward_of(nest: Nest, waves: Waves, streams: tuple[Stream, ...]) -> Outward:
+    levels = levels_of(nest, waves)
+    every = grown_spans(nest, levels)
+    spans, rows = [], []
+    for stream in streams:
+        axes = stream.operand.axes
+        kept, row = [every[0]], [0]
+        for number, level in enumerate(levels):
+            if level.axis in axes and every[number + 1] is not every[number]:
+                kept.append(every[number + 1])
+            row.append(len(kept) - 1)
+        spans.append({axis: stacked([one.get(axis, 1) for one in kept]) for axis in axes if axis in every[-1]})
+        rows.append(row)
+    return Outward(levels, spans, rows)
+
+
+def stacked(values: Sequence[Number]) -> Number:
+    """Numbers of a batch as rows, [levels, programs] or [levels, 1]."""
+    found = np.empty((len(values), max(map(np.size, values))), dtype=np.result_type(*values))
+    for row, value in zip(found, values, strict=True):
+        row[:] = value
+    return found
+
+
+def _take(values: Number, rows: list[int]) -> Number:
+    """The named rows of stacked values; what is the same in all stays as it is."""
+    return values[rows] if np.ndim(values) == 2 and len(values) > 1 else values
+
+
+class _Moved(NamedTuple):
+    """One stream at the levels that repeat: lines of its tile there, new ones of all that it visits, and the rest."""
+
+    once: Number
+    new: Number
+    again: Number
+
+
+class Walk:
+    """The nest seen from the inside out, with the footprints of every stream at every level, for one size of lines."""
+
+    def __init__(self, nest: Nest, waves: Waves, streams: tuple[Stream, ...], line: int, outward: Outward) -> None:
+        self.nest, self.waves, self.streams, self.outward = nest, waves, streams, outward
+        pairs = zip(streams, outward.spans, strict=True)
+        self.tiles = [footprint(stream.operand, spans, line) for stream, spans in pairs]
+        levels = self.outward.levels
+        self.starts = [sum(1 for level in levels if level.position >= stream.depth) for stream in streams]
+        self.repeating = [n for n, level in enumerate(levels) if level.axis is None or not is_one(level.trips)]
+        self._moved: list[_Moved] | None = None
+
+    def columns(self, i: int) -> list[Footprint]:
+        """What stream `i` covers after each loop over one of its axes, in one footprint of as many rows."""
+        axes, rows = self.streams[i].operand.axes, self.outward.rows[i]
+        levels = self.outward.levels
+        numbers = range(self.starts[i], len(levels))
+        kept = sorted({rows[n + 1] for n in numbers if levels[n].axis in axes and levels[n].position >= 0})
+        return [Footprint(*(_take(field, kept) for field in self.tiles[i]))] if kept else []
+
+    def fetched(self, cache: Cache | None, costs: Costs) -> list[Number]:
+        """Lines of each stream that one unit's share of one block's work fetches from beyond the cache (None: no
+        cache at all), counted over all rounds of blocks: the mean of one block."""
+        shares = [concurrent_share(self.nest, self.waves, s, cache) for s in self.streams]
+        blocks = rounds_of_blocks(self.waves, cache)
+        moved = self.moved()
+        owns = [one.once * share for one, share in zip(moved, shares, strict=True)]
+        active = [[n for n, number in enumerate(self.repeating) if number >= start] for start in self.starts]
+        every = self._all_lines(owns, active) if cache is not None else 0
+        totals = []
+        for i, (lines, fresh, again) in enumerate(moved):
+            kept = survival(self._fill(i, owns[i], every, cache), costs) if cache is not None else 0.0
+            if cache is not None and self.streams[i].array >= 0:
+                kept = self._kept_alone(i, lines, kept, cache, costs)
+            grows = (fresh + again * (1 - kept)) / lines
+            total = _take(self.tiles[i].lines, [self.outward.rows[i][self.starts[i]]]) * shares[i]
+            for n in active[i]:
+                total = total * (grows[n] if len(grows) > 1 else grows[0])
+            totals.append((total[0] if np.ndim(total) == 2 else total) / blocks)
+        return totals
+
+    def moved(self) -> list[_Moved]:
+        """Lines that each stream touches at the levels that repeat; they are the same for all caches of this line."""
+        if self._moved is None:
+            trips = [self.outward.levels[n].trips for n in self.repeating]
+            self._moved = [self._moved_by(i, trips) for i in range(len(self.streams))]
+        return self._moved
+
+    def _moved_by(self, i: int, trips: list[Number]) -> _Moved:
+        rows, passes = self.outward.rows[i], self.streams[i].passes
+        own = [
+            passes if self.outward.levels[n].axis is None else count
+            for n, count in zip(self.repeating, trips, strict=True)
+        ]
+        if not own:
+            return _Moved(*(np.ones((1, 1)),) * 3)
+        lines = self.tiles[i].lines
+        once = _take(lines, [rows[n] for n in self.repeating])
+        after = _take(lines, [rows[n + 1] for n in self.repeating])
+        visited = stacked(own) * once
+        fresh = least(after, visited)
+        return _Moved(once, fresh, visited - fresh)
+
+    def _kept_alone(self, i: int, lines: Number, kept: Number, cache: Cache, costs: Costs) -> Number:
+        """What survives of an array of a thread's own, level by level: from one filling to the next it is alone."""
+        levels, filled = self.outward.levels, self.streams[i].array
+        outside = np.array([[levels[number].position < filled] for number in self.repeating])
+        return np.where(outside, survival(fill_alone(lines, cache), costs), kept) if len(outside) else kept
+
+    def _all_lines(self, owns: list[Number], active: list[list[int]]) -> Number:
+        """Lines that one iteration at each repeating level touches, of all streams that are touched there."""
+        total: Number = 0
+        for own, levels in zip(owns, active, strict=True):
+            if len(levels) < len(self.repeating):
+                there = np.zeros((max(len(self.repeating), 1), 1), dtype=bool)
+                there[levels] = True
+                own = np.where(there, own, 0)
+            total = total + own
+        return total
+
+    def _fill(self, i: int, own: Number, every: Number, cache: Cache) -> Number:
+        """How full the sets are that hold stream `i`: lines over ways."""
+        if cache.sets == 1:
+            return every / cache.ways
+        reached = sets_reached(self.tiles[i], cache.sets, cache.line)
+        in_its_sets = own / _take(reached, [self.outward.rows[i][n] for n in self.repeating])
+        return (in_its_sets + (every - own) / cache.sets) / cache.ways
 
 
 class Walks:
-    """The walk outward for each line size, and what it fetches past each cache, found once."""
+    """The walk outward for each size of lines, found once."""
 
     def __init__(self, nest: Nest, waves: Waves, streams: tuple[Stream, ...]) -> None:
-        self.waves = waves
-        self._arguments = replace(nest, unbuffered={}), waves, streams  # which holds these walks: no cycle
-        self._found: dict[int, Walk | StackedWalk] = {}
-        self._fetched: dict[tuple[int, Cache | None], list[Number]] = {}
-        self._batch = is_batch(nest.loops)
-        self._outward: Outward | None = None
+        self._arguments = nest, waves, streams
+        self._outward = outward_of(nest, waves, streams)
+        self._found: dict[int, Walk] = {}
 
-    def of_line(self, line: int) -> Walk | StackedWalk:
-        found = self._found.get(line)
-        if found is None:
-            found = self._found[line] = self._walk(line)
-        return found
-
-    def fetched(self, line: int, cache: Cache | None, costs: Costs) -> list[Number]:
-        """As `Walk.fetched`."""
-        if self._batch:
-            return self.of_line(line).fetched(cache, costs)
-        found = self._fetched.get((line, cache))
-        if found is None:
-            found = self._fetched[line, cache] = self.of_line(line).fetched(cache, costs)
-        return found
-
-    def _walk(self, line: int) -> Walk | StackedWalk:
-        if not self._batch:
-            return Walk(*self._arguments, line)
-        if self._outward is None:
-            self._outward = outward_of(*self._arguments)
-        return StackedWalk(*self._arguments, line, self._outward)
-
-
-def walked_anew(nest: Nest) -> Nest:
-    """The nest for other waves: whose walks are not those found before."""
-    return replace(nest, unbuffered={key: found for key, found in nest.unbuffered.items() if key is not Walks})
-
-
-def walks_of(nest: Nest, waves: Waves, streams: tuple[Stream, ...]) -> Walks:
-    """Those of a nest that differs in its tiles' buffers alone, where as many blocks run together."""
-    found: Walks | None = nest.unbuffered.get(Walks)
-    if found is None or found.waves.together != waves.together:
-        found = nest.unbuffered[Walks] = Walks(nest, waves, streams)
-    return found
+    def of_line(self, line: int) -> Walk:
+        if line not in self._found:
+            self._found[line] = Walk(*self._arguments, line, self._outward)
+        return self._found[line]

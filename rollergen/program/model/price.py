@@ -1,0 +1,232 @@
+"""The price of programs: what each of a batch takes on a device, from named limiters in closed form.
+
+A batch is a `Stage` whose sizes may be arrays, with an entry for each program; a program is a batch of one.  One model
+serves all devices: which terms apply follows from what the spec has (banks, sets and ways, ports, a reorder window,
+translation buffers, ...); every constant is a field of the spec (`costs.meanings`).
+
+A limiter is the time that one resource of the busiest unit would need alone.  Limiters of resources that
+work side by side combine as a p-norm (a maximum would leave thousands of ties); what no overlap hides is
+added, and a launch on top.  Sources: ROLLER (OSDI 2022) section 3.4 for the idea; terms and
+constants were chosen on measured programs of GPUs and of a CPU, see `benches/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rollergen.hal.spec import Device
+from rollergen.program.model.compute import (
+    arithmetic_clocks,
+    instructions_of,
+    issue_rate,
+    issued_multiply_adds,
+    latency_clocks,
+    path_clocks,
+    tile_clocks,
+)
+from rollergen.program.model.costs import Costs, costs_of
+from rollergen.program.model.facts import facts_of
+from rollergen.program.model.launching import MOST_WAKES, Limit, Way, calling_thread, launch_us, merged
+from rollergen.program.model.nest import Nest, Waves, nest_of, waves_of
+from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
+from rollergen.program.model.occupancy import resident_blocks
+from rollergen.program.model.supply import ADDS, OVERLAPS, TAKES_TURNS, exposed_misses, supply
+from rollergen.program.model.walks import Walks
+from rollergen.program.model.work import Work, work_of
+from rollergen.program.rprogram import Stage
+
+
+class Price(NamedTuple):
+    """What a search asks of programs: columns with an entry for each program of a batch.
+
+    ``seconds`` of the launch, infinite where a block does not fit a unit; ``resident_blocks`` on a unit at once;
+    ``threads`` of a block; ``spilled`` registers of a thread; ``shared_bytes`` of the block's layer; ``alone``: whether
+    the blocks run one after another on the calling thread (`launching`)."""
+
+    seconds: np.ndarray
+    resident_blocks: np.ndarray
+    threads: np.ndarray
+    spilled: np.ndarray
+    shared_bytes: np.ndarray
+    alone: np.ndarray
+
+    def of(self, which: slice | list[int]) -> Price:
+        """The price of the named programs."""
+        return Price(*[column[which] for column in self])
+
+    @staticmethod
+    def joined(prices: Sequence[Price]) -> Price:
+        """Of all programs, one batch after the other."""
+        if not prices:
+            return Price(*[np.zeros(0)] * len(Price._fields))
+        return Price(*map(np.concatenate, zip(*prices, strict=True)))
+
+
+class Launched(NamedTuple):
+    """A batch with its way of launching, and what that follows from."""
+
+    nest: Nest
+    work: Work
+    way: Way
+    alone: Number
+
+    @property
+    def spilled(self) -> Number:
+        return self.work.spilled + self.work.parked.registers
+
+
+def price_batch(batch: Stage, device: Device, limit: float = np.inf) -> Price:
+    """The price of each program of a batch.
+
+    ``limit``: seconds from which on nobody asks how long a program takes: it may be said to take longer than it does.
+    """
+    found = launched(batch, device, limit)
+    nest, work, way, alone = found
+    figures = way.seconds, way.waves.resident, nest.threads, found.spilled, work.shared_bytes, alone
+    count = programs(batch)
+    return Price(*[of_each(figure, count) for figure in figures])
+
+
+def launched(batch: Stage, device: Device, limit: float = np.inf, alone: bool | None = None) -> Launched:
+    """``alone``: whether the programs run in the calling thread alone; None: each where it takes less."""
+    costs = costs_of(device)
+    nest, work = worked(batch, device)
+    room = resident_blocks(nest, device, work.registers, work.shared_bytes)
+    if alone:
+        return Launched(nest, work, _way(_inside(nest, calling_thread(device), costs, work, room)), True)
+    way = _way(_inside(nest, device, costs, work, room))
+    longest = MOST_WAKES * device.wake_us * 1e-6
+    if alone is None and device.wake_us and device.units > 1 and np.any(way.seconds < longest):
+        worse = least(way.seconds, longest)
+        inside = _inside(nest, calling_thread(device), costs, work, room)
+        if np.any(_at_least(inside) < least(worse, limit)):
+            one = _way(inside)
+            return Launched(nest, work, merged(one.seconds < worse, one, way), one.seconds < worse)
+    return Launched(nest, work, way, False)
+
+
+def programs(batch: Stage) -> int:
+    """How many there are."""
+    sizes = [size for loop in batch.loops for size in (loop.extent, loop.stride)]
+    sizes += [size for copy in batch.copies for size in (copy.vector, copy.padding, copy.depth)]
+    return max(map(np.size, (*sizes, batch.store.vector, batch.block_order.group_rows)))
+
+
+def of_each(figure: Number, count: int) -> np.ndarray:
+    """A column with an entry for each program."""
+    return np.broadcast_to(figure, count)
+
+
+class _Inside(NamedTuple):
+    """A launch on `device`'s units as far as each of them works by itself: the limiters but for the memory, the
+    instructions of a thread, and the clocks that two limiters count."""
+
+    nest: Nest
+    device: Device
+    costs: Costs
+    work: Work
+    fits: Number
+    waves: Waves
+    limiters: tuple[Limit, ...]
+    entering: tuple[Limit, ...]
+    instructions: Number
+    twice: Number
+
+
+def _inside(nest: Nest, device: Device, costs: Costs, work: Work, room: tuple[Number, Number]) -> _Inside:
+    """Each unit has ``room`` (whether a block fits, and how many)."""
+    fits, resident = room
+    waves = waves_of(nest, device, resident)
+    limiters, instructions = _within_a_unit(nest, device, costs, work, waves)
+    entering = _entering(nest, device, costs, work, waves)
+    twice = waves.per_unit * issued_multiply_adds(nest, device, costs, work)
+    return _Inside(nest, device, costs, work, fits, waves, tuple(limiters), tuple(entering), instructions, twice)
+
+
+def _way(inside: _Inside) -> Way:
+    """The whole launch."""
+    nest, device, costs, work, _, waves, *_ = inside
+    walks = Walks(nest, waves, work.streams)
+    layers, moved, misses = supply(nest, device, costs, work, waves, walks)
+    exposed = exposed_misses(nest, device, costs, work, waves, walks, inside.instructions, misses)
+    limiters = (*inside.limiters, *layers, *exposed, *inside.entering)
+    launching_us = launch_us(device)
+    return Way(_seconds(inside, limiters) + launching_us * 1e-6, launching_us, waves, limiters, tuple(moved))
+
+
+def _at_least(inside: _Inside) -> Number:
+    """Seconds of `_way` without the memory."""
+    return _seconds(inside, (*inside.limiters, *inside.entering)) + launch_us(inside.device) * 1e-6
+
+
+def _seconds(inside: _Inside, limiters: Sequence[Limit]) -> Number:
+    clocks = combine(limiters, inside.costs, inside.twice)
+    return choose(inside.fits, clocks / (inside.device.clock_mhz * 1e6), np.inf)
+
+
+def least_seconds(batch: Stage, device: Device) -> np.ndarray:
+    """What the programs take at least, at a sixth of the cost of a price: the limiters inside a unit, without the
+    memory.  An entry for each program of the batch."""
+    costs = costs_of(device)
+    nest, work = worked(batch, device)
+    room = resident_blocks(nest, device, work.registers, work.shared_bytes)
+    woken = _at_least(_inside(nest, device, costs, work, room))
+    if device.wake_us and device.units > 1:
+        woken = least(woken, _at_least(_inside(nest, calling_thread(device), costs, work, room)))
+    return of_each(woken, programs(batch))
+
+
+def worked(stage: Stage, device: Device) -> tuple[Nest, Work]:
+    nest = nest_of(stage, facts_of(stage.op, stage.kept_rows), device)
+    return nest, work_of(nest, device, costs_of(device))
+
+
+def combine(limiters: Sequence[Limit], costs: Costs, twice: Number) -> Number:
+    """Clocks of the whole: p-norm of what overlaps (less the clocks that two limiters count: ``twice``), plus what
+    nothing hides."""
+    exponent = costs.norm_exponent
+    overlapping: Number = -twice * twice if exponent == 2 else -(twice**exponent)
+    in_turn: Number = 0
+    for _, clocks, how in limiters:
+        if how == OVERLAPS:
+            overlapping = overlapping + (clocks * clocks if exponent == 2 else clocks**exponent)
+        elif how == TAKES_TURNS:
+            in_turn = in_turn + clocks
+    total = (overlapping + in_turn**exponent) ** (1 / exponent)
+    for _, clocks, how in limiters:
+        if how == ADDS:
+            total = total + clocks
+    return total
+
+
+def _within_a_unit(
+    nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves
+) -> tuple[list[Limit], Number]:
+    """Clocks of each resource inside the busiest unit, and the instructions of one thread."""
+    found: list[Limit] = []
+    blocks = waves.per_unit
+    found.append(("multiply-adds", blocks * arithmetic_clocks(nest, device, costs, work), OVERLAPS))
+    instructions = instructions_of(nest, device, costs, work)
+    rounds = ceil_div(blocks, waves.resident)
+    alone = rounds * instructions * costs.thread_issue_clocks
+    found.append(("issue", most(blocks * nest.warps * instructions / issue_rate(device, costs), alone), OVERLAPS))
+    for name, clocks in path_clocks(nest, device, costs, work):
+        found.append((name, blocks * clocks, OVERLAPS))
+    busy: Number = 0
+    for _, clocks, _ in found:
+        busy = most(busy, clocks)
+    latency = latency_clocks(nest, device, costs, work, instructions, busy / rounds)
+    found.append(("latency", latency * rounds, OVERLAPS))
+    return found, instructions
+
+
+def _entering(nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves) -> list[Limit]:
+    rounds = ceil_div(waves.per_unit, waves.resident)
+    return [
+        ("staging", rounds * work.window_steps * costs.unhidden_step_clocks, ADDS),
+        ("tiles", waves.per_unit * tile_clocks(nest, device, costs, work), ADDS),
+        ("blocks", waves.per_unit * costs.block_clocks, ADDS),
+    ]
