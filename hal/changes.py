@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from math import inf
 from numbers import Integral, Real
 from typing import Any
 
+from rollergen.hal.declared import declarations
 from rollergen.hal.errors import SpecError
 from rollergen.hal.files.bounded import shown
 from rollergen.hal.load import device_names, device_to_json, is_figure, load_device, parse_device
@@ -22,7 +23,6 @@ from rollergen.hal.spec import Device, Instruction, Limits, MemoryLayer
 
 ORIGIN = {"kind": "assumed", "source": "changed by hand"}
 _WORD = re.compile(r"[a-z0-9]+")
-_PLAIN = ("units", "execution_width", "schedulers", "clock_mhz", "launch_us", "wake_us")
 
 
 def changed(device: Device, settings: Mapping[str, float]) -> Device:
@@ -80,12 +80,15 @@ def path_of(device: Device, name: str) -> str:
 
 def paths(device: Device) -> Iterator[str]:
     """All paths that `changed` takes."""
-    yield from _PLAIN
+    yield from _figures(Device)
     for named, kind in ((device.layers, MemoryLayer), (device.instructions, Instruction)):
-        for one in named:
-            yield from (f"{one.name}.{f.name}" for f in fields(kind) if f.type in ("int", "float"))  # type: ignore[arg-type]
-    yield from (f"limits.{field.name}" for field in fields(Limits))
+        yield from (f"{one.name}.{key}" for one in named for key in _figures(kind))
+    yield from (f"limits.{key}" for key in _figures(Limits))
     yield from (f"costs.{name}" for name, _ in device.costs)
+
+
+def _figures(kind: type) -> list[str]:
+    return [key for key, (one, _) in declarations(kind).items() if one.type in ("int", "float")]
 
 
 def _place(device: Device, document: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:

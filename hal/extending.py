@@ -12,17 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rollergen.hal.declared import declarations
 from rollergen.hal.errors import SpecError
 from rollergen.hal.files.bounded import shown
+from rollergen.hal.spec import Device
 
 KEY = "extends"
 MOST_PARENTS = 4
 OWN = ("name", "title")
 """Keys that every file states itself."""
 _NOT_INHERITED = (*OWN, "notes", "verified")
-_MOST_NAMED = 64
-"""Items of the longest list that the schema allows."""
-_BY_NAME = ("memory_layers", "instructions")
+_BY_NAME = {
+    key: said.bounds["maxItems"] for key, (_, said) in declarations(Device).items() if said.extended and said.bounds
+}
+"""Lists whose parts are merged by their names, with how many parts the schema allows."""
 
 Parent = tuple[Any, str, str]
 """A document, where it was read, and what no other file is called."""
@@ -83,7 +86,7 @@ def _refuse_other_sources(parent: dict[str, Any], child: dict[str, Any], where: 
 
 def _merged(parent: Any, child: Any, key: str = "") -> Any:
     if key in _BY_NAME and isinstance(parent, list) and isinstance(child, list):
-        if len(child) > _MOST_NAMED:
+        if len(child) > _BY_NAME[key]:
             return child  # which the schema refuses
         return _merged_by_name(parent, child)
     plain = isinstance(parent, dict) and isinstance(child, dict) and not is_figure(parent) and not is_figure(child)

@@ -1,6 +1,7 @@
-"""The reference of all fields of a spec, generated from schema.json: ``python -m rollergen.hal.field_reference``.
+"""The reference of all fields of a spec, generated from their declarations.
 
-Prints the Markdown that stands in devices/FIELDS.md; a test holds the file against it.
+``python -m rollergen.hal.field_reference`` prints the Markdown that stands in devices/FIELDS.md; a test holds the file
+against it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from rollergen.hal.spec_schema import complete_schema
 
 HEAD = """# Fields of a device spec
 
-Generated from `hal/schema.json` by `python -m rollergen.hal.field_reference > devices/FIELDS.md`.
+Generated from the declarations in `hal/spec.py`, `hal/spec_parts.py` and `hal/costs.py` by
+ `python -m rollergen.hal.field_reference > devices/FIELDS.md`.
 
 Every figure is a bare number, or `{"value": ..., "source": ..., "kind": ...}`, perhaps with a `note`. What is called
 informational moves no prediction, and says why; every other field does (`rollergen devices sensitivity`).

@@ -1,4 +1,4 @@
-"""Device specs: JSON to `Device` and back.  The format is described in schema.json.
+"""Device specs: JSON to `Device` and back, by the declarations of the fields.  The format is that of `hal.schema`.
 
     >>> load_device("v100").units
     80
@@ -9,32 +9,26 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Iterator
+from dataclasses import Field
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from rollergen.hal.declared import Declared, declarations, is_required
 from rollergen.hal.errors import SpecError, name_advice, nearest
 from rollergen.hal.extending import Find, Parent, completed, is_figure
 from rollergen.hal.files.bounded import MOST_BYTES, join, read_json, shown
 from rollergen.hal.files.trusted import open_untrusted
 from rollergen.hal.languages import present_names
 from rollergen.hal.plugins import PluginSpec, plugin_specs
-from rollergen.hal.spec import Device, Instruction, Limits, MemoryLayer, Target, Tlb, Verification
+from rollergen.hal.schema import FORMAT
+from rollergen.hal.spec import Device
 from rollergen.hal.spec_rules import refuse_contradictions
 from rollergen.hal.spec_schema import refuse_what_the_schema_refuses
 
-FORMAT = "rollergen.device.v1"
 TEMPLATE = "template"
-
-_Part = TypeVar("_Part")
-_LISTS: dict[str, tuple[str, type]] = {
-    "memory_layers": ("layers", MemoryLayer),
-    "instructions": ("instructions", Instruction),
-    "tlbs": ("tlbs", Tlb),
-}
 
 
 @lru_cache(maxsize=1)
@@ -83,19 +77,7 @@ def parse_device(content: bytes, where: str, path: Path | None = None) -> Device
 def device_to_json(device: Device) -> dict[str, Any]:
     """The document that loads as `device`: figures carry kind and source; what a layer does not have is left out."""
     origins = dict(device.provenance)
-    document: dict[str, Any] = {"format": FORMAT}
-    for name in ("name", "title", "units", "execution_width", "schedulers", "clock_mhz"):
-        document[name] = getattr(device, name)
-    for key, (field, _) in _LISTS.items():
-        document[key] = [_record(part) for part in getattr(device, field)]
-    document["limits"] = _record(device.limits)
-    document["launch_us"] = device.launch_us
-    if device.wake_us:
-        document["wake_us"] = device.wake_us
-    document["targets"] = [{**_record(target), "dialect": dict(target.dialect)} for target in device.targets]
-    document["costs"] = dict(device.costs)
-    if device.verified:
-        document["verified"] = [_record(one) for one in device.verified]
+    document = {"format": FORMAT, **_document(device)}
     document = _annotated(document, "", origins)
     if origins:
         document["provenance"] = {path: {"kind": kind, "source": text} for path, (kind, text) in origins.items()}
@@ -121,7 +103,7 @@ def save_device(device: Device, path: str | Path) -> None:
 def device_hash(device: Device) -> str:
     """SHA-256 of everything that a kernel or a prediction can depend on: all but title,
     printed peaks, provenance and how it was verified."""
-    document = plain(device_to_json(device))
+    document = {"tlbs": [], "costs": {}, **plain(device_to_json(device))}
     for key in ("title", "provenance", "verified"):
         document.pop(key, None)
     for instruction in document["instructions"]:
@@ -236,49 +218,52 @@ def plain(node: Any) -> Any:
 
 
 def _device(document: dict[str, Any], provenance: tuple[tuple[str, tuple[str, str]], ...]) -> Device:
-    parts: dict[str, Any] = {
-        field: tuple(_part(kind, item) for item in document.get(key, [])) for key, (field, kind) in _LISTS.items()
-    }
-    return Device(
-        name=document["name"],
-        title=document["title"],
-        units=int(document["units"]),
-        execution_width=int(document["execution_width"]),
-        schedulers=int(document["schedulers"]),
-        clock_mhz=float(document["clock_mhz"]),
-        limits=_part(Limits, document["limits"]),
-        launch_us=float(document["launch_us"]),
-        wake_us=float(document.get("wake_us", 0.0)),
-        targets=tuple(_target(target) for target in document["targets"]),
-        costs=tuple((name, float(value)) for name, value in document.get("costs", {}).items()),
-        provenance=provenance,
-        verified=tuple(Verification(**one) for one in document.get("verified", [])),
-        **parts,
-    )
+    return Device(**_arguments(Device, document), provenance=provenance)
 
 
-def _part(kind: type[_Part], item: dict[str, Any]) -> _Part:
-    """JSON has one kind of number; the dataclass says which one is meant."""
-    convert: dict[Any, Any] = {"int": int, "float": float}
-    known = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{key: convert.get(known[key], _same)(value) for key, value in item.items()})
+def _arguments(kind: type, item: dict[str, Any]) -> dict[str, Any]:
+    """What a part is made of; keys that declare no field are of the file alone."""
+    known = declarations(kind)
+    return {one.name: _value(one, said, item[key]) for key, (one, said) in known.items() if key in item}
+
+
+def _value(one: Field[Any], said: Declared, value: Any) -> Any:
+    if said.part is None:
+        return _READ.get(str(one.type), _same)(value)
+    if isinstance(value, list):
+        return tuple(said.part(**_arguments(said.part, item)) for item in value)
+    return said.part(**_arguments(said.part, value))
 
 
 def _same(value: Any) -> Any:
     return value
 
 
-def _target(item: dict[str, Any]) -> Target:
-    return Target(item["language"], item.get("arch", ""), tuple(sorted(item.get("dialect", {}).items())))
+_READ: dict[str, Callable[[Any], Any]] = {
+    "int": int,
+    "float": float,
+    "tuple[tuple[str, float], ...]": lambda found: tuple((name, float(value)) for name, value in found.items()),
+    "tuple[tuple[str, str], ...]": lambda found: tuple(sorted(found.items())),
+}
+"""JSON has one kind of number, and objects: the declared type says what is meant."""
 
 
-def _record(part: Any) -> dict[str, Any]:
-    """All fields of a part of the device."""
-    return {field.name: getattr(part, field.name) for field in fields(part)}
+def _document(part: Any) -> dict[str, Any]:
+    """All declared fields of a part, in JSON; of the device itself those that have another value than their default."""
+    known = declarations(type(part)).items()
+    every = [(key, one, _json(said, getattr(part, one.name))) for key, (one, said) in known]
+    return {key: value for key, one, value in every if value or is_required(one) or not isinstance(part, Device)}
 
 
-_OPTIONAL = (*fields(MemoryLayer), *fields(Instruction), *fields(Target))
-_DEFAULTS = {field.name: field.default for field in _OPTIONAL if field.default is not MISSING}
+def _json(said: Declared, value: Any) -> Any:
+    if said.part is not None:
+        return [_document(item) for item in value] if isinstance(value, tuple) else _document(value)
+    return dict(value) if isinstance(value, tuple) else value
+
+
+_PARTS = [said.part for _, said in declarations(Device).values() if said.part is not None]
+_OPTIONAL = [one for part in _PARTS for one, _ in declarations(part).values() if not is_required(one)]
+_DEFAULTS = {one.name: one.default for one in _OPTIONAL}
 
 
 def _annotated(node: Any, path: str, origins: dict[str, tuple[str, str]]) -> Any:

@@ -1,6 +1,5 @@
-"""Holds a document against schema.json and retells the first finding in one line: path, value, what was expected.
-
-The schema's own ``title`` is the text after "expected".
+"""Holds a document against the schema of device specs, and retells the first finding in one line: path, value, what was
+expected (the schema's own ``title``).
 """
 
 from __future__ import annotations
@@ -8,22 +7,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from importlib.resources import files
 from itertools import islice
 from typing import Any
 
 from rollergen.hal.errors import SpecError, name_advice
 from rollergen.hal.files.bounded import join, shown
+from rollergen.hal.schema import schema
 
 _LOOKED_AT = 100
 """Findings compared for the best one: a hostile file may have a hundred thousand."""
-
-
-@lru_cache(maxsize=1)
-def schema() -> Mapping[str, Any]:
-    """The format of a device spec as published, with its references: of a file as it is written, which may extend
-    another one and then need not be complete."""
-    return json.loads(files("rollergen.hal").joinpath("schema.json").read_text("utf-8"))
 
 
 @lru_cache(maxsize=1)
@@ -73,16 +65,16 @@ def _validator() -> Any:
     return _meant(complete_schema())
 
 
-def _inlined(node: Any, tensor_ops: Mapping[str, Any]) -> Any:
+def _inlined(node: Any, definitions: Mapping[str, Any]) -> Any:
     """The schema with every reference replaced by what it names: following them takes most of a validation."""
     if isinstance(node, list):
-        return [_inlined(item, tensor_ops) for item in node]
+        return [_inlined(item, definitions) for item in node]
     if not isinstance(node, dict):
         return node
     if "$ref" in node:
-        named = _inlined(tensor_ops[node["$ref"].removeprefix("#/$defs/")], tensor_ops)
+        named = _inlined(definitions[node["$ref"].removeprefix("#/$defs/")], definitions)
         return {**named, **{k: v for k, v in node.items() if k != "$ref"}}
-    return {key: _inlined(item, tensor_ops) for key, item in node.items() if key != "$defs"}
+    return {key: _inlined(item, definitions) for key, item in node.items() if key != "$defs"}
 
 
 def _place(error: Any) -> tuple[tuple[int, str | int], ...]:

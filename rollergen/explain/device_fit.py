@@ -20,11 +20,11 @@ import numpy as np
 from rollergen.errors import ArgumentError, ProgramError
 from rollergen.explain.sensitivity import seconds_on
 from rollergen.hal.changes import changed, figure, json_path, paths
+from rollergen.hal.costs import COSTS
 from rollergen.hal.errors import SpecError
 from rollergen.hal.informational import informational
 from rollergen.hal.spec import Device
 from rollergen.optional import optional
-from rollergen.program.model.costs import meanings
 from rollergen.program.rprogram import RProgram
 from rollergen.program.serial import from_json
 from rollergen.store.record_files import RecordFile
@@ -166,7 +166,7 @@ def candidates(device: Device) -> dict[str, float]:
         value, owner = figure(device, path), path.rpartition(".")[0]
         if isinstance(value, int) or not value or path in reasons:
             continue
-        if owner == "costs" and meanings().get(path.rpartition(".")[2], "").startswith("1:"):
+        if owner == "costs" and COSTS[path.rpartition(".")[2]].meaning.startswith("1:"):
             continue
         bound = BOUNDS[origins.get(json_path(device, path), ("assumed", ""))[0]]
         if bound > 1:

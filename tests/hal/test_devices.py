@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -10,9 +11,11 @@ import pytest
 import rollergen
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.hal import spec_schema
+from rollergen.hal.costs import COSTS
+from rollergen.hal.declared import declarations
 from rollergen.hal.extending import completed
-from rollergen.hal.load import device_names, load_device
-from rollergen.program.model.costs import meanings
+from rollergen.hal.load import device_names, device_to_json, load_device, parse_device
+from rollergen.hal.spec import Device, Instruction, Limits, MemoryLayer, Tlb
 
 FOLDER = Path(spec_schema.__file__).parents[1] / "devices"
 SHIPPED = [*device_names(), "template"]
@@ -107,6 +110,42 @@ def test_the_published_schema_refuses_a_file_without_a_parent_that_is_not_comple
     assert errors and all(error.validator == "required" and list(error.absolute_path) == owner for error in errors)
 
 
+def test_the_published_schema_is_what_the_declarations_say():
+    """After a change of fields: ``python -m rollergen.hal.schema > hal/schema.json``."""
+    published = Path(spec_schema.__file__).parent / "schema.json"
+    assert json.loads(published.read_text("utf-8")) == json.loads(json.dumps(spec_schema.schema()))
+
+
+FIGURES = [
+    (kind, key)
+    for kind in (Device, MemoryLayer, Instruction, Limits, Tlb)
+    for key, (one, _) in declarations(kind).items()
+    if one.type in ("int", "float")
+]
+
+
+@pytest.mark.parametrize("module", ["declared", "schema", "spec_schema", "load", "extending", "informational", "field_reference"])
+def test_a_figure_stands_in_its_declaration_alone(module):
+    """So that a new one is a declaration, the spec that has it and the place that reads it."""
+    text = (Path(spec_schema.__file__).parent / f"{module}.py").read_text("utf-8")
+    code = re.sub(r'^VECTORS = .*$|^(SUPERSTEPS|CUDA) = .*$', "", re.sub(r'""".*?"""', "", text, flags=re.S), flags=re.M)
+    named = {key for _, key in FIGURES if re.search(rf'["\'.]{key}\b', code)}
+    assert named <= {"peak_dense_tflop_s"}  # which `device_hash` leaves out
+
+
+def test_a_declared_field_is_in_the_schema_and_loads_and_is_written():
+    for kind, key in FIGURES:
+        names = {Device: (), MemoryLayer: ("memory_layers", "items"), Instruction: ("instructions", "items")}
+        part = spec_schema.complete_schema()["properties"]
+        for step in names.get(kind, ("limits",) if kind is Limits else ("tlbs", "items")):
+            part = part[step] if step in part else part["properties"][step]
+        assert key in (part if kind is Device else part["properties"])
+    device = load_device("cpu")
+    other = replace(device, wake_us=7.0, layers=(*device.layers[:-1], replace(device.layers[-1], reserved_bytes=64)))
+    again = parse_device(json.dumps(device_to_json(other)).encode(), "other")
+    assert again.wake_us == 7.0 and again.layers[-1].reserved_bytes == 64
+
+
 def test_the_schema_is_one():
     jsonschema.Draft202012Validator.check_schema(spec_schema.schema())
 
@@ -115,8 +154,8 @@ def test_the_model_reads_every_cost_of_the_schema_and_primitives_name_only_these
     package = Path(rollergen.__file__).parent
     text = "".join(path.read_text("utf-8") for one in ("program/model", "bsp") for path in (package / one).rglob("*.py"))
     operations = {f"op_{row.cost}" for row in PRIMITIVES.values() if row.cost} | {"op_index"}
-    assert operations <= set(meanings())
-    assert [name for name in set(meanings()) - operations if not re.search(rf"\b{name}\b", text)] == []
+    assert operations <= set(COSTS)
+    assert [name for name in set(COSTS) - operations if not re.search(rf"\b{name}\b", text)] == []
 
 
 @pytest.mark.parametrize("name", device_names())

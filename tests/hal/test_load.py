@@ -113,7 +113,7 @@ COUNT = "expected an integer of at least 1"
         (["memory_layers", 1, "managed"], 1, "memory_layers[1].managed is 1; expected true or false"),
         (["memory_layers"], [], "memory_layers is a list of 0; expected a list of 2 to 16 memory layers"),
         (["targets", 0, "language"], "metal", 'targets[0].language is "metal"; expected one of "bsp", "cuda", "opencl"'),
-        (["instructions", 0, "dtype"], "f32", 'instructions[0].dtype is "f32"; expected one of "float64"'),
+        (["instructions", 0, "dtype"], "f32", 'instructions[0].dtype is "f32"; expected one of "float16"'),
         (["units"], REMOVED, f"units is missing; {COUNT}"),
         (["limits", "registers_per_unit"], REMOVED, f"limits.registers_per_unit is missing; {COUNT}"),
         (["units"], {"value": 2, "kind": "measured"}, "units.source is missing; expected a text that is not empty"),

@@ -2,7 +2,7 @@
 
 A batch is a `Stage` whose sizes may be arrays, with an entry for each program; a program is a batch of one.  One model
 serves all devices: which terms apply follows from what the spec has (banks, sets and ways, ports, a reorder window,
-translation buffers, ...); every constant is a field of the spec (`costs.meanings`).
+translation buffers, ...); every constant is a field of the spec (`hal.costs`).
 
 A limiter is the time that one resource of the busiest unit would need alone.  Limiters of resources that
 work side by side combine as a p-norm (a maximum would leave thousands of ties); what no overlap hides is
