@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rollergen.errors import ExpressionError, ShapeError, shown
 from rollergen.expr.dtypes import dtype_name
+from rollergen.expr.methods import Methods
 from rollergen.expr.primitives import FUNCTIONS
 from rollergen.expr.reads import check_reads
 from rollergen.expr.reductions import Reduce, free_axes, max, min, prod, reduce, sum
@@ -87,11 +88,11 @@ class Producer:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Tensor:
+class Tensor(Methods):
     """A tensor, given (``producer`` None) or computed; ``A[i, k]`` is one element.
 
-    ``constant`` marks weights: what depends on these only is prepared once, at the first call.  Tensors
-    compare by identity.  ``buffer`` is what `Load` nodes name.
+    ``constant`` marks weights: what depends on these only is prepared once, at the first call.  Operators and methods
+    are those of `rg.ops` (`Methods`); ``==`` compares identities.  ``buffer`` is what `Load` nodes name.
     """
 
     name: str | None
@@ -122,18 +123,6 @@ class Tensor:
         pairs = [index_of(slot, self.label, position) for position, slot in enumerate(slots)]
         axes = merge_axes({}, *(axes for _, axes in pairs))
         return Expr(Load(self.buffer, tuple(index for index, _ in pairs), source=self), axes)
-
-    __array_ufunc__ = None  # array + Tensor is ours to answer
-
-    def _whole(self, other: Any = None) -> NoReturn:
-        raise ExpressionError(
-            f"{self.label} is a whole tensor, which has no operators; expected rg.ops.add, sub, mul, div, pow, matmul, "
-            "neg, abs, less, ... of it, or its elements inside rg.compute"
-        )
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _whole
-    __pow__ = __rpow__ = __matmul__ = __rmatmul__ = __floordiv__ = __mod__ = __neg__ = __abs__ = _whole
-    __lt__ = __le__ = __gt__ = __ge__ = __and__ = __or__ = __invert__ = _whole
 
     def __iter__(self) -> NoReturn:
         raise ExpressionError(f"{self.label} is not iterable; index it with axes inside rg.compute")

@@ -1,0 +1,93 @@
+"""What whole tensors do by themselves: Python's operators, NumPy's functions, and methods, as torch's have them.
+
+Each is the operator of `rg.ops` with the tensor as its first argument.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from rollergen.errors import ExpressionError, name_advice, shown
+
+METHODS = (
+    "abs", "add", "amax", "amin", "argmax", "argmin", "bmm", "clamp", "clip", "div", "eq", "erf", "exp",
+    "expand", "floor", "ge", "greater", "greater_equal", "gt", "le", "less", "less_equal", "log", "log_softmax",
+    "logsumexp", "lt", "matmul", "max", "maximum", "mean", "min", "minimum", "mm", "mul", "ne", "neg",
+    "not_equal", "permute", "pow", "prod", "relu", "reshape", "round", "rsqrt", "sigmoid", "softmax", "sqrt",
+    "std", "sub", "sum", "t", "tanh", "transpose", "var",
+)  # fmt: skip
+"""Operators that are methods of torch's tensors too."""
+
+NUMPYS = {
+    "subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow", "negative": "neg", "absolute": "abs",
+    "rint": "round",
+}  # fmt: skip
+"""NumPy's functions (ufuncs) that `rg.ops` calls otherwise."""
+
+
+def operator(name: str) -> Callable[..., Any]:
+    """The operator of `rg.ops`, found by name at run time: it is written in the language that tensors belong to."""
+    return getattr(importlib.import_module("rollergen.expr.operators"), name)  # type: ignore[no-any-return]
+
+
+def _unary(name: str) -> Callable[[Any], Any]:
+    return lambda self: operator(name)(self)
+
+
+def _binary(name: str, **settings: Any) -> Callable[[Any, Any], Any]:
+    return lambda self, other: operator(name)(self, other, **settings)
+
+
+def _swapped(name: str, **settings: Any) -> Callable[[Any, Any], Any]:
+    return lambda self, other: operator(name)(other, self, **settings)
+
+
+class Methods:
+    """Base of `Tensor`.
+
+    >>> import rollergen as rg
+    >>> A, B = rg.tensor("A", (2, 3)), rg.tensor("B", (3,))
+    >>> (A @ B + 1).shape, (-A).sum(dim=0).shape, (A < 0.5).dtype, A.T.shape
+    ((2,), (3,), 'bool', (3, 2))
+    >>> import numpy as np
+    >>> np.exp(np.float32(2) * A).shape
+    (2, 3)
+    """
+
+    __slots__ = ()
+
+    __add__, __radd__ = _binary("add"), _swapped("add")
+    __sub__, __rsub__ = _binary("sub"), _swapped("sub")
+    __mul__, __rmul__ = _binary("mul"), _swapped("mul")
+    __truediv__, __rtruediv__ = _binary("div"), _swapped("div")
+    __floordiv__, __rfloordiv__ = _binary("div", rounding_mode="floor"), _swapped("div", rounding_mode="floor")
+    __pow__, __rpow__ = _binary("pow"), _swapped("pow")
+    __matmul__, __rmatmul__ = _binary("matmul"), _swapped("matmul")
+    __neg__, __abs__ = _unary("neg"), _unary("abs")
+    __lt__, __le__, __gt__, __ge__ = (_binary(name) for name in ("less", "less_equal", "greater", "greater_equal"))
+
+    @property
+    def T(self) -> Any:
+        """The tensor with its axes in reverse order."""
+        return operator("permute")(self, tuple(reversed(range(self.ndim))))  # type: ignore[attr-defined]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in METHODS:
+            raise AttributeError(f"a tensor has no attribute {name!r}; {name_advice(name, METHODS)}")
+        return functools.partial(operator(name), self)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *METHODS})
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
+        """NumPy's function of tensors and numbers; of arrays the error that says what stands for them."""
+        name = NUMPYS.get(ufunc.__name__, ufunc.__name__)
+        known = importlib.import_module("rollergen.expr.operators").__all__
+        if method != "__call__" or named or name not in known:
+            what = f"numpy.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
+            given = "".join(f", {key}={shown(value)}" for key, value in named.items())
+            raise ExpressionError(f"{what} of {', '.join(map(shown, inputs))}{given}; {name_advice(name, known)}")
+        return operator(name)(*inputs)

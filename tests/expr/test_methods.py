@@ -1,0 +1,73 @@
+"""Whole tensors have torch's operators and methods, and take part in NumPy's functions."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.errors import ExpressionError
+from rollergen.expr.methods import METHODS, NUMPYS
+from tests.expr.operators.oracle import agree, given, torch
+
+OPERATORS = {
+    "A + B": lambda a, b: a + b, "2 - A": lambda a, b: 2 - a, "A * 3": lambda a, b: a * 3, "1 / A": lambda a, b: 1 / a,
+    "A // B": lambda a, b: a // b, "7 // A": lambda a, b: 7 // a, "A ** 2": lambda a, b: a**2, "-A": lambda a, b: -a,
+    "abs(A)": lambda a, b: abs(a), "A @ B.T": lambda a, b: a @ b.T, "A < B": lambda a, b: a < b,
+    "A <= 1": lambda a, b: a <= 1, "1 > A": lambda a, b: 1 > a, "A >= B": lambda a, b: a >= b,
+    "a chain": lambda a, b: (a @ b.T + 1).exp().sum(dim=0) / 3, "2 ** A": lambda a, b: 2**a,
+    "reshape": lambda a, b: a.reshape(5, 3), "permute": lambda a, b: a.permute(1, 0), "clip": lambda a, b: a.clip(1, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_operator_of_tensors_is_torchs(name):
+    tensors, arrays, others = given((3, 5), (3, 5), positive=True)
+    wanted, found = OPERATORS[name](*others), OPERATORS[name](*tensors)
+    agree(found, arrays[: len(rg.ops.add(*tensors).shape) if "B" in name or name == "a chain" else 1], wanted)
+
+
+def test_methods_are_operators_and_methods_of_torch_too():
+    assert all(hasattr(torch.Tensor, name) and hasattr(rg.ops, name) for name in METHODS)
+    x = rg.tensor("x", (3, 5))
+    assert set(METHODS) <= set(dir(x)) and all(callable(getattr(x, name)) for name in METHODS)
+    with pytest.raises(AttributeError, match="a tensor has no attribute 'summ'; did you mean sum"):
+        _ = x.summ
+
+
+@pytest.mark.parametrize("name", ["exp", "floor", "rint", "negative", "sqrt"])
+def test_numpys_functions_of_a_tensor_are_expressions(name):
+    (x,), (a,), _ = given((3, 5), positive=True)
+    function = getattr(np, name)
+    agree(function(x), [a], function(a))
+    assert hasattr(rg.ops, NUMPYS.get(name, name))
+
+
+def test_numbers_of_numpy_stand_on_either_side():
+    (x,), (a,), _ = given((3, 5))
+    agree(np.float32(2) * x, [a], 2 * a)
+    agree(np.multiply(x, np.int64(3)), [a], 3 * a)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda x: np.ones(5) + x, 'rg.tensor("x", (5,), "float64") stands for it'),
+        (lambda x: np.add.reduce(x), "numpy.add.reduce of x"),
+        (lambda x: np.add(x, 1, dtype="float64"), "numpy.add of x, 1, dtype='float64'"),
+        (lambda x: np.hypot(x, x), "numpy.hypot of x, x; expected one of"),
+        (lambda x: bool(x < 1), "the truth of"),
+    ],
+)
+def test_what_numpy_cannot_do_with_tensors_is_refused(make, said):
+    with pytest.raises(ExpressionError) as caught:
+        make(rg.tensor("x", (5,)))
+    assert said in str(caught.value)
+
+
+def test_equality_is_identity_and_copies_are_whole():
+    x, y = rg.tensor("x", (5,)), rg.tensor("x", (5,))
+    assert x == x and x != y and len({x, y}) == 2
+    for one in (copy.copy(x), pickle.loads(pickle.dumps(x))):
+        assert (one.name, one.shape, one.dtype) == ("x", (5,), "float32")
