@@ -181,12 +181,18 @@ def _places_ahead(nest: Nest, device: Device) -> Number:
     (convolutions of narrow images in both layouts took 12 to 78 more than wanted, counted for sm_70 to sm_90)."""
     total: Number = 0
     for copy in nest.stage.copies:
-        operand = nest.facts.loads[copy.load]
-        if copy.to_layer == device.layers[0].name or of_block(copy) or not operand.guard:
-            continue
-        each = retested(nest, copy) + _PLACE * is_uneven(nest, operand)
-        total = total + groups_of_a_thread(nest, copy) * each
+        if copy.to_layer != device.layers[0].name and not copy.asynchronous:
+            total = total + _places(nest, copy)
     return least(total, _MOST_PLACES)
+
+
+def _places(nest: Nest, copy: Copy) -> Number:
+    """Registers of the places of a copy's gathered groups; an asynchronous one has how much it fills in one more."""
+    operand = nest.facts.loads[copy.load]
+    if of_block(copy) or not operand.guard:
+        return 0
+    each = retested(nest, copy) + _PLACE * is_uneven(nest, operand) + copy.asynchronous
+    return groups_of_a_thread(nest, copy) * each
 
 
 _PLACE = 3
@@ -274,6 +280,8 @@ def _passing(nest: Nest, device: Device) -> tuple[Number, Number]:
         ahead = ahead + _ADDRESSES + _COORDINATES * is_tested(nest, nest.facts.loads[copy.load])
         if of_block(copy):
             continue
+        if copy.asynchronous:  # compilers spill these places rather than compute them again
+            ahead = ahead + least(_places(nest, copy), _MOST_PLACES)
         words = groups_of_a_thread(nest, copy) * _group_registers(nest, copy)
         ahead = ahead + choose(copy.depth == 2, 0 if copy.asynchronous else words, 0)
         filling = most(filling, choose(copy.depth == 1, words, 0))
