@@ -38,10 +38,10 @@ def entries(seed: int = SEED) -> tuple[Beside, ...]:
     return tuple({one.id: one for one in found}.values())
 
 
-def _matmul(m: int, n: int, k: int, dtype: str = "float32", turned: bool = False, tf32: bool = False) -> Beside:
-    shape = (n, k) if turned else (k, n)
-    make = lambda: rg.ops.matmul(T("A", (m, k), dtype), T("B", shape, dtype), transpose_b=turned, name="C")
-    id_ = f"matmul {m}x{n}x{k}{', B turned' if turned else ''} {'tf32' if tf32 else dtype}"
+def _matmul(m: int, n: int, k: int, dtype: str = "float32", transposed: bool = False, tf32: bool = False) -> Beside:
+    shape = (n, k) if transposed else (k, n)
+    make = lambda: rg.ops.matmul(T("A", (m, k), dtype), T("B", shape, dtype), transpose_b=transposed, name="C")
+    id_ = f"matmul {m}x{n}x{k}{', B transposed' if transposed else ''} {'tf32' if tf32 else dtype}"
     return Beside(id_, "matmul", make, BuildOptions(allow_tf32=tf32))
 
 
@@ -49,12 +49,12 @@ def _matmuls() -> Iterator[Beside]:
     for m, n, k in ((96, 80, 64), (96, 80, 128), (33, 65, 31), (128, 128, 32), (1000, 1000, 1000), (4095, 4097, 511)):
         yield _matmul(m, n, k)
     yield _matmul(256, 256, 16)
-    yield _matmul(7, 3000, 300, turned=True)
+    yield _matmul(7, 3000, 300, transposed=True)
     for dtype in NARROW:
         for m, n, k in ((64, 64, 64), (96, 80, 128), (257, 129, 65), (2048, 2048, 2048)):
             yield _matmul(m, n, k, dtype)
-    yield _matmul(512, 1536, 768, "float16", turned=True)
-    yield _matmul(512, 1536, 768, "int8", turned=True)
+    yield _matmul(512, 1536, 768, "float16", transposed=True)
+    yield _matmul(512, 1536, 768, "int8", transposed=True)
     yield _matmul(512, 768, 1024, tf32=True)
     yield _matmul(100, 75, 50, tf32=True)
 

@@ -136,11 +136,11 @@ def _normalisation() -> Iterator[Operator]:
 
 
 def _contractions() -> Iterator[Operator]:
-    turned = lambda flag, rows, columns: (columns, rows) if flag else (rows, columns)
+    transposed = lambda flag, rows, columns: (columns, rows) if flag else (rows, columns)
     yield _entry(
         "matmul", "m=1024 n=1024 k=1024",
         lambda s, t: (
-            t("A", turned(s["transpose_a"], s["m"], s["k"])), t("B", turned(s["transpose_b"], s["k"], s["n"]))
+            t("A", transposed(s["transpose_a"], s["m"], s["k"])), t("B", transposed(s["transpose_b"], s["k"], s["n"]))
         ), output="C",
     )  # fmt: skip
     yield Operator(
@@ -150,8 +150,8 @@ def _contractions() -> Iterator[Operator]:
     yield _entry(
         "batch_matmul", "b=8 m=256 n=256 k=64",
         lambda s, t: (
-            t("A", (s["b"], *turned(s["transpose_a"], s["m"], s["k"]))),
-            t("B", (s["b"], *turned(s["transpose_b"], s["k"], s["n"]))),
+            t("A", (s["b"], *transposed(s["transpose_a"], s["m"], s["k"]))),
+            t("B", (s["b"], *transposed(s["transpose_b"], s["k"], s["n"]))),
         ), output="C",
     )  # fmt: skip
     yield _entry(

@@ -114,11 +114,11 @@ def row_candidates(
     if merged is not None:
         gathered = rules.shapes.gathered_pairs and is_gathered(merged)
         again = replace(rules, shapes=replace(rules.shapes, rows_in_registers=False))
-        walks = [
+        one_pass = [
             replace(plan, gathered=gathered and plan.vector * plan.chains > 1)
             for plan in row_plans(merged, device, again, ledger)
         ]
-        stages = assembled(walks, lambda plan: row_stage(merged, plan, device), "online")
+        stages = assembled(one_pass, lambda plan: row_stage(merged, plan, device), "online")
         yield from candidates("online", stages, device)
 
 
@@ -150,9 +150,9 @@ def next_row_prefetched(stage: Stage, first: MemoryLayer) -> Stage:
     memory, the last computes a costly function of a row that lies in the first cache, so that without it memory and
     arithmetic take turns.  On a Sapphire Rapids Xeon softmax and log_softmax take .76 to .97 of the time; norms,
     which compute little, the same, and rows whose successor does not fit beside them into the first cache more."""
-    walked = {axis.name for axis in stage.op.of_role("row", "reduce")}
-    rows = [p for p, loop in enumerate(stage.loops) if loop.kind == SERIAL and loop.axis not in walked]
-    if not rows or not _is_costly(stage) or _row_bytes(stage, ahead=1) > first.capacity_bytes:
+    row_axes = {axis.name for axis in stage.op.of_role("row", "reduce")}
+    rows = [p for p, loop in enumerate(stage.loops) if loop.kind == SERIAL and loop.axis not in row_axes]
+    if not rows or not _is_costly(stage) or _row_bytes(stage, more=1) > first.capacity_bytes:
         return stage
     return replace(stage, prefetch=rows[-1])
 
@@ -162,10 +162,10 @@ def _is_costly(stage: Stage) -> bool:
     return any(is_costly(node) for body in stage.op.reductions[-1].bodies for node in walk(body))
 
 
-def _row_bytes(stage: Stage, ahead: int = 0) -> int:
+def _row_bytes(stage: Stage, more: int = 0) -> int:
     """Of what is read for a row, and for so many more, and of what is written."""
     op = stage.op
-    walked = {axis.name for axis in op.of_role("row", "reduce")}
-    loads = [load for load in op.loads() if load.axes() & walked]
-    held = (1 + ahead) * sum(ITEMSIZE[load.dtype] for load in loads) + ITEMSIZE[op.output.dtype]
-    return held * prod(op.axis(axis).extent for axis in walked)
+    row_axes = {axis.name for axis in op.of_role("row", "reduce")}
+    loads = [load for load in op.loads() if load.axes() & row_axes]
+    held = (1 + more) * sum(ITEMSIZE[load.dtype] for load in loads) + ITEMSIZE[op.output.dtype]
+    return held * prod(op.axis(axis).extent for axis in row_axes)

@@ -183,8 +183,8 @@ class _Shapes:
         found += self._of.priced(crossed(several, longer, RING), ledger, **past)
         along_k = [step for step in longer if step % _ALONG_K == 0]
         if along_k and rules.shapes.vectors_along_k and _lies_along_k(op, roles, self._staged):
-            turned = several.with_column("vm", 1)
-            found += self._of.priced(crossed(turned, along_k, RING), ledger, vk=_ALONG_K, **past)
+            scalar = several.with_column("vm", 1)
+            found += self._of.priced(crossed(scalar, along_k, RING), ledger, vk=_ALONG_K, **past)
         return found
 
 

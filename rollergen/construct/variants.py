@@ -34,7 +34,7 @@ class Variant:
 
 
 def variants(op: TensorOp, device: Device) -> Iterator[Variant]:
-    """Direct, padded (sliding windows walked flat) and implicit-GEMM variants, where they exist.
+    """Direct, padded (sliding windows along one flat axis) and implicit-GEMM variants, where they exist.
 
     Devices with a block layer gather while they stage, so they take the implicit GEMM; others want
     addresses that are constant shifts, so they take the padded variant.
@@ -79,8 +79,8 @@ def _window_variants(op: TensorOp, load: Load, lanes: int) -> Iterator[Variant]:
         return
     for roles in contraction_roles(pair[1]):
         if roles.taps:
-            turned = replace(roles, k=roles.taps[-1], taps=(*roles.taps[:-1], roles.k))
-            yield Variant("padded lines", (pair[0],), pair[1], turned)
+            swapped = replace(roles, k=roles.taps[-1], taps=(*roles.taps[:-1], roles.k))
+            yield Variant("padded lines", (pair[0],), pair[1], swapped)
 
 
 def reuses(op: TensorOp, roles: Roles) -> bool:

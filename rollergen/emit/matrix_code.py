@@ -107,19 +107,19 @@ def _store_opaque(shape: MatrixShape) -> tuple[str, str]:
 
 
 def _load_quads(node: LoadMatrix) -> tuple[str, str]:
-    """ldmatrix: matrices of 8 rows of 16 bytes, one register a thread of each, turned where rows run the other way."""
+    """ldmatrix: matrices of 8 rows of 16 bytes, one register a thread of each."""
     registers = 4 if node.operand == "a" else 2
     extents = (node.count, registers) if node.count > 1 else (registers,)
     matrices = node.count * registers
-    turned = not node.along_k
+    transposed = not node.along_k
     memory = _MEMORY[node.shape.dtype]
-    name = f"load_matrices{'_turned' if turned else ''}"
+    name = f"load_matrices{'_transposed' if transposed else ''}"
     dimensions = "".join(f"[{extent}]" for extent in extents)
     head = f"{name}(unsigned int (&fragment){dimensions}, const {memory} *at)"
     text = _function(head, [
         "unsigned int from;",
         _shared("at"),
-        f'asm volatile("ldmatrix.sync.aligned.m8n8.x{matrices}{".trans" if turned else ""}.shared.b16 "',
+        f'asm volatile("ldmatrix.sync.aligned.m8n8.x{matrices}{".trans" if transposed else ""}.shared.b16 "',
         f'    "{_slots(0, matrices)}, [%{matrices}];"',
         f"    : {_bound('=r', _cells('fragment', *extents))}",
         '    : "r"(from) : "memory");',

@@ -39,7 +39,7 @@ def pad_view(op: TensorOp, load: Load, multiple: int = 1) -> tuple[TensorOp, Ten
 
     The copy has shape [other dimensions..., stride of each window above 1..., span of each window...]:
     tap t of position p lies ``(dilation * t) // stride`` lines further in phase ``(dilation * t) % stride``.
-    So the positions of all windows can be walked as one axis over the padded lines, every tap is a
+    So the positions of all windows can be taken as one axis over the padded lines, every tap is a
     constant shift of the address, and no tap needs a guard.  Positions in the padding of a line are
     computed and not stored (`TensorOp.where`).  Lines are padded to multiples of `multiple` elements.
 
@@ -53,7 +53,7 @@ def pad_view(op: TensorOp, load: Load, multiple: int = 1) -> tuple[TensorOp, Ten
         return None
     windows[-1] = replace(windows[-1], multiple=multiple)
     copy = _padding_copy(op, load, windows, rest)
-    return copy, _walked_flat(op, load, copy.output, windows, rest)
+    return copy, _flat_windows(op, load, copy.output, windows, rest)
 
 
 def find_windows(op: TensorOp, load: Load) -> list[Window]:
@@ -95,7 +95,7 @@ def _padding_copy(op: TensorOp, load: Load, windows: list[Window], rest: list[in
     return TensorOp(padded, axes, tuple(Index.axis(a.name) for a in axes), original)
 
 
-def _walked_flat(
+def _flat_windows(
     op: TensorOp, load: Load, padded: Buffer, windows: list[Window], rest: list[int]
 ) -> TensorOp:
     """`op` over one flat axis of positions instead of the windows' own, reading `padded`."""

@@ -149,7 +149,7 @@ class Evaluation:
         return self.arrays[name][indices].astype(wide(dtype), copy=False)
 
     def reduce(self, node: Reduce, axes: Axes, rank: int) -> Array:
-        """The reduction at all points: its axes become trailing dimensions, walked in slabs."""
+        """The reduction at all points: its axes become trailing dimensions, computed in slabs."""
         added = len(node.axes)
         outer = {name: _extended(array, added) for name, array in axes.items()}
         state: tuple[Array, ...] | None = None

@@ -24,7 +24,7 @@ class Axis:
     """One loop dimension of a tensor op.
 
     ``role``: ``spatial`` indexes the output only; ``reduce`` is summed away; ``row`` is both
-    (softmax: reduced over by every `Reduction`, then walked again to store the result).
+    (softmax: reduced over by every `Reduction`, then read again to store the result).
     """
 
     name: str

@@ -139,7 +139,7 @@ def _at_element(positions: tuple[Index, ...], lane: Lane, e: int) -> tuple[Index
 
 
 def fill_private(out: Writer, place: Place, staged: Staged, load: Load) -> None:
-    """One thread fills its array: a loop for each axis, vectors along one (or square blocks, turned)."""
+    """One thread fills its array: a loop for each axis, vectors along one (or square blocks, transposed)."""
     if _turns(staged):
         _fill_turned(out, place, staged, load)
         return
@@ -170,7 +170,7 @@ def _turns(staged: Staged) -> bool:
 
 
 def _fill_turned(out: Writer, place: Place, staged: Staged, load: Load) -> None:
-    """Blocks of ``vector`` x ``vector`` elements, turned in registers between vector reads and writes."""
+    """Blocks of ``vector`` x ``vector`` elements, transposed in registers between vector reads and writes."""
     copy, width = staged.copy, staged.copy.vector
     lane = _symbol(out, width)
     assert lane is not None

@@ -28,9 +28,9 @@ Inner = Callable[[Place], None]
 class Phase:
     """One walk over loops: which of them run, which loads it uses (by number), where it ends.
 
-    ``grouped``: a loop that is not walked because results along it are stored as vectors.  ``before``, ``after``:
+    ``grouped``: a loop that is not run because results along it are stored as vectors.  ``before``, ``after``:
     depths, and what is done there before anything deeper is written, and once everything is.  ``together``: threads
-    fetch fragments of memory tiles together, where the walk ends.
+    fetch fragments of memory tiles together, where the loops end.
     """
 
     loops: frozenset[int]
@@ -184,10 +184,10 @@ def make_fragments(context: Context, place: Place, depth: int, phase: Phase) -> 
 
 def _fragment_depth(nest: Nest, phase: Phase, on: frozenset[int], now: int) -> int:
     """Where a load that varies `on` these loops is fetched; never before `now`."""
-    walked = sorted(phase.loops)
-    serial = [p for p in walked if nest.loops[p].kind == SERIAL]
+    inside = sorted(phase.loops)
+    serial = [p for p in inside if nest.loops[p].kind == SERIAL]
     depth = serial[-1] + 1 if serial else nest.tile_depth
-    for p in walked:
+    for p in inside:
         if p < depth:
             continue
         if p not in on:
@@ -216,7 +216,7 @@ def spread(value: Expr, lane: Lane | None) -> Expr:
     return Broadcast(value, lane.width) if lane is not None and value.lanes == 1 else value
 
 
-def walked_loops(nest: Nest, *roles: str) -> frozenset[int]:
+def tile_loops(nest: Nest, *roles: str) -> frozenset[int]:
     return frozenset(nest.positions(*roles, after=nest.tile_depth))
 
 

@@ -73,9 +73,9 @@ def reduce_matrices(context: Context, place: Place, reduction: Reduction) -> Reg
     matrices = matrices_of(context)
     acc = reductions.make_levels(out, nest, reduction)[-1]
     reductions.start(out, place, acc)
-    walked = frozenset(p for p in nest.positions("reduce", after=nest.tile_depth) if p < matrices.depth)
+    inside = frozenset(p for p in nest.positions("reduce", after=nest.tile_depth) if p < matrices.depth)
     loads = {number: nest.loads[number] for number in matrices.loads}
-    phase = Phase(walked, loads, matrices.depth, True, None, together=True)
+    phase = Phase(inside, loads, matrices.depth, True, None, together=True)
     descend(context, place, nest.tile_depth, phase, lambda here: _multiply(context, here, matrices, acc.components[0]))
     if matrices.shape.layout == "opaque":
         _hand_out(context, place, matrices, acc.components[0])

@@ -238,11 +238,11 @@ class Nest:
 
     def positions(self, *roles: str, after: int = 0) -> tuple[int, ...]:
         """Loops of axes of these roles from position `after` on, lane loops not counted."""
-        return tuple([p for p, role in self._walked if p >= after and role in roles])
+        return tuple([p for p, role in self._tile_loops if p >= after and role in roles])
 
     @cached_property
-    def _walked(self) -> list[tuple[int, str]]:
-        """(position, its axis' role) of the loops that are walked one by one."""
+    def _tile_loops(self) -> list[tuple[int, str]]:
+        """(position, its axis' role) of the serial and unrolled loops."""
         own = self.roles
         return [(p, own[loop.axis]) for p, loop in enumerate(self.loops) if loop.kind in (SERIAL, UNROLL)]
 

@@ -19,7 +19,7 @@ from rollergen.lower.arithmetic import Scope, evaluate, evaluate_all
 from rollergen.lower.context import Context
 from rollergen.lower.copies import masked_lines
 from rollergen.lower.expressions import Expr, Inside
-from rollergen.lower.loops import Phase, descend, output_access, scope_of, spread, walked_loops
+from rollergen.lower.loops import Phase, descend, output_access, scope_of, spread, tile_loops
 from rollergen.lower.matrix import reduce_matrices
 from rollergen.lower.place import Place, Registers, conjunction, is_uniform
 from rollergen.lower.stores import (
@@ -177,7 +177,7 @@ def _reduce(
     out, nest = context.out, context.nest
     made, bodies = phase_values(nest, number, reduction.bodies)
     used = loads(*(value for _, value in made), *bodies)
-    phase = Phase(walked_loops(nest, "spatial", "reduce", "row"), nest.numbered(used), nest.innermost, True, nest.lane)
+    phase = Phase(tile_loops(nest, "spatial", "reduce", "row"), nest.numbered(used), nest.innermost, True, nest.lane)
     if nest.instruction is not None:
         return (reduce_matrices(context, place, reduction),)
     levels = reductions.make_levels(out, nest, reduction)

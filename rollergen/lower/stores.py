@@ -13,7 +13,7 @@ from rollergen.lower.access import Access, fetch, has_edge, put
 from rollergen.lower.arithmetic import Scope, evaluate, register_dtype, stored
 from rollergen.lower.context import Context
 from rollergen.lower.expressions import Build, Element, Expr, Inside
-from rollergen.lower.loops import Phase, descend, output_access, scope_of, spread, walked_loops
+from rollergen.lower.loops import Phase, descend, output_access, scope_of, spread, tile_loops
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers
 from rollergen.lower.reductions import RegisterTile, loops_over
@@ -50,10 +50,10 @@ def _store_all(
     nest, out = context.nest, context.out
     lane = None if nest.op.reductions and nest.roles.get(nest.lane_axis or "") == "reduce" else nest.lane
     _, (value,) = phase_values(nest, len(nest.op.reductions), (result,))
-    walked = walked_loops(nest, "spatial", "row")
-    grouped = _grouped_loop(nest, walked, lane)
-    phase = Phase(walked - {grouped}, nest.numbered(loads(value)), nest.innermost, True, lane, grouped)
-    tile = _edge_tile(context, place, walked, lane)
+    inside = tile_loops(nest, "spatial", "row")
+    grouped = _grouped_loop(nest, inside, lane)
+    phase = Phase(inside - {grouped}, nest.numbered(loads(value)), nest.innermost, True, lane, grouped)
+    tile = _edge_tile(context, place, inside, lane)
 
     def scope_at(here: Place) -> Scope:
         names = kept_values(context, here, kept, len(nest.op.reductions), lane)
@@ -82,13 +82,13 @@ def _store_all(
     descend(context, place, nest.tile_depth, phase, point)
 
 
-def _edge_tile(context: Context, place: Place, walked: frozenset[int], lane: Lane | None) -> RegisterTile | None:
+def _edge_tile(context: Context, place: Place, inside: frozenset[int], lane: Lane | None) -> RegisterTile | None:
     """A detour through memory for tiles of several vectors whose stores have edges."""
     nest, out = context.nest, context.out
     if lane is None:
         return None
-    serial = [p for p in walked if nest.loops[p].kind == SERIAL]
-    unrolled = tuple(p for p in sorted(walked) if p > max(serial, default=-1))
+    serial = [p for p in inside if nest.loops[p].kind == SERIAL]
+    unrolled = tuple(p for p in sorted(inside) if p > max(serial, default=-1))
     if prod(nest.loops[p].extent for p in unrolled) <= 2 or not has_edge(
         out, output_access(place, out), lane, storing=True
     ):
@@ -105,12 +105,12 @@ def once_per_result(context: Context, access: Access) -> Access:
     return access.testing((Inside(context.threads.rank, None, 1), *access.tests))
 
 
-def _grouped_loop(nest: Nest, walked: frozenset[int], lane: Lane | None) -> int | None:
-    """The loop along which ``vector`` results are stored at once: the innermost that is walked."""
+def _grouped_loop(nest: Nest, inside: frozenset[int], lane: Lane | None) -> int | None:
+    """The loop along which ``vector`` results are stored at once: the innermost of the tile."""
     width = nest.stage.store.vector
-    if width == 1 or lane is not None or not walked:
+    if width == 1 or lane is not None or not inside:
         return None
-    p = max(walked)
+    p = max(inside)
     if nest.loops[p].extent % width:
         raise ProgramError(
             f"{nest.stage.name}: results are stored {width} at a time along {nest.loops[p].axis} "

@@ -15,9 +15,9 @@ def first_trip(place: Place, out: Writer) -> Expr | None:
     """All loops outside stand at 0 (None: always)."""
     tests = []
     for positions in _outer_reductions(place).values():
-        walked = _walked(place, positions)
-        if walked.bounds(out.ranges)[1] > 0:
-            tests.append(_reduced(walked, 0, 1))
+        offset = _offset(place, positions)
+        if offset.bounds(out.ranges)[1] > 0:
+            tests.append(_reduced(offset, 0, 1))
     return conjunction(tests)
 
 
@@ -26,15 +26,15 @@ def last_trip(place: Place, out: Writer) -> Expr | None:
     tests: list[Expr] = []
     for axis, positions in _outer_reductions(place).items():
         if _leads(place, axis, positions):
-            walked, low = _walked(place, positions), place.nest.extents[axis] - place.nest.loops[positions[-1]].stride
-            tests += [_reduced(walked, low, None)] if walked.bounds(out.ranges)[0] < low else []
+            offset, low = _offset(place, positions), place.nest.extents[axis] - place.nest.loops[positions[-1]].stride
+            tests += [_reduced(offset, low, None)] if offset.bounds(out.ranges)[0] < low else []
         else:
             tests += [test for n in range(len(positions)) if (test := _last_iteration(place, positions, n, out))]
     return conjunction(tests)
 
 
 def _leads(place: Place, axis: str, positions: Sequence[int]) -> bool:
-    """Whether these loops walk the axis straight to its end: its leading digits, each of which stops there."""
+    """Whether these loops run along the axis straight to its end: its leading digits, each of which stops there."""
     loops = [place.nest.loops[p] for p in positions]
     below = [loop.extent * loop.stride for loop in loops]
     straight = all(loop.stride == span for loop, span in zip(loops[:-1], below[1:], strict=True))
@@ -54,14 +54,14 @@ def _last_iteration(place: Place, positions: Sequence[int], n: int, out: Writer)
     at_end = Inside(place.point[p], loop.extent - 1, None)
     if all(loops[q].kind != SERIAL for q in positions[n:]):
         return at_end
-    following = (_walked(place, positions[: n + 1]) + loop.stride).simplify(out.ranges)
+    following = (_offset(place, positions[: n + 1]) + loop.stride).simplify(out.ranges)
     extent = place.nest.extents[loop.axis]
     if following.bounds(out.ranges)[1] - loop.stride < extent:
         return at_end
     return Operation("or", (at_end, Inside(following, extent, None)), "bool")
 
 
-def _walked(place: Place, positions: Sequence[int]) -> Index:
+def _offset(place: Place, positions: Sequence[int]) -> Index:
     """How far the loops at these positions are along their axis."""
     return weighted_sum((place.point[p], place.nest.loops[p].stride) for p in positions)
 
@@ -75,9 +75,9 @@ def _outer_reductions(place: Place) -> dict[str, list[int]]:
     return found
 
 
-def _reduced(walked: Index, low: int, high: int | None) -> Inside:
-    """``low <= walked < high``, the common factor of a single term divided out."""
-    if len(walked.terms) != 1 or walked.const:
-        return Inside(walked, low, high)
-    factor = walked.terms[0][1]
-    return Inside(Index(((walked.terms[0][0], 1),)), -(-low // factor), None if high is None else -(-high // factor))
+def _reduced(offset: Index, low: int, high: int | None) -> Inside:
+    """``low <= offset < high``, the common factor of a single term divided out."""
+    if len(offset.terms) != 1 or offset.const:
+        return Inside(offset, low, high)
+    factor = offset.terms[0][1]
+    return Inside(Index(((offset.terms[0][0], 1),)), -(-low // factor), None if high is None else -(-high // factor))

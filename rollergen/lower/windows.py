@@ -1,6 +1,6 @@
 """Windows: each element of a tensor that a tile reads, once; a thread's into registers, a block's into its layer.
 
-Which bounds a position has to be tested against is known from its place in the window: rows and columns are walked
+Which bounds a position has to be tested against is known from its place in the window: rows and columns are taken
 in runs of positions with the same tests, and those that are always within the tensor have none.  The tests of the
 outer dimensions become the limit of the innermost one, so that each element takes one comparison.
 """
@@ -159,7 +159,7 @@ def _fill(out: Writer, window: _Window, at: tuple[Index, ...], outside: Expr | N
 
 
 def _position(out: Writer, nested: Nested, run: _Run) -> Index:
-    """The position in a run, walked by an unrolled loop where there are several."""
+    """The position in a run, counted by an unrolled loop where there are several."""
     if run.stop == run.start + 1:
         return Index.of(run.start)
     bounds = (run.start, run.stop - 1)

@@ -85,7 +85,7 @@ class Copy:
     ``window``: not an element for each combination of loops but one for each element of the
     tensor: along each of its dimensions the interval that the indices span (see `windows`), filled
     element by element.  Indices are affine with positive coefficients, without gaps, and each bound of the guard
-    is one of an index; reduce axes of the load are walked inside, whole.  Elements that no point within its axes
+    is one of an index; reduce axes of the load are looped over inside, whole.  Elements that no point within its axes
     reads are not read, and hold the fill.  Into registers it is the window of a thread's points; into a block's
     layer that of all its threads (the halo once), row-major over the tensor's dimensions, the last padded by
     ``padding``.  Its threads then walk the dimensions side by side: each thread loop moves one dimension; of n

@@ -129,7 +129,7 @@ def window_problem(stage: Stage, copy: Copy) -> str:
             return f"the points of {axis} inside are not adjacent"
         whole = op.axis(axis)
         if whole.role == "reduce" and prod([loop.extent for loop in inner]) != whole.extent:
-            return f"{axis} is not walked inside, each of its {whole.extent} points once"
+            return f"{axis} is not looped over inside, each of its {whole.extent} points once"
     spans = {axis: prod([loop.extent for loop in inner]) for axis, inner in inside.items()}
     for index in load.indices:
         reached = 0

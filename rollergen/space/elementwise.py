@@ -35,7 +35,7 @@ _WRITTEN_ON = (16, 32, 64)
 and the next one in another row finds no line prefetched (1009 x 997 elements by an AVX-512 core: 1.2 ms; a vector of
 each of 64 rows in turn 1.9 to 3.3)."""
 _MOST_TURNED = 16
-"""Elements of a thread in a tile that is written out: more are walked in a loop by compilers."""
+"""Elements of a thread in a tile that is written out: compilers make a loop of more."""
 _SIDE = 32
 """Of a square tile that threads transpose through their block's layer."""
 
@@ -224,7 +224,7 @@ class _SerialMap(_Map):
         )
 
     def _turned(self) -> list[ElementwisePlan]:
-        """Square tiles turned in registers; where every row of the output begins alike, and stores may bypass the
+        """Square tiles transposed in registers; where every row of the output begins alike, and stores may bypass the
         caches, these begin on its lines."""
         lanes = self.lanes
         if self.m is None or self.m_extent < lanes:
@@ -251,7 +251,7 @@ class _SerialMap(_Map):
             limits=limits,
             staged=self.staged,
             layer=self.device.layers[1].name,
-            turned=lanes,
+            square=lanes,
             **how,
         )
 

@@ -1,4 +1,4 @@
-"""The tiles of reductions without operand reuse, and of rows that are reduced and walked again: rows of a block, and
+"""The tiles of reductions without operand reuse, and of rows that are reduced and read again: rows of a block, and
 threads, vectors and chains along a row."""
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def row_plans(
 
 
 def _kept_in(op: TensorOp, plan: ReductionPlan, device: Device, rules: AlignmentRules) -> list[str]:
-    """Layers in which a row's values may be kept between its walks; "": they are computed again."""
+    """Layers in which a row's values may be kept between the passes over it; "": they are computed again."""
     registers = rules.shapes.rows_in_registers
     if device.kind.threads:
         if not registers or _share(op, plan.threads, plan.vector, plan.lanes) > _most_kept(device):

@@ -25,7 +25,7 @@ class CodeShapes:
 
     ``shuffles``: the threads of one execution width combine their partial results by exchanging registers, on
     devices that can; else all threads of a block do so through its layer, half of them in each step.
-    ``rows_in_registers``: a row that is walked several times stays in its threads' registers where it fits, on
+    ``rows_in_registers``: a row that is read several times stays in its threads' registers where it fits, on
     devices with such threads; else it is read again for each walk.
     ``online``: the largest element of a row and the sum of exponentials of what is below it are found in one walk
     over the row, on devices whose threads exchange registers; else in two.

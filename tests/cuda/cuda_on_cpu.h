@@ -395,9 +395,9 @@ template <unsigned N> inline void load_matrices(unsigned int (&f)[N], const void
 { cuda_on_cpu::load_matrices(f, N, row, false); }
 template <unsigned N> inline void load_matrices(unsigned int (&f)[2][N], const void *row)
 { cuda_on_cpu::load_matrices(f[0], 2 * N, row, false); }
-template <unsigned N> inline void load_matrices_turned(unsigned int (&f)[N], const void *row)
+template <unsigned N> inline void load_matrices_transposed(unsigned int (&f)[N], const void *row)
 { cuda_on_cpu::load_matrices(f, N, row, true); }
-template <unsigned N> inline void load_matrices_turned(unsigned int (&f)[2][N], const void *row)
+template <unsigned N> inline void load_matrices_transposed(unsigned int (&f)[2][N], const void *row)
 { cuda_on_cpu::load_matrices(f[0], 2 * N, row, true); }
 #define MULTIPLY_QUADS(name, Sum, Factor, bytes, read)                                                             \
     inline void multiply_##name(Sum (&c)[2][2], const unsigned int (&a)[4], const unsigned int (&b)[2])            \

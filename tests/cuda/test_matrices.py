@@ -117,14 +117,14 @@ def test_a_fault_in_the_text_is_found(fault):
 
 
 @on_host
-@pytest.mark.parametrize("fault", ["load_matrices_turned(b", "load_matrices(a"])
-def test_a_matrix_turned_the_wrong_way_is_found(fault):
+@pytest.mark.parametrize("fault", ["load_matrices_transposed(b", "load_matrices(a"])
+def test_a_matrix_transposed_the_wrong_way_is_found(fault):
     expression, made, device = program("mma, whole tiles")
     arrays = small_integers(made)
-    other = fault.replace("_turned", "") if "turned" in fault else fault.replace("matrices", "matrices_turned")
+    other = fault.replace("_transposed", "") if "transposed" in fault else fault.replace("matrices", "matrices_transposed")
     source = emit(made, device, "cuda")
     both = "\n".join(re.findall(r"#ifdef __CUDACC__.*?#endif", source.text, re.S))
-    assert "load_matrices_turned" in both and fault in source.text
+    assert "load_matrices_transposed" in both and fault in source.text
     broken = seeded(source, re.escape(fault), other, count=0)
     with pytest.raises(AssertionError):
         assert_values(expression, made, executed(made, broken, arrays), arrays)

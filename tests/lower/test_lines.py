@@ -27,7 +27,7 @@ from tests.program.hand_devices import AVX512
 def transposed(rows, columns, dtype="float32", lanes=16, pm=1, pn=2):
     """A program that writes X (rows, columns) transposed, in vectors that begin on lines."""
     graph = canonicalize(rg.ops.permute(rg.tensor("X", (rows, columns), dtype), (1, 0)))
-    plan = ElementwisePlan(pm=pm, pn=pn, lanes=lanes, staged=0, layer="l1", turned=lanes, streaming=True, on_lines=True)
+    plan = ElementwisePlan(pm=pm, pn=pn, lanes=lanes, staged=0, layer="l1", square=lanes, streaming=True, on_lines=True)
     stage = elementwise_stage(graph.tensor_ops[0], plan, AVX512)
     return RProgram("cpu", graph.inputs, graph.outputs, (stage,))
 
@@ -95,4 +95,4 @@ def test_construction_begins_on_lines_where_the_output_is_large():
     small = canonicalize(rg.ops.permute(rg.tensor("X", (64, 64)), (1, 0))).tensor_ops[0]
     plans = [list(elementwise_plans(op, AVX512, AlignmentRules(), Tally())) for op in (large, small)]
     assert any(plan.on_lines for plan in plans[0])
-    assert not any(plan.on_lines for plan in plans[1]) and any(plan.turned for plan in plans[1])
+    assert not any(plan.on_lines for plan in plans[1]) and any(plan.square for plan in plans[1])

@@ -31,7 +31,7 @@ from tests.program.hand_devices import AVX512
 def transposed(rows, columns, **sizes):
     """A program that writes X (rows, columns) transposed, in square tiles that overlap where they do not fit."""
     graph = canonicalize(rg.ops.permute(rg.tensor("X", (rows, columns)), (1, 0)))
-    plan = ElementwisePlan(**{"lanes": 16, "staged": 0, "layer": "l1", "turned": 16, "across": True} | sizes)
+    plan = ElementwisePlan(**{"lanes": 16, "staged": 0, "layer": "l1", "square": 16, "across": True} | sizes)
     return RProgram("cpu", graph.inputs, graph.outputs, (elementwise_stage(graph.tensor_ops[0], plan, AVX512),))
 
 
@@ -88,5 +88,5 @@ def test_nothing_is_asked_for_ahead_of_streams():
 
 def test_construction_turns_matrices_of_any_size_in_registers():
     op = canonicalize(rg.ops.permute(rg.tensor("X", (1009, 997)), (1, 0))).tensor_ops[0]
-    turned = [plan for plan in elementwise_plans(op, AVX512, AlignmentRules(), Tally()) if plan.turned]
-    assert turned and all(plan.across and plan.prefetch_distance for plan in turned)
+    square = [plan for plan in elementwise_plans(op, AVX512, AlignmentRules(), Tally()) if plan.square]
+    assert square and all(plan.across and plan.prefetch_distance for plan in square)

@@ -142,7 +142,7 @@ def test_what_cannot_be_a_window_is_refused():
     for change, message in (
         ({"vector": 2}, "vectors of 2"),
         ({"padding": 1}, "in registers without padding"),
-        ({"load": 1, "order": ("ky", "kx"), "along": "kx", "at_loop": stage.accumulator.at_loop + 1}, "ky is not walked"),
+        ({"load": 1, "order": ("ky", "kx"), "along": "kx", "at_loop": stage.accumulator.at_loop + 1}, "ky is not looped over"),
     ):
         with pytest.raises(ProgramError, match=message):
             check(replace(program, stages=(replace(stage, copies=(replace(copy, **change),)),)), V100)

@@ -135,9 +135,9 @@ def _matrix_product(a: Array, b: Array, summed: list[int]) -> Array:
     product = np.matmul(np.ascontiguousarray(left), np.ascontiguousarray(right))
     order = [*batch, *rows, *columns]
     shape = [max(a.shape[d], b.shape[d]) for d in order]
-    turned = product.reshape(shape)
+    transposed = product.reshape(shape)
     back = np.argsort(order)
-    out = turned.transpose(*back)
+    out = transposed.transpose(*back)
     full = [1] * rank
     for d, extent in zip(sorted(order), out.shape, strict=True):
         full[d] = extent

@@ -227,6 +227,6 @@ class Gather:
             if units[d] > 1:
                 where[d, False] = len(split) + 1
                 split.append(units[d])
-        turned = elements.reshape(len(elements), *split)
+        transposed = elements.reshape(len(elements), *split)
         order = [where[digit.dim, digit.block] for digit in self.digits]
-        return turned.transpose(0, *order).reshape(len(elements), -1)
+        return transposed.transpose(0, *order).reshape(len(elements), -1)

@@ -43,8 +43,8 @@ def elementwise_stage(
     op: TensorOp, plan: ElementwisePlan, device: Device, name: str = "elementwise"
 ) -> Stage:
     """Every element once: (m, n) are the axes of `elementwise_axes`, the others get blocks."""
-    if plan.turned:
-        return _turned_stage(op, plan, device, name)
+    if plan.square:
+        return _square_tile_stage(op, plan, device, name)
     axes = reading_axes(op) if plan.as_read else None
     m, n, batch = axes or elementwise_axes(op)
     loops: list[Loop] = [Loop(axis, op.axis(axis).extent, 1, GRID) for axis in batch]
@@ -68,7 +68,7 @@ def elementwise_stage(
     first = next((p for p, x in enumerate(loops) if x.kind not in (GRID, THREAD)), len(loops))
     tile = next((p for p, x in enumerate(loops) if x.kind in (UNROLL, LANE)), len(loops))
     copies: tuple[Copy, ...] = ()
-    in_block = any(x.axis in (m, n) and x.kind != GRID for x in loops)  # a single element is not turned
+    in_block = any(x.axis in (m, n) and x.kind != GRID for x in loops)  # a single element is not transposed
     if plan.staged >= 0 and in_block:
         copies = (_transposing_copy(op, plan, device, loops, first),)
     elif plan.vector > 1 and plan.lanes == 1:
@@ -87,12 +87,15 @@ def elementwise_stage(
     )
 
 
-def _turned_stage(op: TensorOp, plan: ElementwisePlan, device: Device, name: str) -> Stage:
-    """Square tiles of the staged load turned in registers: blocks of ``pn`` x ``pm`` of them, n outside (``across``:
-    inside).  The last tiles overlap those before them; where vectors begin on lines the first and last are cut."""
+def _square_tile_stage(op: TensorOp, plan: ElementwisePlan, device: Device, name: str) -> Stage:
+    """Square tiles of the staged load, transposed in registers, in blocks of ``pn`` x ``pm`` of them.
+
+    n lies outside (``across``: inside).  The last tiles overlap those before them; where vectors begin on lines, the
+    first and last are cut.
+    """
     m, n, batch = elementwise_axes(op)
     assert m is not None
-    side = plan.turned
+    side = plan.square
     reach = op.axis(n).extent + (side - 1 if plan.on_lines else 0)
     n_loops = digits(n, (GRID, ceil_div(reach, plan.pn * side)), (SERIAL, plan.pn), (LANE, side))
     m_loops = digits(

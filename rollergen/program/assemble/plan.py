@@ -18,7 +18,7 @@ class Roles:
 
     ``n`` is contiguous in the output (lanes, neighbouring threads); ``m`` is the other tiled axis
     (None: there is none); ``batch`` axes get a block for each element; ``k`` is the reduce axis cut into
-    steps; ``taps`` are the other reduce axes, walked inside.
+    steps; ``taps`` are the other reduce axes, looped over inside.
     """
 
     n: str | None
@@ -80,7 +80,7 @@ class WindowPlan:
 @dataclass(frozen=True, slots=True)
 class ReductionPlan:
     """Tiles of a reduction without reuse, or of a row stage: ``rows`` rows a block in turn,
-    ``row_threads`` of them side by side, each walked by ``threads`` threads x ``vector`` adjacent
+    ``row_threads`` of them side by side, each read by ``threads`` threads x ``vector`` adjacent
     elements (x lanes), ``chains`` steps unrolled with accumulators of their own.  ``kept_in``: layer of
     a row stage's kept rows ("" = recompute).  ``gathered``: the unrolled elements go into one pair together (see
     `Accumulator`), instead of accumulators of their own."""
@@ -99,12 +99,11 @@ class ReductionPlan:
 class ElementwisePlan:
     """An elementwise stage along (m, n): threads, vectors, serial steps, and ``um``, ``un`` unrolled ones.
 
-    ``staged``: the load that is transposed through a tile in ``layer``; ``turned``: through square tiles
-    of that many elements each way, which stay in registers; ``across``: the serial steps along n inside those along m
-    (and blocks along n outside those along m), so that rows of the output are written on.  ``on_lines``,
-    ``prefetch_distance``: see `Store`.
-    ``strides``: the blocks along n are so many, and each walks the axis in strides of them all (0: a block for each
-    tile)."""
+    ``staged``: the load that is transposed through a tile in ``layer``; ``square``: through square tiles of that many
+    elements each way, which stay in registers.  ``across``: the serial steps along n lie inside those along m (and
+    blocks along n outside those along m), so that rows of the output are written on.  ``strides``: blocks along n of a
+    grid-stride loop (0: a block for each tile).  ``on_lines``, ``prefetch_distance``: see `Store`.
+    """
 
     tm: Size = 1
     tn: Size = 1
@@ -116,7 +115,7 @@ class ElementwisePlan:
     lanes: int = 1
     staged: int = -1
     layer: str = ""
-    turned: int = 0
+    square: int = 0
     streaming: bool = False
     on_lines: bool = False
     strides: int = 0

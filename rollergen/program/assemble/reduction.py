@@ -1,4 +1,4 @@
-"""Plan -> Stage for reductions without operand reuse, and for rows that are reduced and walked again."""
+"""Plan -> Stage for reductions without operand reuse, and for rows that are reduced and read again."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def _in_blocks(stage: Stage, device: Device) -> Stage:
 
 def _reduced(op: TensorOp, plan: ReductionPlan, device: Device, role: str, name: str) -> Stage:
     """The nest of both: rows outside; inside, the axes of `role`, the last one shared out."""
-    walked = [a.name for a in op.of_role(role)]
-    last, dtype = walked[-1], accumulator_dtype(op)
+    row_axes = [a.name for a in op.of_role(role)]
+    last, dtype = row_axes[-1], accumulator_dtype(op)
     span = plan.threads * plan.vector * plan.lanes * plan.chains
     groups, threads = _groups(plan.threads, device)
     own = digits(
@@ -71,9 +71,9 @@ def _reduced(op: TensorOp, plan: ReductionPlan, device: Device, role: str, name:
         (UNROLL, plan.vector),
         (LANE, plan.lanes),
     )
-    outer = [Loop(axis, op.axis(axis).extent, 1, SERIAL) for axis in walked[:-1]]
+    outer = [Loop(axis, op.axis(axis).extent, 1, SERIAL) for axis in row_axes[:-1]]
     loops = _arrange(_row_digits(op, plan.rows, plan.row_threads), [*outer, *own])
-    start = next((p for p, x in enumerate(loops) if x.axis in walked and x.kind not in PARALLEL), len(loops))
+    start = next((p for p, x in enumerate(loops) if x.axis in row_axes and x.kind not in PARALLEL), len(loops))
     unrolled = tuple(p for p, x in enumerate(loops) if x.axis == last and x.kind == UNROLL and x.stride < span)
     separate, gathered = ((), unrolled) if plan.gathered else (unrolled, ())
     return Stage(

@@ -69,7 +69,7 @@ def _rising(item: tuple[int, Loop]) -> tuple[int, int]:
 
 
 def _check_prefetch(stage: Stage, axes: Mapping[str, Axis]) -> None:
-    """The loop to prefetch walks rows that one thread computes one after the other, in several reductions each, or
+    """The loop to prefetch runs over rows that one thread computes one after the other, in several reductions each, or
     panels that several register tiles share."""
     p = stage.prefetch
     if p == -1:

@@ -250,7 +250,7 @@ def _check_operand(stage: Stage, device: Device, instruction: Instruction, axis:
     if set(copy.order) != {axis, k} or copy.at_loop > first_fragment_loop(stage, device) or copy.swizzle:
         raise refuse(stage, f"{where}: order is {copy.order}, swizzle {copy.swizzle}; expected {axis} and {k}, none")
     if ITEMSIZE[factor_dtype(instruction)] != 2 and instruction.layout == "quads" and copy.order[-1] != k:
-        raise refuse(stage, f"{where}: order is {copy.order}; expected {k} last, as only 16-bit fragments are turned")
+        raise refuse(stage, f"{where}: order is {copy.order}; expected {k} last, only 16-bit fragments are transposed")
     _check_rows(stage, where, copy, instruction)
 
 
