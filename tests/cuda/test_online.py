@@ -1,4 +1,4 @@
-"""Softmax of rows too long to keep: the largest element and the sum in one walk, in all readers."""
+"""Softmax of rows too long to keep: the largest element and the sum in one pass, in all readers."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ OPERATORS = {
     "A + B": lambda a, b: a + b, "2 - A": lambda a, b: 2 - a, "A * 3": lambda a, b: a * 3, "1 / A": lambda a, b: 1 / a,
     "A // B": lambda a, b: a // b, "7 // A": lambda a, b: 7 // a, "A ** 2": lambda a, b: a**2, "-A": lambda a, b: -a,
     "abs(A)": lambda a, b: abs(a), "A @ B.T": lambda a, b: a @ b.T, "A < B": lambda a, b: a < b,
-    "A <= 1": lambda a, b: a <= 1, "1 > A": lambda a, b: 1 > a, "A >= B": lambda a, b: a >= b,
+    "A <= 1": lambda a, b: a <= 1, "1 > A": lambda a, b: a < 1, "A >= B": lambda a, b: a >= b,
     "a chain": lambda a, b: (a @ b.T + 1).exp().sum(dim=0) / 3, "2 ** A": lambda a, b: 2**a,
     "reshape": lambda a, b: a.reshape(5, 3), "permute": lambda a, b: a.permute(1, 0), "clip": lambda a, b: a.clip(1, 2),
 }  # fmt: skip

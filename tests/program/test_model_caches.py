@@ -21,7 +21,7 @@ from rollergen.program.model.memory import (
     survival,
 )
 from rollergen.program.model.nest import nest_of, waves_of
-from rollergen.program.model.walks import Walks
+from rollergen.program.model.reuse import ReuseBySize
 from rollergen.program.model.work import work_of
 from tests.program.batches import batch, random_stages
 from tests.program.hand_devices import AVX512, TURING
@@ -73,15 +73,15 @@ def test_lines_survive_until_their_set_is_full():
     assert survival(np.array([0.5, 1.55, 3.0]), COSTS).tolist() == pytest.approx([1, 0.5, 0])
 
 
-def walk(stage, streams, line=64):
+def reuse_of(stage, streams, line=64):
     nest = nest_of(stage, facts_of(stage.op), AVX512)
-    return Walks(nest, waves_of(nest, AVX512, 1), streams(nest)).of_line(line)
+    return ReuseBySize(nest, waves_of(nest, AVX512, 1), streams(nest)).of_line(line)
 
 
 def test_without_a_cache_every_visit_fetches_its_tile_again():
     stage = cpu_matmul(48, 128, 32, pack=False, kc=32).stages[0]
     streams = lambda nest: tuple(Stream(o, n, len(nest.loops)) for n, o in enumerate(nest.facts.loads))
-    a, b = (lines * stage.blocks for lines in walk(stage, streams).fetched(None, COSTS))
+    a, b = (lines * stage.blocks for lines in reuse_of(stage, streams).fetched(None, COSTS))
     steps = 48 // 6 * (128 // 32) * 32
     assert a == steps * 6  # one line for each of six rows
     assert b == steps * 2  # two vectors of a line
@@ -91,7 +91,7 @@ def test_a_large_cache_fetches_every_line_once():
     stage = cpu_matmul(48, 128, 32, pack=False, kc=32).stages[0]
     streams = lambda nest: tuple(Stream(o, n, len(nest.loops)) for n, o in enumerate(nest.facts.loads))
     large = Cache(64, 1, 10**9, False)
-    a, b = (lines * stage.blocks for lines in walk(stage, streams).fetched(large, COSTS))
+    a, b = (lines * stage.blocks for lines in reuse_of(stage, streams).fetched(large, COSTS))
     assert (a, b) == (48 * 32 * 4 / 64, 32 * 128 * 4 / 64)
 
 
@@ -99,7 +99,7 @@ def test_a_cache_shared_by_all_sees_the_blocks_of_a_wave_together():
     stage = cpu_matmul(48, 128, 32, pack=False, kc=32).stages[0]
     streams = lambda nest: tuple(Stream(o, n, len(nest.loops)) for n, o in enumerate(nest.facts.loads))
     large = Cache(64, 1, 10**9, True)
-    a, b = (lines * stage.blocks for lines in walk(stage, streams).fetched(large, COSTS))
+    a, b = (lines * stage.blocks for lines in reuse_of(stage, streams).fetched(large, COSTS))
     assert (a, b) == (48 * 32 * 4 / 64, 32 * 128 * 4 / 64)
 
 
@@ -108,7 +108,7 @@ def own_tiles(m, cache):
     stage = cpu_matmul(m, 64, 64, pack=False, own=True).stages[0]
     nest = nest_of(stage, facts_of(stage.op), AVX512)
     work = work_of(nest, AVX512, COSTS)
-    found = Walks(nest, waves_of(nest, AVX512, 1), work.streams).of_line(64).fetched(cache, COSTS)
+    found = ReuseBySize(nest, waves_of(nest, AVX512, 1), work.streams).of_line(64).fetched(cache, COSTS)
     return [lines for stream, lines in zip(work.streams, found, strict=True) if stream.fills or stream.array >= 0]
 
 
@@ -131,25 +131,25 @@ STAGES = random_stages(count=12)
 CACHES = {"none": None, "sets": Cache(64, 64, 8, False), "shared": Cache(64, 1, 500, True)}
 
 
-def walks(kind, stage):
+def reuse(kind, stage):
     device = AVX512 if kind in ("cpu", "own tiles", "softmax", "relu") else TURING
     nest = nest_of(stage, facts_of(stage.op, stage.kept_rows), device)
-    return Walks(nest, waves_of(nest, device, 1), work_of(nest, device, costs_of(device)).streams).of_line(64)
+    return ReuseBySize(nest, waves_of(nest, device, 1), work_of(nest, device, costs_of(device)).streams).of_line(64)
 
 
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("kind", STAGES)
 def test_a_batch_fetches_what_each_of_its_programs_fetches(kind, cache):
-    together = walks(kind, batch(STAGES[kind])).fetched(CACHES[cache], COSTS)
-    alone = [walks(kind, stage).fetched(CACHES[cache], COSTS) for stage in STAGES[kind]]
+    together = reuse(kind, batch(STAGES[kind])).fetched(CACHES[cache], COSTS)
+    alone = [reuse(kind, stage).fetched(CACHES[cache], COSTS) for stage in STAGES[kind]]
     for lines, own in zip(together, zip(*alone, strict=True), strict=True):
         np.testing.assert_allclose(np.broadcast_to(lines, len(own)), np.ravel(own), rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", STAGES)
 def test_a_batch_has_the_columns_of_each_of_its_programs(kind):
-    together = walks(kind, batch(STAGES[kind]))
-    alone = [walks(kind, stage) for stage in STAGES[kind]]
+    together = reuse(kind, batch(STAGES[kind]))
+    alone = [reuse(kind, stage) for stage in STAGES[kind]]
     for i in range(len(together.streams)):
         for n, one in enumerate(alone):
             of_one = {float(f.rows) for found in together.columns(i) for f in rows_of(found, n)}

@@ -13,11 +13,11 @@ from rollergen.program.model import moved as model_moved
 from rollergen.program.model import nest as model_nest
 from rollergen.program.model import predict_stage
 from rollergen.program.model import price as model
+from rollergen.program.model import reuse as model_reuse
 from rollergen.program.model import services as model_services
 from rollergen.program.model import supply as model_supply
 from rollergen.program.model import tiles as model_tiles
 from rollergen.program.model import together as model_together
-from rollergen.program.model import walks as model_walks
 from rollergen.program.model import wavefronts as model_wavefronts
 from rollergen.program.model import work as model_work
 from rollergen.tile import affine_traffic, axis_tiles, closed_forms, exact_traffic, guarded_access, segments
@@ -184,8 +184,8 @@ MUTATIONS = {
     "vectors have one lane": (model_compute, "slot_clocks", lambda nest, device: slots(nest, device) * nest.lanes),
     "registers never run out": (model_work, "register_cap", lambda nest, device: 10**6),
     "separate chains are one": (model_work, "_chain", lambda nest, steps: steps),
-    "everything survives in a cache": (model_walks, "survival", lambda fill, costs: fill * 0 + 1.0),
-    "nothing survives in a cache": (model_walks, "survival", lambda fill, costs: fill * 0.0),
+    "everything survives in a cache": (model_reuse, "survival", lambda fill, costs: fill * 0 + 1.0),
+    "nothing survives in a cache": (model_reuse, "survival", lambda fill, costs: fill * 0.0),
     "stores do not read their lines": (
         model_supply, "_directions",
         lambda nest, costs, streams, last: (sum(lines for _, lines in streams[:-1]), streams[-1][1]),

@@ -8,7 +8,7 @@ from rollergen.program.model.access import Access
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import Operand
 from rollergen.program.model.lanes import masks_loads, masks_stores
-from rollergen.program.model.moved import Walk
+from rollergen.program.model.moved import PhaseReads
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, most
 from rollergen.program.model.services import path_layer
@@ -53,7 +53,7 @@ def issued_multiply_adds(nest: Nest, device: Device, costs: Costs, work: Work) -
 def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Number:
     """Instructions of one thread in one block."""
     total = work.products * device.instruction(nest.stage.compute.instruction).issued + work.slots
-    iterations = sum([walk.iterations for walk in work.walks])
+    iterations = sum([phase.iterations for phase in work.phase_reads])
     total = total + costs.loop_instructions * (iterations + work.window_steps)
     total = total + costs.spill_accesses * work.spilled * work.steps
     if nest.stage.prefetch >= 0:
@@ -172,7 +172,7 @@ def latency_clocks(
     What no copy brings is exchanged once for the whole block, as is what the block stores.  Copies made ahead of
     their use wait only for what the steps between do not hide (Little's law): ``busy`` are the clocks that its unit
     is at work while this block does all its steps."""
-    direct = 1 + any(walk.direct or walk.stream for walk in work.walks)
+    direct = 1 + any(phase.direct or phase.stream for phase in work.phase_reads)
     staged: Number = direct * costs.exchange_clocks
     for trip_count, depth in work.stagings:
         exposed: Number = costs.exposed_staging_clocks
@@ -180,19 +180,19 @@ def latency_clocks(
         exposed = choose(depth > 1, costs.exposed_prefetched_clocks + most(exposed - hidden, 0), exposed)
         staged = staged + trip_count * (exposed + costs.exchange_clocks)
     reads: Number = 0
-    for walk in work.walks:
-        reads = reads + most(walk.iterations, 1) * _exposed_clocks(walk, costs)
+    for phase in work.phase_reads:
+        reads = reads + most(phase.iterations, 1) * _exposed_clocks(phase, costs)
     chain = chain_clocks(device, nest, costs, work, instructions)
     staged = staged + work.window_steps * costs.window_step_clocks
     return staged + most(reads, chain) + work.combine_clocks
 
 
-def _exposed_clocks(walk: Walk, costs: Costs) -> float:
-    """Latency of its reads that one iteration of a walk cannot hide."""
-    exposed = costs.exposed_managed_clocks if walk.managed else 0.0
-    if walk.direct:
+def _exposed_clocks(phase: PhaseReads, costs: Costs) -> float:
+    """Latency of its reads that one iteration of a phase cannot hide."""
+    exposed = costs.exposed_managed_clocks if phase.managed else 0.0
+    if phase.direct:
         exposed = costs.exposed_direct_clocks
-    if walk.stream:
+    if phase.stream:
         exposed = max(exposed, costs.exposed_stream_clocks)
     return exposed
 

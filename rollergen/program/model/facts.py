@@ -103,7 +103,7 @@ def _just_an_axis(index: Index) -> str | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Phase:
-    """One walk over the loops: a reduction (``reduces``) or the result.
+    """One pass through the loops: a reduction (``reduces``) or the result.
 
     ``operations``: (name, count) of the arithmetic of one point, multiply-adds fused;
     ``loads``: positions in the definition's loads; ``kept``: names of kept rows written here, ``reused``: read.

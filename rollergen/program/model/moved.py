@@ -22,7 +22,7 @@ from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Walk:
+class PhaseReads:
     """``iterations`` of the innermost rolled loop of one phase, and whether it reads memory for several uses
     (``direct``), a layer that tiles are staged in (``managed``), memory for one use (``stream``)."""
 
@@ -34,11 +34,11 @@ class Walk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moved:
-    """The counts of `Work` that depend on the loops and on what is copied; ``walks``: one for each phase;
+    """The counts of `Work` that depend on the loops and on what is copied; ``phase_reads``: of each phase;
     ``together``: of threads that put their accumulators together."""
 
     slots: Number
-    walks: tuple[Walk, ...]
+    phase_reads: tuple[PhaseReads, ...]
     steps: Number
     entries: Number
     tile_elements: Number
@@ -51,21 +51,21 @@ class Moved:
 def moved_of(nest: Nest, device: Device, costs: Costs) -> Moved:
     entries, tile = _entries(nest), _tile_elements(nest)
     slots: Number = _combining(nest, entries, tile) + block_slots(nest)
-    walks: list[Walk] = []
+    phase_reads: list[PhaseReads] = []
     accesses: list[Access] = []
     matrix = instruction_of(nest, device)
     for phase in nest.facts.phases:
         loops = phase_loops(nest, phase)
         if matrix is not None and phase.reduces:
             own = list(fragment_accesses(nest, device))
-            walks.append(_walk(nest, device, phase, rolled(nest, loops), own))
+            phase_reads.append(_reads_of_phase(nest, device, phase, rolled(nest, loops), own))
             accesses += own
             continue
         slots = slots + points(nest, loops) * _point_slots(nest, phase, costs)
         if nest.lockstep == 1 and phase.of_rows:
             slots = slots - (points(nest, loops) - _rows(nest)) * _slots_of(phase.of_rows, costs)
         own = _phase_reads(nest, device, phase, loops)
-        walks.append(_walk(nest, device, phase, rolled(nest, loops) if _has_work(phase) else 0, own))
+        phase_reads.append(_reads_of_phase(nest, device, phase, rolled(nest, loops) if _has_work(phase) else 0, own))
         accesses += own
     for copy in nest.stage.copies:
         if copy.to_layer != device.layers[0].name:
@@ -77,11 +77,11 @@ def moved_of(nest: Nest, device: Device, costs: Costs) -> Moved:
     steps = _steps(nest, nest.in_thread()) if nest.facts.op.reductions else 0
     if matrix is not None:
         steps = steps / matrix.k
-    return Moved(slots, tuple(walks), steps, entries, tile, tuple(accesses), _streams(nest), together)
+    return Moved(slots, tuple(phase_reads), steps, entries, tile, tuple(accesses), _streams(nest), together)
 
 
 def phase_loops(nest: Nest, phase: Phase) -> tuple[int, ...]:
-    """The loops of a thread that a phase walks."""
+    """The loops of a thread that a phase runs."""
     every = nest.in_thread()
     if _is_over_all(nest, phase):
         return every
@@ -105,7 +105,7 @@ def rolled(nest: Nest, loops: tuple[int, ...]) -> Number:
 
 
 def _rows(nest: Nest) -> Number:
-    """Rows that one block does: what is the same all along a row is moved out of the walk over it."""
+    """Rows that one block does: what is the same all along a row is moved out of the loop over it."""
     return nest.product(lambda p, loop: loop.kind in (SERIAL, UNROLL) and nest.spatial(loop.axis))
 
 
@@ -212,13 +212,13 @@ def _is_uniform(nest: Nest, device: Device, load: int, source: Copy | None) -> b
     return uniform and bool(costs_of(device).uniform_loads)
 
 
-def _walk(nest: Nest, device: Device, phase: Phase, iterations: Number, own: Sequence[Access]) -> Walk:
-    """The walk of one phase, whose accesses are ``own``: what is read once after a reduction (beta * C) costs its
+def _reads_of_phase(nest: Nest, device: Device, phase: Phase, iterations: Number, own: Sequence[Access]) -> PhaseReads:
+    """What one phase reads, whose accesses are ``own``: what is read once after a reduction (beta * C) costs its
     latency once, not at every step of the reduction."""
     memory = device.backing.name
     direct = [_reused(nest, phase, a) for a in own if a.role == "read" and a.layer == memory]
     managed = any(a.role == "read" and a.layer != memory for a in own)
-    return Walk(iterations, any(direct), managed, not all(direct))
+    return PhaseReads(iterations, any(direct), managed, not all(direct))
 
 
 def _reused(nest: Nest, phase: Phase, access: Access) -> bool:

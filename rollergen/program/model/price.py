@@ -33,8 +33,8 @@ from rollergen.program.model.launching import MOST_WAKES, Limit, Way, calling_th
 from rollergen.program.model.nest import Nest, Waves, nest_of, waves_of
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model.occupancy import resident_blocks
+from rollergen.program.model.reuse import ReuseBySize
 from rollergen.program.model.supply import ADDS, OVERLAPS, TAKES_TURNS, exposed_misses, supply
-from rollergen.program.model.walks import Walks
 from rollergen.program.model.work import Work, work_of
 from rollergen.program.rprogram import Stage
 
@@ -149,9 +149,9 @@ def _inside(nest: Nest, device: Device, costs: Costs, work: Work, room: tuple[Nu
 def _way(inside: _Inside) -> Way:
     """The whole launch."""
     nest, device, costs, work, _, waves, *_ = inside
-    walks = Walks(nest, waves, work.streams)
-    layers, moved, misses = supply(nest, device, costs, work, waves, walks)
-    exposed = exposed_misses(nest, device, costs, work, waves, walks, inside.instructions, misses)
+    reuse = ReuseBySize(nest, waves, work.streams)
+    layers, moved, misses = supply(nest, device, costs, work, waves, reuse)
+    exposed = exposed_misses(nest, device, costs, work, waves, reuse, inside.instructions, misses)
     limiters = (*inside.limiters, *layers, *exposed, *inside.entering)
     launching_us = launch_us(device)
     return Way(_seconds(inside, limiters) + launching_us * 1e-6, launching_us, waves, limiters, tuple(moved))

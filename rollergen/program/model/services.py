@@ -28,20 +28,20 @@ def path_layer(device: Device) -> MemoryLayer | None:
 
 
 class Runs(NamedTuple):
-    """What neighbouring threads of a fill move: along the axes in the order ``walk`` (positions in the copy's order,
+    """What neighbouring threads of a fill move: along the axes in ``order`` (positions in the copy's order,
     the last fastest) runs of so many ``elements`` of each, of which the lanes of a width come to the ``first``."""
 
-    walk: tuple[int, ...]
+    order: tuple[int, ...]
     elements: tuple[Number, ...]
     first: list[Number]
 
 
 def fill_runs(nest: Nest, copy: Copy, shape: tuple[Number, ...]) -> Runs:
     along = copy.order.index(copy.along)
-    walk = (*(d for d in range(len(shape)) if d != along), along)
+    order = (*(d for d in range(len(shape)) if d != along), along)
     elements = copy.runs or tuple(copy.vector if d == along else 1 for d in range(len(shape)))
-    dealt = [ceil_div(shape[d], elements[d]) for d in walk]
-    return Runs(walk, elements, reached(dealt, nest.lockstep))
+    dealt = [ceil_div(shape[d], elements[d]) for d in order]
+    return Runs(order, elements, reached(dealt, nest.lockstep))
 
 
 def fill_service(
@@ -51,21 +51,21 @@ def fill_service(
     target = device.layer(copy.to_layer) if shared else path_layer(device)
     if target is None or (shared and not target.banks):
         return 1
-    walk, _, first = runs
+    order, _, first = runs
     columns = [*first, least(nest.threads, nest.lockstep)]
-    columns += [0, *shape[1:]] if shared else [_unit(nest, copy, copy.order[d]) for d in walk]
-    count, along = len(walk), walk[-1]
+    columns += [0, *shape[1:]] if shared else [_unit(nest, copy, copy.order[d]) for d in order]
+    count, along = len(order), order[-1]
 
     def decided(vector: int, padding: int) -> OfRows:
         elements = copy.runs or tuple(vector if d == along else 1 for d in range(count))
         width = (vector if not shared or along == count - 1 else 1) * operand.itemsize
 
         def service(numbers: list[np.ndarray], rows: list[np.ndarray]) -> list[float]:
-            at = {d: numbers[n] * elements[d] for n, d in enumerate(walk)}
+            at = {d: numbers[n] * elements[d] for n, d in enumerate(order)}
             if shared:
                 addresses = _place([at[d] for d in range(count)], rows[count + 1 :], copy, vector, padding)
             else:
-                coordinates = {copy.order[d]: at[d] * rows[count + 1 + n] for n, d in enumerate(walk)}
+                coordinates = {copy.order[d]: at[d] * rows[count + 1 + n] for n, d in enumerate(order)}
                 addresses = evaluate_lanes(operand.offset, coordinates, numbers[0].shape)
             return _serve(addresses * operand.itemsize, width, target, merge=False)
 

@@ -11,9 +11,9 @@ from rollergen.program.model.costs import Costs
 from rollergen.program.model.memory import FILL, Stream, cache_of, stride_sets, survival, tlb_cache
 from rollergen.program.model.nest import Nest, Waves, results_wait
 from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, least, most
+from rollergen.program.model.reuse import ReuseBySize
 from rollergen.program.model.services import thread_transactions
 from rollergen.program.model.waiting import NOTHING_PARKED
-from rollergen.program.model.walks import Walks
 from rollergen.program.model.work import Work
 from rollergen.program.panels import panel_part
 from rollergen.program.rprogram import GRID
@@ -32,7 +32,7 @@ def _caches(device: Device) -> list[MemoryLayer]:
 
 
 def supply(
-    nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves, walks: Walks
+    nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves, reuse: ReuseBySize
 ) -> tuple[list[tuple[str, Number, str]], list[Moved], dict[str, list[Number]]]:
     """Clocks of each layer that feeds the caches (or the staged tiles), what it moves, and the lines that miss.
 
@@ -46,7 +46,7 @@ def supply(
         inner = caches[number] if caches else None
         line = inner.transaction_bytes if inner is not None else layer.transaction_bytes
         cache = cache_of(inner, waves.resident) if inner is not None else None
-        lines = walks.of_line(line).fetched(cache, costs)
+        lines = reuse.of_line(line).fetched(cache, costs)
         if nest.stage.store.adds and not (cache is not None and cache.shared):
             added = _added_lines(nest, work, line)
             lines = [lines[at] if s.load >= 0 else added for at, s in enumerate(work.streams)]
@@ -180,7 +180,7 @@ def _layer_clocks(
 
 
 def exposed_misses(
-    nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves, walks: Walks, instructions: Number,
+    nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves, reuse: ReuseBySize, instructions: Number,
     misses: dict[str, list[Number]],
 ) -> list[tuple[str, Number, str]]:
     """What no overlap hides: long column walks past the prefetchers, and translation misses."""
@@ -190,11 +190,11 @@ def exposed_misses(
     per_step = instructions / most(work.steps, 1) + 2 * work.spilled if work.reduces else 2 * work.spilled + 4
     if costs.walk_clocks:
         ahead = nest.loops[nest.stage.prefetch].axis if panel_part(nest.stage) is not None else ""
-        clocks = _column_walks(device, costs, work, walks, per_step, misses, ahead)
+        clocks = _column_walks(device, costs, work, reuse, per_step, misses, ahead)
         found.append(("column walks", waves.per_unit * clocks, ADDS))
     for number, tlb in enumerate(device.tlbs):
         clocks = 0
-        for pages in walks.of_line(tlb.page_bytes).fetched(tlb_cache(tlb), costs):
+        for pages in reuse.of_line(tlb.page_bytes).fetched(tlb_cache(tlb), costs):
             clocks = clocks + pages * tlb.miss_clocks
         if number and costs.miss_buffers:
             clocks = clocks * costs.miss_buffers / least(costs.miss_buffers, costs.miss_window / per_step)
@@ -203,11 +203,11 @@ def exposed_misses(
 
 
 def _column_walks(
-    device: Device, costs: Costs, work: Work, walks: Walks, per_step: Number, misses: dict[str, list[Number]],
+    device: Device, costs: Costs, work: Work, reuse: ReuseBySize, per_step: Number, misses: dict[str, list[Number]],
     ahead: str,
 ) -> Number:  # fmt: skip
     """Exposed clocks of one block: operands walked down a column whose stride reaches few sets of the first cache;
-    tensors beyond the caches that a reduction walks in more rows at once than prefetchers follow; and short pieces of
+    tensors beyond the caches that a reduction reads in more rows at once than prefetchers follow; and short pieces of
     so many rows, each line of which takes its time from the outer cache, whatever is computed meanwhile (copies were
     measured without: their stores take longer).  An array of a thread's own is walked from end to end, and
     what moves with the axis ``ahead`` is prefetched."""
@@ -218,7 +218,7 @@ def _column_walks(
     slow = bool(outer) and waits and as_slow_as_memory(outer[-1], device)
     near_bytes = max((x.capacity_bytes for x in caches if not (slow and x is outer[-1])), default=0)
     beyond = misses[(outer[0] if outer else device.backing).name]
-    walk = walks.of_line(first.transaction_bytes)
+    per_line = reuse.of_line(first.transaction_bytes)
     total: Number = 0
     for i, stream in enumerate(work.streams):
         if stream.fills or stream.array >= 0 or (stream.load >= 0 and ahead in stream.operand.axes):
@@ -226,7 +226,7 @@ def _column_walks(
         far = bool(outer) and stream.operand.bytes * 2 > near_bytes
         rate = costs.walk_far_clocks if far else costs.walk_clocks
         worst: Number = 0
-        for tile in walk.columns(i):
+        for tile in per_line.columns(i):
             segment = most(tile.segment / first.transaction_bytes, 1)
             reached = stride_sets(tile.stride, first.sets, first.transaction_bytes)
             exposed = (tile.rows > costs.walk_rows) & (reached <= costs.walk_sets)

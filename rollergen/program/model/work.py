@@ -19,7 +19,7 @@ from rollergen.program.model.fragments import (
 from rollergen.program.model.lanes import lanes_apart, masks_loads
 from rollergen.program.model.levels import outer_accesses, outer_registers
 from rollergen.program.model.memory import Stream
-from rollergen.program.model.moved import Walk, moved_of
+from rollergen.program.model.moved import PhaseReads, moved_of
 from rollergen.program.model.nest import Nest, unbuffered
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model.occupancy import register_cap
@@ -41,7 +41,7 @@ from rollergen.program.windows import of_block
 class Work:
     """Counts for one thread of one block, unless said otherwise.
 
-    ``slots``: multiply-add instructions; ``walks``: one for each phase; ``steps``: reduction steps; ``registers``
+    ``slots``: multiply-add instructions; ``phase_reads``: of each phase; ``steps``: reduction steps; ``registers``
     wanted, ``spilled`` of them; ``in_flight``: registers more that loads started early would fill; ``entries``: passes
     of the accumulator's depth; ``tile_elements``: outputs of one such pass; ``chain``: dependent accumulations;
     ``combine_clocks``: waited for while threads put their accumulators together.
@@ -51,7 +51,7 @@ class Work:
     """
 
     slots: Number
-    walks: tuple[Walk, ...]
+    phase_reads: tuple[PhaseReads, ...]
     steps: Number
     chain: Number
     entries: Number
@@ -80,7 +80,8 @@ def work_of(nest: Nest, device: Device, costs: Costs) -> Work:
     waiting = waiting_of(nest, costs)
     parked = parked_of(nest, device, waiting, registers)
     return Work(
-        moved.slots, moved.walks, steps, _chain(nest, steps), moved.entries if reduces else 0, moved.tile_elements,
+        moved.slots, moved.phase_reads, steps, _chain(nest, steps), moved.entries if reduces else 0,
+        moved.tile_elements,
         (*moved.accesses, *blocks, *parked_accesses(nest, device, parked)), moved.streams, registers + waiting.live,
         in_flight, _spilled(nest, device, costs, registers), _shared_bytes(nest, device) + moved.together.bytes,
         _stagings(nest, device), moved.together.clocks, reduces,

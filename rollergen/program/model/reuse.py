@@ -1,4 +1,4 @@
-"""The walks outward of a batch: from the innermost loops to the grid, what each operand fetches past each cache.
+"""Reuse in caches: from the innermost loops to the grid, what each operand of a batch fetches past each cache.
 
 A batch has few numbers at each level, so that calls would cost more than arithmetic: all levels of an operand are in
 one array.  Rows are levels, columns are programs (one column where a number is the same for all).
@@ -19,7 +19,7 @@ from rollergen.program.rprogram import GRID, LANE, SERIAL, UNROLL
 
 
 class Level(NamedTuple):
-    """One loop of the walk outward: ``axis`` None for the walks over a kept row; ``grow`` what the span of the
+    """One loop, innermost first: ``axis`` None for the passes over a kept row; ``grow`` what the span of the
     axis multiplies by."""
 
     position: int
@@ -55,7 +55,7 @@ def grown_spans(nest: Nest, levels: list[Level]) -> list[dict[str, Number]]:
 
 
 def levels_of(nest: Nest, waves: Waves) -> list[Level]:
-    """Serial loops and the unrolled ones outside them, innermost first; the walks over a row; rounds of blocks."""
+    """Serial loops and the unrolled ones outside them, innermost first; the passes over a row; rounds of blocks."""
     own = nest.positions(SERIAL, UNROLL, LANE)
     outermost_of_region = max((p for p in own if nest.loops[p].kind == SERIAL), default=-1)
     levels = [
@@ -132,7 +132,7 @@ class _Moved(NamedTuple):
     again: Number
 
 
-class Walk:
+class ReuseAnalysis:
     """The nest seen from the inside out, with the footprints of every stream at every level, for one size of lines."""
 
     def __init__(self, nest: Nest, waves: Waves, streams: tuple[Stream, ...], line: int, outward: Outward) -> None:
@@ -221,15 +221,15 @@ class Walk:
         return (in_its_sets + (every - own) / cache.sets) / cache.ways
 
 
-class Walks:
-    """The walk outward for each size of lines, found once."""
+class ReuseBySize:
+    """The analysis for each size of lines, made once."""
 
     def __init__(self, nest: Nest, waves: Waves, streams: tuple[Stream, ...]) -> None:
         self._arguments = nest, waves, streams
         self._outward = outward_of(nest, waves, streams)
-        self._found: dict[int, Walk] = {}
+        self._found: dict[int, ReuseAnalysis] = {}
 
-    def of_line(self, line: int) -> Walk:
+    def of_line(self, line: int) -> ReuseAnalysis:
         if line not in self._found:
-            self._found[line] = Walk(*self._arguments, line, self._outward)
+            self._found[line] = ReuseAnalysis(*self._arguments, line, self._outward)
         return self._found[line]
