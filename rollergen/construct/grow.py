@@ -35,14 +35,10 @@ def footprint_bytes(op: TensorOp, tile: Tile) -> int:
     return sum([prod([tile.get(axis, 1) for axis in axes]) * itemsize for axes, itemsize in _operands(op)])
 
 
-def _operands(op: TensorOp) -> list[tuple[frozenset[str], int]]:
-    """Axes and item size of each operand; noted, as every step asks for them."""
-    notes = op.notes()
-    found: list[tuple[frozenset[str], int]] | None = notes.get("operands of growth")
-    if found is None:
-        found = [(frozenset(load.axes()), ITEMSIZE[load.dtype]) for load in op.body_loads()]
-        notes["operands of growth"] = found
-    return found
+@lru_cache(maxsize=64)
+def _operands(op: TensorOp) -> tuple[tuple[frozenset[str], int], ...]:
+    """Axes and item size of each operand: every step asks for them."""
+    return tuple([(frozenset(load.axes()), ITEMSIZE[load.dtype]) for load in op.body_loads()])
 
 
 def traffic_bytes(op: TensorOp, tile: Tile) -> int:

@@ -5,6 +5,8 @@ As CUTLASS's threadblock swizzle and Triton's `GROUP_M`: blocks run through grou
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
@@ -60,11 +62,7 @@ def _is_held(op: TensorOp, device: Device) -> bool:
     return bool(shared) and _bytes_read(op) <= shared[-1].capacity_bytes
 
 
+@lru_cache(maxsize=64)
 def _bytes_read(op: TensorOp) -> int:
-    """Of all tensors that the reduction reads; noted, as all tiles of a tensor op ask for it."""
-    notes = op.notes()
-    found: int | None = notes.get("bytes read")
-    if found is None:
-        seen = {load.buffer.name: load.buffer.elements * ITEMSIZE[load.dtype] for load in op.body_loads()}
-        found = notes["bytes read"] = sum(seen.values())
-    return found
+    """Of all tensors that the reduction reads: all tiles of a tensor op ask for it."""
+    return sum({load.buffer.name: load.buffer.elements * ITEMSIZE[load.dtype] for load in op.body_loads()}.values())

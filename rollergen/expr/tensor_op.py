@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Annotated, Any
+from typing import Annotated
 
 from rollergen.expr.index import Bounds, Index, Within
 from rollergen.expr.limits import Among, Count
@@ -46,11 +46,9 @@ class Reduction:
 
 
 class _Remembered:
-    """What is found once for a tensor op: its hash, which caches ask for, its loads, its axes by their names, and what
-    its readers note."""
+    """What is found once for a tensor op: its hash, which caches ask for, its loads, its axes by their names."""
 
-    __slots__ = ("_body_loads", "_by_name", "_extents", "_hash", "_loads", "_notes", "_result_loads", "_stored")
-    _notes: dict[Any, Any]
+    __slots__ = ("_body_loads", "_by_name", "_extents", "_hash", "_loads", "_result_loads", "_stored")
     _hash: int
     _by_name: dict[str, Axis]
     _extents: dict[str, int]
@@ -111,14 +109,6 @@ class TensorOp(_Remembered):
             object.__setattr__(self, "_hash", hash(everything))
             return self._hash
 
-    def notes(self) -> dict[Any, Any]:
-        """What readers have found of the definition alone, by their own keys: its programs ask for the same again."""
-        try:
-            return self._notes
-        except AttributeError:
-            object.__setattr__(self, "_notes", {})
-            return self._notes
-
     def body_loads(self) -> tuple[Load, ...]:
         """Distinct loads inside reductions, in order of first appearance."""
         try:
@@ -157,10 +147,5 @@ class TensorOp(_Remembered):
 
 def summed_axes(op: TensorOp) -> tuple[Axis, ...]:
     """Spatial axes that are not in the target: points along them share a place of the output."""
-    notes = op.notes()
-    found: tuple[Axis, ...] | None = notes.get("summed axes")
-    if found is None:
-        stored = {name for index in op.target for name in index.axes()}
-        spatial = op.of_role("spatial")
-        found = notes["summed axes"] = tuple([a for a in spatial if a.name not in stored and a.extent > 1])
-    return found
+    stored = {name for index in op.target for name in index.axes()}
+    return tuple([a for a in op.of_role("spatial") if a.name not in stored and a.extent > 1])

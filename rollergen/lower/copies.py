@@ -61,12 +61,8 @@ def is_shared(copy: Copy, nest: Nest) -> bool:
 
 def buffer_shape(nest: Nest, copy: Copy) -> tuple[int, ...]:
     """Elements of the copy's buffer along each of its dimensions, without padding."""
-    known = nest.shapes.get(id(copy))
-    if known is None:
-        whole = window_shape(nest.stage, copy) if copy.window else None
-        known = whole or tuple([positions_of(nest, axis_digits(nest, copy, axis)) for axis in copy.order])
-        nest.shapes[id(copy)] = known
-    return known
+    whole = window_shape(nest.stage, copy) if copy.window else None
+    return whole or tuple([positions_of(nest, axis_digits(nest, copy, axis)) for axis in copy.order])
 
 
 def positions_of(nest: Nest, digits: tuple[tuple[int, int], ...]) -> int:
@@ -99,14 +95,6 @@ def allocate_buffers(out: Writer, nest: Nest) -> dict[Copy, Staged]:
 
 def axis_digits(nest: Nest, copy: Copy, axis: str, *, lanes: bool = True) -> tuple[tuple[int, int], ...]:
     """(loop position, weight) of each digit of a position along `axis` of the copy's buffer."""
-    key = (copy.load, copy.at_loop, copy.to_layer, axis, lanes)
-    known = nest.digits.get(key)
-    if known is None:
-        known = nest.digits[key] = _axis_digits(nest, copy, axis, lanes)
-    return known
-
-
-def _axis_digits(nest: Nest, copy: Copy, axis: str, lanes: bool) -> tuple[tuple[int, int], ...]:
     block = is_shared(copy, nest)
     weights, weight = [], 1
     for p, loop in nest.rising.get(axis, ()):

@@ -30,11 +30,8 @@ RAW = "uint16"
 def _filling(place: Place, copy: Copy, changes: Mapping[int, Index]) -> Place:
     """The place with loop variables bound for a fill, which also visits what the loops will not reach."""
     nest = place.nest
-    loose = nest.overhangs.get(id(copy))
-    if loose is None:
-        stopping = {loop.axis for loop in nest.loops[copy.at_loop :] if loop.kind == SERIAL}
-        loose = frozenset(axis for axis in copy.order if axis in stopping and nest.spans[axis] > nest.extents[axis])
-        nest.overhangs[id(copy)] = loose
+    stopping = {loop.axis for loop in nest.loops[copy.at_loop :] if loop.kind == SERIAL}
+    loose = frozenset(axis for axis in copy.order if axis in stopping and nest.spans[axis] > nest.extents[axis])
     return place.bind(changes, loose)
 
 
@@ -242,18 +239,14 @@ def each_group(
 
 def _groups(out: Writer, place: Place, staged: Staged, number: Index, step: Index) -> Groups:
     """The group at a step of the run of this number."""
-    copy, nest = staged.copy, place.nest
+    copy = staged.copy
     lane = _symbol(out, copy.vector)
-    known = nest.decoded.get(id(copy))
-    if known is None:
-        positions = _decode(copy, staged.shape, number, step, lane, out.ranges)
-        changes: dict[int, Index] = {}
-        for axis, position in zip(copy.order, positions, strict=True):
-            changes |= _bind(place, copy, axis, position)
-        simple = {id(position) for position in positions}
-        changes = {p: i if id(i) in simple else i.simplify(out.ranges) for p, i in changes.items()}
-        known = nest.decoded[id(copy)] = positions, changes
-    return Groups(copy, staged, lane, known[0], _filling(place, copy, known[1]))
+    positions = _decode(copy, staged.shape, number, step, lane, out.ranges)
+    changes: dict[int, Index] = {}
+    for axis, position in zip(copy.order, positions, strict=True):
+        changes |= _bind(place, copy, axis, position)
+    changes = {p: index.simplify(out.ranges) for p, index in changes.items()}
+    return Groups(copy, staged, lane, positions, _filling(place, copy, changes))
 
 
 def _decode(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
 
-from rollergen.expr.index import Bounds, Index, Within
+from rollergen.expr.index import Bounds, Index
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device, Instruction
@@ -33,9 +32,7 @@ class Nest:
 
     ``lead``: the variable that says how many elements before 0 the loops of the lanes' axis start (see
     `Store.on_lines`), if they do.  ``exchanges``: the language lets threads of one execution width exchange
-    registers.  ``digits``, ``shapes`` (by identity), ``decoded`` and ``overhangs`` are memos of `copies`: the digits
-    of positions in a buffer, its extents, the positions of the groups that a thread moves, and the axes along which a
-    fill overhangs.  ``bounds`` is one of `place.load_bounds`.
+    registers.
     """
 
     stage: Stage
@@ -44,11 +41,6 @@ class Nest:
     parameters: Mapping[str, Pointer]
     lead: str | None = None
     exchanges: bool = False
-    digits: dict[Any, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    decoded: dict[int, tuple[tuple[Index, ...], dict[int, Index]]] = field(default_factory=dict)
-    overhangs: dict[int, frozenset[str]] = field(default_factory=dict)
-    bounds: dict[Any, tuple[Within, ...]] = field(default_factory=dict)
 
     @cached_property
     def loops(self) -> tuple[Loop, ...]:
@@ -72,8 +64,8 @@ class Nest:
         return dict(enumerate(self._loads))
 
     @cached_property
-    def _numbers(self) -> dict[int, tuple[int, Load]]:
-        return {id(load): (number, load) for number, load in enumerate(self._loads)}
+    def _numbers(self) -> dict[Load, int]:
+        return {load: number for number, load in enumerate(self._loads)}
 
     @cached_property
     def digits_of(self) -> dict[str, list[tuple[int, int]]]:
@@ -143,12 +135,8 @@ class Nest:
         return matrix_instruction(self.stage, self.device)
 
     def number(self, load: Load) -> int:
-        """The load's place among the definition's; equal loads have the same (found by identity first)."""
-        known = self._numbers.get(id(load))
-        if known is None or known[1] is not load:
-            known = self._loads.index(load), load
-            self._numbers[id(load)] = known
-        return known[0]
+        """The load's place among the definition's; equal loads have the same."""
+        return self._numbers[load]
 
     def numbered(self, loads: Iterable[Load]) -> dict[int, Load]:
         """Distinct loads, by number."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import permutations
 from math import prod
-from typing import Any
 
 from rollergen.expr.index import Bounds, Index, Within, linear, weighted_sum
 from rollergen.expr.values import Load
@@ -179,15 +178,8 @@ def load_bounds(place: Place, load: Load) -> tuple[Within, ...]:
     only where the address could leave the buffer; and whatever else could (the side of a select
     that is not chosen).
     """
-    nest = place.nest
-    kept: dict[Any, tuple[Within, ...]] = nest.bounds
-    key: Any = nest.number(load), place.whole, place.loose
-    if place.axis_ranges is nest.exact:  # then it is a fact of the definition
-        kept, key = nest.op.notes(), ("load bounds", nest.number(load))
-    known = kept.get(key)
-    if known is None:
-        known = kept[key] = _load_bounds(place, load)
-    return tuple([bound for bound in known if bound not in place.held]) if place.held else known
+    needed = _load_bounds(place, load)
+    return tuple([bound for bound in needed if bound not in place.held]) if place.held else needed
 
 
 def _load_bounds(place: Place, load: Load) -> tuple[Within, ...]:

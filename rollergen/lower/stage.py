@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from rollergen.expr.index import Index
@@ -223,22 +224,20 @@ def layout(nest: Nest) -> tuple[str, ...]:
     return tuple(lines)
 
 
+@lru_cache(maxsize=64)
 def _common(op: TensorOp) -> _Common:
-    notes = op.notes()
-    if "layout" not in notes:
-        tensors = {load.buffer.name: load.buffer for load in op.loads()}
-        inputs = ", ".join(_tensor(b.name, b.shape, b.dtype) for b in tensors.values())
-        output = op.output
-        notes["layout"] = _Common(
-            f"{_tensor(output.name, output.shape, output.dtype)} from {inputs or 'nothing'}",
-            tuple(
-                (axis.name, name, axis.role, (f"{name} ({axis.role})", str(axis.extent)))
-                for axis in op.axes
-                for name in [identifier(axis.name)]
-            ),
-            sum(len(reduction.bodies) for reduction in op.reductions),
-        )
-    return notes["layout"]  # type: ignore[no-any-return]
+    tensors = {load.buffer.name: load.buffer for load in op.loads()}
+    inputs = ", ".join(_tensor(b.name, b.shape, b.dtype) for b in tensors.values())
+    output = op.output
+    return _Common(
+        f"{_tensor(output.name, output.shape, output.dtype)} from {inputs or 'nothing'}",
+        tuple(
+            (axis.name, name, axis.role, (f"{name} ({axis.role})", str(axis.extent)))
+            for axis in op.axes
+            for name in [identifier(axis.name)]
+        ),
+        sum(len(reduction.bodies) for reduction in op.reductions),
+    )
 
 
 def _tensor(name: str, shape: tuple[int, ...], dtype: str) -> str:

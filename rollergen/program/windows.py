@@ -7,6 +7,7 @@ A window's element is read once, however many points (outputs and taps) use it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import prod
 from operator import attrgetter
 
@@ -112,10 +113,7 @@ def needed(load: Load, dimension: int, ranges: Mapping[str, Bounds]) -> Bounds:
 def window_problem(stage: Stage, copy: Copy) -> str:
     """Why the copy's load cannot be kept as a window at its depth; empty if it can."""
     load, op = stage.load(copy), stage.op
-    notes, key = op.notes(), ("no window", copy.load)
-    problem = notes.get(key)
-    if problem is None:
-        problem = notes[key] = load_problem(op, load)
+    problem = load_problem(op, load)
     if not problem and of_block(copy):
         problem = dealing_problem(stage, copy)
     if problem:
@@ -164,6 +162,7 @@ def shares_lines(stage: Stage, indices: Sequence[Index]) -> bool:
     return any({roles[axis] for axis in index.axes() & unrolled} == {"spatial", "reduce"} for index in indices)
 
 
+@lru_cache(maxsize=64)
 def load_problem(op: TensorOp, load: Load) -> str:
     """Why no tile's elements of the load are intervals of its tensor; empty if they are."""
     if any(not index.is_affine or any(c <= 0 for _, c in index.terms) for index in load.indices):

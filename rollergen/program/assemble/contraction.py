@@ -199,7 +199,7 @@ def _contraction_copies(
         if as_it_lies:
             order = (*(axis for axis in order if axis != roles.k), roles.k)
         if staged:
-            along = roles.k if as_it_lies else _known_fill_axis(op, number, order, device)
+            along = roles.k if as_it_lies else fill_axis(op, op.body_loads()[number], order, device)
             granule = inside.get(along, 1)  # the multiple of the axis at which its staged tiles start
             wide = rules.shapes.wide_accesses
             vector = copy_vector(op, load, along, granule, guarded=True) if wide else 1
@@ -246,15 +246,7 @@ def keeps_order(op: TensorOp, roles: Roles, load: Load, vk: int) -> bool:
     return vk > 1 and ITEMSIZE[load.dtype] == 4 and copy_vector(op, load, roles.k, vk, guarded=True) == vk
 
 
-def _known_fill_axis(op: TensorOp, number: int, order: tuple[str, ...], device: Device) -> str:
-    """`fill_axis` of a load by its number, for which all tiles of a tensor op ask."""
-    notes, key = op.notes(), ("fill axis", number, order, device)
-    found: str | None = notes.get(key)
-    if found is None:
-        found = notes[key] = fill_axis(op, op.body_loads()[number], order, device)
-    return found
-
-
+@lru_cache(maxsize=64)
 def fill_axis(op: TensorOp, load: Load, order: tuple[str, ...], device: Device) -> str:
     """The axis along which neighbouring threads fetch: where vectors can be moved, else where a warp's elements
     lie in the fewest transactions (of a gathered image: along the pixels, not along the taps)."""

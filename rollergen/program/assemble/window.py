@@ -5,6 +5,8 @@ One nest: ``grid | threads | taps | tile of a thread``; what the tile reads of a
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
 from rollergen.hal.spec import Device
@@ -40,15 +42,11 @@ def slides(op: TensorOp, load: Load) -> bool:
     return any(index.axes() & reduced and index.axes() - reduced for index in load.indices)
 
 
+@lru_cache(maxsize=64)
 def window_loads(op: TensorOp) -> tuple[int, ...]:
     """The loads of the reduction that slide and whose tiles are intervals of their tensors."""
-    notes = op.notes()
-    found: tuple[int, ...] | None = notes.get("window loads")
-    if found is None:
-        every = enumerate(op.body_loads())
-        sliding = [n for n, load in every if slides(op, load) and not load_problem(op, load)]
-        found = notes["window loads"] = tuple(sliding)
-    return found
+    every = enumerate(op.body_loads())
+    return tuple([n for n, load in every if slides(op, load) and not load_problem(op, load)])
 
 
 def window_stage(op: TensorOp, plan: WindowPlan, device: Device, name: str = "window") -> Stage:
