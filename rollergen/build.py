@@ -20,10 +20,10 @@ from rollergen.hal.errors import MendableError
 from rollergen.hal.spec import Device
 from rollergen.kernel import Kernel
 from rollergen.measure.background import compiled_in_background
-from rollergen.measure.compile_check import MEASURED, check_notes, compile_checked, first_kept
+from rollergen.measure.compile_check import MEASURED, check_notes, compile_checked
 from rollergen.measure.isolation import bench_for
 from rollergen.measure.outcome import Outcome, Progress, silent
-from rollergen.measure.profiler import fastest, measure_on, written
+from rollergen.measure.profiler import fastest, first_kept, measure_on, written
 from rollergen.options import BuildOptions
 from rollergen.runtime.executor import Executor, RuntimeExecutor, executor_for
 from rollergen.store.cache import NO_CACHE, Cache

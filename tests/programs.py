@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rollergen.expr.index import Index, Within
+from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
-from rollergen.expr.values import Binary, Buffer, Const, Load, Partial, Unary, named_combiner
+from rollergen.expr.values import Binary, Buffer, Const, Load, Partial, Unary, Within, named_combiner
 from rollergen.program.assemble import levels
 from rollergen.program.rprogram import (
     Accumulator,

@@ -30,6 +30,7 @@ from rollergen.program.assemble.elementwise import elementwise_axes
 from rollergen.program.model import predict, together
 from rollergen.program.model.prediction import Prediction
 from rollergen.tile.rules import AlignmentRules, contiguous_axis
+from tests.forgetting import forget as forget_kept
 
 Named = Iterable[tuple[str, Callable[[], Tensor]]]
 RULES = ("execution_unit", "transaction", "bank", "tensor_shape")
@@ -76,8 +77,7 @@ def forget() -> None:
     together.kept.clear()
     contiguous_axis.cache_clear()
     elementwise_axes.cache_clear()
-    for module in (index, index_code, nest):
-        module.forget()
+    forget_kept(index, index_code, nest)
 
 
 def ten_sources(make: Callable[[], Tensor], device: Device, count: int = 10) -> tuple[float, float, int, Any]:

@@ -82,11 +82,6 @@ def index_code(
     return text
 
 
-def forget() -> None:
-    """Drops the texts that are kept: for what measures building from the start, or prints otherwise."""
-    _division.cache_clear()
-
-
 def is_wide(index: Index, ranges: Mapping[str, Bounds]) -> bool:
     """Whether the value, or a partial sum of it, may not fit an ``int``."""
     reach = abs(index.const)

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from rollergen.expr.guards import relative_to
-from rollergen.expr.index import Index, Within
+from rollergen.expr.index import Index
 from rollergen.expr.language import Tensor
 from rollergen.expr.one_stage import RowLimits
 from rollergen.expr.stages import Graph, cut, fastest_cut
 from rollergen.expr.tensor_op import Axis, TensorOp
-from rollergen.expr.values import Buffer, IndexValue, Load, Value, transform, walk
+from rollergen.expr.values import Buffer, IndexValue, Load, Value, Within, transform, walk
 from rollergen.expr.views import Indices, Shape, merged, merged_index, reduced, simplified, unflattened
 
 IndexChange = Callable[[Index], Index]

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from rollergen.expr.dtypes import is_float, rounded
-from rollergen.expr.index import Bounds, FloorDiv, Index, Within
+from rollergen.expr.index import Bounds, FloorDiv, Index
 from rollergen.expr.primitives import PRIMITIVES
-from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Select, Unary, Value, loads, transform
+from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Select, Unary, Value, Within, loads, transform
 from rollergen.hal.dtypes import DTYPES
 
 _NEGATED = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "ne": "eq"}

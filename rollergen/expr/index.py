@@ -11,12 +11,12 @@ Python (towards minus infinity); whoever prints C asks `Index.bounds` before wri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import gcd
 from operator import itemgetter
-from typing import Any, Union
+from typing import Any, ClassVar, Union
 
 from rollergen.expr.limits import Divisor
 
@@ -35,11 +35,16 @@ class _Copied:
         return type(self), tuple(getattr(self, name) for name in self.__match_args__)  # type: ignore[attr-defined]
 
 
+@dataclass(frozen=True)
 class _Divided(_Copied):
     """Atoms are in the order of their texts, among names of axes too.
 
     Hash and text are found once: every sum of indices asks its atoms for them.
     """
+
+    index: Index
+    divisor: Divisor
+    SYMBOL: ClassVar[str]
 
     def __lt__(self, other: Atom) -> bool:
         return str(self) < str(other)
@@ -47,54 +52,34 @@ class _Divided(_Copied):
     def __gt__(self, other: Atom) -> bool:
         return str(self) > str(other)
 
+    def __hash__(self) -> int:
+        return self._hash
 
-@dataclass(frozen=True)
+    def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.index, self.divisor, self.SYMBOL))
+
+    @cached_property
+    def _text(self) -> str:
+        return f"({self.index}){self.SYMBOL}{self.divisor}"
+
+
 class FloorDiv(_Divided):
     """``index // divisor`` with a divisor of at least 2."""
 
-    index: Index
-    divisor: Divisor
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __str__(self) -> str:
-        return self._text
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.index, self.divisor))
-
-    @cached_property
-    def _text(self) -> str:
-        return f"({self.index})//{self.divisor}"
+    SYMBOL = "//"
 
 
-@dataclass(frozen=True)
 class Mod(_Divided):
     """``index % divisor`` with a divisor of at least 2; never negative."""
 
-    index: Index
-    divisor: Divisor
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __str__(self) -> str:
-        return self._text
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.index, -self.divisor))
-
-    @cached_property
-    def _text(self) -> str:
-        return f"({self.index})%{self.divisor}"
+    SYMBOL = "%"
 
 
 Atom = Union[str, FloorDiv, Mod]
-
-
 _ATOM = itemgetter(0)
 
 
@@ -217,16 +202,6 @@ class Index(_Copied):
             if type(atom) is str and atom == axis:
                 return coefficient
         return 0
-
-    def has(self, axis: str) -> bool:
-        """Whether the axis occurs, inside divisions and remainders too."""
-        for atom, _ in self.terms:
-            if type(atom) is str:
-                if atom == axis:
-                    return True
-            elif axis in atom.index.names():  # type: ignore[union-attr]
-                return True
-        return False
 
     @property
     def is_affine(self) -> bool:
@@ -375,12 +350,6 @@ def divided_bounds(atom: FloorDiv | Mod, low: int, high: int) -> Bounds:
     return 0, divisor - 1
 
 
-def forget() -> None:
-    """Drops the results that are kept: for what measures building from the start."""
-    for kept in (_quotient, _remainder, _substituted, _bounded, _simplified_atom, linear):
-        kept.cache_clear()
-
-
 @lru_cache(maxsize=KEPT)
 def _simplified_atom(atom: FloorDiv | Mod, known: tuple[Bounds, ...]) -> Index | None:
     """An atom simplified where its names have the `known` bounds; None: it stays."""
@@ -420,30 +389,6 @@ def _grain(rest: Index, divisor: int, ranges: Mapping[str, Bounds]) -> int:
     return 1
 
 
-@dataclass(frozen=True, slots=True)
-class Within:
-    """The predicate ``low <= index < high``: one bound of a guard."""
-
-    index: Index
-    low: int
-    high: int
-
-    def substitute(self, mapping: Mapping[str, Index]) -> Within:
-        return Within(self.index.substitute(mapping), self.low, self.high)
-
-    def always(self, ranges: Mapping[str, Bounds]) -> bool:
-        """Whether the bound holds for every value of the axes within `ranges`."""
-        low, high = self.index.bounds(ranges)
-        return low >= self.low and high < self.high
-
-    def evaluate(self, values: Mapping[str, Any]) -> Any:
-        at = self.index.evaluate(values)
-        return (at >= self.low) & (at < self.high)
-
-    def __str__(self) -> str:
-        return f"{self.low} <= {self.index} < {self.high}"
-
-
 @lru_cache(maxsize=KEPT)
 def linear(indices: tuple[Index, ...], shape: tuple[int, ...]) -> Index:
     """Row-major element offset of `indices` into a tensor of `shape`."""
@@ -452,6 +397,3 @@ def linear(indices: tuple[Index, ...], shape: tuple[int, ...]) -> Index:
         parts.append((index, stride))
         stride *= extent
     return weighted_sum(parts)
-
-
-IndexMap = Callable[[Index], Index]

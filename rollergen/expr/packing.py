@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rollergen.expr.dtypes import is_float
-from rollergen.expr.index import Index, Within
+from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Axis, TensorOp
-from rollergen.expr.values import Buffer, Load, Value, transform
+from rollergen.expr.values import Buffer, Load, Value, Within, transform
 
 
 def replace_load(op: TensorOp, old: Load, new: Load) -> TensorOp:

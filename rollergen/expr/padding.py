@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rollergen.expr.guards import secured
-from rollergen.expr.index import Index, Within
+from rollergen.expr.index import Index
 from rollergen.expr.packing import fresh_axis, fresh_buffer, replace_load
 from rollergen.expr.tensor_op import Axis, TensorOp
-from rollergen.expr.values import Buffer, Load, Value, substitute_axes, transform
+from rollergen.expr.values import Buffer, Load, Value, Within, substitute_axes, transform
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import rollergen.expr.guards as guards
 from rollergen.errors import ExpressionError, ShapeError
-from rollergen.expr.index import Bounds, Index, Within
+from rollergen.expr.index import Bounds, Index
 from rollergen.expr.reductions import Reduce
-from rollergen.expr.values import Load, Select, Value, walk
+from rollergen.expr.values import Load, Select, Value, Within, walk
 
 if TYPE_CHECKING:
     from rollergen.expr.language import Tensor

@@ -13,7 +13,7 @@ from math import isinf, lcm
 
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.guards import push_guards
-from rollergen.expr.index import Bounds, FloorDiv, Index, Mod, Within
+from rollergen.expr.index import Bounds, FloorDiv, Index, Mod
 from rollergen.expr.packing import fresh_buffer
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import (
@@ -27,6 +27,7 @@ from rollergen.expr.values import (
     Select,
     Value,
     Var,
+    Within,
     loads,
     named_combiner,
     substitute_axes,

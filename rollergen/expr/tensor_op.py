@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Annotated
 
-from rollergen.expr.index import Bounds, Index, Within
+from rollergen.expr.index import Bounds, Index
 from rollergen.expr.limits import Among, Count
-from rollergen.expr.values import Buffer, Combiner, Load, Value, loads
+from rollergen.expr.values import Buffer, Combiner, Load, Value, Within, loads
 
 Role = Annotated[str, Among(("spatial", "reduce", "row"))]
 

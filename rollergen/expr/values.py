@@ -13,9 +13,34 @@ from dataclasses import dataclass, field, replace
 from operator import is_not
 from typing import Annotated, Any
 
-from rollergen.expr.index import Index, Within, linear
+from rollergen.expr.index import Bounds, Index, linear
 from rollergen.expr.limits import Among, Count, DtypeName
 from rollergen.expr.primitives import BINARY, UNARY
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """The predicate ``low <= index < high``: one bound of a guard."""
+
+    index: Index
+    low: int
+    high: int
+
+    def substitute(self, mapping: Mapping[str, Index]) -> Within:
+        return Within(self.index.substitute(mapping), self.low, self.high)
+
+    def always(self, ranges: Mapping[str, Bounds]) -> bool:
+        """Whether the bound holds for every value of the axes within `ranges`."""
+        low, high = self.index.bounds(ranges)
+        return low >= self.low and high < self.high
+
+    def evaluate(self, values: Mapping[str, Any]) -> Any:
+        at = self.index.evaluate(values)
+        return (at >= self.low) & (at < self.high)
+
+    def __str__(self) -> str:
+        return f"{self.low} <= {self.index} < {self.high}"
+
 
 BufferKind = Annotated[str, Among(("input", "output", "temporary"))]
 

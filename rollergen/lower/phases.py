@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from rollergen.expr.index import Index, Within
+from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Reduction
-from rollergen.expr.values import Load, Value, loads
+from rollergen.expr.values import Load, Value, Within, loads
 from rollergen.lower import gathering, reductions
 from rollergen.lower.arithmetic import Scope, evaluate, evaluate_all
 from rollergen.lower.context import Context

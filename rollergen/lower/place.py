@@ -8,8 +8,8 @@ from functools import cached_property
 from itertools import permutations
 from math import prod
 
-from rollergen.expr.index import Bounds, Index, Within, linear, weighted_sum
-from rollergen.expr.values import Load
+from rollergen.expr.index import Bounds, Index, linear, weighted_sum
+from rollergen.expr.values import Load, Within
 from rollergen.expr.views import reduced
 from rollergen.lower.expressions import Element, Expr, Inside, Number, Operation, position
 from rollergen.lower.nest import Nest

@@ -22,12 +22,12 @@ from rollergen.lower.nest import Lane
 
 def depends(offset: Index, tests: Iterable[Inside], lane: Lane) -> bool:
     """Whether anything differs between the lanes."""
-    return offset.has(lane.variable) or any(varies(test, lane) for test in tests)
+    return lane.variable in offset.names() or any(varies(test, lane) for test in tests)
 
 
 def varies(test: Inside, lane: Lane) -> bool:
     """Whether the test differs between the lanes."""
-    return test.index.has(lane.variable)
+    return lane.variable in test.index.names()
 
 
 def lane_stride(ranges: Mapping[str, Bounds], offset: Index, lane: Lane) -> int:

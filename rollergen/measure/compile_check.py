@@ -59,11 +59,6 @@ def compile_checked(
     return tuple(told.get(one.rank, one) for one in candidates)
 
 
-def first_kept(candidates: Sequence[Outcome]) -> Outcome:
-    """The best by the model of those that did not fail."""
-    return next(one for one in candidates if not one.problems)
-
-
 def check_notes(candidates: Sequence[Outcome]) -> tuple[str, ...]:
     """What the check did, for `explain`: every candidate that it dropped, and why; one that it kept all the same."""
     dropped = [f"number {one.rank + 1} dropped: {'; '.join(one.problems)}" for one in candidates if one.problems]

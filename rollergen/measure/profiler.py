@@ -133,6 +133,11 @@ def warn_of_doubts(outcomes: Sequence[Outcome]) -> None:
         warnings.warn(f"{text}, and taken again by the next build", MeasurementWarning, stacklevel=6)
 
 
+def first_kept(candidates: Sequence[Outcome]) -> Outcome:
+    """The best by the model of those that did not fail."""
+    return next(one for one in candidates if not one.problems)
+
+
 def fastest(outcomes: Iterable[Outcome]) -> Outcome:
     """The passed outcome with the least wall time; equal ones by rank.  Where no time is believed, the first that
     passed the gate."""

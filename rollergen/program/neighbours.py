@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rollergen.expr.index import Index, Mod, Within
-from rollergen.expr.values import Load
+from rollergen.expr.index import Index, Mod
+from rollergen.expr.values import Load, Within
 
 
 def step_within(index: Index, axis: str, vector: int) -> tuple[int, bool] | None:

@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from rollergen.errors import ProgramError
-from rollergen.expr.index import FloorDiv, Index, Mod, Within
+from rollergen.expr.index import FloorDiv, Index, Mod
 from rollergen.expr.limits import AtLeast
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import (
@@ -27,6 +27,7 @@ from rollergen.expr.values import (
     Select,
     Unary,
     Var,
+    Within,
 )
 from rollergen.program.rprogram import (
     Accumulator,

@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from rollergen.expr.index import Within
+from rollergen.expr.values import Within
 from rollergen.tile.axis_tiles import AxisTiles
 from rollergen.tile.guarded_access import Access
 from rollergen.tile.segments import (

@@ -9,7 +9,8 @@ from math import lcm, prod
 
 import numpy as np
 
-from rollergen.expr.index import FloorDiv, Index, Within
+from rollergen.expr.index import FloorDiv, Index
+from rollergen.expr.values import Within
 from rollergen.tile.axis_tiles import AxisTiles
 from rollergen.tile.guarded_access import Access
 from rollergen.tile.segments import Progression

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import gcd
 
 from rollergen.expr.dtypes import ITEMSIZE
-from rollergen.expr.index import FloorDiv, Index, Mod, Within
+from rollergen.expr.index import FloorDiv, Index, Mod
+from rollergen.expr.values import Within
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ import rollergen as rg
 from rollergen.emit import Source, c_expressions, emit, index_code, opencl
 from rollergen.emit.c_family import CFamily
 from rollergen.emit.opencl import OpenCL
-from rollergen.expr.index import Mod, Within
+from rollergen.expr.index import Mod
 from rollergen.expr.tensor_op import Axis, TensorOp
-from rollergen.expr.values import Buffer, Load
+from rollergen.expr.values import Buffer, Load, Within
 from rollergen.gate.program_oracle import program_oracle
 from rollergen.lower.expressions import Operation
 from rollergen.measure.bench import Lost

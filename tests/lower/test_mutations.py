@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rollergen.expr.index import Index, Within, linear
+from rollergen.expr.index import Index, linear
+from rollergen.expr.values import Within
 from rollergen.lower import (
     access,
     arithmetic,

@@ -182,7 +182,7 @@ def test_carried_sums_may_be_split_over_lanes():
 
 def test_points_outside_the_definition_are_computed_and_not_stored():
     """Rows of 7 laid out in lines of 10: the last 3 positions of a line belong to no row."""
-    from rollergen.expr.index import Within
+    from rollergen.expr.values import Within
 
     x = Load(Buffer("X", (12, 10)), (ix("p") // 10, ix("p") % 10))
     op = TensorOp(

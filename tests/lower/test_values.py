@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rollergen.emit import emit
-from rollergen.expr.index import Index, Within
+from rollergen.expr.index import Index
 from rollergen.expr.values import (
     Binary,
     Cast,
@@ -20,6 +20,7 @@ from rollergen.expr.values import (
     Select,
     Unary,
     Var,
+    Within,
     named_combiner,
 )
 from tests.lower.builders import elementwise, ix, load, row_reduction

@@ -11,7 +11,8 @@ import pytest
 import rollergen as rg
 from rollergen.errors import ArgumentError, BuildError, DeviceError, RuntimeUnavailableError
 from rollergen.hal.compilers import nvrtc, nvrtc_library
-from rollergen.measure.compile_check import check_notes, compile_checked, first_kept
+from rollergen.measure.compile_check import check_notes, compile_checked
+from rollergen.measure.profiler import first_kept
 
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_installed(), reason="rollergen[nvrtc] is not installed")
 CHECKED = rg.BuildOptions(compile_check=True)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rollergen.errors import ArgumentError, ProgramError
-from rollergen.expr.index import Index, Within
+from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Axis, Reduction, TensorOp
 from rollergen.expr.values import (
     Binary,
@@ -21,6 +21,7 @@ from rollergen.expr.values import (
     Select,
     Unary,
     Var,
+    Within,
     named_combiner,
 )  # fmt: skip
 from rollergen.program.blocks import edge_classes, grid_positions

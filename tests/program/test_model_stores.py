@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rollergen.expr.index import FloorDiv, Index, Mod, Within
+from rollergen.expr.index import FloorDiv, Index, Mod
 from rollergen.expr.tensor_op import Axis, TensorOp
-from rollergen.expr.values import Binary, Buffer, Const, Load
+from rollergen.expr.values import Binary, Buffer, Const, Load, Within
 from rollergen.hal.spec import Target
 from rollergen.program.model.prediction import predict_stage
 from rollergen.program.model.roofline import roofline_seconds

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollergen.expr.index import Index, Within
+from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Axis, TensorOp
-from rollergen.expr.values import Buffer, Load
+from rollergen.expr.values import Buffer, Load, Within
 from rollergen.program.rprogram import Accumulator, BlockOrder, Compute, Copy, Loop, Stage
 from rollergen.tile.affine_traffic import _groups
 from rollergen.tile.exact_traffic import traffic

@@ -111,11 +111,6 @@ _MOST_NEIGHBOURS = 64
 """Of the widest vectors that any instruction has: 64 bytes."""
 
 
-def forget() -> None:
-    """Drops what is kept of loads: for what measures building from the start."""
-    _widest.cache_clear()
-
-
 def lane_stride(load: Load, axis: str) -> int | None:
     """Elements between neighbours along `axis`; 0 if it does not matter, None if not constant."""
     if axis not in load.axes():

@@ -12,7 +12,7 @@ from math import gcd as gcd_of
 from typing import Any
 
 from rollergen.expr.dtypes import ITEMSIZE
-from rollergen.expr.index import FloorDiv, Index, Mod, Within, linear
+from rollergen.expr.index import FloorDiv, Index, Mod, linear
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import PART, WHOLE, is_below_its_row, is_online_exponent, is_shrinking_exponent, shrinking
 from rollergen.expr.tensor_op import TensorOp
@@ -27,6 +27,7 @@ from rollergen.expr.values import (
     Unary,
     Value,
     Var,
+    Within,
     axes_of,
     walk,
 )
