@@ -20,6 +20,7 @@ from rollergen.dropped import as_far_as_possible, at_once, in_pieces, plan_text,
 from rollergen.expr.packing import pack_operand
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load
+from rollergen.expr.views import in_a_row
 from rollergen.hal.masked_stores import MASK_REGISTERS
 from rollergen.hal.spec import Device
 from rollergen.options import ALL, GROW
@@ -28,9 +29,8 @@ from rollergen.program.assemble.elementwise import elementwise_stage
 from rollergen.program.assemble.levels import reuses
 from rollergen.program.assemble.nest import ceil_div, is_batch
 from rollergen.program.assemble.plan import ContractionPlan, Size
+from rollergen.program.loops import panel_part
 from rollergen.program.model import least_seconds, price_batch, price_stages
-from rollergen.program.neighbours import in_a_row
-from rollergen.program.panels import panel_part
 from rollergen.program.rprogram import SERIAL, Stage
 from rollergen.space.contraction import MOST_WRITTEN_OUT, serial_tiles, written_out
 from rollergen.space.elementwise import elementwise_plans

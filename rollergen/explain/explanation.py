@@ -11,7 +11,7 @@ from rollergen.gate.footprint import Footprint, building, bytes_text, calling
 from rollergen.hal.languages import language
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
-from rollergen.program.levels import chain_lengths
+from rollergen.program.loops import chain_lengths
 from rollergen.program.matrix import matrix_instruction
 from rollergen.program.model.prediction import StagePrediction, predict
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, UNROLL, Loop, RProgram, Stage

@@ -7,7 +7,7 @@ from dataclasses import replace
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Cast, Load, Value
 from rollergen.gate.tolerance import Accuracy, accuracies
-from rollergen.program.levels import added_terms
+from rollergen.program.loops import added_terms
 from rollergen.program.rprogram import RProgram, Stage
 
 _AS_MANY_BITS = "float16"

@@ -44,7 +44,7 @@ from rollergen.expr.reference import Evaluation, points_of
 from rollergen.expr.values import Binary, Cast, Const, Select, Unary, Value, Var
 from rollergen.gate.tolerance import CONFIDENCE, unit_roundoff
 from rollergen.hal.dtypes import DTYPES
-from rollergen.program.levels import LONGEST
+from rollergen.program.loops import LONGEST
 
 _CYCLE = (CONFIDENCE, 1.0, CONFIDENCE / 2, CONFIDENCE / 4)
 _NOISY = 8 * len(_CYCLE)

@@ -22,18 +22,19 @@ from rollergen.lower.expressions import (
     Name,
     Number,
     Operation,
-    Pick,
     Pointer,
     Read,
     Shuffle,
+    register_dtype,
 )
 from rollergen.lower.ir import GLOBAL, PRIVATE, Write
 from rollergen.lower.nest import Lane
-from rollergen.lower.place import conjunction
+from rollergen.lower.place import conjunction, guarded, when_all
 from rollergen.lower.vectors import (
     MASK_BITS,
     Piece,
     VectorPlan,
+    alignment,
     coarsen,
     depends,
     edges_known,
@@ -85,13 +86,7 @@ class Access:
 
     def testing(self, tests: tuple[Inside, ...]) -> Access:
         """The same with these tests."""
-        rest = self.alignment, self.asynchronous, self.elements, self.masked
-        return Access(self.pointer, self.offset, tests, self.fill, *rest)
-
-
-def register_dtype(dtype: str) -> str:
-    """The dtype that an element of memory dtype `dtype` has once read."""
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
+        return replace(self, tests=tests)
 
 
 def fetch(out: Writer, access: Access, lane: Lane | None, wish: str) -> Expr:
@@ -101,7 +96,7 @@ def fetch(out: Writer, access: Access, lane: Lane | None, wish: str) -> Expr:
     """
     access = access.coarsened(lane)
     if lane is None or not depends(access.offset, access.tests, lane):
-        return _guarded(access.tests, _read(out, access, access.offset, 1), access.fill)
+        return guarded(access.tests, _read(out, access, access.offset, 1), access.fill)
     stride, plan = spaced_plan(out.ranges, access.offset, access.tests, lane, (1, 2))
     if plan is None:
         straight = _readable_pieces(out, access, lane)
@@ -117,7 +112,7 @@ def fetch(out: Writer, access: Access, lane: Lane | None, wish: str) -> Expr:
         return masked
     vector = _read_spaced(out, access, offset, lane.width, stride)
     if not edge:
-        return _guarded(common, vector, access.fill)
+        return guarded(common, vector, access.fill)
     name = Name(out.register(wish, vector.dtype, (), lane.width), vector.dtype, lane.width)
     condition = conjunction((*common, *edge))
     assert condition is not None
@@ -164,10 +159,10 @@ def _read_broken(
     reach = needed((Inside(offset, 0, access.elements - stride * (lane.width - 1)),), out.ranges)
     condition = conjunction(reach)
     if condition is None:
-        out.assign(name, _guarded(common, value, access.fill))
+        out.assign(name, guarded(common, value, access.fill))
         return
     with out.when(condition):
-        out.assign(name, _guarded(common, value, access.fill))
+        out.assign(name, guarded(common, value, access.fill))
     with out.otherwise():
         out.assign(name, _gather(out, access, lane, wish, rare=True))
 
@@ -216,7 +211,8 @@ def put(out: Writer, access: Access, value: Expr, lane: Lane | None, store: Stor
     """
     access = access.coarsened(lane)
     if lane is None:
-        _when(out, access.tests, lambda: _write(out, access, access.offset, value, store.adds))
+        with when_all(out, access.tests):
+            _write(out, access, access.offset, value, store.adds)
         return
     plan = vector_plan(out.ranges, access.offset, access.tests, lane)
     value = value if value.lanes > 1 else Broadcast(value, lane.width)
@@ -225,7 +221,8 @@ def put(out: Writer, access: Access, value: Expr, lane: Lane | None, store: Stor
         return
     offset, common, edge = plan
     if not edge:
-        _when(out, common, lambda: _write_vector(out, access, offset, value, store))
+        with when_all(out, common):
+            _write_vector(out, access, offset, value, store)
         return
     value = out.atom("value", value)
     condition = conjunction((*common, *edge))
@@ -242,7 +239,8 @@ def _write_broken(out: Writer, access: Access, value: Expr, lane: Lane, plan: Ve
     if mask is not None and plan is not None:
         offset, common, _ = plan
         pointer, short = out.place(access.pointer, offset)
-        _when(out, common, lambda: out.write(Write(pointer, short, value, mask=mask)))
+        with when_all(out, common):
+            out.write(Write(pointer, short, value, mask=mask))
         return
     straight = _masked_pieces(out, access, lane)
     if straight is None:
@@ -314,13 +312,6 @@ def _every_other(first: Expr, second: Expr, lanes: int) -> Expr:
     return Shuffle(first, second, (*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)))
 
 
-def _guarded(tests: tuple[Inside, ...], value: Expr, fill: float | int) -> Expr:
-    condition = conjunction(tests)
-    if condition is None:
-        return value
-    return Operation("select", (condition, value, Number(fill, value.dtype, value.lanes)), value.dtype, value.lanes)
-
-
 def _gather_whole(out: Writer, access: Access, lane: Lane, wish: str) -> Expr:
     """Element by element; without tests of the lanes where it is known for a whole block that all of them hold."""
     split = whole_tests(out.ranges, access.tests, lane)
@@ -347,7 +338,7 @@ def _gather(out: Writer, access: Access, lane: Lane, wish: str, rare: bool = Fal
     dtype = register_dtype(access.pointer.dtype)
     array = out.array(f"{wish}_lanes", PRIVATE, dtype, lane.width, alignment(dtype, lane.width))
     with out.loop(lane.variable, lane.width, (0, lane.width - 1), unroll=not rare) as at:
-        out.write(Write(array, at, _guarded(access.tests, _read(out, access, access.offset, 1), access.fill)))
+        out.write(Write(array, at, guarded(access.tests, _read(out, access, access.offset, 1), access.fill)))
     return Read(array, Index(), dtype, lane.width, aligned=True)
 
 
@@ -359,14 +350,8 @@ def _scatter(out: Writer, access: Access, value: Expr, lane: Lane) -> None:
     known = edges_known(access.offset, access.tests, lane, out.unrolled)
     for piece in straight:
         tests = tuple(needed(piece.tests, out.ranges))
-        with out.loop(lane.variable, lane.width, (0, lane.width - 1), unroll=known) as at:
-            element = Read(array, at, value.dtype)
-            _when(out, tests, lambda offset=piece.offset, element=element: _write(out, access, offset, element))
-
-
-def alignment(dtype: str, lanes: int) -> int:
-    """Bytes at which an array that vectors of `lanes` are read from begins."""
-    return STORAGE_BYTES[dtype] * lanes
+        with out.loop(lane.variable, lane.width, (0, lane.width - 1), unroll=known) as at, when_all(out, tests):
+            _write(out, access, piece.offset, Read(array, at, value.dtype))
 
 
 def _write(out: Writer, access: Access, offset: Index, value: Expr, adds: bool = False) -> None:
@@ -412,17 +397,3 @@ def _aligned(pointer: Pointer, offset: Index, lanes: int, size: int) -> Aligned:
     """Whether vectors of `lanes` may be streamed to ``pointer + offset``: what divides evenly needs no test."""
     odd = Index(tuple((a, c) for a, c in offset.terms if c % lanes), offset.const % lanes)
     return Aligned(pointer, odd, lanes * size)
-
-
-def _when(out: Writer, tests: tuple[Inside, ...], write) -> None:  # type: ignore[no-untyped-def]
-    condition = conjunction(tests)
-    if condition is None:
-        write()
-        return
-    with out.when(condition):
-        write()
-
-
-def elements(value: Expr, count: int) -> tuple[Expr, ...]:
-    """The lanes of a value, one by one."""
-    return (value,) if count == 1 else tuple(Pick(value, e) for e in range(count))

@@ -15,11 +15,12 @@ from math import prod
 
 from rollergen.expr.index import Index, linear, weighted_sum
 from rollergen.expr.values import Load
-from rollergen.lower.access import Access, alignment, fetch, register_dtype
-from rollergen.lower.expressions import Expr, Operation, Pointer, Position, Read
+from rollergen.lower.access import Access, fetch
+from rollergen.lower.expressions import Expr, Operation, Pointer, Position, Read, register_dtype
 from rollergen.lower.ir import LOCAL, PRIVATE, Write
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers, Source, load_bounds
+from rollergen.lower.vectors import alignment
 from rollergen.lower.writer import Writer
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, Copy
 from rollergen.program.windows import inner_loops, shares_lines, window_digits, window_shape

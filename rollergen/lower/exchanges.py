@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import Reduction
 from rollergen.expr.values import named_combiner
-from rollergen.lower.access import elements
 from rollergen.lower.arithmetic import Scope, combine
-from rollergen.lower.expressions import STORAGE_BYTES, Build, Exchange, Expr, Inside, Read
+from rollergen.lower.expressions import STORAGE_BYTES, Build, Exchange, Expr, Inside, Pick, Read
 from rollergen.lower.ir import LOCAL, Write
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import conjunction
@@ -115,7 +114,7 @@ def _by_lanes(out: Writer, value: Expr, how: str, by: Index, present: int) -> Ex
     if value.lanes == 1:
         return Exchange(value, how, by, present)
     whole = out.atom("whole", value)
-    return Build(tuple(Exchange(part, how, by, present) for part in elements(whole, value.lanes)))
+    return Build(tuple(Exchange(part, how, by, present) for part in _elements(whole, value.lanes)))
 
 
 def _commutes(reduction: Reduction) -> bool:
@@ -128,3 +127,8 @@ def _comes_again(nest: Nest) -> bool:
     """Whether a thread writes the same cells several times: there are loops around, or several outputs in a thread."""
     around = any(x.extent > 1 and x.kind in (SERIAL, UNROLL) for x in nest.loops[: nest.tile_depth])
     return around or bool(nest.positions("spatial", after=nest.tile_depth))
+
+
+def _elements(value: Expr, count: int) -> tuple[Expr, ...]:
+    """The lanes of a value, one by one."""
+    return (value,) if count == 1 else tuple(Pick(value, e) for e in range(count))

@@ -259,6 +259,11 @@ Expr = Union[
 Atom = (Number, Name, Element, Position, Broadcast)
 
 
+def register_dtype(dtype: str) -> str:
+    """The dtype that an element of memory dtype `dtype` has once read."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
 @dataclass(slots=True)
 class Shared:
     """``numbers``: by identity of a node, a number that equal nodes have in common, where equal ones occur

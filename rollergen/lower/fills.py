@@ -13,9 +13,9 @@ from math import prod
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Load
-from rollergen.lower.access import Access, put, register_dtype
+from rollergen.lower.access import Access, put
 from rollergen.lower.copies import Staged, axis_digits, buffer_access, fetch_load, positions_of, strides, varying
-from rollergen.lower.expressions import Broadcast, Element, Expr, Inside, Pick, Pointer, Shuffle
+from rollergen.lower.expressions import Broadcast, Element, Expr, Inside, Pick, Pointer, Shuffle, register_dtype
 from rollergen.lower.ir import Write
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers

@@ -13,8 +13,8 @@ from rollergen.expr.values import Load
 from rollergen.hal.spec import Device, Instruction
 from rollergen.lower.expressions import Pointer
 from rollergen.lower.ir import Names
+from rollergen.program.loops import OVERLAP, tile_of
 from rollergen.program.matrix import matrix_instruction
-from rollergen.program.overlap import OVERLAP, tile_of
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Copy, Loop, Stage
 
 

@@ -34,7 +34,7 @@ from rollergen.lower.stores import (
 )
 from rollergen.lower.trips import first_trip
 from rollergen.lower.writer import Writer
-from rollergen.program.panels import PanelPart, panel_part, prefetched_loads
+from rollergen.program.loops import PanelPart, panel_part, prefetched_loads
 from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, KeptRow
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import permutations
@@ -14,7 +15,7 @@ from rollergen.expr.views import reduced
 from rollergen.lower.expressions import Element, Expr, Inside, Number, Operation, position
 from rollergen.lower.nest import Nest
 from rollergen.lower.writer import Writer
-from rollergen.program.overlap import OVERLAP
+from rollergen.program.loops import OVERLAP
 from rollergen.program.rprogram import PARALLEL, SERIAL
 
 
@@ -235,6 +236,20 @@ def conjunction(tests: Iterable[Expr]) -> Expr | None:
     for test in every:
         result = test if result is None else Operation("and", (result, test), "bool")
     return result
+
+
+def when_all(out: Writer, tests: Iterable[Inside]) -> AbstractContextManager[object]:
+    """What is written only where all tests hold: where there are none, everywhere."""
+    condition = conjunction(tests)
+    return nullcontext() if condition is None else out.when(condition)
+
+
+def guarded(tests: tuple[Inside, ...], value: Expr, fill: float | int) -> Expr:
+    """`value` where all tests hold, else `fill`."""
+    condition = conjunction(tests)
+    if condition is None:
+        return value
+    return Operation("select", (condition, value, Number(fill, value.dtype, value.lanes)), value.dtype, value.lanes)
 
 
 def is_uniform(nest: Nest, p: int) -> bool:

@@ -14,14 +14,26 @@ from rollergen.expr.index import Index, linear, weighted_sum
 from rollergen.expr.rows import without_nan_checks
 from rollergen.expr.tensor_op import Reduction
 from rollergen.lower import exchanges
-from rollergen.lower.access import Access, alignment, fetch, has_edge, register_dtype
+from rollergen.lower.access import Access, fetch, has_edge
 from rollergen.lower.arithmetic import Scope, combine, inside_lanes, select, widen, zero_when_masked
-from rollergen.lower.expressions import Element, Expr, Inside, Name, Number, Operation, Pick, Pointer, Read
+from rollergen.lower.expressions import (
+    Element,
+    Expr,
+    Inside,
+    Name,
+    Number,
+    Operation,
+    Pick,
+    Pointer,
+    Read,
+    register_dtype,
+)
 from rollergen.lower.ir import LOCAL, PRIVATE, Assign, For, Statement, Write
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import Place, Registers, conjunction, is_uniform, trip_count
+from rollergen.lower.vectors import alignment
 from rollergen.lower.writer import Writer
-from rollergen.program.levels import flush_depths
+from rollergen.program.loops import flush_depths
 from rollergen.program.rprogram import UNROLL
 
 

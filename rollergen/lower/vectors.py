@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from rollergen.expr.index import Bounds, FloorDiv, Index, Mod
 from rollergen.lower.expressions import (
+    STORAGE_BYTES,
     Broadcast,
     Build,
     Convert,
@@ -339,3 +340,8 @@ def _replaced(index: Index, lane: Lane, position: Index, quotient: Index) -> Ind
         if atom in varying:
             result = result + (position if isinstance(atom, Mod) else quotient) * coefficient
     return result
+
+
+def alignment(dtype: str, lanes: int) -> int:
+    """Bytes at which an array that vectors of `lanes` are read from begins."""
+    return STORAGE_BYTES[dtype] * lanes

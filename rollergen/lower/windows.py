@@ -14,9 +14,19 @@ from math import prod
 
 from rollergen.expr.index import Bounds, Index, linear, weighted_sum
 from rollergen.expr.values import Load
-from rollergen.lower.access import Access, fetch, put, register_dtype
+from rollergen.lower.access import Access, fetch, put
 from rollergen.lower.copies import Staged, buffer_access
-from rollergen.lower.expressions import Convert, Element, Expr, Inside, Number, Operation, Pointer, Position
+from rollergen.lower.expressions import (
+    Convert,
+    Element,
+    Expr,
+    Inside,
+    Number,
+    Operation,
+    Pointer,
+    Position,
+    register_dtype,
+)
 from rollergen.lower.fills import as_bits
 from rollergen.lower.place import Place, Registers
 from rollergen.lower.vectors import needed as left_open

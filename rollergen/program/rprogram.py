@@ -291,7 +291,7 @@ class Stage(_Remembered):
     next iteration, so that the next row arrives while this one is computed.  Behind the last row of a block that is the
     next block's, or nobody's: what is prefetched need not exist, and values are the same.  In a contraction it is the
     loop over panels outside that over rows of register tiles: each of these prefetches, at each step of the reduction,
-    one vector of the next panel (see `panels`), so that together they prefetch all of them.
+    one vector of the next panel (see `loops`), so that together they prefetch all of them.
     """
 
     name: str
@@ -322,7 +322,7 @@ class Stage(_Remembered):
     def of_axis(self, axis: str) -> tuple[tuple[int, Loop], ...]:
         """(position, loop) of the axis' loops by falling stride."""
         own = [(p, loop) for p, loop in enumerate(self.loops) if loop.axis == axis]
-        return tuple(sorted(own, key=_falling))
+        return tuple(sorted(own, key=lambda item: -item[1].stride))
 
     def of_kind(self, *kinds: str) -> tuple[tuple[int, Loop], ...]:
         return tuple([(p, loop) for p, loop in enumerate(self.loops) if loop.kind in kinds])
@@ -339,19 +339,6 @@ class Stage(_Remembered):
     def load(self, copy: Copy) -> Load:
         return self.op.loads()[copy.load]
 
-    def inner_loops(self, axis: str, depth: int, *, block: bool) -> tuple[tuple[int, Loop], ...]:
-        """The loops of `axis` inside `depth`, by falling stride: what a buffer made there spans.
-
-        ``block``: for a layer shared by a block, which includes all group and thread loops.
-        """
-        kept = []
-        for p, loop in enumerate(self.loops):
-            if loop.axis == axis and loop.kind != GRID and (block if loop.kind in PARALLEL else p >= depth):
-                kept.append((p, loop))
-        if len(kept) > 1:
-            kept.sort(key=_falling)
-        return tuple(kept)
-
     def buffer_shape(self, copy: Copy, *, block: bool) -> tuple[int, ...]:
         """Elements along each axis of ``copy.order``, without padding."""
         spans = dict.fromkeys(copy.order, 1)
@@ -363,10 +350,6 @@ class Stage(_Remembered):
 
 _SIZES, _MOVED = attrgetter("extent", "stride"), attrgetter("load", "vector", "depth")
 """What tells most stages apart that are looked up side by side: a hash of all would cost more than what is kept."""
-
-
-def _falling(item: tuple[int, Loop]) -> int:
-    return -item[1].stride
 
 
 @dataclass(frozen=True, slots=True)

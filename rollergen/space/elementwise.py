@@ -11,11 +11,11 @@ from rollergen.expr.index import linear
 from rollergen.expr.primitives import LONG, PRIMITIVES
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Unary, walk
+from rollergen.expr.views import in_a_row
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.elementwise import elementwise_axes, reading_axes
 from rollergen.program.assemble.nest import ceil_div, copy_vector, lane_stride
 from rollergen.program.assemble.plan import ElementwisePlan
-from rollergen.program.neighbours import in_a_row
 from rollergen.program.rprogram import GRID, LANE, SERIAL, THREAD, UNROLL
 from rollergen.space.counts import least_threads, power_below, private_limit, thread_counts
 from rollergen.space.engine import Digit, Rule, Tally, TileSpace, joint, limit, plans

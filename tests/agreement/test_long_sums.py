@@ -10,7 +10,7 @@ from rollergen.gate.narrowing import program_accuracies
 from rollergen.gate.tolerance import differences
 from rollergen.hal.load import load_device
 from rollergen.program.assemble.levels import WAITING_STREAMED
-from rollergen.program.levels import LONGEST, added_terms, adds, chain_lengths
+from rollergen.program.loops import LONGEST, added_terms, adds, chain_lengths
 from rollergen.program.model.facts import facts_of
 from rollergen.program.model.levels import block_slots
 from rollergen.program.model.nest import nest_of

@@ -14,8 +14,8 @@ from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
+from rollergen.program.loops import panel_part
 from rollergen.program.model import predict_stage
-from rollergen.program.panels import panel_part
 from rollergen.program.rprogram import SERIAL
 from rollergen.tile.rules import AlignmentRules
 from tests.lower.devices import DEVICES

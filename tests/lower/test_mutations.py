@@ -12,7 +12,6 @@ from rollergen.lower import (
     access,
     arithmetic,
     copies,
-    counts,
     loops,
     phases,
     pipelines,
@@ -99,7 +98,7 @@ def swapped_index(patch):
 
 
 def dropped_tail_iteration(patch):
-    old = counts.trip_count
+    old = place.trip_count
 
     def trip_count(here, p, uniform, ranges):
         count = old(here, p, uniform, ranges)
@@ -116,8 +115,8 @@ def no_clipping(patch):
 
 
 def wrong_stride(patch):
-    old = copies._axis_digits
-    patch(copies, "_axis_digits", lambda *a: tuple((p, w + 1 if w > 1 else w) for p, w in old(*a)))
+    old = copies.axis_digits
+    patch(copies, "axis_digits", lambda *a, **k: tuple((p, w + 1 if w > 1 else w) for p, w in old(*a, **k)))
 
 
 def wrong_buffer_of_two(patch):
@@ -144,11 +143,11 @@ def swizzle_only_when_written(patch):
 
 def every_visit_is_the_first(patch):
     old = phases.first_trip
-    patch(phases, "first_visit", lambda here, out: Operation("or", (old(here, out), Number(1, "bool")), "bool"))
+    patch(phases, "first_trip", lambda here, out: Operation("or", (old(here, out), Number(1, "bool")), "bool"))
 
 
 def every_visit_is_the_last(patch):
-    patch(stores, "last_visit", lambda here, out: None)
+    patch(stores, "last_trip", lambda here, out: None)
 
 
 def odd_lanes_dropped(patch):

@@ -10,7 +10,7 @@ import pytest
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.index import Index
-from rollergen.program.neighbours import moved_at_once, side_by_side, step_within
+from rollergen.expr.views import moved_at_once, side_by_side, step_within
 from tests.matrices import nhwc_convolution
 
 AT, J = Index.axis("i"), Index.axis("j")

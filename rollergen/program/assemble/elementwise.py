@@ -8,6 +8,7 @@ from math import prod
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import linear
 from rollergen.expr.tensor_op import TensorOp
+from rollergen.expr.views import in_a_row
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.contraction import accumulator_dtype
 from rollergen.program.assemble.nest import (
@@ -21,8 +22,7 @@ from rollergen.program.assemble.nest import (
     vector_copies,
 )
 from rollergen.program.assemble.plan import ElementwisePlan
-from rollergen.program.neighbours import in_a_row
-from rollergen.program.overlap import OVERLAP
+from rollergen.program.loops import OVERLAP
 from rollergen.program.rprogram import (
     GRID,
     LANE,

@@ -14,7 +14,7 @@ from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.nest import ceil_div, is_batch
 from rollergen.program.assemble.plan import Size
-from rollergen.program.levels import adds, is_chained
+from rollergen.program.loops import adds, is_chained
 from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, Loop, Stage
 
 LATER = 16

@@ -13,8 +13,8 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import Index
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Load
+from rollergen.expr.views import moved_at_once
 from rollergen.hal.spec import Device
-from rollergen.program.neighbours import moved_at_once
 from rollergen.program.rprogram import GRID, SERIAL, UNROLL, Copy, Loop
 from rollergen.tile.rules import contiguous_axis
 

@@ -10,7 +10,7 @@ from rollergen.expr.rows import is_gathered
 from rollergen.expr.tensor_op import Axis
 from rollergen.hal.spec import Device
 from rollergen.program.check.nest import power_of_two, refuse
-from rollergen.program.levels import adds
+from rollergen.program.loops import adds
 from rollergen.program.rprogram import GROUP, PARALLEL, SERIAL, THREAD, UNROLL, Stage
 
 _COMBINE = ("none", "shuffle", "groups", "tree")

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from rollergen.expr.tensor_op import Axis
 from rollergen.expr.values import Load
+from rollergen.expr.views import in_a_row, moved_at_once
 from rollergen.hal.spec import Device
 from rollergen.program.check.asynchronous import check_asynchronous
 from rollergen.program.check.nest import layer_problem, power_of_two, refuse
 from rollergen.program.layers import REGISTERS, is_shared
-from rollergen.program.neighbours import in_a_row, moved_at_once
-from rollergen.program.overlap import OVERLAP
+from rollergen.program.loops import OVERLAP
 from rollergen.program.rprogram import LANE, PARALLEL, Copy, Stage
 from rollergen.program.windows import window_problem
 

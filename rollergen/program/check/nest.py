@@ -8,8 +8,7 @@ from math import prod
 from rollergen.errors import ProgramError
 from rollergen.expr.tensor_op import Axis
 from rollergen.hal.spec import Device
-from rollergen.program.overlap import OVERLAP, tile_of
-from rollergen.program.panels import panel_part
+from rollergen.program.loops import OVERLAP, panel_part, tile_of
 from rollergen.program.rprogram import GRID, GROUP, LANE, PARALLEL, SERIAL, THREAD, UNROLL, Loop, Stage
 
 _RANK = {GRID: 0, GROUP: 1, THREAD: 1, SERIAL: 2, UNROLL: 2, LANE: 3}

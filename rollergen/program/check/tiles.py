@@ -8,6 +8,7 @@ from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.splitting import ADDED, is_added
 from rollergen.expr.tensor_op import Axis, summed_axes
 from rollergen.expr.values import Load, Partial, axes_of, walk
+from rollergen.expr.views import side_by_side
 from rollergen.hal.spec import Device, Instruction
 from rollergen.program.check.accumulators import check_accumulator
 from rollergen.program.check.copies import check_copy
@@ -22,7 +23,6 @@ from rollergen.program.matrix import (
     matrix_axes,
     matrix_operands,
 )
-from rollergen.program.neighbours import side_by_side
 from rollergen.program.rprogram import GRID, GROUP, LANE, SERIAL, THREAD, UNROLL, Copy, KeptRow, Stage
 
 

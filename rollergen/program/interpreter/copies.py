@@ -22,7 +22,7 @@ from rollergen.hal.spec import Device
 from rollergen.program.interpreter.memory import poison
 from rollergen.program.interpreter.points import Array, Box, Points, everywhere, grid_loops, reached
 from rollergen.program.layers import is_shared, tile_elements
-from rollergen.program.rprogram import PARALLEL, Copy, Stage
+from rollergen.program.rprogram import GRID, PARALLEL, Copy, Stage
 
 Digits = tuple[tuple[int, int], ...]
 """(position in the nest, extent) of the loops that number a buffer's cells along one axis."""
@@ -102,7 +102,10 @@ class Layout:
 def layout_of(stage: Stage, number: int, device: Device) -> Layout:
     copy = stage.copies[number]
     shared = is_shared(copy.to_layer, device)
-    inner = [stage.inner_loops(axis, copy.at_loop, block=shared) for axis in copy.order]
+    within = lambda p, loop: shared if loop.kind in PARALLEL else p >= copy.at_loop
+    inner = [
+        [(p, loop) for p, loop in stage.of_axis(axis) if loop.kind != GRID and within(p, loop)] for axis in copy.order
+    ]
     used = {p for own in inner for p, _ in own}
     axes = stage.load(copy).axes()
     grid = grid_loops(stage)

@@ -9,7 +9,7 @@ from rollergen.program.interpreter import reduce
 from rollergen.program.interpreter.points import Box
 from rollergen.program.interpreter.reduce import Parts
 from rollergen.program.interpreter.run import cut, shape_of
-from rollergen.program.levels import flush_depths
+from rollergen.program.loops import flush_depths
 from rollergen.program.rprogram import Stage
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rollergen.expr.values import loads
 from rollergen.hal.spec import Device, MemoryLayer
+from rollergen.program.loops import panel_part, prefetched_loads
 from rollergen.program.model.access import Access
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.facts import Operand
@@ -13,7 +14,6 @@ from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, is_nothing, most
 from rollergen.program.model.services import path_layer
 from rollergen.program.model.work import Work
-from rollergen.program.panels import panel_part, prefetched_loads
 from rollergen.program.rprogram import GRID, LANE, PARALLEL
 from rollergen.tile.rules import main_instruction
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.hal.spec import Device
-from rollergen.program.levels import adds
+from rollergen.program.loops import adds
 from rollergen.program.model.access import Access
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, choose

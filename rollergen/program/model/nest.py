@@ -73,7 +73,7 @@ class Nest:
         return self.facts.roles[axis] == "spatial"
 
     def inside(self, axis: str, depth: int, *, block: bool) -> tuple[int, ...]:
-        """Positions of what `Stage.inner_loops` names, by falling stride."""
+        """Positions of the loops of an axis that a buffer spans, by falling stride."""
         kept = []
         for p in self.by_stride.get(axis, ()):
             kind = self.loops[p].kind

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rollergen.hal.spec import Device, MemoryLayer
+from rollergen.program.loops import panel_part
 from rollergen.program.model.costs import Costs
 from rollergen.program.model.memory import FILL, Stream, cache_of, stride_sets, survival, tlb_cache
 from rollergen.program.model.nest import Nest, Waves, results_wait
@@ -15,7 +16,6 @@ from rollergen.program.model.reuse import ReuseBySize
 from rollergen.program.model.services import thread_transactions
 from rollergen.program.model.waiting import NOTHING_PARKED
 from rollergen.program.model.work import Work
-from rollergen.program.panels import panel_part
 from rollergen.program.rprogram import GRID
 from rollergen.tile.rules import as_slow_as_memory
 

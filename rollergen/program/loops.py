@@ -1,0 +1,125 @@
+"""What follows from a stage's loops: levels of accumulators, parts of panels, tiles that begin earlier.
+
+Levels say how many terms each accumulator adds up one after the other (see `Accumulator.flush`).  A chain of n
+additions errs by up to n/2 units where all roundings fall on one side, as those of equal terms do (Higham, "Accuracy
+and Stability of Numerical Algorithms", 2nd edition, section 4.2).  Blocks that are added up by themselves, and their
+sums likewise, err by their own lengths.
+
+The panel of a contraction that is prefetched while one is computed: which part of it at which step.  Tiles begin
+earlier than their number says where they end with their axis (see `Stage.guards`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+
+from rollergen.expr.dtypes import is_float
+from rollergen.expr.tensor_op import Reduction
+from rollergen.expr.values import Binary, Load, walk
+from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Loop, Stage
+
+
+def adds(reduction: Reduction) -> bool:
+    """Whether the reduction adds rounded values: errors of sums grow with the length of the chain, those of products
+    with the number of factors in any order; maxima, choices and integers round nothing."""
+    nodes = (node for value in reduction.combiner.combine for node in walk(value))
+    return any(isinstance(node, Binary) and node.op in ("add", "sub") and is_float(node.dtype) for node in nodes)
+
+
+def flush_depths(stage: Stage, reduction: Reduction) -> tuple[int, ...]:
+    """The depths inside ``at_loop`` at which accumulators of the reduction start anew."""
+    return stage.accumulator.flush if stage.accumulator.flush and adds(reduction) else ()
+
+
+def chain_lengths(stage: Stage) -> tuple[int, ...]:
+    """Terms that one accumulator adds up, innermost level first; last, where partial results wait in the output, the
+    passes whose results are added up there."""
+    first = sum(loop.kind in (GRID, *PARALLEL) for loop in stage.loops)
+    start = max(stage.accumulator.at_loop, first)
+    ends = (len(stage.loops), *reversed(stage.accumulator.flush), start)
+    levels = [chained(stage, range(begin, end)) for end, begin in pairwise(ends)]
+    return (*levels, chained(stage, range(first, start))) if stage.accumulator.carry else tuple(levels)
+
+
+LONGEST = 8192
+"""Terms of the longest chain that any program should have: with threads, where a second register tile costs occupancy,
+GPU libraries add up as many and more."""
+
+
+def added_terms(stage: Stage) -> int:
+    """The length of a chain that errs at most as a sum of the stage does: the chains of all levels one after the other,
+    those of lanes and threads halved again and again.  A chain beyond `LONGEST` counts as one of that length: what a
+    program that has one loses is an error of its own."""
+    lanes = prod(loop.extent for loop in stage.loops if loop.kind in (LANE, *PARALLEL) and _reduces(stage, loop))
+    separate = prod(stage.loops[p].extent for p in stage.accumulator.separate)
+    return sum(min(length, LONGEST) for length in chain_lengths(stage)) + separate - 1 + (lanes - 1).bit_length()
+
+
+def _reduces(stage: Stage, loop: Loop) -> bool:
+    return stage.op.axis(loop.axis).role != "spatial"
+
+
+def chained(stage: Stage, positions: range) -> int:
+    """Terms that the loops at these positions bring to one accumulator."""
+    return prod(stage.loops[p].extent for p in positions if is_chained(stage, p, stage.loops[p]))
+
+
+def is_chained(stage: Stage, position: int, loop: Loop) -> bool:
+    """Whether the iterations of the loop go into one accumulator, one after the other."""
+    if loop.kind not in (SERIAL, UNROLL) or position in stage.accumulator.separate:
+        return False
+    return _reduces(stage, loop)
+
+
+@dataclass(frozen=True, slots=True)
+class PanelPart:
+    """Positions of loops: ``inner`` (serial, between the panels and the steps of the reduction), whose iterations share
+    the vectors of a step out among them; ``vectors`` (unrolled), of one step; ``depth``: where a step begins."""
+
+    inner: int
+    vectors: int
+    depth: int
+
+
+def panel_part(stage: Stage) -> PanelPart | None:
+    """How the iterations inside a loop that is prefetched share the next panel; None: as rows are fetched.
+
+    Of the one reduction of a stage whose accumulators lie inside serial loops along two axes and whose steps are
+    serial: at each step every iteration of the inner of them asks for one vector along the axis of the outer."""
+    p, reductions = stage.prefetch, stage.op.reductions
+    if p < 0 or len(reductions) != 1:
+        return None
+    axis = stage.loops[p].axis
+    roles = {one.name: one.role for one in stage.op.axes}
+    spatial = [q for q, loop in enumerate(stage.loops) if roles[loop.axis] == "spatial" and loop.kind not in PARALLEL]
+    inner = [q for q in spatial if p < q < stage.accumulator.at_loop and stage.loops[q].kind == SERIAL]
+    vectors = [q for q in spatial if stage.loops[q].axis == axis and stage.loops[q].kind == UNROLL]
+    lanes = [q for q in spatial if stage.loops[q].axis == axis and stage.loops[q].kind == LANE]
+    steps = [q for q, loop in enumerate(stage.loops) if roles[loop.axis] == "reduce" and loop.kind == SERIAL]
+    if len(inner) != 1 or len(vectors) != 1 or len(lanes) != 1 or not steps or stage.loops[inner[0]].axis == axis:
+        return None
+    depth = max(steps) + 1
+    return PanelPart(inner[0], vectors[0], depth) if stage.accumulator.at_loop < depth <= vectors[0] else None
+
+
+def prefetched_loads(stage: Stage, used: Iterable[Load]) -> tuple[Load, ...]:
+    """Of the loads of the last reduction, those whose next element is prefetched: they change with the loop that is
+    prefetched and, of a panel, with no loop inside its step but that over its vectors."""
+    axis, part = stage.loops[stage.prefetch].axis, panel_part(stage)
+    inside = set() if part is None else {loop.axis for loop in stage.loops[part.depth :]} - {axis}
+    return tuple(load for load in used if axis in load.axes() and not inside & set(load.axes()))
+
+
+OVERLAP = "overlap"
+
+
+def tile_of(stage: Stage, axis: str) -> tuple[int, int]:
+    """(depth inside all loops that say where a tile of `axis` begins, points of the tile along it).
+
+    The tile is that of the unrolled and lane loops."""
+    own = [(p, loop) for p, loop in enumerate(stage.loops) if loop.axis == axis]
+    depth = 1 + max((p for p, loop in own if loop.kind not in (UNROLL, LANE)), default=-1)
+    return depth, prod(loop.extent for _, loop in own if loop.kind in (UNROLL, LANE))
