@@ -16,7 +16,10 @@ from rollergen.tile.rules import AlignmentRules
 
 @dataclass(frozen=True, slots=True)
 class Adding:
-    """``zeros``: the stage that begins the sums; ``sums``: the definition whose results are added to them."""
+    """A split reduction in two stages.
+
+    ``zeros``: the stage that begins the sums; ``sums``: the tensor op whose results are added to them.
+    """
 
     zeros: Stage
     sums: TensorOp
@@ -33,8 +36,11 @@ class Adding:
 
 
 def adding(op: TensorOp, axis: str, parts: int, device: Device, rules: AlignmentRules) -> Adding | None:
-    """None where the user has not allowed it, where the sum is no bare one, or on devices whose threads are not
-    scalar (which have few units to split a sum among)."""
+    """The two stages of `op` with the reduction along `axis` in so many `parts`; None where there are none.
+
+    There are none where the user has not allowed atomics, where the result is no bare sum, and on devices whose threads
+    are not scalar: these have few units to split a sum among.
+    """
     pair = add_reduction(op, axis, parts) if rules.atomics and device.kind.exchanges else None
     if pair is None:
         return None

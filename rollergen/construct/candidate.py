@@ -40,8 +40,10 @@ class Candidate:
 
     @property
     def key(self) -> Key:
-        """(variant, block tile, split, depth), and the threads and lanes that share one reduction or row, where it is
-        shared: at most two candidates of one key are kept."""
+        """What counts as one kind: at most two candidates of one key are kept.
+
+        The key is (variant, block tile, split, depth), with the threads and lanes that share one reduction or row.
+        """
         main = self.stages[-1] if self.split == 1 or self.stages[-1].store.adds else self.stages[-2]
         depth = max([copy.depth for copy in main.copies], default=1)
         return self.variant, block_tile(main), self.split, depth, _sharers(main)
@@ -54,7 +56,7 @@ def price(stages: Iterable[Stage], device: Device) -> float:
 
 
 def rounded(seconds: float) -> float:
-    """6 significant digits."""
+    """The number with 6 significant digits."""
     return float(f"{seconds:.6g}")
 
 
@@ -88,7 +90,7 @@ def prices(stages: Sequence[Stage], device: Device, variant: str) -> list[tuple[
 
 
 def candidates_text(some: Sequence[Candidate]) -> str:
-    """Of candidates of one program."""
+    """Variants and block tiles of candidates that make one program."""
     return variants_text([one.variant for one in some], [stage for one in some for stage in one.stages])
 
 
@@ -112,8 +114,10 @@ _SHARING = (*PARALLEL, LANE)
 
 
 def cheapest_first(priced: Iterable[tuple[float, Plan]], text: Callable[[Plan], str] = repr) -> list[Plan]:
-    """The plans of (seconds, plan) pairs by price, ties by their text (which costs as much as a price, so it is asked
-    of ties only)."""
+    """The plans of (seconds, plan) pairs by price, ties by their text.
+
+    A text costs as much as a price, so only ties are written.
+    """
     alike: dict[float, list[Plan]] = {}
     for seconds, plan in priced:
         alike.setdefault(seconds, []).append(plan)
@@ -144,7 +148,7 @@ def block_tile(stage: Stage) -> tuple[tuple[str, int], ...]:
 
 
 def in_order(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """By predicted time, then by the program's own text, so that ties fall the same everywhere."""
+    """The candidates by predicted time, then by the program's own text, so that ties fall the same everywhere."""
     alike: dict[Key, list[Candidate]] = {}
     for one in candidates:
         alike.setdefault((one.seconds, len(one.stages), one.variant), []).append(one)
@@ -156,8 +160,10 @@ def in_order(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def best(candidates: Iterable[Candidate], count: int, per_key: int = 2) -> list[Candidate]:
-    """The `count` best that fit the device: at most `per_key` of one key, at most half of one variant as long
-    as there are others that are not `HOPELESS`, none twice."""
+    """The `count` best candidates that fit the device, none twice.
+
+    At most `per_key` have one key, and at most half of them one variant as long as others are not `HOPELESS`.
+    """
     share = max(per_key, -(-count // 2))
     taken: dict[str, int] = {}
     chosen: list[Candidate] = []

@@ -125,7 +125,7 @@ def limited(device: Device, options: BuildOptions) -> Device:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The best candidates of one tensor op, and what was turned away."""
+    """The best candidates of one tensor op, and what the rules rejected."""
 
     candidates: tuple[Candidate, ...]
     account: Account
@@ -149,7 +149,7 @@ def choice(
 def op_candidates(
     op: TensorOp, device: Device, rules: AlignmentRules, count: int
 ) -> tuple[Candidate, ...]:
-    """The `count` best candidates of one tensor op, at most two of a kind; what was dropped is told."""
+    """The `count` best candidates of one tensor op, at most two of a kind; dropped ones are reported."""
     found = choice(op, device, rules, count)
     tell(found.account.dropped)
     return found.candidates
@@ -158,7 +158,10 @@ def op_candidates(
 def some_candidates(
     op: TensorOp, device: Device, options: BuildOptions, count: int, room: int | None = None
 ) -> tuple[Candidate, ...]:
-    """`definition_candidates` within the user's limits; ConstructionError, with the ledger, if there are none."""
+    """`op_candidates` within the user's limits.
+
+    Raises ConstructionError, with the ledger, if there are none.
+    """
     found = choice(op, device, options.rules, count, room, options.search)
     tell(found.account.dropped)
     if found.candidates:
@@ -173,7 +176,7 @@ def some_candidates(
 
 
 def limits_text(options: BuildOptions) -> str:
-    """The user's limits on padding, as they are written; the device's own where there are none."""
+    """The user's limits on padding, or the device's own, as text."""
     if not options.padding:
         return "padding=False"
     if options.epsilon is None:

@@ -49,8 +49,10 @@ SIZES = ("rm", "kc", "pm", "pn")
 
 
 def drafted(spaces: Sequence[Draftable], each: int, count: int) -> list[Drafted]:
-    """The `count` best plans of all structures, of which any gives at most its `each` best; ties by the plan's text,
-    then by the structures' order."""
+    """The `count` best plans of all structures, at most `each` of any one.
+
+    Ties fall by the plan's text, then by the structures' order.
+    """
     found: list[Drafted] = []
     order = sorted(range(len(spaces)), key=lambda number: float(spaces[number].bounds.min()))
     for number in order:

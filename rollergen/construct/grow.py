@@ -105,7 +105,8 @@ def scale_out(op: TensorOp, roles: Roles, device: Device, registers: Tile, tile:
 
 @lru_cache(maxsize=8)
 def grown_tiles(variant: Variant, device: Device, rules: AlignmentRules) -> tuple[tuple[Tile, Tile], ...]:
-    """Each register tile on its way with each tile of a block on the way from there."""
+    """Pairs (register tile, block tile) from growth: each register tile on the way up, with each block tile above
+    it."""
     of = variant.op, variant.roles, device
     return tuple([
         (small, scale_out(*of, small, large))
@@ -116,8 +117,11 @@ def grown_tiles(variant: Variant, device: Device, rules: AlignmentRules) -> tupl
 
 
 def grown_threads(space: TileSpace, variant: Variant, lanes: int) -> Points:
-    """Points of a space of threads, which share the grown tile out, in powers of two and whole execution widths;
-    threads that run alone do it in panels.  (Splits of a reduction take the tiles of the whole.)"""
+    """Points of a space of threads that have the grown tiles.
+
+    Threads share a tile out in powers of two and whole execution widths; threads that run alone take it in panels.
+    Splits of a reduction take the tiles of the whole.
+    """
     shared = _powers if space.device.kind.lockstep else _panels
     rows = []
     shapes = space.rules.shapes

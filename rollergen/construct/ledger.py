@@ -1,4 +1,4 @@
-"""What construction turned away: how many tiles each constraint rejected, and what would admit one."""
+"""The ledger of construction: how many tiles each constraint rejected, and what would admit one."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ from rollergen.tile.rules import AlignmentRules, padding_waste
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """``considered`` counts tiles; ``rejections`` are (constraint, tiles), each tile under the first constraint
-    that rejected it.  ``least_waste``: the smallest padded share of an axis among the programs that only the
-    waste limit rejected; ``least_bytes``: the smallest block memory among those that only its capacity did.
-    ``dropped``: candidates that failed while they were made, which no constraint says they should."""
+    """What construction looked at and rejected.
+
+    ``considered`` counts tiles. ``rejections`` are (constraint, tiles), each tile under the first constraint that
+    rejected it. ``least_waste``: the smallest padded share of an axis among the programs that only the waste limit
+    rejected. ``least_bytes``: the smallest block memory among those that only its capacity rejected. ``dropped``:
+    candidates that failed while they were made, though no constraint forbids them.
+    """
 
     considered: int
     rejections: tuple[tuple[str, int], ...]
@@ -73,7 +76,7 @@ class Ledger(Tally):
             self.least_bytes = _least(self.least_bytes, int(memory[overfull].min()))
 
     def add(self, other: Ledger) -> None:
-        """Counts what another ledger did as well."""
+        """Adds the counts of another ledger."""
         self.considered += other.considered
         for constraint, count in other.rejected.items():
             self.reject(constraint, count)

@@ -66,7 +66,7 @@ def matrix_candidates(
 
 
 def has_matrices(device: Device, rules: AlignmentRules) -> bool:
-    """Whether programs for the device may use them."""
+    """Whether programs for the device may use matrix instructions."""
     return device.kind.matrix_instructions and rules.shapes.matrix_instructions
 
 

@@ -39,7 +39,7 @@ class Priced(NamedTuple):
 
 
 def six_digits(seconds: np.ndarray) -> np.ndarray:
-    """Each rounded to 6 significant digits."""
+    """The numbers, each rounded to 6 significant digits."""
     found = np.where(np.isfinite(seconds) & (seconds > 0), seconds, 1.0)
     unit = 10.0 ** (np.floor(np.log10(found)) - 5)
     return np.where(np.isfinite(seconds), np.round(found / unit) * unit, np.inf)
@@ -57,7 +57,10 @@ class Contraction(NamedTuple):
         return contraction_stage(self.op, self.roles, plan, self.device, self.rules)
 
     def priced(self, points: Points, ledger: Ledger, **fixed: Any) -> list[Priced]:
-        """The points, batch by batch; ``fixed``: sizes that all have.  The ledger counts those that do not fit."""
+        """The points with their prices, batch by batch.
+
+        ``fixed``: sizes that all points have. The ledger counts those that do not fit.
+        """
         found = []
         for some, plan in batches(points, self.op, self.roles, self.device, **fixed):
             price = lambda own, fixed=fixed: self._price(own, fixed)
@@ -71,7 +74,7 @@ class Contraction(NamedTuple):
         return price_batch(self.stage(contraction_plan(points.sizes(), fixed)), self.device)
 
     def program(self, priced: Priced, at: int) -> Stage:
-        """The stage of one point, whose price is kept for who asks for it."""
+        """The stage of one point; its price is cached."""
         stage = self.stage(priced.plan(at))
         keep_price(stage, self.device, priced.price.of([at]))
         return stage

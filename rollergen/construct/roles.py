@@ -14,9 +14,12 @@ ROW, ELEMENTWISE, CONTRACTION, REDUCTION = "row", "elementwise", "contraction", 
 
 
 def kind_of(op: TensorOp) -> str:
-    """row: a kept row; elementwise: nothing is reduced; contraction: a load is reused along a
-    spatial axis, or neighbours in the output are neighbours in memory (or windows that overlap or touch);
-    reduction: none of these, or several."""
+    """The kind of stage that computes the tensor op.
+
+    "row": rows are kept and read again. "elementwise": nothing is reduced. "contraction": a load is reused along a
+    spatial axis, or neighbours in the output are neighbours in memory, or windows overlap or touch. "reduction": none
+    of these, or several.
+    """
     if op.of_role("row"):
         return ROW
     if not op.reductions:
@@ -25,7 +28,7 @@ def kind_of(op: TensorOp) -> str:
 
 
 def contraction_of(op: TensorOp) -> Roles | None:
-    """The best roles of the axes of a contraction; None: it is none."""
+    """The best roles of the axes of a contraction; None if `op` is no contraction."""
     if len(op.reductions) != 1 or op.of_role("row"):
         return None
     return next(contraction_roles(op), None)

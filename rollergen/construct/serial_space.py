@@ -163,7 +163,7 @@ class Structure:
         )
 
     def tile_bytes(self, step: int, panels: int) -> int:
-        """Of the arrays that a block copies operands into."""
+        """Bytes of the arrays that a block copies operands into."""
         loads = self.op.body_loads()
         taps = prod(self.op.axis(tap).extent for tap in self.variant.roles.taps)
         width = self.vectors * self.lanes * panels * taps
@@ -187,9 +187,10 @@ class Structure:
 
 
 class Packing:
-    """What is copied before a contraction: the variant's own copies, and operands into panels of `width`.
+    """The copies before a contraction: the variant's own, and operands packed into panels of `width`.
 
-    The stages that copy are found when they are asked for first: most packings are never worth it."""
+    Their stages are made on first use: most packings are never worth it.
+    """
 
     def __init__(self, variant: Variant, width: int, loads: tuple[Load, ...], pad_value: float = 0.0):
         copies, op = [], variant.op
@@ -216,7 +217,7 @@ class Packing:
 
 @lru_cache(maxsize=64)
 def copy_stage(op: TensorOp, device: Device) -> Stage:
-    """The cheapest elementwise stage for a packing or padding copy; once, if its source is constant."""
+    """The cheapest elementwise stage for a packing or padding copy; it runs once if its source is constant."""
     once = all(load.buffer.constant for load in op.loads())
     name = "copy_" + op.output.name
     plans = elementwise_plans(op, device, AlignmentRules(), Tally())

@@ -53,7 +53,7 @@ class Space:
 
 
 def space(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) -> Space:
-    """The aligned space of the definition that the model finds slowest."""
+    """The aligned space of the tensor op that the model finds slowest."""
     rules = options.rules
     firsts = [some_candidates(d, device, options, 10)[0] for d in graph.tensor_ops]
     at = max(range(len(firsts)), key=lambda i: firsts[i].seconds)

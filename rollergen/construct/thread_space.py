@@ -45,7 +45,7 @@ _LEAST_STEP, _MOST_STEP = 4, 25
 
 
 class ThreadSpace:
-    """The plans of one variant, whose aligned tiles are priced once, however often candidates are asked for."""
+    """The plans of one variant; its aligned tiles are priced once."""
 
     def __init__(self, variant: Variant, device: Device, rules: AlignmentRules, search: str = ALL) -> None:
         self.variant, self.device, self.rules, self.search = variant, device, rules, search
@@ -88,7 +88,8 @@ class ThreadSpace:
 
 
 def part_counts(device: Device, most: int) -> list[int]:
-    """Parts worth trying, up to `most`: powers of 4, and those of which two or four tiles keep every unit busy."""
+    """Numbers of parts worth trying, up to `most`: powers of 4, and those of which two or four tiles keep every unit
+    busy."""
     powers = {4**n for n in range(1, most.bit_length())}
     return sorted(parts for parts in powers | {device.units // 4, device.units // 2} if 2 <= parts <= most)
 

@@ -19,10 +19,11 @@ from rollergen.tile.rules import vector_lanes
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """``copies`` (elementwise tensor ops) run first; ``op`` is the contraction left.
+    """A contraction over operands in one layout, and the copies that bring them into it.
 
-    ``whole_rows``: tiles span n, so that compilers see which lanes a guard cuts.  ``unrolled``: so is k, wholly: what
-    several lines of a tile read alike is then one read to compilers.
+    ``copies`` (elementwise tensor ops) run first; ``op`` is the contraction left; ``roles`` are those of its axes.
+    ``whole_rows``: tiles span n, so that compilers see which lanes a guard masks. ``unrolled``: k is unrolled wholly as
+    well, so that compilers read once what several lines of a tile share.
     """
 
     name: str

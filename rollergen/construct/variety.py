@@ -19,8 +19,11 @@ FARTHEST = 2.0
 
 
 def varied(ranked: Sequence[Ranked], count: int) -> tuple[Ranked, ...]:
-    """`count` of the programs in their order: the first one, for up to half of the places the leaders of other variants
-    and then of other register tiles, and the next best for the rest."""
+    """`count` of the programs, in their order.
+
+    The first one is taken; up to half of the places go to the leaders of other variants, then of other register tiles;
+    the next best take the rest.
+    """
     if len(ranked) <= count or not ranked:
         return tuple(ranked[:count])
     others = [n for kind in (_variant, _register_tile) for n in _leaders(ranked, kind) if n]

@@ -82,7 +82,7 @@ def fresh_axis(op: TensorOp, name: str) -> str:
 
 
 def fresh_buffer(op: TensorOp, name: str) -> str:
-    """`name`, with underscores appended until no buffer of the definition has it."""
+    """`name`, with underscores appended until no buffer of the tensor op has it."""
     taken = {op.output.name, *(load.buffer.name for load in op.loads())}
     while name in taken:
         name += "_"

@@ -59,7 +59,7 @@ def _keeps_nan(value: Value, source: Value) -> bool:
 
 def online(op: TensorOp) -> TensorOp | None:
     """The largest of a row and the sum of exponentials of the differences to it (softmax) as one reduction of pairs,
-    for which the row is read once; None where these are not the definition's reductions.
+    for which the row is read once; None where these are not the tensor op's reductions.
 
     M. Milakov and N. Gimelshein, Online normalizer calculation for softmax, arXiv 1805.02867 (2018).
     """
@@ -116,7 +116,7 @@ def is_shrinking_exponent(value: Value) -> bool:
 
 
 def is_gathered(op: TensorOp) -> bool:
-    """Whether points may go into the definition's online pair together: a NaN among them makes the sum NaN, but need
+    """Whether points may go into the tensor op's online pair together: a NaN among them makes the sum NaN, but need
     not be found as the largest, so the result must be NaN wherever the sum is."""
     if len(op.reductions) != 1:
         return False

@@ -2,7 +2,7 @@
 
 A reduction of any length is split: where no equal chunks of it exist, the last one is short, and what lies beyond the
 end contributes the combiner's identity (nothing is read there).  A tuple-valued reduction has a workspace, and a
-definition that fills it, for each component.
+tensor op that fills it, for each component.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _period(op: TensorOp, axis: str) -> int:
 
 
 def _partial(op: TensorOp, axis: str, chunk: int, number: int) -> TensorOp:
-    """The definition that fills the workspace of one component."""
+    """The tensor op that fills the workspace of one component."""
     several = len(op.reductions[0].bodies) > 1
     reduction, component = _needed(op.reductions[0], number)
     extent, part = op.axis(axis).extent, axis + "_part"

@@ -20,7 +20,7 @@ from rollergen.expr.values import Buffer, Load, Partial, Value, transform, walk
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Definitions in the order in which they run, and the buffers between them.
+    """Tensor ops in the order in which they run, and the buffers between them.
 
     ``inputs`` are in the order of the call and, like ``outputs`` and ``temporaries``, have their
     original shapes; a tensor op may view a buffer of the same name with another shape of as many

@@ -1,4 +1,4 @@
-"""Canonical definition: what one stage computes, before anybody decides how.
+"""Tensor ops: what one stage computes, before anybody decides how.
 
 Each element of ``output`` is stored at ``target`` (indices over the spatial and row axes, where
 ``where`` holds) and equals ``result``, a value over loads, earlier `Partial` results and, for

@@ -66,7 +66,7 @@ def _corners(axes: tuple[Axis, ...], stages: tuple[Stage, ...]) -> np.ndarray:
 
 
 def output_offsets(op: TensorOp, columns: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The output's elements (row-major offsets) that the definition stores for the given axis values.
+    """The output's elements (row-major offsets) that the tensor op stores for the given axis values.
 
     Offsets, because a tensor op may view its output in another shape; masked ones are dropped.
     """

@@ -52,7 +52,7 @@ class ProgramOracle:
         return within_rounding(self.tensors[output], arrays, self._own(output, points), got, want)
 
     def _own(self, output: str, points: Points) -> Points:
-        """The points in the shape that the definition has."""
+        """The points in the shape that the tensor op has."""
         if self.shapes[output] == self.tensors[output].shape:
             return points
         flat = np.ravel_multi_index(np.broadcast_arrays(*points), self.shapes[output]) if points else np.zeros(1, int)

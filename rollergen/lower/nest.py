@@ -135,7 +135,7 @@ class Nest:
         return matrix_instruction(self.stage, self.device)
 
     def number(self, load: Load) -> int:
-        """The load's place among the definition's; equal loads have the same."""
+        """The load's place among the tensor op's; equal loads have the same."""
         return self._numbers[load]
 
     def numbered(self, loads: Iterable[Load]) -> dict[int, Load]:

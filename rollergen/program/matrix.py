@@ -74,7 +74,7 @@ class Operands:
 
 
 def matrix_operands(op: TensorOp, axes: tuple[str, ...], instruction: Instruction) -> Operands | None:
-    """The factors, if the definition is a sum of products that the instruction computes along (m, n, k)."""
+    """The factors, if the tensor op is a sum of products that the instruction computes along (m, n, k)."""
     if len(op.reductions) != 1 or len(axes) != 3 or op.of_role("row"):
         return None
     reduction = op.reductions[0]

@@ -24,7 +24,7 @@ STORE = -1
 class Traffic:
     """Transactions of one access of a stage between a tensor and the backing store.
 
-    ``role`` is load or store; ``load`` the position in the definition's loads, -1 for the store;
+    ``role`` is load or store; ``load`` the position in the tensor op's loads, -1 for the store;
     ``transactions`` is the sum over ``tiles`` of the distinct ones, of ``transaction_bytes`` each.
     """
 

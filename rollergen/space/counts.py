@@ -18,7 +18,7 @@ def thread_counts(device: Device, limit: int = 1024) -> list[int]:
 
 
 def least_threads(device: Device, rules: AlignmentRules) -> int:
-    """Of a block that the execution unit rule admits."""
+    """The least threads of a block that the execution unit rule admits."""
     return 1 if not device.kind.threads else thread_multiple(device, rules)
 
 
@@ -33,6 +33,6 @@ def power_below(extent: int) -> int:
 
 
 def private_limit(device: Device) -> int:
-    """Bytes of a private array: what stays within the second cache, and well within a stack."""
+    """Bytes that a private array may have: it stays within the second cache, and well within a stack."""
     caches = [layer for layer in device.layers[1:-1] if not layer.managed]
     return min(caches[min(1, len(caches) - 1)].capacity_bytes // 2, 1 << 19) if caches else 0

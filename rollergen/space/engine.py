@@ -39,7 +39,7 @@ class Digit:
 def joint(
     first: tuple[str, str, str], second: tuple[str, str, str], pairs: Iterable[tuple[int, int]]
 ) -> tuple[Digit, Digit]:
-    """Two digits, each given by name, axis and kind, that have these pairs of extents only."""
+    """Two digits that have only these pairs of extents; each is given by name, axis and kind."""
     found: dict[int, list[int]] = {}
     for one, other in sorted(set(pairs)):
         found.setdefault(one, []).append(other)
@@ -48,11 +48,11 @@ def joint(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which points are allowed.
+    """A test that points of a space must pass.
 
-    ``needs``: whether a digit of a space has to be there before the rule can be applied; a rule that needs none of a
-    space's digits does not concern it.  ``switch``: the field of `AlignmentRules` that turns it off; a limit has none.
-    ``admits``: a mask over the points.
+    ``needs``: whether a digit must be there before the rule can be applied; a rule that needs none of a space's digits
+    does not concern it. ``switch``: the field of `AlignmentRules` that turns it off; a limit has none. ``admits``: a
+    mask over the points.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Rule:
 
 
 def limit(name: str, digits: str | tuple[str, ...], allowed: Callable[..., Any]) -> Rule:
-    """A rule without a switch: what is ``allowed``, given the columns of the named digits."""
+    """A rule without a switch. ``allowed`` is a mask, given the columns of the named digits."""
     names = tuple(digits.split()) if isinstance(digits, str) else digits
     return Rule(name, lambda _, digit: digit.name in names, lambda points, _: allowed(*[points[one] for one in names]))
 
@@ -124,7 +124,7 @@ class Points:
         return Points((*self.digits, digit), np.concatenate([self.columns[:, owners], values[None]]))
 
     def united(self, others: Points) -> Points:
-        """These points, then those of the others, which have the same digits, that are none of them."""
+        """These points, then those of the others that are not among them; both have the same digits."""
         both = np.concatenate([self.columns, others.columns], axis=1)
         _, first = np.unique(both, axis=1, return_index=True)
         return Points(self.digits, both[:, np.sort(first)])
@@ -139,13 +139,15 @@ class Points:
         return Points(self.digits, columns)
 
     def beside(self, **columns: np.ndarray) -> Points:
-        """The points with more sizes, which are no loops of an axis."""
+        """The points with columns of more sizes, which are no loops of an axis."""
         digits = tuple(Digit(name, "", "", ()) for name in columns)
         return Points((*self.digits, *digits), np.concatenate([self.columns, np.stack([*columns.values()])]))
 
     def sizes(self) -> dict[str, Any]:
-        """Columns by name, plain numbers where all points agree: a digit of 1 then has no loop.  (Of the loops one
-        column is left, for what is a batch to remain one.)"""
+        """Columns by name, plain numbers where all points agree: a digit of 1 then has no loop.
+
+        At least one column of the loops is left, so that a batch remains one.
+        """
         alike = {name for name, column in zip(self._row, self.columns, strict=True) if (column == column[0]).all()}
         loops = [digit.name for digit in self.digits if digit.kind not in ("", LANE)]
         if alike.issuperset(loops):
@@ -157,7 +159,7 @@ class Points:
         return dict(zip(self._row, self.columns[:, number].tolist(), strict=True))
 
     def alike(self, *columns: np.ndarray) -> list[Points]:
-        """The points in groups that agree in all of these, whose entries are not negative."""
+        """Groups of points that agree in all of these columns and have no negative entry there."""
         code = np.zeros(len(self), dtype=np.int64)
         for column in columns:
             code = code * (int(column.max(initial=0)) + 1) + column
@@ -166,14 +168,14 @@ class Points:
 
 
 class Facts:
-    """What follows from the digits of some points, for the rules of a space."""
+    """Quantities of some points that the rules of a space read."""
 
     def __init__(self, space: TileSpace, points: Points) -> None:
         self.space, self._points = space, points
 
     @property
     def threads(self) -> Column:
-        """Of a block."""
+        """Threads of a block."""
         return self._points.product(lambda digit: digit.kind in PARALLEL)
 
     def tile(self, axis: str) -> Column:
@@ -215,8 +217,11 @@ def plans(make: Callable[..., Plan], points: Points, **others: Any) -> list[Plan
 
 @dataclass
 class Tally:
-    """What the rules did: tiles ``considered``; ``rejected`` by each, every tile by the first rule that forbids it (a
-    part of a tile counts once); ``judged``: how many each rule has seen."""
+    """Counts of what the rules did.
+
+    ``considered``: tiles. ``rejected``: tiles by the first rule that forbids them (a part of a tile counts once).
+    ``judged``: how many each rule has seen.
+    """
 
     considered: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
@@ -240,7 +245,7 @@ def tiles(space: TileSpace, alignment: Sequence[Rule], tally: Tally) -> Points:
 
 
 def sieved(space: TileSpace, rules: Sequence[Rule], points: Points, tally: Tally) -> Points:
-    """Those of some points of the space that all of these rules admit."""
+    """The points of the space that all of these rules admit."""
     for rule in rules:
         if rule.holds(space.rules) and any(rule.needs(space, digit) for digit in space.digits):
             points = _admitted(space, rule, points, tally)

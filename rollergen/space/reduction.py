@@ -44,8 +44,11 @@ class _Line:
         self, pairs: Iterable[tuple[int, int]], vectors: Sequence[int], chains: Sequence[int],
         limits: Iterable[Rule] = (), lanes: int = 1, turns: Callable[[int], Iterable[int]] = lambda threads: (1,),
     ) -> TileSpace:  # fmt: skip
-        """``pairs``: rows side by side in a block, and threads of each; ``turns``: how many rows a block of so many
-        threads a row may take one after the other."""
+        """The space of these choices.
+
+        ``pairs``: rows side by side in a block, and threads of each. ``turns``: how many rows a block of so many
+        threads a row may compute one after the other.
+        """
         along = self.axis.name
         digits = (
             Digit("lanes", along, LANE, (lanes,)),
@@ -57,7 +60,8 @@ class _Line:
         return TileSpace(self.op, self.device, self.rules, digits, tuple(limits))
 
     def not_longer(self, vectors: Sequence[int], least: int) -> Rule:
-        """No step covers the axis twice; that of the ``least`` threads and vector stays, however short the axis is."""
+        """The limit that no step covers the axis twice; the ``least`` threads and vector stay, however short the axis
+        is."""
 
         def allowed(lanes: Size, vector: Size, chains: Size, threads: Size) -> Any:
             smallest = (threads == least) & (vector * chains == vectors[0])
@@ -66,8 +70,11 @@ class _Line:
         return limit(LONGER, _STEP, allowed)
 
     def vectors(self, otherwise: tuple[int, ...]) -> tuple[int, ...]:
-        """How many adjacent elements a thread takes at once: where threads exchange registers, which is where scalar
-        threads fetch vectors of 16 bytes, as many as all operands along the axis allow."""
+        """Numbers of adjacent elements that a thread takes at once.
+
+        Where threads exchange registers, scalar threads fetch vectors of 16 bytes: as many as all operands along the
+        axis allow.
+        """
         if self.lanes > 1:
             return (1,)
         if not self.device.kind.exchanges:
@@ -79,8 +86,10 @@ class _Line:
         return (min(most, max(copy_vector(self.op, load, self.axis.name, most) for load in along)),)
 
     def together(self) -> Iterator[tuple[int, int]]:
-        """Rows side by side where their threads exchange registers: an execution width or less for a row, four or
-        eight widths a block."""
+        """Pairs of (rows side by side, threads of each) whose threads exchange registers.
+
+        A row has an execution width or less, a block four or eight widths.
+        """
         if self.device.kind.exchanges:
             for threads in (widths * self.device.execution_width for widths in (4, 8)):
                 for per_row in (count for count in POWERS if 4 <= count <= self.device.execution_width):
@@ -111,8 +120,11 @@ def reduction_plans(
 def row_plans(
     op: TensorOp, device: Device, rules: AlignmentRules, tally: Tally
 ) -> Iterator[ReductionPlan]:
-    """Threads or lanes along the row; kept values in registers where a thread's share is small; where a
-    block is one thread, in the output where it has place for them, else in a private array."""
+    """Plans of a row stage: threads or lanes along the row.
+
+    Rows are kept in registers where a thread's share is small. Where a block is one thread, they are kept in the output
+    if it has place for them, else in a private array.
+    """
     if bool(op.of_role("row")) and op.axes[-1].role == "spatial":
         yield from _rows_apart(op, device, rules, tally)
     line = _Line(op, device, rules, "row", "reduce")

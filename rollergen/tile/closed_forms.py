@@ -46,7 +46,7 @@ class Structure:
 
 
 def structure_of(op: TensorOp) -> tuple[Structure, tuple[int, ...]]:
-    """The structure, and the constants that this definition gives to its parameters."""
+    """The structure, and the constants that this tensor op gives to its parameters."""
     position = {axis.name: n for n, axis in enumerate(op.axes)}
     constants: list[int] = []
     accesses = []
@@ -179,7 +179,7 @@ class _Writer:
 class ClosedForms:
     """The forms of one tensor op: its structure's, with its sizes and constants put in.
 
-    Tuples run over the loads, in the definition's order, and end with the store.  Tiles name their axes;
+    Tuples run over the loads, in the tensor op's order, and end with the store.  Tiles name their axes;
     an axis that is not named has tile size 1.
     """
 
@@ -194,7 +194,7 @@ class ClosedForms:
 
     @property
     def flops(self) -> int:
-        """Arithmetic operations of the definition, each operation of a combiner or a value counted once."""
+        """Arithmetic operations of the tensor op, each operation of a combiner or a value counted once."""
         every = prod(axis.extent for axis in self.op.axes)
         spatial = prod(axis.extent for axis in self.op.axes if axis.role != "reduce")
         total = 0

@@ -27,7 +27,7 @@ from rollergen.tile.guarded_access import Access
 class Traffic:
     """What one access of a stage moves: ``tiles`` fillings (or blocks), ``transactions`` in all.
 
-    ``role``: load | store; ``load``: position in the definition's loads, -1 for the store.
+    ``role``: load | store; ``load``: position in the tensor op's loads, -1 for the store.
     """
 
     stage: str

@@ -103,7 +103,7 @@ class Points:
         return self._axes[name]
 
     def axes(self) -> Mapping[str, Array]:
-        """Every axis of the definition, evaluated when asked for."""
+        """Every axis of the tensor op, evaluated when asked for."""
         return _Axes(self)
 
     def executed(self, name: str) -> Array:

@@ -107,7 +107,7 @@ class Phase:
     """One pass through the loops: a reduction (``reduces``) or the result.
 
     ``operations``: (name, count) of the arithmetic of one point, multiply-adds fused;
-    ``loads``: positions in the definition's loads; ``kept``: names of kept rows written here, ``reused``: read.
+    ``loads``: positions in the tensor op's loads; ``kept``: names of kept rows written here, ``reused``: read.
     ``gathered``: the operations of one point where points go into an online pair together.
     ``of_rows``: those of ``operations`` that are the same at all points of a row, found once for each.
     """

@@ -135,7 +135,7 @@ def _registers(nest: Nest, device: Device, costs: Costs, work: Work, resident: N
 
 
 def flops_of(stage: Stage) -> int:
-    """Arithmetic operations of the definition, a multiply-add counted as two."""
+    """Arithmetic operations of the tensor op, a multiply-add counted as two."""
     facts = facts_of(stage.op, stage.kept_rows)
     found: int | None = facts.tables.get("flops")
     if found is None:

@@ -14,7 +14,7 @@ from rollergen.tile.exact_traffic import traffic
 
 def roofline_seconds(stage: Stage, device: Device) -> float:
     """The larger of: one multiply-add for each reduced point at the nominal rate of the stage's instruction;
-    every byte that the definition touches, once, at the nominal bandwidth of the backing store.
+    every byte that the tensor op touches, once, at the nominal bandwidth of the backing store.
 
     Data that a cache shared by all units holds when the kernel starts (`warm_cache`) bound nothing.
     """
@@ -42,7 +42,7 @@ def compulsory_seconds(stage: Stage, device: Device) -> float:
 
 
 def compulsory_bytes(stage: Stage) -> int:
-    """Bytes of the distinct elements that the definition reads and writes."""
+    """Bytes of the distinct elements that the tensor op reads and writes."""
     loops = tuple(Loop(axis.name, axis.extent, 1, UNROLL) for axis in stage.op.axes)
     whole = replace(stage, loops=loops, copies=(), block_order=BlockOrder(), accumulator=Accumulator(0, "float32"))
     seen: dict[str, int] = {}

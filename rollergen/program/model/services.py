@@ -88,7 +88,7 @@ def _unit(nest: Nest, copy: Copy, axis: str) -> Number:
 @lru_cache(maxsize=256)
 def _tile_table(key: Hashable) -> dict[Hashable, float]:
     """What was found for places within a tile: of all tensor ops, for it does not depend on where the tile came from
-    (what does is kept beside the definition's facts)."""
+    (what does is kept beside the tensor op's facts)."""
     return {}
 
 

@@ -45,7 +45,7 @@ class Operand:
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
     """``axes``: position of each axis by name; ``extents``: theirs.  ``loads``: numbers of ``in0`` and ``in1`` among
-    the definition's loads (-1: none).  ``figures``: flops, output's bytes, sizes; see `Operands`."""
+    the tensor op's loads (-1: none).  ``figures``: flops, output's bytes, sizes; see `Operands`."""
 
     axes: Mapping[str, int]
     extents: list[int]
