@@ -71,7 +71,7 @@ def _done_at(depth: int, every: tuple[tuple[int, Inner], ...], place: Place) -> 
 
 
 def prefetch_output(context: Context, place: Place) -> None:
-    """Where the vectors of the tile begin `Store.prefetch_distance` iterations later is prefetched, to be written."""
+    """Prefetches the lines in which the tile's vectors begin `Store.prefetch_distance` iterations later."""
     out, nest = context.out, context.nest
     last = max(p for p, loop in enumerate(nest.loops) if loop.kind == SERIAL)
     later = place.bind({last: place.point[last] + nest.stage.store.prefetch_distance})

@@ -12,7 +12,7 @@ from rollergen.program.rprogram import SERIAL, UNROLL
 
 
 def first_trip(place: Place, out: Writer) -> Expr | None:
-    """All loops outside stand at 0 (None: always)."""
+    """The condition that all loops outside stand at 0; None: always."""
     tests = []
     for positions in _outer_reductions(place).values():
         offset = _offset(place, positions)
@@ -22,7 +22,7 @@ def first_trip(place: Place, out: Writer) -> Expr | None:
 
 
 def last_trip(place: Place, out: Writer) -> Expr | None:
-    """No loop outside has an iteration left that reaches the tile (None: always)."""
+    """The condition that no loop outside has an iteration left that reaches the tile; None: always."""
     tests: list[Expr] = []
     for axis, positions in _outer_reductions(place).items():
         if _leads(place, axis, positions):

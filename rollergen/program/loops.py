@@ -23,8 +23,11 @@ from rollergen.program.rprogram import GRID, LANE, PARALLEL, SERIAL, UNROLL, Loo
 
 
 def adds(reduction: Reduction) -> bool:
-    """Whether the reduction adds rounded values: errors of sums grow with the length of the chain, those of products
-    with the number of factors in any order; maxima, choices and integers round nothing."""
+    """Whether the reduction adds rounded values.
+
+    Errors of sums grow with the length of the chain, those of products with the number of factors in any order. Maxima,
+    choices and integers round nothing.
+    """
     nodes = (node for value in reduction.combiner.combine for node in walk(value))
     return any(isinstance(node, Binary) and node.op in ("add", "sub") and is_float(node.dtype) for node in nodes)
 
@@ -35,8 +38,10 @@ def flush_depths(stage: Stage, reduction: Reduction) -> tuple[int, ...]:
 
 
 def chain_lengths(stage: Stage) -> tuple[int, ...]:
-    """Terms that one accumulator adds up, innermost level first; last, where partial results wait in the output, the
-    passes whose results are added up there."""
+    """Terms that one accumulator adds up, innermost level first.
+
+    Where partial results wait in the output, the number of passes that add to it comes last.
+    """
     first = sum(loop.kind in (GRID, *PARALLEL) for loop in stage.loops)
     start = max(stage.accumulator.at_loop, first)
     ends = (len(stage.loops), *reversed(stage.accumulator.flush), start)
@@ -50,9 +55,11 @@ GPU libraries add up as many and more."""
 
 
 def added_terms(stage: Stage) -> int:
-    """The length of a chain that errs at most as a sum of the stage does: the chains of all levels one after the other,
-    those of lanes and threads halved again and again.  A chain beyond `LONGEST` counts as one of that length: what a
-    program that has one loses is an error of its own."""
+    """The length of a chain whose error bounds that of the stage's sums.
+
+    The chains of all levels follow each other; those of lanes and threads are halved again and again. A chain beyond
+    `LONGEST` counts as one of that length: what a program that has one loses is an error of its own.
+    """
     lanes = prod(loop.extent for loop in stage.loops if loop.kind in (LANE, *PARALLEL) and _reduces(stage, loop))
     separate = prod(stage.loops[p].extent for p in stage.accumulator.separate)
     return sum(min(length, LONGEST) for length in chain_lengths(stage)) + separate - 1 + (lanes - 1).bit_length()
@@ -76,8 +83,11 @@ def is_chained(stage: Stage, position: int, loop: Loop) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PanelPart:
-    """Positions of loops: ``inner`` (serial, between the panels and the steps of the reduction), whose iterations share
-    the vectors of a step out among them; ``vectors`` (unrolled), of one step; ``depth``: where a step begins."""
+    """The loops that share out the prefetching of a panel, by position.
+
+    ``inner``: a serial loop between the panels and the steps of the reduction, whose iterations share the vectors of a
+    step. ``vectors``: the unrolled loop over these. ``depth``: where a step begins.
+    """
 
     inner: int
     vectors: int
@@ -106,8 +116,11 @@ def panel_part(stage: Stage) -> PanelPart | None:
 
 
 def prefetched_loads(stage: Stage, used: Iterable[Load]) -> tuple[Load, ...]:
-    """Of the loads of the last reduction, those whose next element is prefetched: they change with the loop that is
-    prefetched and, of a panel, with no loop inside its step but that over its vectors."""
+    """The loads of the last reduction whose next element is prefetched.
+
+    They change with the loop that is prefetched and, of a panel, with no loop inside its step but that over its
+    vectors.
+    """
     axis, part = stage.loops[stage.prefetch].axis, panel_part(stage)
     inside = set() if part is None else {loop.axis for loop in stage.loops[part.depth :]} - {axis}
     return tuple(load for load in used if axis in load.axes() and not inside & set(load.axes()))

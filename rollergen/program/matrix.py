@@ -41,17 +41,17 @@ def _matrix_named(device: Device, name: str) -> Instruction | None:
 
 
 def factor_dtype(instruction: Instruction) -> str:
-    """Dtype of the loads that the instruction multiplies: of tf32, which is read from float32, that."""
+    """The dtype of the loads that the instruction multiplies: float32 for tf32."""
     return "float32" if instruction.dtype == TF32 else instruction.dtype
 
 
 def factors_of(instruction: Instruction) -> str:
-    """`Compute.factors` of a stage with the instruction."""
+    """The value of `Compute.factors` for a stage with the instruction."""
     return TF32 if instruction.dtype == TF32 else ""
 
 
 def matrix_axes(stage: Stage) -> tuple[str, ...]:
-    """(m, n, k) of the stage's matrix instruction; not three where the stage is none for one."""
+    """The axes (m, n, k) of the stage's matrix instruction; not three of them where the stage fits none."""
     threads = tuple(loop.axis for _, loop in stage.of_kind(THREAD))
     return (*threads, *(axis for reduction in stage.op.reductions for axis in reduction.axes))
 
@@ -117,7 +117,7 @@ def first_fragment_loop(stage: Stage, device: Device) -> int:
 
 
 def groups(stage: Stage) -> int:
-    """Execution widths of a block."""
+    """The number of execution widths in a block."""
     total = 1
     for _, loop in stage.of_kind(GROUP):
         total = total * loop.extent

@@ -276,22 +276,22 @@ class _Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Stage(_Remembered):
-    """One launch.
+    """One launch: a tensor op, its loops, and where its tiles lie.
 
-    ``guards`` names the axes whose tail overhangs (after serial loops have stopped): ``mask``
-    tests each access; ``peel`` (spatial axes only) tests the whole register tile once at the
-    accumulator's depth and holds the body twice, without tests and with; ``overlap`` (spatial axes of
-    stages without reductions) lets the last tile of the unrolled and lane loops begin earlier, so that it
-    ends with its axis: what it shares with the tile before is computed twice and counted once.  Masked
-    spatial points store nothing; masked reduce points contribute the combiner's identity.  ``once``: depends on
-    constant tensors only and runs at build.  ``superstep``: for bulk-synchronous machines, else None.
+    ``guards``: (axis, way) of the axes whose tail overhangs after serial loops have stopped. "mask" tests each access.
+    "peel" (spatial axes only) tests the whole register tile once at the accumulator's depth and holds the body twice,
+    without tests and with. "overlap" (spatial axes of stages without reductions) lets the last tile of the unrolled and
+    lane loops begin earlier, so that it ends with its axis: what it shares with the tile before is computed twice and
+    counted once. Masked spatial points store nothing; masked reduce points contribute the combiner's identity.
 
-    ``prefetch``: position of a serial loop of the rows of a stage with several reductions (-1: none).  Where the last
-    of these reads an element that changes with the loop, it also prefetches the line of that of the loop's
-    next iteration, so that the next row arrives while this one is computed.  Behind the last row of a block that is the
-    next block's, or nobody's: what is prefetched need not exist, and values are the same.  In a contraction it is the
-    loop over panels outside that over rows of register tiles: each of these prefetches, at each step of the reduction,
-    one vector of the next panel (see `loops`), so that together they prefetch all of them.
+    ``once``: the stage depends on constant tensors only and runs at build. ``superstep``: for bulk-synchronous
+    machines, else None.
+
+    ``prefetch``: the position of a loop whose next iteration's elements are prefetched; -1: none. In a stage of rows
+    with several reductions it is a serial loop over rows: the last reduction prefetches the next row's elements while
+    this one's are computed. Behind a block's last row these need not exist; values are the same. In a contraction it is
+    the loop over panels around the loop over rows of register tiles: each of these prefetches, at each step of the
+    reduction, one vector of the next panel (see `loops`), and together they prefetch all of it.
     """
 
     name: str
@@ -354,11 +354,11 @@ _SIZES, _MOVED = attrgetter("extent", "stride"), attrgetter("load", "vector", "d
 
 @dataclass(frozen=True, slots=True)
 class StageLaunch:
-    """What the launch of a stage asks of the device.
+    """How a stage is launched.
 
-    ``alone``: the calling thread runs all blocks, one after another, which takes it less than waking the threads of
-    other units would.  ``resident_blocks``: how many blocks are meant to share a unit, so that a compiler gives each
-    thread the registers that this leaves it; 0: nothing is said.
+    ``alone``: the calling thread runs all blocks, one after another: that takes less time than waking the threads of
+    other units. ``resident_blocks``: how many blocks are meant to share a unit, so that a compiler gives each thread
+    the registers that this leaves it (CUDA's `__launch_bounds__`); 0: the compiler is told nothing.
     """
 
     alone: bool = False

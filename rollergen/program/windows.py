@@ -30,7 +30,8 @@ def window_shape(stage: Stage, copy: Copy) -> tuple[int, ...]:
 
 
 def spans_inside(stage: Stage, copy: Copy) -> dict[str, int]:
-    """Points of each axis that a thread's loops inside the copy visit, and the threads where a block stages."""
+    """Points of each axis that a thread's loops inside the copy cover, and where a block stages, those of its
+    threads."""
     spans: dict[str, int] = {}
     for p in inner_loops(stage, copy):
         loop = stage.loops[p]
@@ -53,7 +54,7 @@ Digits = tuple[tuple[int, int], ...]
 
 
 def window_digits(stage: Stage, copy: Copy) -> tuple[Digits, ...]:
-    """Of each dimension of the tensor: the loops that move within the window, and how far one step of each goes."""
+    """For each dimension of the tensor, the loops that move within the window, and how far one step of each goes."""
     inner = inner_loops(stage, copy)
     return tuple(
         tuple(
@@ -66,8 +67,10 @@ def window_digits(stage: Stage, copy: Copy) -> tuple[Digits, ...]:
 
 
 def dealt_threads(stage: Stage, copy: Copy) -> tuple[Digits, ...]:
-    """Of each dimension of the tensor: the thread loops whose axis moves it, as the digits of a thread's number among
-    the threads along the dimension (the last loop is the fastest)."""
+    """For each dimension of the tensor, the thread loops whose axis moves it.
+
+    They are the digits of a thread's number among the threads along the dimension; the last loop is the fastest.
+    """
     found = []
     for index in stage.load(copy).indices:
         own: list[tuple[int, int]] = []
@@ -86,7 +89,7 @@ def threads_along(stage: Stage, digits: Digits) -> int:
 
 
 def dealing_problem(stage: Stage, copy: Copy) -> str:
-    """Why the block's threads cannot walk the window's dimensions side by side; empty if they can."""
+    """Why the block's threads cannot share out the window's dimensions; empty if they can."""
     dealt = [p for digits in dealt_threads(stage, copy) for p, _ in digits]
     for p, loop in stage.of_kind(*PARALLEL):
         if loop.extent > 1 and dealt.count(p) != 1:
@@ -100,8 +103,10 @@ def _reach(index: Index, spans: Mapping[str, int]) -> int:
 
 
 def needed(load: Load, dimension: int, ranges: Mapping[str, Bounds]) -> Bounds:
-    """(low, high): the indices along one dimension, high excluded, that points within their axes may read: what the
-    tensor has, the guard lets through, and some point asks for."""
+    """The indices (low, high) along one dimension that points within their axes may read, high excluded.
+
+    They are those that the tensor has, the guard lets through, and some point reads.
+    """
     index = load.indices[dimension]
     least, most = index.bounds(ranges)
     own = [bound for bound in load.guard if bound.index == index]

@@ -1,4 +1,4 @@
-"""Copies ahead of their use: as many as the plan says where the device moves them past the registers, else one."""
+"""Asynchronous copies: several buffers in flight where the device moves them past the registers, else two."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RING = (2, 3, 4)
 
 
 def has_asynchronous_copies(device: Device, rules: AlignmentRules) -> bool:
-    """Whether construction may use them."""
+    """Whether construction may use asynchronous copies."""
     return device.kind.asynchronous_copies and rules.shapes.asynchronous_copies
 
 

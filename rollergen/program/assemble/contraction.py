@@ -248,8 +248,11 @@ def keeps_order(op: TensorOp, roles: Roles, load: Load, vk: int) -> bool:
 
 @lru_cache(maxsize=64)
 def fill_axis(op: TensorOp, load: Load, order: tuple[str, ...], device: Device) -> str:
-    """The axis along which neighbouring threads fetch: where vectors can be moved, else where a warp's elements
-    lie in the fewest transactions (of a gathered image: along the pixels, not along the taps)."""
+    """The axis along which neighbouring threads fetch.
+
+    It is one along which vectors can be moved, else the one where a warp's elements lie in the fewest transactions (of
+    a gathered image: along the pixels, not along the taps).
+    """
     contiguous = contiguous_axis(load)
     along = contiguous if contiguous in order else order[-1]
     if along == order[-1] or copy_vector(op, load, along, 4, guarded=True) > 1:

@@ -143,8 +143,11 @@ def _transposing_copy(
 
 @lru_cache(maxsize=64)
 def elementwise_axes(op: TensorOp) -> tuple[str | None, str, tuple[str, ...]]:
-    """(m, n, batch): n is contiguous in the output; m is contiguous in a load that n is not, else
-    the next axis outward (None if there is none)."""
+    """The axes (m, n, batch) of an elementwise stage.
+
+    n is contiguous in the output. m is contiguous in a load in which n is not, else it is the next axis outward (None
+    if there is none).
+    """
     axes = [a.name for a in op.of_role("spatial", "row")]
     n = contiguous_axis(op.stored())
     n = n if n in axes else axes[-1]

@@ -1,8 +1,4 @@
-"""Long sums cut into blocks: loops split in two, the blocks' accumulators told (see `Accumulator.flush`).
-
-before   k 15625 [serial], one accumulator
-after    k 4 | k 16 | k 16 | k 16, an accumulator at each |, too, which adds up at most 16 terms
-"""
+"""Long sums cut into blocks: serial loops are split in two, and the program says where accumulators start anew."""
 
 from __future__ import annotations
 
@@ -60,11 +56,9 @@ def longest_chain(stage: Stage, device: Device, *, reused: bool) -> int:
 
 
 def in_blocks(stage: Stage, longest: int, *, waiting: bool = False) -> Stage:
-    """The stage (or batch of stages) with no accumulator that adds up more than `longest` terms, as far as its serial
-    loops can be split; unchanged where none does.
+    """The stage (or batch of stages) with no accumulator that adds up more than `longest` terms.
 
-    ``waiting``: where blocks of the outermost loop are enough, their sums wait in the output (`Accumulator.carry`) and
-    take no registers.
+    Serial loops are split as far as they can be; a stage whose chains are short stays as it is.
     """
     if not any(adds(reduction) for reduction in stage.op.reductions):
         return stage

@@ -61,11 +61,9 @@ def useful_digits(axis: str, *kinds_and_extents: Digit) -> list[Loop]:
 
 
 def overhanging(op: TensorOp, loops: Sequence[Loop]) -> list[str]:
-    """Axes with points beyond their extent once serial loops have stopped, in any program of a batch: these need a
-    guard.  (Which programs of a batch have it, the model finds from the loops.)
+    """Axes with points beyond their extent once serial loops have stopped: these need a guard.
 
-    A grid or serial loop never starts beyond the end; any other loop does unless its span
-    divides the extent.
+    In a batch it is enough that one program has such points; the model finds from the loops which ones have.
     """
     over, extents = set(), op.extents()
     for loop in loops:
@@ -77,7 +75,7 @@ def overhanging(op: TensorOp, loops: Sequence[Loop]) -> list[str]:
 
 
 def common_divisor(first: Any, *others: Any) -> Any:
-    """Of numbers, or of columns of a batch."""
+    """The greatest common divisor of numbers, or of columns of a batch."""
     if not is_batch(first, *others):
         return gcd(first, *others)
     return reduce(np.gcd, others, first)

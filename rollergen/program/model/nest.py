@@ -19,9 +19,9 @@ Found = TypeVar("Found")
 class Nest:
     """Trip counts of one stage on one device.
 
-    ``trips[p]``: mean iterations of ``loops[p]`` (a serial loop stops where its axis ends); ``overhangs[axis]``:
-    whether elements beyond the axis' end are walked all the same;
-    ``threads``, ``warps``: of one block, a warp being the threads that run in lockstep (``lockstep``).
+    ``trips[p]``: mean iterations of ``loops[p]`` (a serial loop stops where its axis ends). ``overhangs[axis]``:
+    whether elements beyond the axis' end are computed all the same. ``threads``, ``warps``: of one block, a warp being
+    the threads that run in lockstep (``lockstep``).
     """
 
     stage: Stage
@@ -146,8 +146,11 @@ def _trips(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waves:
-    """How the blocks of a stage run: ``resident`` blocks on a unit at once; ``per_unit``: blocks that the busiest
-    unit runs; ``together[p]``, ``rounds[p]``: of grid loop p, blocks that run at once, and how often on average."""
+    """Waves of a stage's blocks.
+
+    ``resident``: blocks on a unit at once. ``per_unit``: blocks that the busiest unit runs. ``together[p]``,
+    ``rounds[p]``: of grid loop p, blocks that run at once, and how often on average.
+    """
 
     resident: Number
     per_unit: Number

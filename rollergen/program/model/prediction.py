@@ -36,12 +36,12 @@ class Limiter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StagePrediction:
-    """Predicted time of one launch, with what it follows from.  Numbers are arrays for a batch.
+    """Predicted time of one launch and its breakdown. Numbers are arrays for a batch.
 
-    ``seconds`` is infinite where a block does not fit a unit.  ``occupancy``: resident threads over the
-    unit's most.  ``registers`` of a thread, ``spilled`` of them beyond what it can have.  ``traffic_bytes``: bytes
-    that leave each layer towards the units, whole launch.  ``alone``: the blocks run one after another on the calling
-    thread (`launching`).
+    ``seconds`` is infinite where a block does not fit a unit. ``occupancy``: resident threads over the unit's most.
+    ``registers`` of a thread, ``spilled`` of them beyond what it can have. ``traffic_bytes``: bytes that leave each
+    layer towards the units, whole launch. ``alone``: the blocks run one after another on the calling thread
+    (`launching`).
     """
 
     name: str
@@ -95,11 +95,12 @@ def predict(program: RProgram, device: Device) -> Prediction:
 
 
 def predict_stage(stage: Stage, device: Device, alone: bool | None = None) -> StagePrediction:
-    """Predicted time of one launch, with what it follows from.
+    """Predicted time of one launch and its breakdown.
 
     Loops, copies and stores may have int64 arrays of one length (a batch of programs with one loop structure and one
-    tensor op) for their sizes; every number of the answer is then an array.  ``alone``: whether the blocks run on the
-    calling thread; None: where that takes less."""
+    tensor op) for their sizes; every number of the answer is then an array. ``alone``: whether the blocks run on the
+    calling thread; None: where that takes less.
+    """
     nest, work, way, on_caller = found = launched(stage, device, alone=alone)
     count = programs(stage)
     said = lambda figure: of_each(figure, count) if count > 1 else np.asarray(figure).item()
@@ -124,9 +125,11 @@ def multiply_add_share(stage: Stage, device: Device) -> Number:
 
 
 def _registers(nest: Nest, device: Device, costs: Costs, work: Work, resident: Number) -> Number:
-    """What is wanted and, as far as that costs no resident block, loads started early: a compiler that is told how
-    many blocks share a unit takes what they leave, and reads fragments ahead where they leave all that a thread may
-    have."""
+    """Registers that a thread is given: those wanted and, as far as that costs no resident block, loads started early.
+
+    A compiler that is told how many blocks share a unit takes what they leave. It reads fragments ahead where they
+    leave all that a thread may have.
+    """
     granted = granted_registers(nest, device, resident)
     spare = most(granted - work.registers, 0)
     free = (resident == 1) | (granted >= device.limits.registers_per_thread)

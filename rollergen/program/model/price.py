@@ -40,11 +40,12 @@ from rollergen.program.rprogram import Stage
 
 
 class Price(NamedTuple):
-    """What a search asks of programs: columns with an entry for each program of a batch.
+    """Predicted times of a batch of programs, and what search compares besides: columns with an entry for each program.
 
     ``seconds`` of the launch, infinite where a block does not fit a unit; ``resident_blocks`` on a unit at once;
     ``threads`` of a block; ``spilled`` registers of a thread; ``shared_bytes`` of the block's layer; ``alone``: whether
-    the blocks run one after another on the calling thread (`launching`)."""
+    the blocks run one after another on the calling thread (`launching`).
+    """
 
     seconds: np.ndarray
     resident_blocks: np.ndarray
@@ -59,7 +60,7 @@ class Price(NamedTuple):
 
     @staticmethod
     def joined(prices: Sequence[Price]) -> Price:
-        """Of all programs, one batch after the other."""
+        """The prices of all programs, one batch after the other."""
         if not prices:
             return Price(*[np.zeros(0)] * len(Price._fields))
         return Price(*map(np.concatenate, zip(*prices, strict=True)))
@@ -81,7 +82,8 @@ class Launched(NamedTuple):
 def price_batch(batch: Stage, device: Device, limit: float = np.inf) -> Price:
     """The price of each program of a batch.
 
-    ``limit``: seconds from which on nobody asks how long a program takes: it may be said to take longer than it does.
+    ``limit``: a program that takes more seconds than this may be said to take longer than it does: search has no use
+    for it.
     """
     found = launched(batch, device, limit)
     nest, work, way, alone = found
@@ -91,7 +93,10 @@ def price_batch(batch: Stage, device: Device, limit: float = np.inf) -> Price:
 
 
 def launched(batch: Stage, device: Device, limit: float = np.inf, alone: bool | None = None) -> Launched:
-    """``alone``: whether the programs run in the calling thread alone; None: each where it takes less."""
+    """The batch launched in one way, with its times.
+
+    ``alone``: whether the programs run in the calling thread alone; None: each where it takes less.
+    """
     costs = costs_of(device)
     nest, work = worked(batch, device)
     room = resident_blocks(nest, device, work.registers, work.shared_bytes)
@@ -109,7 +114,7 @@ def launched(batch: Stage, device: Device, limit: float = np.inf, alone: bool | 
 
 
 def programs(batch: Stage) -> int:
-    """How many there are."""
+    """The number of programs."""
     sizes = [size for loop in batch.loops for size in (loop.extent, loop.stride)]
     sizes += [size for copy in batch.copies for size in (copy.vector, copy.padding, copy.depth)]
     return max(map(np.size, (*sizes, batch.store.vector, batch.block_order.group_rows)))
@@ -168,8 +173,10 @@ def _seconds(inside: _Inside, limiters: Sequence[Limit]) -> Number:
 
 
 def least_seconds(batch: Stage, device: Device) -> np.ndarray:
-    """What the programs take at least, at a sixth of the cost of a price: the limiters inside a unit, without the
-    memory.  An entry for each program of the batch."""
+    """Lower bounds of the programs' times, an entry for each program of the batch.
+
+    They count the limiters inside a unit, without the memory, at a sixth of the cost of a price.
+    """
     costs = costs_of(device)
     nest, work = worked(batch, device)
     room = resident_blocks(nest, device, work.registers, work.shared_bytes)
@@ -185,8 +192,10 @@ def worked(stage: Stage, device: Device) -> tuple[Nest, Work]:
 
 
 def combine(limiters: Sequence[Limit], costs: Costs, twice: Number) -> Number:
-    """Clocks of the whole: p-norm of what overlaps (less the clocks that two limiters count: ``twice``), plus what
-    nothing hides."""
+    """Clocks of the whole launch.
+
+    They are the p-norm of what overlaps, less the clocks that two limiters count (``twice``), plus what nothing hides.
+    """
     exponent = costs.norm_exponent
     overlapping: Number = -twice * twice if exponent == 2 else -(twice**exponent)
     in_turn: Number = 0
