@@ -15,7 +15,7 @@ from rollergen.expr.tensor_op import TensorOp
 from rollergen.hal.spec import Device
 from rollergen.program.assemble.elementwise import elementwise_stage
 from rollergen.program.assemble.plan import ElementwisePlan
-from rollergen.program.model import price_batches, price_stages
+from rollergen.program.model import Price, keep_price, price_batches
 from rollergen.space.elementwise import elementwise_plans
 from rollergen.tile.rules import AlignmentRules
 
@@ -23,46 +23,44 @@ from rollergen.tile.rules import AlignmentRules
 def elementwise_candidates(
     op: TensorOp, device: Device, rules: AlignmentRules, count: int, ledger: Ledger
 ) -> Iterator[Candidate]:
-    """Candidates of all plans, or of those that a price in batches finds best, twice `count`."""
-    every = list(elementwise_plans(op, device, rules, ledger))
-    plans = _promising(op, every, device, rules, count)
-    made = standing(plans, lambda plan: elementwise_stage(op, plan, device), plan_text)
-    together = lambda some: price_stages([stage for _, stage in some], device).seconds.tolist()
-    for (plan, stage), seconds in at_once(made, together, lambda one: plan_text(one[0])):
+    """Candidates of all plans, or of twice `count` of the best where there are many.  (Of all where the user limits
+    padding, which no price knows, and on devices whose threads do not run in lockstep.)"""
+    priced = _priced(op, list(elementwise_plans(op, device, rules, ledger)), device)
+    if device.kind.lockstep and waste_limit(rules) is None and len(priced) > 3 * count:
+        priced = _varied(priced, 2 * count)
+    made = lambda one: elementwise_stage(op, one[1], device)
+    for (price, plan), stage in standing(priced, made, lambda one: plan_text(one[1])):
+        keep_price(stage, device, price)
         variant = "transposed" if plan.staged >= 0 else ("grid stride" if plan.strides else "direct")
-        yield candidate(variant, (stage,), (), device, seconds=rounded(seconds))
+        yield candidate(variant, (stage,), (), device, seconds=rounded(float(price.seconds[0])))
 
 
-def _promising(
-    op: TensorOp, plans: list[ElementwisePlan], device: Device, rules: AlignmentRules, count: int
-) -> list[ElementwisePlan]:
-    """The plans worth a price of their own.
+Priced = tuple[Price, ElementwisePlan]
 
-    A batch of plans is priced as one loop structure, which tells them apart to a few parts in a thousand: so three
-    are kept for each block tile, of which at most two become candidates.  All are kept where the user limits
-    padding, which the price does not know, and where threads are not in lockstep.
-    """
-    if not device.kind.lockstep or waste_limit(rules) is not None or len(plans) <= 3 * count:
-        return plans
-    alone = [plan for plan in plans if plan.strides]  # few, each with a structure of its own
+
+def _priced(op: TensorOp, plans: list[ElementwisePlan], device: Device) -> list[Priced]:
+    """All plans with their prices, those of one structure in a batch."""
     groups: dict[Hashable, list[ElementwisePlan]] = {}
     for plan in plans:
-        if plan.strides:
-            continue
         groups.setdefault(_AS_ONE(plan), []).append(plan)
-    priced: list[tuple[float, ElementwisePlan]] = []
     together = lambda some: price_batches([elementwise_stage(op, _batch(own), device) for own in some], device)
     said = lambda own: f"{len(own)} of {plan_text(own[0])}"
-    for own, price in at_once(list(groups.values()), together, said, len, lambda own, which: own[which]):
-        priced += [(rounded(seconds), plan) for seconds, plan in zip(price.seconds.tolist(), own, strict=True)]
+    found = at_once(list(groups.values()), together, said, len, lambda own, which: own[which])
+    return [(price.of([at]), plan) for own, price in found for at, plan in enumerate(own)]
+
+
+def _varied(priced: list[Priced], count: int) -> list[Priced]:
+    """The `count` best, at most three of a block tile (of which at most two become candidates), and all that stride
+    over the grid: these are few."""
+    of_plan = {plan: (price, plan) for price, plan in priced}
     tiles: dict[tuple[int, int], int] = {}
     kept = []
-    for plan in cheapest_first(priced):
+    for plan in cheapest_first((rounded(float(price.seconds[0])), plan) for price, plan in priced if not plan.strides):
         tile = (plan.pm * plan.um * plan.tm, plan.pn * plan.un * plan.tn * plan.vector * plan.lanes)
         tiles[tile] = tiles.get(tile, 0) + 1
         if tiles[tile] <= 3:
             kept.append(plan)
-    return kept[: 2 * count] + alone
+    return [*[of_plan[plan] for plan in kept[:count]], *[one for one in priced if one[1].strides]]
 
 
 def _batch(plans: list[ElementwisePlan]) -> ElementwisePlan:

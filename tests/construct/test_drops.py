@@ -110,7 +110,7 @@ def test_a_tile_that_cannot_be_assembled_is_dropped_and_named(kind, device, plac
 
 PRICED = [
     ("elementwise", "v100", "construct.elementwise:price_batches", 16),
-    ("elementwise", "cpu", "construct.elementwise:price_stages", 8),
+    ("elementwise", "cpu", "construct.elementwise:price_batches", 8),
     ("row", "cpu", "construct.candidate:price_stages", 8),
     ("contraction", "v100", "construct.priced:price_batch", 16),
     ("contraction", "cpu", "construct.serial_space:price_batch", 2),

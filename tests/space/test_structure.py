@@ -7,6 +7,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.construct.drafts import SIZES
+from rollergen.construct.elementwise import _priced
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.matrix_space import has_matrices
 from rollergen.construct.priced import Contraction
@@ -15,11 +16,15 @@ from rollergen.construct.thread_space import _Shapes
 from rollergen.construct.variants import variants
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
+from rollergen.program.assemble.elementwise import elementwise_stage
 from rollergen.program.assemble.matrix import MatrixPlan, axes_of, matrix_stage
+from rollergen.program.assemble.reduction import reduction_stage, row_stage
 from rollergen.program.assemble.window import window_stage
 from rollergen.program.matrix import matrix_operands
-from rollergen.program.model import price_batch
+from rollergen.program.model import price_batch, price_stages
+from rollergen.space.elementwise import elementwise_plans
 from rollergen.space.matrix import matrix_tiles
+from rollergen.space.reduction import reduction_plans, row_plans
 from rollergen.space.rules import aligned_tiles
 from rollergen.space.window import window_plan, window_tiles
 from rollergen.tile.rules import AlignmentRules
@@ -35,8 +40,8 @@ EXPRESSIONS = {
     "convolution": lambda: rg.ops.conv2d(t("X", (2, 24, 28, 28)), t("W", (40, 24, 3, 3)), padding=1),
     "depthwise": lambda: rg.ops.depthwise_conv2d(t("X", (4, 48, 30, 30)), t("W", (48, 1, 3, 3)), padding=1),
 }
-POINTS = 60
-"""Of each expression and device."""
+POINTS = 200
+"""Of each expression and device where a variant has one structure: 400 of each variant and more in all."""
 
 
 def op_of(name):
@@ -114,6 +119,44 @@ def test_tiles_of_windows(device):
     figures = price_batch(window_stage(op, window_plan(points), device), device)
     stages = [(at, window_stage(op, window_plan(points, at), device)) for at in drawn(len(points))]
     assert_alike(figures, stages, device)
+
+
+MAPS = {
+    "transpose": lambda: rg.ops.transpose(t("X", (700, 500)), 0, 1),
+    "odd": lambda: rg.ops.relu(t("X", (3000001,))),
+    "broadcast": lambda: rg.ops.add(t("X", (777, 1000)), t("b", (1000,))),
+    "gelu": lambda: rg.ops.gelu(t("X", (64, 333, 35))),
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("device", ["v100", "mi50", "mali-g71", "cortex-a53"])
+def test_maps(name, device):
+    device, (op,) = load_device(device), canonicalize(MAPS[name]()).tensor_ops
+    found = _priced(op, list(elementwise_plans(op, device, RULES, Ledger())), device)
+    assert found
+    for price, plan in (found[at] for at in drawn(len(found))):
+        assert_alike(price, [(0, elementwise_stage(op, plan, device))], device)
+
+
+REDUCTIONS = {
+    "sum": (lambda: rg.ops.sum(t("X", (655, 1024)), 1), reduction_plans, reduction_stage),
+    "odd sum": (lambda: rg.ops.sum(t("X", (100, 10007)), 1), reduction_plans, reduction_stage),
+    "columns": (lambda: rg.ops.sum(t("X", (1000, 700)), 0), reduction_plans, reduction_stage),
+    "softmax": (lambda: rg.ops.softmax(t("X", (512, 3000)), -1), row_plans, row_stage),
+    "norm": (lambda: rg.ops.layer_norm(t("X", (333, 1024)), (1024,)), row_plans, row_stage),
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+@pytest.mark.parametrize("device", ["v100", "h200", "mi50", "k80", "mali-g71", "cpu_avx512", "cortex-a53"])
+def test_reductions_and_rows(name, device):
+    device = load_device("benches/devices/cpu_avx512_2mb.json") if device == "cpu_avx512" else load_device(device)
+    make, plans, stage_of = REDUCTIONS[name]
+    (op,) = canonicalize(make()).tensor_ops
+    stages = [stage_of(op, plan, device) for plan in plans(op, device, RULES, Ledger())]
+    together = price_stages(stages, device)
+    assert_alike(together, [(at, stages[at]) for at in drawn(len(stages))], device)
 
 
 def test_a_batch_is_an_array_even_where_only_copies_differ():
