@@ -1,4 +1,4 @@
-"""What a caller may permit, forbid or limit in a build: one frozen type."""
+"""Options of a build: one frozen type of what a caller permits, forbids or limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which device is meant: a name, a file, a `Device`, or the best one present."""
+"""Devices from names, files, `Device` values, or this machine."""
 
 from __future__ import annotations
 

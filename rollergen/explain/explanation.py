@@ -172,7 +172,7 @@ def _extents(stage: Stage, loops: Iterable[Loop]) -> dict[str, int]:
 
 
 def block_tile(stage: Stage) -> dict[str, int]:
-    """What one block computes, reduce axes included."""
+    """The tile of one block, reduce axes included."""
     return _extents(stage, (loop for loop in stage.loops if loop.kind != GRID))
 
 
@@ -207,12 +207,12 @@ def _instruction_text(stage: Stage, device: Device) -> str:
 
 
 def tile_text(tile: dict[str, int]) -> str:
-    """``i 64 x j 128``."""
+    """A tile as text: ``i 64 x j 128``."""
     return " x ".join(f"{axis} {extent}" for axis, extent in tile.items()) or "1 element"
 
 
 def decisions(stage: Stage, device: Device) -> list[str]:
-    """What else was decided, in words."""
+    """The other decisions of the stage, in words."""
     said = [_instruction_text(stage, device)]
     accumulator = stage.accumulator
     if stage.op.reductions:
@@ -306,7 +306,7 @@ def _why(chosen: Outcome, second: Outcome, differences: Sequence[Facts]) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """``1.23 ms``, with the unit that suits."""
+    """A time with the unit that suits: ``1.23 ms``."""
     for limit, factor, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
         if abs(seconds) < limit:
             return f"{seconds * factor:.3g} {unit}"
@@ -314,7 +314,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def explanation_text(facts: Facts) -> str:
-    """The same facts as readable plain text."""
+    """The explanation as plain text."""
     device = facts["device"]
     lines = [f"On {device['title']} ({device['name']}, {device['units']} units)"]
     measured = "not measured"

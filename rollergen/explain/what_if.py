@@ -47,7 +47,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Where the limiter changes: from there on it is `after`."""
+    """A point at which the limiter changes: from there on it is `after`."""
 
     settings: dict[str, float]
     before: str
@@ -60,7 +60,7 @@ def limiter(prediction: Prediction) -> str:
 
 
 def across(expression: Tensor, devices: Iterable[Device]) -> tuple[OnDevice, ...]:
-    """What each device would take, the fastest first.  Programs are constructed for each; none need be present."""
+    """The time of each device, the fastest first. Programs are constructed for each; none need be present."""
     found = []
     for device in devices:
         try:

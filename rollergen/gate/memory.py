@@ -72,7 +72,7 @@ class Places:
 
 
 def chosen_ranks(count: int) -> np.ndarray:
-    """Which of so many found elements are looked at (int64, ascending)."""
+    """Ranks (int64, ascending) of the elements looked at, of so many found ones."""
     return np.unique(np.linspace(0, count - 1, min(count, SUSPECTS)).astype(np.int64))
 
 
@@ -84,7 +84,7 @@ class Traffic:
     from_device: int = 0
 
     def taken(self) -> tuple[int, int]:
-        """(to, from) the device; both begin again at 0."""
+        """Bytes (to, from) the device since the last call; both begin again at 0."""
         found = self.to_device, self.from_device
         self.to_device = self.from_device = 0
         return found
@@ -126,10 +126,11 @@ class Memory(Protocol):
         """See `arrays.poison`."""
 
     def unequal(self, a: Array, b: Array, tolerance: Tolerance | None = None, unless: int | None = None) -> Places:
-        """Where bits differ, beyond the tolerance if there is one; not where `a` holds poison of variant ``unless``."""
+        """Places where bits differ, beyond the tolerance if there is one, but for those where `a` holds poison of
+        variant ``unless``."""
 
     def unwritten(self, a: Array, b: Array, variants: tuple[int, int]) -> Places:
-        """Where both hold their poison."""
+        """Places where both arrays hold their poison."""
 
     def damages(self, zones: Mapping[str, Zone]) -> Iterator[tuple[str, str]]:
         """(name, what was written) of guard zones that are not as they were made; made good again."""

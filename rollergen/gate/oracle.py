@@ -1,4 +1,4 @@
-"""What a right result is: the expression's float64 definition at the points asked for."""
+"""The oracle: the expression's float64 definition at chosen points."""
 
 from __future__ import annotations
 

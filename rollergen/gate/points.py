@@ -1,4 +1,4 @@
-"""Which elements of an output are compared with the oracle: every edge class of the program's tiles."""
+"""Elements of an output that are compared with the oracle: every edge class of the program's tiles."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def unit_roundoff(dtype: str) -> float:
 
 
 def largest_exact(dtype: str) -> float:
-    """Whole numbers up to this magnitude are exact in the dtype, and so are their sums below it."""
+    """The magnitude up to which whole numbers, and so their sums below it, are exact in the dtype."""
     return 2.0 ** DTYPES[dtype].significant - (not is_float(dtype))
 
 
@@ -334,7 +334,7 @@ def sizes(values: np.ndarray) -> np.ndarray:
 
 
 def root_mean_square(values: np.ndarray) -> float:
-    """Of float64 values, those that are not finite taken as 0."""
+    """The root mean square of float64 values; values that are not finite count as 0."""
     return math.sqrt(float(np.mean(sizes(values) ** 2))) if values.size else 0.0
 
 

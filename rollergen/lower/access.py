@@ -79,13 +79,13 @@ class Access:
         return offset.const % lanes == 0 and all(c % lanes == 0 for _, c in offset.terms)
 
     def coarsened(self, lane: Lane | None) -> Access:
-        """The same without the lane in tests that all lanes pass or fail together."""
+        """The same access without the lane in tests that all lanes pass or fail together."""
         if lane is None or not self.tests:
             return self
         return self.testing(tuple([coarsen(test, lane) for test in self.tests]))
 
     def testing(self, tests: tuple[Inside, ...]) -> Access:
-        """The same with these tests."""
+        """The same access under these tests."""
         return replace(self, tests=tests)
 
 
@@ -264,7 +264,7 @@ def _masked_pieces(out: Writer, access: Access, lane: Lane) -> tuple[Piece, ...]
 
 
 def store_mask(out: Writer, access: Access, lane: Lane) -> Expr | None:
-    """Which lanes of a vector that is not whole are written, where the language can write them at once."""
+    """The mask of the lanes written of a vector that is not whole, where the language can write them at once."""
     if not _masks(out, access, lane):
         return None
     return lane_mask(out.ranges, access.offset, access.tests, lane, BITS[access.pointer.dtype])

@@ -68,7 +68,7 @@ def evaluate(out: Writer, scope: Scope, value: Value) -> Expr:
 
 
 def evaluate_all(out: Writer, scope: Scope, values: tuple[Value, ...]) -> tuple[Expr, ...]:
-    """As `evaluate`; what the values have in common is computed once."""
+    """The values as expressions, as `evaluate` writes them; what they have in common is computed once."""
     repeated = shared(*values)
     return tuple(_evaluate(out, scope, value, repeated) for value in values)
 
@@ -199,7 +199,7 @@ def _is_mask(value: Expr) -> bool:
 
 
 def cast(out: Writer, x: Expr, dtype: str) -> Expr:
-    """`x` converted; narrowing to float16 or bfloat16 rounds though the register is a float32."""
+    """`x` converted to the dtype. Narrowing to float16 or bfloat16 rounds, though the register is a float32."""
     if isinstance(x, Number) and not _is_mask(x):
         return _number(x, dtype)
     if dtype in ("float16", "bfloat16"):

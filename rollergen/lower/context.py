@@ -1,4 +1,4 @@
-"""What all steps of one stage's lowering share."""
+"""The state that all steps of one stage's lowering share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rollergen.program.rprogram import Copy
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What all steps of one stage's lowering share.  ``filled``: shared buffers that are in use."""
+    """The state that all steps of one stage's lowering share. ``filled``: shared buffers that are in use."""
 
     out: Writer
     nest: Nest

@@ -67,7 +67,7 @@ def buffer_shape(nest: Nest, copy: Copy) -> tuple[int, ...]:
 
 
 def positions_of(nest: Nest, digits: tuple[tuple[int, int], ...]) -> int:
-    """How many positions the digits count."""
+    """The number of positions that the digits count."""
     return digits[0][1] * nest.loops[digits[0][0]].extent if digits else 1
 
 
@@ -95,7 +95,7 @@ def allocate_buffers(out: Writer, nest: Nest) -> dict[Copy, Staged]:
 
 
 def axis_digits(nest: Nest, copy: Copy, axis: str, *, lanes: bool = True) -> tuple[tuple[int, int], ...]:
-    """(loop position, weight) of each digit of a position along `axis` of the copy's buffer."""
+    """The digits (loop position, weight) of a position along `axis` of the copy's buffer."""
     block = is_shared(copy, nest)
     weights, weight = [], 1
     for p, loop in nest.rising.get(axis, ()):
@@ -108,7 +108,7 @@ def axis_digits(nest: Nest, copy: Copy, axis: str, *, lanes: bool = True) -> tup
 
 
 def staged_access(out: Writer, place: Place, staged: Staged) -> Access:
-    """Where the copy's buffer holds the element for this point."""
+    """The access to the copy's buffer at the element for this point."""
     return buffer_access(out, staged, _positions(out, place, staged))
 
 

@@ -49,7 +49,7 @@ def across_width(out: Writer, scope: Scope, reduction: Reduction, values: Values
 def across_groups(
     out: Writer, scope: Scope, reduction: Reduction, values: Values, thread: Index, segment: Index
 ) -> Values:
-    """`values`, alike in the threads of one execution width, combined across the block's widths."""
+    """The `values`, alike in the threads of one execution width, combined across the block's widths."""
     nest = scope.place.nest
     (group,), (digit,) = reduced_digits(nest, GROUP), reduced_digits(nest, THREAD)
     segments = nest.threads // (group.extent * digit.extent)

@@ -164,7 +164,7 @@ class Broadcast:
 
 @dataclass(frozen=True, slots=True)
 class Misalignment:
-    """How many elements the pointer's address lies behind the last multiple of ``bytes``."""
+    """The number of elements by which the pointer's address lies behind the last multiple of ``bytes``."""
 
     pointer: Pointer
     bytes: int
@@ -266,8 +266,11 @@ def register_dtype(dtype: str) -> str:
 
 @dataclass(slots=True)
 class Shared:
-    """``numbers``: by identity of a node, a number that equal nodes have in common, where equal ones occur
-    more than once; ``made``: what has been computed so far, by number."""
+    """Nodes that occur several times.
+
+    ``numbers``: by identity of a node, the number that equal nodes have in common. ``made``: their values computed so
+    far, by number.
+    """
 
     numbers: dict[int, int]
     made: dict[int, Expr] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a language has beyond what every kernel is written in: decided by printers, used by the lowering."""
+"""Features of languages beyond what every kernel is written in: printers declare them, the lowering uses them."""
 
 from __future__ import annotations
 

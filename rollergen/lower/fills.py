@@ -209,7 +209,7 @@ def fill_shared(
 
 
 def thread_part(staged: Staged, nest: Nest) -> tuple[int, int, int]:
-    """(groups of a run, runs of the tile, groups that one thread moves at most)."""
+    """A thread's part of a fill: (groups of a run, runs of the tile, groups that one thread moves at most)."""
     copy = staged.copy
     run = prod(copy.runs) // copy.vector if copy.runs else 1
     runs = prod(staged.shape) // copy.vector // run

@@ -25,7 +25,7 @@ def hold(out: Writer, place: Place, acc: Accumulators) -> Registers:
 
 
 def take(out: Writer, scope: Scope, acc: Accumulators, held: Registers, element: Expr) -> None:
-    """One point's element; of a masked point what adds nothing to any sum."""
+    """Puts one point's element into the registers; for a masked point, an element that adds nothing to any sum."""
     condition = unmasked(out, scope, acc.reduction)
     if condition is not None:
         element = select(condition, element, Number(float("-inf"), element.dtype))

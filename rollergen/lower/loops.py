@@ -84,7 +84,10 @@ def prefetch_output(context: Context, place: Place) -> None:
 
 
 def overlapped(context: Context, place: Place, depth: int) -> Place:
-    """Where all loops are open that say where a tile begins: the last one begins earlier, and ends with its axis."""
+    """The place of a tile that ends with its axis: the last one begins earlier.
+
+    It applies once all loops are open that say where a tile begins.
+    """
     out, nest = context.out, context.nest
     for axis, (inside, side) in nest.overlapping.items():
         if depth < inside or axis in place.back:
@@ -239,7 +242,7 @@ def scope_of(
 
 
 def output_access(place: Place, out: Writer) -> Access:
-    """Where the point's result lies, and the tests under which it may be touched."""
+    """The access to the point's result, with the tests under which it may be touched."""
     nest = place.nest
     op = nest.op
     axes = [axis for axis, _ in nest.stage.guards if nest.roles[axis] != "reduce" and place.unsure(axis)]

@@ -48,7 +48,7 @@ _LARGEST, _SMALLEST_NORMAL = 3.4028234663852886e38, 2.0**-126
 
 
 def call(out: Writer, name: str, *operands: Expr) -> Expr:
-    """``name(x)`` or ``name(x, y)``: ours for float32 where there is one, else the language's."""
+    """The call ``name(x)`` or ``name(x, y)``: our function for float32 where there is one, else the language's."""
     x = operands[0]
     if x.dtype == "float32" and name in out.native:
         return Call(out.native[name], operands, x.dtype, x.lanes)
@@ -130,7 +130,7 @@ class _Body:
         return value
 
     def where(self, order: str, a: Expr, b: Expr | float, yes: Expr | float, no: Expr | float) -> Operation:
-        """``a order b ? yes : no``."""
+        """The expression ``a order b ? yes : no``."""
         limit = b if not isinstance(b, (int, float)) else self.number(b, a.dtype)
         test = Operation(order, (a, limit), f"mask{BITS[a.dtype]}" if self.lanes > 1 else "bool", self.lanes)
         dtype = next((s.dtype for s in (yes, no) if not isinstance(s, (int, float))), self.dtype)
@@ -138,7 +138,7 @@ class _Body:
         return Operation("select", (test, *sides), sides[0].dtype, self.lanes)
 
     def test(self, order: str, a: Expr, b: Expr, bits: int) -> Expr:
-        """``a order b``; of vectors a mask for lanes of so many bits."""
+        """The comparison ``a order b``; for vectors a mask for lanes of so many bits."""
         if self.lanes == 1:
             return Operation(order, (a, b), "bool")
         mask = Operation(order, (a, b), f"mask{BITS[a.dtype]}", self.lanes)

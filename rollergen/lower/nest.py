@@ -69,7 +69,7 @@ class Nest:
 
     @cached_property
     def digits_of(self) -> dict[str, list[tuple[int, int]]]:
-        """(position, stride) of the loops of each axis that has any."""
+        """For each axis that has loops, their (position, stride)."""
         found: dict[str, list[tuple[int, int]]] = {}
         for p, loop in enumerate(self.loops):
             found.setdefault(loop.axis, []).append((p, loop.stride))
@@ -77,7 +77,7 @@ class Nest:
 
     @cached_property
     def rising(self) -> dict[str, list[tuple[int, Loop]]]:
-        """(position, loop) of the loops of each axis that has any, by rising stride."""
+        """For each axis that has loops, their (position, loop) by rising stride."""
         found = {axis: [(p, self.loops[p]) for p, _ in own] for axis, own in self.digits_of.items()}
         for own in found.values():
             if len(own) > 1:
@@ -101,7 +101,7 @@ class Nest:
 
     @cached_property
     def copies(self) -> dict[int, list[Copy]]:
-        """Those made at each depth; none lies outside the thread loops."""
+        """The copies made at each depth; none lies outside the thread loops."""
         found: dict[int, list[Copy]] = {}
         for copy in self.stage.copies:
             found.setdefault(max(copy.at_loop, self.first_inner), []).append(copy)
@@ -113,12 +113,12 @@ class Nest:
 
     @cached_property
     def grid(self) -> tuple[tuple[int, Loop], ...]:
-        """(position, loop) of the loops over blocks."""
+        """The loops over blocks, as (position, loop)."""
         return self.stage.of_kind(GRID)
 
     @cached_property
     def parallel(self) -> tuple[tuple[int, Loop], ...]:
-        """(position, loop) of the loops over a block's threads."""
+        """The loops over a block's threads, as (position, loop)."""
         return self.stage.of_kind(*PARALLEL)
 
     @cached_property
@@ -169,7 +169,8 @@ class Nest:
 
     @cached_property
     def overlapping(self) -> dict[str, tuple[int, int]]:
-        """(depth inside all that says where a tile begins, its points) of axes whose last tile begins earlier."""
+        """Axes whose last tile begins earlier: (depth inside all loops that say where a tile begins, points of the
+        tile)."""
         own = [axis for axis, kind in self.stage.guards if kind == OVERLAP]
         found = {axis: tile_of(self.stage, axis) for axis in own}
         return {axis: (max(depth, self.first_inner), side) for axis, (depth, side) in found.items()}
@@ -221,7 +222,7 @@ class Nest:
         return None if self.lane_position is None else self.loops[self.lane_position].axis
 
     def start(self, axis: str) -> Index:
-        """Where the loops of the axis start."""
+        """The index at which the loops of the axis start."""
         return Index.axis(self.lead) * -1 if self.lead is not None and axis == self.lane_axis else Index()
 
     def positions(self, *roles: str, after: int = 0) -> tuple[int, ...]:
@@ -238,7 +239,7 @@ class Nest:
 def make_nest(
     stage: Stage, device: Device, parameters: Mapping[str, Pointer], names: Names, exchanges: bool = False
 ) -> Nest:
-    """`stage` with a variable for every loop: the axis' name and the loop's rank on it."""
+    """The nest of `stage`, with a variable for every loop: the axis' name and the loop's rank on it."""
     seen: dict[str, int] = {}
     variables = []
     for loop in stage.loops:

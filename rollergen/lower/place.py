@@ -1,4 +1,4 @@
-"""Where in a stage's nest we are: axis values, where loads are to be had, what must be tested, how often loops run."""
+"""Places in a stage's nest: axis values, sources of loads, tests, trip counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rollergen.program.rprogram import PARALLEL, SERIAL
 
 
 class Source:
-    """Where a load's values are to be had: `Registers`, or a staged buffer (`copies.Staged`)."""
+    """A source of a load's values: `Registers`, or a staged buffer (`copies.Staged`)."""
 
     __slots__ = ()
 
@@ -87,7 +87,7 @@ class Place:
         return total + nest.start(axis) if nest.lead is not None and axis == nest.lane_axis else total
 
     def bind(self, changes: Mapping[int, Index], loose: frozenset[str] = frozenset()) -> Place:
-        """The same place with some loops' variables replaced, and more axes that may overhang."""
+        """This place with some loops' variables replaced, and more axes that may overhang."""
         point = list(self.point)
         for p, at in changes.items():
             point[p] = at
@@ -99,7 +99,7 @@ class Place:
         return Place(self.nest, self.point, whole, self.loose, self.sources, self, self.held, self.back, self.full)
 
     def running_full(self, axis: str) -> Place:
-        """The same place where the axis' serial loops inside run to their ends."""
+        """This place where the axis' serial loops inside run to their ends."""
         full = self.full | {axis}
         return Place(self.nest, self.point, self.whole, self.loose, self.sources, self, self.held, self.back, full)
 
@@ -108,7 +108,7 @@ class Place:
         return Place(self.nest, self.point, self.whole, self.loose, self.sources, self, held, self.back, self.full)
 
     def beginning_earlier(self, axis: str, back: Index) -> Place:
-        """The same place in a tile that begins `back` points earlier along the axis."""
+        """This place in a tile that begins `back` points earlier along the axis."""
         every = {**self.back, axis: back}
         return Place(self.nest, self.point, self.whole, self.loose, self.sources, None, self.held, every, self.full)
 
@@ -117,7 +117,7 @@ class Place:
         return Place(self.nest, self.point, self.whole, self.loose, sources, self, self.held, self.back, self.full)
 
     def source(self, load: Load) -> Source | None:
-        """Where the load is to be had other than in global memory."""
+        """The source of the load's values, if they are elsewhere than in global memory."""
         return self.sources.get(self.nest.number(load))
 
     def element(self, registers: Registers) -> Element:

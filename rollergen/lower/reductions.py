@@ -184,7 +184,7 @@ def start(out: Writer, place: Place, acc: Accumulators) -> None:
 
 
 def flush(out: Writer, scope: Scope, inner: Accumulators, outer: Accumulators) -> None:
-    """What a block of terms came to, its chains put together, combined into the accumulators of the level outside."""
+    """Combines a block of terms, its chains put together, into the accumulators of the level outside."""
     with loops_over(out, scope.place, outer.positions):
         _combine_into(out, scope, outer, _across_chains(out, scope, inner))
 
@@ -221,7 +221,7 @@ def is_split(nest: Nest, acc: Accumulators, threads: Threads) -> bool:
 
 
 def update(out: Writer, scope: Scope, acc: Accumulators, bodies: tuple[Expr, ...]) -> None:
-    """The point's bodies combined into its accumulators; a masked point contributes the identity."""
+    """Combines the point's bodies into its accumulators; a masked point contributes the identity."""
     condition = unmasked(out, scope, acc.reduction)
     if condition is not None:
         pairs = zip(bodies, identities(acc, 1), strict=True)
@@ -235,7 +235,7 @@ def _as(element: Element, value: Expr) -> Expr:
 
 
 def unmasked(out: Writer, scope: Scope, reduction: Reduction) -> Expr | None:
-    """Where the point counts; None where it always does or where the loads' zeros see to it."""
+    """The condition under which the point counts; None where it always does or where the loads' zeros see to it."""
     place = scope.place
     condition: Expr | None = None
     for axis in reduction.axes:

@@ -45,8 +45,11 @@ def lower(program: RProgram, device: Device, features: Features = PLAIN) -> tupl
 
 
 def lower_all(programs: Sequence[RProgram], device: Device, features: Features) -> list[tuple[Kernel, ...]]:
-    """Each of the `programs` as `lower` does it, step by step for all of them: a step is much code that runs once for
-    a stage, and the processor's caches keep it from one stage to the next."""
+    """The kernels of each of the `programs`, as `lower` makes them.
+
+    Each step is done for all programs before the next one: a step is much code that runs once for a stage, and the
+    processor's caches keep it from one stage to the next.
+    """
     begun = []
     for program in programs:
         entries = Names()

@@ -98,7 +98,10 @@ def _edge_tile(context: Context, place: Place, inside: frozenset[int], lane: Lan
 
 
 def once_per_result(context: Context, access: Access) -> Access:
-    """Where threads share a reduction, the first of them touches the output (each stores its part of a row)."""
+    """The access of the one thread that touches the output where threads share a reduction.
+
+    In stages of rows each thread stores its part of a row.
+    """
     nest = context.nest
     if context.threads.count == 1 or any(role == "row" for role in nest.roles.values()):
         return access
@@ -189,7 +192,7 @@ def keep(context: Context, here: Place, kept: Mapping[str, Registers], kept_row:
 def phase_values(
     nest: Nest, number: int, values: tuple[Value, ...]
 ) -> tuple[tuple[tuple[KeptRow, Value], ...], tuple[Value, ...]]:
-    """(rows kept in this phase with their values, the phase's values), both reading kept ones."""
+    """The (kept rows of this phase with their values, the phase's values); both read rows kept before."""
     if not nest.stage.kept_rows:
         return (), values
     earlier = tuple(r for r in nest.stage.kept_rows if r.phase < number)

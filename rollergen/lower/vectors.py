@@ -43,8 +43,10 @@ VectorPlan = tuple[Index, tuple[Inside, ...], tuple[Inside, ...]]
 def vector_plan(
     ranges: Mapping[str, Bounds], offset: Index, tests: Collection[Inside], lane: Lane, stride: int = 1
 ) -> VectorPlan | None:
-    """(offset of lane 0, tests without the lane, what makes the vector whole); None: never whole, or its
-    lanes are not `stride` elements apart."""
+    """How a vector is accessed: (offset of lane 0, tests without the lane, conditions that make the vector whole).
+
+    None: it is never whole, or its lanes are not `stride` elements apart.
+    """
     return spaced_plan(ranges, offset, tests, lane, (stride,))[1]
 
 
@@ -70,8 +72,10 @@ def spaced_plan(
 def whole_tests(
     ranges: Mapping[str, Bounds], tests: Iterable[Inside], lane: Lane
 ) -> tuple[tuple[Inside, ...], tuple[Inside, ...]] | None:
-    """(tests without the lane, tests under which the others hold in every lane); None where it cannot be told at
-    once."""
+    """The tests split in two: (those without the lane, conditions under which the others hold in every lane).
+
+    None where that cannot be told at once.
+    """
     common, edge = [], tuple[Inside, ...]()
     for test in tests:
         if not varies(test, lane):
@@ -178,7 +182,7 @@ MASK_BITS = (32, 64)
 def lane_mask(
     ranges: Mapping[str, Bounds], offset: Index, tests: Iterable[Inside], lane: Lane, bits: int
 ) -> Expr | None:
-    """Which lanes pass the tests, as a mask of `bits` a lane; None where addresses or tests wrap in the vector."""
+    """The mask, `bits` a lane, of the lanes that pass the tests; None where addresses or tests wrap in the vector."""
     straight = straighten(offset, lane, ranges)
     if straight is None or straight[1] or bits not in MASK_BITS:
         return None
@@ -232,7 +236,7 @@ def _everywhere(test: Inside, lane: Lane, bits: int) -> Expr:
 
 
 def passing(ranges: Mapping[str, Bounds], line: Index, test: Inside, lane: Lane, bits: int) -> Expr | None:
-    """Which lanes pass the bounds of `test` where its index is `line`, straight in the lane; None: always all."""
+    """The lanes that pass the bounds of `test`, whose index is `line`, straight in the lane; None: always all."""
     step = line.coefficient(lane.variable)
     start = line.without(lane.variable).simplify(ranges)
     reached = Build(tuple(Number(step * e, f"int{bits}") for e in range(lane.width)))

@@ -85,7 +85,7 @@ class Writer:
         self._inner_arrays: list[Allocate] = []
 
     def body(self) -> tuple[Statement, ...]:
-        """What has been written, once every ``with`` is closed: arrays of the kernel first."""
+        """The statements written, once every ``with`` is closed; arrays of the kernel come first."""
         return (*self._arrays, *self._blocks[0].statements)
 
     def arrays(self) -> tuple[Allocate, ...]:
@@ -155,7 +155,7 @@ class Writer:
         self._add(Assign(target, value))
 
     def add(self, statements: Iterable[Statement]) -> None:
-        """What is known whole: it makes no name, and what loops it has are over registers alone."""
+        """Adds a statement that makes no name and whose loops, if any, are over registers alone."""
         self._blocks[-1].statements.extend(statements)
 
     def write(self, statement: Write) -> None:
@@ -202,7 +202,7 @@ class Writer:
         return _Loop(self, variable, stop, unroll, start)
 
     def when(self, condition: Expr) -> _Branch:
-        """What is written only where `condition` holds."""
+        """A block that runs only where `condition` holds."""
         return _Branch(self, condition, None)
 
     def otherwise(self) -> _Branch:
@@ -218,7 +218,7 @@ class Writer:
         return index.axes() <= (self._pointer_blocks[0].known if self._pointer_blocks else self._known)
 
     def place(self, pointer: Pointer, offset: Index) -> tuple[Pointer, Index]:
-        """``pointer + offset`` as (named pointer, short offset); see the module's docstring."""
+        """The address ``pointer + offset`` as (named pointer, short offset); see the module's docstring."""
         if not self._pointer_blocks:
             return pointer, offset
         here = self._pointer_blocks[-1]

@@ -1,4 +1,4 @@
-"""Which block does what: block numbers decoded into grid positions, and samples of every edge class."""
+"""Blocks of a grid: numbers decoded into positions, and samples of every edge class."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def grid_positions(stage: Stage, blocks: Any) -> dict[int, Any]:
 
 
 def swizzled(number: Any, rows: int, columns: int, width: int) -> tuple[Any, Any]:
-    """(row, column) of a block that is `number`-th in groups of `width` rows, taken column by column."""
+    """The (row, column) of the `number`-th block in groups of `width` rows, taken column by column."""
     group, rest = np.divmod(number, width * columns)
     height = np.minimum(width, rows - group * width)
     return group * width + rest % height, rest // height
@@ -67,6 +67,6 @@ def _some(members: Any, count: int, random: np.random.Generator) -> Any:
 
 
 def edge_classes(stage: Stage) -> int:
-    """How many classes `edge_blocks` distinguishes for the stage."""
+    """The number of classes that `edge_blocks` distinguishes for the stage."""
     sizes = [prod(extent for _, extent in own) for own in _grid_axes(stage)]
     return len(list(product(*(range(min(3, size)) for size in sizes))))

@@ -1,4 +1,4 @@
-"""Which memory layer a buffer of a stage lies in, who shares it, and how many bytes it takes."""
+"""The memory layer in which a buffer of a stage lies, who shares it, and how many bytes it takes."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def matrix_axes(stage: Stage) -> tuple[str, ...]:
 
 
 def fragment_loops(instruction: Instruction) -> tuple[tuple[tuple[str, int], ...], ...]:
-    """(kind, extent) by falling stride of the loops of m, n and k that are one tile of the instruction."""
+    """The loops of m, n and k that are one tile of the instruction: (kind, extent) by falling stride."""
     return (
         ((UNROLL, instruction.m // ROWS), (THREAD, ROWS)),
         ((THREAD, COLUMNS), (UNROLL, instruction.n // COLUMNS)),

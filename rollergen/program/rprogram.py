@@ -320,7 +320,7 @@ class Stage(_Remembered):
         return dict(self.guards).get(axis, "none")
 
     def of_axis(self, axis: str) -> tuple[tuple[int, Loop], ...]:
-        """(position, loop) of the axis' loops by falling stride."""
+        """The axis' loops as (position, loop), by falling stride."""
         own = [(p, loop) for p, loop in enumerate(self.loops) if loop.axis == axis]
         return tuple(sorted(own, key=lambda item: -item[1].stride))
 

@@ -101,12 +101,12 @@ def from_json(data: Any) -> RProgram:
 
 
 def to_text(program: RProgram) -> str:
-    """`to_json` as one line of JSON."""
+    """The JSON of `to_json` as one line."""
     return json.dumps(to_json(program), separators=(",", ":"), allow_nan=False)
 
 
 def from_text(text: str) -> RProgram:
-    """`from_json` of a JSON text of at most 32 MB; ProgramError for anything else."""
+    """The program of a JSON text of at most 32 MB; raises ProgramError for anything else."""
     if len(text) > MOST_BYTES:
         raise ProgramError(f"the program has {len(text)} characters; expected at most {MOST_BYTES}")
     try:

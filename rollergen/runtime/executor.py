@@ -55,12 +55,12 @@ class RuntimeExecutor:
 
     @property
     def runtime(self) -> Runtime:
-        """What compiles and launches."""
+        """The runtime that compiles and launches."""
         return self._runtime
 
     @property
     def limits(self) -> LaunchLimits:
-        """What one launch may ask for."""
+        """The limits of one launch."""
         return self._runtime.limits
 
     def prepare(self, source: Source) -> Compiled:
@@ -77,7 +77,7 @@ class RuntimeExecutor:
 
 
 def check_launches(launches: Iterable[Launch], limits: LaunchLimits) -> None:
-    """DeviceError with every launch that asks for more than `limits` allow, and how much it asks for."""
+    """Raises DeviceError that names every launch beyond `limits`, and by how much."""
     found = [
         f"{launch.entry} takes {count} {what}, the runtime at most {most}"
         for launch in launches

@@ -1,4 +1,4 @@
-"""Which arrays packed constants were made from, and whether these still are what they were then."""
+"""The arrays that packed constants were made from, and whether they have changed since."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class ResultPool:
         return mmap.mmap(-1, size)
 
     def give(self, block: mmap.mmap) -> None:
-        """`block` is free again."""
+        """Marks `block` as free again."""
         with self._lock:
             self._free.append(block)
             while self._free and self.free_bytes > self._most:

@@ -1,4 +1,4 @@
-"""What the launches of a compiled program can be asked for, on every runtime."""
+"""Sessions: the launches of a compiled program, on every runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel takes and returns, and the checks of a call against it."""
+"""A kernel's arguments and results, and the checks of a call against them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Signature:
         return tuple(np.require(array, requirements=("C", "A")) for array in views)
 
     def passed(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """What the caller passed, in the order of the inputs: neither checked for kind nor copied."""
+        """The caller's arguments in the order of the inputs, neither checked for kind nor copied."""
         return self._by_name(arrays, named)
 
     def _order_advice(self, arrays: Sequence[Any]) -> str:

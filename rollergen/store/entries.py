@@ -79,7 +79,7 @@ def read(connection: sqlite3.Connection, key: Key, device: Device) -> Entry | No
 
 
 def key_of_row(row: Sequence[Any]) -> Key:
-    """What the columns of one row of ``kernels`` say that it was built from."""
+    """The key that the columns of one row of ``kernels`` give."""
     return Key(row[1], row[2], row[3], bool(row[4]), row[5], row[6])
 
 
@@ -106,7 +106,7 @@ def _check_beside(connection: sqlite3.Connection, key: Key) -> None:
 
 @lru_cache(maxsize=16)
 def hash_of_spec(spec: Any) -> str:
-    """Of a device's row.  Raises Damage."""
+    """The hash of a device's row. Raises Damage."""
     if not isinstance(spec, str):
         raise Damage("the device's spec is no text")
     try:

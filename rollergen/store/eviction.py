@@ -34,7 +34,7 @@ _REFERRED = "SELECT json_extract(value, '$.{0}') FROM kernels, json_each(candida
 
 
 def limit_bytes() -> int:
-    """What the cache may take (`user_cache.limit_bytes`).  Raises StoreError."""
+    """The bytes that the cache may take (`user_cache.limit_bytes`). Raises StoreError."""
     try:
         return user_cache.limit_bytes()
     except ValueError as error:
@@ -42,7 +42,7 @@ def limit_bytes() -> int:
 
 
 def size_bytes(path: Path) -> int:
-    """Of the file and of what SQLite has not yet brought into it."""
+    """Bytes of the file and of what SQLite has not yet brought into it."""
     beside = (path, path.with_name(f"{path.name}-wal"))
     return sum(one.stat().st_size for one in beside if one.exists())
 

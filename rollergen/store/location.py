@@ -1,4 +1,4 @@
-"""Where the store lies."""
+"""The path of the store."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class RecordsError(RollergenError, ValueError):
 
 @dataclass(frozen=True)
 class RecordFile:
-    """What a file holds: device specs by hash, and records in order."""
+    """The content of a file: device specs by hash, and records in order."""
 
     devices: dict[str, Device]
     records: tuple[dict[str, Any], ...]
@@ -147,7 +147,7 @@ def open_records(path: Path) -> BinaryIO:
 
 
 def most_characters(raw: IO[bytes]) -> int:
-    """Of what a file may unpack to."""
+    """The most characters that a file may unpack to."""
     return LONGEST_LINE + LARGEST_RATIO * os.fstat(raw.fileno()).st_size
 
 
