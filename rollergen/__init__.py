@@ -20,6 +20,8 @@ _NAMES = {
     ),
     "einsum": "rollergen.expr.einsum",
     "build": "rollergen.build",
+    "compile": "rollergen.network.compiling",
+    "Model": "rollergen.network.model",
     "BuildOptions": "rollergen.options",
     "AlignmentRules": "rollergen.tile.rules",
     "CodeShapes": "rollergen.tile.rules",

@@ -26,6 +26,8 @@ from rollergen.expr.language import (
 )
 from rollergen.expr.scalars import Expr as _Expr
 from rollergen.kernel import Kernel
+from rollergen.network.compiling import compile
+from rollergen.network.model import Model
 from rollergen.options import BuildOptions
 from rollergen.research import construct, load_device, predict, profile, space
 from rollergen.runtime.result_pool import clear_pool
@@ -37,11 +39,13 @@ __all__ = [
     "BuildOptions",
     "CodeShapes",
     "Kernel",
+    "Model",
     "Tensor",
     "abs",
     "build",
     "cast",
     "clear_pool",
+    "compile",
     "compute",
     "construct",
     "einsum",

@@ -212,14 +212,18 @@ class Kernel:
         """This thread's session for arrays in host memory, temporaries set."""
         mine = self._local.mine
         if mine.session is None:
-            with self._lock:
-                if self._compiled is None:
-                    executor = executor_for(self.device)
-                    self._compiled, self._memory = executor.prepare(self._chosen.source), executor.memory
-                session = self._compiled.session()
+            session = self.new_session()
             session.set({b.name: self._memory.empty(b) for b in self.program.temporaries})
             mine.session = session
         return mine.session
+
+    def new_session(self) -> Session:
+        """The launches for one caller that sets all their buffers itself, temporaries too, and keeps them."""
+        with self._lock:
+            if self._compiled is None:
+                executor = executor_for(self.device)
+                self._compiled, self._memory = executor.prepare(self._chosen.source), executor.memory
+            return self._compiled.session()
 
     def _prepare(self, mine: _Mine, session: Session, inputs: Sequence[Any]) -> None:
         """Prepares the calls that follow with arrays as these are."""

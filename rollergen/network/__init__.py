@@ -1,0 +1,1 @@
+"""Whole models as steps of kernels: nothing below imports this folder."""

@@ -1,0 +1,62 @@
+"""Where values between steps lie in one block of memory: apart while both live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+ALIGNMENT_BYTES = 64
+"""Of every value's first byte: a cache line, and the widest vector."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """``first`` and ``last``: the steps that write and that read it last, both included."""
+
+    size_bytes: int
+    first: int
+    last: int
+
+    def meets(self, other: Lifetime) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """``offsets``: of each value's first byte."""
+
+    offsets: Mapping[str, int]
+    size_bytes: int
+    peak_bytes: int
+    """The most bytes that live at one step: no arena is smaller."""
+
+
+def arranged(lifetimes: Mapping[str, Lifetime]) -> Arena:
+    """Each value at the first offset where it fits: in the order, of three, that takes the least memory.
+
+    >>> arena = arranged({"a": Lifetime(100, 0, 1), "b": Lifetime(64, 1, 2), "c": Lifetime(70, 2, 3)})
+    >>> arena.offsets, arena.size_bytes, arena.peak_bytes
+    ({'a': 0, 'c': 0, 'b': 128}, 192, 192)
+    """
+    rounded = {name: -(-one.size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for name, one in lifetimes.items()}
+    first, last = (lambda name: lifetimes[name].first), (lambda name: -lifetimes[name].last)
+    largest = lambda name: (-rounded[name], first(name))
+    tried = [_first_fit(sorted(lifetimes, key=key), lifetimes, rounded) for key in (largest, first, last)]
+    end = lambda offsets: max((offsets[name] + rounded[name] for name in offsets), default=0)
+    offsets = min(tried, key=end)
+    steps = {step for one in lifetimes.values() for step in (one.first, one.last)}
+    living = lambda step: sum(rounded[n] for n, one in lifetimes.items() if one.first <= step <= one.last)
+    return Arena(offsets, end(offsets), max(map(living, steps), default=0))
+
+
+def _first_fit(names: Iterable[str], lifetimes: Mapping[str, Lifetime], size: Mapping[str, int]) -> dict[str, int]:
+    offsets: dict[str, int] = {}
+    for name in names:
+        beside = sorted((offsets[o], offsets[o] + size[o]) for o in offsets if lifetimes[o].meets(lifetimes[name]))
+        at = 0
+        for start, end in beside:
+            if at + size[name] <= start:
+                break
+            at = max(at, end)
+        offsets[name] = at
+    return offsets

@@ -1,0 +1,351 @@
+"""ATen's operators by `rg.ops`: one line each.  Arguments are ATen's; tensors come as rollergen's, or as Python numbers
+where they are constants without axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rollergen import ops
+from rollergen.expr import language as rg
+from rollergen.expr.dtypes import ITEMSIZE, dtype_name, is_float
+from rollergen.expr.einsum import einsum
+from rollergen.expr.language import Tensor
+from rollergen.expr.operators.arguments import elementwise
+from rollergen.network.graph import NotExpressedError
+
+Function = Callable[..., Any]
+
+
+def _promoted(*operands: Any, floating: bool = False) -> list[Any]:
+    """`operands` in torch's common dtype: of tensors with axes before those without, which yield within a kind."""
+    tensors = [one for one in operands if isinstance(one, Tensor)]
+    kind = lambda one: 2 if is_float(one) else 1 if one != "bool" else 0
+    order = sorted(tensors, key=lambda t: (kind(t.dtype), t.ndim > 0, ITEMSIZE[t.dtype]))
+    dtype = order[-1].dtype
+    narrow = {t.dtype for t in tensors if kind(t.dtype) == kind(dtype) and t.ndim}
+    if narrow == {"float16", "bfloat16"}:
+        dtype = "float32"
+    numbers = [one for one in operands if isinstance(one, (int, float)) and not isinstance(one, bool)]
+    if (floating or any(isinstance(one, float) for one in numbers)) and not is_float(dtype):
+        dtype = "float32"
+    if dtype == "bool" and numbers:
+        dtype = "int64"
+    return [_cast(one, dtype) for one in operands]
+
+
+def _cast(one: Any, dtype: str) -> Any:
+    if isinstance(one, Tensor):
+        return one if one.dtype == dtype else ops.cast(one, dtype)
+    return bool(one) if dtype == "bool" else float(one) if is_float(dtype) else int(one)
+
+
+def _dtype(dtype: Any) -> str:
+    return dtype_name(dtype, "the model's dtype")
+
+
+def _unary(function: Function) -> Function:
+    return lambda x: function(*_promoted(x, floating=True))
+
+
+def _binary(function: Function, floating: bool = False, conditions: Function | None = None) -> Function:
+    def call(a: Any, b: Any) -> Tensor:
+        x, y = _promoted(a, b, floating=floating)
+        if next(one.dtype for one in (x, y) if isinstance(one, Tensor)) != "bool":
+            return function(x, y)
+        if conditions is None:
+            raise NotExpressedError("arithmetic of conditions")
+        return elementwise("conditions", conditions, x, y, name=None)
+
+    return call
+
+
+def _scaled(function: Function, conditions: Function | None = None) -> Function:
+    """add and sub with ``alpha``."""
+    plain = _binary(function, conditions=conditions)
+    return lambda a, b, alpha=1: plain(a, b if alpha == 1 else _binary(ops.mul)(b, alpha))
+
+
+def _div(a: Any, b: Any, rounding_mode: str | None = None) -> Tensor:
+    if rounding_mode is not None:
+        raise NotExpressedError(f"rounding_mode {rounding_mode!r}")
+    return ops.div(*_promoted(a, b, floating=True))
+
+
+def _power(a: Any, b: Any) -> Tensor:
+    x, y = _promoted(a, b)
+    if not all(is_float(one.dtype) for one in (x, y) if isinstance(one, Tensor)):
+        raise NotExpressedError("powers of integers")
+    return ops.pow(x, y)
+
+
+def _of_conditions(function: Function) -> Function:
+    truth = lambda x: x if isinstance(x, bool) or x.dtype == "bool" else ops.not_equal(x, 0)
+    return lambda *given: elementwise("conditions", function, *map(truth, given), name=None)
+
+
+def _clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    for limit, function in ((min, ops.maximum), (max, ops.minimum)):
+        if limit is not None:
+            x = _binary(function)(x, limit)
+    return x
+
+
+def _where(condition: Tensor, a: Any, b: Any) -> Tensor:
+    if not isinstance(a, Tensor) and not isinstance(b, Tensor):
+        raise NotExpressedError("a choice between two numbers")
+    return ops.where(condition, *_promoted(a, b))
+
+
+def _elu(x: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
+    value = lambda v: rg.select(v > 0, v * scale, (rg.exp(v * input_scale) - 1) * (alpha * scale))
+    return elementwise("elu", value, x, name=None)
+
+
+def _softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """By the larger part, so that no exponential overflows."""
+    below = lambda v: (rg.maximum(v * beta, 0) + rg.log(1 + rg.exp(-rg.abs(v * beta)))) / beta
+    return elementwise("softplus", lambda v: rg.select(v * beta > threshold, v, below(v)), x, name=None)
+
+
+def _pointwise(function: Function) -> Function:
+    return lambda x: elementwise("elementwise", function, x, name=None)
+
+
+def _hard_sigmoid(v: Any) -> Any:
+    return rg.minimum(rg.maximum(v + 3, 0), 6) / 6
+
+
+def _axes(x: Tensor, dim: Any) -> tuple[int, ...]:
+    given = range(x.ndim) if dim is None or dim == [] else (dim,) if isinstance(dim, int) else dim
+    return tuple(one % x.ndim for one in given)
+
+
+def _reduced(function: Function, counts: bool = False) -> Function:
+    def call(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+        wanted = _dtype(dtype) if dtype is not None else "int64" if counts and not is_float(x.dtype) else x.dtype
+        return function(_cast(x, wanted), _axes(x, dim), keepdim)
+
+    return call
+
+
+def _best(value: Function, place: Function) -> Function:
+    """max.dim and min.dim: the elements and where they stand."""
+    return lambda x, dim, keepdim=False: (value(x, dim, keepdim), place(x, dim, keepdim))
+
+
+def _variance(x: Tensor, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Tensor:
+    return ops.var(x, _axes(x, dim), int(1 if correction is None else correction), keepdim)
+
+
+def _rows(function: Function) -> Function:
+    return lambda x, dim, dtype=None: function(x if dtype in (None, False, True) else _cast(x, _dtype(dtype)), dim)
+
+
+def _layer_norm(x: Tensor, shape: Any, w: Any = None, b: Any = None, eps: float = 1e-5, cudnn: Any = None) -> Tensor:
+    return ops.layer_norm(x, tuple(shape), w, b, eps)
+
+
+def _group_norm(
+    x: Tensor, groups: int, w: Tensor | None = None, b: Tensor | None = None, eps: float = 1e-5, cudnn: Any = None
+) -> Tensor:
+    rows = ops.reshape(x, (x.shape[0], groups, -1))
+    flat = ops.reshape(ops.layer_norm(rows, rows.shape[-1:], eps=eps), x.shape)
+    channels = lambda v: ops.reshape(v, (x.shape[1], *(1,) * (x.ndim - 2)))
+    flat = flat if w is None else ops.mul(flat, channels(w))
+    return flat if b is None else ops.add(flat, channels(b))
+
+
+def _batch_norm(x: Tensor, w: Any, b: Any, mean: Tensor, var: Tensor, momentum: float, eps: float) -> Any:
+    return ops.batch_norm(x, mean, var, w, b, eps), None, None
+
+
+def _convolution(
+    x: Tensor, w: Tensor, b: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any,
+    groups: int,
+) -> Tensor:  # fmt: skip
+    if not transposed:
+        return {3: ops.conv1d, 4: ops.conv2d, 5: ops.conv3d}[x.ndim](x, w, b, stride, padding, dilation, groups)
+    if x.ndim != 4:
+        raise NotExpressedError(f"a transposed convolution of {x.ndim - 2} dimensions")
+    return ops.conv_transpose2d(x, w, b, stride, padding, output_padding, groups, dilation)
+
+
+def _pool(function: Function) -> Function:
+    return lambda x, size, stride=(), *rest: function(x, size, stride or None, *rest)
+
+
+def _adaptive_average(x: Tensor, size: Sequence[int]) -> Tensor:
+    high, wide = x.shape[-2:]
+    if x.ndim != 4 or high % size[0] or wide % size[1]:
+        raise NotExpressedError(f"adaptive pooling of {x.shape} to {tuple(size)}, which differs from window to window")
+    if tuple(size) == (1, 1):
+        return ops.global_avg_pool(x)
+    return ops.avg_pool2d(x, (high // size[0], wide // size[1]))
+
+
+def _matmul(a: Tensor, b: Tensor) -> Tensor:
+    if a.ndim == b.ndim == 2:
+        return ops.matmul(a, b)
+    if a.ndim == b.ndim and a.shape[:-2] == b.shape[:-2]:
+        return ops.batch_matmul(a, b)
+    lead = lambda one: "..." if one.ndim > 2 else ""
+    left, row = (f"{lead(a)}mk", "m") if a.ndim > 1 else ("k", "")
+    right, column = (f"{lead(b)}kn", "n") if b.ndim > 1 else ("k", "")
+    return einsum(f"{left},{right}->{lead(a) or lead(b)}{row}{column}", a, b)
+
+
+def _addmm(c: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    if (beta, alpha) != (1, 1):
+        raise NotExpressedError(f"beta {beta}, alpha {alpha}")
+    return ops.add(_matmul(a, b), c)
+
+
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Any = None, dropout: float = 0.0, causal: bool = False, *,
+    scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    if dropout or enable_gqa or not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
+        raise NotExpressedError("attention with dropout, or with fewer heads of keys than of queries")
+    if mask is None:
+        return ops.attention(q, k, v, causal=causal, scale=scale)
+    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    scores = ops.mul(ops.batch_matmul(q, k, transpose_b=True), factor)
+    masked = ops.where(mask, scores, float("-inf")) if mask.dtype == "bool" else ops.add(scores, mask)
+    return ops.batch_matmul(ops.softmax(masked), v)
+
+
+def _shape_of(x: Tensor, shape: Sequence[int]) -> Tensor:
+    return ops.reshape(x, tuple(shape))
+
+
+def _without(x: Tensor, dims: Any = None) -> Tensor:
+    gone = [d for d in _axes(x, dims) if x.shape[d] == 1]
+    return ops.reshape(x, tuple(extent for d, extent in enumerate(x.shape) if d not in gone))
+
+
+def _with(x: Tensor, dim: int) -> Tensor:
+    at = dim % (x.ndim + 1)
+    return ops.reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
+
+
+def _transpose(x: Tensor, one: int, other: int) -> Tensor:
+    order = list(range(x.ndim))
+    order[one], order[other] = order[other], order[one]
+    return ops.transpose(x, order)
+
+
+def _expand(x: Tensor, shape: Sequence[int], *, implicit: bool = False) -> Tensor:
+    own = (1,) * (len(shape) - x.ndim) + x.shape
+    return ops.expand(x, tuple(o if w == -1 else w for o, w in zip(own, shape, strict=True)))
+
+
+def _slice(x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+    return ops.slice(x, (*(slice(None),) * (dim % x.ndim), slice(start, end, step)))
+
+
+def _select(x: Tensor, dim: int, index: int) -> Tensor:
+    return ops.slice(x, (*(slice(None),) * (dim % x.ndim), index))
+
+
+def _parts(x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
+    ends = [sum(sizes[: n + 1]) for n in range(len(sizes))]
+    return [_slice(x, dim, end - size, end) for size, end in zip(sizes, ends, strict=True)]
+
+
+def _split(x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
+    extent = x.shape[dim]
+    return _parts(x, [min(size, extent - start) for start in range(0, extent, size)], dim)
+
+
+def _concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    return ops.concat(_promoted(*tensors), dim)
+
+
+def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+    if not dims:
+        raise NotExpressedError("a roll of the flattened tensor")
+    for shift, dim in zip(shifts, dims, strict=True):
+        if at := -shift % x.shape[dim]:
+            x = ops.concat([_slice(x, dim, at), _slice(x, dim, 0, at)], dim)
+    return x
+
+
+_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+def _pad(x: Tensor, widths: Sequence[int], mode: str = "constant", value: Any = None) -> Tensor:
+    """Pairs of the last axis first; negative widths cut."""
+    pairs = [(0, 0)] * (x.ndim - len(widths) // 2) + list(zip(widths[-2::-2], widths[-1::-2], strict=True))
+    x = ops.slice(x, tuple(slice(max(-a, 0), e - max(-b, 0)) for e, (a, b) in zip(x.shape, pairs, strict=True)))
+    return ops.pad(x, [(max(a, 0), max(b, 0)) for a, b in pairs], _MODES[mode], _cast(value or 0, x.dtype))
+
+
+def _upsample(x: Tensor, size: Any, *scales: Any) -> Tensor:
+    """``.vec`` has (size, scales), ``.default`` (size, scale, scale)."""
+    wanted = size or [int(extent * factor) for extent, factor in zip(x.shape[2:], scales[0], strict=True)]
+    if any(new % old for new, old in zip(wanted, x.shape[2:], strict=True)):
+        raise NotExpressedError(f"nearest neighbours of {x.shape[2:]} to {tuple(wanted)}, no multiple")
+    return ops.upsample_nearest(x, [new // old for new, old in zip(wanted, x.shape[2:], strict=True)])
+
+
+def _to(x: Tensor, dtype: Any = None, *_: Any, **more: Any) -> Tensor:
+    return x if dtype is None else _cast(x, _dtype(dtype))
+
+
+def _same(x: Tensor, *_: Any, **more: Any) -> Tensor:
+    return x
+
+
+_MAXIMUM = _binary(ops.maximum, conditions=lambda a, b: a | b)
+_MINIMUM = _binary(ops.minimum, conditions=lambda a, b: a & b)
+
+TABLE: dict[str, Function] = {
+    **{name: getattr(ops, name) for name in ("abs", "neg", "floor", "round", "relu", "silu", "leaky_relu")},
+    **{name: _unary(getattr(ops, name)) for name in ("exp", "log", "sqrt", "rsqrt", "erf", "tanh", "sigmoid")},
+    "gelu": ops.gelu, "elu": _elu, "softplus": _softplus, "clamp": _clamp, "clamp_min": _clamp, "hardtanh": _clamp,
+    "relu6": lambda x: _clamp(x, 0, 6), "clamp_max": lambda x, most: _clamp(x, None, most),
+    "hardsigmoid": _pointwise(_hard_sigmoid), "hardswish": _pointwise(lambda v: v * _hard_sigmoid(v)),
+    "reciprocal": _unary(lambda x: ops.div(1.0, x)), "square": lambda x: ops.mul(x, x),
+    "add": _scaled(ops.add, lambda a, b: a | b), "sub": _scaled(ops.sub), "div": _div, "pow": _power,
+    "rsub": lambda a, b, alpha=1: _scaled(ops.sub)(b, a, alpha), "mul": _binary(ops.mul, conditions=lambda a, b: a & b),
+    "maximum": _MAXIMUM, "minimum": _MINIMUM, "where": _where,
+    "masked_fill": lambda x, mask, value: _where(mask, value, x),
+    **{name: _binary(getattr(ops, ours), conditions=meant) for name, ours, meant in (
+        ("eq", "equal", lambda a, b: (a & b) | ~(a | b)), ("ne", "not_equal", lambda a, b: (a | b) & ~(a & b)),
+        ("lt", "less", None), ("le", "less_equal", None), ("gt", "greater", None), ("ge", "greater_equal", None))},
+    "logical_and": _of_conditions(lambda a, b: a & b), "logical_or": _of_conditions(lambda a, b: a | b),
+    "logical_not": _of_conditions(lambda a: ~a),
+    "sum": _reduced(ops.sum, counts=True), "mean": _reduced(ops.mean), "prod": _reduced(ops.prod, counts=True),
+    "amax": _reduced(ops.max), "amin": _reduced(ops.min), "var": _variance, "logsumexp": _reduced(ops.logsumexp),
+    "max": _best(ops.max, ops.argmax), "min": _best(ops.min, ops.argmin),
+    "argmax": lambda x, dim=None, keepdim=False: ops.argmax(x, dim, keepdim),
+    "argmin": lambda x, dim=None, keepdim=False: ops.argmin(x, dim, keepdim),
+    "_softmax": _rows(ops.softmax), "softmax": _rows(ops.softmax),
+    "_log_softmax": _rows(ops.log_softmax), "log_softmax": _rows(ops.log_softmax),
+    "layer_norm": _layer_norm, "native_layer_norm": lambda *given: (_layer_norm(*given), None, None),
+    "group_norm": _group_norm,
+    "native_group_norm": lambda x, w, b, n, c, pixels, groups, eps: (_group_norm(x, groups, w, b, eps), None, None),
+    "rms_norm": lambda x, shape, w=None, eps=None: ops.rms_norm(x, tuple(shape), w, 2.0**-23 if eps is None else eps),
+    "_native_batch_norm_legit_no_training": _batch_norm,
+    "conv1d": ops.conv1d, "conv2d": ops.conv2d, "conv3d": ops.conv3d, "conv_transpose2d": ops.conv_transpose2d,
+    "convolution": _convolution,
+    "max_pool2d": _pool(ops.max_pool2d), "avg_pool2d": _pool(ops.avg_pool2d),
+    "max_pool2d_with_indices": lambda *given: (_pool(ops.max_pool2d)(*given), None),
+    "adaptive_avg_pool2d": _adaptive_average, "_adaptive_avg_pool2d": _adaptive_average,
+    "linear": ops.linear, "matmul": _matmul, "mm": _matmul, "bmm": _matmul, "addmm": _addmm, "baddbmm": _addmm,
+    "scaled_dot_product_attention": _attention,
+    "view": _shape_of, "reshape": _shape_of, "_unsafe_view": _shape_of, "squeeze": _without, "unsqueeze": _with,
+    "permute": lambda x, dims: ops.transpose(x, tuple(dims)), "transpose": _transpose,
+    "t": lambda x: ops.transpose(x) if x.ndim == 2 else x, "expand": _expand, "slice": _slice, "select": _select,
+    "split": _split, "split_with_sizes": _parts,
+    "unbind": lambda x, dim=0: [_select(x, dim, index) for index in range(x.shape[dim])],
+    "cat": _concat, "stack": lambda tensors, dim=0: _concat([_with(one, dim) for one in tensors], dim),
+    "roll": _roll, "flip": lambda x, dims: ops.slice(x, tuple(
+        slice(None, None, -1 if d in _axes(x, list(dims)) else 1) for d in range(x.ndim))),
+    "constant_pad_nd": lambda x, widths, value=0: _pad(x, widths, value=value), "pad": _pad,
+    "upsample_nearest1d": _upsample, "upsample_nearest2d": _upsample, "upsample_nearest3d": _upsample,
+    "_to_copy": _to, "to": _to,
+    **dict.fromkeys(("clone", "contiguous", "alias", "detach", "detach_", "dropout", "lift_fresh_copy"), _same),
+}  # fmt: skip
+"""By ATen's name without its overload: overloads differ in which arguments are tensors, which the functions look at."""

@@ -1,0 +1,73 @@
+"""`rollergen.compile`: a model's network, its steps, and a kernel for each that differs from the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rollergen.build import build
+from rollergen.construct.planning import row_limits
+from rollergen.errors import ArgumentError, shown
+from rollergen.expr.canonical import canonicalize
+from rollergen.hal.spec import Device
+from rollergen.kernel import Kernel
+from rollergen.network import torch_models
+from rollergen.network.graph import Network
+from rollergen.network.model import Model
+from rollergen.network.partition import steps_of
+from rollergen.options import BuildOptions
+from rollergen.store.keys import expression_text
+from rollergen.targets import resolve
+
+
+def compile(
+    model: Any,
+    example_inputs: Any = None,
+    device: str | Path | Device | None = None,
+    *,
+    options: BuildOptions = BuildOptions(),
+    profile: bool | str = "auto",
+) -> Model:
+    """A whole model as kernels on ``device``.
+
+    model
+        A `torch.nn.Module` in eval mode, or a `torch.export.ExportedProgram`.  Its weights become constants: they are
+        read when it is compiled and at the first call, not after.
+    example_inputs
+        A tuple with the arguments of one call of the module, tensors or arrays: their shapes and dtypes are the
+        compiled model's.  An exported program has its own.
+    device, options, profile
+        As `rollergen.build` takes them, for every kernel.
+
+    An operator without a counterpart in `rg.ops` is run by torch, as a step of its own that `Model.layers` names.
+
+    Raises ArgumentError for another kind of model, one in training mode, or one that changes a state; otherwise as
+    `rollergen.build`.
+    """
+    if not isinstance(options, BuildOptions):
+        raise ArgumentError(f"options is {shown(options)}; expected rg.BuildOptions(...)")
+    target = resolve(device)
+    network = _network(model, example_inputs)
+    steps = steps_of(network)
+    kernels: dict[str, Kernel] = {}
+    of: list[Kernel | None] = []
+    for step in steps:
+        if step.expression is None:
+            of.append(None)
+            continue
+        key = expression_text(canonicalize(step.expression, step.given, row_limits(target)))
+        if key not in kernels:
+            kernels[key] = build(step.expression, target, inputs=step.given, options=options, profile=profile)
+        of.append(kernels[key])
+    return Model(network, steps, tuple(of), target)
+
+
+def _network(model: Any, example_inputs: Any) -> Network:
+    if torch_models.is_module(model):
+        return torch_models.imported(torch_models.exported(model, example_inputs), type(model).__name__)
+    if torch_models.is_exported(model):
+        return torch_models.imported(model, "exported program")
+    raise ArgumentError(
+        f"model is {shown(model)}; expected a torch.nn.Module or a torch.export.ExportedProgram "
+        '(pip install "rollergen[torch]")'
+    )

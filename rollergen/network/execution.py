@@ -1,0 +1,175 @@
+"""Calls of a model on a device whose kernels use host memory: buffers, weights and arguments are set once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from rollergen.errors import DeviceError
+from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.values import Buffer
+from rollergen.gate.arrays import aligned_empty
+from rollergen.hal.languages import language
+from rollergen.hal.spec import Device
+from rollergen.kernel import Kernel
+from rollergen.network.arena import Arena, Lifetime, arranged
+from rollergen.network.graph import Network, Value
+from rollergen.network.partition import Step
+from rollergen.runtime.session import Session
+
+
+class Execution:
+    """The steps of one model, ready to run; for one call at a time.
+
+    What kernels read and write lies in one arena.  Each step has launches of its own, whose arguments are set once;
+    its weights are packed once, and kept only where the launches of a call read them.
+    """
+
+    def __init__(
+        self, network: Network, steps: Sequence[Step], kernels: Sequence[Kernel | None], device: Device
+    ) -> None:
+        if any(kernel is not None and language(kernel.language).calls_take_device_arrays for kernel in kernels):
+            raise DeviceError(
+                f"{device.name}: models are called on devices that use host memory, such as 'cpu'; on this one their "
+                "kernels (model.kernels) run one by one"
+            )
+        self._network = network
+        places = _Places(network, steps, kernels)
+        self.arena = arranged(places.lifetimes)
+        self._block = aligned_empty((max(self.arena.size_bytes, 1),), np.dtype(np.uint8))
+        self._arrays = {name: _placed(self._block, self.arena, value) for name, value in places.values.items()}
+        self._weights: dict[str, np.ndarray] = {}
+        self._held: dict[str, np.ndarray] = {}
+        self._sessions: list[Session] = []  # they keep what launches know by its address
+        self._runs = [
+            self._host(step) if kernel is None else self._launched(number, step, kernel)
+            for number, (step, kernel) in enumerate(zip(steps, kernels, strict=True))
+        ]
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """New arrays of the outputs."""
+        self._take(inputs)
+        for run in self._runs:
+            run()
+        return self._results()
+
+    def timed(self, inputs: Sequence[np.ndarray]) -> list[float]:
+        """Seconds of each step in one call."""
+        self._take(inputs)
+        clock = [time.perf_counter()]
+        for run in self._runs:
+            run()
+            clock.append(time.perf_counter())
+        self._held.clear()
+        return [after - before for before, after in pairwise(clock)]
+
+    def _take(self, inputs: Sequence[np.ndarray]) -> None:
+        for value, array in zip(self._network.inputs, inputs, strict=True):
+            self._keep(value.name, array)
+
+    def _keep(self, name: str, array: np.ndarray) -> None:
+        if name in self._arrays:
+            self._arrays[name][...] = array
+        else:
+            self._held[name] = array.copy() if np.may_share_memory(array, self._block) else array
+
+    def _array(self, name: str) -> np.ndarray:
+        for place in (self._arrays, self._held):
+            if name in place:
+                return place[name]
+        return self._network.constants[name]
+
+    def _results(self) -> list[np.ndarray]:
+        made = [self._array(name).copy() for name in self._network.outputs]
+        self._held.clear()
+        return made
+
+    def _host(self, step: Step) -> Callable[[], None]:
+        (node,) = step.nodes
+
+        def run() -> None:
+            made = node.host({name: self._array(name) for name in node.inputs})
+            for value, array in zip(node.outputs, made, strict=True):
+                self._keep(value.name, array)
+
+        return run
+
+    def _launched(self, number: int, step: Step, kernel: Kernel) -> Callable[[], None]:
+        """The launches of a step with all their arguments, once weights are packed."""
+        session, program = kernel.new_session(), kernel.program
+        packed = {stage.op.output.name for stage in program.stages if stage.once}
+        for buffer in program.temporaries:
+            own = buffer.name in packed
+            session.set({buffer.name: _new(buffer) if own else self._arrays[_temporary(number, buffer.name)]})
+        given = dict(zip((b.name for b in program.inputs), step.inputs, strict=True))
+        read = {name for launch in kernel.launches if not launch.once for name in launch.arguments}
+        weights = {b.name: self._weight(given[b.name], b.name in read) for b in program.inputs if b.constant}
+        values = {b.name: self._arrays[given[b.name]] for b in program.inputs if not b.constant}
+        (output,) = program.outputs
+        session.set({**weights, **values, output.name: self._arrays[step.outputs[0].name]})
+        session.once()
+        session.run()
+        session.release(name for name in weights if name not in read)
+        self._sessions.append(session)
+        prepared = session.prepare()
+        return session.run if prepared is None else prepared.run
+
+    def _weight(self, name: str, kept: bool) -> np.ndarray:
+        """A weight as launches take it; one that they read in every call is copied, so that it stays as it is."""
+        array = self._network.constants[name]
+        if not kept:
+            return np.require(array, requirements=("C", "A", "W"))
+        if name not in self._weights:
+            self._weights[name] = aligned_empty(array.shape, array.dtype)
+            self._weights[name][...] = array
+        return self._weights[name]
+
+
+class _Places:
+    """What lies in the arena, and when: values that kernels read or write, and temporaries of their launches."""
+
+    def __init__(self, network: Network, steps: Sequence[Step], kernels: Sequence[Kernel | None]) -> None:
+        made = (value for step in steps for value in step.outputs)
+        values = {value.name: value for value in (*network.inputs, *made)}
+        first = {one.name: 0 for one in network.inputs}
+        last: dict[str, int] = {}
+        self.values: dict[str, Value] = {}
+        self.lifetimes: dict[str, Lifetime] = {}
+        for number, (step, kernel) in enumerate(zip(steps, kernels, strict=True)):
+            first |= {value.name: number for value in step.outputs}
+            last |= dict.fromkeys((*step.inputs, *(value.name for value in step.outputs)), number)
+            if kernel is not None:
+                touched = (*step.inputs, *(value.name for value in step.outputs))
+                self.values |= {name: values[name] for name in touched if name in values}
+                self._temporaries(number, kernel)
+        last |= dict.fromkeys(network.outputs, len(steps))
+        for name, value in self.values.items():
+            if name in values:
+                self.lifetimes[name] = Lifetime(value.size_bytes, first[name], last[name])
+
+    def _temporaries(self, number: int, kernel: Kernel) -> None:
+        packed = {stage.op.output.name for stage in kernel.program.stages if stage.once}
+        for buffer in kernel.program.temporaries:
+            if buffer.name not in packed:
+                value = Value(_temporary(number, buffer.name), buffer.shape, buffer.dtype)
+                self.values[value.name] = value
+                self.lifetimes[value.name] = Lifetime(value.size_bytes, number, number)
+
+
+def _temporary(number: int, name: str) -> str:
+    """A name that no value of a model has."""
+    return f"step {number}: {name}"
+
+
+def _placed(block: np.ndarray, arena: Arena, value: Value) -> np.ndarray:
+    start = arena.offsets[value.name]
+    return block[start : start + value.size_bytes].view(numpy_dtype(value.dtype)).reshape(value.shape)
+
+
+def _new(buffer: Buffer) -> np.ndarray:
+    return aligned_empty(buffer.shape, buffer.dtype)
+
+

@@ -1,0 +1,190 @@
+"""A compiled model: a callable that says of each layer what it is and how long it takes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from rollergen.errors import ArgumentError, DtypeError, ShapeError, shown
+from rollergen.explain.explanation import seconds_text
+from rollergen.gate.footprint import bytes_text
+from rollergen.hal.spec import Device
+from rollergen.kernel import Kernel
+from rollergen.network.execution import Execution
+from rollergen.network.graph import Network
+from rollergen.network.partition import Step
+from rollergen.program.model.prediction import predict
+from rollergen.runtime.interop import is_torch, to_torch, view
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One step of a model.
+
+    ``source``: its nodes' names in the model; ``operators``: what they compute; ``kernel``: the number of its kernel
+    among the distinct ones, from 0, None where the model's own library runs it, for the ``reason``.  ``predicted_s``
+    by the device's model; ``measured_s``: median seconds within calls, where `Model.benchmark` has run, else of the
+    kernel alone when it was built, None if it was not profiled.  ``bytes``: of what it reads and writes, weights
+    included.  ``limiter``: what binds its longest launch.  ``share``: of the time of all layers, measured where all
+    are, else predicted.
+    """
+
+    source: str
+    operators: str
+    kernel: int | None
+    predicted_s: float | None
+    measured_s: float | None
+    bytes: int
+    limiter: str
+    share: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTiming:
+    """Medians in seconds: ``wall_s`` of a whole call, ``steps_s`` of each step within calls."""
+
+    wall_s: float
+    steps_s: tuple[float, ...]
+    rounds: int
+
+
+class Model:
+    """A compiled model; made by `rollergen.compile`.
+
+    ``model(*arrays)`` takes the arguments of the source model, as torch tensors or NumPy arrays, and returns what it
+    returns, nested in the same way: torch tensors where all that went in are, else NumPy arrays.  Calls of several
+    threads wait for each other: values between layers have one memory.
+    """
+
+    def __init__(
+        self, network: Network, steps: Sequence[Step], kernels: Sequence[Kernel | None], device: Device
+    ) -> None:
+        self.device = device
+        self.steps, self.kernels = tuple(steps), tuple(dict.fromkeys(one for one in kernels if one is not None))
+        self._network, self._of = network, tuple(kernels)
+        self._lock = threading.Lock()
+        self._timing: ModelTiming | None = None
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.steps)} steps, {len(self.kernels)} kernels"
+        return f"<model {self._network.title} on {self.device.name}: {counts}>"
+
+    @cached_property
+    def _execution(self) -> Execution:
+        return Execution(self._network, self.steps, self._of, self.device)
+
+    def __call__(self, /, *arrays: Any, **named: Any) -> Any:
+        """The source model's result for these arguments.
+
+        Raises ArgumentError, ShapeError or DtypeError for arguments that do not fit, and DeviceError where the device
+        is not present in this machine.
+        """
+        leaves = self._network.leaves(arrays, named)
+        given = self._arranged(leaves)
+        with self._lock:
+            made = self._execution.run(given)
+        torch = bool(leaves) and all(map(is_torch, leaves))
+        return self._network.nested([to_torch(one) for one in made] if torch else made)
+
+    def _arranged(self, leaves: Sequence[Any]) -> list[np.ndarray]:
+        found, where = [], self._signature
+        for value, leaf in zip(self._network.inputs, leaves, strict=True):
+            array = view(leaf, value.name, where)
+            if array.dtype.name != value.dtype:
+                raise DtypeError(f"{value.name} has dtype {array.dtype.name}; expected {value.dtype}: {where}")
+            if array.shape != value.shape:
+                raise ShapeError(f"{value.name} has shape {array.shape}; expected {value.shape}: {where}")
+            found.append(array)
+        return found
+
+    @cached_property
+    def _signature(self) -> str:
+        inputs = (f"{one.name}: {one.dtype}[{', '.join(map(str, one.shape))}]" for one in self._network.inputs)
+        return f"{self._network.title}({', '.join(inputs)})"
+
+    @property
+    def predicted_time(self) -> float:
+        """Seconds of all kernels of one call by the device's model, launches included; what the model's own library
+        runs is not in it."""
+        return sum(kernel.predicted_time for kernel in self._of if kernel is not None)
+
+    @property
+    def measured_time(self) -> float | None:
+        """Median seconds of one call, of the last `benchmark`; None before."""
+        return None if self._timing is None else self._timing.wall_s
+
+    def benchmark(self, /, *arrays: Any, rounds: int = 15, **named: Any) -> ModelTiming:
+        """Times calls with these arguments after one that warms up; `layers` then has the times of each step."""
+        if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
+            raise ArgumentError(f"rounds is {shown(rounds)}; expected at least 1, an integer")
+        self(*arrays, **named)
+        walls, steps = [], []
+        given = self._arranged(self._network.leaves(arrays, named))
+        for _ in range(rounds):
+            start = time.perf_counter()
+            self(*arrays, **named)
+            walls.append(time.perf_counter() - start)
+            with self._lock:
+                steps.append(self._execution.timed(given))
+        self._timing = ModelTiming(median(walls), tuple(map(median, zip(*steps, strict=True))), rounds)
+        return self._timing
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The steps in the order in which they run."""
+        numbers = {kernel: number for number, kernel in enumerate(self.kernels)}
+        predicted = [None if kernel is None else kernel.predicted_time for kernel in self._of]
+        measured = [None if kernel is None else kernel.measured_time for kernel in self._of]
+        if self._timing is not None:
+            measured = list(self._timing.steps_s)
+        times = predicted if None in measured else measured
+        total = sum(one or 0.0 for one in times) or 1.0
+        return tuple(
+            Layer(
+                step.source, step.operators, None if kernel is None else numbers[kernel], predicted[n], measured[n],
+                self._bytes(step), "" if kernel is None else _limiter(kernel), (times[n] or 0.0) / total, step.reason,
+            )
+            for n, (step, kernel) in enumerate(zip(self.steps, self._of, strict=True))
+        )  # fmt: skip
+
+    def _bytes(self, step: Step) -> int:
+        read = (self._sizes[name] for name in step.inputs)
+        return sum(read) + sum(self._sizes[value.name] for value in step.outputs)
+
+    @cached_property
+    def _sizes(self) -> dict[str, int]:
+        return self._network.sizes()
+
+    def explain(self) -> str:
+        """What runs where, layer by layer, as text."""
+        layers = self.layers
+        host = sum(one.kernel is None for one in layers)
+        measured = "" if self.measured_time is None else f", measured {seconds_text(self.measured_time)}"
+        lines = [
+            f"{self._signature} on {self.device.title} ({self.device.name})",
+            f"{len(layers)} steps, {len(self.kernels)} distinct kernels, {host} steps run by the model's own library",
+            f"predicted {seconds_text(self.predicted_time)}{measured}",
+            f"{'share':>6} {'predicted':>10} {'measured':>10} {'bytes':>10}  {'kernel':>6}  {'limiter':18} source",
+        ]
+        for one in layers:
+            times = [("-" if s is None else seconds_text(s)) for s in (one.predicted_s, one.measured_s)]
+            number = "host" if one.kernel is None else str(one.kernel)
+            why = f" ({one.reason})" if one.reason else ""
+            lines.append(
+                f"{one.share:6.1%} {times[0]:>10} {times[1]:>10} {bytes_text(one.bytes):>10}  {number:>6}  "
+                f"{one.limiter:18} {one.source}: {one.operators}{why}"
+            )
+        return "\n".join(lines)
+
+
+def _limiter(kernel: Kernel) -> str:
+    """What binds the kernel's longest launch."""
+    return str(max(predict(kernel.program, kernel.device).stages, key=lambda one: float(one.seconds)).binding)

@@ -1,0 +1,186 @@
+"""A network cut into steps, each one expression of stored values, or one node that the model's own library runs.
+
+A contraction or a row chain opens a step; what reads it element by element joins, where it alone does.  Views are
+never stored but as results and for the model's own library; a value that several steps read is.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rollergen.errors import RollergenError
+from rollergen.expr.language import CALL_WORDS, Tensor, compute, tensor
+from rollergen.expr.reads import producers_first
+from rollergen.expr.reductions import Reduce
+from rollergen.expr.values import Load, walk
+from rollergen.network.graph import Network, Node, NotExpressedError, Value
+
+VIEW, ELEMENTS, CHAIN = "view", "elements", "chain"
+"""What an output is of its node's inputs: rearranged elements; computed element by element; reduced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """``nodes``: those whose results it computes, of which the last one's is stored.  ``inputs``: the stored values and
+    constants that it reads, in the order of ``given``, the tensors that stand for them in ``expression``; of a step
+    that the model's own library runs, ``expression`` is None and ``reason`` says why."""
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[Value, ...]
+    expression: Tensor | None = None
+    given: tuple[Tensor, ...] = ()
+    reason: str = ""
+
+    @property
+    def source(self) -> str:
+        """The names of its nodes in the model, from the first to the last."""
+        first, last = self.nodes[0].source, self.nodes[-1].source
+        return first if first == last else f"{first} .. {last}"
+
+    @property
+    def operators(self) -> str:
+        """What it computes, views left out where there is anything else."""
+        return ", ".join(dict.fromkeys(node.operator for node in self.nodes))
+
+
+def steps_of(network: Network) -> tuple[Step, ...]:
+    """The steps of `network` in the order in which they run."""
+    return _Partition(network).steps()
+
+
+@dataclass
+class _Partition:
+    network: Network
+    values: dict[str, Value] = field(init=False)
+    makers: dict[str, Node] = field(init=False)
+    kinds: dict[str, str] = field(init=False, default_factory=dict)
+    reasons: dict[str, str] = field(init=False, default_factory=dict)
+    stored: set[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        network = self.network
+        constants = (Value(name, one.shape, one.dtype.name) for name, one in network.constants.items())
+        made = (value for node in network.nodes for value in node.outputs)
+        self.values = {value.name: value for value in (*constants, *network.inputs, *made)}
+        self.makers = {value.name: node for node in network.nodes for value in node.outputs}
+        self.stored = {*network.constants, *(one.name for one in network.inputs)}
+
+    def steps(self) -> tuple[Step, ...]:
+        nodes = self._read()
+        wanted = Counter(name for node in nodes for name in node.inputs) + Counter(self.network.outputs)
+        for node in nodes:
+            self._classify(node, wanted)
+        self._store(nodes, self._readers(nodes))
+        return tuple(step for node in nodes for step in self._steps(node))
+
+    def _read(self) -> list[Node]:
+        """The nodes of which anything is used."""
+        used = set(self.network.outputs)
+        for node in reversed(self.network.nodes):
+            if any(value.name in used for value in node.outputs):
+                used.update(node.inputs)
+        return [node for node in self.network.nodes if any(value.name in used for value in node.outputs)]
+
+    def _classify(self, node: Node, wanted: Mapping[str, int]) -> None:
+        """Finds what each output is; where one that is wanted cannot be expressed, why not."""
+        try:
+            made = node.express({name: self._given(name, name) for name in self._tensors(node)})
+            for one, value in zip(made, node.outputs, strict=False):
+                if one is None and wanted[value.name]:
+                    raise NotExpressedError(f"its result {value.name} has no counterpart")
+                if one is not None:
+                    self.kinds[value.name] = _kind(one)
+        except (NotExpressedError, RollergenError, TypeError) as error:
+            self.reasons[node.source] = str(error)
+
+    def _readers(self, nodes: list[Node]) -> Counter[str]:
+        """How many steps would read each value, by itself or through views."""
+        found = Counter(self.network.outputs)
+        for node in reversed(nodes):
+            views = all(self.kinds.get(value.name) == VIEW for value in node.outputs)
+            through = sum(found[value.name] for value in node.outputs)
+            for name in node.inputs:
+                found[name] += through if views and node.source not in self.reasons else 1
+        return found
+
+    def _store(self, nodes: list[Node], readers: Mapping[str, int]) -> None:
+        """Decides which values are stored; ``chains``: those of the others that a step would have to reduce for."""
+        chains: set[str] = set()
+        for node in nodes:
+            if node.source in self.reasons:
+                self.stored |= {*node.inputs, *(value.name for value in node.outputs)}
+                continue
+            for value in node.outputs:
+                kind = self.kinds.get(value.name, CHAIN)
+                opened = [name for name in node.inputs if name in chains and name not in self.stored]
+                joined = [name for name in opened if kind != CHAIN and self.values[name].size == value.size][-1:]
+                self.stored |= {*opened} - {*joined}
+                if joined or kind == CHAIN:
+                    chains.add(value.name)
+                if value.name in self.network.outputs or (kind != VIEW and readers[value.name] > 1):
+                    self.stored.add(value.name)
+
+    def _steps(self, node: Node) -> list[Step]:
+        if node.source in self.reasons:
+            return [Step((node,), node.inputs, node.outputs, reason=self.reasons[node.source])]
+        return [self._step(value) for value in node.outputs if value.name in self.stored and value.name in self.kinds]
+
+    def _step(self, value: Value) -> Step:
+        given: dict[str, Tensor] = {}
+        nodes: dict[str, Node] = {}
+        made: dict[str, Tensor] = {}
+
+        def expression(name: str) -> Tensor:
+            if name in self.stored and name != value.name:
+                if name not in given:
+                    given[name] = self._given(name, _identifier(name, {one.name for one in given.values()}))
+                return given[name]
+            if name not in made:
+                node = self.makers[name]
+                inputs = {one: expression(one) for one in self._tensors(node)}
+                outputs = zip(node.outputs, node.express(inputs), strict=False)
+                made.update({output.name: one for output, one in outputs if one is not None})
+                nodes[node.source] = node
+            return made[name]
+
+        found = expression(value.name)
+        if found.producer is None:  # a result may not be an argument itself
+            whole = found
+            found = compute(whole.shape, lambda *i: whole[i])
+        return Step(tuple(nodes.values()), tuple(given), (value,), found, tuple(given.values()))
+
+    def _tensors(self, node: Node) -> list[str]:
+        """The inputs that are tensors of an expression: constants without axes are numbers of its text."""
+        return [name for name in node.inputs if self.values[name].shape or name not in self.network.constants]
+
+    def _given(self, name: str, identifier: str) -> Tensor:
+        value = self.values[name]
+        if not identifier.isidentifier():
+            identifier = _identifier(identifier, set())
+        return tensor(identifier, value.shape, value.dtype, constant=name in self.network.constants)
+
+
+def _identifier(name: str, taken: set[str | None]) -> str:
+    """A name of a tensor for that of a value, which may be any text."""
+    made = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
+    made = made if made.isidentifier() and not keyword.iskeyword(made) and made not in CALL_WORDS else f"v_{made}"
+    while made in taken:
+        made += "_"
+    return made
+
+
+def _kind(made: Tensor) -> str:
+    computed = producers_first([made], lambda t: () if t.producer is None else _sources(t))
+    bodies = [one.producer.body for one in computed if one.producer is not None]
+    if any(isinstance(value, Reduce) for body in bodies for value in walk(body)):
+        return CHAIN
+    return VIEW if all(isinstance(body, Load) for body in bodies) else ELEMENTS
+
+
+def _sources(one: Tensor) -> list[Tensor]:
+    assert one.producer is not None
+    return [node.source for node in walk(one.producer.body) if isinstance(node, Load)]

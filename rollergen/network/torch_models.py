@@ -1,0 +1,274 @@
+"""Models of torch: exported, decomposed to ATen, weights folded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rollergen.errors import ArgumentError
+from rollergen.expr.language import Tensor
+from rollergen.network.aten import TABLE
+from rollergen.network.graph import Network, Node, NotExpressedError, Value
+from rollergen.runtime.interop import to_torch, view
+
+_CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
+_BATCH_NORM = "_native_batch_norm_legit_no_training"
+
+
+def is_module(model: object) -> bool:
+    """Whether it is a `torch.nn.Module`; torch is not imported."""
+    return _is_a(model, "torch.nn.modules.module", "Module")
+
+
+def is_exported(model: object) -> bool:
+    """Whether it is a `torch.export.ExportedProgram`; torch is not imported."""
+    return _is_a(model, "torch.export.exported_program", "ExportedProgram")
+
+
+def _is_a(thing: object, module: str, name: str) -> bool:
+    return any((one.__module__, one.__qualname__) == (module, name) for one in type(thing).__mro__)
+
+
+def exported(model: Any, example_inputs: Any) -> Any:
+    """The `ExportedProgram` of a module for inputs of these shapes and dtypes.
+
+    Raises ArgumentError for a module in training mode, and without example inputs.
+    """
+    import torch
+
+    if example_inputs is None:
+        raise ArgumentError(
+            "example_inputs is None; expected a tuple of tensors, the arguments of one call of the module: their "
+            "shapes and dtypes become the model's"
+        )
+    if model.training:
+        raise ArgumentError(
+            f"model is a {type(model).__name__} in training mode; expected one for inference: call model.eval() first"
+        )
+    arguments = example_inputs if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+    tensors = torch.utils._pytree.tree_map(_as_tensor, tuple(arguments))
+    with torch.no_grad():
+        return torch.export.export(model, tensors)
+
+
+def _as_tensor(one: Any) -> Any:
+    return to_torch(one) if isinstance(one, np.ndarray) else one
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """A value of the model among the arguments of a call."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class _Call:
+    """An ATen operator with its arguments, values as `_Reference`s."""
+
+    source: str
+    target: Any
+    arguments: tuple[Any, ...]
+    named: Mapping[str, Any]
+    outputs: tuple[Value, ...]
+
+    @property
+    def operator(self) -> str:
+        return getattr(self.target, "_opname", "") or str(self.target)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        found: dict[str, None] = {}
+        _replaced((self.arguments, dict(self.named)), lambda name: found.setdefault(name))
+        return tuple(found)
+
+    @property
+    def draws(self) -> bool:
+        """Whether each call has random numbers of its own."""
+        import torch
+
+        return torch.Tag.nondeterministic_seeded in getattr(self.target, "tags", ())
+
+    def host(self, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Its outputs by torch."""
+        import torch
+
+        of = lambda name: to_torch(np.ascontiguousarray(arrays[name]).reshape(arrays[name].shape))
+        with torch.no_grad():
+            made = self.target(*_replaced(self.arguments, of), **_replaced(dict(self.named), of))
+        given = made if isinstance(made, (tuple, list)) else (made,)
+        return tuple(view(one.detach().contiguous(), self.source, self.operator) for one in given)
+
+    def express(self, tensors: Mapping[str, Tensor], scalars: Mapping[str, Any]) -> tuple[Tensor | None, ...]:
+        """Its outputs by `rg.ops`; ``scalars``: constants without axes."""
+        if self.operator not in TABLE:
+            raise NotExpressedError("no counterpart")
+        of = lambda name: scalars[name] if name in scalars else tensors[name]
+        made = TABLE[self.operator](*_replaced(self.arguments, of), **_replaced(dict(self.named), of))
+        given = tuple(made) if isinstance(made, (tuple, list)) else (made,)
+        for one, value in zip(given, self.outputs, strict=False):
+            if isinstance(one, Tensor) and (one.shape, one.dtype) != (value.shape, value.dtype):
+                raise NotExpressedError(f"rg.ops gives {one.dtype}{one.shape}, torch {value.dtype}{value.shape}")
+        return given
+
+
+def _replaced(thing: Any, of: Callable[[str], Any]) -> Any:
+    """`thing` with its references replaced, inside of sequences and dicts too."""
+    if isinstance(thing, _Reference):
+        return of(thing.name)
+    if isinstance(thing, (list, tuple)):
+        return type(thing)(_replaced(one, of) for one in thing)
+    if isinstance(thing, dict):
+        return {key: _replaced(one, of) for key, one in thing.items()}
+    return thing
+
+
+def imported(program: Any, title: str) -> Network:
+    """The network of an `ExportedProgram`.
+
+    Raises ArgumentError for one whose calls change a buffer or an input.
+    """
+    import torch
+
+    program = program.run_decompositions({})
+    signature = program.graph_signature
+    changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
+    if changed:
+        raise ArgumentError(
+            f"model changes {', '.join(changed)} when it is called; expected one without state, for inference"
+        )
+    graph = _Graph(program)
+    for one in program.graph.nodes:
+        if one.op == "call_function":
+            graph.add(one)
+    results = [graph.names.get(one, one) for one in signature.user_outputs if isinstance(one, str)]
+    calls, constants, results = _folded(graph.calls, graph.constants, results)
+    flatten, unflatten = torch.utils._pytree.tree_flatten, torch.utils._pytree.tree_unflatten
+    wanted, made_of = program.call_spec.in_spec, program.call_spec.out_spec
+    takes, gives = signature.user_inputs, signature.user_outputs  # properties that take a tenth of a millisecond
+
+    def leaves(arguments: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+        found, spec = flatten((arguments, dict(named)))
+        if spec != wanted:
+            raise ArgumentError(
+                f"{title} is called with {len(found)} arrays, nested as {spec}; expected {len(takes)} as its example "
+                f"inputs are: {', '.join(map(str, takes))}"
+            )
+        return [one for one, name in zip(found, takes, strict=True) if isinstance(name, str)]
+
+    def nested(arrays: Sequence[Any]) -> Any:
+        made = iter(arrays)
+        return unflatten([next(made) if isinstance(one, str) else one for one in gives], made_of)
+
+    return Network(
+        title=title,
+        inputs=tuple(graph.values[one] for one in takes if isinstance(one, str)),
+        outputs=tuple(results),
+        constants=constants,
+        nodes=tuple(_node(call, constants) for call in calls),
+        leaves=leaves,
+        nested=nested,
+    )
+
+
+class _Graph:
+    """The calls of a program; ``names``: of values that have another one here (elements of tuples)."""
+
+    def __init__(self, program: Any) -> None:
+        signature = program.graph_signature
+        weights = {
+            **signature.inputs_to_parameters, **signature.inputs_to_buffers,
+            **signature.inputs_to_lifted_tensor_constants,
+        }  # fmt: skip
+        stored = {**program.constants, **program.state_dict}
+        self.constants = {name: _array(stored[target], target) for name, target in weights.items()}
+        self.values = {
+            one.name: _value(one.name, one.meta["val"])
+            for one in program.graph.nodes
+            if one.op == "placeholder" and hasattr(one.meta["val"], "dtype")
+        }
+        self.names: dict[str, str] = {}
+        self.calls: list[_Call] = []
+
+    def add(self, one: Any) -> None:
+        if getattr(one.target, "__name__", "") == "getitem":
+            source, index = one.args
+            self.names[one.name] = f"{source.name}.{index}"
+            return
+        made = one.meta.get("val")
+        if made is None or not (hasattr(made, "dtype") or isinstance(made, (tuple, list))):
+            return  # an assertion about shapes
+        if isinstance(made, (tuple, list)):
+            outputs = tuple(_value(f"{one.name}.{n}", value) for n, value in enumerate(made) if value is not None)
+        else:
+            outputs = (_value(one.name, made),)
+        arguments, named = self._refer(one.args), self._refer(dict(one.kwargs))
+        self.calls.append(_Call(one.name, one.target, arguments, named, outputs))
+
+    def _refer(self, thing: Any) -> Any:
+        import torch
+
+        refer: Any = lambda one: _Reference(self.names.get(one.name, one.name))
+        return torch.fx.node.map_arg(thing, refer)
+
+
+def _value(name: str, made: Any) -> Value:
+    return Value(name, tuple(map(int, made.shape)), str(made.dtype).removeprefix("torch."))
+
+
+def _array(tensor: Any, name: str) -> np.ndarray:
+    return view(tensor.detach(), name, "a weight of the model")
+
+
+def _node(call: _Call, constants: Mapping[str, np.ndarray]) -> Node:
+    scalars = {name: constants[name].item() for name in call.inputs if name in constants and not constants[name].ndim}
+    return Node(
+        call.source, call.operator, call.inputs, call.outputs, lambda tensors: call.express(tensors, scalars), call.host
+    )
+
+
+def _folded(
+    calls: Iterable[_Call], constants: Mapping[str, np.ndarray], results: Sequence[str]
+) -> tuple[list[_Call], dict[str, np.ndarray], list[str]]:
+    """(calls, constants, results): what depends on weights alone computed by torch, batch norms written into the
+    weights of the convolutions that they alone read."""
+    known = dict(constants)
+    kept: dict[str, _Call] = {}
+    for call in calls:
+        if all(name in known for name in call.inputs) and not call.draws:
+            known |= {value.name: array for value, array in zip(call.outputs, call.host(known), strict=True)}
+        else:
+            kept[call.source] = call
+    readers = Counter([*results, *(name for call in kept.values() for name in call.inputs)])
+    gone: dict[str, str] = {}
+    for call in [one for one in kept.values() if one.operator == _BATCH_NORM]:
+        before = kept.get(call.arguments[0].name)
+        if before is not None and before.operator in _CONVOLUTIONS and readers[before.source] == 1:
+            kept[before.source] = _with_norm(before, call, known)
+            gone[call.outputs[0].name] = before.source
+            del kept[call.source]
+    return [_renamed(call, gone) for call in kept.values()], known, [gone.get(one, one) for one in results]
+
+
+def _renamed(call: _Call, names: Mapping[str, str]) -> _Call:
+    of = lambda name: _Reference(names.get(name, name))
+    return replace(call, arguments=_replaced(call.arguments, of), named=_replaced(dict(call.named), of))
+
+
+def _with_norm(convolution: _Call, norm: _Call, known: dict[str, np.ndarray]) -> _Call:
+    """The convolution with weights and bias in float64 scaled as the norm would scale its result, rounded once."""
+    array: Any = lambda one: None if one is None else known[one.name].astype(np.float64)
+    x, w, b, *rest = (*convolution.arguments, None)[: max(3, len(convolution.arguments))]
+    _, gamma, beta, mean, var, _, eps = norm.arguments
+    scale = 1 / np.sqrt(array(var) + eps)
+    scale = scale if gamma is None else scale * array(gamma)
+    shift = (0 if b is None else array(b)) - array(mean)
+    weight = known[w.name]
+    names = f"{convolution.source}_weight", f"{convolution.source}_bias"
+    known[names[0]] = (weight * scale.reshape(-1, *(1,) * (weight.ndim - 1))).astype(weight.dtype)
+    known[names[1]] = (shift * scale + (0 if beta is None else array(beta))).astype(weight.dtype)
+    return replace(convolution, arguments=(x, *map(_Reference, names), *rest))

@@ -1,0 +1,185 @@
+"""Models of torch, compiled: their results are torch's, nested and of the kind that went in."""
+
+import numpy as np
+import pytest
+
+import rollergen as rg
+from rollergen.errors import ArgumentError, DtypeError, ShapeError
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+
+def seeded(make):
+    torch.manual_seed(0)
+    return make().eval()
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
+        self.second, self.head, self.pool = nn.Conv2d(8, 8, 3, padding=1), nn.Linear(8, 5), nn.MaxPool2d(2)
+        self.norm.running_mean.normal_()
+        self.norm.running_var.uniform_(0.5, 2)
+
+    def forward(self, x):
+        x = self.pool(torch.relu(self.norm(self.first(x))))
+        return self.head((torch.relu(self.second(x)) + x).mean((2, 3)))
+
+
+class Block(nn.Module):
+    def __init__(self, width=16, heads=2):
+        super().__init__()
+        self.heads, self.before, self.after = heads, nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        n, s, width = x.shape
+        parts = self.qkv(self.before(x)).view(n, s, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mixed = nn.functional.scaled_dot_product_attention(*parts.unbind(0), is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(n, s, width))
+        return x + self.down(nn.functional.gelu(self.up(self.after(x))))
+
+
+class Sorted(nn.Module):
+    """A sort has no counterpart in rg.ops."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.second(torch.sort(torch.relu(self.first(x)))[0])
+
+
+class Several(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 8)
+
+    def forward(self, a, b):
+        y = self.layer(a["x"]) * b
+        return {"y": y, "parts": (y.transpose(0, 1), a["x"])}
+
+
+def compiled(model, *inputs, device="cpu"):
+    return rg.compile(model, inputs, device, profile=False)
+
+
+MODELS = {
+    "residual network": (Residual, (1, 3, 8, 8)),
+    "transformer block": (Block, (1, 8, 16)),
+    "perceptron": (lambda: nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 4), nn.Softmax(-1)), (3, 6)),
+    "host step": (Sorted, (3, 6)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_models_result_is_torchs(name):
+    make, shape = MODELS[name]
+    model, x = seeded(make), torch.randn(shape)
+    ours = compiled(model, x)
+    for _ in range(2):
+        x = torch.randn(shape)
+        torch.testing.assert_close(ours(x), model(x).detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_results_are_nested_as_the_models_and_of_the_kind_that_went_in():
+    model, a, b = seeded(Several), {"x": torch.randn(3, 6)}, torch.randn(8)
+    ours, wanted = compiled(model, a, b), model(a, b)
+    torch.testing.assert_close(ours(a, b), torch.utils._pytree.tree_map(torch.Tensor.detach, wanted))
+    made = ours({"x": a["x"].numpy()}, b.numpy())
+    assert type(made["parts"][0]) is np.ndarray
+    np.testing.assert_allclose(made["y"], wanted["y"].detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_results_stay_when_the_model_is_called_again():
+    model, x = seeded(Sorted), torch.randn(3, 6)
+    ours = compiled(model, x)
+    first = ours(x)
+    kept = first.clone()
+    ours(torch.randn(3, 6))
+    assert torch.equal(first, kept)
+
+
+def test_what_has_no_counterpart_runs_in_torch_and_says_so():
+    layers = compiled(seeded(Sorted), torch.randn(3, 6), device="v100").layers
+    host = [one for one in layers if one.kernel is None]
+    assert [(one.operators, one.reason, one.predicted_s) for one in host] == [("sort", "no counterpart", None)]
+    assert len(layers) == 3
+
+
+def test_a_batch_norm_is_written_into_the_convolution_before_it():
+    steps = compiled(seeded(Residual), torch.randn(1, 3, 8, 8), device="v100").steps
+    assert [step.operators for step in steps] == [
+        "conv2d, relu", "max_pool2d", "conv2d, relu, add", "mean", "linear",
+    ]  # fmt: skip
+
+
+def test_layers_that_are_alike_share_a_kernel_and_keep_their_own_weights():
+    model = seeded(lambda: nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(3))))
+    x = torch.randn(4, 8)
+    ours = compiled(model, x)
+    assert (len(ours.steps), len(ours.kernels)) == (3, 1)
+    torch.testing.assert_close(ours(x), model(x).detach())
+
+
+def test_a_model_is_predicted_layer_by_layer_for_a_device_that_is_not_there():
+    ours = compiled(seeded(Block), torch.randn(1, 8, 16), device="v100")
+    assert sum(one.predicted_s for one in ours.layers) == pytest.approx(ours.predicted_time)
+    assert sum(one.share for one in ours.layers) == pytest.approx(1)
+    assert all(kernel.source for kernel in ours.kernels)
+    text = ours.explain()
+    assert all(one.source in text and one.limiter in text for one in ours.layers)
+
+
+def test_weights_that_change_after_the_first_call_change_no_result():
+    model, x = seeded(lambda: nn.Linear(6, 8)), torch.randn(3, 6)
+    ours = compiled(model, x)
+    before = ours(x)
+    with torch.no_grad():
+        model.weight.zero_(), model.bias.zero_()
+    assert torch.equal(ours(x), before)
+
+
+def test_a_benchmark_times_every_step():
+    model, x = seeded(Sorted), torch.randn(3, 6)
+    ours = compiled(model, x)
+    assert ours.measured_time is None
+    timing = ours.benchmark(x, rounds=2)
+    assert [one.measured_s for one in ours.layers] == list(timing.steps_s)
+    assert ours.measured_time == timing.wall_s > 0
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "parts"),
+    [
+        (lambda m: m(torch.zeros(3, 7)), ShapeError, ("input", "(3, 7)", "expected (3, 6)")),
+        (lambda m: m(torch.zeros(3, 6, dtype=torch.float64)), DtypeError, ("float64", "expected float32")),
+        (lambda m: m(torch.zeros(3, 6), 1), ArgumentError, ("called with 2 arrays", "expected 1")),
+        (lambda m: m([1.0]), ArgumentError, ("called with 1 arrays", "expected 1")),
+        (lambda m: m.benchmark(torch.zeros(3, 6), rounds=0), ArgumentError, ("rounds is 0", "at least 1")),
+    ],
+)
+def test_arguments_that_do_not_fit_are_named(call, error, parts):
+    ours = compiled(nn.Linear(6, 8).eval(), torch.zeros(3, 6))
+    with pytest.raises(error) as raised:
+        call(ours)
+    assert all(part in str(raised.value) for part in parts), str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("compiling", "parts"),
+    [
+        (lambda: rg.compile(nn.Linear(6, 8).eval(), device="v100"), ("example_inputs is None", "expected a tuple")),
+        (lambda: rg.compile(nn.Linear(6, 8), (torch.zeros(1, 6),), "v100"), ("training mode", "model.eval()")),
+        (lambda: rg.compile(3, (), "v100"), ("model is 3", "torch.nn.Module")),
+        (lambda: rg.compile(nn.Linear(6, 8).eval(), (), "v100", options=3), ("options is 3", "rg.BuildOptions")),
+    ],
+)
+def test_what_cannot_be_compiled_is_named(compiling, parts):
+    with pytest.raises(ArgumentError) as raised:
+        compiling()
+    assert all(part in str(raised.value) for part in parts), str(raised.value)
