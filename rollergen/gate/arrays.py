@@ -88,7 +88,7 @@ class Guarded:
         self.before[...] = self.after[...] = self.pattern
 
     def damage(self) -> str | None:
-        """Where the zones were written to, or None if they are as they were made."""
+        """Places where the zones were written to, or None if they are as they were made."""
         return touched(self.before, self.after, self.pattern)
 
 
@@ -99,7 +99,7 @@ def pattern_of(dtype: str, given: bool, variant: int) -> int:
 
 
 def touched(before: np.ndarray, after: np.ndarray, pattern: int) -> str | None:
-    """Where two zones (uint8, whole pages) were written to, or None if they hold the pattern only."""
+    """Places where two zones (uint8, whole pages) were written to, or None if they hold the pattern only."""
     for zone, where, order in ((before, "before the first", -1), (after, "after the last", 1)):
         if np.any(zone.view(np.uint64) != pattern * 0x0101010101010101):  # words: a sixth of the time of bytes
             hit = np.flatnonzero(zone[::order] != pattern)
@@ -127,12 +127,12 @@ def poison(array: np.ndarray, dtype: str, variant: int) -> None:
 
 
 def poison_bits(dtype: str, variant: int) -> int:
-    """Of an element that `poison` filled."""
+    """The bits of an element that `poison` filled."""
     return _POISON_BITS[dtype][variant]
 
 
 def poisoned(array: np.ndarray, dtype: str, variant: int) -> np.ndarray:
-    """Where the array still holds exactly its poison (bool, same shape)."""
+    """The mask of elements that still hold exactly their poison (bool, same shape)."""
     return _bits(array) == poison_bits(dtype, variant)
 
 
@@ -142,7 +142,8 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def unequal_bits(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Where two contiguous arrays of one dtype and shape hold different bytes (bool, same shape)."""
+    """The mask of elements whose bytes differ between two contiguous arrays of one dtype and shape (bool, same
+    shape)."""
     return np.asarray(_bits(a) != _bits(b))
 
 

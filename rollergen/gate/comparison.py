@@ -1,4 +1,4 @@
-"""Which elements of an output are wrong: the oracle's values, the tolerance, and what rounding may make of them."""
+"""Wrong elements of an output: the oracle's values, the tolerance, and what rounding may make of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TensorOp(Protocol):
     def within_rounding(
         self, arrays: Mapping[str, np.ndarray], output: str, points: Points, got: np.ndarray, want: np.ndarray
     ) -> np.ndarray:
-        """Which of the elements `got` are what rounding may make of `want` (bool); dear."""
+        """The mask of the elements of `got` that rounding may make of `want` (bool); it is expensive."""
 
 
 class Comparison:
@@ -48,7 +48,8 @@ class Comparison:
     def wrong(
         self, facts: Facts, trial: Trial, buffer: Buffer, where: Points, values: np.ndarray, want: np.ndarray
     ) -> np.ndarray:
-        """Which `values` at points that broadcast together are not `want` (bool, of one dimension, as both are)."""
+        """The mask of `values`, at points that broadcast together, that are not `want` (bool, of one dimension, as both
+        are)."""
         accuracy, judged = facts.accuracies[buffer.name], self._op is not None and not facts.narrow
         scale = None
         if trial.absolute:
@@ -102,7 +103,7 @@ def flat(points: Points) -> Points:
 
 
 def said(name: str, where: Points, values: np.ndarray, want: np.ndarray, wrong: np.ndarray) -> str:
-    """How many of the values at `where` are wrong, and the first of them."""
+    """A sentence: how many of the values at `where` are wrong, and the first of them."""
     at = int(np.argmax(wrong))
     place = tuple(int(axis[at]) for axis in flat(where))
     return (

@@ -79,7 +79,7 @@ class CudaMemory:
         self._kernels: dict[tuple[str, str], Any] = {}
 
     def free_bytes(self) -> int:
-        """Of the device; CuPy's pool gives back what it does not use."""
+        """Free bytes of the device; CuPy's pool gives back what it does not use."""
         self._runtime.cupy.get_default_memory_pool().free_all_blocks()
         return int(self._runtime.cupy.cuda.runtime.memGetInfo()[0])
 

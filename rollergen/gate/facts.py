@@ -24,7 +24,7 @@ cancel would be compared with themselves.  Then the random inputs are not negati
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of one program; found when it is asked for."""
+    """Properties of one program, each found on first use."""
 
     program: RProgram
 
@@ -34,7 +34,7 @@ class Facts:
 
     @cached_property
     def accuracies(self) -> dict[str, Accuracy]:
-        """Of every buffer that the program makes, added up in its order."""
+        """The accuracy of every buffer that the program makes, added up in its order."""
         return program_accuracies(self.program)
 
     @cached_property

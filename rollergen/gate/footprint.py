@@ -64,7 +64,7 @@ def checking(program: RProgram, host: bool) -> Footprint:
 
 
 def with_temporaries(program: RProgram) -> Footprint:
-    """What is allocated for one candidate while it is checked."""
+    """The footprint of one candidate while it is checked: its temporaries and their guard zones."""
     own = program.temporaries
     return Footprint({"temporaries": nbytes(own), "guard zones": _zones(own)})
 
@@ -93,7 +93,7 @@ def require(needed: Footprint, memory: Memory, what: str) -> None:
 
 
 def nbytes(buffers: Iterable[Buffer]) -> int:
-    """Of arrays without guard zones."""
+    """Bytes of arrays without guard zones."""
     return sum(one.elements * ITEMSIZE[one.dtype] for one in buffers)
 
 
@@ -102,7 +102,7 @@ def _zones(buffers: Iterable[Buffer]) -> int:
 
 
 def bytes_text(count: float) -> str:
-    """``12.5 KiB``, with the unit that suits."""
+    """A size with the unit that suits: ``12.5 KiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024 or unit == "GiB":
             return f"{count:.4g} {unit}"

@@ -19,9 +19,10 @@ from rollergen.runtime.executor import Compiled, Executor, RuntimeExecutor
 
 
 class BackgroundCompiler:
-    """An executor that begins to compile before it is asked: `prepare` waits for what is not done yet.
+    """An executor that compiles its sources in the background: `prepare` waits for what is not done yet.
 
-    Sources that it was not told of are compiled when they are asked for."""
+    Other sources are compiled by `prepare` itself.
+    """
 
     def __init__(self, executor: Executor, sources: Iterable[Source]) -> None:
         self._executor, self.memory = executor, executor.memory
@@ -36,7 +37,7 @@ class BackgroundCompiler:
         return getattr(self._executor, "runtime", None)
 
     def prepare(self, source: Source) -> Compiled:
-        """As the executor's own, and raises what that raised."""
+        """The compiled source; raises what its compilation raised."""
         begun = self._begun.pop(source.text, None)
         return self._executor.prepare(source) if begun is None else begun.result()
 

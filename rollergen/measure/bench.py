@@ -1,4 +1,4 @@
-"""Where candidates are checked and timed: in this process, or in one that may die (`isolation.py`)."""
+"""Benches, where candidates are checked and timed: in this process, or in one that may die (`isolation.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of the processor's clock while candidates were timed on it, where that is readable."""
+"""Changes of the processor's clock while candidates were timed on it, where they can be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the real compiler makes of a kernel, beside what the model predicted of it."""
+"""The real compiler's figures of a kernel, beside the model's."""
 
 from __future__ import annotations
 

@@ -51,12 +51,12 @@ class Sweep:
 
 
 def sweep_of(executor: Executor, device: Device) -> Callable[[], None]:
-    """What leaves the caches of the device full of something else.  Raises DeviceError where there is no such thing."""
+    """The function that fills the caches of the device with something else. Raises DeviceError where there is none."""
     runtime = getattr(executor, "runtime", None)
     return runtime.flush if isinstance(runtime, CudaRuntime) else Sweep(executor, device)
 
 
 def cached_bytes(device: Device) -> int:
-    """What all caches hold together, those of every unit counted."""
+    """Bytes of all caches together, those of every unit counted."""
     caches = [layer for layer in device.layers[1:-1] if not layer.managed]
     return sum(layer.capacity_bytes * (device.units if layer.scope == "unit" else 1) for layer in caches)

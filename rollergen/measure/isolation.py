@@ -66,7 +66,7 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """The number of the process."""
         return self._process.pid
 
     def ask(self, operation: str, argument: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What became of one candidate."""
+"""The outcome of one candidate."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def all_failed(outcomes: Iterable[Outcome]) -> str:
 
 
 def cache_state(program: RProgram, device: Device) -> str:
-    """In what state timed launches find the caches, in words with sizes."""
+    """The state of the caches at timed launches, in words with sizes."""
     size = sum(b.elements * ITEMSIZE[b.dtype] for b in program.buffers())
     caches = [layer for layer in device.layers[:-1] if not layer.managed]
     largest = max(caches, key=lambda layer: layer.capacity_bytes, default=None)

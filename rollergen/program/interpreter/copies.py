@@ -30,10 +30,10 @@ Digits = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Layout:
-    """Where one copy's buffer keeps what, found once for a stage.
+    """The addresses of one copy's buffer, found once for a stage.
 
-    ``digits`` are those of each axis in the copy's order; ``filling_loops`` the loops of the load's axes that
-    give each filling (and, in registers, each thread) a buffer of its own.
+    ``digits`` are those of each axis in the copy's order. ``filling_loops`` are the loops of the load's axes that give
+    each filling (and, in registers, each thread) a buffer of its own.
     """
 
     stage: Stage
@@ -160,19 +160,22 @@ def swizzled(copy: Copy, row: Array, column: Array) -> Array:
 
 
 def store_address(copy: Copy, shape: tuple[int, ...], cell: tuple[Array, ...]) -> Array:
-    """Where the filling side puts a cell."""
+    """The address at which the filling side puts a cell."""
     return address(copy, shape, cell)
 
 
 def fetch_address(copy: Copy, shape: tuple[int, ...], cell: tuple[Array, ...]) -> Array:
-    """Where the reading side looks for a cell."""
+    """The address at which the reading side looks for a cell."""
     return address(copy, shape, cell)
 
 
 @dataclass(frozen=True)
 class WindowLayout(Layout):
-    """Where a window keeps what: its cells are the distinct places of the tensor that a thread's inner loops reach
-    (and, where a block stages it, its threads)."""
+    """The addresses of a window's buffer.
+
+    Its cells are the distinct places of the tensor that a thread's inner loops reach (and, where a block stages it, its
+    threads).
+    """
 
     @cached_property
     def inner(self) -> tuple[int, ...]:

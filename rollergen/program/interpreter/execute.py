@@ -78,7 +78,7 @@ def execute(
     *,
     layer: str | None = None,
 ) -> Interpretation:
-    """`interpret` without checking the program first."""
+    """Runs the program as `interpret` does, without checking it first."""
     chosen = _chosen_blocks(program, blocks or {})
     memory = Memory(program, arrays)
     transaction_bytes = (device.layer(layer) if layer else device.backing).transaction_bytes
@@ -262,7 +262,7 @@ def keep(run: StageRun, tile: TilePass, kept_row: KeptRow, leaf: Box, values: Ar
 
 
 def store_points(run: StageRun, points: Points) -> tuple[Array, Array]:
-    """(element offsets, where something is stored) of the output."""
+    """The element offsets of the output, and a mask of those that are stored."""
     op = run.stage.op
     chosen = executed_everywhere(points, [axis.name for axis in op.of_role("spatial", "row")])
     for bound in op.where:
@@ -292,7 +292,7 @@ def store_partial(run: StageRun, tile: TilePass) -> None:
 
 
 def store_results(run: StageRun, tile: TilePass, traversal: Traversal) -> None:
-    """``result`` at every point, each element once."""
+    """Stores ``result`` at every point, each element once."""
     for leaf in traverse(run, tile, traversal):
         points = Points.of_box(run.stage, leaf)
         values = evaluate(traversal.values[0], leaf_scope(run, tile, traversal, leaf, points))

@@ -61,12 +61,13 @@ def fill_ring(run: StageRun, number: int, box: Box, count: int) -> None:
 
 
 def buffer_of(copy: Copy, tile: int) -> int:
-    """Which of a ring's buffers an iteration's tile lies in."""
+    """The buffer of a ring in which an iteration's tile lies."""
     return tile % copy.depth
 
 
 def fillable(layout: copies.Layout, points: Points) -> Array:
-    """Where a copy may read: every axis of the load within its extent, every bound of its guard kept."""
+    """The mask of points that a copy may read: every axis of the load within its extent, every bound of its guard
+    kept."""
     inside: Array = True
     for axis in layout.load_axes:
         inside = both(inside, points.inside(axis))
@@ -74,7 +75,7 @@ def fillable(layout: copies.Layout, points: Points) -> Array:
 
 
 def guarded(load: Load, points: Points) -> Array:
-    """Where all bounds of the load's guard hold."""
+    """The mask of points where all bounds of the load's guard hold."""
     inside: Array = True
     for bound in load.guard:
         inside = both(inside, bound.evaluate(points.axes()))
@@ -141,7 +142,7 @@ def any_executed(points: Points, axes: Sequence[str]) -> bool:
 
 
 def executed_everywhere(points: Points, axes: Sequence[str]) -> Array:
-    """Where all the given axes let the program execute."""
+    """The mask of points where all the given axes let the program execute."""
     mask: Array = True
     for axis in axes:
         mask = both(mask, points.executed(axis))

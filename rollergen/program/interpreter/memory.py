@@ -17,7 +17,7 @@ from rollergen.program.rprogram import RProgram
 
 
 def poison(dtype: str) -> Any:
-    """What a cell holds before anything is written: NaN, the least integer, False."""
+    """The value of a cell before anything is written: NaN, the least integer, False."""
     if is_integer(dtype):
         return np.iinfo(numpy_dtype(dtype)).min
     return False if dtype == "bool" else float("nan")
@@ -51,12 +51,12 @@ class Memory:
         return self.data[buffer.name][safe]
 
     def write(self, buffer: Buffer, offsets: Array, values: Array) -> None:
-        """`values` stored at row-major `offsets` (vectors), rounded to the buffer's dtype."""
+        """Stores `values` at row-major `offsets` (vectors), rounded to the buffer's dtype."""
         self.data[buffer.name][offsets] = values.astype(self.data[buffer.name].dtype)
         self.written[buffer.name][offsets] = True
 
     def add(self, buffer: Buffer, offsets: Array, values: Array, where: str) -> None:
-        """`values` added at row-major `offsets` (vectors, no offset twice) in the buffer's dtype.
+        """Adds `values` at row-major `offsets` (vectors, no offset twice) in the buffer's dtype.
 
         Raises ProgramError for an element that no stage has written.
         """

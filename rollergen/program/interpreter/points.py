@@ -61,7 +61,7 @@ def first_inner(stage: Stage) -> int:
 
 
 def grid_loops(stage: Stage) -> int:
-    """How many loops are of the grid; the loop at position p is dimension p - grid_loops."""
+    """The number of grid loops; the loop at position p is dimension p - grid_loops."""
     return sum(loop.kind == GRID for loop in stage.loops)
 
 
@@ -103,7 +103,7 @@ class Points:
         return self._axes[name]
 
     def axes(self) -> Mapping[str, Array]:
-        """Every axis of the tensor op, evaluated when asked for."""
+        """Every axis of the tensor op, evaluated on first use."""
         return _Axes(self)
 
     def executed(self, name: str) -> Array:
@@ -113,7 +113,7 @@ class Points:
         return self._executed[name]
 
     def inside(self, name: str) -> Array:
-        """Where the axis is within its extent."""
+        """The mask of points where the axis is within its extent."""
         return within_extent(self.axis(name), self.stage.op.axis(name).extent)
 
 
@@ -127,7 +127,7 @@ class _Axes(dict[str, Array]):
 
 
 def axis_value(stage: Stage, variables: Mapping[int, Array], name: str) -> Array:
-    """``sum(loop variable * loop stride)`` over the axis' loops."""
+    """The sum of (loop variable * loop stride) over the axis' loops."""
     value: Array = 0
     for position, loop in enumerate(stage.loops):
         if loop.axis == name:
@@ -136,7 +136,7 @@ def axis_value(stage: Stage, variables: Mapping[int, Array], name: str) -> Array
 
 
 def within_extent(value: Array, extent: int) -> Array:
-    """``value < extent``; True where that holds everywhere."""
+    """The mask ``value < extent``; True where that holds everywhere."""
     if isinstance(value, int):
         return value < extent
     inside = np.less(value, extent)
@@ -144,7 +144,8 @@ def within_extent(value: Array, extent: int) -> Array:
 
 
 def executed(points: Points, name: str) -> Array:
-    """See `Points.executed`: a guard of the axis tests every point, else only serial loops stop."""
+    """The mask of points where the axis lets the program execute: no serial loop has stopped and no guard forbids
+    it."""
     inside = points.inside(name)
     if inside is True or points.stage.guard(name) != "none":
         return inside

@@ -36,17 +36,17 @@ class Way:
 
 @lru_cache(maxsize=64)
 def calling_thread(device: Device) -> Device:
-    """`device` as the calling thread alone is: one unit.  `device` itself where that is all it has."""
+    """The device as the calling thread alone sees it: one unit. `device` itself where that is all it has."""
     return device if device.units == 1 else replace(device, units=1, wake_us=0.0)
 
 
 def launch_us(device: Device) -> float:
-    """What launching takes on `device`'s units: one unit is the calling thread's own, which nobody wakes."""
+    """Microseconds that launching takes on `device`'s units; the calling thread's own unit need not be woken."""
     return device.launch_us + (device.wake_us if device.units > 1 else 0.0)
 
 
 def merged(alone: Number, one: Way, all_: Way) -> Way:
-    """``one`` where `alone` holds, else ``all_``."""
+    """The launch ``one`` where `alone` holds, else ``all_``."""
     pick = lambda a, b: choose(alone, a, b)
     clocks = ({name: c for name, c, _ in way.limiters} for way in (one, all_))
     first, second = clocks

@@ -49,7 +49,7 @@ class Footprint(NamedTuple):
 
 
 def footprint(operand: Operand, spans: dict[str, Number], line: int) -> Footprint:
-    """What a tile with the given axis spans covers, rows that touch being merged."""
+    """Lines covered by a tile with the given axis spans; rows that touch are merged."""
     strides, itemsize = operand.strides, operand.itemsize
     if not operand.indices:
         return Footprint(1, 1, itemsize, line)
@@ -97,7 +97,7 @@ def stride_sets(stride: Number, sets: int, line: int) -> Number:
 
 
 class Cache(NamedTuple):
-    """What a cache, or a translation buffer, is to this module."""
+    """A cache, or a translation buffer, as far as reuse depends on it."""
 
     line: int
     sets: int

@@ -1,4 +1,4 @@
-"""What a thread computes and what a block moves, however many buffers its staged tiles have."""
+"""Work of a thread and traffic of a block, however many buffers the staged tiles have."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ from rollergen.program.rprogram import LANE, PARALLEL, SERIAL, UNROLL, Copy
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PhaseReads:
-    """``iterations`` of the innermost rolled loop of one phase, and whether it reads memory for several uses
-    (``direct``), a layer that tiles are staged in (``managed``), memory for one use (``stream``)."""
+    """Reads of one phase.
+
+    ``iterations`` of the innermost rolled loop. ``direct``: it reads memory for several uses. ``managed``: it reads a
+    layer that tiles are staged in. ``stream``: it reads memory for one use.
+    """
 
     iterations: Number
     direct: bool

@@ -56,17 +56,19 @@ def whole_log2(value: Number) -> Number:
 
 
 def size_key(value: Number) -> float:
-    """What orders loops of one axis by stride: a mean orders a batch as it does each program."""
+    """A key that orders loops of one axis by stride: a mean orders a batch as it does each program."""
     return float(np.add.reduce(value, axis=None) / np.size(value))
 
 
 def per_distinct(function: Callable[..., float], columns: list[Number]) -> Number:
-    """``function(*row)`` for each program, called once for every distinct row of integer `columns`."""
+    """Values of ``function(*row)`` for each program; the function is called once for every distinct row of integer
+    `columns`."""
     return per_distinct_rows(lambda rows: [function(*row) for row in rows], columns)
 
 
 def per_distinct_rows(function: Callable[[list[tuple[int, ...]]], Sequence[float]], columns: list[Number]) -> Number:
-    """What ``function(rows)`` says of each program's row of integer `columns`; it is given every distinct row once."""
+    """Values of ``function(rows)`` for each program's row of integer `columns`; the function is given every distinct
+    row once."""
     rows, each = distinct_rows(columns)
     return np.array(function(rows), dtype=float)[each]
 

@@ -43,7 +43,8 @@ def warps_by_registers(device: Device, registers: Number, lockstep: int) -> Numb
 
 
 def resident_blocks(nest: Nest, device: Device, wanted: Number, shared_bytes: Number) -> tuple[Number, Number]:
-    """(whether a block fits a unit, how many run on one unit at once): threads, registers, shared memory, slots."""
+    """The pair (whether a block fits a unit, blocks resident on a unit), limited by threads, registers, shared memory
+    and slots."""
     limits = device.limits
     blocks: Number = least(limits.blocks_per_unit, limits.threads_per_unit // nest.threads)
     fits = nest.threads <= limits.threads_per_block

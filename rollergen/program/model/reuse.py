@@ -145,7 +145,7 @@ class ReuseAnalysis:
         self._moved: list[_Moved] | None = None
 
     def columns(self, i: int) -> list[Footprint]:
-        """What stream `i` covers after each loop over one of its axes, in one footprint of as many rows."""
+        """Footprints of stream `i` after each loop over one of its axes, as one footprint of as many rows."""
         axes, rows = self.streams[i].operand.axes, self.outward.rows[i]
         levels = self.outward.levels
         numbers = range(self.starts[i], len(levels))

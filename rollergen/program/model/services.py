@@ -1,4 +1,4 @@
-"""What the lanes' addresses cost: wavefronts or transactions of one access by the threads of an execution width."""
+"""Costs of the lanes' addresses: wavefronts or transactions of one access by the threads of an execution width."""
 
 from __future__ import annotations
 

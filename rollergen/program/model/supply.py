@@ -183,7 +183,7 @@ def exposed_misses(
     nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves, reuse: ReuseBySize, instructions: Number,
     misses: dict[str, list[Number]],
 ) -> list[tuple[str, Number, str]]:
-    """What no overlap hides: long column walks past the prefetchers, and translation misses."""
+    """Clocks that no overlap hides: long column walks past the prefetchers, and translation misses."""
     found: list[tuple[str, Number, str]] = []
     if not costs.walk_clocks and not device.tlbs:
         return found

@@ -62,7 +62,7 @@ def price_batches(batches: Sequence[Stage], device: Device) -> list[Price]:
 
 
 def with_launches(program: RProgram, device: Device) -> RProgram:
-    """`program` with how each stage is launched: alone where that takes less, and as many blocks on a unit as fit."""
+    """The program with how each stage is launched: alone where that takes less, and as many blocks on a unit as fit."""
     price = price_stages(program.stages, device)
     bounded = device.kind.bounds_registers
     launches = [

@@ -85,7 +85,7 @@ def parked_of(nest: Nest, device: Device, waiting: Waiting, registers: Number) -
 
 
 def parked_accesses(nest: Nest, device: Device, parked: Parked) -> tuple[Access, ...]:
-    """Of one word of each thread, neighbours in memory."""
+    """Accesses to parked elements: one word of each thread, neighbours in memory."""
     layer = path_layer(device)
     if layer is None or parked is NOTHING_PARKED:
         return ()

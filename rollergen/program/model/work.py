@@ -1,4 +1,4 @@
-"""What a block does: arithmetic, instructions, accesses, registers, staged bytes, from the nest."""
+"""Work of a block: arithmetic, instructions, accesses, registers and staged bytes, from the nest."""
 
 from __future__ import annotations
 
