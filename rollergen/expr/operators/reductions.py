@@ -137,8 +137,9 @@ def var(
 ) -> Tensor:  # fmt: skip
     """Variance of floating values over `dim`: squared distances from the mean, summed, over count - correction.
 
-    The mean is that of the distances from the first element, which have digits to spare: a mean of values around 10^4
-    is rounded to .001, whose square would be the result's error.
+    The mean is found from the distances from the first element, which have digits to spare: a mean of values around
+    10^4 is rounded to .001, whose square would be the result's error. What that rounding loses is taken out again.
+    Where values lie further apart than the accumulator's largest number (3.4e38) the result is NaN (NumPy: inf).
 
     `correction` 1 is the unbiased estimate, 0 the population's variance (NumPy's); `unbiased` is its older name.
 
@@ -343,10 +344,16 @@ def _variance(
     average = reduction(operation, lambda v, r: rg.sum(v, axis=r) / count, moved, dim, True, None)
 
     def element(v: Any, r: Any, at: tuple[Any, ...]) -> Any:
-        distance = v - average[row_of(at, *positions)]
-        return rg.cast(finish(rg.sum(distance * distance, axis=r) / (count - lost)), x.dtype)
+        row = row_of(at, *positions)
+        first = rg.cast(x[row], wide)
+        middle = first + average[row]
+        # What the middle lost in rounding: sum((v - mean)^2) = sum((v - middle)^2) - count * rest^2.
+        rest = (first - middle) + average[row]
+        distance = rg.cast(v, wide) - middle
+        total = rg.sum(distance * distance, axis=r) - count * (rest * rest)
+        return rg.cast(finish(total / (count - lost)), x.dtype)
 
-    return reduction_at(operation, element, moved, dim, keepdim, name)
+    return reduction_at(operation, element, x, dim, keepdim, name)
 
 
 def _position(operation: str, x: Tensor, dim: Dims, keepdim: bool, dtype: Any, name: str | None) -> Tensor:
