@@ -28,7 +28,7 @@ from rollergen.options import BuildOptions
 from rollergen.program.assemble import nest
 from rollergen.program.assemble.elementwise import elementwise_axes
 from rollergen.program.model import predict, together
-from rollergen.program.model.prediction import Prediction
+from rollergen.program.model.price import Prediction
 from rollergen.tile.rules import AlignmentRules, contiguous_axis
 from tests.forgetting import forget as forget_kept
 

@@ -13,7 +13,8 @@ from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
 from rollergen.program.loops import chain_lengths
 from rollergen.program.matrix import matrix_instruction
-from rollergen.program.model.prediction import StagePrediction, predict
+from rollergen.program.model.prediction import predict
+from rollergen.program.model.price import StagePrediction
 from rollergen.program.rprogram import GRID, LANE, PARALLEL, UNROLL, Loop, RProgram, Stage
 from rollergen.program.windows import window_shape
 from rollergen.tile.closed_forms import explain_forms, traffic

@@ -16,7 +16,7 @@ from rollergen.hal.errors import SpecError
 from rollergen.hal.spec import Device
 from rollergen.optional import blank_plot
 from rollergen.program.model import predict
-from rollergen.program.model.prediction import Prediction
+from rollergen.program.model.price import Prediction
 from rollergen.program.rprogram import RProgram
 
 _HALVINGS = 24

@@ -30,7 +30,7 @@ from rollergen.lower.expressions import (
 )
 from rollergen.lower.ir import LOCAL, PRIVATE, Assign, For, Statement, Write
 from rollergen.lower.nest import Nest
-from rollergen.lower.place import Place, Registers, conjunction, is_uniform, trip_count
+from rollergen.lower.place import Place, Registers, is_uniform, trip_count, when_all
 from rollergen.lower.vectors import alignment
 from rollergen.lower.writer import Writer
 from rollergen.program.loops import flush_depths
@@ -387,10 +387,7 @@ def _by_tree(
     reach = 1 << (count - 1).bit_length()
     while reach > 1:
         reach //= 2
-        tests = [Inside(threads.rank, None, min(reach, count - reach))]
-        condition = conjunction(tests)
-        assert condition is not None
-        with out.when(condition):
+        with when_all(out, [Inside(threads.rank, None, min(reach, count - reach))]):
             mine = tuple(read(array, threads.rank) for array in arrays)
             other = tuple(read(array, threads.rank + reach) for array in arrays)
             new = combine(out, scope, acc.reduction.combiner, mine, tuple(out.let("other", o) for o in other))

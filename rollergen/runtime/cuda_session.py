@@ -11,7 +11,7 @@ import numpy as np
 from rollergen.emit import Launch
 from rollergen.errors import DeviceError
 from rollergen.gate.arrays import READ_PATTERNS
-from rollergen.gate.cuda_memory import DeviceArray
+from rollergen.runtime.cuda_memory import DeviceArray
 from rollergen.runtime.session import Reading
 
 IN_A_ROW_S = 1e-3

@@ -10,7 +10,6 @@ import numpy as np
 
 from rollergen.emit import Launch, Source
 from rollergen.errors import DeviceError
-from rollergen.gate.cuda_memory import CudaMemory
 from rollergen.gate.memory import HOST, Memory
 from rollergen.hal.errors import BuildError, MendableError, RuntimeUnavailableError
 from rollergen.hal.runtime import runtime_for
@@ -18,6 +17,7 @@ from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
 from rollergen.hal.runtimes.pocl_work_groups import run_all
 from rollergen.hal.runtimes.protocol import InPlaceRuntime, LaunchLimits, Runtime
 from rollergen.hal.spec import Device
+from rollergen.runtime.cuda_memory import CudaMemory
 from rollergen.runtime.cuda_session import CudaSession
 from rollergen.runtime.session import PreparedLaunches, Reading, Session
 

@@ -10,13 +10,13 @@ from rollergen.errors import DeviceError
 from rollergen.expr.dtypes import is_float
 from rollergen.expr.values import Buffer
 from rollergen.gate.arrays import random_array
-from rollergen.gate.cuda_kernels import kernels_text
-from rollergen.gate.cuda_memory import CudaMemory
 from rollergen.gate.gate import Gate
 from rollergen.gate.memory import HOST, SUSPECTS, Tolerance
 from rollergen.gate.reference import Reference
 from rollergen.hal.compilers import nvrtc
 from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
+from rollergen.runtime.cuda_kernels import kernels_text
+from rollergen.runtime.cuda_memory import CudaMemory
 from tests import programs
 from tests.cuda.host import compiler
 from tests.cuda.test_cupy import cupy  # noqa: F401 (a fixture)

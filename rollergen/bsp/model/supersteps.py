@@ -252,11 +252,11 @@ class _Account:
     ) -> StepFacts:  # fmt: skip
         remote = self.device.backing
         moved = [
-            _most(received) / self.device.read_bytes_per_clock(remote),
-            _most(sent) / self.device.written_bytes_per_clock(remote),
-            self.costs.fragment_clocks * _most(fragments),
+            received.max(initial=0) / self.device.read_bytes_per_clock(remote),
+            sent.max(initial=0) / self.device.written_bytes_per_clock(remote),
+            self.costs.fragment_clocks * fragments.max(initial=0),
         ]
-        local = _most(own) * self.costs.home_copy_clocks
+        local = own.max(initial=0) * self.costs.home_copy_clocks
         return StepFacts(
             stage.name, received, sent, fragments, by, float(np.ceil(max(moved))), float(np.ceil(local)),
             float(compute), self.costs.exchange_clocks, kind,
@@ -293,10 +293,6 @@ class _Account:
         fragments = (parts - 1) * np.minimum(_runs(writer, self.device), shares)
         by = ((writer.op.output.name, received),)
         return [self._step(stage, received, sent, fragments, np.zeros(1), by, compute, "reduce")]
-
-
-def _most(values: Array) -> float:
-    return float(values.max()) if len(values) else 0.0
 
 
 def _stored(stage: Stage) -> Array:

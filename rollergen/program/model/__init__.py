@@ -1,14 +1,7 @@
 """Reader 1 of the rProgram: its predicted time."""
 
-from rollergen.program.model.prediction import (
-    Limiter,
-    Prediction,
-    StagePrediction,
-    multiply_add_share,
-    predict,
-    predict_stage,
-)
-from rollergen.program.model.price import Price, least_seconds, price_batch
+from rollergen.program.model.prediction import multiply_add_share, predict, predict_stage
+from rollergen.program.model.price import Limiter, Prediction, Price, StagePrediction, least_seconds, price_batch
 from rollergen.program.model.together import keep_price, price_batches, price_stages, with_launches
 
 __all__ = [

@@ -32,7 +32,7 @@ from rollergen.expr.values import (
     walk,
 )
 from rollergen.program.model.numeric import Number, ceil_div, gcd, least, product
-from rollergen.program.rprogram import KeptRow
+from rollergen.program.rprogram import KeptRow, Stage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -331,3 +331,19 @@ def divisors_of(index: Index, axis: str) -> frozenset[int]:
         if not isinstance(atom, str) and axis in atom.index.axes():
             found |= {atom.divisor} | divisors_of(atom.index, axis)
     return found
+
+
+def flops_of(stage: Stage) -> int:
+    """Arithmetic operations of the tensor op, a multiply-add counted as two."""
+    facts = facts_of(stage.op, stage.kept_rows)
+    total = 0
+    for phase in facts.phases:
+        per_point = sum(count for _, count in phase.operations)
+        if phase.reduces and any(name == "add" for name, _ in phase.operations):
+            per_point += 1
+        spatial_only = not phase.reduces and facts.op.reductions and not facts.by_row
+        size = 1
+        for axis, extent in facts.extents.items():
+            size *= 1 if spatial_only and facts.roles[axis] != "spatial" else extent
+        total += per_point * size
+    return total

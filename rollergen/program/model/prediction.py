@@ -2,90 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
 from rollergen.hal.spec import Device
+from rollergen.program.model.ahead import read_ahead
 from rollergen.program.model.compute import instructions_of
 from rollergen.program.model.costs import Costs, costs_of
-from rollergen.program.model.facts import Facts, facts_of
+from rollergen.program.model.facts import flops_of
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, choose, least, most
 from rollergen.program.model.occupancy import granted_registers
-from rollergen.program.model.price import launched, of_each, programs, worked
+from rollergen.program.model.price import Limiter, Prediction, StagePrediction, launched, of_each, programs, worked
 from rollergen.program.model.supply import ADDS
-from rollergen.program.model.work import Work, read_ahead
+from rollergen.program.model.work import Work
 from rollergen.program.rprogram import RProgram, Stage
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Limiter:
-    """The time that one resource needs: ``seconds``, and ``clocks`` of the busiest unit.
-
-    ``how``: overlaps with the others (p-norm), takes turns with others that do (their sum is one of the p-norm's
-    terms), or adds to them all.
-    """
-
-    name: str
-    seconds: Number
-    clocks: Number
-    how: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StagePrediction:
-    """Predicted time of one launch and its breakdown. Numbers are arrays for a batch.
-
-    ``seconds`` is infinite where a block does not fit a unit. ``occupancy``: resident threads over the unit's most.
-    ``registers`` of a thread, ``spilled`` of them beyond what it can have. ``traffic_bytes``: bytes that leave each
-    layer towards the units, whole launch. ``alone``: the blocks run one after another on the calling thread
-    (`launching`).
-    """
-
-    name: str
-    seconds: Number
-    limiters: tuple[Limiter, ...]
-    blocks: Number
-    waves: Number
-    resident_blocks: Number
-    occupancy: Number
-    threads: Number
-    registers: Number
-    spilled: Number
-    shared_bytes: Number
-    traffic_bytes: tuple[tuple[str, Number], ...]
-    flops: Number
-    once: bool
-    alone: Number = False
-
-    @property
-    def binding(self) -> Any:
-        """Name of the largest limiter; for a batch an array of names."""
-        names = [limiter.name for limiter in self.limiters]
-        if np.ndim(self.seconds):
-            rows = np.stack([np.broadcast_to(x.seconds, np.shape(self.seconds)) for x in self.limiters])
-            return np.array(names)[rows.argmax(axis=0)]
-        return max(self.limiters, key=lambda limiter: limiter.seconds).name
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Prediction:
-    """Predicted time of one call: the stages that run at each call, in order."""
-
-    seconds: float
-    stages: tuple[StagePrediction, ...]
-
-    def __repr__(self) -> str:
-        stages = ", ".join(f"{one.name} {one.seconds * 1e6:.4g} us ({one.binding})" for one in self.stages)
-        return f"<prediction: {self.seconds * 1e6:.4g} us; {stages}>"
 
 
 def predict(program: RProgram, device: Device) -> Prediction:
     """Predicted time of `program` on `device`; stages that run once at build are reported, not counted."""
     if program.tile_mappings:
-        from rollergen.bsp.model.prediction import predict_bulk
+        from rollergen.bsp.model.prediction import predict_bulk  # whose modules import this package
 
         return predict_bulk(program, device)
     ways: list[bool | None] = [launch.alone for launch in program.launches] or [None] * len(program.stages)
@@ -135,28 +71,3 @@ def _registers(nest: Nest, device: Device, costs: Costs, work: Work, resident: N
     free = (resident == 1) | (granted >= device.limits.registers_per_thread)
     ahead = choose(free, read_ahead(nest, device, costs), 0) if nest.lockstep > 1 else 0
     return work.registers + least(work.in_flight + ahead, spare)
-
-
-def flops_of(stage: Stage) -> int:
-    """Arithmetic operations of the tensor op, a multiply-add counted as two."""
-    facts = facts_of(stage.op, stage.kept_rows)
-    found: int | None = facts.tables.get("flops")
-    if found is None:
-        found = facts.tables["flops"] = _flops_of(facts)
-    return found
-
-
-def _flops_of(facts: Facts) -> int:
-    total = 0
-    for phase in facts.phases:
-        per_point = sum(count for _, count in phase.operations)
-        if phase.reduces and any(name == "add" for name, _ in phase.operations):
-            per_point += 1
-        spatial_only = not phase.reduces and facts.op.reductions and not facts.by_row
-        size = 1
-        for axis, extent in facts.extents.items():
-            size *= 1 if spatial_only and facts.roles[axis] != "spatial" else extent
-        total += per_point * size
-    return total
-
-

@@ -13,7 +13,8 @@ constants were chosen on measured programs of GPUs and of a CPU, see `benches/`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -77,6 +78,68 @@ class Launched(NamedTuple):
     @property
     def spilled(self) -> Number:
         return self.work.spilled + self.work.parked.registers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Limiter:
+    """The time that one resource needs: ``seconds``, and ``clocks`` of the busiest unit.
+
+    ``how``: overlaps with the others (p-norm), takes turns with others that do (their sum is one of the p-norm's
+    terms), or adds to them all.
+    """
+
+    name: str
+    seconds: Number
+    clocks: Number
+    how: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StagePrediction:
+    """Predicted time of one launch and its breakdown. Numbers are arrays for a batch.
+
+    ``seconds`` is infinite where a block does not fit a unit. ``occupancy``: resident threads over the unit's most.
+    ``registers`` of a thread, ``spilled`` of them beyond what it can have. ``traffic_bytes``: bytes that leave each
+    layer towards the units, whole launch. ``alone``: the blocks run one after another on the calling thread
+    (`launching`).
+    """
+
+    name: str
+    seconds: Number
+    limiters: tuple[Limiter, ...]
+    blocks: Number
+    waves: Number
+    resident_blocks: Number
+    occupancy: Number
+    threads: Number
+    registers: Number
+    spilled: Number
+    shared_bytes: Number
+    traffic_bytes: tuple[tuple[str, Number], ...]
+    flops: Number
+    once: bool
+    alone: Number = False
+
+    @property
+    def binding(self) -> Any:
+        """Name of the largest limiter; for a batch an array of names."""
+        names = [limiter.name for limiter in self.limiters]
+        if np.ndim(self.seconds):
+            rows = np.stack([np.broadcast_to(x.seconds, np.shape(self.seconds)) for x in self.limiters])
+            return np.array(names)[rows.argmax(axis=0)]
+        return max(self.limiters, key=lambda limiter: limiter.seconds).name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prediction:
+    """Predicted time of one call: the stages that run at each call, in order."""
+
+    seconds: float
+    stages: tuple[StagePrediction, ...]
+
+    def __repr__(self) -> str:
+        stages = ", ".join(f"{one.name} {one.seconds * 1e6:.4g} us ({one.binding})" for one in self.stages)
+        return f"<prediction: {self.seconds * 1e6:.4g} us; {stages}>"
 
 
 def price_batch(batch: Stage, device: Device, limit: float = np.inf) -> Price:

@@ -122,7 +122,7 @@ def _values(nest: Nest, device: Device, costs: Costs) -> _Values:
         if copy.to_layer == device.layers[0].name:
             copied.add(copy.load)
             if not is_from_window(nest, copy):
-                fragments = fragments + _fragment(nest, device, costs, copy)
+                fragments = fragments + fragment(nest, device, costs, copy)
     early: Number = 0
     needed: Number = 0
     if instruction_of(nest, device) is not None:
@@ -139,7 +139,7 @@ def _values(nest: Nest, device: Device, costs: Costs) -> _Values:
     return _Values(lasting, fragments + needed + _temporaries(nest, costs), early)
 
 
-def _fragment(nest: Nest, device: Device, costs: Costs, copy: Copy) -> Number:
+def fragment(nest: Nest, device: Device, costs: Costs, copy: Copy) -> Number:
     """Registers of one operand's fragments, of as many steps as are live at once; arithmetic takes each element of a
     narrow dtype in a register of its own."""
     steps = _steps_of(nest, copy)
@@ -156,38 +156,7 @@ def _steps_of(nest: Nest, copy: Copy) -> Number:
     return nest.extent(tuple(own))
 
 
-@unbuffered
-def read_ahead(nest: Nest, device: Device, costs: Costs) -> Number:
-    """Registers of the fragments of further unrolled steps, as many again: what a compiler reads ahead where a block
-    has a unit's registers for itself, or each thread as many as it may (products of 128 x 256 by 256 threads, and of
-    16 x 8 outputs a thread in blocks of 64: 15 to 47 more than wanted, counted in machine code for sm_70 to sm_90).
-    Without a reduction the iterations of a serial loop wait for nothing (a block of 1,024 threads alone on a unit took
-    56 to 64 of its 64 registers for 12 to 155 iterations that copy four elements; counted for sm_90)."""
-    total: Number = 0
-    if not nest.facts.op.reductions:
-        return choose(nest.extent(nest.positions(SERIAL)) > 1, _EARLY, 0)
-    total = total + _places_ahead(nest, device) + _tiles_ahead(nest, device, costs)
-    for copy in nest.stage.copies:
-        if copy.to_layer == device.layers[0].name and not copy.window:
-            last = max((p for p in range(copy.at_loop) if nest.loops[p].kind == SERIAL), default=-1)
-            steps = nest.extent(tuple(p for p in range(last + 1, copy.at_loop) if nest.loops[p].kind == UNROLL))
-            held = _fragment(nest, device, costs, copy)
-            total = total + choose(steps >= 2 * costs.fragment_registers, held, 0)
-    return total
-
-
-def _places_ahead(nest: Nest, device: Device) -> Number:
-    """Registers of the places of gathered groups, which are computed once before the steps where nothing stands
-    against it: what each bound is tested of and, where neighbouring groups do not lie evenly, their offset and address
-    (convolutions of narrow images in both layouts took 12 to 78 more than wanted, counted for sm_70 to sm_90)."""
-    total: Number = 0
-    for copy in nest.stage.copies:
-        if copy.to_layer != device.layers[0].name and not copy.asynchronous:
-            total = total + _places(nest, copy)
-    return least(total, _MOST_PLACES)
-
-
-def _places(nest: Nest, copy: Copy) -> Number:
+def gathered_places(nest: Nest, copy: Copy) -> Number:
     """Registers of the places of a copy's gathered groups; an asynchronous one has how much it fills in one more."""
     operand = nest.facts.loads[copy.load]
     if of_block(copy) or not operand.guard:
@@ -198,33 +167,8 @@ def _places(nest: Nest, copy: Copy) -> Number:
 
 _PLACE = 3
 """Registers of an offset and an address."""
-_MOST_PLACES = 64
+MOST_PLACES = 64
 """Registers of places that compilers keep: with more groups they took no more."""
-
-
-def _tiles_ahead(nest: Nest, device: Device, costs: Costs) -> Number:
-    """Registers of further tiles and their fragments: compilers write several steps of a loop out where one is short,
-    and start all their loads (products of 96 x 80 in tiles of 4 x 32 and steps of 16 took 97 and 138 more registers
-    than wanted in 4 and 8 steps; counted for sm_70).  Copies past the registers and matrix instructions stay put."""
-    last = max((p for p in nest.in_thread() if nest.loops[p].kind == SERIAL), default=-1)
-    copies = [copy for copy in nest.stage.copies if copy.to_layer != device.layers[0].name and not of_block(copy)]
-    if last < 0 or instruction_of(nest, device) is not None or any(copy.asynchronous for copy in copies):
-        return 0
-    inner = tuple(p for p in nest.positions(UNROLL) if p > last)
-    tiles: Number = 0
-    for copy in copies:
-        if copy.at_loop == last + 1:
-            tiles = tiles + groups_of_a_thread(nest, copy) * _group_registers(nest, copy)
-    spatial = nest.extent(tuple(p for p in inner if nest.spatial(nest.loops[p].axis)))
-    fragments = nest.extent(inner) // spatial * (spatial + 1)
-    ahead = choose(tiles > 0, (least(nest.loops[last].extent, _STEPS_AHEAD) - 1) * tiles + fragments, 0)
-    return choose(nest.extent(inner) <= _SHORT_STEP, ahead, 0)
-
-
-_STEPS_AHEAD = 4
-"""Steps of a short loop that compilers write out at least."""
-_SHORT_STEP = 128
-"""Multiply-adds of a step that is short."""
 
 
 def _temporaries(nest: Nest, costs: Costs) -> float:
@@ -282,14 +226,14 @@ def _passing(nest: Nest, device: Device) -> tuple[Number, Number]:
         if of_block(copy):
             continue
         if copy.asynchronous:  # compilers spill these places rather than compute them again
-            ahead = ahead + least(_places(nest, copy), _MOST_PLACES)
-        words = groups_of_a_thread(nest, copy) * _group_registers(nest, copy)
+            ahead = ahead + least(gathered_places(nest, copy), MOST_PLACES)
+        words = groups_of_a_thread(nest, copy) * group_registers(nest, copy)
         ahead = ahead + choose(copy.depth == 2, 0 if copy.asynchronous else words, 0)
         filling = most(filling, choose(copy.depth == 1, words, 0))
     return ahead, filling
 
 
-def _group_registers(nest: Nest, copy: Copy) -> Number:
+def group_registers(nest: Nest, copy: Copy) -> Number:
     """Registers of one group on its way: of narrow elements that are stored across the direction they are read in
     each has its own, for compilers take the vector apart where it arrives."""
     itemsize = nest.facts.loads[copy.load].itemsize
@@ -320,13 +264,13 @@ def _in_flight(nest: Nest, accesses: tuple[Access, ...], held: Number) -> tuple[
             total = total + nest.extent(tuple(inner)) * words
             one_step = nest.extent(tuple(p for p in inner if nest.spatial(nest.loops[p].axis)))
             tested = tested + one_step * words * least(access.tested, 1)
-    needed = least(most(least(total, _EARLY) - held, 0), tested)
+    needed = least(most(least(total, EARLY) - held, 0), tested)
     written_out = last < 0 or nest.loops[last].extent <= _FEW_TRIPS
-    early = most(least(total, choose(written_out, _EARLY_UNROLLED, _EARLY)) - held, 0)
+    early = most(least(total, choose(written_out, _EARLY_UNROLLED, EARLY)) - held, 0)
     return early - needed, needed
 
 
-_EARLY = 48
+EARLY = 48
 """Registers of loaded values that compilers keep under way: with more of them free, they still took no more."""
 _EARLY_UNROLLED = 72
 """The same where no loop is left and all loads are there to be moved: windows of 3 x 3 took all 128 registers that

@@ -15,7 +15,7 @@ import numpy as np
 
 from rollergen.hal.spec import Device
 from rollergen.program.model import Prediction
-from rollergen.program.model.prediction import StagePrediction
+from rollergen.program.model.price import StagePrediction
 from rollergen.program.rprogram import GRID, GROUP, LANE, PARALLEL, SERIAL, THREAD, UNROLL, Loop, RProgram, Stage
 from rollergen.verify.features.arrays import floats, integers
 from rollergen.verify.features.table import ROLES, Operands, Table, roles_of, stacked, table_of

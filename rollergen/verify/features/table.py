@@ -14,7 +14,7 @@ from rollergen.construct.roles import contraction_of
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load
-from rollergen.program.model.prediction import flops_of
+from rollergen.program.model.facts import flops_of
 from rollergen.program.rprogram import Stage
 from rollergen.tile.rules import contiguous_axis
 from rollergen.verify.features.arrays import floats, integers

@@ -15,9 +15,9 @@ import numpy as np
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.values import Buffer
 from rollergen.gate.arrays import CALLER_LEAD_BYTES, pattern_of, poison_bits, touched, zone_bytes
-from rollergen.gate.cuda_kernels import FIGURES, THREADS, WHOLES, kernels_text
 from rollergen.gate.memory import Places, Points, Tolerance, Traffic, chosen_ranks
 from rollergen.gate.tolerance import allowance
+from rollergen.runtime.cuda_kernels import FIGURES, THREADS, WHOLES, kernels_text
 
 MOST_BLOCKS = 1024
 """Of a launch, which bounds what it counts; more than a GPU runs at a time."""
