@@ -111,7 +111,7 @@ def clean_slate() -> Iterator[None]:
     def forget() -> None:
         services._tile_table.cache_clear()
         facts._KEPT.clear()
-        together.kept.clear()
+        together.price_cache.clear()
 
     forget()
     try:

@@ -74,7 +74,7 @@ def forget() -> None:
     """Drops what was found for operators; what was compiled for structures stays."""
     choice.cache_clear()
     copy_stage.cache_clear()
-    together.kept.clear()
+    together.price_cache.clear()
     contiguous_axis.cache_clear()
     elementwise_axes.cache_clear()
     forget_kept(index, index_code, nest)

@@ -127,7 +127,7 @@ def forget():
     closed_forms.compiled.cache_clear()
     model_facts._KEPT.clear()
     model_services._tile_table.cache_clear()
-    model_together.kept.clear()
+    model_together.price_cache.clear()
 
 
 def disagreements():

@@ -12,7 +12,7 @@ from rollergen.construct.choose import choice
 from rollergen.expr.canonical import canonicalize
 from rollergen.hal.load import load_device
 from rollergen.program.model import Price, predict_stage, price_batch, price_batches, price_stages, together
-from rollergen.program.model.together import kept
+from rollergen.program.model.together import price_cache
 from rollergen.program.rprogram import GRID, THREAD, UNROLL, BlockOrder
 from tests.program.batches import batch, gpu_stage, random_stages
 from tests.program.hand_devices import AVX512, TURING
@@ -36,9 +36,9 @@ EXPRESSIONS = {
 
 
 def priced_together(stages, device):
-    kept.clear()
+    price_cache.clear()
     found = price_stages(stages, device)
-    kept.clear()
+    price_cache.clear()
     return found
 
 
@@ -65,10 +65,10 @@ def considered(expression, device, monkeypatch):
         patched.setattr(together, "price_batch", lambda *given: calls.append(given) or batch_of(*given))
         keeping = lambda stage, *given: seen.setdefault(stage) or keep(stage, *given)
         patched.setattr(import_module("rollergen.construct.priced"), "keep_price", keeping)
-        kept.clear()
+        price_cache.clear()
         choice.cache_clear()
         construct(canonicalize(expression), device)
-        kept.clear()
+        price_cache.clear()
         choice.cache_clear()
     return list(seen), len(calls)
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rollergen.hal.spec import Device
-from rollergen.program.model.kept import Kept
+from rollergen.program.model.bounded_cache import BoundedCache
 from rollergen.program.model.numeric import Number, is_nothing, size_key
 from rollergen.program.model.price import Price, of_each, price_batch, programs
 from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, UNROLL, Copy, Loop, RProgram, Stage, StageLaunch
@@ -29,24 +29,24 @@ Digits = tuple[Digit, ...]
 Shape = tuple[Digits, Digits]
 
 
-kept: Kept[tuple[Stage, Device], Price] = Kept(256)
-"""Prices of programs that a search asks for again: of a draft, which was priced in a batch."""
+price_cache: BoundedCache[tuple[Stage, Device], Price] = BoundedCache(256)
+"""Prices of programs that search needs again: those of a draft, which was priced in a batch."""
 
 
 def price_stages(stages: Sequence[Stage], device: Device) -> Price:
     """The price of stages that are one program each, in their order; those of one structure are priced together."""
-    found = [kept.get((stage, device)) for stage in stages]
+    found = [price_cache.get((stage, device)) for stage in stages]
     lacking = [stage for stage, price in zip(stages, found, strict=True) if price is None]
     fresh = iter(price_batches(lacking, device))
     prices = [next(fresh) if price is None else price for price in found]
     for stage, price in zip(stages, prices, strict=True):
-        kept.put((stage, device), price)
+        price_cache.put((stage, device), price)
     return Price.joined(prices)
 
 
 def keep_price(stage: Stage, device: Device, price: Price) -> None:
-    """Keeps the price of one program that was found in a batch."""
-    kept.put((stage, device), price)
+    """Caches the price of one program that was found in a batch."""
+    price_cache.put((stage, device), price)
 
 
 def price_batches(batches: Sequence[Stage], device: Device) -> list[Price]:

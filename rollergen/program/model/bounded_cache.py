@@ -1,4 +1,4 @@
-"""A bounded store of what was found: as `functools.lru_cache`, but what was found in other ways can be put in."""
+"""A cache like that of `functools.lru_cache`, into which values found in other ways can be put."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class Kept(Generic[Key, Value]):
+class BoundedCache(Generic[Key, Value]):
     """The values put in last, at most ``limit`` of them.  Threads may share it: each step is one of a dict's own."""
 
     def __init__(self, limit: int) -> None:
