@@ -64,7 +64,8 @@ def considered(expression, device, monkeypatch):
         patched.setattr(together, "price_batches", noting)
         patched.setattr(together, "price_batch", lambda *given: calls.append(given) or batch_of(*given))
         keeping = lambda stage, *given: seen.setdefault(stage) or keep(stage, *given)
-        patched.setattr(import_module("rollergen.construct.priced"), "keep_price", keeping)
+        for module in ("priced", "elementwise"):
+            patched.setattr(import_module(f"rollergen.construct.{module}"), "keep_price", keeping)
         price_cache.clear()
         choice.cache_clear()
         construct(canonicalize(expression), device)
