@@ -15,6 +15,7 @@ import rollergen as rg
 from rollergen.dropped import every_drop_raises
 from rollergen.errors import RollergenError
 from rollergen.expr.dtypes import FLOATS, INTEGERS, ITEMSIZE
+from rollergen.expr.operators.formulas import FORMULAS
 
 SIZES = ((4, 8), (64, 64), (48, 64), (45, 77), (61, 67))
 """Small, square, uneven powers of two and not, odd, prime."""
@@ -45,20 +46,25 @@ class Case:
         return OPERATORS[self.operator][self.variant](tensor, self.rows, self.columns)
 
 
+_PAIRS = tuple(name for name, row in FORMULAS.items() if row.operands == 2)
+
+
 def _of_one() -> Iterator[tuple[str, str, Make]]:
-    for name in ("abs", "neg", "floor", "round", "exp", "log", "sqrt", "rsqrt", "erf", "tanh", "sigmoid", "relu",
-                 "leaky_relu", "silu", "gelu"):  # fmt: skip
+    one = (name for name in rg.ops.ELEMENTWISE if name != "threshold" and name not in _PAIRS)
+    for name in ("abs", "neg", "round", "sigmoid", "relu", "leaky_relu", "silu", "gelu", *one):
         function = getattr(rg.ops, name)
         yield name, "", lambda t, r, c, f=function: f(t("x", (r, c)))
     yield "gelu", "tanh", lambda t, r, c: rg.ops.gelu(t("x", (r, c)), "tanh")
+    yield "threshold", "", lambda t, r, c: rg.ops.threshold(t("x", (r, c)), 0, 1)
+    yield "prelu", "", lambda t, r, c: rg.ops.prelu(t("x", (r, c)), t("w", (c,)))
     yield "clip", "", lambda t, r, c: rg.ops.clip(t("x", (r, c)), 0, 1)
     for dtype in DTYPES:
         yield "cast", f"to {dtype}", lambda t, r, c, to=dtype: rg.ops.cast(t("x", (r, c)), to)
 
 
 def _of_two() -> Iterator[tuple[str, str, Make]]:
-    for name in ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "equal", "not_equal", "less", "less_equal",
-                 "greater", "greater_equal"):  # fmt: skip
+    for name in (*_PAIRS, "add", "sub", "mul", "div", "pow", "maximum", "minimum", "equal", "not_equal", "less",
+                 "less_equal", "greater", "greater_equal"):  # fmt: skip
         function = getattr(rg.ops, name)
         yield name, "", lambda t, r, c, f=function: f(t("x", (r, c)), t("y", (r, c)))
         yield name, "turned", lambda t, r, c, f=function: f(t("x", (r, c)), rg.ops.t(t("y", (c, r))))
@@ -161,8 +167,19 @@ def _views() -> Iterator[tuple[str, str, Make]]:
     yield "transpose", "", lambda t, r, c: rg.ops.transpose(t("x", (3, r, c)), 1, 2)
     yield "slice", "", lambda t, r, c: rg.ops.slice(t("x", (r, c)), 1, 1, None, 2)
     yield "resize", "", lambda t, r, c: rg.ops.resize(t("x", (r, c)), (c, r))
-    yield "resize", "linear", lambda t, r, c: rg.ops.resize(t("x", (r, c)), (c, r), mode="linear")
-    yield "interpolate", "", lambda t, r, c: rg.ops.interpolate(t("x", (1, 2, r, c)), (c, r))
+    yield "interpolate", "", lambda t, r, c: rg.ops.interpolate(t("x", (1, 2, r, c)), (c, r), mode="bilinear")
+    for name, settings in (("tile", ((2, 1),)), ("repeat", ((2, 1, 1),)), ("flip", (0,)), ("roll", (1, 0)),
+                           ("tril", ()), ("triu", ())):  # fmt: skip
+        function = getattr(rg.ops, name)
+        yield name, "", lambda t, r, c, f=function, s=settings: f(t("x", (r, c)), *s)
+    for name in ("split", "chunk"):
+        function = getattr(rg.ops, name)
+        yield name, "", lambda t, r, c, f=function: f(t("x", (r, c)), 2)[0]
+    yield "stack", "", lambda t, r, c: rg.ops.stack([t("x", (r, c)), t("y", (r, c))], 1)
+    yield "one_hot", "", lambda t, r, c: rg.ops.one_hot(t("x", (r,)), c)
+    yield "pixel_shuffle", "", lambda t, r, c: rg.ops.pixel_shuffle(t("x", (1, 8, r, c)), 2)
+    yield "pixel_unshuffle", "", lambda t, r, c: rg.ops.pixel_unshuffle(t("x", (1, r, 4, 8)), 2)
+    yield "unfold", "", lambda t, r, c: rg.ops.unfold(t("x", (1, 2, r, c)), 3)
     yield "reshape", "", lambda t, r, c: rg.ops.reshape(t("x", (r, c)), (c, r))
     yield "reshape", "of a transpose", lambda t, r, c: rg.ops.reshape(rg.ops.t(t("x", (r, c))), (-1,))
     yield "expand", "", lambda t, r, c: rg.ops.expand(t("x", (r, 1)), (3, r, c))
@@ -176,22 +193,23 @@ for _family in _FAMILIES:
     for _name, _variant, _make in _family():
         OPERATORS.setdefault(_name, {})[_variant] = _make  # type: ignore[index]
 
+_FLOATING_FORMULAS = " ".join(name for name, row in FORMULAS.items() if row.takes == "float")
 _NOT_FLOATS = (*INTEGERS, "bool")
 _FLOATING, _CONDITION, _CONDITIONS = "expected a floating dtype", "of a condition; expected numbers", "of conditions"
 _TRUTH, _REDUCED = "expected True or False", "a reduction over bool values; cast them first"
 
 _REFUSALS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("cumsum cumprod", DTYPES, "each output continues the one before it"),
-    ("floor round exp log sqrt rsqrt erf tanh sigmoid leaky_relu silu gelu", _NOT_FLOATS, _FLOATING),
-    ("mean var std logsumexp log_softmax layer_norm rms_norm batch_norm", _NOT_FLOATS, _FLOATING),
-    ("attention avg_pool2d global_avg_pool quantize", _NOT_FLOATS, _FLOATING),
-    ("div pow softmax", INTEGERS, _FLOATING),
-    ("abs add sub mul div pow maximum minimum less less_equal greater greater_equal bias_add", ("bool",), _CONDITION),
-    ("neg", ("bool",), _CONDITION),
-    ("matmul batch_matmul linear depthwise_conv2d conv2d", ("bool",), _CONDITION),
-    ("sum max min prod max_pool2d global_max_pool", ("bool",), _CONDITIONS),
-    ("relu clip conv1d conv2d conv3d max_pool2d", ("bool",), _TRUTH),
-    ("argmax argmin softmax conv_transpose2d", ("bool",), _REDUCED),
+    (f"leaky_relu silu gelu prelu {_FLOATING_FORMULAS}", _NOT_FLOATS, _FLOATING),
+    ("mean var std log_softmax softmax layer_norm rms_norm batch_norm", _NOT_FLOATS, _FLOATING),
+    ("scaled_dot_product_attention avg_pool1d avg_pool2d avg_pool3d global_avg_pool quantize", _NOT_FLOATS, _FLOATING),
+    ("pow", INTEGERS, _FLOATING),
+    ("interpolate", _NOT_FLOATS, _FLOATING),
+    ("sub neg pow bias_add matmul mm bmm batch_matmul linear depthwise_conv2d conv2d", ("bool",), _CONDITION),
+    ("max_pool1d max_pool2d max_pool3d", ("bool",), _CONDITIONS),
+    ("relu conv1d conv2d conv3d max_pool2d", ("bool",), _TRUTH),
+    ("conv_transpose1d conv_transpose2d conv_transpose3d", ("bool",), _REDUCED),
+    ("one_hot", (*FLOATS, "bool"), "expected integers"),
     ("dequantize", (*FLOATS, "int64", "bool"), "expected int8 or int32"),
     ("quantized_matmul", (*FLOATS, "int32", "int64", "bool"), "expected int8"),
 )

@@ -10,6 +10,7 @@ from rollergen.expr.einsum import einsum
 from rollergen.expr.language import (
     Tensor,
     abs,
+    atan2,
     cast,
     compute,
     max,
@@ -42,20 +43,28 @@ __all__ = [
     "Model",
     "Tensor",
     "abs",
+    "acos",
+    "asin",
+    "atan",
+    "atan2",
     "build",
     "cast",
     "clear_pool",
     "compile",
     "compute",
     "construct",
+    "cos",
     "einsum",
     "erf",
+    "erfc",
     "errors",
     "exp",
+    "expm1",
     "floor",
     "load",
     "load_device",
     "log",
+    "log1p",
     "max",
     "maximum",
     "min",
@@ -70,9 +79,11 @@ __all__ = [
     "round",
     "rsqrt",
     "select",
+    "sin",
     "space",
     "sqrt",
     "sum",
+    "tan",
     "tanh",
     "tensor",
 ]
@@ -83,5 +94,14 @@ def sqrt(x: _Any) -> _Expr: ...
 def rsqrt(x: _Any) -> _Expr: ...
 def tanh(x: _Any) -> _Expr: ...
 def erf(x: _Any) -> _Expr: ...
+def erfc(x: _Any) -> _Expr: ...
+def expm1(x: _Any) -> _Expr: ...
+def log1p(x: _Any) -> _Expr: ...
+def sin(x: _Any) -> _Expr: ...
+def cos(x: _Any) -> _Expr: ...
+def tan(x: _Any) -> _Expr: ...
+def asin(x: _Any) -> _Expr: ...
+def acos(x: _Any) -> _Expr: ...
+def atan(x: _Any) -> _Expr: ...
 def floor(x: _Any) -> _Expr: ...
 def round(x: _Any) -> _Expr: ...

@@ -13,7 +13,7 @@ from typing import Any
 
 import rollergen as rg
 from rollergen.errors import ArgumentError
-from rollergen.expr.primitives import FUNCTIONS
+from rollergen.expr.operators.formulas import FORMULAS
 
 Sizes = Mapping[str, Any]
 """What was given on the command line, and the defaults of what was not."""
@@ -89,17 +89,26 @@ def _one(sizes: Sizes, tensor: Make) -> Iterator[Any]:
     yield tensor("X", sizes["shape"])
 
 
+def _integers(sizes: Sizes, tensor: Make) -> Iterator[Any]:
+    yield tensor("X", sizes["shape"], "int32")
+
+
 def _two(sizes: Sizes, tensor: Make) -> Iterator[Any]:
     yield tensor("A", sizes["shape"])
     yield tensor("B", sizes["shape"])
 
 
 def _elementwise() -> Iterator[Operator]:
-    for name in ("relu", "leaky_relu", "gelu", "silu", "sigmoid", "abs", "neg", *FUNCTIONS):
+    for name in ("relu", "leaky_relu", "gelu", "silu", "sigmoid", "abs", "neg", "round", *rg.ops.ELEMENTWISE):
+        if name in FORMULAS and (FORMULAS[name].operands > 1 or name == "threshold"):
+            continue
         yield _entry(name, "shape=4096x1024", _one)
-    for name in ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "equal", "not_equal", "less", "less_equal",
-                 "greater", "greater_equal"):  # fmt: skip
+    binary = (name for name, row in FORMULAS.items() if row.operands == 2)
+    for name in (*binary, "add", "sub", "mul", "div", "pow", "maximum", "minimum", "equal", "not_equal", "less",
+                 "less_equal", "greater", "greater_equal"):  # fmt: skip
         yield _entry(name, "shape=4096x4096", _two)
+    yield _entry("threshold", "shape=4096x4096 threshold=0 value=1", _one, arguments=("threshold", "value"))
+    yield _entry("prelu", "shape=64x64x56x56", lambda s, t: (*_one(s, t), t("weight", s["shape"][1:2])))
     yield _entry("clip", "shape=4096x4096 min=0 max=6", _one)
     yield _entry("cast", "shape=4096x4096 to=float16", _one, arguments=("to",), passed=lambda s, t: {"dtype": s["to"]})
     yield _entry("where", "shape=4096x4096", lambda s, t: (t("condition", s["shape"], "bool"), *_two(s, t)))
@@ -263,6 +272,16 @@ def _views() -> Iterator[Operator]:
         "getitem", "shape=1024x1024 start=1 step=2", _one, optional=(("start", None), ("stop", None), ("step", None)),
         passed=lambda s, t: {"index": (..., slice(s["start"], s["stop"], s["step"]))},
     )  # fmt: skip
+    for name, example in (("tile", "dims=2,1"), ("repeat", "repeats=2,1"), ("flip", "dims=0"), ("roll", "shifts=1"),
+                          ("one_hot", "num_classes=10")):  # fmt: skip
+        word = example.partition("=")[0]
+        yield _entry(name, f"shape=1024x1024 {example}", _integers if name == "one_hot" else _one, arguments=(word,))
+    for name in ("tril", "triu"):
+        yield _entry(name, "shape=1024x1024", _one)
+    yield _entry("stack", "shape=1024x1024 dim=1", lambda s, t: (tuple(_two(s, t)),))
+    for name, word in (("pixel_shuffle", "upscale_factor"), ("pixel_unshuffle", "downscale_factor")):
+        yield _entry(name, f"shape=1x64x56x56 {word}=2", _one, arguments=(word,))
+    yield _entry("unfold", "shape=1x64x56x56 kernel_size=3", _one, arguments=("kernel_size",))
     yield _entry("slice", "shape=1024x1024 dim=1 start=1 step=2", _one)
     yield _entry("pad", "shape=1024x1024 pad=1,2 mode=reflect", _one, arguments=("pad",))
     image = lambda s, t: (t("X", tuple(s[n] for n in _IMAGE)),)

@@ -42,7 +42,8 @@ def _functions() -> Tensor:
 
     def at(i: Any, j: Any) -> Any:
         a, b = x[i, j], y[i, j]
-        priced = [getattr(rg, name)(a) for name in FUNCTIONS if PRIMITIVES[name].cost]
+        first = {PRIMITIVES[name].cost: name for name in reversed(FUNCTIONS) if PRIMITIVES[name].cost}
+        priced = [getattr(rg, name)(a) for name in FUNCTIONS if first.get(PRIMITIVES[name].cost) == name]
         return sum(priced) / rg.pow(a, b) + rg.cast(i + j, "float32")
 
     return rg.compute((64, 100), at, name="Y")

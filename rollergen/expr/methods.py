@@ -45,6 +45,23 @@ def _swapped(name: str, **settings: Any) -> Callable[[Any, Any], Any]:
     return lambda self, other: operator(name)(other, self, **settings)
 
 
+def _of_conditions(symbol: str, name: str) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        if self.dtype != "bool":
+            raise ExpressionError(
+                f"{symbol} of {self.label}, a tensor of {self.dtype}; expected bool, e.g. A > 0, or rg.ops.{name}"
+            )
+        return operator(name)(self, other)
+
+    return method
+
+
+def _no_remainder(self: Any, other: Any) -> Any:
+    raise ExpressionError(
+        f"% of {self.label}, a tensor of {self.dtype}; expected A - A // b * b: there are no remainders of values"
+    )
+
+
 class Methods:
     """Base of `Tensor`.
 
@@ -68,6 +85,14 @@ class Methods:
     __matmul__, __rmatmul__ = _binary("matmul"), _swapped("matmul")
     __neg__, __abs__ = _unary("neg"), _unary("abs")
     __lt__, __le__, __gt__, __ge__ = (_binary(name) for name in ("less", "less_equal", "greater", "greater_equal"))
+
+    __and__ = __rand__ = _of_conditions("&", "logical_and")
+    __or__ = __ror__ = _of_conditions("|", "logical_or")
+    __xor__ = __rxor__ = _of_conditions("^", "logical_xor")
+    __mod__ = __rmod__ = _no_remainder
+
+    def __invert__(self) -> Any:
+        return _of_conditions("~", "not_equal")(self, True)
 
     @property
     def T(self) -> Any:

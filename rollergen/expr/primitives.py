@@ -81,6 +81,12 @@ def _erf(x: Array) -> Array:
     return np.asarray(np.frompyfunc(math.erf, 1, 1)(np.asarray(x, np.float64)), np.float64)
 
 
+def _erfc(x: Array) -> Array:
+    import numpy as np
+
+    return np.asarray(np.frompyfunc(math.erfc, 1, 1)(np.asarray(x, np.float64)), np.float64)
+
+
 def _rsqrt(x: Array) -> Array:
     import numpy as np
 
@@ -114,6 +120,23 @@ _ROWS = (
               ulps=6, cost="tanh", chain=LONG, keeps_zero=True, saturates=True),
     _function("erf", _erf, "Error function", ("[0.0, 9.0]", "array([0., 1.])"),
               ulps=16, cost="erf", chain=LONG, keeps_zero=True, saturates=True),
+    _function("erfc", _erfc, "What the error function lacks to 1", ("[0.0, 99.0]", "array([1., 0.])"),
+              ulps=16, cost="erf", chain=LONG, saturates=True),
+    _function("expm1", "expm1", "e to the power, less 1,", ("[0.0, 0.0]", "array([0., 0.])"),
+              ulps=3, cost="exp", chain=LONG, keeps_zero=True, saturates=True),
+    _function("log1p", "log1p", "Natural logarithm of 1 more", ("[0.0, -1.0]", "array([  0., -inf])"),
+              ulps=3, cost="log", chain=LONG, keeps_zero=True),
+    _function("sin", "sin", "Sine", ("[0.0, 0.0]", "array([0., 0.])"),
+              ulps=4, cost="tanh", chain=LONG, keeps_zero=True),
+    _function("cos", "cos", "Cosine", ("[0.0, 0.0]", "array([1., 1.])"), ulps=4, cost="tanh", chain=LONG),
+    _function("tan", "tan", "Tangent", ("[0.0, 0.0]", "array([0., 0.])"),
+              ulps=5, cost="tanh", chain=LONG, keeps_zero=True),
+    _function("asin", "arcsin", "Angle of which it is the sine", ("[0.0, 2.0]", "array([ 0., nan])"),
+              ulps=4, cost="tanh", chain=LONG, keeps_zero=True),
+    _function("acos", "arccos", "Angle of which it is the cosine", ("[1.0, 2.0]", "array([ 0., nan])"),
+              ulps=4, cost="tanh", chain=LONG),
+    _function("atan", "arctan", "Angle of which it is the tangent", ("[0.0, 0.0]", "array([0., 0.])"),
+              ulps=5, cost="tanh", chain=LONG, keeps_zero=True, saturates=True),
     _function("floor", "floor", "Largest integer that does not exceed it", ("[1.5, -1.5]", "array([ 1., -2.])"),
               cost="floor", keeps_zero=True, keeps_sign=True, jumps=True),
     _function("round", "rint", "Nearest integer, ties to even,", ("[0.5, 2.6]", "array([0., 3.])"),
@@ -126,6 +149,7 @@ _ROWS = (
     Primitive("mul", 2, "multiply", symbol="*", ulps=1, keeps_zero=True, keeps_nan=True, keeps_sign=True, wraps=True),
     Primitive("div", 2, "true_divide", "float", "/", ulps=3, cost="div", keeps_nan=True, keeps_sign=True, divides=True),
     Primitive("pow", 2, "power", "float", "**", ulps=16, cost="pow", chain=LONG, divides=True),
+    Primitive("atan2", 2, "arctan2", "float", ulps=6, cost="pow", chain=LONG, keeps_nan=True, divides=True),
     Primitive("max", 2, "maximum", keeps_zero=True, keeps_nan=True),
     Primitive("min", 2, "minimum", keeps_zero=True, keeps_nan=True),
     _comparison("lt", "less", "<"),

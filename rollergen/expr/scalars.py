@@ -312,6 +312,11 @@ def cast(x: Any, dtype: Any) -> Expr:
     return e if e.dtype == name else Expr(Cast(e.value, name), e.axes)
 
 
+def atan2(a: Any, b: Any) -> Expr:
+    """The angle of the point (b, a) from the first axis, from -pi to pi."""
+    return binary("atan2", a, b)
+
+
 def maximum(a: Any, b: Any) -> Expr:
     """The larger of two values of one dtype; NaN if either is NaN."""
     return binary("max", a, b)

@@ -259,8 +259,8 @@ def _binary(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
     if op in ("max", "min"):
         return extreme(out, op, a, b, dtype)
     a, b = widen(a, b)
-    if op == "pow":
-        return maths.call(out, "pow", a, b)
+    if op in ("pow", "atan2"):
+        return maths.call(out, op, a, b)
     return _wrapping(op, (a, b), dtype)
 
 

@@ -66,6 +66,14 @@ def test_what_numpy_cannot_do_with_tensors_is_refused(make, said):
     assert said in str(caught.value)
 
 
+def test_conditions_are_joined_and_turned():
+    a, b = np.array([True, True, False, False]), np.array([True, False, True, False])
+    x, y = (rg.tensor(name, (4,), "bool") for name in "xy")
+    for found, wanted in ((x & y, a & b), (x | y, a | b), (x ^ y, a ^ b)):
+        agree(found, [a, b], wanted)
+    agree(~x, [a], ~a)
+
+
 def test_equality_is_identity_and_copies_are_whole():
     x, y = rg.tensor("x", (5,)), rg.tensor("x", (5,))
     assert x == x and x != y and len({x, y}) == 2

@@ -10,6 +10,8 @@ from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial
 
 _UNARY = {
     "neg": np.negative, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x),
+    "erfc": np.vectorize(math.erfc, otypes=[np.float64]), "expm1": np.expm1, "log1p": np.log1p, "sin": np.sin, "cos": np.cos,
+    "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2,
     "tanh": np.tanh, "erf": np.vectorize(math.erf, otypes=[np.float64]), "abs": np.abs, "floor": np.floor, "round": np.rint,
     "not": np.logical_not,
 }  # fmt: skip

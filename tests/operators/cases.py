@@ -10,6 +10,8 @@ import numpy as np
 
 import rollergen as rg
 from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.operators.formulas import FORMULAS
+from rollergen.expr.primitives import FUNCTIONS
 
 T, ops = rg.tensor, rg.ops
 
@@ -212,4 +214,39 @@ CASES: dict[str, Case] = {
     "upsample_nearest": Case(lambda: ops.upsample_nearest(T("x", (2, 3, 5, 7)), scale_factor=(2, 3))),
     "scaled_dot_product_attention": Case(lambda: ops.attention(*_head(9, 13, 8, 5)), FUNCTION, "any"),
     "scaled_dot_product_attention causal": Case(lambda: ops.attention(*_head(13, 13, 8, 8, 2, 3), is_causal=True), FUNCTION, "any"),
+}
+CASES |= {
+    name: Case(lambda name=name: getattr(ops, name)(T("x", X3)), 4 * FUNCTION, "any")
+    for name in (*FUNCTIONS, *FORMULAS)
+    if name not in CASES and name != "threshold" and (name in FUNCTIONS or FORMULAS[name].operands == 1)
+}
+CASES |= {
+    name: Case(lambda name=name: getattr(ops, name)(T("x", X3), T("y", (7,))), FUNCTION, "any")
+    for name, row in FORMULAS.items()
+    if row.operands == 2
+}
+CASES |= {
+    "acosh": Case(lambda: ops.acosh(ops.add(T("x", X3), 1)), 4 * FUNCTION, "positive"),
+    "log1p": Case(lambda: ops.log1p(T("x", X3)), FUNCTION, "positive"),
+    "log2": Case(lambda: ops.log2(T("x", X3)), FUNCTION, "positive"),
+    "log10": Case(lambda: ops.log10(T("x", X3)), FUNCTION, "positive"),
+    "asin": Case(lambda: ops.asin(ops.tanh(T("x", X3))), 4 * FUNCTION, "any"),
+    "acos": Case(lambda: ops.acos(ops.tanh(T("x", X3))), 4 * FUNCTION, "any"),
+    "atanh": Case(lambda: ops.atanh(ops.mul(ops.tanh(T("x", X3)), 0.5)), 4 * FUNCTION, "any"),
+    "threshold": Case(lambda: ops.threshold(T("x", X3), 0.5, -1), 0.0, "any"),
+    "prelu": Case(lambda: ops.prelu(T("x", (2, 5, 3)), T("w", (5,))), FUNCTION, "any"),
+    "split": Case(lambda: ops.split(T("x", X3), 2, 1)[1]),
+    "chunk": Case(lambda: ops.chunk(T("x", X3), 3, -1)[2]),
+    "stack": Case(lambda: ops.stack([T("x", X3), T("y", X3)], 1)),
+    "tile": Case(lambda: ops.tile(T("x", (5, 7)), (2, 1, 3))),
+    "repeat": Case(lambda: ops.repeat(T("x", (5, 7)), (2, 1, 3))),
+    "flip": Case(lambda: ops.flip(T("x", X3), (0, 2))),
+    "roll": Case(lambda: ops.roll(T("x", X3), (2, -1), (1, 2))),
+    "roll of all": Case(lambda: ops.roll(T("x", (5, 7)), 3)),
+    "tril": Case(lambda: ops.tril(T("x", X3), 1)),
+    "triu": Case(lambda: ops.triu(T("x", X3), -1)),
+    "one_hot": Case(lambda: ops.one_hot(T("x", (5, 7), "int32"), 3)),
+    "pixel_shuffle": Case(lambda: ops.pixel_shuffle(T("x", (2, 12, 3, 5)), 2)),
+    "pixel_unshuffle": Case(lambda: ops.pixel_unshuffle(T("x", (2, 3, 4, 6)), 2)),
+    "unfold": Case(lambda: ops.unfold(T("x", (2, 3, 5, 7)), (3, 2), 1, 1, 2)),
 }

@@ -21,6 +21,7 @@ from rollergen.construct import construct
 from rollergen.errors import ShapeError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.dtypes import ITEMSIZE
+from rollergen.expr.operators.formulas import FORMULAS
 from rollergen.program.model import predict_stage
 from rollergen.program.model.roofline import multiply_add_seconds
 
@@ -67,6 +68,9 @@ class Drawn:
 
 
 Make = Callable[[Sizes], Any]
+
+
+BINARY_FORMULAS = tuple(name for name, row in FORMULAS.items() if row.operands == 2)
 
 
 def unary(name: str) -> Make:
@@ -239,6 +243,11 @@ def sliced(s: Sizes) -> Drawn:
     return Drawn(made, {"x": prod(made.shape)})
 
 
+def halved(s: Sizes) -> Drawn:
+    made = ops.split(T("x", (2 * s.one(), s.one())), 1)[0]
+    return Drawn(made, {"x": prod(made.shape)})
+
+
 def padded(s: Sizes) -> Any:
     return ops.pad(x := T("x", s.shape()), (1, 1) * x.ndim, s.draw(st.sampled_from(("constant", "replicate", "circular"))))
 
@@ -247,9 +256,9 @@ def upsampled(s: Sizes) -> Any:
     return ops.upsample_nearest(T("x", (s.one(16, 1), s.one(64, 3), s.one(28, 7), s.one(28, 7))), scale_factor=2)
 
 
-MAPS = ("abs", "erf", "exp", "floor", "gelu", "leaky_relu", "log", "neg", "relu", "round", "rsqrt", "sigmoid", "silu",
-        "sqrt", "tanh")  # fmt: skip
-PAIRS = ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "equal", "not_equal", "less", "less_equal",
+MAPS = ("abs", "gelu", "leaky_relu", "neg", "relu", "round", "sigmoid", "silu",
+        *(name for name in ops.ELEMENTWISE if name != "threshold" and name not in BINARY_FORMULAS))  # fmt: skip
+PAIRS = (*BINARY_FORMULAS, "add", "sub", "mul", "div", "pow", "maximum", "minimum", "equal", "not_equal", "less", "less_equal",
          "greater", "greater_equal")  # fmt: skip
 REDUCTIONS = ("sum", "prod", "amax", "amin", "mean", "var", "std", "logsumexp", "argmax", "argmin", "softmax",
               "log_softmax")  # fmt: skip
@@ -267,6 +276,16 @@ OPERATORS: dict[str, Make] = {
     "depthwise_conv2d": depthwise, **{f"conv_transpose{rank}d": transposed(rank) for rank in (1, 2, 3)}, "batch_norm": by_channel, "bias_add": biased,
     "scaled_dot_product_attention": attention, "permute": moved, "transpose": moved, "t": turned, "reshape": reshaped, "expand": expanded, "concat": joined,
     "getitem": sliced, "slice": sliced, "pad": padded, "interpolate": upsampled, "resize": upsampled, "upsample_nearest": upsampled,
+    **{name: lambda s, name=name, a=a: getattr(ops, name)(T("x", s.shape(2)), *a) for name, a in {
+        "tile": ((2, 1),), "repeat": ((2, 1, 1),), "flip": (0,), "roll": (1,), "tril": (), "triu": (),
+    }.items()},
+    "split": halved, "chunk": halved, "stack": lambda s: ops.stack([T("x", s.shape(1, 2)), T("y", (1,))][:1], 1),
+    "one_hot": lambda s: ops.one_hot(T("x", s.shape(), "int32"), 7),
+    "pixel_shuffle": lambda s: ops.pixel_shuffle(T("x", (s.one(16, 1), 8, s.one(28, 7), s.one(28, 7))), 2),
+    "pixel_unshuffle": lambda s: ops.pixel_unshuffle(T("x", (s.one(16, 1), 3, 2 * s.one(28, 7), 2 * s.one(28, 7))), 2),
+    "unfold": lambda s: ops.unfold(T("x", (s.one(16, 1), s.one(64, 3), s.one(28, 7), s.one(28, 7))), 3),
+    "threshold": lambda s: ops.threshold(T("x", s.shape()), 0, 1),
+    "prelu": lambda s: ops.prelu(T("x", s.shape()), T("w", (1,))),
     "clip": lambda s: ops.clip(T("x", s.shape()), -1, 1),
     "cast": lambda s: ops.cast(T("x", s.shape()), s.dtype("float16", "float64", "int32")),
     "quantize": lambda s: ops.quantize(T("x", s.shape()), 0.5),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from rollergen.errors import name_advice
-from rollergen.expr.operators.activations import gelu, leaky_relu, relu, sigmoid, silu
+from rollergen.expr.operators.activations import gelu, leaky_relu, prelu, relu, sigmoid, silu
 from rollergen.expr.operators.borders import pad
 from rollergen.expr.operators.contractions import batch_matmul, bmm, linear, matmul, mm
 from rollergen.expr.operators.convolutions import (
@@ -39,6 +39,8 @@ from rollergen.expr.operators.elementwise import (
     sub,
     where,
 )
+from rollergen.expr.operators.formulas import FORMULAS
+from rollergen.expr.operators.formulas import operator as formula
 from rollergen.expr.operators.normalisation import batch_norm, layer_norm, log_softmax, rms_norm, softmax
 from rollergen.expr.operators.pooling import (
     avg_pool1d,
@@ -51,6 +53,21 @@ from rollergen.expr.operators.pooling import (
     max_pool3d,
 )
 from rollergen.expr.operators.quantised import dequantize, quantize, quantized_matmul
+from rollergen.expr.operators.rearrangements import (
+    chunk,
+    flip,
+    one_hot,
+    pixel_shuffle,
+    pixel_unshuffle,
+    repeat,
+    roll,
+    split,
+    stack,
+    tile,
+    tril,
+    triu,
+    unfold,
+)
 from rollergen.expr.operators.reductions import (
     amax,
     amin,
@@ -72,16 +89,11 @@ from rollergen.expr.operators.spellings import torch_spellings
 from rollergen.expr.operators.views import concat, expand, getitem, permute, reshape, slice, t, transpose
 from rollergen.expr.primitives import FUNCTIONS
 
-exp = pointwise("exp")
-log = pointwise("log")
-sqrt = pointwise("sqrt")
-rsqrt = pointwise("rsqrt")
-tanh = pointwise("tanh")
-erf = pointwise("erf")
-floor = pointwise("floor")
+ELEMENTWISE = (*(name for name in FUNCTIONS if name != "round"), *FORMULAS)
+"""Operators that are a row each: of `primitives`, and of `formulas`."""
 
 __all__ = [
-    *(name for name in FUNCTIONS if name != "round"),
+    *ELEMENTWISE,
     "abs",
     "add",
     "amax",
@@ -96,6 +108,7 @@ __all__ = [
     "bias_add",
     "bmm",
     "cast",
+    "chunk",
     "clip",
     "concat",
     "conv1d",
@@ -111,6 +124,7 @@ __all__ = [
     "div",
     "equal",
     "expand",
+    "flip",
     "gelu",
     "getitem",
     "global_avg_pool",
@@ -138,27 +152,39 @@ __all__ = [
     "mul",
     "neg",
     "not_equal",
+    "one_hot",
     "pad",
     "permute",
+    "pixel_shuffle",
+    "pixel_unshuffle",
     "pow",
+    "prelu",
     "prod",
     "quantize",
     "quantized_matmul",
     "relu",
+    "repeat",
     "reshape",
     "resize",
     "rms_norm",
+    "roll",
     "round",
     "scaled_dot_product_attention",
     "sigmoid",
     "silu",
     "slice",
     "softmax",
+    "split",
+    "stack",
     "std",
     "sub",
     "sum",
     "t",
+    "tile",
     "transpose",
+    "tril",
+    "triu",
+    "unfold",
     "upsample_nearest",
     "var",
     "where",
@@ -171,6 +197,8 @@ ALIASES = {
 }  # fmt: skip
 """Second names of operators, which torch has too."""
 
+globals().update({_name: pointwise(_name) for _name in FUNCTIONS if _name != "round"})
+globals().update({_name: formula(_row) for _name, _row in FORMULAS.items()})
 for _name in __all__:
     _operator = torch_spellings(globals()[_name])
     _operator.__module__ = __name__  # where pickle finds it

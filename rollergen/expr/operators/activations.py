@@ -10,7 +10,16 @@ import rollergen.expr.language as rg
 from rollergen.errors import ExpressionError, shown
 from rollergen.expr.dtypes import accumulator_dtype
 from rollergen.expr.language import Tensor
-from rollergen.expr.operators.arguments import Number, elementwise, floats, number, require_float
+from rollergen.expr.operators.arguments import (
+    Number,
+    elementwise,
+    floats,
+    number,
+    refuse_inplace,
+    require_float,
+    require_tensor,
+    require_vector,
+)
 
 _SQRT_HALF = math.sqrt(0.5)
 _GELU_SCALE, _GELU_CUBIC = math.sqrt(2 / math.pi), 0.044715
@@ -40,6 +49,28 @@ def leaky_relu(
     refuse_inplace("leaky_relu", inplace)
     slope = number(negative_slope, "leaky_relu", "negative_slope")
     return rounded_once("leaky_relu", lambda v: rg.select(v > 0, v, v * slope), input, name)
+
+
+def prelu(input: Tensor, weight: Tensor, *, name: str | None = None) -> Tensor:
+    """``input`` where it is positive, else ``weight * input``: one weight (1,) or (), or one for each channel, axis 1.
+
+    >>> import rollergen as rg
+    >>> rg.ops.prelu(rg.tensor("x", (1, 2)), rg.tensor("w", (2,))).evaluate([[-1.0, -2.0]], [0.5, 0.25])
+    array([[-0.5, -0.5]])
+    """
+    require_float(input, "prelu")
+    require_tensor(weight, "prelu", "weight")
+    if weight.shape not in ((), (1,)):
+        channels = input.shape[1] if input.ndim > 1 else 1
+        require_vector(weight, channels, "prelu", "weight", "one for each channel, or one")
+    wide = accumulator_dtype(input.dtype)
+
+    def element(*i: Any) -> Any:
+        slope = weight[(i[1],) if weight.shape not in ((), (1,)) else (0,) * weight.ndim]
+        v = rg.cast(input[i], wide)
+        return rg.cast(rg.select(v > 0, v, v * rg.cast(slope, wide)), input.dtype)
+
+    return rg.compute(input.shape, element, name)
 
 
 def sigmoid(input: Tensor, *, name: str | None = None) -> Tensor:
@@ -84,12 +115,6 @@ def gelu(input: Tensor, approximate: str = "none", *, name: str | None = None) -
         return v * 0.5 * (1 + rg.tanh(_GELU_SCALE * (v + _GELU_CUBIC * v**3)))
 
     return rounded_once("gelu", element, input, name)
-
-
-def refuse_inplace(operation: str, inplace: bool) -> None:
-    """Expressions change no tensor: ExpressionError for torch's `inplace=True`."""
-    if inplace is not False:
-        raise ExpressionError(f"{operation}: inplace is {shown(inplace)}; expected False: the result is a new tensor")
 
 
 def rounded_once(operation: str, function: Callable[[rg.Expr], Any], x: Tensor, name: str | None) -> Tensor:

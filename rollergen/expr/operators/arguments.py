@@ -218,3 +218,9 @@ def floats(x: Tensor, operation: str) -> Tensor:
     """`x` with floating values: integers and conditions as float32."""
     require_tensor(x, operation)
     return x if is_float(x.dtype) else as_dtype(x, "float32")
+
+
+def refuse_inplace(operation: str, inplace: bool) -> None:
+    """Expressions change no tensor: ExpressionError for torch's `inplace=True`."""
+    if inplace is not False:
+        raise ExpressionError(f"{operation}: inplace is {shown(inplace)}; expected False: the result is a new tensor")

@@ -68,6 +68,7 @@ def torch_spellings(operator: F) -> F:
             advice = f"; {_INSTEAD[operator.__name__]}" if operator.__name__ in _INSTEAD else ""
             wanted = f"{operator.__name__}{_shown(signature)}{advice}"
             raise ExpressionError(f"{called}({values}): {error}; expected {wanted}") from None
+        bound.apply_defaults()
         return operator(*bound.args, **bound.kwargs)
 
     return cast(F, spelled)

@@ -48,10 +48,24 @@ def mask(*shape: int) -> S:
 
 
 V, M, X3, X4 = s(5), s(3, 5), s(2, 3, 5), s(2, 4, 6, 7)
-UNARY = ("exp", "tanh", "erf", "sigmoid", "floor", "abs", "neg", "round")
+UNARY = ("acos", "asin", "atan", "cos", "sin", "tan", "erfc", "expm1", "log1p", "exp", "tanh", "erf", "sigmoid", "floor", "abs", "neg", "round")
+
+FLOATING = ("softsign", "logsigmoid", "tanhshrink", "mish", "hardsigmoid", "hardswish", "selu", "elu", "celu", "softplus",
+            "hardtanh", "hardshrink", "softshrink")  # fmt: skip
+REAL = ("sinh", "cosh", "asinh", "acosh", "atanh", "exp2", "log2", "log10", "reciprocal")
+KEPT = ("square", "ceil", "trunc", "sign")
 
 CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     *((name, (x,), {}) for name in UNARY for x in (M, s(), i8(4))),
+    *((name, (s(3, 5, dtype=dtype),), {}) for name in FLOATING for dtype in ("float64", "float32", "float16", "bfloat16")),
+    *((name, (x,), {}) for name in REAL for x in (M, s(4, dtype="float32"), s(4, dtype="bfloat16"), i8(4))),
+    *((name, (x,), {}) for name in KEPT for x in (M, s(4, dtype="float16"), i8(4))), ("relu6", (i8(9),), {}),
+    *((name, (x,), {}) for name in ("isnan", "isinf") for x in (M, i8(4))), ("logical_not", (i8(9),), {}), ("logical_not", (mask(9),), {}),
+    *((name, (i8(5), x), {}) for name in ("logical_and", "logical_or", "logical_xor") for x in (i8(5), mask(5), V)),
+    ("atan2", (M, V), {}), ("atan2", (i8(5), V), {}), ("softplus", (M, 2.0, 3.0), {}), ("softplus", (M,), {"beta": 0.5}),
+    ("elu", (M, 0.5, False), {}), ("celu", (M,), {"alpha": 2.0}), ("hardtanh", (M, -0.5), {"max_val": 2}), ("relu6", (M,), {"inplace": False}),
+    ("hardshrink", (M, 0.7), {}), ("softshrink", (M,), {"lambd": 0.2}), ("threshold", (M, 0.1, 20), {}), ("threshold", (i8(9), 1, 2), {}),
+    ("prelu", (s(2, 5, 3), s(5)), {}), ("prelu", (M, s(1)), {}), ("prelu", (s(2, 5, 3, dtype="float16"), s(dtype="float16")), {}),
     ("abs", (), {"input": M}), ("sigmoid", (mask(4),), {}),
     ("round", (M,), {"decimals": 2}), ("round", (M,), {"decimals": -1}),
     *((name, (M, V), {}) for name in ("add", "sub", "mul", "div", "maximum", "minimum", "less", "greater_equal")),
@@ -120,6 +134,13 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("interpolate", (X3, 11, None, "linear", False), {}), ("interpolate", (X3, 7, None, "nearest-exact"), {}),
     ("interpolate", (s(1, 2, 3, 4, 5),), {"scale_factor": (2, 1.5, 0.5), "mode": "trilinear"}), ("interpolate", (X4, 1, None, "bilinear", True), {}),
     ("interpolate", (X4,), {"scale_factor": 0.6, "mode": "bilinear", "recompute_scale_factor": True}),
+    ("split", (X3, 2, 2), {}), ("split", (X3, [1, 4], -1), {}), ("chunk", (X3, 2, 2), {}), ("chunk", (s(7),), {"chunks": 3}),
+    ("stack", ([M, M],), {}), ("stack", ((M, M), -1), {}), ("stack", ([V, V],), {"dim": 1}),
+    ("tile", (M, (2,)), {}), ("tile", (V, (2, 3)), {}), ("repeat", (M, (2, 1, 3)), {}),
+    ("flip", (X3, (0, -1)), {}), ("flip", (X3,), {"dims": (1,)}), ("roll", (X3, 1, 0), {}), ("roll", (X3, (2, -1), (0, 2)), {}), ("roll", (X3, 7), {}),
+    ("tril", (X3,), {}), ("tril", (X3, -1), {}), ("triu", (X3,), {"diagonal": 1}), ("triu", (mask(3, 4),), {}),
+    ("one_hot", (s(3, 2, dtype="class"), 5), {}), ("pixel_shuffle", (s(2, 8, 3, 5), 2), {}), ("pixel_unshuffle", (s(3, 4, 6), 2), {}),
+    ("unfold", (X4, (3, 2)), {}), ("unfold", (s(4, 6, 7), 2, 2, 1, (2, 1)), {}), ("unfold", (X4,), {"kernel_size": 3, "padding": 1, "stride": 2}),
     ("scaled_dot_product_attention", (s(2, 3, 4), s(2, 5, 4), s(2, 5, 6)), {"is_causal": True}),
     ("scaled_dot_product_attention", (s(2, 3, 4), s(2, 5, 4), s(2, 5, 6), s(3, 5), 0.0, False), {"scale": 0.3}),
     ("scaled_dot_product_attention", (s(2, 3, 4), s(2, 5, 4), s(2, 5, 6), mask(2, 1, 5)), {}),
@@ -172,6 +193,10 @@ def arranged(call: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any, di
         if isinstance(value, S):
             name = f"t{len(arrays)}"
             drawn = random.uniform(0.1, 3, value) * random.choice([-1, 1], value) if "float" in value.dtype else random.integers(-5, 6, value)
+            if value.dtype == "class":
+                theirs = torch.tensor(random.integers(0, 5, value))
+                arrays[name] = theirs.numpy()
+                return theirs, rg.tensor(name, tuple(value), "int64")
             theirs = torch.tensor(drawn).to(getattr(torch, value.dtype))
             arrays[name] = theirs.double().numpy() if "float" in value.dtype else theirs.numpy()
             return theirs, rg.tensor(name, tuple(value), value.dtype)

@@ -1,0 +1,228 @@
+"""Elementwise operators that are one formula of the language: a row each.
+
+`FORMULAS` is the table; `operator` makes the function of a row, which rounds narrow values once, at its end.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from rollergen.errors import DtypeError, shown
+from rollergen.expr import language
+from rollergen.expr.dtypes import accumulator_dtype, is_float
+from rollergen.expr.language import Tensor
+from rollergen.expr.operators.arguments import elementwise, number, refuse_inplace, require_tensor
+
+rg: Any = language  # its functions come from a table
+_LN2, _LN10 = math.log(2), math.log(10)
+
+
+class Formula(NamedTuple):
+    """One row.
+
+    ``meaning``
+        What it is of `input` (and of `other`).
+    ``example``
+        Operands of the first tensor, and what comes out as NumPy prints it.
+    ``function``
+        Of the element, or of two, and the settings by name.
+    ``settings``
+        Arguments that are numbers, with their defaults, as torch has them; ``inplace`` is added where torch has it.
+    ``operands``
+        How many tensors (or numbers, of two) it takes.
+    ``takes``
+        "real": floating values, integers as float32; "float": floating values alone; "number": integers stay integers;
+        "truth": the result is bool, operands are conditions, or numbers that are not 0; "test": the result is bool.
+    """
+
+    name: str
+    meaning: str
+    example: tuple[str, str]
+    function: Callable[..., Any]
+    settings: dict[str, Any] = {}  # noqa: RUF012 - a default of a named tuple
+    operands: int = 1
+    takes: str = "real"
+
+
+def _sign(v: Any) -> Any:
+    return rg.select(v > 0, 1, rg.select(v < 0, -1, 0))
+
+
+def _with_sign_of(v: Any, size: Any) -> Any:
+    return rg.select(v < 0, -size, size)
+
+
+def _sinh(v: Any) -> Any:
+    less = rg.expm1(rg.abs(v))
+    return _with_sign_of(v, 0.5 * (less + less / (less + 1)))
+
+
+def _cosh(v: Any) -> Any:
+    grown = rg.exp(rg.abs(v) - _LN2)
+    return grown + 0.25 / grown
+
+
+def _asinh(v: Any) -> Any:
+    size = rg.abs(v)
+    small = rg.log1p(size + size * size / (1 + rg.sqrt(size * size + 1)))
+    return _with_sign_of(v, rg.select(size < 1e9, small, rg.log(size) + _LN2))
+
+
+def _atanh(v: Any) -> Any:
+    return _with_sign_of(v, 0.5 * rg.log1p(2 * rg.abs(v) / (1 - rg.abs(v))))
+
+
+def _acosh(v: Any) -> Any:
+    above = v - 1
+    return rg.select(v < 1e9, rg.log1p(above + rg.sqrt(above * (v + 1))), rg.log(v) + _LN2)
+
+
+def _softplus(v: Any, beta: float, threshold: float) -> Any:
+    grown = v * beta
+    return rg.select(grown > threshold, v, rg.log1p(rg.exp(rg.minimum(grown, threshold))) * (1 / beta))
+
+
+def _limited(v: Any, low: float, high: float) -> Any:
+    return rg.minimum(rg.maximum(v, low), high)
+
+
+def _mish(v: Any) -> Any:
+    return v * rg.tanh(rg.select(v > 20, v, rg.log1p(rg.exp(rg.minimum(v, 20)))))
+
+
+def _exponential(v: Any, alpha: float, scale: float = 1.0, inner: float = 1.0) -> Any:
+    """`scale` times `v` where it is positive, else ``alpha * scale * (exp(inner * v) - 1)``."""
+    return rg.select(v > 0, v * scale, rg.expm1(rg.minimum(v, 0) * inner) * (alpha * scale))
+
+
+_SELU = (1.6732632423543772, 1.0507009873554805)
+_PLACE = {"inplace": False}
+
+_ROWS = (
+    Formula("sinh", "Hyperbolic sine", ("[0.0, 0.0]", "array([0., 0.])"), _sinh),
+    Formula("cosh", "Hyperbolic cosine", ("[0.0, 0.0]", "array([1., 1.])"), _cosh),
+    Formula("asinh", "Inverse of the hyperbolic sine", ("[0.0, 0.0]", "array([0., 0.])"), _asinh),
+    Formula("acosh", "Inverse of the hyperbolic cosine", ("[1.0, 1.0]", "array([0., 0.])"), _acosh),
+    Formula("atanh", "Inverse of the hyperbolic tangent", ("[0.0, 0.0]", "array([0., 0.])"),
+            _atanh),
+    Formula("exp2", "2 to the power", ("[3.0, -1.0]", "array([8. , 0.5])"), lambda v: rg.pow(2.0, v)),
+    Formula("log2", "Logarithm to base 2", ("[8.0, 1.0]", "array([3., 0.])"), lambda v: rg.log(v) / _LN2),
+    Formula("log10", "Logarithm to base 10", ("[1.0, 1.0]", "array([0., 0.])"), lambda v: rg.log(v) / _LN10),
+    Formula("reciprocal", "1 over", ("[4.0, -0.5]", "array([ 0.25, -2.  ])"), lambda v: 1 / v),
+    Formula("square", "The square", ("[3.0, -0.5]", "array([9.  , 0.25])"), lambda v: v * v, takes="number"),
+    Formula("ceil", "Smallest integer that is not below it", ("[1.5, -1.5]", "array([ 2., -1.])"),
+            lambda v: -rg.floor(-v) if is_float(v.dtype) else v, takes="number"),
+    Formula("trunc", "Integer next to it on the side of 0", ("[1.5, -1.5]", "array([ 1., -1.])"),
+            lambda v: rg.select(v < 0, -rg.floor(-v), rg.floor(v)) if is_float(v.dtype) else v, takes="number"),
+    Formula("sign", "-1, 0 or 1 by its sign", ("[2.5, -0.5]", "array([ 1., -1.])"), _sign, takes="number"),
+    Formula("isnan", "Whether it is no number", ("[0.0, 1.0]", "array([False, False])"), lambda v: v != v,
+            takes="test"),
+    Formula("isinf", "Whether it is infinite", ("[0.0, 1.0]", "array([False, False])"),
+            lambda v: rg.abs(v) == math.inf, takes="test"),
+    Formula("logical_not", "Whether it is 0", ("[0.0, 2.0]", "array([ True, False])"), lambda v: ~v, takes="truth"),
+    Formula("logical_and", "Whether both are not 0", ("[0.0, 2.0]", "array([False,  True])"), lambda a, b: a & b,
+            operands=2, takes="truth"),
+    Formula("logical_or", "Whether one is not 0", ("[0.0, 2.0]", "array([ True,  True])"), lambda a, b: a | b,
+            operands=2, takes="truth"),
+    Formula("logical_xor", "Whether just one is not 0", ("[0.0, 2.0]", "array([ True, False])"), lambda a, b: a != b,
+            operands=2, takes="truth"),
+    Formula("atan2", "Angle of the point (other, input) from the first axis", ("[0.0, 0.0]", "array([0., 0.])"),
+            rg.atan2, operands=2),
+    Formula("softplus", "log(1 + exp(beta input)) / beta, input itself where beta input exceeds threshold",
+            ("[40.0, 99.0]", "array([40., 99.])"), _softplus, {"beta": 1.0, "threshold": 20.0}, takes="float"),
+    Formula("softsign", "input / (1 + |input|)", ("[1.0, -1.0]", "array([ 0.5, -0.5])"), lambda v: v / (1 + rg.abs(v)),
+            takes="float"),
+    Formula("tanhshrink", "input - tanh(input)", ("[0.0, 0.0]", "array([0., 0.])"), lambda v: v - rg.tanh(v),
+            takes="float"),
+    Formula("logsigmoid", "log(sigmoid(input))", ("[999.0, -99.0]", "array([  0., -99.])"),
+            lambda v: rg.minimum(v, 0) - rg.log1p(rg.exp(-rg.abs(v))), takes="float"),
+    Formula("mish", "input tanh(softplus(input))", ("[0.0, 0.0]", "array([0., 0.])"), _mish, _PLACE, takes="float"),
+    Formula("relu6", "min(max(input, 0), 6)", ("[-1.0, 9.0]", "array([0., 6.])"), lambda v: _limited(v, 0, 6), _PLACE,
+            takes="number"),
+    Formula("hardtanh", "min(max(input, min_val), max_val)", ("[-3.0, 9.0]", "array([-1.,  1.])"),
+            lambda v, min_val, max_val: _limited(v, min_val, max_val), {"min_val": -1.0, "max_val": 1.0} | _PLACE,
+            takes="float"),
+    Formula("hardsigmoid", "min(max(input + 3, 0), 6) / 6", ("[-3.0, 0.0]", "array([0. , 0.5])"),
+            lambda v: _limited(v + 3, 0, 6) / 6, _PLACE, takes="float"),
+    Formula("hardswish", "input min(max(input + 3, 0), 6) / 6", ("[-3.0, 3.0]", "array([-0.,  3.])"),
+            lambda v: v * _limited(v + 3, 0, 6) / 6, _PLACE, takes="float"),
+    Formula("elu", "input where it is positive, else alpha (exp(input) - 1)", ("[1.0, 0.0]", "array([1., 0.])"),
+            lambda v, alpha: _exponential(v, alpha), {"alpha": 1.0} | _PLACE, takes="float"),
+    Formula("celu", "input where it is positive, else alpha (exp(input / alpha) - 1)",
+            ("[1.0, 0.0]", "array([1., 0.])"),
+            lambda v, alpha: _exponential(v, alpha, 1.0, 1 / alpha), {"alpha": 1.0} | _PLACE, takes="float"),
+    Formula("selu", "1.0507 times `elu` of alpha 1.6733 (Klambauer et al., arXiv:1706.02515)",
+            ("[0.0, 0.0]", "array([0., 0.])"), lambda v: _exponential(v, *_SELU), _PLACE, takes="float"),
+    Formula("threshold", "input where it exceeds threshold, else value", ("[1.0, 9.0]", "array([7., 9.])"),
+            lambda v, threshold, value: rg.select(v > threshold, v, value),
+            {"threshold": inspect.Parameter.empty, "value": inspect.Parameter.empty} | _PLACE, takes="number"),
+    Formula("hardshrink", "input where |input| exceeds lambd, else 0", ("[0.25, -9.0]", "array([ 0., -9.])"),
+            lambda v, lambd: rg.select(rg.abs(v) <= lambd, 0, v), {"lambd": 0.5}, takes="float"),
+    Formula("softshrink", "input less lambd towards 0, 0 where |input| is no larger",
+            ("[0.25, -9.0]", "array([ 0. , -8.5])"),
+            lambda v, lambd: rg.select(v > lambd, v - lambd, rg.select(v < -lambd, v + lambd, v * 0)), {"lambd": 0.5},
+            takes="float"),
+)  # fmt: skip
+
+FORMULAS = {row.name: row for row in _ROWS}
+
+
+def operator(row: Formula) -> Callable[..., Tensor]:
+    """The operator of a row, with torch's names of arguments."""
+    keyword, positional = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    tensors = [inspect.Parameter(name, positional, annotation="Tensor") for name in ("input", "other")[: row.operands]]
+    settings = [
+        inspect.Parameter(name, positional, default=value, annotation="Number") for name, value in row.settings.items()
+    ]
+    name_of_result = inspect.Parameter("name", keyword, default=None, annotation="str | None")
+
+    def applied(*operands: Any, name: str | None = None) -> Tensor:
+        values = dict(zip(row.settings, operands[row.operands :], strict=True))
+        refuse_inplace(row.name, values.pop("inplace", False))
+        return _made(row, operands[: row.operands], values, name)
+
+    applied.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [*tensors, *settings, name_of_result], return_annotation="Tensor"
+    )
+    applied.__name__ = applied.__qualname__ = row.name
+    of = {"float": "floating values", "real": "integers in float32", "number": "numbers"}.get(row.takes, "any values")
+    arguments = "".join(", 5, 7" for _ in range(row.name == "threshold")) + ", 1.0" * (row.operands - 1)
+    applied.__doc__ = f"""{row.meaning}, element by element; {of}, any shape, broadcast as NumPy does.
+
+    >>> import rollergen as rg
+    >>> rg.ops.{row.name}(rg.tensor("x", (2,)){arguments}).evaluate({row.example[0]})
+    {row.example[1]}
+    """
+    return applied
+
+
+def _made(row: Formula, operands: tuple[Any, ...], settings: dict[str, Any], name: str | None) -> Tensor:
+    require_tensor(operands[0], row.name) if row.operands == 1 else None
+    numbers = {key: number(value, row.name, key) for key, value in settings.items()}
+    if row.takes == "float":
+        for operand in operands:
+            if isinstance(operand, Tensor) and not is_float(operand.dtype):
+                raise DtypeError(f"{row.name}: {shown(operand)} has dtype {operand.dtype}; expected a floating dtype")
+
+    def element(*parts: Any) -> Any:
+        dtype = next(part.dtype for part in parts if isinstance(part, rg.Expr))
+        if row.takes == "truth":
+            return row.function(*(part if dtype == "bool" else _is_not_zero(part) for part in parts))
+        if row.takes == "test":
+            return row.function(parts[0] if is_float(dtype) else rg.cast(parts[0], "float32"))
+        if not is_float(dtype):
+            return rg.cast(row.function(*parts, **numbers), dtype)
+        wide = accumulator_dtype(dtype)
+        wider = (rg.cast(part, wide) if isinstance(part, rg.Expr) else part for part in parts)
+        return rg.cast(row.function(*wider, **numbers), dtype)
+
+    return elementwise(
+        row.name, element, *operands, name=name, floating=row.takes == "real", numeric=row.takes == "number"
+    )
+
+
+def _is_not_zero(part: Any) -> Any:
+    return part != 0 if isinstance(part, rg.Expr) else bool(part)
