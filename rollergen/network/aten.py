@@ -135,7 +135,7 @@ def _best(value: Function, place: Function) -> Function:
 
 
 def _variance(x: Tensor, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Tensor:
-    return ops.var(x, _axes(x, dim), int(1 if correction is None else correction), keepdim)
+    return ops.var(x, dim, correction=correction, keepdim=keepdim)
 
 
 def _rows(function: Function) -> Function:
@@ -157,7 +157,7 @@ def _group_norm(
 
 
 def _batch_norm(x: Tensor, w: Any, b: Any, mean: Tensor, var: Tensor, momentum: float, eps: float) -> Any:
-    return ops.batch_norm(x, mean, var, w, b, eps), None, None
+    return ops.batch_norm(x, mean, var, w, b, eps=eps), None, None
 
 
 def _convolution(
@@ -208,7 +208,7 @@ def _attention(
     if dropout or enable_gqa or not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
         raise NotExpressedError("attention with dropout, or with fewer heads of keys than of queries")
     if mask is None:
-        return ops.attention(q, k, v, causal=causal, scale=scale)
+        return ops.attention(q, k, v, is_causal=causal, scale=scale)
     factor = q.shape[-1] ** -0.5 if scale is None else scale
     scores = ops.mul(ops.batch_matmul(q, k, transpose_b=True), factor)
     masked = ops.where(mask, scores, float("-inf")) if mask.dtype == "bool" else ops.add(scores, mask)
@@ -232,7 +232,7 @@ def _with(x: Tensor, dim: int) -> Tensor:
 def _transpose(x: Tensor, one: int, other: int) -> Tensor:
     order = list(range(x.ndim))
     order[one], order[other] = order[other], order[one]
-    return ops.transpose(x, order)
+    return ops.permute(x, order)
 
 
 def _expand(x: Tensor, shape: Sequence[int], *, implicit: bool = False) -> Tensor:
@@ -241,11 +241,11 @@ def _expand(x: Tensor, shape: Sequence[int], *, implicit: bool = False) -> Tenso
 
 
 def _slice(x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
-    return ops.slice(x, (*(slice(None),) * (dim % x.ndim), slice(start, end, step)))
+    return ops.getitem(x, (*(slice(None),) * (dim % x.ndim), slice(start, end, step)))
 
 
 def _select(x: Tensor, dim: int, index: int) -> Tensor:
-    return ops.slice(x, (*(slice(None),) * (dim % x.ndim), index))
+    return ops.getitem(x, (*(slice(None),) * (dim % x.ndim), index))
 
 
 def _parts(x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
@@ -271,14 +271,8 @@ def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
     return x
 
 
-_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
-
-
 def _pad(x: Tensor, widths: Sequence[int], mode: str = "constant", value: Any = None) -> Tensor:
-    """Pairs of the last axis first; negative widths cut."""
-    pairs = [(0, 0)] * (x.ndim - len(widths) // 2) + list(zip(widths[-2::-2], widths[-1::-2], strict=True))
-    x = ops.slice(x, tuple(slice(max(-a, 0), e - max(-b, 0)) for e, (a, b) in zip(x.shape, pairs, strict=True)))
-    return ops.pad(x, [(max(a, 0), max(b, 0)) for a, b in pairs], _MODES[mode], _cast(value or 0, x.dtype))
+    return ops.pad(x, tuple(widths), mode, _cast(value or 0, x.dtype))
 
 
 def _upsample(x: Tensor, size: Any, *scales: Any) -> Tensor:
@@ -286,7 +280,7 @@ def _upsample(x: Tensor, size: Any, *scales: Any) -> Tensor:
     wanted = size or [int(extent * factor) for extent, factor in zip(x.shape[2:], scales[0], strict=True)]
     if any(new % old for new, old in zip(wanted, x.shape[2:], strict=True)):
         raise NotExpressedError(f"nearest neighbours of {x.shape[2:]} to {tuple(wanted)}, no multiple")
-    return ops.upsample_nearest(x, [new // old for new, old in zip(wanted, x.shape[2:], strict=True)])
+    return ops.upsample_nearest(x, tuple(wanted))
 
 
 def _to(x: Tensor, dtype: Any = None, *_: Any, **more: Any) -> Tensor:
@@ -317,8 +311,8 @@ TABLE: dict[str, Function] = {
     "logical_and": _of_conditions(lambda a, b: a & b), "logical_or": _of_conditions(lambda a, b: a | b),
     "logical_not": _of_conditions(lambda a: ~a),
     "sum": _reduced(ops.sum, counts=True), "mean": _reduced(ops.mean), "prod": _reduced(ops.prod, counts=True),
-    "amax": _reduced(ops.max), "amin": _reduced(ops.min), "var": _variance, "logsumexp": _reduced(ops.logsumexp),
-    "max": _best(ops.max, ops.argmax), "min": _best(ops.min, ops.argmin),
+    "amax": _reduced(ops.amax), "amin": _reduced(ops.amin), "var": _variance, "logsumexp": _reduced(ops.logsumexp),
+    "max": _best(ops.amax, ops.argmax), "min": _best(ops.amin, ops.argmin),
     "argmax": lambda x, dim=None, keepdim=False: ops.argmax(x, dim, keepdim),
     "argmin": lambda x, dim=None, keepdim=False: ops.argmin(x, dim, keepdim),
     "_softmax": _rows(ops.softmax), "softmax": _rows(ops.softmax),
@@ -336,12 +330,12 @@ TABLE: dict[str, Function] = {
     "linear": ops.linear, "matmul": _matmul, "mm": _matmul, "bmm": _matmul, "addmm": _addmm, "baddbmm": _addmm,
     "scaled_dot_product_attention": _attention,
     "view": _shape_of, "reshape": _shape_of, "_unsafe_view": _shape_of, "squeeze": _without, "unsqueeze": _with,
-    "permute": lambda x, dims: ops.transpose(x, tuple(dims)), "transpose": _transpose,
-    "t": lambda x: ops.transpose(x) if x.ndim == 2 else x, "expand": _expand, "slice": _slice, "select": _select,
+    "permute": lambda x, dims: ops.permute(x, tuple(dims)), "transpose": _transpose,
+    "t": lambda x: ops.permute(x, (1, 0)) if x.ndim == 2 else x, "expand": _expand, "slice": _slice, "select": _select,
     "split": _split, "split_with_sizes": _parts,
     "unbind": lambda x, dim=0: [_select(x, dim, index) for index in range(x.shape[dim])],
     "cat": _concat, "stack": lambda tensors, dim=0: _concat([_with(one, dim) for one in tensors], dim),
-    "roll": _roll, "flip": lambda x, dims: ops.slice(x, tuple(
+    "roll": _roll, "flip": lambda x, dims: ops.getitem(x, tuple(
         slice(None, None, -1 if d in _axes(x, list(dims)) else 1) for d in range(x.ndim))),
     "constant_pad_nd": lambda x, widths, value=0: _pad(x, widths, value=value), "pad": _pad,
     "upsample_nearest1d": _upsample, "upsample_nearest2d": _upsample, "upsample_nearest3d": _upsample,

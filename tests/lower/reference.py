@@ -11,13 +11,14 @@ from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial
 _UNARY = {
     "neg": np.negative, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x),
     "erfc": np.vectorize(math.erfc, otypes=[np.float64]), "expm1": np.expm1, "log1p": np.log1p, "sin": np.sin, "cos": np.cos,
-    "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2,
+    "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
     "tanh": np.tanh, "erf": np.vectorize(math.erf, otypes=[np.float64]), "abs": np.abs, "floor": np.floor, "round": np.rint,
     "not": np.logical_not,
 }  # fmt: skip
 _BINARY = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "max": np.maximum, "min": np.minimum,
-    "pow": np.power, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
+    "pow": np.power, "atan2": np.arctan2, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "eq": np.equal,
     "ne": np.not_equal, "and": np.logical_and, "or": np.logical_or,
 }  # fmt: skip
 
