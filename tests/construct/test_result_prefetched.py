@@ -14,9 +14,9 @@ from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
 from rollergen.program.check import check
 from rollergen.program.interpreter import interpret
-from rollergen.program.model.compute import instructions_of
 from rollergen.program.model.costs import costs_of
 from rollergen.program.model.facts import facts_of
+from rollergen.program.model.limiters.issue import instructions_of
 from rollergen.program.model.nest import nest_of
 from rollergen.program.model.work import work_of
 from rollergen.program.serial import from_text, to_text

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from rollergen.program.model import access as model_access
-from rollergen.program.model import compute as model_compute
 from rollergen.program.model import facts as model_facts
 from rollergen.program.model import moved as model_moved
 from rollergen.program.model import nest as model_nest
@@ -15,11 +14,12 @@ from rollergen.program.model import predict_stage
 from rollergen.program.model import price as model
 from rollergen.program.model import reuse as model_reuse
 from rollergen.program.model import services as model_services
-from rollergen.program.model import supply as model_supply
 from rollergen.program.model import tiles as model_tiles
 from rollergen.program.model import together as model_together
 from rollergen.program.model import wavefronts as model_wavefronts
 from rollergen.program.model import work as model_work
+from rollergen.program.model.limiters import arithmetic as model_arithmetic
+from rollergen.program.model.limiters import bandwidth as model_bandwidth
 from rollergen.tile import affine_traffic, axis_tiles, closed_forms, exact_traffic, guarded_access, segments
 from tests.program.batches import cpu_stage
 from tests.program.hand_devices import AVX512, TURING
@@ -144,7 +144,7 @@ def disagreements():
 held = axis_tiles.AxisTiles.held
 histogram = segments._progression_histogram
 waves = model_nest.waves_of
-slots = model_compute.slot_clocks
+slots = model_arithmetic.slot_clocks
 shape = model_tiles.tile_shape
 place = model_services._place
 
@@ -180,18 +180,18 @@ MUTATIONS = {
         lambda nest, device, resident: replace(waves(nest, device, resident), per_unit=nest.blocks / device.units),
     ),
     "one block at a time": (model, "resident_blocks", lambda *a: (True, 1)),
-    "a warp is one thread": (model_compute, "slot_clocks", lambda nest, device: slots(nest, device) / nest.lockstep),
-    "vectors have one lane": (model_compute, "slot_clocks", lambda nest, device: slots(nest, device) * nest.lanes),
+    "a warp is one thread": (model_arithmetic, "slot_clocks", lambda nest, device: slots(nest, device) / nest.lockstep),
+    "vectors have one lane": (model_arithmetic, "slot_clocks", lambda nest, device: slots(nest, device) * nest.lanes),
     "registers never run out": (model_work, "register_cap", lambda nest, device: 10**6),
     "separate chains are one": (model_work, "_chain", lambda nest, steps: steps),
     "everything survives in a cache": (model_reuse, "survival", lambda fill, costs: fill * 0 + 1.0),
     "nothing survives in a cache": (model_reuse, "survival", lambda fill, costs: fill * 0.0),
     "stores do not read their lines": (
-        model_supply, "_directions",
+        model_bandwidth, "_directions",
         lambda nest, costs, streams, last: (sum(lines for _, lines in streams[:-1]), streams[-1][1]),
     ),
     "writing is free": (
-        model_supply, "_directions", lambda nest, costs, streams, last: (sum(lines for _, lines in streams), 0)
+        model_bandwidth, "_directions", lambda nest, costs, streams, last: (sum(lines for _, lines in streams), 0)
     ),
     "vectors never cross a line": (model_access, "line_split", lambda nest, layer, operand, width, begins: 1),
     "a staged tile has no padding": (

@@ -11,8 +11,8 @@ from rollergen.bsp.model.supersteps import BulkFacts, StepFacts, bulk_facts
 from rollergen.bsp.program import superstep
 from rollergen.hal.spec import Device
 from rollergen.program.model.facts import flops_of
+from rollergen.program.model.limiters.limit import ADDS
 from rollergen.program.model.price import Limiter, Prediction, StagePrediction
-from rollergen.program.model.supply import ADDS
 from rollergen.program.rprogram import RProgram, Stage
 
 

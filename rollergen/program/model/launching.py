@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from rollergen.hal.spec import Device
+from rollergen.program.model.limiters.bandwidth import Moved
+from rollergen.program.model.limiters.limit import Limit
 from rollergen.program.model.nest import Waves
 from rollergen.program.model.numeric import Number, choose
-from rollergen.program.model.supply import Moved
 
 MOST_WAKES = 16
 """Wakes that the calling thread's own time may last: beyond it waking costs less than a sixteenth, and the caller's
 other threads should not wait (pyopencl keeps Python's lock while PoCL's driver without threads works)."""
-Limit = tuple[str, Number, str]
-"""A limiter's name, its clocks, and how they combine with others."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

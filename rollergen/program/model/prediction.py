@@ -6,14 +6,14 @@ import numpy as np
 
 from rollergen.hal.spec import Device
 from rollergen.program.model.ahead import read_ahead
-from rollergen.program.model.compute import instructions_of
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import flops_of
+from rollergen.program.model.limiters.issue import instructions_of
+from rollergen.program.model.limiters.limit import ADDS
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, choose, least, most
 from rollergen.program.model.occupancy import granted_registers
 from rollergen.program.model.price import Limiter, Prediction, StagePrediction, launched, of_each, programs, worked
-from rollergen.program.model.supply import ADDS
 from rollergen.program.model.work import Work
 from rollergen.program.rprogram import RProgram, Stage
 

@@ -19,23 +19,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rollergen.hal.spec import Device
-from rollergen.program.model.compute import (
-    arithmetic_clocks,
-    instructions_of,
-    issue_rate,
-    issued_multiply_adds,
-    latency_clocks,
-    path_clocks,
-    tile_clocks,
-)
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import facts_of
-from rollergen.program.model.launching import MOST_WAKES, Limit, Way, calling_thread, launch_us, merged
+from rollergen.program.model.launching import MOST_WAKES, Way, calling_thread, launch_us, merged
+from rollergen.program.model.limiters.arithmetic import arithmetic_clocks, issued_multiply_adds
+from rollergen.program.model.limiters.bandwidth import supply
+from rollergen.program.model.limiters.entering import entering
+from rollergen.program.model.limiters.issue import instructions_of, issue_rate
+from rollergen.program.model.limiters.latency import latency_clocks
+from rollergen.program.model.limiters.limit import ADDS, OVERLAPS, TAKES_TURNS, Limit
+from rollergen.program.model.limiters.misses import exposed_misses
+from rollergen.program.model.limiters.paths import path_clocks
 from rollergen.program.model.nest import Nest, Waves, nest_of, waves_of
 from rollergen.program.model.numeric import Number, ceil_div, choose, least, most
 from rollergen.program.model.occupancy import resident_blocks
 from rollergen.program.model.reuse import ReuseBySize
-from rollergen.program.model.supply import ADDS, OVERLAPS, TAKES_TURNS, exposed_misses, supply
 from rollergen.program.model.work import Work, work_of
 from rollergen.program.rprogram import Stage
 
@@ -209,9 +207,9 @@ def _inside(nest: Nest, device: Device, costs: Costs, work: Work, room: tuple[Nu
     fits, resident = room
     waves = waves_of(nest, device, resident)
     limiters, instructions = _within_a_unit(nest, device, costs, work, waves)
-    entering = _entering(nest, device, costs, work, waves)
+    added = entering(nest, device, costs, work, waves)
     twice = waves.per_unit * issued_multiply_adds(nest, device, costs, work)
-    return _Inside(nest, device, costs, work, fits, waves, tuple(limiters), tuple(entering), instructions, twice)
+    return _Inside(nest, device, costs, work, fits, waves, tuple(limiters), tuple(added), instructions, twice)
 
 
 def _way(inside: _Inside) -> Way:
@@ -293,12 +291,3 @@ def _within_a_unit(
     latency = latency_clocks(nest, device, costs, work, instructions, busy / rounds)
     found.append(("latency", latency * rounds, OVERLAPS))
     return found, instructions
-
-
-def _entering(nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves) -> list[Limit]:
-    rounds = ceil_div(waves.per_unit, waves.resident)
-    return [
-        ("staging", rounds * work.window_steps * costs.unhidden_step_clocks, ADDS),
-        ("tiles", waves.per_unit * tile_clocks(nest, device, costs, work), ADDS),
-        ("blocks", waves.per_unit * costs.block_clocks, ADDS),
-    ]

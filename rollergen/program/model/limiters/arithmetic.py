@@ -1,0 +1,43 @@
+"""Multiply-adds: clocks of the pipes, and those that the issue slots count as well."""
+
+from __future__ import annotations
+
+from rollergen.hal.spec import Device
+from rollergen.program.model.costs import Costs
+from rollergen.program.model.limiters.issue import issue_rate
+from rollergen.program.model.nest import Nest
+from rollergen.program.model.numeric import Number
+from rollergen.program.model.work import Work
+from rollergen.tile.rules import main_instruction
+
+
+def slot_clocks(nest: Nest, device: Device) -> float:
+    """Clocks of one multiply-add instruction of one warp (of one vector) on one unit; beside a matrix instruction
+    those of a plain one."""
+    instruction = device.instruction(nest.stage.compute.instruction)
+    if instruction.is_matrix:
+        instruction = main_instruction(device, instruction.accumulator_dtype)
+    plain = instruction.m == 1 and instruction.k == 1
+    width = max(nest.lanes, instruction.lanes) if plain else nest.lanes
+    multiply_adds = max(instruction.m * instruction.n * instruction.k, instruction.lanes)
+    return nest.lockstep * width / (multiply_adds * instruction.per_clock)
+
+
+def arithmetic_clocks(nest: Nest, device: Device, costs: Costs, work: Work) -> Number:
+    """Clocks of the multiply-add pipes for one block; spilled vector registers stall them."""
+    clocks = nest.warps * work.slots * slot_clocks(nest, device)
+    instruction = device.instruction(nest.stage.compute.instruction)
+    clocks = clocks + nest.warps * work.products / instruction.per_clock
+    narrow = nest.lanes * 2 <= instruction.lanes
+    each = costs.spill_narrow_clocks if narrow else costs.spill_clocks
+    return clocks + nest.warps * each * work.spilled * work.steps
+
+
+def issued_multiply_adds(nest: Nest, device: Device, costs: Costs, work: Work) -> Number:
+    """Clocks of one block in which multiply-adds of scalar threads are issued: those of the arithmetic and of the
+    issue slots alike, all of both where a unit has a lane for each thread that it issues.  (Matrix units and vector
+    pipes are busy while other instructions are issued.)"""
+    instruction = device.instruction(nest.stage.compute.instruction)
+    if nest.lockstep == 1 or instruction.is_matrix:
+        return 0
+    return nest.warps * work.slots * min(slot_clocks(nest, device), 1 / issue_rate(device, costs))

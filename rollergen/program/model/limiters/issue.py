@@ -1,0 +1,60 @@
+"""Issue: the instructions of one thread, and how many a unit issues in a clock."""
+
+from __future__ import annotations
+
+from rollergen.expr.values import loads
+from rollergen.hal.spec import Device
+from rollergen.program.loops import panel_part, prefetched_loads
+from rollergen.program.model.costs import Costs
+from rollergen.program.model.nest import Nest
+from rollergen.program.model.numeric import Number, choose, is_nothing
+from rollergen.program.model.work import Work
+from rollergen.program.rprogram import GRID, LANE, PARALLEL
+
+
+def instructions_of(nest: Nest, device: Device, costs: Costs, work: Work) -> Number:
+    """Instructions of one thread in one block."""
+    total = work.products * device.instruction(nest.stage.compute.instruction).issued + work.slots
+    iterations = sum([phase.iterations for phase in work.phase_reads])
+    total = total + costs.loop_instructions * (iterations + work.window_steps)
+    total = total + costs.spill_accesses * work.spilled * work.steps
+    if nest.stage.prefetch >= 0:
+        total = total + _prefetches(nest)
+    for access in work.accesses:
+        each: Number = 0
+        if access.role == "read":
+            each = 1 - choose(access.uses == 1, costs.memory_operands, 0)
+        elif access.role == "fill_read":
+            each = costs.staging_instructions + access.decoded * costs.decode_instructions
+        elif access.role == "fill_past":
+            each = costs.asynchronous_instructions + access.decoded * costs.decode_instructions
+        elif access.role in _ONE_EACH or (access.role in ("write", "read_back") and not work.reduces):
+            each = 1
+        one_by_one: Number = 0
+        if not is_nothing(access.broken):
+            one_by_one = access.broken * nest.lanes
+            each = each * (1 - access.broken) + one_by_one
+        if not is_nothing(access.tested):
+            each = each + access.tested * costs.guard_instructions * (1 + one_by_one)
+        if access.role == "read" and not is_nothing(access.decoded):
+            each = each + access.decoded * costs.decode_instructions
+        if not is_nothing(each):
+            total = total + access.count * each
+    return total
+
+
+def _prefetches(nest: Nest) -> Number:
+    """Instructions of one thread that ask for lines of the next row: one for each vector that the last reduction
+    reads of it; of the next panel, one for each step of a register tile."""
+    asked = len(prefetched_loads(nest.stage, loads(*nest.stage.op.reductions[-1].bodies)))
+    part = panel_part(nest.stage)
+    if part is not None:
+        return asked * nest.passed(tuple([p for p in nest.in_thread() if p < part.depth]))
+    return asked * nest.product(lambda p, loop: loop.kind not in (GRID, *PARALLEL, LANE))
+
+
+_ONE_EACH = ("exchange", "ahead_read", "spill_write", "spill_read")
+
+
+def issue_rate(device: Device, costs: Costs) -> float:
+    return costs.issue_per_clock or device.schedulers

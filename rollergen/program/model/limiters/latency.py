@@ -1,0 +1,55 @@
+"""Latency: what a block waits for its own loads, barriers and dependent accumulations."""
+
+from __future__ import annotations
+
+from rollergen.hal.spec import Device
+from rollergen.program.model.costs import Costs
+from rollergen.program.model.moved import PhaseReads
+from rollergen.program.model.nest import Nest
+from rollergen.program.model.numeric import Number, choose, most
+from rollergen.program.model.work import Work
+
+
+def latency_clocks(
+    nest: Nest, device: Device, costs: Costs, work: Work, instructions: Number, busy: Number
+) -> Number:
+    """Clocks of one block during which it waits for its own loads, barriers and dependent accumulations.
+
+    What no copy brings is exchanged once for the whole block, as is what the block stores.  Copies made ahead of
+    their use wait only for what the steps between do not hide (Little's law): ``busy`` are the clocks that its unit
+    is at work while this block does all its steps."""
+    direct = 1 + any(phase.direct or phase.stream for phase in work.phase_reads)
+    staged: Number = direct * costs.exchange_clocks
+    for trip_count, depth in work.stagings:
+        exposed: Number = costs.exposed_staging_clocks
+        hidden = (depth - 1) * busy / most(trip_count, 1)
+        exposed = choose(depth > 1, costs.exposed_prefetched_clocks + most(exposed - hidden, 0), exposed)
+        staged = staged + trip_count * (exposed + costs.exchange_clocks)
+    reads: Number = 0
+    for phase in work.phase_reads:
+        reads = reads + most(phase.iterations, 1) * _exposed_clocks(phase, costs)
+    chain = chain_clocks(device, nest, costs, work, instructions)
+    staged = staged + work.window_steps * costs.window_step_clocks
+    return staged + most(reads, chain) + work.combine_clocks
+
+
+def _exposed_clocks(phase: PhaseReads, costs: Costs) -> float:
+    """Latency of its reads that one iteration of a phase cannot hide."""
+    exposed = costs.exposed_managed_clocks if phase.managed else 0.0
+    if phase.direct:
+        exposed = costs.exposed_direct_clocks
+    if phase.stream:
+        exposed = max(exposed, costs.exposed_stream_clocks)
+    return exposed
+
+
+def chain_clocks(device: Device, nest: Nest, costs: Costs, work: Work, instructions: Number) -> Number:
+    """Clocks of dependent accumulations; a short chain overlaps the next one within the reorder window."""
+    if not nest.facts.op.reductions:
+        return 0
+    latency = device.instruction(nest.stage.compute.instruction).latency_clocks
+    chain = work.chain * latency
+    if not costs.reorder_window:
+        return chain
+    one_tile = instructions / most(work.entries, 1)
+    return chain * most(1 - costs.reorder_window / (2 * one_tile), 0)

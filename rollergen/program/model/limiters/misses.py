@@ -1,0 +1,80 @@
+"""Misses that nothing hides: long column walks past the prefetchers, and translation buffers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rollergen.hal.spec import Device
+from rollergen.program.loops import panel_part
+from rollergen.program.model.costs import Costs
+from rollergen.program.model.limiters.bandwidth import caches_of
+from rollergen.program.model.limiters.limit import ADDS, Limit
+from rollergen.program.model.memory import stride_sets, tlb_cache
+from rollergen.program.model.nest import Nest, Waves
+from rollergen.program.model.numeric import Number, choose, least, most
+from rollergen.program.model.reuse import ReuseBySize
+from rollergen.program.model.work import Work
+from rollergen.tile.rules import as_slow_as_memory
+
+
+def exposed_misses(
+    nest: Nest, device: Device, costs: Costs, work: Work, waves: Waves, reuse: ReuseBySize, instructions: Number,
+    misses: dict[str, list[Number]],
+) -> list[Limit]:
+    """Clocks that no overlap hides: long column walks past the prefetchers, and translation misses."""
+    found: list[Limit] = []
+    if not costs.walk_clocks and not device.tlbs:
+        return found
+    per_step = instructions / most(work.steps, 1) + 2 * work.spilled if work.reduces else 2 * work.spilled + 4
+    if costs.walk_clocks:
+        ahead = nest.loops[nest.stage.prefetch].axis if panel_part(nest.stage) is not None else ""
+        clocks = _column_walks(device, costs, work, reuse, per_step, misses, ahead)
+        found.append(("column walks", waves.per_unit * clocks, ADDS))
+    for number, tlb in enumerate(device.tlbs):
+        clocks = 0
+        for pages in reuse.of_line(tlb.page_bytes).fetched(tlb_cache(tlb), costs):
+            clocks = clocks + pages * tlb.miss_clocks
+        if number and costs.miss_buffers:
+            clocks = clocks * costs.miss_buffers / least(costs.miss_buffers, costs.miss_window / per_step)
+        found.append((f"tlb {number + 1}", waves.per_unit * clocks, ADDS))
+    return found
+
+
+def _column_walks(
+    device: Device, costs: Costs, work: Work, reuse: ReuseBySize, per_step: Number, misses: dict[str, list[Number]],
+    ahead: str,
+) -> Number:  # fmt: skip
+    """Exposed clocks of one block: operands walked down a column whose stride reaches few sets of the first cache;
+    tensors beyond the caches that a reduction reads in more rows at once than prefetchers follow; and short pieces of
+    so many rows, each line of which takes its time from the outer cache, whatever is computed meanwhile (copies were
+    measured without: their stores take longer).  An array of a thread's own is walked from end to end, and
+    what moves with the axis ``ahead`` is prefetched."""
+    caches = caches_of(device)
+    first = caches[0]
+    outer = [x for x in caches if x.scope == "device"]
+    waits = device.backing.bytes_per_clock < first.bytes_per_clock  # not a memory that is taken to cost nothing
+    slow = bool(outer) and waits and as_slow_as_memory(outer[-1], device)
+    near_bytes = max((x.capacity_bytes for x in caches if not (slow and x is outer[-1])), default=0)
+    beyond = misses[(outer[0] if outer else device.backing).name]
+    per_line = reuse.of_line(first.transaction_bytes)
+    total: Number = 0
+    for i, stream in enumerate(work.streams):
+        if stream.fills or stream.array >= 0 or (stream.load >= 0 and ahead in stream.operand.axes):
+            continue
+        far = bool(outer) and stream.operand.bytes * 2 > near_bytes
+        rate = costs.walk_far_clocks if far else costs.walk_clocks
+        worst: Number = 0
+        for tile in per_line.columns(i):
+            segment = most(tile.segment / first.transaction_bytes, 1)
+            reached = stride_sets(tile.stride, first.sets, first.transaction_bytes)
+            exposed = (tile.rows > costs.walk_rows) & (reached <= costs.walk_sets)
+            if far and costs.walk_far_rows and work.reduces and stream.load >= 0:
+                exposed = exposed | (tile.rows > costs.walk_far_rows)
+            fewer = costs.miss_buffers / least(costs.miss_buffers, costs.miss_window / per_step * segment)
+            clocks = choose(exposed, rate / segment * fewer, 0)
+            if outer and outer[0].bytes_per_clock and costs.walk_short_lines and work.reduces and stream.load >= 0:
+                short = (tile.rows > costs.walk_far_rows) & (segment <= costs.walk_short_lines)
+                clocks = most(clocks, choose(short, first.transaction_bytes / outer[0].bytes_per_clock, 0))
+            worst = most(worst, clocks.max(axis=0) if np.ndim(clocks) == 2 else clocks)
+        total = total + beyond[i] * worst
+    return total
