@@ -11,9 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rollergen.expr.inlining import Expansion, Inliner, Read, Separator, reductions_of
+from rollergen.expr.inlining import (
+    Expansion,
+    Inliner,
+    Misfit,
+    OneStage,
+    Read,
+    RowLimits,
+    Separator,
+    as_one_stage,
+    injective,
+    reductions_of,
+)
 from rollergen.expr.language import Tensor
-from rollergen.expr.one_stage import Misfit, OneStage, RowLimits, as_one_stage, injective
 from rollergen.expr.reads import producers_first
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.values import Binary, Cast, Load, Select, Unary, Value, loads, walk

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from rollergen.errors import ExpressionError, shown
 from rollergen.expr.guards import push_guards
 from rollergen.expr.index import Index
-from rollergen.expr.inlining import Expansion
+from rollergen.expr.inlining import Expansion, OneStage, RowLimits
 from rollergen.expr.language import Tensor
-from rollergen.expr.one_stage import OneStage, RowLimits
 from rollergen.expr.planning import Plan, Planner
 from rollergen.expr.reads import given_tensors, producers_first
 from rollergen.expr.reductions import Reduce

@@ -11,7 +11,7 @@ import pytest
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.implicit_gemm import implicit_gemm
-from rollergen.expr.one_stage import RowLimits
+from rollergen.expr.inlining import RowLimits
 from rollergen.expr.show import show
 from rollergen.expr.stages import cut
 from rollergen.expr.values import Load, walk
