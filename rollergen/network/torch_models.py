@@ -134,7 +134,8 @@ def imported(program: Any, title: str) -> Network:
     """
     import torch
 
-    program = program.run_decompositions({})
+    known = torch.export.default_decompositions()
+    program = program.run_decompositions({one: how for one, how in known.items() if one._opname not in TABLE})
     signature = program.graph_signature
     changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
     if changed:

@@ -64,6 +64,17 @@ class Several(nn.Module):
         return {"y": y, "parts": (y.transpose(0, 1), a["x"])}
 
 
+class Cell(nn.Module):
+    """Torch's own decomposition makes products and gates of an LSTM's cell."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTMCell(6, 8)
+
+    def forward(self, x):
+        return sum(self.cell(x, self.cell(x)))
+
+
 def compiled(model, *inputs, device="cpu"):
     return rg.compile(model, inputs, device, profile=False)
 
@@ -72,6 +83,7 @@ MODELS = {
     "residual network": (Residual, (1, 3, 8, 8)),
     "transformer block": (Block, (1, 8, 16)),
     "perceptron": (lambda: nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 4), nn.Softmax(-1)), (3, 6)),
+    "recurrent cell": (Cell, (3, 6)),
     "host step": (Sorted, (3, 6)),
 }
 
@@ -109,6 +121,11 @@ def test_what_has_no_counterpart_runs_in_torch_and_says_so():
     host = [one for one in layers if one.kernel is None]
     assert [(one.operators, one.reason, one.predicted_s) for one in host] == [("sort", "no counterpart", None)]
     assert len(layers) == 3
+
+
+def test_what_torch_can_decompose_needs_no_step_of_torchs():
+    layers = compiled(seeded(Cell), torch.randn(3, 6), device="v100").layers
+    assert all(one.kernel is not None for one in layers)
 
 
 def test_a_batch_norm_is_written_into_the_convolution_before_it():
