@@ -92,6 +92,9 @@ def _normalisations() -> Iterator[tuple[str, str, Make]]:
     weights = lambda t, *shape: (t("w", shape), t("b", shape))
     yield "layer_norm", "", lambda t, r, c: rg.ops.layer_norm(t("x", (r, c)), c, *weights(t, c))
     yield "layer_norm", "of two axes", lambda t, r, c: rg.ops.layer_norm(t("x", (3, r, c)), (r, c))
+    yield "group_norm", "", lambda t, r, c: rg.ops.group_norm(t("x", (2, 4, r, c)), 2, *weights(t, 4))
+    yield "instance_norm", "", lambda t, r, c: rg.ops.instance_norm(t("x", (2, 3, r, c)))
+    yield "local_response_norm", "", lambda t, r, c: rg.ops.local_response_norm(t("x", (2, r, c)), 3)
     yield "rms_norm", "", lambda t, r, c: rg.ops.rms_norm(t("x", (r, c)), c, t("w", (c,)))
     names = ("mean", "var", "w", "b")
     yield "batch_norm", "", lambda t, r, c: rg.ops.batch_norm(t("x", (2, 3, r, c)), *(t(n, (3,)) for n in names))
@@ -140,6 +143,10 @@ def _windows() -> Iterator[tuple[str, str, Make]]:
         function = getattr(rg.ops, name)
         yield name, "", lambda t, r, c, f=function: f(t("x", (2, 3, r, c)), 3, 2, 1)
         yield name, "pointwise", lambda t, r, c, f=function: f(t("x", (2, 3, r, c)), 1, 2)
+    for rank, more in ((1, ()), (2, (5,)), (3, (3, 5))):
+        for how in ("avg", "max"):
+            pool = getattr(rg.ops, f"adaptive_{how}_pool{rank}d")
+            yield f"adaptive_{how}_pool{rank}d", "", lambda t, r, c, f=pool, m=more: f(t("x", (2, r, *m, c)), 3)
     for name in ("global_avg_pool", "global_max_pool"):
         function = getattr(rg.ops, name)
         yield name, "", lambda t, r, c, f=function: f(t("x", (2, 3, r, c)))
@@ -201,11 +208,14 @@ _TRUTH, _REDUCED = "expected True or False", "a reduction over bool values; cast
 _REFUSALS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("cumsum cumprod", DTYPES, "each output continues the one before it"),
     (f"leaky_relu silu gelu prelu {_FLOATING_FORMULAS}", _NOT_FLOATS, _FLOATING),
+    ("group_norm instance_norm local_response_norm", _NOT_FLOATS, _FLOATING),
+    ("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d", _NOT_FLOATS, _FLOATING),
     ("mean var std log_softmax softmax layer_norm rms_norm batch_norm", _NOT_FLOATS, _FLOATING),
     ("scaled_dot_product_attention avg_pool1d avg_pool2d avg_pool3d global_avg_pool quantize", _NOT_FLOATS, _FLOATING),
     ("pow", INTEGERS, _FLOATING),
     ("interpolate", _NOT_FLOATS, _FLOATING),
     ("sub neg pow bias_add matmul mm bmm batch_matmul linear depthwise_conv2d conv2d", ("bool",), _CONDITION),
+    ("max_pool1d max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", ("bool",), _TRUTH),
     ("max_pool1d max_pool2d max_pool3d", ("bool",), _CONDITIONS),
     ("relu conv1d conv2d conv3d max_pool2d", ("bool",), _TRUTH),
     ("conv_transpose1d conv_transpose2d conv_transpose3d", ("bool",), _REDUCED),

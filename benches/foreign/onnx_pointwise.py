@@ -14,12 +14,14 @@ from benches.foreign.refusals import Refused, accepted_dtype
 from rollergen import ops
 from rollergen.expr.dtypes import accumulator_dtype, is_float, numpy_dtype
 from rollergen.expr.language import Tensor
-from rollergen.expr.operators.arguments import elementwise
+from rollergen.expr.operators.arguments import broadcast_index, broadcast_shape
 
 
 def pointwise(function: Any, *operands: Any) -> Tensor:
-    """`function` of the elements of tensors and numbers, broadcast."""
-    return elementwise("pointwise", function, *operands, name=None)
+    """`function` of the elements of tensors, each of its own dtype, and numbers, broadcast."""
+    shape = broadcast_shape("pointwise", *(one for one in operands if isinstance(one, Tensor)))
+    read = lambda one, i: one[broadcast_index(one.shape, i)] if isinstance(one, Tensor) else one
+    return rg.compute(shape, lambda *i: function(*(read(one, i) for one in operands)))
 
 
 def of_one(function: Any) -> Any:
@@ -96,6 +98,8 @@ operators(
     Abs=lambda n: ops.abs(n.tensor(0)),
     Floor=lambda n: ops.floor(n.tensor(0)),
     Round=lambda n: ops.round(n.tensor(0)),
+    **{name: lambda n, name=name: getattr(ops, name.lower())(n.tensor(0))
+       for name in ("Sin", "Cos", "Tan", "Asin", "Acos", "Atan")},
     Reciprocal=lambda n: ops.div(1, n.tensor(0)),
     Ceil=of_one(lambda v, n: -rg.floor(-v)),
     Sign=of_one(lambda v, n: sign(v)),

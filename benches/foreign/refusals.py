@@ -34,7 +34,6 @@ REASONS = {
 }
 
 OPERATORS: dict[str, tuple[str, str]] = {
-    **dict.fromkeys(("Sin", "Cos", "Tan", "Asin", "Acos", "Atan"), ("function", "no trigonometric functions")),
     **dict.fromkeys(("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "BitCast"), ("bits", "")),
     **dict.fromkeys(("NonZero", "Unique", "Compress", "NonMaxSuppression"), ("data-dependent shape", "")),
     **dict.fromkeys(("If", "Loop", "Scan", "SequenceMap"), ("control flow", "")),

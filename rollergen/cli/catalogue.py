@@ -138,6 +138,9 @@ def _normalisation() -> Iterator[Operator]:
     affine = lambda s, t: {**weight(s, t), "bias": t("bias", last(s))}
     yield _entry("layer_norm", "shape=4096x1024", _one, passed=affine)
     yield _entry("rms_norm", "shape=4096x1024", _one, passed=weight)
+    yield _entry("group_norm", "shape=8x64x56x56 num_groups=8", _one, arguments=("num_groups",))
+    yield _entry("instance_norm", "shape=8x64x56x56", _one)
+    yield _entry("local_response_norm", "shape=8x64x56x56 size=5", _one, arguments=("size",))
     names = ("mean", "var", "weight", "bias")
     yield _entry(
         "batch_norm", "shape=8x64x56x56", lambda s, t: (*_one(s, t), *(t(name, s["shape"][1:2]) for name in names))
@@ -240,6 +243,8 @@ def _pooling() -> Iterator[Operator]:
         read = lambda s, t, rank=rank: (t("X", tuple(s[n] for n in ("n", "c", *_EXTENTS[rank]))),)
         for name in (f"max_pool{rank}d", f"avg_pool{rank}d"):
             yield _entry(name, f"{example} kernel_size=3 stride=2 padding=1", read, arguments=("kernel_size",))
+        for name in (f"adaptive_avg_pool{rank}d", f"adaptive_max_pool{rank}d"):
+            yield _entry(name, f"{example} output_size=7", read, arguments=("output_size",))
     for name in ("global_avg_pool", "global_max_pool"):
         yield _entry(name, "n=8 c=512 h=7 w=7", image)
 

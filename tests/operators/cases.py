@@ -235,6 +235,16 @@ CASES |= {
     "atanh": Case(lambda: ops.atanh(ops.mul(ops.tanh(T("x", X3)), 0.5)), 4 * FUNCTION, "any"),
     "threshold": Case(lambda: ops.threshold(T("x", X3), 0.5, -1), 0.0, "any"),
     "prelu": Case(lambda: ops.prelu(T("x", (2, 5, 3)), T("w", (5,))), FUNCTION, "any"),
+    "group_norm": Case(lambda: ops.group_norm(T("x", (2, 6, 5)), 3, T("w", (6,)), T("b", (6,))), 4 * FUNCTION, "any"),
+    "instance_norm": Case(lambda: ops.instance_norm(T("x", (2, 3, 17))), 4 * FUNCTION, "any"),
+    "local_response_norm": Case(lambda: ops.local_response_norm(T("x", (2, 5, 3)), 3), 4 * FUNCTION, "any"),
+    **{
+        f"adaptive_{how}_pool{rank}d": Case(
+            lambda how=how, rank=rank: getattr(ops, f"adaptive_{how}_pool{rank}d")(T("x", (1, 2, *(7, 6, 5)[:rank])), 3), FUNCTION
+        )
+        for how in ("avg", "max")
+        for rank in (1, 2, 3)
+    },
     "split": Case(lambda: ops.split(T("x", X3), 2, 1)[1]),
     "chunk": Case(lambda: ops.chunk(T("x", X3), 3, -1)[2]),
     "stack": Case(lambda: ops.stack([T("x", X3), T("y", X3)], 1)),

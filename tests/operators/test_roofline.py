@@ -279,6 +279,12 @@ OPERATORS: dict[str, Make] = {
     **{name: lambda s, name=name, a=a: getattr(ops, name)(T("x", s.shape(2)), *a) for name, a in {
         "tile": ((2, 1),), "repeat": ((2, 1, 1),), "flip": (0,), "roll": (1,), "tril": (), "triu": (),
     }.items()},
+    **{f"adaptive_{how}_pool{rank}d": lambda s, how=how, rank=rank: getattr(ops, f"adaptive_{how}_pool{rank}d")(
+        T("x", (s.one(32, 1), s.one(168, 5), *(s.one(28, 7) for _ in range(rank)))), 3)
+        for how in ("avg", "max") for rank in (1, 2, 3)},
+    "group_norm": lambda s: ops.group_norm(T("x", (s.one(32, 1), 8 * s.one(8, 1), s.one())), 4),
+    "instance_norm": lambda s: ops.instance_norm(T("x", (s.one(32, 1), s.one(64, 5), s.one(231, 100)))),
+    "local_response_norm": lambda s: ops.local_response_norm(T("x", (s.one(32, 1), s.one(64, 5), s.one(231, 100))), 3),
     "split": halved, "chunk": halved, "stack": lambda s: ops.stack([T("x", s.shape(1, 2)), T("y", (1,))][:1], 1),
     "one_hot": lambda s: ops.one_hot(T("x", s.shape(), "int32"), 7),
     "pixel_shuffle": lambda s: ops.pixel_shuffle(T("x", (s.one(16, 1), 8, s.one(28, 7), s.one(28, 7))), 2),

@@ -5,6 +5,7 @@ from typing import Any
 from rollergen.errors import name_advice
 from rollergen.expr.operators.activations import gelu, leaky_relu, prelu, relu, sigmoid, silu
 from rollergen.expr.operators.borders import pad
+from rollergen.expr.operators.channels import group_norm, instance_norm, local_response_norm
 from rollergen.expr.operators.contractions import batch_matmul, bmm, linear, matmul, mm
 from rollergen.expr.operators.convolutions import (
     conv1d,
@@ -43,6 +44,12 @@ from rollergen.expr.operators.formulas import FORMULAS
 from rollergen.expr.operators.formulas import operator as formula
 from rollergen.expr.operators.normalisation import batch_norm, layer_norm, log_softmax, rms_norm, softmax
 from rollergen.expr.operators.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
@@ -95,6 +102,12 @@ ELEMENTWISE = (*(name for name in FUNCTIONS if name != "round"), *FORMULAS)
 __all__ = [
     *ELEMENTWISE,
     "abs",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
     "add",
     "amax",
     "amin",
@@ -131,12 +144,15 @@ __all__ = [
     "global_max_pool",
     "greater",
     "greater_equal",
+    "group_norm",
+    "instance_norm",
     "interpolate",
     "layer_norm",
     "leaky_relu",
     "less",
     "less_equal",
     "linear",
+    "local_response_norm",
     "log_softmax",
     "logsumexp",
     "matmul",

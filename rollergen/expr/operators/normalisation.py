@@ -84,7 +84,7 @@ def layer_norm(
     """
     x = input
     axes = _normalized_axes("layer_norm", x, normalized_shape, weight, bias)
-    value_at, wide = _standard("layer_norm", x, axes, eps), accumulator_dtype(x.dtype)
+    value_at, wide = standard("layer_norm", x, axes, eps), accumulator_dtype(x.dtype)
 
     def element(*i: Any) -> Any:
         return rg.cast(_scaled(value_at(i), weight, bias, i[axes[0] :], wide), x.dtype)
@@ -169,7 +169,7 @@ def normalised(
     name: str | None,
 ) -> Tensor:  # fmt: skip
     """`x` without the mean and over the deviation along `axes`, times weight[c] plus bias[c] of channel c."""
-    value_at = _standard(operation, x, axes, eps)
+    value_at = standard(operation, x, axes, eps)
     wide = accumulator_dtype(x.dtype)
     channel = lambda vector, i: None if vector is None else rg.cast(vector[i[1]], wide)
 
@@ -181,7 +181,7 @@ def normalised(
     return rg.compute(x.shape, element, name)
 
 
-def _standard(operation: str, x: Tensor, axes: tuple[int, ...], eps: Number) -> Any:
+def standard(operation: str, x: Tensor, axes: tuple[int, ...], eps: Number) -> Any:
     """A function of the indices: ``(x - mean) * rsqrt(var + eps)`` over `axes`, in the accumulator's dtype."""
     wide, count, least = accumulator_dtype(x.dtype), _elements(x, axes), number(eps, operation, "eps")
     mean = reduction(operation, lambda v, r: rg.sum(v, axis=r, dtype=wide) / count, x, axes, True, None)

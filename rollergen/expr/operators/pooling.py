@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import rollergen.expr.language as rg
-from rollergen.errors import ShapeError, shown
+from rollergen.errors import ExpressionError, ShapeError, shown
 from rollergen.expr.dtypes import accumulator_dtype, is_float
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators import reductions
 from rollergen.expr.operators.arguments import Setting, flag, integer, require_float, require_tensor, setting
 from rollergen.expr.operators.reductions import better_of
-from rollergen.expr.operators.windows import IMAGE, Window, inside, over_images, sliding
+from rollergen.expr.operators.windows import IMAGE, Window, every, inside, over_images, sliding
 
 _LEAST = {"int8": -(2**7), "int32": -(2**31), "int64": -(2**63)}
 _LAST = 2**31 - 1
@@ -174,6 +174,113 @@ def _avg_pool(
         return rg.cast(total / (count if isinstance(count, int) else rg.cast(count, wide)), x.dtype)
 
     return over_images(x, rank, "c", x.shape[-rank - 1], [w.out for w in windows], element, name)
+
+
+def adaptive_avg_pool1d(input: Tensor, output_size: Any, *, name: str | None = None) -> Tensor:
+    """The mean of each of `output_size` parts of x (N, C, L); unequal parts overlap, None keeps an axis.
+
+    >>> import rollergen as rg
+    >>> rg.ops.adaptive_avg_pool1d(rg.tensor("x", (1, 1, 4)), 2).shape
+    (1, 1, 2)
+    """
+    return _adaptive("adaptive_avg_pool1d", 1, input, output_size, None, name)
+
+
+def adaptive_avg_pool2d(input: Tensor, output_size: Any, *, name: str | None = None) -> Tensor:
+    """The mean of each of `output_size` parts of x (N, C, H, W); unequal parts overlap, None keeps an axis.
+
+    >>> import rollergen as rg
+    >>> rg.ops.adaptive_avg_pool2d(rg.tensor("x", (1, 64, 9, 7)), (3, 2)).shape
+    (1, 64, 3, 2)
+    """
+    return _adaptive("adaptive_avg_pool2d", 2, input, output_size, None, name)
+
+
+def adaptive_avg_pool3d(input: Tensor, output_size: Any, *, name: str | None = None) -> Tensor:
+    """The mean of each of `output_size` parts of x (N, C, D, H, W); unequal parts overlap, None keeps an axis.
+
+    >>> import rollergen as rg
+    >>> rg.ops.adaptive_avg_pool3d(rg.tensor("x", (1, 4, 8, 9, 7)), (2, 3, 1)).shape
+    (1, 4, 2, 3, 1)
+    """
+    return _adaptive("adaptive_avg_pool3d", 3, input, output_size, None, name)
+
+
+def adaptive_max_pool1d(
+    input: Tensor, output_size: Any, return_indices: bool = False, *, name: str | None = None
+) -> Tensor:
+    """The largest element of each of `output_size` parts of x (N, C, L); unequal parts overlap, None keeps an axis.
+
+    >>> import rollergen as rg
+    >>> rg.ops.adaptive_max_pool1d(rg.tensor("x", (1, 1, 4)), 2).shape
+    (1, 1, 2)
+    """
+    return _adaptive("adaptive_max_pool1d", 1, input, output_size, return_indices, name)
+
+
+def adaptive_max_pool2d(
+    input: Tensor, output_size: Any, return_indices: bool = False, *, name: str | None = None
+) -> Tensor:
+    """The largest element of each of `output_size` parts of x (N, C, H, W); unequal parts overlap, None keeps an axis.
+
+    >>> import rollergen as rg
+    >>> rg.ops.adaptive_max_pool2d(rg.tensor("x", (1, 64, 9, 7)), (3, 2)).shape
+    (1, 64, 3, 2)
+    """
+    return _adaptive("adaptive_max_pool2d", 2, input, output_size, return_indices, name)
+
+
+def adaptive_max_pool3d(
+    input: Tensor, output_size: Any, return_indices: bool = False, *, name: str | None = None
+) -> Tensor:
+    """The largest element of each of `output_size` parts of x (N, C, D, H, W); parts may overlap, None keeps an axis.
+
+    >>> import rollergen as rg
+    >>> rg.ops.adaptive_max_pool3d(rg.tensor("x", (1, 4, 8, 9, 7)), (2, 3, 1)).shape
+    (1, 4, 2, 3, 1)
+    """
+    return _adaptive("adaptive_max_pool3d", 3, input, output_size, return_indices, name)
+
+
+def _adaptive(
+    operation: str, rank: int, x: Tensor, output_size: Any, return_indices: bool | None, name: str | None
+) -> Tensor:
+    """Part o of an axis is from floor(o size / outs) to ceil((o + 1) size / outs), as torch has it."""
+    require_tensor(x, operation)
+    if x.ndim not in (rank + 1, rank + 2):
+        raise ShapeError(f"{operation}: {x.label} has shape {x.shape}; expected {IMAGE[rank]}")
+    if return_indices:
+        raise ExpressionError(f"{operation}: return_indices is True; expected False")
+    size = x.shape[-rank:]
+    given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * rank
+    outs = setting(
+        tuple(e if one is None else one for e, one in zip(size, given, strict=len(given) == rank)), operation,
+        "output_size", rank, 1,
+    )  # fmt: skip
+    average = return_indices is None
+    if average:
+        require_float(x, operation)
+    longest = [max(-(-(o + 1) * e // n) - o * e // n for o in range(n)) for e, n in zip(size, outs, strict=True)]
+    taps = [rg.reduce_axis(name_, most) for name_, most in zip(_TAPS[rank], longest, strict=True)]
+    wide = accumulator_dtype(x.dtype)
+
+    def element(n: Any, c: Any, o: Any) -> Any:
+        starts = [one * e // m for one, e, m in zip(o, size, outs, strict=True)]
+        ends = [((one + 1) * e + (m - 1)) // m for one, e, m in zip(o, size, outs, strict=True)]
+        uneven = [e % m != 0 for e, m in zip(size, outs, strict=True)]
+        at = [start + tap for start, tap in zip(starts, taps, strict=True)]
+        conditions = [place < end for place, end, differ in zip(at, ends, uneven, strict=True) if differ]
+        fill = 0 if average else _LEAST.get(x.dtype, -math.inf)
+        pixel = x[(*n, c, *at)]
+        pixel = rg.select(every(conditions), pixel, fill) if conditions else pixel
+        if not average:
+            return rg.cast(rg.max(pixel, axis=tuple(taps)), x.dtype)
+        count: Any = 1
+        for start, end, most, differ in zip(starts, ends, longest, uneven, strict=True):
+            count = rg.cast(end - start, wide) * count if differ else count * most
+        return rg.cast(rg.sum(pixel, axis=tuple(taps), dtype=wide) / count, x.dtype)
+
+    return over_images(x, rank, "c", x.shape[-rank - 1], outs, element, name)
 
 
 def global_avg_pool(input: Tensor, keepdim: bool = True, *, name: str | None = None) -> Tensor:
