@@ -10,7 +10,7 @@ import rollergen as rg
 from rollergen.bench.suites import suite
 from rollergen.cli.catalogue import OPERATORS, Operator
 from rollergen.errors import ArgumentError, name_advice
-from rollergen.expr.operators.spellings import NUMPY
+from rollergen.expr.operators.arguments import NUMPY
 
 __all__ = ["OPERATORS", "expression", "parse_sizes"]
 

@@ -1,6 +1,6 @@
 """What is kept is bounded, and what goes first is what came first."""
 
-from rollergen.program.model.bounded_cache import BoundedCache
+from rollergen.program.model.together import BoundedCache
 
 
 def test_what_was_put_in_first_goes_first():

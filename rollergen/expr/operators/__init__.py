@@ -4,6 +4,7 @@ from typing import Any
 
 from rollergen.errors import name_advice
 from rollergen.expr.operators.activations import gelu, leaky_relu, prelu, relu, sigmoid, silu
+from rollergen.expr.operators.arguments import torch_spellings
 from rollergen.expr.operators.borders import pad
 from rollergen.expr.operators.channels import group_norm, instance_norm, local_response_norm
 from rollergen.expr.operators.contractions import batch_matmul, bmm, linear, matmul, mm
@@ -92,7 +93,6 @@ from rollergen.expr.operators.reductions import (
     var,
 )
 from rollergen.expr.operators.resizing import interpolate, resize, upsample_nearest
-from rollergen.expr.operators.spellings import torch_spellings
 from rollergen.expr.operators.views import concat, expand, getitem, permute, reshape, slice, t, transpose
 from rollergen.expr.primitives import FUNCTIONS
 

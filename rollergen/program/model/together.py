@@ -8,16 +8,16 @@ each program.  Everything else, the serial loops among it, is what programs of o
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import chain, pairwise
 from operator import attrgetter, mul
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from rollergen.hal.spec import Device
-from rollergen.program.model.bounded_cache import BoundedCache
 from rollergen.program.model.numeric import Number, is_nothing, size_key
 from rollergen.program.model.price import Price, of_each, price_batch, programs
 from rollergen.program.rprogram import GRID, PARALLEL, SERIAL, UNROLL, Copy, Loop, RProgram, Stage, StageLaunch
@@ -27,6 +27,31 @@ Digit = tuple[str, str, str, bool, int]
 of its axis, and how many loops like it lie inside."""
 Digits = tuple[Digit, ...]
 Shape = tuple[Digits, Digits]
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class BoundedCache(Generic[Key, Value]):
+    """As `functools.lru_cache`, but values found in other ways can be put in: the last ``limit`` of them.
+
+    Threads may share it: each step is one of a dict's own."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._values: dict[Key, Value] = {}
+
+    def get(self, key: Key) -> Value | None:
+        return self._values.get(key)
+
+    def put(self, key: Key, value: Value) -> None:
+        self._values[key] = value
+        if len(self._values) > self._limit:
+            with suppress(StopIteration, RuntimeError):  # another thread took it, or put something in
+                self._values.pop(next(iter(self._values)), None)
+
+    def clear(self) -> None:
+        self._values.clear()
 
 
 price_cache: BoundedCache[tuple[Stage, Device], Price] = BoundedCache(256)
