@@ -101,10 +101,10 @@ def window(image, weight, blocks, **arguments):
 
 
 WINDOWS = {
-    "halos in both directions": ((2, 9, 13, 15), (11, 9, 3, 3), (("n", 1), ("o0", 4), ("o1", 6), ("f", 8)), {"padding": 1}),
-    "stride 2 with taps": ((1, 8, 15, 14), (8, 8, 3, 3), (("o0", 3), ("o1", 4)), {"stride": 2, "padding": 1}),
-    "stride 3 reads some elements only": ((1, 5, 17, 16), (8, 5, 1, 1), (("o0", 2), ("f", 8)), {"stride": 3}),
-    "dilation": ((1, 4, 12, 12), (9, 4, 3, 3), (("o0", 2), ("f", 8)), {"dilation": 2}),
+    "halos in both directions": ((2, 9, 13, 15), (11, 9, 3, 3), (("n", 1), ("oy", 4), ("ox", 6), ("f", 8)), {"padding": 1}),
+    "stride 2 with taps": ((1, 8, 15, 14), (8, 8, 3, 3), (("oy", 3), ("ox", 4)), {"stride": 2, "padding": 1}),
+    "stride 3 reads some elements only": ((1, 5, 17, 16), (8, 5, 1, 1), (("oy", 2), ("f", 8)), {"stride": 3}),
+    "dilation": ((1, 4, 12, 12), (9, 4, 3, 3), (("oy", 2), ("f", 8)), {"dilation": 2}),
 }  # fmt: skip
 
 

@@ -228,7 +228,7 @@ def test_threads_that_move_no_dimension_of_the_window_are_refused():
     spatial = tuple(loop for loop in loops if loop.axis not in {a.name for a in op.of_role("reduce")})
     inner = tuple(loop for loop in spatial if loop.kind == "unroll")
     loops = (*(loop for loop in spatial if loop.kind != "unroll"), *taps, *inner)
-    axes = {"o0", "o1"} | {a.name for a in op.of_role("reduce")}
+    axes = {"oy", "ox"} | {a.name for a in op.of_role("reduce")}
     order = tuple(a.name for a in op.axes if a.name in axes)
     load = next(n for n, one in enumerate(op.loads()) if one.buffer.name == "X")
     copy = replace(stage.copies[0], load=load, order=order, at_loop=6)
@@ -306,7 +306,7 @@ def test_a_batch_is_priced_as_its_programs():
     joined = tuple(
         replace(loop, extent=of_all(p, "extent"), stride=of_all(p, "stride")) for p, loop in enumerate(stages[0].loops)
     )
-    together = replace(stages[0], loops=joined, guards=tuple((axis, "mask") for axis in ("o0", "o1")))
+    together = replace(stages[0], loops=joined, guards=tuple((axis, "mask") for axis in ("oy", "ox")))
     for name in ("v100", "mi50"):
         singly = [predict_stage(replace(stage, guards=together.guards), device(name)).seconds for stage in stages]
         assert predict_stage(together, device(name)).seconds == pytest.approx(singly)
