@@ -145,6 +145,11 @@ class OpenCLRuntime:
         """Whether launches may run in the calling thread, beside the threads of all cores."""
         return self._caller is not None
 
+    @property
+    def is_caller(self) -> bool:
+        """Whether every launch runs in the calling thread: there is one core."""
+        return in_calling_thread(self.device)
+
     def compile(self, text: str, options: Sequence[str] = (), alone: Collection[bool] = (False,)) -> Module:
         """Build `text` for launches that are `alone`, or not, or some of each; raises `BuildError` with the compiler's
         log."""

@@ -73,6 +73,10 @@ class InPlaceRuntime(Runtime, Protocol):
         """As that of any runtime."""
 
     @property
+    def is_caller(self) -> bool:
+        """Whether every launch runs in the calling thread, `alone` or not."""
+
+    @property
     def takes_addresses(self) -> bool:
         """Whether kernels take addresses of host memory, as `memory` gives them."""
 

@@ -191,7 +191,8 @@ class _Session:
     def _called(self) -> PreparedLaunches | None:
         """Launches in the calling thread, without a queue; None where the runtime has no such."""
         launches = [launch for launch, _ in self._each]
-        if any(not one.alone or one.threads > 1 for one in launches):
+        on_caller = self._runtime.is_caller
+        if any(one.threads > 1 or not (one.alone or on_caller) for one in launches):
             return None
         groups = [self._module.work_groups(one.entry, one.blocks, len(one.arguments)) for one in launches]
         if not all(groups):

@@ -2,6 +2,9 @@
 
 import gc
 import multiprocessing
+import os
+import subprocess
+import sys
 import weakref
 
 import numpy as np
@@ -130,3 +133,21 @@ def test_each_source_has_its_own_names():
     other = own_names("kernel void f(global float *x) { }")
     assert list(one) == ["f", "g"] and list(other) == ["f"] and one["f"] != other["f"]
     assert object_of(one["f"]) is None
+
+
+ON_ONE_CORE = """
+import os
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+import numpy as np, rollergen as rg
+kernel = rg.build(rg.ops.exp(rg.tensor("X", (64, 64))), "cpu", top_k=1, profile=False, cache=False)
+x = np.ones((64, 64), np.float32)
+assert np.allclose(kernel(x), np.exp(x)) and np.allclose(kernel(2 * x), np.exp(2 * x))
+print(kernel.launches[0].alone, kernel._local.mine.launches.by_address)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no process to a core")
+def test_on_one_core_every_small_launch_is_called():
+    env = {name: value for name, value in os.environ.items() if name != "POCL_DEVICES"}  # chosen here for more cores
+    done = subprocess.run([sys.executable, "-c", ON_ONE_CORE], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
