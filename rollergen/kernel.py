@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from rollergen.emit import Launch
+from rollergen.emit import Launch, packed_names
 from rollergen.errors import ArgumentError, DeviceError, shown
 from rollergen.explain.explanation import explanation, explanation_text, seconds_text
 from rollergen.gate.memory import HOST, Memory
@@ -121,7 +121,8 @@ class Kernel:
         self.candidates = tuple(candidates)
         self.signature = Signature(chosen.program.inputs, chosen.program.outputs)
         self._chosen, self._cuts = chosen, tuple(cuts)
-        self._constants = tuple(i for i, b in enumerate(chosen.program.inputs) if b.constant)
+        packed = packed_names(chosen.source.launches)
+        self._packed_at = tuple(i for i, b in enumerate(chosen.program.inputs) if b.name in packed)
         self._names = tuple(b.name for b in (*chosen.program.inputs, *chosen.program.outputs))
         self._lock, self._local = threading.Lock(), _Local()
         self._compiled: Compiled | None = None
@@ -199,7 +200,7 @@ class Kernel:
         mine, session = self._local.mine, self._session()
         try:
             session.set(dict(zip(self._names, (*given, *results), strict=True)))
-            if self._constants:
+            if self._packed_at:
                 self._pack(mine, session, self._originals(given if passed is None else passed))
             session.run()
         finally:
@@ -237,11 +238,11 @@ class Kernel:
 
     def _originals(self, passed: Sequence[Any]) -> tuple[Any, ...]:
         """The constant arrays as they were passed (not the copies that strided ones become)."""
-        return tuple(passed[i] for i in self._constants)
+        return tuple(passed[i] for i in self._packed_at)
 
     def _pack(self, mine: _Mine, session: Session, constants: tuple[Any, ...]) -> None:
         version = self._packs  # before packing: what is changed meanwhile is packed at the next call
-        seen = [view(one, self._names[i], self.signature) for i, one in zip(self._constants, constants, strict=True)]
+        seen = [view(one, self._names[i], self.signature) for i, one in zip(self._packed_at, constants, strict=True)]
         if not mine.packed.holds(version, constants, seen):
             mine.packed = NEVER
             session.once()

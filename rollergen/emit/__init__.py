@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rollergen.emit.c_family import CFamily
@@ -43,6 +43,11 @@ class Source:
     text: str
     launches: tuple[Launch, ...]
     language: str
+
+
+def packed_names(launches: Iterable[Launch]) -> frozenset[str]:
+    """The buffers that launches made once take: constants among them must be, at each call, what they were then."""
+    return frozenset(name for launch in launches if launch.once for name in launch.arguments)
 
 
 def emit(program: RProgram, device: Device, dialect: str | None = None) -> Source:

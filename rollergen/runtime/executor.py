@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from rollergen.emit import Launch, Source
+from rollergen.emit import Launch, Source, packed_names
 from rollergen.errors import DeviceError
 from rollergen.gate.memory import HOST, Memory
 from rollergen.hal.errors import BuildError, MendableError, RuntimeUnavailableError
@@ -116,6 +116,7 @@ class _Session:
         for launch, kernel in kernels:
             for position, name in enumerate(launch.arguments):
                 self._slots.setdefault(name, []).append((kernel, position))
+        self._packed = packed_names(launches)
         self._nothing = runtime.wrap(np.zeros(16, np.int32))
         self._timed: Callable[[], None] | None = None
 
@@ -186,7 +187,7 @@ class _Session:
                     kernel.set_arg(position, self._runtime.wrap(self._arrays[name]))
         run = self._runtime.prepared([(k, one.blocks, one.threads, one.alone) for one, k in each])
         setters = self._setters([kernel.raw.set_arg for _, kernel in each])
-        return PreparedLaunches(run, setters, self._runtime.memory)
+        return PreparedLaunches(run, setters, self._runtime.memory, packed=self._packed)
 
     def _called(self) -> PreparedLaunches | None:
         """Launches in the calling thread, without a queue; None where the runtime has no such."""
@@ -202,7 +203,9 @@ class _Session:
                 if name in self._arrays:
                     one.addresses[position] = self._arrays[name].ctypes.data
         setters = self._setters([one.addresses for one in groups])
-        return PreparedLaunches(run_all(groups), setters, self._runtime.memory, by_address=True)
+        return PreparedLaunches(
+            run_all(groups), setters, self._runtime.memory, by_address=True, packed=self._packed
+        )
 
     def _setters(self, launches: Sequence[Any]) -> dict[str, list[tuple[Any, int]]]:
         """What sets each input and output, wherever a launch takes it, given what sets an argument of each launch."""

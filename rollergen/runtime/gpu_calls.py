@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.emit import Source
+from rollergen.emit import Source, packed_names
 from rollergen.emit.index_code import ARGUMENT_BYTES
 from rollergen.errors import ArgumentError
 from rollergen.expr.dtypes import numpy_dtype
@@ -68,7 +68,7 @@ class GpuCalls:
         self._lock, self._mine = threading.Lock(), _Mine()
         self._replayed: list[_Lane] = []
         self._ran: set[int] = set()
-        self._packs = any(launch.once for launch in source.launches)
+        self._packed = packed_names(source.launches)
 
     def call(
         self, arrays: Sequence[Any], named: Mapping[str, Any], out: Any, stream: Any, version: int
@@ -116,12 +116,13 @@ class GpuCalls:
         if found is None:
             return
         kind, stream = found
-        kind = kind if self._packs else replace(kind, place="")
         address = stream()
         lane = self._mine.lanes.get((runtime.gpu.number, address))
         if lane is None or lane.captured or kind.array in lane.calls:
             return
-        launches = PreparedLaunches(lane.session.launches_on(address), lane.session.setters())
+        launches = PreparedLaunches(
+            lane.session.launches_on(address), lane.session.setters(), packed=self._packed
+        )
         lane.calls[kind.array] = prepared_call(launches, self._signature, kind)
         self._mine.streams[kind.array] = stream
         if self._program.temporaries and address not in (0, 1):
@@ -138,7 +139,7 @@ class GpuCalls:
         lane = (self._replayed_lane if captured else self._lane)(runtime, compiled, current.ptr)
         names = [p.name for p in (*self._inputs, *self._outputs)]
         lane.session.point({name: v.address for name, v in zip(names, (*views, *made), strict=True)})
-        if self._packs and not lane.packed.holds(version, *(constants := self._constants(passed, views))):
+        if self._packed and not lane.packed.holds(version, *(constants := self._constants(passed, views))):
             if captured:
                 raise self._too_late("has not packed these constants")
             lane.session.once()
@@ -147,7 +148,7 @@ class GpuCalls:
 
     def _constants(self, passed: Sequence[Any], views: Sequence[DeviceView]) -> tuple[list[Any], list[DeviceView]]:
         """The constant arrays as they were passed, and their memory."""
-        at = [number for number, parameter in enumerate(self._inputs) if parameter.constant]
+        at = [number for number, parameter in enumerate(self._inputs) if parameter.name in self._packed]
         return [passed[number] for number in at], [views[number] for number in at]
 
     def _compiled(self) -> tuple[Any, Any]:

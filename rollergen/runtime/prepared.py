@@ -128,7 +128,8 @@ def prepared_call(launches: PreparedLaunches, signature: Signature, kind: Arrays
         scope |= {f"dtype_{a}": kind.dtype(one.dtype), f"shape_{a}": one.shape}
         scope |= {f"bytes_{a}": one.size_bytes, f"less_{a}": -one.size_bytes}
         scope |= {f"new_{a}": kind.new(one.shape, one.dtype), f"seen_{a}": kind.seen(one.dtype)}
-    exec(_code("\n".join(_lines(parameters, len(signature.inputs), positions, kind))), scope)
+    packed = [a for a, one in parameters.items() if one.name in launches.packed]
+    exec(_code("\n".join(_lines(parameters, len(signature.inputs), positions, kind, packed))), scope)
     call: Call = scope.pop("call")  # it keeps the scope: a scope that kept it would be a cycle
     return call
 
@@ -139,9 +140,10 @@ def _code(text: str) -> CodeType:
 
 
 def _lines(
-    parameters: dict[str, Parameter], count: int, positions: dict[str, list[int]], kind: Arrays
+    parameters: dict[str, Parameter], count: int, positions: dict[str, list[int]], kind: Arrays, packed: list[str]
 ) -> Iterator[str]:
-    """The text of `call`; the first ``count`` parameters are inputs, ``positions`` where launches take each."""
+    """The text of `call`; the first ``count`` parameters are inputs, ``positions`` where launches take each, ``packed``
+    those that were packed."""
     names = list(parameters)
     inputs, outputs = names[:count], names[count:]
     yield "def call(arrays, out, packed, version):"
@@ -150,8 +152,8 @@ def _lines(
     for a in inputs:
         yield from _checked(a, kind)
         yield from _taken(a, positions[a], kind)
-    if kind.place and (constants := [a for a in inputs if parameters[a].constant]):
-        given, at = ", ".join(constants), ", ".join(f"(at_{a}, {kind.place.format(a=a)})" for a in constants)
+    if packed:
+        given, at = ", ".join(packed), ", ".join(f"(at_{a}, {kind.place.format(a=a)})" for a in packed)
         yield f" if not packed.holds_at(version, [{given}], [{at}]): return None"
     yield " if out is None:"
     beside = f"at_{inputs[0]}" if inputs else "0"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -31,12 +31,14 @@ class PreparedLaunches:
     ``setters``: for each input and output (set_argument, position) wherever a launch takes it; ``memory(array)``: what
     is set there for an array in host memory, which it keeps alive.  It raises ValueError for arrays that are strided or
     read-only.  ``by_address``: setters have (addresses, position) instead, where its address (``svm_ptr``) is stored.
+    ``packed``: names among which are the constants that a call finds packed (`emit.packed_names`).
     """
 
     run: Callable[[], None]
     setters: Mapping[str, Sequence[tuple[Any, int]]]
     memory: Callable[[np.ndarray], Any] | None = None
     by_address: bool = False
+    packed: Collection[str] = ()
 
 
 class Session(Protocol):

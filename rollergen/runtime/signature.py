@@ -37,12 +37,11 @@ class Parameter:
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype
-    constant: bool
     text: str
 
     @staticmethod
     def of(buffer: Buffer) -> Parameter:
-        return Parameter(buffer.name, buffer.shape, numpy_dtype(buffer.dtype), buffer.constant, _described(buffer))
+        return Parameter(buffer.name, buffer.shape, numpy_dtype(buffer.dtype), _described(buffer))
 
     @property
     def size_bytes(self) -> int:

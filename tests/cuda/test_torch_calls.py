@@ -33,7 +33,8 @@ def called(monkeypatch):
     assert stream() == 77
     addresses, runs = [0, 0, 0], []
     setters = {name: [(addresses.__setitem__, position)] for position, name in enumerate("ABC")}
-    return prepared_call(PreparedLaunches(lambda: runs.append(1), setters), kernel.signature, kind), addresses, runs
+    launches = PreparedLaunches(lambda: runs.append(1), setters, packed={"B"})
+    return prepared_call(launches, kernel.signature, kind), addresses, runs
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import ArgumentError, DtypeError, ShapeError
+from rollergen.runtime.packed import NEVER
 from tests.interop.exporter import Exporter
 from tests.threads import in_threads
 
@@ -219,6 +220,16 @@ def test_a_kernel_without_inputs_is_prepared():
     kernel = rg.build(rg.compute((N,), lambda i: rg.cast(i, "float32")), "cpu", top_k=1, profile=False, cache=False)
     for _ in range(2):
         assert np.array_equal(kernel(), np.arange(N))
+
+
+def test_constants_that_nothing_packs_are_not_compared_with_earlier_ones():
+    image, weight = rg.tensor("X", (1, 16, 7, 7)), rg.tensor("W", (16, 1, 3, 3), constant=True)
+    kernel = rg.build(rg.ops.conv2d(image, weight, padding=1, groups=16), "cpu", top_k=1, profile=False, cache=False)
+    assert not any(launch.once for launch in kernel.launches)
+    x, w = np.ones((1, 16, 7, 7), np.float32), np.ones((16, 1, 3, 3), np.float32)
+    once = kernel(x, w)
+    twice = kernel._local.mine.call((x, 2 * w), None, NEVER, 0)
+    assert np.array_equal(twice, 2 * once)
 
 
 class TestConstants:
