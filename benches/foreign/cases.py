@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 import rollergen as rg
-from benches.foreign.refusals import REASONS
 from benches.results import begun, keep, keep_at, unfinished
 from rollergen.dropped import every_drop_raises
 from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.reads import given_tensors
+from rollergen.network.refusals import REASONS
 
 STAGES = ("definition", "cpu", "v100")
 KEPT_EVERY = 20

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import keyword
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,48 +20,22 @@ import onnx.inliner
 from onnx.reference import ReferenceEvaluator
 
 import rollergen as rg
-from benches.foreign.refusals import OPERATORS, Refused, accepted_dtype
 from rollergen.expr.language import CALL_WORDS, Tensor
+from rollergen.network.onnx_operators import TABLE
+from rollergen.network.onnx_operators.table import Node
+from rollergen.network.refusals import OPERATORS, Refused, accepted_dtype
 
-Value = Any  # np.ndarray (known) or Tensor
-Converter = Callable[["Node"], Any]
 _SHAPES_ONLY = {"Shape": (), "Size": (), "CastLike": (0,), "EyeLike": ()}
 """Operators that read of some operands the shape or dtype alone, and the operands whose values they do read."""
-
-
-@dataclass(frozen=True)
-class Operator:
-    """How an operator is expressed; ``static`` are the positions of operands that have to be known."""
-
-    convert: Converter
-    static: tuple[int, ...] = ()
-
-
-TABLE: dict[str, Operator] = {}
-
-
-def operator(*names: str, static: Iterable[int] = ()) -> Callable[[Converter], Converter]:
-    """Enters a converter into `TABLE` under the given operators."""
-
-    def enter(convert: Converter) -> Converter:
-        TABLE.update({name: Operator(convert, tuple(static)) for name in names})
-        return convert
-
-    return enter
-
-
-def operators(**converters: Converter) -> None:
-    """Enters converters without static operands into `TABLE`."""
-    TABLE.update({name: Operator(convert) for name, convert in converters.items()})
 
 
 @dataclass
 class Graph:
     """What is made of a model: values by name; ``inputs`` and ``constants`` are the arrays a kernel is called with."""
 
-    values: dict[str, Value] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
-    outputs: list[Value] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
 
     def given(self, name: str, array: np.ndarray, constant: bool = False) -> Tensor:
         """A tensor for `array`, which becomes an argument of the kernel."""
@@ -70,6 +44,9 @@ class Graph:
         identifier = self._identifier(name)
         self.arrays[identifier] = array
         return rg.tensor(identifier, array.shape, accepted_dtype(array.dtype), constant=constant)
+
+    def constant(self, name: str, array: np.ndarray) -> Tensor:
+        return self.given(name or f"c{len(self.arrays)}", array, constant=True)
 
     def _identifier(self, name: str) -> str:
         """ONNX names may be any text."""
@@ -80,72 +57,6 @@ class Graph:
         while made in self.arrays:
             made += "_"
         return made
-
-
-@dataclass(frozen=True)
-class Node:
-    """One node: its operator, attributes, operands (None where left out) and the number of outputs wanted."""
-
-    graph: Graph
-    proto: onnx.NodeProto
-    inputs: tuple[Value | None, ...]
-    version: int
-
-    @property
-    def outputs(self) -> int:
-        return len(self.proto.output)
-
-    def wants(self, position: int) -> bool:
-        """Whether output `position` is used."""
-        return position < self.outputs and self.proto.output[position] != ""
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """An attribute as a Python value; strings are text."""
-        for one in self.proto.attribute:
-            if one.name == name:
-                value = onnx.helper.get_attribute_value(one)
-                return value.decode() if isinstance(value, bytes) else value
-        return default
-
-    def has(self, position: int) -> bool:
-        return position < len(self.inputs) and self.inputs[position] is not None
-
-    def value(self, position: int) -> Value:
-        return self.inputs[position] if self.has(position) else None
-
-    def tensor(self, position: int) -> Tensor:
-        """An operand as a tensor: a known one becomes a constant argument of the kernel."""
-        value = self.inputs[position]
-        return value if isinstance(value, Tensor) else self.constant(value)
-
-    def optional(self, position: int) -> Tensor | None:
-        return self.tensor(position) if self.has(position) else None
-
-    def operand(self, position: int) -> Tensor | float | int | bool:
-        """An operand of an elementwise operator: a known scalar is a number of the kernel's text."""
-        value = self.inputs[position]
-        return value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else self.tensor(position)
-
-    def operands(self) -> list[Any]:
-        return [self.operand(n) for n in range(len(self.inputs))]
-
-    def known(self, position: int, attribute: str = "") -> np.ndarray | None:
-        """A static operand, which older versions of an operator have as an attribute; None where there is none."""
-        value = self.value(position)
-        if value is None:
-            found = self.get(attribute) if attribute else None
-            return None if found is None else np.asarray(found)
-        if isinstance(value, Tensor):
-            raise Refused("data-dependent parameter", f"operand {position} of {self.proto.op_type}")
-        return value
-
-    def integers(self, position: int, attribute: str = "") -> tuple[int, ...] | None:
-        found = self.known(position, attribute)
-        return None if found is None else tuple(int(v) for v in np.atleast_1d(found))
-
-    def constant(self, array: Any) -> Tensor:
-        """`array` as a constant tensor."""
-        return self.graph.given(f"c{len(self.graph.arrays)}", np.asarray(array), constant=True)
 
 
 def imported(model: onnx.ModelProto, examples: Sequence[Any]) -> Graph:
@@ -228,7 +139,7 @@ def _convert(graph: Graph, proto: onnx.NodeProto, imports: list[onnx.OperatorSet
         made = _folded(proto, inputs, imports)
     else:
         version = next(one.version for one in imports if one.domain in (proto.domain, proto.domain or "ai.onnx"))
-        made = TABLE[proto.op_type].convert(Node(graph, proto, inputs, version))
+        made = TABLE[proto.op_type].convert(Node(proto, inputs, version, graph.constant))
     made = made if isinstance(made, (tuple, list)) else (made,)
     for name, value in zip(proto.output, made, strict=False):
         if name and value is None:

@@ -1,10 +1,11 @@
 """ONNX's backend node tests against rollergen: ``python benches/foreign/onnx_nodes.py [NAME ...] [--sample N]``.
 
-Every one of the 1,884 node tests of onnx 1.23.2 is expressed by `rg.ops` and the language (the tables of
-``onnx_*.py``, which an importer can use as they are), or refused with one of the reasons of ``refusals.py``.  What is
-expressed must be right three times, by the tolerance of ONNX's own runner: by its definition (`evaluate`), built and
-run on cpu, and built for a V100 and interpreted.  What is known is kept, and the same command goes on from there; the
-table is results/onnx_nodes_<cpu>_<day>.json.  Exits with 1 where one is wrong, or raises anything but the refusal.
+Every one of the 1,884 node tests of onnx 1.23.2 is expressed by `rg.ops` and the language, by the tables of
+`rollergen.network.onnx_operators` that import models, or refused with one of the reasons of
+`rollergen.network.refusals`.  What is expressed must be right three times, by the tolerance of ONNX's own runner: by
+its definition (`evaluate`), built and run on cpu, and built for a V100 and interpreted.  What is known is kept, and the
+same command goes on from there; the table is results/onnx_nodes_<cpu>_<day>.json.  Exits with 1 where one is wrong, or
+raises anything but the refusal.
 
 The environment is one of its own: ``pip install -e ".[cpu,foreign]"``; torch's build for CPUs is enough, which
 ``pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu`` takes first.
@@ -25,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 
 from benches.foreign.cases import STAGES, Row, Rows, crash, examined
-from benches.foreign.onnx_table import bound, imported
-from benches.foreign.refusals import Refused
+from benches.foreign.importing import bound, imported
+from rollergen.network.refusals import Refused
 
 NAME = "onnx_nodes"
 FLOAT16_RTOL = 2**-9

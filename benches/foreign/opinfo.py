@@ -34,12 +34,13 @@ from torch.testing._comparison import default_tolerances
 
 import rollergen as rg
 from benches.foreign.cases import STAGES, Row, Rows, crash, examined
-from benches.foreign.refusals import RULES, Refused, accepted_dtype
+from benches.foreign.refusals import RULES
 from rollergen import ops
 from rollergen import tensor as given
 from rollergen.errors import RollergenError
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.language import Tensor
+from rollergen.network.refusals import Refused, accepted_dtype
 
 NAME = "opinfo"
 MOST = 30

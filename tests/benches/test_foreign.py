@@ -9,7 +9,8 @@ import pytest
 import rollergen as rg
 from benches import results
 from benches.foreign.cases import Rows, crash, examined, faulty, in_processes
-from benches.foreign.refusals import OPERATORS, REASONS, RULES, Refused, accepted_dtype
+from benches.foreign.refusals import RULES
+from rollergen.network.refusals import OPERATORS, REASONS, Refused, accepted_dtype
 
 X = np.array([-1.0, 2.0], np.float32)
 

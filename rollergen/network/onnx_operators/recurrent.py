@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import rollergen as rg
-from benches.foreign.importing import Node, operator
-from benches.foreign.onnx_attention import by_heads
-from benches.foreign.onnx_pointwise import pointwise
-from benches.foreign.refusals import Refused
 from rollergen import ops
+from rollergen.expr import language as rg
 from rollergen.expr.language import Tensor
+from rollergen.network.onnx_operators.attention import by_heads
+from rollergen.network.onnx_operators.pointwise import pointwise
+from rollergen.network.onnx_operators.table import Node, operator
+from rollergen.network.refusals import Refused
 
 STEPS = 8
 """Longer sequences are refused: every step is an expression of its own."""
@@ -192,7 +192,7 @@ def parameters(n: Node, count: int) -> list[tuple[Tensor, ...]]:
     return [tuple(n.tensor(2 + kind * tensors + i) for kind in range(2 + count)) for i in range(tensors)]
 
 
-def kinds_in_turn(made: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+def kinds_in_turn(made: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     return tuple(one for kind in zip(*made, strict=True) for one in kind)
 
 

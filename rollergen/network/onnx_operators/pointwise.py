@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import onnx
 
-import rollergen as rg
-from benches.foreign.importing import Node, operator, operators
-from benches.foreign.refusals import Refused, accepted_dtype
 from rollergen import ops
+from rollergen.expr import language as rg
 from rollergen.expr.dtypes import accumulator_dtype, is_float, numpy_dtype
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import broadcast_index, broadcast_shape
+from rollergen.network.onnx_operators.table import Node, operator, operators
+from rollergen.network.refusals import Refused, accepted_dtype
 
 
 def pointwise(function: Any, *operands: Any) -> Tensor:

@@ -10,20 +10,21 @@ from typing import Any
 
 import numpy as np
 
-import rollergen as rg
-from benches.foreign.importing import Node, operator, operators
-from benches.foreign.onnx_pointwise import pointwise
-from benches.foreign.onnx_reductions import along
-from benches.foreign.onnx_selections import every
-from benches.foreign.refusals import Refused
 from rollergen import ops
+from rollergen.expr import language as rg
 from rollergen.expr.dtypes import accumulator_dtype
+from rollergen.expr.einsum import einsum
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import broadcast_index
+from rollergen.network.onnx_operators.pointwise import pointwise
+from rollergen.network.onnx_operators.reductions import along
+from rollergen.network.onnx_operators.selections import every
+from rollergen.network.onnx_operators.table import Node, operator, operators
+from rollergen.network.refusals import Refused
 
 operators(
     MatMul=lambda n: product(n.tensor(0), n.tensor(1)),
-    Einsum=lambda n: rg.einsum(n.get("equation"), *(n.tensor(i) for i in range(len(n.inputs)))),
+    Einsum=lambda n: einsum(n.get("equation"), *(n.tensor(i) for i in range(len(n.inputs)))),
     GlobalAveragePool=lambda n: ops.global_avg_pool(n.tensor(0)),
     GlobalMaxPool=lambda n: ops.global_max_pool(n.tensor(0)),
 )
@@ -156,7 +157,7 @@ def causal_convolution(n: Node) -> Any:
     kept = weight.shape[2] - 1
     if not kept:
         raise Refused("empty", "a state of no elements")
-    padded = ops.pad(x, (kept, 0)) if past is None else ops.concat([past, x], axis=2)
+    padded = ops.pad(x, (kept, 0)) if past is None else ops.concat([past, x], 2)
     made = ops.conv1d(padded, weight, n.optional(2), groups=x.shape[1])
     if n.get("activation", "none") != "none":
         made = ops.silu(made)

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-import rollergen as rg
-from benches.foreign.importing import Node, operator
 from rollergen import ops
+from rollergen.expr import language as rg
 from rollergen.expr.language import Tensor
+from rollergen.network.onnx_operators.table import Node, operator
 
 
 def same(index: Any, value: Any) -> Any:

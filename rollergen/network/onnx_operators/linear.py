@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-import rollergen as rg
-from benches.foreign.importing import Node, operator
-from benches.foreign.refusals import Refused
 from rollergen import ops
+from rollergen.expr import language as rg
 from rollergen.expr.language import Tensor
+from rollergen.network.onnx_operators.table import Node, operator
+from rollergen.network.refusals import Refused
 
 
 @operator("Resize", "Upsample", static=(1, 2, 3))
@@ -50,7 +52,7 @@ def _weights(n: Node, shape: tuple[int, ...], axis: int) -> np.ndarray:
     outputs = [onnx.helper.make_empty_tensor_value_info(proto.output[0])]
     graph = onnx.helper.make_graph([proto], "weights", infos, outputs)
     imports = [onnx.helper.make_opsetid("", n.version)]
-    run = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=imports)).run
+    run: Any = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=imports)).run
     columns = []
     for place in range(shape[axis]):
         unit = np.zeros(shape, np.float32)
@@ -96,7 +98,7 @@ def complex_product(n: Node, x: Tensor, axis: int, matrix: np.ndarray) -> Tensor
     if x.shape[-1] == 2:
         re = ops.sub(re, along_axis(part(1), axis, imaginary))
         im = ops.add(im, along_axis(part(1), axis, real))
-    return ops.concat([re, im], axis=-1)
+    return ops.concat([re, im], -1)
 
 
 @operator("STFT", static=(1, 3))

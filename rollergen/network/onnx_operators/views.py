@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-import rollergen as rg
-from benches.foreign.importing import Node, operator, operators
-from benches.foreign.refusals import Refused
 from rollergen import ops
+from rollergen.expr import language as rg
 from rollergen.expr.language import Tensor
+from rollergen.network.onnx_operators.table import Node, operator, operators
+from rollergen.network.refusals import Refused
 
 operators(
     Transpose=lambda n: ops.permute(n.tensor(0), n.get("perm") or tuple(reversed(range(n.tensor(0).ndim)))),
@@ -165,7 +165,8 @@ def triangle(n: Node) -> Tensor:
 def eye_like(n: Node) -> np.ndarray:
     x, dtype = n.tensor(0), n.get("dtype")
     wanted = np.dtype(x.dtype) if dtype is None else onnx.helper.tensor_dtype_to_np_dtype(dtype)
-    return np.eye(*x.shape, k=n.get("k", 0), dtype=wanted)
+    rows, columns = x.shape
+    return np.eye(rows, columns, k=n.get("k", 0), dtype=wanted)
 
 
 def decided(n: Node) -> Any:

@@ -7,18 +7,18 @@ from typing import Any
 
 import onnx
 
-import rollergen as rg
-from benches.foreign.importing import Node, operator
-from benches.foreign.onnx_contractions import product
-from benches.foreign.onnx_pointwise import np_dtype, pointwise
-from benches.foreign.onnx_selections import same, selected, wrapped
-from benches.foreign.refusals import accepted_dtype
 from rollergen import ops
+from rollergen.expr import language as rg
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators.arguments import broadcast_index
+from rollergen.network.onnx_operators.contractions import product
+from rollergen.network.onnx_operators.pointwise import np_dtype, pointwise
+from rollergen.network.onnx_operators.selections import same, selected, wrapped
+from rollergen.network.onnx_operators.table import Node, operator
+from rollergen.network.refusals import accepted_dtype
 
 
-def by_heads(x: Tensor, heads: int | None) -> Tensor:
+def by_heads(x: Tensor, heads: Any) -> Tensor:
     """(B, S, H D) as (B, H, S, D)."""
     if x.ndim == 4:
         return x
@@ -32,7 +32,7 @@ def attention(n: Node) -> Any:
     k, v = (by_heads(n.tensor(i), n.get("kv_num_heads")) for i in (1, 2))
     past = n.optional(4)
     if past is not None:
-        k, v = ops.concat([past, k], axis=2), ops.concat([n.tensor(5), v], axis=2)
+        k, v = ops.concat([past, k], 2), ops.concat([n.tensor(5), v], 2)
     scale = n.get("scale") or 1 / math.sqrt(q.shape[3])
     root = float(np_dtype(q).type(math.sqrt(scale)))
     scores = repeated_product(ops.mul(q, root), ops.mul(ops.permute(k, (0, 1, 3, 2)), root))
@@ -124,7 +124,7 @@ def rotary_embedding(n: Node) -> Tensor:
 
     made = rg.compute((*heads.shape[:3], 2 * half), element)
     if 2 * half < heads.shape[3]:
-        made = ops.concat([made, ops.getitem(heads, (..., slice(2 * half, None)))], axis=3)
+        made = ops.concat([made, ops.getitem(heads, (..., slice(2 * half, None)))], 3)
     return ops.reshape(ops.permute(made, (0, 2, 1, 3)), x.shape) if x.ndim == 3 else made
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-import rollergen as rg
-from benches.foreign.importing import Node, operator, operators
-from benches.foreign.onnx_pointwise import pointwise
-from benches.foreign.onnx_selections import same
-from benches.foreign.refusals import Refused
 from rollergen import ops
+from rollergen.expr import language as rg
 from rollergen.expr.dtypes import accumulator_dtype, is_float
 from rollergen.expr.language import Tensor
+from rollergen.network.onnx_operators.pointwise import pointwise
+from rollergen.network.onnx_operators.selections import same
+from rollergen.network.onnx_operators.table import Node, operator, operators
+from rollergen.network.refusals import Refused
 
 
 def axes_of(n: Node) -> tuple[int, ...] | None:

@@ -1,0 +1,15 @@
+"""ONNX's operators by `rg.ops` and the language: a module for each family enters its own into `table.TABLE`."""
+
+from rollergen.network.onnx_operators import (  # noqa: F401
+    attention,
+    contractions,
+    linear,
+    pointwise,
+    recurrent,
+    reductions,
+    selections,
+    views,
+)
+from rollergen.network.onnx_operators.table import TABLE
+
+__all__ = ["TABLE"]
