@@ -22,7 +22,14 @@ from rollergen.hal.errors import BuildError, LinkerError, MendableError, Runtime
 from rollergen.hal.runtimes.pocl_cache import directory, ensure, trouble
 from rollergen.hal.runtimes.pocl_cpu_name import UnknownProcessorError, mend_cpu_name
 from rollergen.hal.runtimes.pocl_linker import LinkerMissingError, require_linker
-from rollergen.hal.runtimes.pocl_work_groups import MOST_GROUPS, WorkGroups, callable_alone, object_of, own_names
+from rollergen.hal.runtimes.pocl_work_groups import (
+    MOST_GROUPS,
+    WorkGroups,
+    callable_alone,
+    object_of,
+    own_names,
+    work_groups,
+)
 from rollergen.hal.runtimes.protocol import POCL_PRIVATE_BYTES, LaunchLimits
 
 POCL = "Portable Computing Language"
@@ -82,7 +89,7 @@ class Module:
         where that cannot be, or takes longer."""
         path = object_of(self._names[entry]) if self._direct and groups <= MOST_GROUPS else None
         try:
-            return WorkGroups(path, self._names[entry], groups, arguments) if path else None
+            return work_groups(path, self._names[entry], groups, arguments) if path else None
         except OSError:
             return None
 

@@ -14,9 +14,10 @@ import re
 import weakref
 from _ctypes import dlclose, dlopen, dlsym
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 MOST_GROUPS = 4
 """Work-groups that are called one by one from Python: each takes .3 us, a queued launch of any number 1.2 us more."""
@@ -59,30 +60,31 @@ def object_of(name: str) -> str | None:
     return found[1] if found else None
 
 
-class WorkGroups:
-    """The work-groups of one launch.  ``addresses[i]``: of its i-th argument; to be set before `run`."""
+class WorkGroups(NamedTuple):
+    """One launch.  ``addresses[i]``: of its i-th argument, to be set before `run`."""
 
-    def __init__(self, path: str, name: str, groups: int, arguments: int) -> None:
-        """Raises OSError where the object cannot be loaded or lacks the function."""
-        library = dlopen(path, os.RTLD_NOW)  # `ctypes.CDLL` leaves a class behind, and closes nothing
-        weakref.finalize(self, dlclose, library)
-        function = _FUNCTION(dlsym(library, f"_pocl_kernel_{name}_workgroup_fast"))
-        self.addresses = _addresses(arguments)()
-        zero = ctypes.c_size_t(0)
-        self._calls = [(function, self.addresses, _CONTEXT, ctypes.c_size_t(group), zero) for group in range(groups)]
-
-    def run(self) -> None:
-        for function, addresses, context, group, zero in self._calls:
-            function(addresses, context, group, zero, zero)
+    addresses: ctypes.Array[ctypes.c_void_p]
+    run: Callable[[], None]
 
 
-def run_all(launches: Sequence[WorkGroups]) -> Callable[[], None]:
-    """One call for all `launches`, in order."""
-    if len(launches) == 1:
-        return launches[0].run
+def work_groups(path: str, name: str, groups: int, arguments: int) -> WorkGroups:
+    """The work-groups of one launch, in order.  Raises OSError where the object cannot be loaded or lacks the
+    function."""
+    library = dlopen(path, os.RTLD_NOW)  # `ctypes.CDLL` leaves a class behind, and closes nothing
+    addresses, zero = _addresses(arguments)(), ctypes.c_size_t(0)
+    weakref.finalize(addresses, dlclose, library)  # whoever calls the function holds its arguments
+    function = _FUNCTION(dlsym(library, f"_pocl_kernel_{name}_workgroup_fast"))
+    calls = [partial(function, addresses, _CONTEXT, ctypes.c_size_t(group), zero, zero) for group in range(groups)]
+    return WorkGroups(addresses, in_order(calls))
+
+
+def in_order(calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
+    """One call for all `calls`; the only one is itself: a loop around it would take a third of its time."""
+    if len(calls) == 1:
+        return calls[0]
 
     def run() -> None:
-        for launch in launches:
-            launch.run()
+        for call in calls:
+            call()
 
     return run

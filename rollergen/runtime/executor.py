@@ -14,7 +14,7 @@ from rollergen.gate.memory import HOST, Memory
 from rollergen.hal.errors import BuildError, MendableError, RuntimeUnavailableError
 from rollergen.hal.runtime import runtime_for
 from rollergen.hal.runtimes.cuda_runtime import CudaRuntime
-from rollergen.hal.runtimes.pocl_work_groups import run_all
+from rollergen.hal.runtimes.pocl_work_groups import in_order
 from rollergen.hal.runtimes.protocol import InPlaceRuntime, LaunchLimits, Runtime
 from rollergen.hal.spec import Device
 from rollergen.runtime.cuda_memory import CudaMemory
@@ -204,7 +204,7 @@ class _Session:
                     one.addresses[position] = self._arrays[name].ctypes.data
         setters = self._setters([one.addresses for one in groups])
         return PreparedLaunches(
-            run_all(groups), setters, self._runtime.memory, by_address=True, packed=self._packed
+            in_order([one.run for one in groups]), setters, self._runtime.memory, by_address=True, packed=self._packed
         )
 
     def _setters(self, launches: Sequence[Any]) -> dict[str, list[tuple[Any, int]]]:

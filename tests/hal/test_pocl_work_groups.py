@@ -113,9 +113,8 @@ def test_objects_are_closed_with_their_kernels(monkeypatch):
     monkeypatch.setattr(pocl_work_groups, "dlclose", lambda handle: closed.append(handle))
     kernel = built(rg.ops.neg(tensor("X", 23)))
     kernel(*inputs(kernel))
-    (groups,) = [one.__self__ for one in [kernel._local.mine.launches.run]]
-    gone = weakref.ref(groups)
-    del kernel, groups
+    gone = weakref.ref(kernel._local.mine.launches.run.args[0])
+    del kernel
     gc.collect()
     assert gone() is None and len(closed) == 1
 
