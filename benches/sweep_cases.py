@@ -187,6 +187,7 @@ def _views() -> Iterator[tuple[str, str, Make]]:
     yield "pixel_shuffle", "", lambda t, r, c: rg.ops.pixel_shuffle(t("x", (1, 8, r, c)), 2)
     yield "pixel_unshuffle", "", lambda t, r, c: rg.ops.pixel_unshuffle(t("x", (1, r, 4, 8)), 2)
     yield "unfold", "", lambda t, r, c: rg.ops.unfold(t("x", (1, 2, r, c)), 3)
+    yield "unfold_copy", "", lambda t, r, c: rg.ops.unfold_copy(t("x", (r, c)), 1, 1 + c // 8, 2)
     yield "reshape", "", lambda t, r, c: rg.ops.reshape(t("x", (r, c)), (c, r))
     yield "reshape", "of a transpose", lambda t, r, c: rg.ops.reshape(rg.ops.t(t("x", (r, c))), (-1,))
     yield "expand", "", lambda t, r, c: rg.ops.expand(t("x", (r, 1)), (3, r, c))

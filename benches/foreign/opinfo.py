@@ -40,6 +40,7 @@ from rollergen import tensor as given
 from rollergen.errors import RollergenError
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.language import Tensor
+from rollergen.expr.methods import OTHERWISE
 from rollergen.network.refusals import Refused, accepted_dtype
 
 NAME = "opinfo"
@@ -57,7 +58,7 @@ PRODUCTS = ("matmul", "mm", "bmm", "linear", "einsum", "conv1d", "conv2d", "conv
 
 def namesake(name: str) -> Any:
     """The operator of `rg.ops` that an entry of ``op_db`` calls, if there is one."""
-    short = name.removeprefix("nn.functional.")
+    short = OTHERWISE.get(name, name.removeprefix("nn.functional."))
     if short == "where":
         return lambda input, condition, other: ops.where(condition, input, other)
     if short == "einsum":
@@ -158,7 +159,7 @@ def examine(name: str, stages: tuple[str, ...] = STAGES) -> Row:
 def _by_rule(operator: str, error: RollergenError) -> Row | None:
     """The reason of a refusal of rollergen's own, which `RULES` lists by operator, kind and text."""
     for rule_operator, kind, text, reason in RULES:
-        if rule_operator == operator and type(error) is kind and re.search(text, str(error)):
+        if re.fullmatch(rule_operator, operator) and type(error) is kind and re.search(text, str(error)):
             return {"refused": reason, "detail": f"{kind.__name__}: {text}"}
     return None
 

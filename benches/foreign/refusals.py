@@ -12,7 +12,8 @@ RULES: tuple[tuple[str, type[RollergenError], str, str], ...] = (
     ("nn.functional.batch_norm", ExpressionError, r"training is True with", "state"),
     ("nn.functional.scaled_dot_product_attention", ExpressionError, r"dropout_p is", "random"),
     ("nn.functional.interpolate", ExpressionError, r"mode is '(bicubic|area)'", "attribute"),
+    (r"nn.functional.avg_pool\dd", DtypeError, r"expected a floating dtype", "integer division"),
     ("cumsum", ExpressionError, r"cumsum\(axis=.*is not offered", "sequential"),
     ("cumprod", ExpressionError, r"cumprod\(axis=.*is not offered", "sequential"),
 )
-"""Refusals of rollergen's own, of torch's operators: the operator, the kind of error, its text, and the reason."""
+"""Refusals of rollergen's own: torch's operator (a regular expression), the kind of error, its text, and the reason."""

@@ -287,6 +287,9 @@ def _views() -> Iterator[Operator]:
     for name, word in (("pixel_shuffle", "upscale_factor"), ("pixel_unshuffle", "downscale_factor")):
         yield _entry(name, f"shape=1x64x56x56 {word}=2", _one, arguments=(word,))
     yield _entry("unfold", "shape=1x64x56x56 kernel_size=3", _one, arguments=("kernel_size",))
+    yield _entry(
+        "unfold_copy", "shape=1024x1024 dimension=1 size=16 step=8", _one, arguments=("dimension", "size", "step")
+    )
     yield _entry("slice", "shape=1024x1024 dim=1 start=1 step=2", _one)
     yield _entry("pad", "shape=1024x1024 pad=1,2 mode=reflect", _one, arguments=("pad",))
     image = lambda s, t: (t("X", tuple(s[n] for n in _IMAGE)),)

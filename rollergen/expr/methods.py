@@ -13,13 +13,20 @@ from typing import Any
 from rollergen.errors import ExpressionError, name_advice, shown
 
 METHODS = (
-    "abs", "add", "amax", "amin", "argmax", "argmin", "bmm", "clamp", "clip", "div", "eq", "erf", "exp",
-    "expand", "floor", "ge", "greater", "greater_equal", "gt", "le", "less", "less_equal", "log", "log_softmax",
-    "logsumexp", "lt", "matmul", "max", "maximum", "mean", "min", "minimum", "mm", "mul", "ne", "neg",
-    "not_equal", "permute", "pow", "prod", "relu", "reshape", "round", "rsqrt", "sigmoid", "softmax", "sqrt",
-    "std", "sub", "sum", "t", "tanh", "transpose", "var",
+    "abs", "absolute", "acos", "acosh", "add", "amax", "amin", "argmax", "argmin", "asin", "asinh", "atan", "atan2",
+    "atanh", "bmm", "ceil", "chunk", "clamp", "clip", "cos", "cosh", "cumprod", "cumsum", "div", "divide", "eq",
+    "erf", "erfc", "exp", "exp2", "expand", "expm1", "flip", "floor", "ge", "greater", "greater_equal", "gt",
+    "hardshrink", "isinf", "isnan", "le", "less", "less_equal", "log", "log10", "log1p", "log2", "log_softmax",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "lt", "matmul", "max", "maximum", "mean",
+    "min", "minimum", "mm", "mul", "multiply", "ne", "neg", "negative", "not_equal", "permute", "pow", "prelu",
+    "prod", "reciprocal", "relu", "repeat", "reshape", "roll", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh",
+    "softmax", "split", "sqrt", "square", "std", "sub", "subtract", "sum", "t", "tan", "tanh", "tile", "transpose",
+    "tril", "triu", "true_divide", "trunc", "unfold", "var",
 )  # fmt: skip
 """Operators that are methods of torch's tensors too."""
+
+OTHERWISE = {"unfold": "unfold_copy"}
+"""Methods that `rg.ops` calls otherwise."""
 
 NUMPYS = {
     "subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow", "negative": "neg", "absolute": "abs",
@@ -102,7 +109,7 @@ class Methods:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in METHODS:
             raise AttributeError(f"a tensor has no attribute {name!r}; {name_advice(name, METHODS)}")
-        return functools.partial(operator(name), self)
+        return functools.partial(operator(OTHERWISE.get(name, name)), self)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *METHODS})

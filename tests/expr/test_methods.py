@@ -8,7 +8,7 @@ import pytest
 
 import rollergen as rg
 from rollergen.errors import ExpressionError
-from rollergen.expr.methods import METHODS, NUMPYS
+from rollergen.expr.methods import METHODS, NUMPYS, OTHERWISE
 from tests.expr.operators.oracle import agree, given, torch
 
 OPERATORS = {
@@ -18,6 +18,7 @@ OPERATORS = {
     "A <= 1": lambda a, b: a <= 1, "1 > A": lambda a, b: a < 1, "A >= B": lambda a, b: a >= b,
     "a chain": lambda a, b: (a @ b.T + 1).exp().sum(dim=0) / 3, "2 ** A": lambda a, b: 2**a,
     "reshape": lambda a, b: a.reshape(5, 3), "permute": lambda a, b: a.permute(1, 0), "clip": lambda a, b: a.clip(1, 2),
+    "unfold": lambda a, b: a.unfold(1, 3, 2),
 }  # fmt: skip
 
 
@@ -29,7 +30,7 @@ def test_an_operator_of_tensors_is_torchs(name):
 
 
 def test_methods_are_operators_and_methods_of_torch_too():
-    assert all(hasattr(torch.Tensor, name) and hasattr(rg.ops, name) for name in METHODS)
+    assert all(hasattr(torch.Tensor, name) and hasattr(rg.ops, OTHERWISE.get(name, name)) for name in METHODS)
     x = rg.tensor("x", (3, 5))
     assert set(METHODS) <= set(dir(x)) and all(callable(getattr(x, name)) for name in METHODS)
     with pytest.raises(AttributeError, match="a tensor has no attribute 'summ'; did you mean sum"):

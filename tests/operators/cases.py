@@ -259,4 +259,6 @@ CASES |= {
     "pixel_shuffle": Case(lambda: ops.pixel_shuffle(T("x", (2, 12, 3, 5)), 2)),
     "pixel_unshuffle": Case(lambda: ops.pixel_unshuffle(T("x", (2, 3, 4, 6)), 2)),
     "unfold": Case(lambda: ops.unfold(T("x", (2, 3, 5, 7)), (3, 2), 1, 1, 2)),
+    "unfold_copy": Case(lambda: ops.unfold_copy(T("x", X3), 1, 3, 2)),
+    "adaptive_max_pool2d indices": Case(lambda: ops.adaptive_max_pool2d(T("x", (1, 2, 7, 6)), 3, True)[1]),
 }

@@ -290,6 +290,7 @@ OPERATORS: dict[str, Make] = {
     "pixel_shuffle": lambda s: ops.pixel_shuffle(T("x", (s.one(16, 1), 8, s.one(28, 7), s.one(28, 7))), 2),
     "pixel_unshuffle": lambda s: ops.pixel_unshuffle(T("x", (s.one(16, 1), 3, 2 * s.one(28, 7), 2 * s.one(28, 7))), 2),
     "unfold": lambda s: ops.unfold(T("x", (s.one(16, 1), s.one(64, 3), s.one(28, 7), s.one(28, 7))), 3),
+    "unfold_copy": lambda s: ops.unfold_copy(T("x", (s.one(4096, 9), s.one(4096, 33))), 1, 8, 4),
     "threshold": lambda s: ops.threshold(T("x", s.shape()), 0, 1),
     "prelu": lambda s: ops.prelu(T("x", s.shape()), T("w", (1,))),
     "clip": lambda s: ops.clip(T("x", s.shape()), -1, 1),

@@ -4,6 +4,14 @@ from typing import Any
 
 from rollergen.errors import name_advice
 from rollergen.expr.operators.activations import gelu, leaky_relu, prelu, relu, sigmoid, silu
+from rollergen.expr.operators.adaptive_pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+)
 from rollergen.expr.operators.arguments import torch_spellings
 from rollergen.expr.operators.borders import pad
 from rollergen.expr.operators.channels import group_norm, instance_norm, local_response_norm
@@ -45,12 +53,6 @@ from rollergen.expr.operators.formulas import FORMULAS
 from rollergen.expr.operators.formulas import operator as formula
 from rollergen.expr.operators.normalisation import batch_norm, layer_norm, log_softmax, rms_norm, softmax
 from rollergen.expr.operators.pooling import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool3d,
-    adaptive_max_pool1d,
-    adaptive_max_pool2d,
-    adaptive_max_pool3d,
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
@@ -75,6 +77,7 @@ from rollergen.expr.operators.rearrangements import (
     tril,
     triu,
     unfold,
+    unfold_copy,
 )
 from rollergen.expr.operators.reductions import (
     amax,
@@ -201,6 +204,7 @@ __all__ = [
     "tril",
     "triu",
     "unfold",
+    "unfold_copy",
     "upsample_nearest",
     "var",
     "where",

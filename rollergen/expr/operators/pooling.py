@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import rollergen.expr.language as rg
-from rollergen.errors import ExpressionError, ShapeError, shown
+from rollergen.errors import ShapeError, shown
 from rollergen.expr.dtypes import accumulator_dtype, is_float
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators import reductions
 from rollergen.expr.operators.arguments import Setting, flag, integer, require_float, require_tensor, setting
 from rollergen.expr.operators.reductions import better_of
-from rollergen.expr.operators.windows import IMAGE, Window, every, inside, over_images, sliding
+from rollergen.expr.operators.windows import IMAGE, Window, inside, over_images, sliding
 
 _LEAST = {"int8": -(2**7), "int32": -(2**31), "int64": -(2**63)}
 _LAST = 2**31 - 1
-_TAPS = {1: ("kx",), 2: ("ky", "kx"), 3: ("kz", "ky", "kx")}
+TAPS = {1: ("kx",), 2: ("ky", "kx"), 3: ("kz", "ky", "kx")}
 
 
 def max_pool1d(
@@ -119,38 +119,46 @@ def _max_pool(
     operation: str, rank: int, x: Tensor, settings: tuple[Any, ...], return_indices: bool, name: str | None
 ) -> Tensor | tuple[Tensor, Tensor]:
     windows = _windows(operation, rank, x, *settings)
-    fill = _LEAST.get(x.dtype, -math.inf)
-    taps = [rg.reduce_axis(n, w.taps) for n, w in zip(_TAPS[rank], windows, strict=True)]
+    taps = [rg.reduce_axis(n, w.taps) for n, w in zip(TAPS[rank], windows, strict=True)]
+    read = lambda n, c, o: _read(x, windows, taps, n, c, o)
+    return largest(operation, x, [w.out for w in windows], taps, read, return_indices, name)
+
+
+def largest(
+    operation: str, x: Tensor, outs: Sequence[int], taps: Sequence[Any], read: Callable[..., Any],
+    return_indices: bool, name: str | None,
+) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+    """The largest element over `taps` of ``read(n, c, outputs)``: an element, its position, and the condition that it
+    counts (None: it always does); with `return_indices` a pair, also where in its image it stands."""
+    rank, fill = len(outs), _LEAST.get(x.dtype, -math.inf)
+    counted = lambda condition, value, other: value if condition is None else rg.select(condition, value, other)
 
     def element(n: Any, c: Any, o: Any) -> Any:
-        pixel, _ = _read(x, windows, taps, n, c, o, fill)
-        return rg.cast(rg.max(pixel, axis=tuple(taps)), x.dtype)
+        pixel, _, condition = read(n, c, o)
+        return rg.cast(rg.max(counted(condition, pixel, fill), axis=tuple(taps)), x.dtype)
 
-    outs = [w.out for w in windows]
     values = over_images(x, rank, "c", x.shape[-rank - 1], outs, element, name)
     if not flag(return_indices, operation, "return_indices"):
         return values
     better = better_of(is_float(x.dtype), 1)
 
     def place(n: Any, c: Any, o: Any) -> Any:
-        pixel, at = _read(x, windows, taps, n, c, o, fill)
+        pixel, at, condition = read(n, c, o)
         flat = at[0]
         for extent, one in zip(x.shape[-rank + 1 :], at[1:], strict=True) if rank > 1 else ():
             flat = flat * extent + one
-        condition = inside(windows, at)
-        known = flat if condition is None else rg.select(condition, flat, _LAST)
-        return rg.cast(rg.reduce(better, (fill, _LAST), (pixel, known), axis=tuple(taps))[1], "int64")
+        known = counted(condition, pixel, fill), counted(condition, flat, _LAST)
+        return rg.cast(rg.reduce(better, (fill, _LAST), known, axis=tuple(taps))[1], "int64")
 
     return values, over_images(x, rank, "c", x.shape[-rank - 1], outs, place, None)
 
 
 def _read(
-    x: Tensor, windows: Sequence[Window], taps: Sequence[Any], n: Any, c: Any, o: Any, fill: Any
-) -> tuple[Any, list[Any]]:
-    """The element under a window, `fill` in the padding, and its position."""
+    x: Tensor, windows: Sequence[Window], taps: Sequence[Any], n: Any, c: Any, o: Any
+) -> tuple[Any, list[Any], Any]:
+    """The element under a window, its position, and the condition that it is no padding."""
     at = [w.position(one, t) for w, one, t in zip(windows, o, taps, strict=True)]
-    condition, pixel = inside(windows, at), x[(*n, c, *at)]
-    return (pixel if condition is None else rg.select(condition, pixel, fill)), at
+    return x[(*n, c, *at)], at, inside(windows, at)
 
 
 def _avg_pool(
@@ -165,122 +173,17 @@ def _avg_pool(
         raise ShapeError(
             f"{operation}: divisor_override is {shown(divisor_override)}; expected None or an integer but 0"
         )
-    taps = [rg.reduce_axis(n, w.taps) for n, w in zip(_TAPS[rank], windows, strict=True)]
+    taps = [rg.reduce_axis(n, w.taps) for n, w in zip(TAPS[rank], windows, strict=True)]
     wide = accumulator_dtype(x.dtype)
 
     def element(n: Any, c: Any, o: Any) -> Any:
-        total = rg.sum(_read(x, windows, taps, n, c, o, 0)[0], axis=tuple(taps), dtype=wide)
+        pixel, _, condition = _read(x, windows, taps, n, c, o)
+        counted = pixel if condition is None else rg.select(condition, pixel, 0)
+        total = rg.sum(counted, axis=tuple(taps), dtype=wide)
         count = divisor or _counted(windows, o, include)
         return rg.cast(total / (count if isinstance(count, int) else rg.cast(count, wide)), x.dtype)
 
     return over_images(x, rank, "c", x.shape[-rank - 1], [w.out for w in windows], element, name)
-
-
-def adaptive_avg_pool1d(input: Tensor, output_size: Any, *, name: str | None = None) -> Tensor:
-    """The mean of each of `output_size` parts of x (N, C, L); unequal parts overlap, None keeps an axis.
-
-    >>> import rollergen as rg
-    >>> rg.ops.adaptive_avg_pool1d(rg.tensor("x", (1, 1, 4)), 2).shape
-    (1, 1, 2)
-    """
-    return _adaptive("adaptive_avg_pool1d", 1, input, output_size, None, name)
-
-
-def adaptive_avg_pool2d(input: Tensor, output_size: Any, *, name: str | None = None) -> Tensor:
-    """The mean of each of `output_size` parts of x (N, C, H, W); unequal parts overlap, None keeps an axis.
-
-    >>> import rollergen as rg
-    >>> rg.ops.adaptive_avg_pool2d(rg.tensor("x", (1, 64, 9, 7)), (3, 2)).shape
-    (1, 64, 3, 2)
-    """
-    return _adaptive("adaptive_avg_pool2d", 2, input, output_size, None, name)
-
-
-def adaptive_avg_pool3d(input: Tensor, output_size: Any, *, name: str | None = None) -> Tensor:
-    """The mean of each of `output_size` parts of x (N, C, D, H, W); unequal parts overlap, None keeps an axis.
-
-    >>> import rollergen as rg
-    >>> rg.ops.adaptive_avg_pool3d(rg.tensor("x", (1, 4, 8, 9, 7)), (2, 3, 1)).shape
-    (1, 4, 2, 3, 1)
-    """
-    return _adaptive("adaptive_avg_pool3d", 3, input, output_size, None, name)
-
-
-def adaptive_max_pool1d(
-    input: Tensor, output_size: Any, return_indices: bool = False, *, name: str | None = None
-) -> Tensor:
-    """The largest element of each of `output_size` parts of x (N, C, L); unequal parts overlap, None keeps an axis.
-
-    >>> import rollergen as rg
-    >>> rg.ops.adaptive_max_pool1d(rg.tensor("x", (1, 1, 4)), 2).shape
-    (1, 1, 2)
-    """
-    return _adaptive("adaptive_max_pool1d", 1, input, output_size, return_indices, name)
-
-
-def adaptive_max_pool2d(
-    input: Tensor, output_size: Any, return_indices: bool = False, *, name: str | None = None
-) -> Tensor:
-    """The largest element of each of `output_size` parts of x (N, C, H, W); unequal parts overlap, None keeps an axis.
-
-    >>> import rollergen as rg
-    >>> rg.ops.adaptive_max_pool2d(rg.tensor("x", (1, 64, 9, 7)), (3, 2)).shape
-    (1, 64, 3, 2)
-    """
-    return _adaptive("adaptive_max_pool2d", 2, input, output_size, return_indices, name)
-
-
-def adaptive_max_pool3d(
-    input: Tensor, output_size: Any, return_indices: bool = False, *, name: str | None = None
-) -> Tensor:
-    """The largest element of each of `output_size` parts of x (N, C, D, H, W); parts may overlap, None keeps an axis.
-
-    >>> import rollergen as rg
-    >>> rg.ops.adaptive_max_pool3d(rg.tensor("x", (1, 4, 8, 9, 7)), (2, 3, 1)).shape
-    (1, 4, 2, 3, 1)
-    """
-    return _adaptive("adaptive_max_pool3d", 3, input, output_size, return_indices, name)
-
-
-def _adaptive(
-    operation: str, rank: int, x: Tensor, output_size: Any, return_indices: bool | None, name: str | None
-) -> Tensor:
-    """Part o of an axis is from floor(o size / outs) to ceil((o + 1) size / outs), as torch has it."""
-    require_tensor(x, operation)
-    if x.ndim not in (rank + 1, rank + 2):
-        raise ShapeError(f"{operation}: {x.label} has shape {x.shape}; expected {IMAGE[rank]}")
-    if return_indices:
-        raise ExpressionError(f"{operation}: return_indices is True; expected False")
-    size = x.shape[-rank:]
-    given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * rank
-    outs = setting(
-        tuple(e if one is None else one for e, one in zip(size, given, strict=len(given) == rank)), operation,
-        "output_size", rank, 1,
-    )  # fmt: skip
-    average = return_indices is None
-    if average:
-        require_float(x, operation)
-    longest = [max(-(-(o + 1) * e // n) - o * e // n for o in range(n)) for e, n in zip(size, outs, strict=True)]
-    taps = [rg.reduce_axis(name_, most) for name_, most in zip(_TAPS[rank], longest, strict=True)]
-    wide = accumulator_dtype(x.dtype)
-
-    def element(n: Any, c: Any, o: Any) -> Any:
-        starts = [one * e // m for one, e, m in zip(o, size, outs, strict=True)]
-        ends = [((one + 1) * e + (m - 1)) // m for one, e, m in zip(o, size, outs, strict=True)]
-        uneven = [e % m != 0 for e, m in zip(size, outs, strict=True)]
-        at = [start + tap for start, tap in zip(starts, taps, strict=True)]
-        conditions = [place < end for place, end, differ in zip(at, ends, uneven, strict=True) if differ]
-        fill = 0 if average else _LEAST.get(x.dtype, -math.inf)
-        pixel = x[(*n, c, *at)]
-        pixel = rg.select(every(conditions), pixel, fill) if conditions else pixel
-        if not average:
-            return rg.cast(rg.max(pixel, axis=tuple(taps)), x.dtype)
-        count: Any = 1
-        for start, end, most, differ in zip(starts, ends, longest, uneven, strict=True):
-            count = rg.cast(end - start, wide) * count if differ else count * most
-        return rg.cast(rg.sum(pixel, axis=tuple(taps), dtype=wide) / count, x.dtype)
-
-    return over_images(x, rank, "c", x.shape[-rank - 1], outs, element, name)
 
 
 def global_avg_pool(input: Tensor, keepdim: bool = True, *, name: str | None = None) -> Tensor:

@@ -286,3 +286,28 @@ def unfold(
 
     lead = input.shape[:-3]
     return rg.compute((*lead, input.shape[-3] * taps[0] * taps[1], math.prod(outs)), element, name)
+
+
+def unfold_copy(input: Tensor, dimension: int, size: int, step: int, *, name: str | None = None) -> Tensor:
+    """Windows of `size` elements along an axis, one every `step`, as a new last axis: the method `unfold` of tensors.
+
+    >>> import rollergen as rg
+    >>> rg.ops.unfold_copy(rg.tensor("x", (4,)), 0, 3, 1).evaluate([1.0, 2.0, 3.0, 4.0])
+    array([[1., 2., 3.],
+           [2., 3., 4.]])
+
+    Raises ShapeError for windows longer than the axis.
+    """
+    require_tensor(input, "unfold_copy")
+    taps, stride = integer(size), integer(step)
+    axis = axis_of(dimension, input, "unfold_copy") if input.ndim else 0
+    extent = input.shape[axis] if input.ndim else 1
+    if taps is None or stride is None or not 1 <= taps <= extent or stride < 1:
+        raise ShapeError(
+            f"unfold_copy: size is {shown(size)} and step {shown(step)}; expected 1 to {extent}, the extent of axis "
+            f"{axis} of {input.label}, and a step of at least 1"
+        )
+    if not input.ndim:
+        return reshape(input, (1,), name=name)
+    shape = (*input.shape[:axis], (extent - taps) // stride + 1, *input.shape[axis + 1 :], taps)
+    return rg.compute(shape, lambda *i: input[(*i[:axis], i[axis] * stride + i[-1], *i[axis + 1 : -1])], name)
