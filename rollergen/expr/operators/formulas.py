@@ -86,6 +86,8 @@ def _softplus(v: Any, beta: float, threshold: float) -> Any:
 
 
 def _limited(v: Any, low: float, high: float) -> Any:
+    """Between two limits, which integers have cut towards 0, as torch has it."""
+    low, high = (low, high) if is_float(v.dtype) else (int(low), int(high))
     return rg.minimum(rg.maximum(v, low), high)
 
 
@@ -133,10 +135,8 @@ _ROWS = (
             rg.atan2, operands=2),
     Formula("softplus", "log(1 + exp(beta input)) / beta, input itself where beta input exceeds threshold",
             ("[40.0, 99.0]", "array([40., 99.])"), _softplus, {"beta": 1.0, "threshold": 20.0}, takes="float"),
-    Formula("softsign", "input / (1 + |input|)", ("[1.0, -1.0]", "array([ 0.5, -0.5])"), lambda v: v / (1 + rg.abs(v)),
-            takes="float"),
-    Formula("tanhshrink", "input - tanh(input)", ("[0.0, 0.0]", "array([0., 0.])"), lambda v: v - rg.tanh(v),
-            takes="float"),
+    Formula("softsign", "input / (1 + |input|)", ("[1.0, -1.0]", "array([ 0.5, -0.5])"), lambda v: v / (1 + rg.abs(v))),
+    Formula("tanhshrink", "input - tanh(input)", ("[0.0, 0.0]", "array([0., 0.])"), lambda v: v - rg.tanh(v)),
     Formula("logsigmoid", "log(sigmoid(input))", ("[999.0, -99.0]", "array([  0., -99.])"),
             lambda v: rg.minimum(v, 0) - rg.log1p(rg.exp(-rg.abs(v))), takes="float"),
     Formula("mish", "input tanh(softplus(input))", ("[0.0, 0.0]", "array([0., 0.])"), _mish, _PLACE, takes="float"),
@@ -144,7 +144,7 @@ _ROWS = (
             takes="number"),
     Formula("hardtanh", "min(max(input, min_val), max_val)", ("[-3.0, 9.0]", "array([-1.,  1.])"),
             lambda v, min_val, max_val: _limited(v, min_val, max_val), {"min_val": -1.0, "max_val": 1.0} | _PLACE,
-            takes="float"),
+            takes="number"),
     Formula("hardsigmoid", "min(max(input + 3, 0), 6) / 6", ("[-3.0, 0.0]", "array([0. , 0.5])"),
             lambda v: _limited(v + 3, 0, 6) / 6, _PLACE, takes="float"),
     Formula("hardswish", "input min(max(input + 3, 0), 6) / 6", ("[-3.0, 3.0]", "array([-0.,  3.])"),
