@@ -38,6 +38,8 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         value: Any = importlib.import_module(_MODULES[name])
     elif name in _NAMES:
+        if _NAMES[name] == _LANGUAGE:
+            importlib.import_module(_MODULES["ops"])  # the operators and methods of tensors
         value = _public(getattr(importlib.import_module(_NAMES[name]), name))
     else:
         from rollergen.hal.errors import name_advice

@@ -57,13 +57,23 @@ def _reached(name: str, imports: Mapping[str, Collection[str]]) -> set[str]:
 
 def _targets(tree: ast.Module, name: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
+        if isinstance(node, ast.Call) and (target := _by_name(node)).split(".")[0] == "rollergen":
+            yield target
+        elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "rollergen")
         elif isinstance(node, ast.ImportFrom):
             base = _absolute(node, name, path)
             if base.split(".")[0] == "rollergen":
                 for alias in node.names:
                     yield f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base
+
+
+def _by_name(call: ast.Call) -> str:
+    """The module that ``importlib.import_module("...")`` names in so many words."""
+    function, first = call.func, call.args[0] if call.args else None
+    named = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    found = named == "import_module" and isinstance(first, ast.Constant) and isinstance(first.value, str)
+    return str(first.value) if found else ""  # type: ignore[union-attr]
 
 
 def _absolute(node: ast.ImportFrom, name: str, path: Path) -> str:

@@ -88,6 +88,7 @@ def test_errors_import_nothing_but_the_hardware_layers_own():
         ("rollergen.tile.rules", "from ..program import check", ["rollergen.program.check"]),
         ("rollergen.program.check.program", "from rollergen.options import BuildOptions", ["rollergen.options"]),
         ("rollergen.construct.choose", "from rollergen.options import BuildOptions", []),
+        ("rollergen.expr.index", 'importlib.import_module("rollergen.tile.rules")', ["rollergen.tile.rules"]),
         ("rollergen.gate.gate", "from rollergen.expr.values import Load\nimport numpy.linalg", []),
     ],
 )

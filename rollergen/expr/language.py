@@ -147,6 +147,9 @@ class Tensor(Methods):
         return evaluate(self, *arrays, **named)
 
 
+Tensor.__module__ = "rollergen"  # whoever unpickles a tensor finds it there, operators included
+
+
 def tensor(name: str, shape: Iterable[int], dtype: Any = "float32", constant: bool = False) -> Tensor:
     """A given tensor: an input of the kernel.
 

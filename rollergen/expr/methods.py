@@ -1,12 +1,12 @@
 """What whole tensors do by themselves: Python's operators, NumPy's functions, and methods, as torch's have them.
 
-Each is the operator of `rg.ops` with the tensor as its first argument.
+Each is the operator of `rg.ops` with the tensor as its first argument.  Operators are written in the language that
+tensors belong to, so they come later and put themselves into `OPERATORS`.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -28,28 +28,24 @@ METHODS = (
 OTHERWISE = {"unfold": "unfold_copy"}
 """Methods that `rg.ops` calls otherwise."""
 
-NUMPYS = {
-    "subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow", "negative": "neg", "absolute": "abs",
-    "rint": "round",
-}  # fmt: skip
+NUMPYS = {"power": "pow", "rint": "round"}
 """NumPy's functions (ufuncs) that `rg.ops` calls otherwise."""
 
 
-def operator(name: str) -> Callable[..., Any]:
-    """The operator of `rg.ops`, found by name at run time: it is written in the language that tensors belong to."""
-    return getattr(importlib.import_module("rollergen.expr.operators"), name)  # type: ignore[no-any-return]
+OPERATORS: dict[str, Callable[..., Any]] = {}
+"""Operators of `rg.ops` by each of their names, once these are loaded, which loading `rollergen.tensor` does."""
 
 
 def _unary(name: str) -> Callable[[Any], Any]:
-    return lambda self: operator(name)(self)
+    return lambda self: OPERATORS[name](self)
 
 
 def _binary(name: str, **settings: Any) -> Callable[[Any, Any], Any]:
-    return lambda self, other: operator(name)(self, other, **settings)
+    return lambda self, other: OPERATORS[name](self, other, **settings)
 
 
 def _swapped(name: str, **settings: Any) -> Callable[[Any, Any], Any]:
-    return lambda self, other: operator(name)(other, self, **settings)
+    return lambda self, other: OPERATORS[name](other, self, **settings)
 
 
 def _of_conditions(symbol: str, name: str) -> Callable[[Any, Any], Any]:
@@ -58,7 +54,7 @@ def _of_conditions(symbol: str, name: str) -> Callable[[Any, Any], Any]:
             raise ExpressionError(
                 f"{symbol} of {self.label}, a tensor of {self.dtype}; expected bool, e.g. A > 0, or rg.ops.{name}"
             )
-        return operator(name)(self, other)
+        return OPERATORS[name](self, other)
 
     return method
 
@@ -104,12 +100,12 @@ class Methods:
     @property
     def T(self) -> Any:
         """The tensor with its axes in reverse order."""
-        return operator("permute")(self, tuple(reversed(range(self.ndim))))  # type: ignore[attr-defined]
+        return OPERATORS["permute"](self, tuple(reversed(range(self.ndim))))  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in METHODS:
             raise AttributeError(f"a tensor has no attribute {name!r}; {name_advice(name, METHODS)}")
-        return functools.partial(operator(OTHERWISE.get(name, name)), self)
+        return functools.partial(OPERATORS[OTHERWISE.get(name, name)], self)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *METHODS})
@@ -117,9 +113,8 @@ class Methods:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
         """NumPy's function of tensors and numbers; of arrays the error that says what stands for them."""
         name = NUMPYS.get(ufunc.__name__, ufunc.__name__)
-        known = importlib.import_module("rollergen.expr.operators").__all__
-        if method != "__call__" or named or name not in known:
+        if method != "__call__" or named or name not in OPERATORS:
             what = f"numpy.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
             given = "".join(f", {key}={shown(value)}" for key, value in named.items())
-            raise ExpressionError(f"{what} of {', '.join(map(shown, inputs))}{given}; {name_advice(name, known)}")
-        return operator(name)(*inputs)
+            raise ExpressionError(f"{what} of {', '.join(map(shown, inputs))}{given}; {name_advice(name, OPERATORS)}")
+        return OPERATORS[name](*inputs)

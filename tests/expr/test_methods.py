@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -73,6 +75,13 @@ def test_conditions_are_joined_and_turned():
     for found, wanted in ((x & y, a & b), (x | y, a | b), (x ^ y, a ^ b)):
         agree(found, [a, b], wanted)
     agree(~x, [a], ~a)
+
+
+def test_a_process_that_only_unpickles_a_tensor_has_its_operators():
+    code = "import pickle, sys; print((pickle.load(sys.stdin.buffer) + 1).shape)"
+    given = pickle.dumps(rg.tensor("x", (5,)))
+    ran = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True)
+    assert ran.stdout.split() == [b"(5,)"], ran.stderr.decode()
 
 
 def test_equality_is_identity_and_copies_are_whole():

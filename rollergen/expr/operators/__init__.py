@@ -3,6 +3,7 @@
 from typing import Any
 
 from rollergen.errors import name_advice
+from rollergen.expr.methods import OPERATORS
 from rollergen.expr.operators.activations import gelu, leaky_relu, prelu, relu, sigmoid, silu
 from rollergen.expr.operators.adaptive_pooling import (
     adaptive_avg_pool1d,
@@ -224,6 +225,7 @@ for _name in __all__:
     _operator.__module__ = __name__  # where pickle finds it
     globals()[_name] = _operator
 globals().update({_name: globals()[_of] for _name, _of in ALIASES.items()})
+OPERATORS.update({_name: globals()[_name] for _name in (*__all__, *ALIASES)})
 
 
 def __getattr__(name: str) -> Any:
