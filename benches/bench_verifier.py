@@ -37,6 +37,7 @@ from benches.verify.command import ablate, evaluate
 from benches.verify.metrics import top_k
 from benches.verify.report import write_tables
 from rollergen.build import paused_collector
+from rollergen.features import matrix, names
 from rollergen.hal.changes import with_present_costs
 from rollergen.hal.spec import Device
 from rollergen.program.model import Prediction, predict
@@ -44,7 +45,6 @@ from rollergen.program.rprogram import RProgram
 from rollergen.store.record_files import read
 from rollergen.verify import verifier as verifiers
 from rollergen.verify.dataset import Dataset, joined, load
-from rollergen.verify.features import matrix, names
 from rollergen.verify.rankers import scores_of
 
 DATA = ROOT / "benches" / "data" / "collection_amd-epyc_2026-11-21.jsonl.xz"

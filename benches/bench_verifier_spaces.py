@@ -34,11 +34,11 @@ from benches.verify.rankers import columns_of
 from benches.verify.replay import measured_order
 from benches.verify.search import SEARCHES, Annealed
 from benches.verify.transfer import METHODS, drawn
+from rollergen.features import matrix
 from rollergen.hal.load import load_device
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict
 from rollergen.verify.dataset import Dataset
-from rollergen.verify.features import matrix
 from rollergen.verify.rankers import Boosted
 
 DEVICES = ROOT / "benches" / "devices"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rollergen.hal.errors import SpecError
-from rollergen.hal.languages import language
+from rollergen.hal.languages import Machine, language
 from rollergen.hal.masked_stores import BITS, KEY, Vectors
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Kind:
     ``exchanges``: threads of one execution width may exchange registers (the spec says what that costs).
     ``matrix_instructions``, ``asynchronous_copies``: it has them, and its language has words for them.
     ``bounds_registers``: its kernels say how many of their blocks are meant to share a unit.
-    ``supersteps``: programs are sequences of exchange and compute steps of tiles without a common memory.
+    ``machine``: what makes and reads its programs where these are no launches of blocks.
     """
 
     language: str
@@ -42,7 +42,7 @@ class Kind:
     matrix_instructions: bool
     asynchronous_copies: bool
     bounds_registers: bool
-    supersteps: bool
+    machine: Machine | None
 
     @property
     def threads(self) -> bool:
@@ -77,7 +77,7 @@ def kind_of(device: Device) -> Kind:
         matrix_instructions=shared is not None and languages[0].matrix_instructions and matrices,
         asynchronous_copies=copies and languages[0].asynchronous_copies,
         bounds_registers=any(one.bounds_registers for one in languages),
-        supersteps=any(one.supersteps for one in languages),
+        machine=next((one.machine for one in languages if one.machine is not None), None),
     )
 
 

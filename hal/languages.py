@@ -54,6 +54,21 @@ class Compiler:
     instructions: Callable[[bytes], Mapping[str, Mapping[str, int]] | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What makes and reads programs that are no launches of blocks of threads.
+
+    ``construct(graph, device, count)``: up to so many, best first, with their variants and predicted seconds; none
+    where launches have to serve.  ``notes(graph, device)``: what `explain` says of that, a line each.
+    ``predict(program, device)`` and ``interpret(program, arrays, device)``: as the model and the interpreter do.
+    """
+
+    construct: Callable[[Any, Device, int], Any]
+    notes: Callable[[Any, Device], tuple[str, ...]]
+    predict: Callable[[Any, Device], Any]
+    interpret: Callable[[Any, Any, Device], Any]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
     """One printer, and what everything else asks of a language.
@@ -73,8 +88,8 @@ class Language:
     ``compiler``: None where none is known that needs no device.
 
     What programs may do: ``matrix_instructions`` and ``asynchronous_copies`` where the device has them;
-    ``bounds_registers``: a kernel says how many of its blocks are meant to share a unit; ``supersteps``: programs are
-    sequences of exchange and compute steps of tiles.
+    ``bounds_registers``: a kernel says how many of its blocks are meant to share a unit; ``machine``: they are no
+    launches of blocks, such as the sequences of exchange and compute steps of tiles without a common memory.
     """
 
     name: str
@@ -92,7 +107,7 @@ class Language:
     matrix_instructions: bool = False
     asynchronous_copies: bool = False
     bounds_registers: bool = False
-    supersteps: bool = False
+    machine: Machine | None = None
 
     def takes(self, arch: str) -> bool:
         """Whether a target may name the architecture."""

@@ -4,7 +4,6 @@ from typing import Any as _Any
 
 from rollergen import errors
 from rollergen.build import build
-from rollergen.bundle.read import load
 from rollergen.expr import operators as ops
 from rollergen.expr.einsum import einsum
 from rollergen.expr.language import (
@@ -26,7 +25,7 @@ from rollergen.expr.language import (
     tensor,
 )
 from rollergen.expr.scalars import Expr as _Expr
-from rollergen.kernel import Kernel
+from rollergen.kernel import Kernel, load
 from rollergen.network.compiling import compile
 from rollergen.network.model import Model
 from rollergen.options import BuildOptions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from rollergen.emit import Launch, packed_names
-from rollergen.errors import ArgumentError, DeviceError, shown
+from rollergen.errors import ArgumentError, BundleError, DeviceError, shown
 from rollergen.explain.explanation import explanation, explanation_text, seconds_text
 from rollergen.gate.memory import HOST, Memory
 from rollergen.hal.errors import RuntimeUnavailableError
@@ -23,6 +24,7 @@ from rollergen.hal.runtimes.cuda_runtime import import_cupy, present_gpu
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
 from rollergen.measure.profiler import cache_state
+from rollergen.program.machine import machine_of
 from rollergen.program.rprogram import RProgram
 from rollergen.runtime.device_arrays import on_device
 from rollergen.runtime.executor import Compiled, Executor, executor_for
@@ -255,13 +257,12 @@ class Kernel:
 
     def interpret(self, /, *arrays: Any, **named: Any) -> Any:
         """The result computed by the interpreter, in NumPy, on any machine: exact and slow."""
-        from rollergen.bsp.interpreter import interpret_bulk
         from rollergen.program.interpreter import interpret
 
         given = self.signature.arrange(arrays, named)
         inputs = dict(zip((b.name for b in self.program.inputs), given, strict=True))
-        run = interpret_bulk if self.program.tile_mappings else interpret
-        outputs = run(self.program, inputs, self.device).outputs
+        machine = machine_of(self.program, self.device)
+        outputs = (interpret if machine is None else machine.interpret)(self.program, inputs, self.device).outputs
         results = tuple(outputs[b.name] for b in self.program.outputs)
         return results[0] if len(results) == 1 else results
 
@@ -363,6 +364,23 @@ class Kernel:
         return f"<b><code>{html.escape(repr(self))}</code></b>{parts}"
 
 
+def load(directory: str | Path) -> Kernel:
+    """The kernel that ``kernel.save(directory)`` wrote: the same source, times and explanation.
+
+    Loading runs nothing of it; calling it runs its source, so call only kernels whose origin you trust.
+    Raises BundleError: no saved kernel, another format, a file that was damaged or does not fit the others.
+    """
+    from rollergen.bundle.read import read
+
+    if not isinstance(directory, (str, os.PathLike)):
+        raise BundleError(f"rg.load(directory): directory is {directory!r}; expected a path")
+    found = read(Path(directory))
+    return Kernel(
+        found.device, found.candidates, found.chosen, found.cuts, lambda: found.growth,
+        references=lambda program: found.tests,
+    )  # fmt: skip
+
+
 def is_present(device: Device) -> bool:
     """Whether kernels for the device can run in this machine."""
     try:
@@ -372,4 +390,4 @@ def is_present(device: Device) -> bool:
     return True
 
 
-__all__ = ["Executor", "Kernel", "Timing", "is_present"]
+__all__ = ["Executor", "Kernel", "Timing", "is_present", "load"]

@@ -15,9 +15,8 @@ ABROAD = re.compile(r"\s*(from|import) (benches|tests)\b")
 WITH_CONSTRUCTION = {"rollergen.options"}
 """What the user may ask of the choice: known from construction on."""
 
-
-ROOMS_OF_TILES = {"grids": "construct", "programs": "construct", "printer": "emit"}
-"""Whose protocol a module of `rollergen.bsp` keeps, where that is not the program's: it stands there in the pipeline."""
+NOBODY_IMPORTS = ("rollergen.bsp", "rollergen.network")
+"""Rooms beside the others: machines of tiles are found through their language, whole models by the public names."""
 
 
 def rank(name: str) -> int:
@@ -29,8 +28,6 @@ def rank(name: str) -> int:
         return -1
     if name in WITH_CONSTRUCTION:
         return STAGES.index("construct")
-    if parts[:2] == ["rollergen", "bsp"]:
-        return STAGES.index(ROOMS_OF_TILES.get(parts[2], "program")) if len(parts) > 2 else -2
     if len(parts) > 1 and parts[1] in STAGES:
         return STAGES.index(parts[1])
     return len(STAGES)
@@ -68,6 +65,25 @@ def test_no_modules_import_each_other():
     assert circles({name: imported(name, path, types=False) - {name} for name, path in modules().items()}) == []
 
 
+def room(name: str) -> str:
+    """A folder of the package, or a module beside them."""
+    return ".".join(name.split(".")[:2])
+
+
+def test_no_rooms_import_each_other():
+    found: dict[str, set[str]] = {}
+    for name, path in modules().items():
+        targets = {room(target) for target in imported(name, path, types=False)}
+        found.setdefault(room(name), set()).update(targets - {room(name)})
+    assert circles(found) == []
+
+
+@pytest.mark.parametrize("aside", NOBODY_IMPORTS)
+def test_rooms_beside_the_others_are_imported_by_none(aside):
+    others = {name: path for name, path in modules().items() if room(name) != aside}
+    assert not [name for name, path in others.items() if any(room(t) == aside for t in imported(name, path))]
+
+
 def test_circles_are_found_through_other_modules():
     imports = {"a": {"b"}, "b": {"c", "x"}, "c": {"a"}, "x": {"y"}, "y": (), "p": {"q"}, "q": {"p", "a"}}
     assert circles(imports) == [["a", "b", "c"], ["p", "q"]]
@@ -83,6 +99,7 @@ def test_errors_import_nothing_but_the_hardware_layers_own():
     [
         ("rollergen.expr.index", "from rollergen.tile import rules", ["rollergen.tile.rules"]),
         ("rollergen.program.check.program", "import rollergen.construct.choose", ["rollergen.construct.choose"]),
+        ("rollergen.program.model.price", "from rollergen.bsp.model import bulk_facts", ["rollergen.bsp.model"]),
         ("rollergen.lower.ir", "def f():\n    from rollergen.kernel import Kernel", ["rollergen.kernel"]),
         ("rollergen.hal.spec", "from rollergen.expr.values import Load", ["rollergen.expr.values"]),
         ("rollergen.tile.rules", "from ..program import check", ["rollergen.program.check"]),

@@ -38,14 +38,14 @@ def test_no_file_outside_emit_compares_names_of_languages():
         (replace(A100, execution_width=1), "threads matrix_instructions asynchronous_copies bounds_registers"),
         (without_managed_layers(A100), "exchanges bounds_registers"),
         (CPU, "vectors"),
-        (IPU, "threads vectors supersteps"),
+        (IPU, "threads vectors machine"),
     ],
     ids=["v100", "a100", "a100 in OpenCL C", "threads by themselves", "nothing managed", "cpu", "ipu"],
 )
 def test_capabilities_follow_from_the_spec_and_its_languages(device, capabilities):
     names = (
         "threads", "lockstep", "vectors", "exchanges", "matrix_instructions", "asynchronous_copies",
-        "bounds_registers", "supersteps",
+        "bounds_registers", "machine",
     )  # fmt: skip
     assert [name for name in names if getattr(device.kind, name)] == capabilities.split()
 

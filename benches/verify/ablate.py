@@ -15,9 +15,9 @@ from benches.verify.rankers import Analytical, columns_of
 from benches.verify.splits import FOLDS, SPLITS, TooFewRecords, by_class, folds
 from benches.verify.transfer_curve import curve
 from benches.verify.unfinished import Unfinished
+from rollergen.features import GROUPS
 from rollergen.measure.outcome import Progress
 from rollergen.verify.dataset import Dataset
-from rollergen.verify.features import GROUPS
 from rollergen.verify.rankers import Boosted, deployed_order
 from rollergen.verify.support import Support
 

@@ -25,8 +25,14 @@ from benches.verify.stream import MEASURED, streams
 from benches.verify.tables import RENDERED
 from benches.verify.unfinished import Unfinished
 from rollergen.bench.origin import origin
-from rollergen.cli.output import console
-from rollergen.cli.verify import Shown, constants_option, objective_option, records_argument, shown_in
+from rollergen.cli.output import (
+    ProgressCallback,
+    console,
+    constants_option,
+    objective_option,
+    records_argument,
+    shown_in,
+)
 from rollergen.verify.dataset import Dataset, load
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 
@@ -125,7 +131,7 @@ class _Asked:
             console.print(f"left out: {what}: {why}", highlight=False)
 
 
-def _rankers(asked: _Asked, names: tuple[str, ...], shown: Shown) -> None:
+def _rankers(asked: _Asked, names: tuple[str, ...], shown: ProgressCallback) -> None:
     rankers, left_out = chosen(names)
     seeds, protocol = range(asked.seeds), {}
     runs = judge_all(asked.data, rankers, seeds, FOLDS, shown, asked.kept)
@@ -142,7 +148,7 @@ def _rankers(asked: _Asked, names: tuple[str, ...], shown: Shown) -> None:
     asked.tell("evaluation", {"protocol": protocol, "rankers": table, "release": verdicts}, left_out)
 
 
-def _stream(asked: _Asked, shown: Shown) -> None:
+def _stream(asked: _Asked, shown: ProgressCallback) -> None:
     found, left_out = streams(asked.data, DEFAULT_OBJECTIVE, range(asked.seeds), shown, asked.kept)
     protocol = {"objective": DEFAULT_OBJECTIVE, "measured": MEASURED, "folds": 2}
     if "pacm" not in left_out:
@@ -150,7 +156,7 @@ def _stream(asked: _Asked, shown: Shown) -> None:
     asked.tell("stream", {"protocol": protocol, "stream": found}, left_out)
 
 
-def _searches(asked: _Asked, shown: Shown) -> None:
+def _searches(asked: _Asked, shown: ProgressCallback) -> None:
     table = measurements_saved(asked.data, seeds=range(asked.seeds), progress=shown, kept=asked.kept)
     asked.tell("searches", {"protocol": {"batch": BATCH}, "searches": table}, {})
 

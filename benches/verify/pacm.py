@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.features import VERSION, names
+from rollergen.features.dataflow import BLOCKS, COLUMNS, sequences
 from rollergen.hal.files.trusted import open_untrusted
 from rollergen.optional import optional
-from rollergen.verify.dataflow import BLOCKS, COLUMNS, sequences
 from rollergen.verify.dataset import Dataset
-from rollergen.verify.features import VERSION, names
 from rollergen.verify.model_text import VerifierError
 
 FORMAT = "rollergen.pacm.v1"

@@ -12,9 +12,9 @@ import numpy as np
 
 from benches.verify.pacm import Attentive
 from rollergen.errors import ArgumentError, DeviceError
+from rollergen.features import names
 from rollergen.optional import optional
 from rollergen.verify.dataset import Dataset
-from rollergen.verify.features import names
 from rollergen.verify.rankers import Boosted
 
 

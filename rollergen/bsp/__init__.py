@@ -1,5 +1,5 @@
 """Bulk-synchronous machines, whole: tiles without a common memory that compute in turns with an exchange (the IPU).
 
-The modules have the names of the rooms whose protocol they keep: the rest of rollergen asks for them, when it has to,
-where a program has tile mappings (`RProgram.tile_mappings`), or a device supersteps (`Kind.supersteps`).
+The modules have the names of the rooms whose protocol they keep.  Nothing imports them: their `Language` brings them
+(`hal.languages.Machine`), for devices of that language (`Kind.machine`) and programs with tile mappings.
 """

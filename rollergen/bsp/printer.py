@@ -24,7 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from rollergen.bsp.model import BulkFacts, StepFacts, bulk_facts
+from rollergen.bsp.interpreter import interpret_bulk
+from rollergen.bsp.model import BulkFacts, StepFacts, bulk_facts, predict_bulk
 from rollergen.bsp.program import (
     block_extents,
     matrix_instruction,
@@ -33,11 +34,12 @@ from rollergen.bsp.program import (
     steps_of_load,
     superstep,
 )
+from rollergen.bsp.programs import grid_notes, tile_programs
 from rollergen.emit.opencl import OpenCL
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Index
 from rollergen.expr.values import Load
-from rollergen.hal.languages import Language
+from rollergen.hal.languages import Language, Machine
 from rollergen.hal.runtime import host_runtime_for
 from rollergen.hal.spec import Device, Instruction
 from rollergen.lower.ir import Kernel
@@ -60,7 +62,7 @@ def has_tile_mappings(program: RProgram) -> bool:
 
 BSP = Language(
     name=Tiles.language, printer=lambda device: Tiles(), suffix="bsp", runtime=host_runtime_for,
-    writes=has_tile_mappings, supersteps=True,
+    writes=has_tile_mappings, machine=Machine(tile_programs, grid_notes, predict_bulk, interpret_bulk),
 )  # fmt: skip
 
 

@@ -24,30 +24,14 @@ from rollergen.errors import BundleError, ProgramError, SpecError
 from rollergen.hal.files.trusted import open_untrusted
 from rollergen.hal.load import device_hash, parse_device
 from rollergen.hal.spec import Device
-from rollergen.kernel import Kernel
 from rollergen.program import serial
 from rollergen.program.check import check
 from rollergen.program.rprogram import RProgram
 
 
-def load(directory: str | Path) -> Kernel:
-    """The kernel that ``kernel.save(directory)`` wrote: the same source, times and explanation.
-
-    Loading runs nothing of it; calling it runs its source, so call only kernels whose origin you trust.
-    Raises BundleError: no saved kernel, another format, a file that was damaged or does not fit the others.
-    """
-    if not isinstance(directory, (str, os.PathLike)):
-        raise BundleError(f"rg.load(directory): directory is {directory!r}; expected a path")
-    contents = read(Path(directory))
-    tests = contents.tests
-    return Kernel(
-        contents.device, contents.candidates, contents.chosen, contents.cuts, lambda: contents.growth,
-        references=lambda program: tests,
-    )  # fmt: skip
-
-
 def read(directory: Path) -> Contents:
-    """Everything in the directory, checked; raises as `load` does."""
+    """Everything in the directory, checked.  BundleError: no saved kernel, another format, a file that was damaged or
+    does not fit the others."""
     if not directory.is_dir():
         raise BundleError(f"{directory} is no directory; expected one that kernel.save wrote")
     manifest = parse(_content(directory, MANIFEST), f"{directory}/{MANIFEST}")

@@ -32,8 +32,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rollergen.bench.problems import expression
 from rollergen.bench.suites import Entry, suite
-from rollergen.cli.problems import expression
 from rollergen.errors import ArgumentError, RollergenError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.language import Tensor
@@ -60,7 +60,7 @@ _LIMITS = ("compile_limit_s", "run_limit_s", "memory_limit_bytes")
 class Task:
     """One operator on one device: what a worker needs to know to measure it, as plain data.
 
-    ``problem``: as on the command line (`cli.problems.expression`).  ``programs`` of which ``top_k`` are the model's
+    ``problem``: as on the command line (`bench.problems.expression`).  ``programs`` of which ``top_k`` are the model's
     best; ``seconds`` of wall time for the timing of each.  ``options``: how safely they are run.
     """
 

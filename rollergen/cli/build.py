@@ -9,9 +9,9 @@ import click
 import numpy as np
 from rich.table import Table
 
+from rollergen.bench.problems import expression
 from rollergen.build import build as build_kernel
 from rollergen.cli.output import console, problem_options, progress_bar
-from rollergen.cli.problems import expression
 from rollergen.errors import CheckFailedError
 from rollergen.explain.explanation import block_tile, seconds_text, tile_text
 from rollergen.gate.arrays import random_array

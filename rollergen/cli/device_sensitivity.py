@@ -9,9 +9,9 @@ from dataclasses import asdict
 import click
 from rich.table import Table
 
+from rollergen.bench.problems import expression
 from rollergen.cli.device_facts import as_json_option, loaded
 from rollergen.cli.output import console
-from rollergen.cli.problems import expression
 from rollergen.errors import ArgumentError
 from rollergen.explain.representative import representative
 from rollergen.explain.sensitivity import FIFTH, Effect, sensitivity

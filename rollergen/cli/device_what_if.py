@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 from rich.table import Table
 
+from rollergen.bench.problems import expression
 from rollergen.cli.device_facts import as_json_option, parse_settings
 from rollergen.cli.output import console
-from rollergen.cli.problems import expression
 from rollergen.errors import ArgumentError
 from rollergen.explain.explanation import seconds_text
 from rollergen.explain.what_if import (

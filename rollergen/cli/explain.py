@@ -6,9 +6,9 @@ import json
 
 import click
 
+from rollergen.bench.problems import expression
 from rollergen.build import build
 from rollergen.cli.output import console, problem_options, progress_bar
-from rollergen.cli.problems import expression
 
 
 @click.command()

@@ -8,8 +8,8 @@ import click
 from rich.console import Console
 from rich.table import Column, Table
 
+from rollergen.bench.catalogue import OPERATORS
 from rollergen.bench.suites import Suite, suite, suite_names
-from rollergen.cli.problems import OPERATORS
 
 
 @click.command()

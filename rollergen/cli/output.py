@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 
 ProgressCallback = Callable[[str, int, int], None]
 
 console = Console()
+
+records_argument = click.argument("records", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
+objective_option = click.option(
+    "--objective", type=click.Choice(OBJECTIVES), default=DEFAULT_OBJECTIVE,
+    show_default=True, help="What the trees learn. residual: the log of time over predicted time; cautious: the same "
+    "by fewer trees with larger leaves, of which half is believed; foremost: as cautious, the model's first programs "
+    "weigh most; lambdarank: the order.",
+)  # fmt: skip
+constants_option = click.option(
+    "--constants", type=click.Choice(["present", "recorded"]), default="present", show_default=True,
+    help="The model's constants of built-in devices: as they are now, or as they lie beside the records.",
+)  # fmt: skip
 
 
 def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,6 +45,11 @@ def problem_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for decorate in reversed(decorators):
         command = decorate(command)
     return command
+
+
+def shown_in(bar: Progress, task: TaskID, name: str) -> ProgressCallback:
+    """A callback that tells of `name` beside the bar of a task."""
+    return lambda what, done, of: bar.update(task, description=f"{name}: {what} {done}/{of}")
 
 
 @contextmanager

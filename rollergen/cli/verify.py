@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from statistics import median
 
 import click
-from rich.progress import Progress, TaskID
+from rich.progress import Progress
 
 from rollergen.bench.scripts import checkout, has_benches
 from rollergen.bench.suites import suite, suite_names
-from rollergen.cli.output import console
+from rollergen.cli.output import console, constants_option, objective_option, records_argument, shown_in
 from rollergen.errors import ArgumentError
 from rollergen.runtime.executor import executor_for
 from rollergen.targets import resolve
-from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES
 
-Shown = Callable[[str, int, int], None]
 _LONGEST_TIMING_S = 60.0
 
 
@@ -99,10 +96,6 @@ def collect(
             bar.advance(task)
 
 
-def shown_in(bar: Progress, task: TaskID, name: str) -> Shown:
-    return lambda what, done, of: bar.update(task, description=f"{name}: {what} {done}/{of}")
-
-
 def _tell(name: str, found: object, as_json: bool) -> None:
     from rollergen.verify.collect import Collected
 
@@ -132,19 +125,6 @@ def _tell(name: str, found: object, as_json: bool) -> None:
         + (f", {found.drifted} segments drifted" if found.drifted else ""),
         highlight=False,
     )
-
-
-records_argument = click.argument("records", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False))
-objective_option = click.option(
-    "--objective", type=click.Choice(OBJECTIVES), default=DEFAULT_OBJECTIVE,
-    show_default=True, help="What the trees learn. residual: the log of time over predicted time; cautious: the same "
-    "by fewer trees with larger leaves, of which half is believed; foremost: as cautious, the model's first programs "
-    "weigh most; lambdarank: the order.",
-)  # fmt: skip
-constants_option = click.option(
-    "--constants", type=click.Choice(["present", "recorded"]), default="present", show_default=True,
-    help="The model's constants of built-in devices: as they are now, or as they lie beside the records.",
-)  # fmt: skip
 
 
 @verify.command()

@@ -27,6 +27,7 @@ from rollergen.errors import ArgumentError, ConstructionError, shown
 from rollergen.expr.stages import Graph
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer
+from rollergen.hal.languages import Machine
 from rollergen.hal.spec import Device
 from rollergen.options import ALL, GROW, RANKED, BuildOptions, Rank
 from rollergen.program.assemble.contraction import accumulator_dtype
@@ -84,14 +85,8 @@ def _ranked_by(rank: Rank, found: tuple[Ranked, ...]) -> tuple[Ranked, ...]:
 
 def _constructed(graph: Graph, device: Device, options: BuildOptions, top_k: int) -> tuple[Ranked, ...]:
     """As `construct`; none where every program is dropped."""
-    if device.kind.supersteps:
-        from rollergen.bsp.programs import tile_programs
-    for wanted in (top_k, WIDER * top_k) if device.kind.supersteps else ():
-        made = tile_programs(graph, device, wanted)
-        found = _sound((Ranked(each.program, each.variants, each.seconds) for each in made), device, top_k)
-        if len(found) == min(top_k, len(made)):
-            break
-    if device.kind.supersteps and found:
+    machine = device.kind.machine
+    if machine is not None and (found := _of_machine(machine, graph, device, top_k)):
         return found
     room = room_bytes(graph, device)
     count = max(top_k, LEAST_CONSIDERED)
@@ -99,6 +94,16 @@ def _constructed(graph: Graph, device: Device, options: BuildOptions, top_k: int
     join = lambda pick: program_of(graph, device, pick)
     joined = (one for pick in _picks(choices) for _, one in standing([pick], join, candidates_text))
     return _sound(joined, device, top_k)
+
+
+def _of_machine(machine: Machine, graph: Graph, device: Device, top_k: int) -> tuple[Ranked, ...]:
+    """The machine's own programs, more of them where some break an invariant."""
+    for wanted in (top_k, WIDER * top_k):
+        made = machine.construct(graph, device, wanted)
+        found = _sound((Ranked(each.program, each.variants, each.seconds) for each in made), device, top_k)
+        if len(found) == min(top_k, len(made)):
+            break
+    return found
 
 
 def _sound(ranked: Iterable[Ranked], device: Device, count: int) -> tuple[Ranked, ...]:

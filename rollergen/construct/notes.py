@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rollergen.bsp.programs import grid_notes, tile_programs
 from rollergen.construct.choose import choice, limited
 from rollergen.construct.fit import room_bytes
 from rollergen.construct.roles import CONTRACTION, kind_of
@@ -16,11 +15,12 @@ from rollergen.options import ALL, GROW, BuildOptions
 
 def construction_notes(graph: Graph, device: Device, options: BuildOptions = BuildOptions()) -> tuple[str, ...]:
     """For each tensor op of `graph`, what constraints rejected; for each contraction the grown tiles, and their
-    distance from the model's own optimum.  On bulk-synchronous machines, how many grids were priced."""
+    distance from the model's own optimum.  Of other programs than launches, what their machine says."""
     with collected_drops():  # who built the kernel has told of them
         device = limited(device, options)
-        if device.kind.supersteps and tile_programs(graph, device, 1):
-            return grid_notes(graph, device)
+        machine = device.kind.machine
+        if machine is not None and machine.construct(graph, device, 1):
+            return machine.notes(graph, device)
         return tuple(_notes(graph, device, options))
 
 

@@ -46,4 +46,4 @@ def planned(
         except (ConstructionError, DoesNotFitError):
             return math.inf
 
-    return canonicalize(outputs, inputs, row_limits(device), seconds, device.kind.supersteps)
+    return canonicalize(outputs, inputs, row_limits(device), seconds, device.kind.machine is not None)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rollergen.errors import RollergenError
+from rollergen.features.structure import operator_of
 from rollergen.hal.load import device_to_json, parse_device
 from rollergen.hal.spec import Device
 from rollergen.program.serial import from_json
@@ -18,7 +19,6 @@ from rollergen.store.deliveries import append, forget_removed
 from rollergen.store.keys import as_text, sha256
 from rollergen.store.record_files import RecordFile, check_record
 from rollergen.store.schema import without_triggers
-from rollergen.verify.features.structure import operator_of
 
 
 def stored(path: Path, *, own: bool = True) -> RecordFile:

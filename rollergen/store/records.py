@@ -7,13 +7,13 @@
      "result": {"status": "ok | compile | launch | wrong | timeout", "times_ms", "compile_s"},
      "env": {"driver", "compiler", "rollergen"}, "ts"}
 
-``op.expr`` is the expression's hash (table ``expressions``), ``op.class`` one of `verify.features.structure.CLASSES`
+``op.expr`` is the expression's hash (table ``expressions``), ``op.class`` one of `features.structure.CLASSES`
 (records made before 2026-11-22 have construction's: contraction, reduction, row, elementwise; who asks for the class
 takes it from the program), ``op.extents`` those of its largest tensor op.  ``device.spec`` is the spec's hash (table
 ``devices``), ``device.family`` says whether its programs have thread loops (gpu) or not (cpu).
 ``pred.terms``: milliseconds by ``stage.limiter``.
-``feat``: the features that verifiers see (`verify.features`) and the dataflow blocks that attention does
-(`verify.dataflow`; [] for a block that the program lacks), with their version.  ``env.driver`` and ``env.compiler``:
+``feat``: the features that verifiers see (`features`) and the dataflow blocks that attention does
+(`features.dataflow`; [] for a block that the program lacks), with their version.  ``env.driver`` and ``env.compiler``:
 as the runtime describes itself.
 ``ts``: seconds since 1970.  ``result.caches`` "cold": they were swept before every run; ``result.noisy``: why the times
 look like those of a busy machine.  Neither is learned from.
@@ -28,15 +28,15 @@ import numpy as np
 
 from rollergen.dropped import at_once
 from rollergen.expr.stages import Graph
+from rollergen.features import VERSION, matrix
+from rollergen.features.dataflow import sequences
+from rollergen.features.structure import operator_of as operator_computed
 from rollergen.hal.spec import Device
 from rollergen.measure.outcome import Outcome
 from rollergen.program.model import Prediction, predict
 from rollergen.program.rprogram import RProgram
 from rollergen.program.serial import to_json
 from rollergen.store.keys import Key, sha256
-from rollergen.verify.dataflow import sequences
-from rollergen.verify.features import VERSION, matrix
-from rollergen.verify.features.structure import operator_of as operator_computed
 
 
 def records_of(

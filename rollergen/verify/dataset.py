@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from rollergen.errors import ArgumentError, RollergenError
+from rollergen.features import VERSION, matrix, names
+from rollergen.features.structure import CLASSES, operator_of
 from rollergen.hal.changes import with_present_costs
 from rollergen.hal.load import device_hash
 from rollergen.hal.spec import Device
@@ -19,8 +21,6 @@ from rollergen.program.serial import from_json
 from rollergen.store.keys import fingerprint
 from rollergen.store.record_files import RecordFile, RecordsError
 from rollergen.store.record_tables import read_any
-from rollergen.verify.features import VERSION, matrix, names
-from rollergen.verify.features.structure import CLASSES, operator_of
 
 FAMILIES = ("cpu", "gpu")
 PRESENT = "present"

@@ -8,7 +8,7 @@ from statistics import median
 
 import numpy as np
 
-from rollergen.verify.features import names
+from rollergen.features import names
 
 MARGIN = 0.05
 """Share of a feature's range by which it may be exceeded; for counts (in log2) about a tenth of a doubling or more."""

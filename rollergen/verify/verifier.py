@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from rollergen.features import VERSION, matrix, names
 from rollergen.hal.files.trusted import read_untrusted
 from rollergen.hal.spec import Device
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
 from rollergen.verify.dataset import FAMILIES, Dataset
-from rollergen.verify.features import VERSION, matrix, names
 from rollergen.verify.model_text import LARGEST_TEXT, VerifierError, check_model_text
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES, RESIDUALS
 from rollergen.verify.rankers import (

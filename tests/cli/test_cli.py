@@ -8,8 +8,9 @@ from click.testing import CliRunner
 
 import rollergen as rg
 from rollergen.__main__ import main
+from rollergen.bench.catalogue import OPERATORS
+from rollergen.bench.problems import expression
 from rollergen.cli.errors import OneLineErrors
-from rollergen.cli.problems import OPERATORS, expression
 from rollergen.errors import RollergenError
 
 

@@ -6,12 +6,12 @@ import numpy as np
 
 import rollergen as rg
 from rollergen.expr.canonical import canonicalize
+from rollergen.features import features
 from rollergen.hal.load import device_hash
 from rollergen.measure.profiler import Outcome
 from rollergen.store.keys import key_of
 from rollergen.store.record_files import RecordFile
 from rollergen.store.records import records_of
-from rollergen.verify.features import features
 
 OPERATORS = {
     **{

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.features import VERSION, features, names, vector
+from rollergen.features.dataflow import BLOCKS, COLUMNS
 from rollergen.hal.load import device_hash
 from rollergen.store import record_files
 from rollergen.store.record_files import RecordFile, RecordsError, append, check_record, read
-from rollergen.verify.dataflow import BLOCKS, COLUMNS
 from rollergen.verify.dataset import from_records, load
-from rollergen.verify.features import VERSION, features, names, vector
 from tests.verify.records import OPERATORS, recorded
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import rollergen as rg
+from rollergen.features import VERSION, features, matrix, names, vector
+from rollergen.features.batch import batch_of
+from rollergen.features.relations import THRESHOLDS
 from rollergen.program.model import predict
 from rollergen.program.serial import from_json
-from rollergen.verify.features import VERSION, features, matrix, names, vector
-from rollergen.verify.features.batch import batch_of
-from rollergen.verify.features.relations import THRESHOLDS
 
 X = rg.tensor("X", (1, 4, 10, 10))
 EXPRS = {

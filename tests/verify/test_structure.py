@@ -8,8 +8,8 @@ import rollergen as rg
 from rollergen.bench.suites import suite
 from rollergen.construct.planning import row_limits
 from rollergen.expr.canonical import canonicalize
-from rollergen.verify.features import names, vector
-from rollergen.verify.features.structure import CLASSES, operator_of
+from rollergen.features import names, vector
+from rollergen.features.structure import CLASSES, operator_of
 
 A, B = rg.tensor("A", (96, 128)), rg.tensor("B", (128, 160))
 X = rg.tensor("X", (2, 16, 14, 14))

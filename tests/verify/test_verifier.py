@@ -14,10 +14,10 @@ from benches.verify import ablate, evaluate, metrics
 from benches.verify.rankers import RANKERS, Analytical, columns_of
 from benches.verify.released import release
 from rollergen.expr.canonical import canonicalize
+from rollergen.features import names
 from rollergen.verify import judge
 from rollergen.verify import verifier as verifiers
 from rollergen.verify.dataset import from_records
-from rollergen.verify.features import names
 from rollergen.verify.judge import Model, Verified
 from rollergen.verify.model_text import VerifierError
 from rollergen.verify.objectives import DEFAULT_OBJECTIVE, OBJECTIVES

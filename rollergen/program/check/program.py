@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rollergen.bsp.check import check_bulk
 from rollergen.errors import ProgramError
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Buffer, Partial, Value, Var, axes_of, walk
 from rollergen.hal.spec import Device
 from rollergen.program.check.nest import check_nest, refuse
+from rollergen.program.check.supersteps import check_bulk
 from rollergen.program.check.tiles import check_tiles
 from rollergen.program.rprogram import GRID, PARALLEL, RProgram, Stage
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rollergen.hal.spec import Device
+from rollergen.program.machine import machine_of
 from rollergen.program.model.ahead import read_ahead
 from rollergen.program.model.costs import Costs, costs_of
 from rollergen.program.model.facts import flops_of
@@ -20,10 +21,8 @@ from rollergen.program.rprogram import RProgram, Stage
 
 def predict(program: RProgram, device: Device) -> Prediction:
     """Predicted time of `program` on `device`; stages that run once at build are reported, not counted."""
-    if program.tile_mappings:
-        from rollergen.bsp.model.prediction import predict_bulk  # whose modules import this package
-
-        return predict_bulk(program, device)
+    if (machine := machine_of(program, device)) is not None:
+        return machine.predict(program, device)  # type: ignore[no-any-return]
     ways: list[bool | None] = [launch.alone for launch in program.launches] or [None] * len(program.stages)
     pairs = zip(program.stages, ways, strict=True)
     stages = tuple([predict_stage(stage, device, alone) for stage, alone in pairs])

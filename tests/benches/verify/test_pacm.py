@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from benches.verify import metrics
-from rollergen.verify.dataflow import BLOCKS, COLUMNS, COMPUTE, sequences
+from rollergen.features import names
+from rollergen.features.dataflow import BLOCKS, COLUMNS, COMPUTE, sequences
 from rollergen.verify.dataset import from_records
-from rollergen.verify.features import names
 from rollergen.verify.model_text import VerifierError
 from tests.verify.records import recorded
 

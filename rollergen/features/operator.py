@@ -11,10 +11,10 @@ import numpy as np
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer
+from rollergen.features.structure import CLASSES, operator_of
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import RProgram
 from rollergen.tile.rules import main_instruction
-from rollergen.verify.features.structure import CLASSES, operator_of
 
 KINDS = tuple(f"is {name}" for name in CLASSES)
 DTYPES = tuple(f"reads {name}" for name in ITEMSIZE)

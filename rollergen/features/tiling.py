@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from rollergen.features.arrays import floats
+from rollergen.features.batch import KINDS, Batch
+from rollergen.features.table import OPERANDS, ROLES
 from rollergen.program.rprogram import GRID, GROUP, LANE, THREAD, UNROLL
-from rollergen.verify.features.arrays import floats
-from rollergen.verify.features.batch import KINDS, Batch
-from rollergen.verify.features.table import OPERANDS, ROLES
 
 TILING = (
     *(f"{role} {what}" for role in ROLES for what in ("extent", "register tile", "block tile", "trips", "waste")),

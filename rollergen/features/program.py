@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from rollergen.features.arrays import floats, integers
+from rollergen.features.batch import KINDS, Batch
+from rollergen.features.table import OPERANDS
 from rollergen.hal.spec import Device
 from rollergen.program.rprogram import RProgram, Stage
-from rollergen.verify.features.arrays import floats, integers
-from rollergen.verify.features.batch import KINDS, Batch
-from rollergen.verify.features.table import OPERANDS
 
 _COPY = ("copied to block", "copied to registers", "vector", "padding", "swizzle", "depth", "at loop")
 _NO_COPY = (0.0,) * len(_COPY)

@@ -14,11 +14,11 @@ from rollergen.construct.roles import contraction_of
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.tensor_op import TensorOp
 from rollergen.expr.values import Buffer, Load
+from rollergen.features.arrays import floats, integers
+from rollergen.features.operator import size_features
 from rollergen.program.model.facts import flops_of
 from rollergen.program.rprogram import Stage
 from rollergen.tile.rules import contiguous_axis
-from rollergen.verify.features.arrays import floats, integers
-from rollergen.verify.features.operator import size_features
 
 ROLES = ("batch", "row", "col", "reduce")
 OPERANDS = ("in0", "in1", "out")

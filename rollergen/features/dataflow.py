@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from rollergen.verify.features import names
-from rollergen.verify.features.access import BUFFER
+from rollergen.features import names
+from rollergen.features.access import BUFFER
 
 BLOCKS = (
     # location (0 backing store, 1 staging layer, 2 registers), access (0 read, 1 write, 2 both), operand, holds, staged

@@ -1,4 +1,4 @@
-"""What the command line builds: an operator with sizes, or an einsum string with sizes."""
+"""Problems in words, as the command line takes them: an operator with sizes, or an einsum string with sizes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import rollergen as rg
+from rollergen.bench.catalogue import OPERATORS, Operator
 from rollergen.bench.suites import suite
-from rollergen.cli.catalogue import OPERATORS, Operator
 from rollergen.errors import ArgumentError, name_advice
 from rollergen.expr.operators.arguments import NUMPY
-
-__all__ = ["OPERATORS", "expression", "parse_sizes"]
 
 _REAL = r"-?(\d+\.\d*|\.\d+|\d+(?=e))(e-?\d+)?"
 

@@ -14,18 +14,18 @@ from functools import lru_cache
 
 import numpy as np
 
+from rollergen.features.access import ACCESS, ACCESS_LOGS, access_features
+from rollergen.features.arrays import slog
+from rollergen.features.batch import batch_of
+from rollergen.features.draft import DRAFT, DRAFT_LOGS, draft_features
+from rollergen.features.limiters import LIMITERS, LIMITERS_LOGS, limiter_features
+from rollergen.features.operator import DEVICE, OPERATOR, device_features, operator_features
+from rollergen.features.program import PROGRAM, PROGRAM_LOGS, program_features
+from rollergen.features.relations import RELATIONS, relation_features
+from rollergen.features.tiling import TILING, TILING_LOGS, tiling_features
 from rollergen.hal.spec import Device
 from rollergen.program.model import Prediction, predict
 from rollergen.program.rprogram import RProgram
-from rollergen.verify.features.access import ACCESS, ACCESS_LOGS, access_features
-from rollergen.verify.features.arrays import slog
-from rollergen.verify.features.batch import batch_of
-from rollergen.verify.features.draft import DRAFT, DRAFT_LOGS, draft_features
-from rollergen.verify.features.limiters import LIMITERS, LIMITERS_LOGS, limiter_features
-from rollergen.verify.features.operator import DEVICE, OPERATOR, device_features, operator_features
-from rollergen.verify.features.program import PROGRAM, PROGRAM_LOGS, program_features
-from rollergen.verify.features.relations import RELATIONS, relation_features
-from rollergen.verify.features.tiling import TILING, TILING_LOGS, tiling_features
 
 __all__ = ["GROUPS", "VERSION", "features", "matrix", "names", "vector"]
 

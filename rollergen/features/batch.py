@@ -13,12 +13,12 @@ from functools import cached_property
 
 import numpy as np
 
+from rollergen.features.arrays import floats, integers
+from rollergen.features.table import ROLES, Operands, Table, roles_of, stacked, table_of
 from rollergen.hal.spec import Device
 from rollergen.program.model import Prediction
 from rollergen.program.model.price import StagePrediction
 from rollergen.program.rprogram import GRID, GROUP, LANE, PARALLEL, SERIAL, THREAD, UNROLL, Loop, RProgram, Stage
-from rollergen.verify.features.arrays import floats, integers
-from rollergen.verify.features.table import ROLES, Operands, Table, roles_of, stacked, table_of
 
 KINDS = {kind: number for number, kind in enumerate((GRID, GROUP, THREAD, SERIAL, UNROLL, LANE))}
 """Those behind the grid are of a block, those from unroll on of what a thread holds at once."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rollergen.verify.features.batch import Batch
-from rollergen.verify.features.table import OPERANDS
+from rollergen.features.batch import Batch
+from rollergen.features.table import OPERANDS
 
 THRESHOLDS = tuple(1 << n for n in range(0, 19, 2))
 _LIMITS = np.array(THRESHOLDS, dtype=float)

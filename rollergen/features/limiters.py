@@ -6,9 +6,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from rollergen.features.arrays import floats
+from rollergen.features.batch import Batch
 from rollergen.hal.spec import Device
-from rollergen.verify.features.arrays import floats
-from rollergen.verify.features.batch import Batch
 
 _NAMED = (
     "multiply-adds", "issue", "load ports", "store ports", "path", "latency", "column walks", "tlb 1", "tlb 2",

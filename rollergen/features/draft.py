@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from rollergen.features.batch import Batch
+from rollergen.features.operator import backing_gb_s, peak_gflop_s
 from rollergen.tile.rules import main_instruction
-from rollergen.verify.features.batch import Batch
-from rollergen.verify.features.operator import backing_gb_s, peak_gflop_s
 
 SYMBOLS = (
     "S1 register elements", "S2 thread operations", "S3 staged elements", "S4 threads", "S5 traffic", "S6 blocks",

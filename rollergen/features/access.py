@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rollergen.verify.features.batch import NO_LOOP, Batch
-from rollergen.verify.features.table import OPERANDS
+from rollergen.features.batch import NO_LOOP, Batch
+from rollergen.features.table import OPERANDS
 
 _POINTS = 10
 _STEPS = np.arange(1, _POINTS + 1)[:, None]
