@@ -6,7 +6,7 @@ from rollergen.emit.opencl import OpenCL
 from rollergen.hal.languages import Language
 from rollergen.hal.runtimes.opencl_runtime import OpenCLRuntime
 
-WORDS = "#define procedure kernel void\n#define shared_by_all global\n"
+WORDS = {"procedure": "kernel void", "shared_by_all": "global"}
 
 
 class Toy(OpenCL):
@@ -20,7 +20,9 @@ class Toy(OpenCL):
 
 class ToyRuntime(OpenCLRuntime):
     def compile(self, text, options=(), alone=(False,)):
-        return super().compile(WORDS + text, options, alone)
+        for word, meant in WORDS.items():
+            text = text.replace(word, meant)
+        return super().compile(text, options, alone)
 
 
 TOY = Language(name="toy", printer=lambda device: Toy(), suffix="toy", runtime=lambda device: ToyRuntime())
