@@ -15,6 +15,7 @@ from rollergen.network import torch_models
 from rollergen.network.graph import Network
 from rollergen.network.model import Model
 from rollergen.network.partition import steps_of
+from rollergen.optional import optional
 from rollergen.options import BuildOptions
 from rollergen.store.keys import expression_text
 from rollergen.targets import resolve
@@ -31,18 +32,20 @@ def compile(
     """A whole model as kernels on ``device``.
 
     model
-        A `torch.nn.Module` in eval mode, or a `torch.export.ExportedProgram`.  Its weights become constants: they are
-        read when it is compiled and at the first call, not after.
+        A `torch.nn.Module` in eval mode, a `torch.export.ExportedProgram`, a path that ends in .onnx, or an
+        `onnx.ModelProto`.  Its weights become constants: they are read when it is compiled and at the first call, not
+        after.
     example_inputs
         A tuple with the arguments of one call of the module, tensors or arrays: their shapes and dtypes are the
-        compiled model's.  An exported program has its own.
+        compiled model's.  An exported program has its own, and so has an ONNX model whose extents are all numbers.
     device, options, profile
         As `rollergen.build` takes them, for every kernel.
 
-    An operator without a counterpart in `rg.ops` is run by torch, as a step of its own that `Model.layers` names.
+    An operator without a counterpart in `rg.ops` is run by torch, or by ONNX's reference implementation, as a step of
+    its own that `Model.layers` names.
 
-    Raises ArgumentError for another kind of model, one in training mode, or one that changes a state; otherwise as
-    `rollergen.build`.
+    Raises ArgumentError for another kind of model, one in training mode, or one that changes a state; ShapeError for
+    example inputs that do not fit an ONNX model; otherwise as `rollergen.build`.
     """
     if not isinstance(options, BuildOptions):
         raise ArgumentError(f"options is {shown(options)}; expected rg.BuildOptions(...)")
@@ -67,7 +70,19 @@ def _network(model: Any, example_inputs: Any) -> Network:
         return torch_models.imported(torch_models.exported(model, example_inputs), type(model).__name__)
     if torch_models.is_exported(model):
         return torch_models.imported(model, "exported program")
+    if is_onnx(model):
+        onnx_models = optional("rollergen.network.onnx_models", "onnx")
+        proto, title = onnx_models.loaded(model)
+        network: Network = onnx_models.imported(proto, example_inputs, title)
+        return network
     raise ArgumentError(
         f"model is {shown(model)}; expected a torch.nn.Module or a torch.export.ExportedProgram "
-        '(pip install "rollergen[torch]")'
+        '(pip install "rollergen[torch]"), a path that ends in .onnx, or an onnx.ModelProto '
+        '(pip install "rollergen[onnx]")'
     )
+
+
+def is_onnx(model: object) -> bool:
+    """Whether it is a path of an ONNX file, or an `onnx.ModelProto`; onnx is not imported."""
+    path = isinstance(model, (str, Path)) and str(model).endswith(".onnx")
+    return path or torch_models.is_a(model, "onnx.onnx_ml_pb2", "ModelProto")

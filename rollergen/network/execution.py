@@ -74,7 +74,8 @@ class Execution:
         if name in self._arrays:
             self._arrays[name][...] = array
         else:
-            self._held[name] = array.copy() if np.may_share_memory(array, self._block) else array
+            shares = isinstance(array, np.ndarray) and np.may_share_memory(array, self._block)
+            self._held[name] = array.copy() if shares else array
 
     def _array(self, name: str) -> np.ndarray:
         for place in (self._arrays, self._held):

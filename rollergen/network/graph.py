@@ -3,7 +3,8 @@ library."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import keyword
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rollergen.expr.dtypes import numpy_dtype
-from rollergen.expr.language import Tensor
+from rollergen.expr.language import CALL_WORDS, Tensor
 
 
 class NotExpressedError(Exception):
@@ -20,19 +21,23 @@ class NotExpressedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An array of the model; ``dtype`` is NumPy's name, which need not be one of rollergen's."""
+    """An array of the model; ``dtype`` is NumPy's name, which need not be one of rollergen's.
+
+    ``shape`` is None where it depends on data, or where this is no array: then only the model's own library reads it.
+    """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] | None
     dtype: str
 
     @property
     def size(self) -> int:
-        return prod(self.shape)
+        """Elements; 0 where that depends on data."""
+        return 0 if self.shape is None else prod(self.shape)
 
     @property
     def size_bytes(self) -> int:
-        return self.size * numpy_dtype(self.dtype).itemsize
+        return self.size * numpy_dtype(self.dtype).itemsize if self.size else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +79,12 @@ class Network:
         made = (value for node in self.nodes for value in node.outputs)
         sizes = {one.name: one.size_bytes for one in (*self.inputs, *made)}
         return sizes | {name: one.nbytes for name, one in self.constants.items()}
+
+
+def identifier(name: str, taken: Collection[str | None] = ()) -> str:
+    """A name of a tensor, none of `taken`, for that of a value, which may be any text."""
+    made = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
+    made = made if made.isidentifier() and not keyword.iskeyword(made) and made not in CALL_WORDS else f"v_{made}"
+    while made in taken:
+        made += "_"
+    return made

@@ -107,7 +107,7 @@ class Model:
 
     @cached_property
     def _signature(self) -> str:
-        inputs = (f"{one.name}: {one.dtype}[{', '.join(map(str, one.shape))}]" for one in self._network.inputs)
+        inputs = (f"{one.name}: {one.dtype}[{', '.join(map(str, one.shape or ()))}]" for one in self._network.inputs)
         return f"{self._network.title}({', '.join(inputs)})"
 
     @property

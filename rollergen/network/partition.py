@@ -6,17 +6,16 @@ never stored but as results and for the model's own library; a value that severa
 
 from __future__ import annotations
 
-import keyword
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rollergen.errors import RollergenError
-from rollergen.expr.language import CALL_WORDS, Tensor, compute, tensor
+from rollergen.expr.language import Tensor, compute, tensor
 from rollergen.expr.reads import producers_first
 from rollergen.expr.reductions import Reduce
 from rollergen.expr.values import Load, walk
-from rollergen.network.graph import Network, Node, NotExpressedError, Value
+from rollergen.network.graph import Network, Node, NotExpressedError, Value, identifier
 
 VIEW, ELEMENTS, CHAIN = "view", "elements", "chain"
 """What an output is of its node's inputs: rearranged elements; computed element by element; reduced."""
@@ -88,7 +87,7 @@ class _Partition:
     def _classify(self, node: Node, wanted: Mapping[str, int]) -> None:
         """Finds what each output is; where one that is wanted cannot be expressed, why not."""
         try:
-            made = node.express({name: self._given(name, name) for name in self._tensors(node)})
+            made = node.express({name: self._given(name, identifier(name)) for name in self._tensors(node)})
             for one, value in zip(made, node.outputs, strict=False):
                 if one is None and wanted[value.name]:
                     raise NotExpressedError(f"its result {value.name} has no counterpart")
@@ -137,7 +136,7 @@ class _Partition:
         def expression(name: str) -> Tensor:
             if name in self.stored and name != value.name:
                 if name not in given:
-                    given[name] = self._given(name, _identifier(name, {one.name for one in given.values()}))
+                    given[name] = self._given(name, identifier(name, {one.name for one in given.values()}))
                 return given[name]
             if name not in made:
                 node = self.makers[name]
@@ -157,20 +156,11 @@ class _Partition:
         """The inputs that are tensors of an expression: constants without axes are numbers of its text."""
         return [name for name in node.inputs if self.values[name].shape or name not in self.network.constants]
 
-    def _given(self, name: str, identifier: str) -> Tensor:
+    def _given(self, name: str, called: str) -> Tensor:
         value = self.values[name]
-        if not identifier.isidentifier():
-            identifier = _identifier(identifier, set())
-        return tensor(identifier, value.shape, value.dtype, constant=name in self.network.constants)
-
-
-def _identifier(name: str, taken: set[str | None]) -> str:
-    """A name of a tensor for that of a value, which may be any text."""
-    made = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
-    made = made if made.isidentifier() and not keyword.iskeyword(made) and made not in CALL_WORDS else f"v_{made}"
-    while made in taken:
-        made += "_"
-    return made
+        if value.shape is None:
+            raise NotExpressedError(f"the shape of {name} depends on data")
+        return tensor(called, value.shape, value.dtype, constant=name in self.network.constants)
 
 
 def _kind(made: Tensor) -> str:

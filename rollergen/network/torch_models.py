@@ -12,6 +12,7 @@ import numpy as np
 from rollergen.errors import ArgumentError
 from rollergen.expr.language import Tensor
 from rollergen.network.aten import TABLE
+from rollergen.network.folding import norm_folded
 from rollergen.network.graph import Network, Node, NotExpressedError, Value
 from rollergen.runtime.interop import to_torch, view
 
@@ -21,15 +22,16 @@ _BATCH_NORM = "_native_batch_norm_legit_no_training"
 
 def is_module(model: object) -> bool:
     """Whether it is a `torch.nn.Module`; torch is not imported."""
-    return _is_a(model, "torch.nn.modules.module", "Module")
+    return is_a(model, "torch.nn.modules.module", "Module")
 
 
 def is_exported(model: object) -> bool:
     """Whether it is a `torch.export.ExportedProgram`; torch is not imported."""
-    return _is_a(model, "torch.export.exported_program", "ExportedProgram")
+    return is_a(model, "torch.export.exported_program", "ExportedProgram")
 
 
-def _is_a(thing: object, module: str, name: str) -> bool:
+def is_a(thing: object, module: str, name: str) -> bool:
+    """Whether a class of that name is among its own."""
     return any((one.__module__, one.__qualname__) == (module, name) for one in type(thing).__mro__)
 
 
@@ -261,15 +263,11 @@ def _renamed(call: _Call, names: Mapping[str, str]) -> _Call:
 
 
 def _with_norm(convolution: _Call, norm: _Call, known: dict[str, np.ndarray]) -> _Call:
-    """The convolution with weights and bias in float64 scaled as the norm would scale its result, rounded once."""
-    array: Any = lambda one: None if one is None else known[one.name].astype(np.float64)
+    """The convolution with the weights and the bias that make the norm after it needless."""
+    array: Any = lambda one: None if one is None else known[one.name]
     x, w, b, *rest = (*convolution.arguments, None)[: max(3, len(convolution.arguments))]
-    _, gamma, beta, mean, var, _, eps = norm.arguments
-    scale = 1 / np.sqrt(array(var) + eps)
-    scale = scale if gamma is None else scale * array(gamma)
-    shift = (0 if b is None else array(b)) - array(mean)
-    weight = known[w.name]
+    gamma, beta, mean, var, _, eps = norm.arguments[1:]
     names = f"{convolution.source}_weight", f"{convolution.source}_bias"
-    known[names[0]] = (weight * scale.reshape(-1, *(1,) * (weight.ndim - 1))).astype(weight.dtype)
-    known[names[1]] = (shift * scale + (0 if beta is None else array(beta))).astype(weight.dtype)
+    made = norm_folded(*map(array, (w, b, gamma, beta, mean, var)), eps=eps)
+    known |= dict(zip(names, made, strict=True))
     return replace(convolution, arguments=(x, *map(_Reference, names), *rest))

@@ -135,7 +135,6 @@ operators(
     Sum=lambda n: chained(ops.add, n.operands()),
     Mean=lambda n: ops.div(chained(ops.add, n.operands()), len(n.inputs)),
     Where=lambda n: ops.where(n.tensor(0), n.operand(1), n.operand(2)),
-    PRelu=lambda n: pointwise(lambda v, slope: rg.select(v < 0, v * slope, v), *n.operands()),
     SwiGLU=lambda n: ops.mul(swish(n.tensor(0), n.get("alpha", 1.0)), n.tensor(1)),
 )
 
@@ -155,6 +154,15 @@ def chained(function: Any, operands: list[Any]) -> Any:
 def selu(n: Node) -> Tensor:
     alpha, gamma = n.get("alpha", 1.6732632423543772), n.get("gamma", 1.0507009873554805)
     return pointwise(lambda v: rg.select(v > 0, v, (rg.exp(v) - 1) * alpha) * gamma, n.tensor(0))
+
+
+@operator("PRelu")
+def prelu(n: Node) -> Tensor:
+    """Before operator set 7 a slope for each channel."""
+    x, slope = n.tensor(0), n.operand(1)
+    if n.version < 7 and isinstance(slope, Tensor):
+        slope = ops.reshape(slope, (-1, *(1,) * (x.ndim - 2)))
+    return pointwise(lambda v, s: rg.select(v < 0, v * s, v), x, slope)
 
 
 @operator("Shrink")

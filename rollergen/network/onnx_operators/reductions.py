@@ -92,13 +92,25 @@ def position(function: Callable[..., Tensor]) -> Callable[[Node], Tensor]:
 operators(
     ArgMax=position(ops.argmax),
     ArgMin=position(ops.argmin),
-    Softmax=lambda n: ops.softmax(n.tensor(0), n.get("axis", -1)),
-    LogSoftmax=lambda n: ops.log_softmax(n.tensor(0), n.get("axis", -1)),
+    Softmax=lambda n: along_rows(ops.softmax, n),
+    LogSoftmax=lambda n: along_rows(ops.log_softmax, n),
 )
+
+
+def along_rows(function: Any, n: Node) -> Tensor:
+    """Of one axis; before operator set 13 of all from that axis on, as one."""
+    x = n.tensor(0)
+    if n.version >= 13:
+        made: Tensor = function(x, n.get("axis", -1))
+        return made
+    axis = n.get("axis", 1) % x.ndim
+    return ops.reshape(function(ops.reshape(x, (*x.shape[:axis], -1)), -1), x.shape)
 
 
 @operator("Hardmax")
 def hardmax(n: Node) -> Tensor:
+    if n.version < 13:
+        raise Refused("attribute", "Hardmax of operator sets before 13")
     x, axis = n.tensor(0), n.get("axis", -1) % n.tensor(0).ndim
     first = ops.argmax(x, axis, True)
     return rg.compute(x.shape, lambda *i: rg.select(same(i[axis], first[without(i, axis)]), 1.0, x[i] * 0))
@@ -173,6 +185,8 @@ def instance_normalization(n: Node) -> Tensor:
 def group_normalization(n: Node) -> Tensor:
     x, groups = n.tensor(0), n.get("num_groups")
     batch, channels, *rest = x.shape
+    if n.tensor(1).shape != (channels,):
+        raise Refused("attribute", "a scale for each group, of operator sets before 21")
     split = ops.reshape(x, (batch, groups, channels // groups, *rest))
     made, _, _ = normalised(split, tuple(range(2, split.ndim)), n.get("epsilon", 1e-5))
     made = ops.reshape(made, x.shape)
@@ -275,7 +289,7 @@ def likelihood_loss(n: Node, x: Tensor, target: Tensor, weight: Tensor | None) -
 def top_k(n: Node) -> Any:
     """By ranks: how many elements come before each; for short axes."""
     x = n.tensor(0)
-    axis, count = n.get("axis", -1) % x.ndim, int(n.known(1).reshape(()))
+    axis, count = n.get("axis", -1) % x.ndim, int(n.known(1, "k").reshape(()))
     if not n.get("sorted", 1):
         raise Refused("attribute", "sorted=0: any order will do")
     k, other = rg.reduce_axis("place", x.shape[axis]), rg.reduce_axis("other", x.shape[axis])

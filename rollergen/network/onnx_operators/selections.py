@@ -15,6 +15,7 @@ from rollergen import ops
 from rollergen.expr import language as rg
 from rollergen.expr.language import Tensor
 from rollergen.network.onnx_operators.table import Node, operator
+from rollergen.network.refusals import Refused
 
 
 def same(index: Any, value: Any) -> Any:
@@ -30,8 +31,18 @@ def every(conditions: Iterable[Any]) -> Any:
     return first
 
 
+MOST_CANDIDATES = 256
+"""Beyond that an output that looks at all of them takes longer than one that is fetched apart."""
+
+
+def _check_candidates(extents: Sequence[int]) -> None:
+    if math.prod(extents) > MOST_CANDIDATES:
+        raise Refused("data-dependent positions", f"{math.prod(extents)} candidates")
+
+
 def selected(x: Tensor, taken: Callable[..., Any], at: Callable[..., Any], extents: Sequence[int], i: Any) -> Any:
     """The one element of `x` for which ``taken(axes, indices)`` holds: a sum over axes of the given extents."""
+    _check_candidates(extents)
     axes = tuple(rg.reduce_axis(f"place{n}", extent) for n, extent in enumerate(extents))
     value = x[at(axes, i)]
     numbers = rg.cast(value, "int32") if x.dtype == "bool" else value
@@ -90,6 +101,7 @@ Choice = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
 
 def scattered(n: Node, x: Tensor, extents: Sequence[int], hit: Choice, update: Choice) -> Tensor:
     """`x` with updates of the positions that ``hit(axes, indices)``: every output looks at all updates."""
+    _check_candidates(extents)
     how = n.get("reduction", "none")
     axes = tuple(rg.reduce_axis(f"update{d}", extent) for d, extent in enumerate(extents))
 

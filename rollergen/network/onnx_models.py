@@ -1,0 +1,357 @@
+"""Models of ONNX: shapes and what follows from weights known, nodes by the table of operators, the rest by ONNX's
+reference implementation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.inliner
+from onnx.reference import ReferenceEvaluator
+
+from rollergen import ops
+from rollergen.errors import ArgumentError, RollergenError, ShapeError
+from rollergen.expr.dtypes import numpy_dtype
+from rollergen.expr.language import Tensor, tensor
+from rollergen.network.folding import norm_folded
+from rollergen.network.graph import Network, Node, NotExpressedError, Value, identifier
+from rollergen.network.onnx_operators import TABLE
+from rollergen.network.onnx_operators.table import Node as Operation
+from rollergen.network.refusals import OPERATORS, Refused, accepted_dtype
+
+_DRAWS = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
+"""Operators of which each call has a result of its own."""
+
+
+def loaded(model: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
+    """(the model, its title), read from a file with the weights beside it where it is a path.
+
+    Raises ArgumentError where there is no file, or one that holds no model.
+    """
+    if isinstance(model, onnx.ModelProto):
+        return model, model.graph.name or "onnx model"
+    path = Path(model)
+    try:
+        return onnx.load(path), path.stem
+    except Exception as error:  # of the file system or of protobuf
+        raise ArgumentError(f"model is {str(path)!r}; expected a file with an ONNX model: {error}") from None
+
+
+def imported(model: onnx.ModelProto, example_inputs: Any, title: str) -> Network:
+    """The network of a model; `example_inputs`: arrays in the order of its inputs, which need them where their shapes
+    are not fixed.
+
+    Raises ArgumentError, ShapeError or DtypeError for inputs that are no tensors, of unknown shape or of a dtype that
+    NumPy lacks, and ArgumentError for an operator that neither the table nor ONNX's reference knows.
+    """
+    model = spelled_out(model)
+    weights = {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer}
+    inputs = _inputs(model.graph, example_inputs, title)
+    walk = _Walk(list(model.opset_import), dict(weights), {one.name: one for one in inputs})
+    for number, proto in enumerate(_with_norms_folded(model.graph, walk.known)):
+        walk.add(number, proto)
+    outputs = [one.name for one in model.graph.output]
+    results = {name: walk.known[name] for name in outputs if name in walk.known}
+    return Network(
+        title=title,
+        inputs=inputs,
+        outputs=tuple(outputs),
+        constants={**walk.constants, **results},
+        nodes=tuple(call.node() for call in walk.calls),
+        leaves=_leaves(title, [one.name for one in inputs]),
+        nested=lambda arrays: arrays[0] if len(arrays) == 1 else tuple(arrays),
+    )
+
+
+def _leaves(title: str, names: Sequence[str]) -> Callable[[tuple[Any, ...], Mapping[str, Any]], list[Any]]:
+    def leaves(arguments: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+        given = dict(zip(names, arguments, strict=False))
+        if len(arguments) > len(names) or set(given) & set(named) or {*given, *named} != set(names):
+            found = ", ".join([f"{len(arguments)} arrays", *named])
+            raise ArgumentError(f"{title} is called with {found}; expected one for each of {', '.join(names)}")
+        return [{**given, **named}[name] for name in names]
+
+    return leaves
+
+
+def _inputs(graph: onnx.GraphProto, example_inputs: Any, title: str) -> tuple[Value, ...]:
+    weights = {one.name for one in graph.initializer}
+    infos = [info for info in graph.input if info.name not in weights]
+    if example_inputs is None:
+        return tuple(_input(info, None, title) for info in infos)
+    examples = example_inputs if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
+    if len(examples) != len(infos):
+        wanted = ", ".join(info.name for info in infos)
+        raise ArgumentError(f"example_inputs has {len(examples)} arrays; expected one for each of {title}'s: {wanted}")
+    return tuple(_input(info, np.shape(one), title) for info, one in zip(infos, examples, strict=True))
+
+
+def _input(info: onnx.ValueInfoProto, example: tuple[int, ...] | None, title: str) -> Value:
+    kind = info.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise ArgumentError(f"input {info.name} of {title} is of {kind}; expected tensors")
+    fixed = info.type.tensor_type
+    dims = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in fixed.shape.dim]
+    text = f"({', '.join(map(str, dims))})"
+    if example is None and not all(isinstance(d, int) for d in dims):
+        raise ArgumentError(
+            f"input {info.name} of {title} has shape {text}; expected example_inputs, whose shapes become the model's"
+        )
+    shape = tuple(dims) if example is None else example
+    if len(shape) != len(dims) or any(isinstance(d, int) and d != n for d, n in zip(dims, shape, strict=True)):
+        raise ShapeError(f"example input {info.name} of {title} has shape {shape}; expected {text}")
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(fixed.elem_type)
+    return Value(info.name, tuple(map(int, shape)), dtype.name)
+
+
+def spelled_out(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its own functions, and those operators that no table has, written out as ONNX defines them."""
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    unknown = {(p.domain, p.op_type) for p in model.graph.node if p.op_type not in TABLE and p.op_type not in OPERATORS}
+    functions = [(domain, name) for domain, name in sorted(unknown) if _defined(domain, name)]
+    if not functions:
+        return model
+    return onnx.inliner.inline_selected_functions(model, functions, inline_schema_functions=True)
+
+
+def _defined(domain: str, name: str) -> bool:
+    """Whether ONNX defines the operator by others."""
+    if not onnx.defs.has(name, domain):
+        return False
+    schema: Any = onnx.defs.get_schema(name, domain=domain)
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _with_norms_folded(graph: onnx.GraphProto, known: dict[str, np.ndarray]) -> list[onnx.NodeProto]:
+    """The nodes, batch norms written into the weights of the convolutions that they alone read."""
+    readers: dict[str, int] = {}
+    for name in (*(name for p in graph.node for name in _read(p)), *(one.name for one in graph.output)):
+        readers[name] = readers.get(name, 0) + 1
+    made = {p.output[0]: n for n, p in enumerate(graph.node) if p.op_type == "Conv"}
+    nodes: list[onnx.NodeProto | None] = list(graph.node)
+    for n, norm in enumerate(graph.node):
+        at = made.get(norm.input[0]) if norm.op_type == "BatchNormalization" else None
+        before = None if at is None else nodes[at]
+        if before is None or readers[before.output[0]] > 1 or not {*before.input[1:], *norm.input[1:]} <= set(known):
+            continue
+        gamma, beta, mean, var = (known[name] for name in norm.input[1:])
+        bias = known[before.input[2]] if len(before.input) > 2 else None
+        eps = next((a.f for a in norm.attribute if a.name == "epsilon"), 1e-5)
+        names = [f"{before.output[0]}: {what}" for what in ("weight", "bias")]
+        parameters = norm_folded(known[before.input[1]], bias, gamma, beta, mean, var, eps=eps)
+        known |= dict(zip(names, parameters, strict=True))
+        folded = onnx.NodeProto()
+        folded.CopyFrom(before)
+        del folded.input[1:]
+        folded.input.extend(names)
+        folded.output[0] = norm.output[0]
+        nodes[at], nodes[n] = folded, None  # type: ignore[index]
+    return [one for one in nodes if one is not None]
+
+
+def _read(proto: onnx.NodeProto) -> list[str]:
+    """Names of the values that a node reads, in its subgraphs too."""
+    names = dict.fromkeys(name for name in proto.input if name)
+    for attribute in proto.attribute:
+        for graph in ([attribute.g] if attribute.HasField("g") else attribute.graphs):
+            own = {one.name for one in (*graph.input, *graph.initializer)} | {o for p in graph.node for o in p.output}
+            inside = [name for p in graph.node for name in _read(p)] + [one.name for one in graph.output]
+            names |= dict.fromkeys(name for name in inside if name not in own)
+    return list(names)
+
+
+@dataclass
+class _Walk:
+    """What is made of a model: ``known`` arrays by name, ``values`` that calls compute, and the ``calls``."""
+
+    imports: list[onnx.OperatorSetIdProto]
+    known: dict[str, np.ndarray]
+    values: dict[str, Value]
+    calls: list[_Call] = field(default_factory=list)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    sources: set[str] = field(default_factory=set)
+
+    def add(self, number: int, proto: onnx.NodeProto) -> None:
+        source = proto.name or f"{proto.op_type}_{number}"
+        source = source if source not in self.sources else f"{source} ({number})"
+        self.sources.add(source)
+        names = _read(proto)
+        dynamic = [name for name in names if name not in self.known]
+        known = {name: self.known[name] for name in names if name in self.known}
+        call = _Call(source, proto, tuple(self.imports), known, tuple(dynamic), {n: self.values[n] for n in dynamic})
+        shape = call.values[dynamic[0]].shape if dynamic else None
+        if proto.op_type in ("Shape", "Size") and shape is not None:
+            self.known[proto.output[0]] = _measured(proto, shape)
+        elif dynamic or proto.op_type in _DRAWS or not self._folded(call):
+            self._add(call)
+
+    def _folded(self, call: _Call) -> bool:
+        """Whether the outputs are arrays, which then are known."""
+        made = call.host({})
+        arrays = all(isinstance(one, np.ndarray) for one in made.values())
+        self.known |= made if arrays else {}
+        return arrays
+
+    def _add(self, call: _Call) -> None:
+        constants: dict[str, np.ndarray] = {}
+        made: dict[str, Any] = {}
+        try:
+            tensors = {name: given(call.values[name]) for name in call.dynamic}
+            made = call.converted(tensors, lambda name, array: _kept(constants, name, array))
+        except (RollergenError, NotExpressedError, TypeError) as error:
+            call.refusal = error
+            constants.clear()
+        known = {name: one for name, one in made.items() if isinstance(one, np.ndarray)}
+        self.known |= known
+        left = [name for name in call.proto.output if name and name not in known]
+        expressed = {n: Value(n, one.shape, one.dtype) for n, one in made.items() if isinstance(one, Tensor)}
+        inferred = {} if set(left) <= set(expressed) else call.inferred()
+        call.outputs = tuple(expressed.get(name) or inferred.get(name) or Value(name, None, "") for name in left)
+        call.constants = tuple(constants)
+        self.constants |= constants
+        self.values |= {value.name: value for value in call.outputs}
+        self.calls.append(call)
+
+
+def given(value: Value) -> Tensor:
+    """A tensor that stands for a value of the model.  Raises NotExpressedError where its shape depends on data, Refused
+    for a dtype that rollergen has not, ShapeError where it is empty."""
+    if value.shape is None:
+        raise NotExpressedError(f"the shape of {value.name} depends on data")
+    return tensor(identifier(value.name), value.shape, accepted_dtype(value.dtype))
+
+
+def _kept(constants: dict[str, np.ndarray], name: str, array: np.ndarray) -> Tensor:
+    """`array` as a constant of the model: one without axes has one, as numbers of a text are no arguments."""
+    if 0 in array.shape:
+        raise Refused("empty", f"{name} has shape {array.shape}")
+    held = array if array.ndim else array.reshape(1)
+    constants[_row(name, array)] = held
+    one = tensor(identifier(name), held.shape, accepted_dtype(array.dtype), constant=True)
+    return one if array.ndim else ops.reshape(one, ())
+
+
+def _row(name: str, array: np.ndarray) -> str:
+    return name if array.ndim else f"{name}: row"
+
+
+def _measured(proto: onnx.NodeProto, shape: tuple[int, ...]) -> np.ndarray:
+    if proto.op_type == "Size":
+        return np.asarray(math.prod(shape), np.int64)
+    ends = {one.name: one.i for one in proto.attribute}
+    return np.asarray(shape[ends.get("start", 0) : ends.get("end")], np.int64)
+
+
+@dataclass
+class _Call:
+    """A node with what is known of its operands; ``dynamic``: names of the others, whose ``values`` are of the model;
+    ``constants``: names of the arrays that its expression reads; ``refusal``: why it has none."""
+
+    source: str
+    proto: onnx.NodeProto
+    imports: tuple[onnx.OperatorSetIdProto, ...]
+    known: Mapping[str, np.ndarray]
+    dynamic: tuple[str, ...]
+    values: Mapping[str, Value]
+    outputs: tuple[Value, ...] = ()
+    constants: tuple[str, ...] = ()
+    refusal: Exception | None = None
+
+    def node(self) -> Node:
+        read = (*self.dynamic, *self.constants)
+        return Node(self.source, self.proto.op_type, read, self.outputs, self._express, self._by_host)
+
+    def converted(self, tensors: Mapping[str, Tensor], constant: Callable[[str, np.ndarray], Tensor]) -> dict[str, Any]:
+        """The outputs by name, tensors or known arrays; ``constant``: as `Operation.given`, all names unlike."""
+        if self.proto.op_type in OPERATORS:
+            raise Refused(*OPERATORS[self.proto.op_type])
+        if self.proto.op_type not in TABLE or self.proto.op_type in _DRAWS:
+            raise NotExpressedError("no counterpart")
+        if any(one.name == "broadcast" for one in self.proto.attribute):
+            raise Refused("attribute", "broadcast, of operator sets before 7")
+        count = iter(range(1000000))
+        named = lambda name, array: constant(name or f"{self.source}: {next(count)}", array)
+        inputs = tuple(self.known.get(name, tensors.get(name)) if name else None for name in self.proto.input)
+        domains = (self.proto.domain, self.proto.domain or "ai.onnx")
+        version = next(one.version for one in self.imports if one.domain in domains)
+        made = TABLE[self.proto.op_type].convert(Operation(self.proto, inputs, version, named))
+        made = made if isinstance(made, (tuple, list)) else (made,)
+        return {name: one for name, one in zip(self.proto.output, made, strict=False) if name}
+
+    def _express(self, tensors: Mapping[str, Tensor]) -> list[Tensor | None]:
+        if self.refusal is not None:
+            raise self.refusal
+
+        def constant(name: str, array: np.ndarray) -> Tensor:
+            one = tensors[_row(name, array)]
+            return one if array.ndim else ops.reshape(one, ())
+
+        made = self.converted(tensors, constant)
+        return [made.get(value.name) for value in self.outputs]
+
+    @cached_property
+    def _reference(self) -> ReferenceEvaluator:
+        try:
+            return ReferenceEvaluator(self._alone(self.proto.output))
+        except Exception as error:  # of many kinds
+            domain = f"{self.proto.domain}." if self.proto.domain else ""
+            raise ArgumentError(
+                f"{self.source} is {domain}{self.proto.op_type}, which neither rg.ops nor ONNX's reference has; "
+                f"expected operators of ONNX: {error}"
+            ) from None
+
+    def host(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """All outputs by ONNX's reference, of the dynamic operands."""
+        names = [name for name in self.proto.output if name]
+        made = self._reference.run(None, {**self.known, **arrays})
+        return {name: np.asarray(one) if np.isscalar(one) else one for name, one in zip(names, made, strict=True)}
+
+    def _by_host(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        made = self.host({name: arrays[name] for name in self.dynamic})
+        return [made[value.name] for value in self.outputs]
+
+    def inferred(self) -> dict[str, Value]:
+        """The outputs whose shapes ONNX can tell without running the node."""
+        self._reference  # noqa: B018  an operator that nothing can run is refused here
+        model = self._alone(self.proto.output)
+        model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in self.known.items())
+        try:
+            found = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.output
+        except Exception:  # of many kinds: then nothing is known
+            return {}
+        return {one.name: value for one in found if (value := _inferred(one)) is not None}
+
+    def _alone(self, outputs: Iterable[str]) -> onnx.ModelProto:
+        """A model of this node."""
+        infos = [_info(value) for value in self.values.values()]
+        infos += [_info(Value(name, one.shape, one.dtype.name)) for name, one in self.known.items()]
+        results = [onnx.helper.make_empty_tensor_value_info(name) for name in outputs if name]
+        graph = onnx.helper.make_graph([self.proto], "alone", infos, results)
+        return onnx.helper.make_model(graph, opset_imports=self.imports, ir_version=10)
+
+
+def _inferred(info: onnx.ValueInfoProto) -> Value | None:
+    fixed = info.type.tensor_type
+    if info.type.WhichOneof("value") != "tensor_type" or not fixed.HasField("shape"):
+        return None
+    if not all(d.HasField("dim_value") for d in fixed.shape.dim):
+        return None
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(fixed.elem_type).name
+    return Value(info.name, tuple(d.dim_value for d in fixed.shape.dim), dtype)
+
+
+def _info(value: Value) -> onnx.ValueInfoProto:
+    if value.shape is None or not value.dtype:
+        return onnx.helper.make_empty_tensor_value_info(value.name)
+    return onnx.helper.make_tensor_value_info(value.name, _number(value.dtype), value.shape)
+
+
+def _number(dtype: str) -> int:
+    return int(onnx.helper.np_dtype_to_tensor_dtype(numpy_dtype(dtype)))
