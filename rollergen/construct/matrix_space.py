@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import prod
 
 from rollergen.construct.adding import adding
 from rollergen.construct.candidate import (
@@ -22,6 +21,7 @@ from rollergen.construct.candidate import (
 )
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.reductions import combine_stage
+from rollergen.construct.splits import part_counts
 from rollergen.construct.swizzle import grid_swizzle
 from rollergen.construct.variants import Variant
 from rollergen.dropped import as_far_as_possible, in_pieces, plan_text
@@ -43,7 +43,8 @@ _STEPS = (1, 2, 4)
 _DEPTHS = (1, 2)
 _RING = (3, 4)
 """Buffers of asynchronous copies."""
-_PARTS = (4, 16)
+_LEAST_STEPS, _CROWD = 8, 4 * 64 * 64
+"""Of the parts of a split reduction: instructions along it, and see `part_counts`."""
 
 
 def matrix_candidates(
@@ -60,9 +61,8 @@ def matrix_candidates(
             name = f"{variant.name}, {instruction.name}"
             own = _shaped(variant.op, variant.roles, name, instruction, device, rules, count, ledger)
             yield from as_far_as_possible(own, name)
-            if rules.shapes.split_reductions:
-                split = _split(variant, name, instruction, device, rules, max(2, count // 4), ledger)
-                yield from as_far_as_possible(split, f"{name}, split")
+            split = _split(variant, name, instruction, device, rules, max(2, count // 4), ledger)
+            yield from as_far_as_possible(split, f"{name}, split")
 
 
 def has_matrices(device: Device, rules: AlignmentRules) -> bool:
@@ -80,11 +80,9 @@ def _split(
     ledger: Ledger,
 ) -> Iterator[Candidate]:
     """Where blocks are fewer than units: parts of the sum side by side, put together by a second stage."""
-    blocks = prod(a.extent for a in variant.op.of_role("spatial")) // (64 * 64)
-    extent = variant.op.axis(variant.roles.k).extent
-    for parts in _PARTS:
+    for parts in part_counts(variant.op, variant.roles.k, _LEAST_STEPS * instruction.k, _CROWD, device, rules):
         pair = split_reduction(variant.op, variant.roles.k, parts)
-        if pair is None or blocks * parts > 4 * device.units or extent < 8 * instruction.k * parts:
+        if pair is None:
             continue
         combine = combine_stage(pair[1], device, rules)
         combining = price((combine,), device)

@@ -10,6 +10,7 @@ from rollergen.construct.adding import adding
 from rollergen.construct.candidate import Candidate, assembled, candidate, candidates, cheapest
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.roles import contraction_roles
+from rollergen.construct.splits import part_counts
 from rollergen.dropped import as_far_as_possible
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.rows import is_gathered, online
@@ -41,8 +42,7 @@ def reduction_candidates(
     yield from of("direct", found)
     # Full vectors straddle two lines wherever an array does not begin on a line.
     yield from of("direct, half vectors", [replace(plan, lanes=plan.lanes // 2) for plan in found if plan.lanes >= 8])
-    if rules.shapes.split_reductions:
-        yield from split_candidates(op, device, rules)
+    yield from split_candidates(op, device, rules)
 
 
 def _stages(
@@ -58,12 +58,7 @@ _TILE = 1024
 def split_candidates(op: TensorOp, device: Device, rules: AlignmentRules) -> Iterator[Candidate]:
     """The longest reduce axis cut into parts that run side by side, then combined."""
     axis = max(op.of_role("reduce"), key=lambda a: a.extent)
-    outputs = 1
-    for a in op.of_role("spatial"):
-        outputs *= a.extent
-    for parts in (2, 4, 8, 16, 64, 256):
-        if outputs * parts > 64 * device.units * max(1, device.limits.threads_per_unit) or parts * 64 > axis.extent:
-            continue
+    for parts in part_counts(op, axis.name, 64, 64 * max(1, device.limits.threads_per_unit), device, rules):
         yield from as_far_as_possible(_in_parts(op, axis.name, parts, device, rules), f"split {parts}")
 
 

@@ -18,6 +18,7 @@ from rollergen.construct.grow import grown_threads
 from rollergen.construct.ledger import Ledger
 from rollergen.construct.priced import Contraction, Priced, cheapest_points
 from rollergen.construct.reductions import combine_stage
+from rollergen.construct.splits import part_counts
 from rollergen.construct.swizzle import grid_swizzle
 from rollergen.construct.variants import Variant
 from rollergen.dropped import as_far_as_possible, standing
@@ -40,6 +41,8 @@ _LONGER_STEPS = (8, 16, 32)
 """Of copies that hold no registers."""
 _SINGLE_STEPS = (16, 32, 64, 128, 256, 512, 1024)
 """Of threads that run alone."""
+_LEAST_PART, _CROWD = 64, 8 * 1024
+"""Of a split reduction: see `part_counts`."""
 _LEAST_STEP, _MOST_STEP = 4, 25
 """Of one staged tile along the reduction, where windows decide it."""
 
@@ -55,13 +58,9 @@ class ThreadSpace:
         """The best ones, split reductions included."""
         variant, device, rules = self.variant, self.device, self.rules
         yield from as_far_as_possible(self._whole.candidates(variant.name, count, ledger), variant.name)
-        if not rules.shapes.split_reductions:
-            return
-        blocks = prod(a.extent for a in variant.op.of_role("spatial")) // 1024
-        for parts in part_counts(device, variant.op.axis(variant.roles.k).extent // 64):
-            if blocks * parts <= 8 * device.units:
-                split = self._split(parts, max(2, count // 4), ledger)
-                yield from as_far_as_possible(split, f"{variant.name}, split {parts}")
+        for parts in part_counts(variant.op, variant.roles.k, _LEAST_PART, _CROWD, device, rules):
+            split = self._split(parts, max(2, count // 4), ledger)
+            yield from as_far_as_possible(split, f"{variant.name}, split {parts}")
 
     def _split(self, parts: int, count: int, ledger: Ledger) -> Iterator[Candidate]:
         variant, device, rules = self.variant, self.device, self.rules
@@ -85,13 +84,6 @@ class ThreadSpace:
         if added is not None:
             for shaped in shaped_as(added.sums, count):
                 yield added.candidate(variant.name, parts, shaped.stages[-1], device)
-
-
-def part_counts(device: Device, most: int) -> list[int]:
-    """Numbers of parts worth trying, up to `most`: powers of 4, and those of which two or four tiles keep every unit
-    busy."""
-    powers = {4**n for n in range(1, most.bit_length())}
-    return sorted(parts for parts in powers | {device.units // 4, device.units // 2} if 2 <= parts <= most)
 
 
 TILES = 32
