@@ -110,8 +110,7 @@ def clean_slate() -> Iterator[None]:
     """Nothing that is kept of earlier predictions is used, or used later."""
 
     def forget() -> None:
-        services._tile_table.cache_clear()
-        facts._KEPT.clear()
+        facts.facts_of.cache_clear()
         together.price_cache.clear()
 
     forget()

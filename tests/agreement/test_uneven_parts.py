@@ -14,7 +14,7 @@ import rollergen as rg
 from rollergen.construct import construct
 from rollergen.construct.reductions import combine_stage
 from rollergen.construct.roles import contraction_roles
-from rollergen.construct.thread_space import part_counts
+from rollergen.construct.splits import part_counts
 from rollergen.errors import ProgramError
 from rollergen.expr.canonical import canonicalize
 from rollergen.expr.splitting import split_reduction
@@ -27,7 +27,7 @@ from rollergen.program.interpreter import interpret
 from rollergen.program.model import predict
 from rollergen.program.rprogram import RProgram
 from rollergen.program.serial import from_text, to_text
-from rollergen.tile.rules import AlignmentRules
+from rollergen.tile.rules import AlignmentRules, CodeShapes
 from tests.agreement.readers import assert_traffic, assert_values, device, run_opencl, small_integers
 
 T = rg.tensor
@@ -183,9 +183,22 @@ def test_vectors_that_the_end_cuts_are_refused():
 
 def test_parts_may_be_as_many_as_keep_every_unit_busy():
     on = device("v100")
-    assert part_counts(on, 10_000) == [4, 16, on.units // 4, on.units // 2, 64, 256, 1024, 4096]
-    assert part_counts(on, 17) == [4, 16]
-    assert part_counts(replace(on, units=1), 4) == [4]
+    counts = lambda k, device, rules=AlignmentRules(): part_counts(*long(k), 64, 1 << 20, device, rules)
+    assert counts(10_000 * 64, on) == [4, 16, on.units // 4, on.units // 2, 64, on.units, 256, 1024, 4096]
+    assert counts(17 * 64, on) == [4, 16]
+    assert counts(4 * 64, replace(on, units=1)) == [4]
+    assert counts(17 * 64, on, AlignmentRules(shapes=CodeShapes(split_reductions=False))) == []
+
+
+def test_parts_that_crowd_the_units_are_not_tried():
+    on = device("v100")
+    assert part_counts(*long(1 << 20), 64, 1 << 10, on, AlignmentRules()) == [4, 16, 20]
+
+
+def long(k):
+    """A product of 64 x 64 results, and its reduce axis."""
+    op = canonicalize(rg.ops.matmul(rg.tensor("A", (64, k)), rg.tensor("B", (k, 64)))).tensor_ops[0]
+    return op, op.of_role("reduce")[0].name
 
 
 @pytest.mark.parametrize(("odd", "even"), [((64, 16381), (64, 16384)), ((1, 1000003), (1, 1 << 20))])

@@ -6,7 +6,7 @@ import pytest
 
 from rollergen.hal.load import load_device
 from rollergen.program.model import predict_stage
-from rollergen.program.model.facts import _KEPT
+from rollergen.program.model.facts import facts_of
 from tests.programs import gpu_matmul
 
 V100, K80 = load_device("v100"), load_device("k80")
@@ -26,7 +26,7 @@ def figures(said):
 
 def alone(stage, device):
     """What the model says where it knows of no other stage."""
-    _KEPT.clear()
+    facts_of.cache_clear()
     return figures(predict_stage(stage, device))
 
 
@@ -43,7 +43,7 @@ STAGES = {
 @pytest.mark.parametrize("device", (V100, K80), ids=lambda device: device.name)
 def test_a_stage_is_priced_the_same_after_another(first, then, device):
     expected = alone(STAGES[then], device)
-    _KEPT.clear()
+    facts_of.cache_clear()
     predict_stage(STAGES[first], V100)
     assert figures(predict_stage(STAGES[then], device)) == expected
 

@@ -125,8 +125,7 @@ def forget():
     """Nothing that was computed before a fault was seeded, or with it, may be remembered."""
     model_wavefronts._banked.cache_clear()
     closed_forms.compiled.cache_clear()
-    model_facts._KEPT.clear()
-    model_services._tile_table.cache_clear()
+    model_facts.facts_of.cache_clear()
     model_together.price_cache.clear()
 
 

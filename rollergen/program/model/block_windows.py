@@ -7,6 +7,7 @@ that are no multiple of it make each one's addresses differ.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -72,7 +73,6 @@ def _service(
         return 1
     parallel = nest.positions(*PARALLEL)
     columns = [nest.loops[p].extent for p in parallel] + [steps.get(p, 0) for p in parallel]
-    table = nest.facts.tables.setdefault(("window", layer.name, nest.lockstep, itemsize, merge), {})
 
     def served(row: tuple[int, ...]) -> float:
         extents = [np.array([[extent]]) for extent in row[: len(parallel)]]
@@ -87,13 +87,7 @@ def _service(
             each = [transactions(one, itemsize, layer.transaction_bytes) for one in widths]
         return sum(each) / len(each)
 
-    def rows_served(rows: list[tuple[int, ...]]) -> list[float]:
-        for row in rows:
-            if row not in table:
-                table[row] = served(row)
-        return [table[row] for row in rows]
-
-    return per_distinct_rows(rows_served, columns)
+    return per_distinct_rows(lambda rows: [served(row) for row in rows], columns)
 
 
 class Reuse(NamedTuple):
@@ -119,15 +113,12 @@ def reuse_of(nest: Nest, copy: Copy, loops: tuple[int, ...]) -> tuple[Reuse, Num
     inner = tuple(p for p in loops if p > last and nest.loops[p].kind == UNROLL and nest.loops[p].axis in axes)
     steps = _steps(nest, window_digits(nest.stage, copy), _pitches(nest, copy))
     columns = [nest.loops[p].extent for p in inner] + [steps.get(p, 0) for p in inner]
-    table = nest.facts.tables.setdefault(("window reuse",), {})
     rows, each = distinct_rows(columns)
-    for row in rows:
-        if row not in table:
-            table[row] = _reuse(row)
-    found = np.array([table[row] for row in rows], dtype=float)[each]
+    found = np.array([_reuse(row) for row in rows], dtype=float)[each]
     return Reuse(*found.T), passes
 
 
+@lru_cache(maxsize=4096)
 def _reuse(row: tuple[int, ...]) -> Reuse:
     extents, steps = row[: len(row) // 2], row[len(row) // 2 :]
     addresses: np.ndarray = np.zeros(1, dtype=np.int64)

@@ -5,11 +5,10 @@ Nothing here depends on a tile size.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd as gcd_of
-from typing import Any
 
 from rollergen.expr.dtypes import ITEMSIZE
 from rollergen.expr.index import FloorDiv, Index, Mod, linear
@@ -131,7 +130,6 @@ class Facts:
     phases: tuple[Phase, ...]
     roles: Mapping[str, str]
     extents: Mapping[str, int]
-    tables: dict[Hashable, Any]
 
     @property
     def by_row(self) -> bool:
@@ -152,25 +150,9 @@ class Facts:
         return sum(load in phase.loads for phase in self.phases)
 
 
-_KEPT: OrderedDict[tuple[int, int], Facts] = OrderedDict()
-_KEPT_AT_MOST = 64
-"""A build asks about some 60 tensor ops; those of builds before are never asked for again."""
-
-
+@lru_cache(maxsize=64)
 def facts_of(op: TensorOp, kept_rows: tuple[KeptRow, ...] = ()) -> Facts:
-    """The facts of a tensor op; found by identity, for hashing a tensor op costs more than all the rest."""
-    key = (id(op), id(kept_rows) if kept_rows else 0)
-    found = _KEPT.get(key)
-    if found is not None:
-        return found
-    found = _find(op, kept_rows)
-    _KEPT[key] = found
-    if len(_KEPT) > _KEPT_AT_MOST:
-        _KEPT.popitem(last=False)
-    return found
-
-
-def _find(op: TensorOp, kept_rows: tuple[KeptRow, ...]) -> Facts:
+    """The facts of a tensor op."""
     operands = tuple(Operand.of(load.buffer, load.indices, load.axes(), load.guard) for load in op.loads())
     target_axes = frozenset().union(*(index.axes() for index in op.target))
     return Facts(
@@ -181,7 +163,6 @@ def _find(op: TensorOp, kept_rows: tuple[KeptRow, ...]) -> Facts:
         _phases(op, kept_rows),
         {axis.name: axis.role for axis in op.axes},
         {axis.name: axis.extent for axis in op.axes},
-        {},
     )
 
 

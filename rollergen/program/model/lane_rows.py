@@ -1,9 +1,9 @@
 """Figures of the lanes of one execution width, for a program or a batch: found once for each row of numbers that tells
-programs apart, and kept."""
+programs apart."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -30,28 +30,6 @@ def per_decided(decided: Callable[..., OfRows], choices: tuple[Number, ...], col
         return found
 
     return per_distinct_rows(of_rows, [*choices, *columns])
-
-
-def remembered(
-    table: dict[Hashable, float], function: OfRows,
-    key: Callable[[Row], Hashable] = lambda row: row,
-) -> OfRows:  # fmt: skip
-    """`function` with its results kept in `table`, under the `key` of their rows."""
-
-    def look_up(rows: list[Row]) -> list[float]:
-        if len(rows) == 1:
-            own = key(rows[0])
-            found = table.get(own)
-            if found is None:
-                found = table[own] = function(rows)[0]
-            return [found]
-        keys = [key(row) for row in rows]
-        lacking = {own: row for own, row in zip(keys, rows, strict=True) if own not in table}
-        if lacking:
-            table.update(zip(lacking, function(list(lacking.values())), strict=True))
-        return [table[own] for own in keys]
-
-    return look_up
 
 
 def by_lanes(

@@ -25,15 +25,10 @@ def evaluate_lanes(index: Index, coordinates: dict[str, np.ndarray], shape: tupl
 def lanes_apart(nest: Nest, operand: Operand, lane: int) -> int:
     """Elements between neighbouring lanes where that is 1 or 2 (a vector, or every other element of two); else 0."""
     loop = nest.loops[lane]
-    key = ("adjacent", id(operand), loop.axis, nest.lanes)
-    found = nest.facts.tables.get(key)
-    if found is None:
-        coordinates = {axis: np.zeros(nest.lanes, dtype=np.int64) for axis in operand.offset.axes()}
-        coordinates[loop.axis] = np.arange(nest.lanes)
-        places = evaluate_lanes(operand.offset, coordinates, (nest.lanes,))
-        apart = set(np.diff(places).tolist())
-        found = nest.facts.tables[key] = apart.pop() if apart in ({1}, {2}) else 0
-    return found
+    coordinates = {axis: np.zeros(nest.lanes, dtype=np.int64) for axis in operand.offset.axes()}
+    coordinates[loop.axis] = np.arange(nest.lanes)
+    apart = set(np.diff(evaluate_lanes(operand.offset, coordinates, (nest.lanes,))).tolist())
+    return apart.pop() if apart in ({1}, {2}) else 0
 
 
 def line_split(nest: Nest, layer: MemoryLayer | None, operand: Operand, width_bytes: int, begins: int) -> Number:
@@ -67,10 +62,7 @@ def broken_share(nest: Nest, device: Device, operand: Operand, lane: int, *, rea
     axis, lanes = nest.loops[lane].axis, nest.lanes
     if not read and masks_stores(nest, device) and not _wraps(operand, axis, lanes):
         return 0
-    key = ("broken", id(operand), axis, lanes, read)
-    share = nest.facts.tables.get(key)
-    if share is None:
-        share = nest.facts.tables[key] = _sampled_share(operand, nest.facts.extents, axis, lanes, read)
+    share: Number = _sampled_share(operand, nest.facts.extents, axis, lanes, read)
     if nest.stage.guard(axis) == "mask" and not read:
         share = share + choose(nest.overhangs.get(axis, False), lanes / nest.facts.extents[axis], 0)
     return least(share, 1.0)

@@ -38,8 +38,6 @@ class Nest:
     """Positions that were asked for."""
     own: tuple[int, ...]
     """Positions of the loops that one thread runs itself."""
-    tiles: dict[tuple[int, bool], tuple[Number, ...]]
-    """Shapes of the stage's copies, by identity, that were asked for (see `tiles.tile_shape`)."""
     unbuffered: dict[Any, Any]
     """What was found that does not depend on how many buffers staged tiles have (see `unbuffered`)."""
 
@@ -108,7 +106,7 @@ def nest_of(stage: Stage, facts: Facts, device: Device) -> Nest:
     trips, overhangs = _trips(stage, facts, by_stride)
     warps, own = ceil_div(threads, lockstep), tuple(inside)
     return Nest(
-        stage, stage.loops, facts, trips, overhangs, blocks, threads, lockstep, warps, by_stride, {}, own, {}, {}
+        stage, stage.loops, facts, trips, overhangs, blocks, threads, lockstep, warps, by_stride, {}, own, {}
     )
 
 

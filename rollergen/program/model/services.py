@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 from rollergen.hal.spec import Device, MemoryLayer
 from rollergen.program.model.block_windows import read_service
 from rollergen.program.model.facts import Operand
-from rollergen.program.model.lane_rows import OfRows, Row, by_lanes, per_decided, reached, remembered
+from rollergen.program.model.lane_rows import OfRows, by_lanes, per_decided, reached
 from rollergen.program.model.lanes import evaluate_lanes
 from rollergen.program.model.nest import Nest
 from rollergen.program.model.numeric import Number, ceil_div, choose, least
@@ -69,12 +69,7 @@ def fill_service(
                 addresses = evaluate_lanes(operand.offset, coordinates, numbers[0].shape)
             return _serve(addresses * operand.itemsize, width, target, merge=False)
 
-        how = along, vector, copy.runs, nest.lockstep, target.transaction_bytes, target.banks, target.bank_bytes
-        if shared:
-            table = _tile_table(("fill", count, padding, copy.swizzle, operand.itemsize, *how))
-        else:
-            table = nest.facts.tables.setdefault(("fill", copy.load, copy.order, *how), {})
-        return remembered(table, by_lanes(service, count, nest.lockstep, threads=count))
+        return by_lanes(service, count, nest.lockstep, threads=count)
 
     return per_decided(decided, (copy.vector, copy.padding if shared else 0), columns)
 
@@ -83,13 +78,6 @@ def _unit(nest: Nest, copy: Copy, axis: str) -> Number:
     """Axis elements between neighbouring positions of the tile."""
     inside = nest.inside(axis, copy.at_loop, block=True)
     return nest.loops[inside[-1]].stride if inside else 1
-
-
-@lru_cache(maxsize=256)
-def _tile_table(key: Hashable) -> dict[Hashable, float]:
-    """What was found for places within a tile: of all tensor ops, for it does not depend on where the tile came from
-    (what does is kept beside the tensor op's facts)."""
-    return {}
 
 
 def _place(
@@ -119,30 +107,24 @@ def thread_service(nest: Nest, device: Device, operand: Operand, width_bytes: Nu
     if layer is None or nest.lockstep == 1:
         return 1
     serve = lambda places, width: _serve(places, width, layer, merge=False)
-    return _at_threads(nest, operand, ("thread", layer.name), width_bytes, serve)
+    return _at_threads(nest, operand, width_bytes, serve)
 
 
 def thread_transactions(nest: Nest, operand: Operand, line: int) -> Number:
     """Lines of ``line`` bytes that the threads of an execution width touch together, an element each, at their own
     coordinates."""
     serve = lambda places, width: [transactions(row, width, line) for row in places]
-    return _at_threads(nest, operand, ("lines", line), operand.itemsize, serve)
+    return _at_threads(nest, operand, operand.itemsize, serve)
 
 
 Serve = Callable[[np.ndarray, int], Sequence[float]]
 """What is asked of byte addresses [accesses, lanes] of so many bytes each."""
 
 
-def _at_threads(
-    nest: Nest, operand: Operand, key: tuple[Hashable, ...], width_bytes: Number, serve: Serve
-) -> Number:
-    """What `serve` says of accesses of `width_bytes`; kept under `key`."""
+def _at_threads(nest: Nest, operand: Operand, width_bytes: Number, serve: Serve) -> Number:
+    """What `serve` says of accesses of `width_bytes`."""
     parallel = nest.positions(*PARALLEL)
     axes = [nest.loops[p].axis for p in parallel]
-
-    def moving(row: Row) -> tuple[tuple[str, int, int], ...]:
-        """(axis, extent, stride) of the loops of threads: those of extent 1 tell nothing apart."""
-        return tuple([one for one in zip(axes, row, row[len(axes) :], strict=False) if one[1] != 1])
 
     def decided(width: int) -> OfRows:
         def service(numbers: list[np.ndarray], rows: list[np.ndarray]) -> Sequence[float]:
@@ -152,8 +134,7 @@ def _at_threads(
             shape = numbers[0].shape if numbers else (1, 1)
             return serve(evaluate_lanes(operand.offset, coordinates, shape) * operand.itemsize, width)
 
-        table = nest.facts.tables.setdefault((*key, width, id(operand), nest.lockstep), {})
-        return remembered(table, by_lanes(service, len(axes), nest.lockstep), moving)
+        return by_lanes(service, len(axes), nest.lockstep)
 
     return per_decided(decided, (width_bytes,), _telling_apart(nest, operand, parallel))
 
@@ -199,9 +180,7 @@ def tile_service(nest: Nest, device: Device, copy: Copy, width_bytes: Number) ->
             addresses = _place(places, rows[2 * count :], copy, vector, padding) * itemsize
             return _serve(addresses, width, layer, merge=True)
 
-        how = vector, padding, copy.swizzle, layer.transaction_bytes, layer.banks, layer.bank_bytes
-        key = ("tile", tuple(dims), len(shape), width, itemsize, nest.lockstep, *how)
-        return remembered(_tile_table(key), by_lanes(service, len(dims), nest.lockstep))
+        return by_lanes(service, len(dims), nest.lockstep)
 
     # Where nothing is swizzled the width of the fill's vectors moves no place.
     vector = copy.vector if copy.swizzle > 1 else 1

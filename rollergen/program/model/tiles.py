@@ -47,13 +47,6 @@ def groups_of_a_thread(nest: Nest, copy: Copy) -> Number:
 
 def tile_shape(nest: Nest, copy: Copy, *, block: bool) -> tuple[Number, ...]:
     """`Stage.buffer_shape` for a batch as well; of a window, its own shape."""
-    known = nest.tiles.get((id(copy), block))
-    if known is None:
-        known = nest.tiles[id(copy), block] = _tile_shape(nest, copy, block)
-    return known
-
-
-def _tile_shape(nest: Nest, copy: Copy, block: bool) -> tuple[Number, ...]:
     if copy.window:
         return window_shape(nest.stage, copy)
     return tuple([nest.extent(nest.inside(axis, copy.at_loop, block=block)) for axis in copy.order])

@@ -126,7 +126,7 @@ def _common(stage: Stage, grid: tuple[str, ...], device: Device) -> Hashable:
     """What programs of a batch have in common, their ``grid`` aside.  Where threads are vectors' lanes, all but the
     sizes of loops: their widths and guards decide which accesses there are."""
     whole = (
-        id(stage.op), id(stage.kept_rows) if stage.kept_rows else 0, stage.compute, stage.once,
+        stage.op, stage.kept_rows, stage.compute, stage.once,
         stage.prefetch, stage.accumulator.dtype, stage.accumulator.carry, stage.accumulator.combine,
         len(stage.accumulator.flush),
     )  # fmt: skip
