@@ -18,6 +18,10 @@ class Dtype(NamedTuple):
         The dtype in which C code computes with it.
     ``accumulator``
         The dtype in which reductions over it accumulate.
+    ``exponent``
+        Of a float: the bits of its exponent.
+    ``signed``
+        Whether it holds negative numbers.
     ``matrix_only``
         Whether only matrix instructions know it: no tensor has it.
     """
@@ -28,18 +32,45 @@ class Dtype(NamedTuple):
     significant: int
     register: str
     accumulator: str
+    exponent: int = 0
+    signed: bool = True
     matrix_only: bool = False
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element in memory."""
+        return self.bits // 8
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it is a float that exists in memory only: C code computes with a wider one, and moves its bits."""
+        return self.kind == "float" and self.register != self.name and not self.matrix_only
+
+    @property
+    def word(self) -> str:
+        """The unsigned integer as wide as an element in memory."""
+        return f"uint{self.bits}"
+
+    @property
+    def ptx(self) -> str:
+        """What PTX calls it: f16, bf16, tf32, s8, s32."""
+        return self.name.replace("uint", "u").replace("int", "s").replace("float", "f")
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the largest number of an integer."""
+        return -(1 << self.significant) if self.signed else 0, (1 << self.significant) - 1
 
 
 _ROWS = (
-    Dtype("float16", 16, "float", 11, "float32", "float32"),
-    Dtype("bfloat16", 16, "float", 8, "float32", "float32"),
-    Dtype("float32", 32, "float", 24, "float32", "float32"),
-    Dtype("float64", 64, "float", 53, "float64", "float64"),
+    Dtype("float16", 16, "float", 11, "float32", "float32", exponent=5),
+    Dtype("bfloat16", 16, "float", 8, "float32", "float32", exponent=8),
+    Dtype("float32", 32, "float", 24, "float32", "float32", exponent=8),
+    Dtype("float64", 64, "float", 53, "float64", "float64", exponent=11),
     Dtype("int8", 8, "integer", 7, "int8", "int32"),
     Dtype("int32", 32, "integer", 31, "int32", "int32"),
     Dtype("int64", 64, "integer", 63, "int64", "int64"),
     Dtype("bool", 8, "bool", 1, "bool", "bool"),
-    Dtype("tf32", 32, "float", 11, "float32", "float32", matrix_only=True),
+    Dtype("tf32", 32, "float", 11, "float32", "float32", exponent=8, matrix_only=True),
 )
 DTYPES = {row.name: row for row in _ROWS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rollergen.hal.dtypes import DTYPES
 from rollergen.hal.errors import BuildError
 from rollergen.hal.spec import Instruction
 
@@ -9,10 +10,6 @@ CHAINS = 8
 """Independent accumulators of a thread, or loads on their way."""
 _HEAD = 'extern "C" __global__ void'
 _AT = "blockIdx.x * blockDim.x + threadIdx.x"
-_MATRIX = {
-    "float16": "f32.f16.f16.f32", "bfloat16": "f32.bf16.bf16.f32", "int8": "s32.s8.s8.s32",
-    "tf32": "f32.tf32.tf32.f32",
-}  # fmt: skip
 
 
 def clock_text(entry: str, steps: int) -> str:
@@ -52,12 +49,13 @@ def peak_text(entry: str, one: Instruction, steps: int) -> str:
 
 def _matrix_text(entry: str, one: Instruction, steps: int) -> str:
     """mma.sync of fragments that stay in registers (PTX ISA, "Matrix multiply-accumulate operation using mma")."""
-    if one.layout != "quads" or one.dtype not in _MATRIX:
+    if one.layout != "quads":
         raise BuildError(f"no micro-benchmark for {one.layout} fragments of {one.dtype}")
     sums, a, b = one.accumulator_registers, one.a_registers, one.b_registers
     kind, letter = ("int", "r") if one.accumulator_dtype == "int32" else ("float", "f")
     registers = lambda first, count: "{" + ", ".join(f"%{first + i}" for i in range(count)) + "}"
-    shape = f"m{one.m}n{one.n}k{one.k}.row.col.{_MATRIX[one.dtype]}"
+    summed, factor = DTYPES[one.accumulator_dtype].ptx, DTYPES[one.dtype].ptx
+    shape = f"m{one.m}n{one.n}k{one.k}.row.col.{summed}.{factor}.{factor}.{summed}"
     operands = f"{registers(0, sums)}, {registers(sums, a)}, {registers(sums + a, b)}, {registers(0, sums)}"
     inputs = ", ".join(f'"r"(x + {i})' for i in range(a + b))
     step = lambda c: (

@@ -11,6 +11,7 @@ import numpy as np
 
 from rollergen.emit.index_code import LONG, index_code
 from rollergen.expr.index import Bounds, Index
+from rollergen.hal.dtypes import DTYPES
 from rollergen.lower.expressions import (
     STORAGE_BYTES,
     Aligned,
@@ -31,6 +32,7 @@ from rollergen.lower.expressions import (
     Position,
     Read,
     Shuffle,
+    register_dtype,
 )
 from rollergen.lower.features import PLAIN
 
@@ -44,11 +46,27 @@ BINARY = {
     "xor": ("^", BITS), "and": ("&&", LOGIC_AND), "or": ("||", LOGIC_OR),
 }  # fmt: skip
 
-SCALARS = {
-    "float64": "double", "float32": "float", "int64": "long", "int32": "int", "int8": "char", "bool": "char",
-    "uint64": "ulong", "uint32": "uint", "uint16": "ushort", "float16": "ushort", "bfloat16": "ushort",
-    "mask64": "long", "mask32": "int", "mask16": "short", "mask8": "char",
-}  # fmt: skip
+
+
+def scalar_types(signed: Mapping[int, str], unsigned: Mapping[int, str]) -> dict[str, str]:
+    """A language's types of elements in memory, by name of the dtype: from its words for integers of so many bits.
+
+    Floats that exist in memory only are the bits that they are made of, conditions and masks signed integers.
+    """
+    names = {f"mask{bits}": word for bits, word in signed.items()}
+    names |= {f"uint{bits}": word for bits, word in unsigned.items()}
+    for row in DTYPES.values():
+        if row.kind == "float" and not row.narrow:
+            names[row.name] = {32: "float", 64: "double"}[row.bits]
+        else:
+            words = signed if row.signed and not row.narrow else unsigned
+            names[row.name] = words[row.bits]
+    return names
+
+
+_INTEGERS = {8: "char", 16: "short", 32: "int", 64: "long"}
+SCALARS = scalar_types(_INTEGERS, {bits: f"u{word}" for bits, word in _INTEGERS.items()})
+"""OpenCL C's."""
 
 _GROWING = ("add", "sub", "mul", "neg")
 """Operations whose result may lie outside the range of the operands' dtype."""
@@ -128,8 +146,7 @@ class CExpressions:
 
     def type(self, dtype: str, lanes: int = 1, memory: bool = False) -> str:
         """Type of a value in registers (float16 and bfloat16 are float there), or in memory."""
-        if not memory and dtype in ("float16", "bfloat16"):
-            dtype = "float32"
+        dtype = dtype if memory else register_dtype(dtype)
         if lanes == 1:
             return "int" if dtype == "bool" and not memory else self.scalars[dtype]
         return self.vector_type(dtype, lanes)
@@ -294,16 +311,12 @@ def number(value: float | int | bool, dtype: str, long: str = "L") -> str:
     >>> number(0.1, "float32"), number(float("-inf"), "float32"), number(-2**31, "int32"), number(2**63, "uint64")
     ('0.1f', '-INFINITY', '(-2147483647 - 1)', '9223372036854775808UL')
     """
-    if dtype in ("float32", "float64", "float16", "bfloat16"):
+    if "float" in dtype:
         return _real(float(value), dtype)
-    whole, suffix = int(value), _SUFFIXES.get(dtype, "")
-    suffix = suffix.replace("L", long)
-    least = -(2**63) if long in suffix else -(2**31)
+    whole, wide, unsigned = int(value), dtype.endswith("64"), dtype.startswith("uint")
+    suffix = ("U" if wide else "u") * unsigned + long * wide
+    least = -(2**63) if wide else -(2**31)
     return f"({least + 1}{suffix} - 1)" if whole == least else f"{whole}{suffix}"
-
-
-_SUFFIXES = {"int64": "L", "mask64": "L", "uint64": "UL", "uint32": "u", "uint16": "u"}
-"""What literals of other integers than int end in."""
 
 
 _WHOLE = 2.0**24

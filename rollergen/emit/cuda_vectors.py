@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from rollergen.emit.c_expressions import ATOM, BINARY, BITS
+from rollergen.emit.c_expressions import ATOM, BINARY, BITS, scalar_types
 from rollergen.emit.c_family import CFamily
 from rollergen.lower.expressions import (
+    STORAGE_BYTES,
     Call,
     Convert,
     Exchange,
@@ -17,23 +18,14 @@ from rollergen.lower.expressions import (
     Operation,
     Pick,
     Shuffle,
+    register_dtype,
 )
 
-_SCALARS = {
-    "float64": "double", "float32": "float", "int64": "long long", "int32": "int", "int8": "signed char",
-    "bool": "signed char", "uint64": "unsigned long long", "uint32": "unsigned int", "uint16": "unsigned short",
-    "float16": "unsigned short", "bfloat16": "unsigned short", "mask64": "long long", "mask32": "int",
-    "mask16": "short", "mask8": "signed char",
-}  # fmt: skip
-_VECTORS = {
-    "double": "double", "float": "float", "long long": "longlong", "int": "int", "signed char": "char",
-    "unsigned long long": "ulonglong", "unsigned int": "uint", "unsigned short": "ushort", "short": "short",
-}  # fmt: skip
-"""What the names of CUDA's own vector types begin with."""
-_BYTES = {
-    "double": 8, "float": 4, "long long": 8, "int": 4, "signed char": 1, "unsigned long long": 8, "unsigned int": 4,
-    "unsigned short": 2, "short": 2,
-}  # fmt: skip
+UNSIGNED = {8: "unsigned char", 16: "unsigned short", 32: "unsigned int", 64: "unsigned long long"}
+"""The language's words for integers of so many bits."""
+SCALARS = scalar_types({8: "signed char", 16: "short", 32: "int", 64: "long long"}, UNSIGNED)
+_BYTES = {scalar: STORAGE_BYTES[dtype] for dtype, scalar in SCALARS.items() if dtype in STORAGE_BYTES}
+_BYTES |= {"short": 2, "unsigned char": 1}
 WIDEST_BYTES = 16
 """Of one access; wider vectors are several of them."""
 _BIT_CASTS = {
@@ -73,17 +65,17 @@ class CudaVectors(CFamily):
     """What a kernel uses of these small functions stands before it, in `types`."""
 
     function_prefix = INLINE
-    scalars: ClassVar[Mapping[str, str]] = _SCALARS
+    scalars: ClassVar[Mapping[str, str]] = SCALARS
 
     def vector_type(self, dtype: str, lanes: int) -> str:
-        return self._vector(_SCALARS[dtype], lanes)
+        return self._vector(SCALARS[dtype], lanes)
 
     def memory_type(self, dtype: str, lanes: int, aligned: bool) -> str:
-        return self._vector(_SCALARS[dtype], lanes)
+        return self._vector(SCALARS[dtype], lanes)
 
     def _vector(self, scalar: str, lanes: int) -> str:
         """The vector's type, defined by us where CUDA has none."""
-        name = f"{_VECTORS[scalar]}{lanes}"
+        name = scalar.replace("unsigned ", "u").removeprefix("signed ").replace(" ", "") + str(lanes)
         if lanes > 4 and name not in self.types:
             align = min(WIDEST_BYTES, lanes * _BYTES[scalar])
             given = ", ".join(f"const {scalar} s{i}" for i in range(lanes))
@@ -105,7 +97,7 @@ class CudaVectors(CFamily):
         return f"make_{self._vector(scalar, lanes)}({', '.join(parts)})"
 
     def _register(self, dtype: str) -> str:
-        return _SCALARS["float32" if dtype in ("float16", "bfloat16") else dtype]
+        return SCALARS[register_dtype(dtype)]
 
     def spread(self, text: str, dtype: str, lanes: int) -> str:
         scalar = self._register(dtype)

@@ -6,13 +6,11 @@ a host that runs the text brings its own.
 
 from __future__ import annotations
 
+from rollergen.emit.cuda_vectors import SCALARS
+from rollergen.hal.dtypes import DTYPES
 from rollergen.lower.ir import LoadMatrix, MatrixShape, MultiplyMatrix, StoreMatrix
 
 _INLINE = "__device__ __forceinline__ "
-_PTX = {"float16": "f16", "bfloat16": "bf16", "tf32": "tf32", "int8": "s8", "int32": "s32"}
-_MEMORY = {"float16": "unsigned short", "bfloat16": "unsigned short", "tf32": "float", "int8": "signed char"}
-_SUMS = {"float32": ("float", "f", "f32"), "int32": ("int", "r", "s32")}
-"""C++ type, constraint and PTX type of an accumulator."""
 
 
 def helper(statement: LoadMatrix | MultiplyMatrix | StoreMatrix) -> tuple[str, str]:
@@ -67,12 +65,12 @@ def _load_opaque(node: LoadMatrix) -> tuple[str, str]:
     """wmma.load of a float16 fragment: eight registers, each with two elements."""
     shape, rows = node.shape, _rows(node.operand, node.along_k)
     name = f"load_{node.operand}_{rows}_{_size(shape)}_{shape.dtype}"
-    memory = _MEMORY[shape.dtype]
+    memory = SCALARS[shape.dtype]
     head = f"{name}(unsigned int (&fragment)[8], const {memory} *at, const int pitch)"
     return name, _function(head, [
         "unsigned int from;",
         _shared("at"),
-        f'asm volatile("wmma.load.{node.operand}.sync.aligned.{rows}.{_size(shape)}.shared.{_PTX[shape.dtype]} "',
+        f'asm volatile("wmma.load.{node.operand}.sync.aligned.{rows}.{_size(shape)}.shared.{DTYPES[shape.dtype].ptx} "',
         f'    "{_slots(0, 8)}, [%8], %9;"',
         f"    : {_bound('=r', _cells('fragment', 8))}",
         '    : "r"(from), "r"(pitch) : "memory");',
@@ -112,7 +110,7 @@ def _load_quads(node: LoadMatrix) -> tuple[str, str]:
     extents = (node.count, registers) if node.count > 1 else (registers,)
     matrices = node.count * registers
     transposed = not node.along_k
-    memory = _MEMORY[node.shape.dtype]
+    memory = SCALARS[node.shape.dtype]
     name = f"load_matrices{'_transposed' if transposed else ''}"
     dimensions = "".join(f"[{extent}]" for extent in extents)
     head = f"{name}(unsigned int (&fragment){dimensions}, const {memory} *at)"
@@ -129,8 +127,9 @@ def _load_quads(node: LoadMatrix) -> tuple[str, str]:
 
 def _multiply_quads(shape: MatrixShape) -> tuple[str, str]:
     name = f"multiply_{_size(shape)}_{shape.dtype}"
-    scalar, constraint, sums = _SUMS[shape.accumulator_dtype]
-    factors = _PTX[shape.dtype]
+    scalar, sums = SCALARS[shape.accumulator_dtype], DTYPES[shape.accumulator_dtype].ptx
+    constraint = "f" if scalar == "float" else "r"
+    factors = DTYPES[shape.dtype].ptx
     head = f"{name}({scalar} (&c)[2][2], const unsigned int (&a)[4], const unsigned int (&b)[2])"
     return name, _function(head, [
         f'asm volatile("mma.sync.aligned.{_size(shape)}.row.col.{sums}.{factors}.{factors}.{sums} "',

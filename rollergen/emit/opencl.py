@@ -13,7 +13,19 @@ from rollergen.hal.languages import Language
 from rollergen.hal.masked_stores import Vectors
 from rollergen.hal.runtime import host_runtime_for, no_device_by_language
 from rollergen.hal.spec import Device
-from rollergen.lower.expressions import BITS, Broadcast, Convert, Exchange, Number, Operation, Pick, Read, Shuffle
+from rollergen.lower.expressions import (
+    BITS,
+    STORAGE_BYTES,
+    Broadcast,
+    Convert,
+    Exchange,
+    Number,
+    Operation,
+    Pick,
+    Read,
+    Shuffle,
+    register_dtype,
+)
 from rollergen.lower.features import Features
 from rollergen.lower.ir import Barrier, For, Kernel, PrefetchLine, Write
 from rollergen.tile.rules import WIDEST_VECTOR
@@ -173,12 +185,12 @@ class OpenCL(CFamily):
         if aligned:
             return self.vector_type(dtype, lanes)
         name = f"{scalar}{lanes}u"
-        bytes_ = {"ushort": 2, "char": 1, "long": 8, "double": 8}.get(scalar, 4)
-        self.types[name] = f"typedef {scalar} {name} __attribute__((ext_vector_type({lanes}), aligned({bytes_})));"
+        form = f"ext_vector_type({lanes}), aligned({STORAGE_BYTES[dtype]})"
+        self.types[name] = f"typedef {scalar} {name} __attribute__(({form}));"
         return name
 
     def spread(self, text: str, dtype: str, lanes: int) -> str:
-        return f"({self.vector_type('float32' if dtype in ('float16', 'bfloat16') else dtype, lanes)})({text})"
+        return f"({self.vector_type(register_dtype(dtype), lanes)})({text})"
 
     def built(self, texts: list[str], dtype: str) -> str:
         return f"({self.vector_type(dtype, len(texts))})({', '.join(texts)})"

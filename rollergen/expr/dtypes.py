@@ -7,7 +7,7 @@ what they meet.  Nothing else is promoted.
 
 from __future__ import annotations
 
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from rollergen.errors import DtypeError, shown
 from rollergen.hal.dtypes import DTYPES
 
 _TENSORS = tuple(row for row in DTYPES.values() if not row.matrix_only)
-ITEMSIZE = {row.name: row.bits // 8 for row in _TENSORS}
+ITEMSIZE = {row.name: row.itemsize for row in _TENSORS}
 """Bytes of an element, by the names of the dtypes that tensors may have."""
 FLOATS = tuple(row.name for row in _TENSORS if row.kind == "float")
 INTEGERS = tuple(row.name for row in _TENSORS if row.kind == "integer")
@@ -52,13 +52,13 @@ def dtype_name(dtype: Any, where: str = "dtype") -> str:
 
 
 def numpy_dtype(dtype: str) -> Any:
-    """The NumPy dtype (bfloat16 from ml_dtypes)."""
+    """The NumPy dtype (of those that NumPy lacks, ml_dtypes')."""
     import numpy
 
-    if dtype == "bfloat16":
+    if dtype not in numpy.sctypeDict:
         import ml_dtypes
 
-        return numpy.dtype(ml_dtypes.bfloat16)
+        return numpy.dtype(getattr(ml_dtypes, dtype))
     return numpy.dtype(dtype)
 
 
@@ -96,6 +96,11 @@ def is_float(dtype: str) -> bool:
 
 def is_integer(dtype: str) -> bool:
     return dtype in INTEGERS
+
+
+def bounds(dtype: str) -> tuple[float, float]:
+    """The least and the largest value of `dtype`: infinities, of a float."""
+    return (-inf, inf) if is_float(dtype) else DTYPES[dtype].limits
 
 
 def spacing(dtype: str) -> float:
@@ -154,9 +159,9 @@ def check_scalar(scalar: float | int | bool, dtype: str, operation: str) -> floa
         raise DtypeError(
             f"{operation} of a {dtype} value and {shown(scalar)}; expected {_expected(dtype)}, or a cast first"
         )
-    half = 1 << DTYPES[dtype].significant
-    if not -half <= scalar < half:
-        raise DtypeError(f"{operation}: {_shown(scalar)} does not fit {dtype}; expected {-half} to {half - 1}")
+    low, high = DTYPES[dtype].limits
+    if not low <= scalar <= high:
+        raise DtypeError(f"{operation}: {_shown(scalar)} does not fit {dtype}; expected {low} to {high}")
     return scalar
 
 

@@ -273,8 +273,8 @@ def _held(number: float | int | bool | None, dtype: str) -> float | int | bool |
     if is_float(dtype):
         with np.errstate(over="ignore"):
             return float(rounded(number, dtype))
-    half = 1 << DTYPES[dtype].significant
-    return int(number) if float(number).is_integer() and -half <= number < half else None
+    low, high = DTYPES[dtype].limits
+    return int(number) if float(number).is_integer() and low <= number <= high else None
 
 
 def _constant(value: Value) -> float | int | bool | None:

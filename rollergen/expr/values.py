@@ -7,12 +7,12 @@ dtype to an operation live in `dtypes.py`, the public spelling in `language.py`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import is_not
 from typing import Annotated, Any
 
+from rollergen.expr.dtypes import bounds
 from rollergen.expr.index import Bounds, Index, linear
 from rollergen.expr.limits import Among, Count, DtypeName
 from rollergen.expr.primitives import BINARY, UNARY
@@ -325,7 +325,6 @@ def substitute_axes(value: Value, mapping: Mapping[str, Index]) -> Value:
     return transform(value, change)
 
 
-_INTEGER_LIMITS = {"int8": (-(2**7), 2**7 - 1), "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 _OPERATION = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
@@ -334,7 +333,7 @@ def named_combiner(name: str, dtype: str) -> Combiner:
 
     The identity of max and min is the infinity of a floating dtype, the limit of an integer one.
     """
-    low, high = _INTEGER_LIMITS.get(dtype, (-math.inf, math.inf))
+    low, high = bounds(dtype)
     identity = {"sum": 0, "prod": 1, "max": low, "min": high}[name]
     both = Binary(_OPERATION[name], Var("lhs0", dtype), Var("rhs0", dtype), dtype)
     return Combiner(name, (Const(identity, dtype),), (both,))

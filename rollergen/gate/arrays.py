@@ -11,6 +11,7 @@ import numpy as np
 
 from rollergen.expr.dtypes import is_float, numpy_dtype
 from rollergen.expr.values import Buffer
+from rollergen.hal.dtypes import DTYPES
 
 ALIGNMENT_BYTES = 64
 """A cache line, and the widest vector of today's CPUs."""
@@ -26,17 +27,6 @@ READ_PATTERNS, WRITTEN_PATTERNS, WHOLE_PATTERNS = (0xFF, 0x7B, 0xFB), (0xFE, 0x7
 dtype, so that what is read there shows in the result, maxima and minima included; around floating outputs and
 temporaries other such bytes, so that a value copied from there shows as well; around anything else odd numbers of
 either sign."""
-
-_POISON_BITS = {
-    "float16": (0x7E5A, 0xFB5A, 0x7B5A),
-    "bfloat16": (0x7FDA, 0xFB5A, 0x7B5A),
-    "float32": (0x7FC05A5A, 0xFB5A5A5A, 0x7B5A5A5A),
-    "float64": (0x7FF85A5A5A5A5A5A, 0xFB5A5A5A5A5A5A5A, 0x7B5A5A5A5A5A5A5A),
-    "int8": (0x7F, 0x80, 0x5A),
-    "int32": (0x7FFFFFFF, 0x80000000, 0x5A5A5A5A),
-    "int64": (0x7FFFFFFFFFFFFFFF, 0x8000000000000000, 0x5A5A5A5A5A5A5A5A),
-    "bool": (0xA5, 0x5A, 0xA5),
-}
 
 
 def zone_bytes(nbytes: int) -> int:
@@ -128,7 +118,17 @@ def poison(array: np.ndarray, dtype: str, variant: int) -> None:
 
 def poison_bits(dtype: str, variant: int) -> int:
     """The bits of an element that `poison` filled."""
-    return _POISON_BITS[dtype][variant]
+    row = DTYPES[dtype]
+    if row.kind == "bool":
+        return (0xA5, 0x5A, 0xA5)[variant]
+    pattern = int.from_bytes(b"\x5a" * row.itemsize, "big")
+    if row.kind == "integer":
+        low, high = row.limits
+        return (high, low % (1 << row.bits), pattern)[variant]
+    quiet = 1 << row.significant - 2
+    nan = ((1 << row.exponent) - 1) * 2 * quiet | quiet | pattern & quiet - 1
+    top = row.bits - 8
+    return (nan, pattern % (1 << top) | 0xFB << top, pattern % (1 << top) | 0x7B << top)[variant]
 
 
 def poisoned(array: np.ndarray, dtype: str, variant: int) -> np.ndarray:

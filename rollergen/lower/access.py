@@ -25,6 +25,7 @@ from rollergen.lower.expressions import (
     Pointer,
     Read,
     Shuffle,
+    is_narrow,
     register_dtype,
 )
 from rollergen.lower.ir import GLOBAL, PRIVATE, Write
@@ -367,7 +368,7 @@ _PIECE_BYTES = 16
 
 
 def _write_vector(out: Writer, access: Access, offset: Index, value: Expr, store: Store) -> None:
-    if not store.streaming or access.pointer.dtype in ("float16", "bfloat16"):
+    if not store.streaming or is_narrow(access.pointer.dtype):
         _write(out, access, offset, value)
         return
     if store.on_lines:

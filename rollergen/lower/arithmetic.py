@@ -21,7 +21,6 @@ from rollergen.expr.index import Index
 from rollergen.expr.primitives import PRIMITIVES
 from rollergen.expr.rows import is_below_its_row, is_online_exponent, is_shrinking_exponent
 from rollergen.expr.values import Binary, Cast, Const, IndexValue, Load, Partial, Select, Unary, Value, Var
-from rollergen.hal.dtypes import DTYPES
 from rollergen.lower import maths
 from rollergen.lower.expressions import (
     BITS,
@@ -35,6 +34,8 @@ from rollergen.lower.expressions import (
     Operation,
     Position,
     Shared,
+    is_narrow,
+    register_dtype,
     shared,
     worth_keeping,
 )
@@ -118,11 +119,6 @@ def _below_its_row(nest: Nest, value: Value) -> bool:
     return is_below_its_row(nest.op, value)
 
 
-def register_dtype(dtype: str) -> str:
-    """float16 and bfloat16 are computed with as float32."""
-    return DTYPES[dtype].register if dtype in DTYPES else dtype
-
-
 def widen(*operands: Expr) -> tuple[Expr, ...]:
     """The operands with equal lanes: scalars become vectors if any operand is one; masks take the first one's width."""
     widths = [operand.lanes for operand in operands]
@@ -202,7 +198,7 @@ def cast(out: Writer, x: Expr, dtype: str) -> Expr:
     """`x` converted to the dtype. Narrowing to float16 or bfloat16 rounds, though the register is a float32."""
     if isinstance(x, Number) and not _is_mask(x):
         return _number(x, dtype)
-    if dtype in ("float16", "bfloat16"):
+    if is_narrow(dtype):
         return maths.call(out, f"round_{dtype}", _single(out, x, dtype))
     if x.dtype == dtype:
         return x
@@ -218,7 +214,7 @@ def _number(x: Number, dtype: str) -> Number:
     with np.errstate(invalid="ignore", over="ignore"):
         value = np.asarray(x.value, x.dtype)
         found = value != 0 if dtype == "bool" else rounded(value, dtype)
-    literal = found.astype(np.float32) if dtype in ("float16", "bfloat16") else found
+    literal = found.astype(register_dtype(dtype))
     return Number(literal.item(), register_dtype(dtype), x.lanes)
 
 
@@ -297,7 +293,7 @@ def extreme(out: Writer, op: str, a: Expr, b: Expr, dtype: str) -> Expr:
     if isinstance(b, Number) and not isnan(b.value):
         return select(compare(order, b, a), b, a)
     b = out.atom("b", b)
-    if dtype in ("float32", "float16", "bfloat16") and op in out.native:
+    if register_dtype(dtype) == "float32" and op in out.native:
         return Call(out.native[op], (a, b), a.dtype, a.lanes)
     inner = select(compare(order, a, b), a, b)
     if not is_float(dtype):

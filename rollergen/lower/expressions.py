@@ -25,8 +25,7 @@ _UNSIGNED = {"uint16": 16, "uint32": 32, "uint64": 64}
 """Dtypes that only texts have, and their bits."""
 BITS = {row.name: DTYPES[row.register].bits for row in DTYPES.values()} | _UNSIGNED
 """Width of a value in a register: float16 and bfloat16 are computed with as float32."""
-_STORED = {row.name: row.bits for row in DTYPES.values()} | _UNSIGNED
-STORAGE_BYTES = {name: bits // 8 for name, bits in _STORED.items()}
+STORAGE_BYTES = {row.name: row.itemsize for row in DTYPES.values()} | {n: bits // 8 for n, bits in _UNSIGNED.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +260,17 @@ Atom = (Number, Name, Element, Position, Broadcast)
 
 def register_dtype(dtype: str) -> str:
     """The dtype that an element of memory dtype `dtype` has once read."""
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
+    return DTYPES[dtype].register if dtype in DTYPES else dtype
+
+
+def moved_dtype(dtype: str) -> str:
+    """The dtype in which an element of memory dtype `dtype` is moved unread: that of its bits, of narrow floats."""
+    return DTYPES[dtype].word if is_narrow(dtype) else dtype
+
+
+def is_narrow(dtype: str) -> bool:
+    """Whether `dtype` is a float that exists in memory only."""
+    return dtype in DTYPES and DTYPES[dtype].narrow
 
 
 @dataclass(slots=True)

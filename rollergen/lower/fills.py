@@ -10,12 +10,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
+
 from rollergen.errors import ProgramError
+from rollergen.expr.dtypes import numpy_dtype
 from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Load
 from rollergen.lower.access import Access, put
 from rollergen.lower.copies import Staged, axis_digits, buffer_access, fetch_load, positions_of, strides, varying
-from rollergen.lower.expressions import Broadcast, Element, Expr, Inside, Pick, Pointer, Shuffle, register_dtype
+from rollergen.lower.expressions import (
+    Broadcast,
+    Element,
+    Expr,
+    Inside,
+    Pick,
+    Pointer,
+    Shuffle,
+    is_narrow,
+    moved_dtype,
+    register_dtype,
+)
 from rollergen.lower.ir import Write
 from rollergen.lower.nest import Lane, Nest
 from rollergen.lower.place import Place, Registers
@@ -23,8 +37,6 @@ from rollergen.lower.writer import Nested, Writer
 from rollergen.program.rprogram import SERIAL, Copy
 
 _ZERO = Index()
-RAW = "uint16"
-"""Narrow floats are copied as their bits."""
 
 
 def _filling(place: Place, copy: Copy, changes: Mapping[int, Index]) -> Place:
@@ -71,17 +83,17 @@ def copied_value(out: Writer, place: Place, load: Load, lane: Lane | None) -> Ex
 
 def as_bits(load: Load, access: Access) -> Access:
     """The access to elements of `load` that are only moved: of narrow floats to their bits."""
-    if access.pointer.dtype not in ("float16", "bfloat16"):
+    if not is_narrow(access.pointer.dtype):
         return access
-    return replace(access, pointer=replace(access.pointer, dtype=RAW), fill=_bits(load))
+    return replace(access, pointer=_moved(access.pointer), fill=_bits(load))
+
+
+def _moved(pointer: Pointer) -> Pointer:
+    return replace(pointer, dtype=moved_dtype(pointer.dtype))
 
 
 def _bits(load: Load) -> int:
-    import ml_dtypes
-    import numpy as np
-
-    dtype = ml_dtypes.bfloat16 if load.dtype == "bfloat16" else np.float16
-    return int(np.array(load.fill, dtype).view(np.uint16))
+    return int(np.array(load.fill, numpy_dtype(load.dtype)).view(moved_dtype(load.dtype)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +110,7 @@ class Groups:
 def move(out: Writer, groups: Groups, value: Expr, asynchronous: bool = False) -> None:
     """A group's value into the buffer: as a vector, or element by element."""
     staged, lane = groups.staged, groups.lane
-    pointer = staged.pointer
-    if pointer.dtype in ("float16", "bfloat16"):
-        pointer = replace(pointer, dtype=RAW)
+    pointer = _moved(staged.pointer)
     if lane is None or groups.copy.along == groups.copy.order[-1]:
         positions = groups.positions if lane is None else _at_element(groups.positions, lane, 0)
         access = buffer_access(out, staged, positions)
@@ -179,7 +189,7 @@ def _fill_turned(out: Writer, place: Place, staged: Staged, load: Load) -> None:
             if extent > step:
                 at = nested.loop(out.loop(out.names.fresh(axis), extent // step, (0, extent // step - 1)))
             base[axis] = at * step
-        dtype = RAW if load.dtype in ("float16", "bfloat16") else load.dtype
+        dtype = moved_dtype(load.dtype)
         rows = out.register(f"{load.buffer.name.lower()}_rows", dtype, (width,), width)
         row, last = out.names.fresh("row"), copy.order[-1]
         with out.loop(row, width, (0, width - 1), unroll=True) as at:

@@ -9,8 +9,8 @@ from rollergen.expr.index import Bounds, Index
 from rollergen.expr.values import Load
 from rollergen.lower.context import Context
 from rollergen.lower.copies import Staged
-from rollergen.lower.expressions import Element, Expr, Inside, Operation, Position
-from rollergen.lower.fills import RAW, Groups, copied_value, each_group, fill_shared, move, thread_part
+from rollergen.lower.expressions import Element, Expr, Inside, Operation, Position, moved_dtype
+from rollergen.lower.fills import Groups, copied_value, each_group, fill_shared, move, thread_part
 from rollergen.lower.nest import Nest
 from rollergen.lower.place import Place
 from rollergen.lower.writer import Writer
@@ -66,7 +66,7 @@ def write_pipeline(
 
 def make_prefetch(out: Writer, nest: Nest, staged: Staged, load: Load) -> Prefetch:
     vector, (_, _, steps) = staged.copy.vector, thread_part(staged, nest)
-    dtype = RAW if load.dtype in ("float16", "bfloat16") else load.dtype
+    dtype = moved_dtype(load.dtype)
     name = out.register(f"{load.buffer.name}_next", dtype, (steps,) if steps > 1 else (), vector)
     return Prefetch(staged, load, name, vector, steps, dtype)
 

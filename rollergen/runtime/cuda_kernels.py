@@ -6,36 +6,31 @@ only tolerances, which allow for the smallest normal number, look at their value
 
 from __future__ import annotations
 
+from rollergen.emit.cuda_vectors import SCALARS, UNSIGNED
 from rollergen.expr.dtypes import is_float
+from rollergen.hal.dtypes import DTYPES, Dtype
 
 THREADS = 256
 """Of every block."""
 
-_WORDS = {
-    "float16": "unsigned short",
-    "bfloat16": "unsigned short",
-    "float32": "unsigned int",
-    "float64": "unsigned long long",
-    "int8": "unsigned char",
-    "int32": "unsigned int",
-    "int64": "unsigned long long",
-    "bool": "unsigned char",
-}
+_FLOATS = {"float32": "__uint_as_float(bits)", "float64": "__longlong_as_double((long long)bits)"}
 
-_VALUES = {
-    "float16": """int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    double size = ldexp((double)(exponent ? fraction + 1024 : fraction), (exponent ? exponent : 1) - 25);
-    if (exponent == 31) size = __longlong_as_double(fraction ? 0x7ff8000000000000ll : 0x7ff0000000000000ll);
-    return bits >> 15 ? -size : size;""",
-    "bfloat16": "return __uint_as_float((unsigned int)bits << 16);",
-    "float32": "return __uint_as_float(bits);",
-    "float64": "return __longlong_as_double((long long)bits);",
-    "int8": "return (signed char)bits;",
-    "int32": "return (int)bits;",
-    "int64": "return (long long)bits;",
-    "bool": "return bits;",
-}
-"""The value of an element as a double, from its bits."""
+_NARROW = """int exponent = bits >> %(fraction)d & %(most)d, fraction = bits & %(one)d - 1;
+    double size = ldexp((double)(exponent ? fraction + %(one)d : fraction), (exponent ? exponent : 1) - %(bias)d);
+    if (exponent == %(most)d) size = __longlong_as_double(fraction ? 0x7ff8000000000000ll : 0x7ff0000000000000ll);
+    return bits >> %(sign)d ? -size : size;"""
+"""Of a float that exists in memory only."""
+
+
+def _value(row: Dtype) -> str:
+    """Statements that return the value of an element as a double, from its bits."""
+    if not row.narrow:
+        return f"return {_FLOATS.get(row.name, f'({SCALARS[row.name] if row.signed else UNSIGNED[row.bits]})bits')};"
+    fraction, half = row.significant - 1, 1 << row.exponent - 1
+    return _NARROW % {
+        "fraction": fraction, "one": 1 << fraction, "most": 2 * half - 1, "bias": half - 1 + fraction,
+        "sign": row.bits - 1,
+    }  # fmt: skip
 
 WHOLES = ("elements", "chunk", "unwritten", "skipped", "judged", "exact", "everywhere", "left", "right")
 FIGURES = ("margin", "least", "unit", "tiny")
@@ -181,8 +176,9 @@ extern "C" __global__ void touched(const wide *zones, whole *counts)
 
 def kernels_text(dtype: str) -> str:
     """The kernels for arrays of one dtype (`touched` is the same in all)."""
+    row = DTYPES[dtype]
     settings = {
-        "word": _WORDS[dtype], "value": _VALUES[dtype], "floating": is_float(dtype), "threads": THREADS,
+        "word": UNSIGNED[row.bits], "value": _value(row), "floating": is_float(dtype), "threads": THREADS,
         "wholes": ", ".join(WHOLES), "figures": ", ".join(FIGURES),
     }  # fmt: skip
     return _TEXT % settings

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import rollergen.expr.language as rg
 from rollergen.errors import ShapeError, shown
-from rollergen.expr.dtypes import accumulator_dtype, is_float
+from rollergen.expr.dtypes import accumulator_dtype, bounds, is_float
 from rollergen.expr.language import Tensor
 from rollergen.expr.operators import reductions
 from rollergen.expr.operators.arguments import Setting, flag, integer, require_float, require_tensor, setting
 from rollergen.expr.operators.reductions import better_of
 from rollergen.expr.operators.windows import IMAGE, Window, inside, over_images, sliding
 
-_LEAST = {"int8": -(2**7), "int32": -(2**31), "int64": -(2**63)}
 _LAST = 2**31 - 1
 TAPS = {1: ("kx",), 2: ("ky", "kx"), 3: ("kz", "ky", "kx")}
 
@@ -130,7 +128,7 @@ def largest(
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
     """The largest element over `taps` of ``read(n, c, outputs)``: an element, its position, and the condition that it
     counts (None: it always does); with `return_indices` a pair, also where in its image it stands."""
-    rank, fill = len(outs), _LEAST.get(x.dtype, -math.inf)
+    rank, fill = len(outs), bounds(x.dtype)[0]
     counted = lambda condition, value, other: value if condition is None else rg.select(condition, value, other)
 
     def element(n: Any, c: Any, o: Any) -> Any:
